@@ -1,0 +1,91 @@
+"""Mulligan: agents as Temporal workflows. Each step is an activity; a model's mistake is told to the model."""
+
+from typing import TYPE_CHECKING, Any
+
+from mulligan.agent import Agent
+from mulligan.errors import (
+    InvalidRunInputError,
+    InvalidToolInputError,
+    ModelRequestError,
+    ModelUnavailableError,
+    MulliganError,
+    MultipleStructuredOutputsError,
+    StructuredOutputError,
+    StructuredOutputValidationError,
+    ToolCallError,
+    ToolExecutionError,
+    ToolTimeoutError,
+    UnknownToolError,
+    error_of,
+)
+from mulligan.script import Call, Say, Script
+from mulligan.tool import DeclarationError, InvalidToolInput, Tool, ToolContext, ToolError, tool
+from mulligan.values import (
+    AssistantMessage,
+    ErrorInfo,
+    Message,
+    Repair,
+    RunInput,
+    RunResult,
+    Step,
+    ToolCall,
+    ToolMessage,
+    Usage,
+    UserMessage,
+)
+
+if TYPE_CHECKING:
+    from workflows.durable_agent import DurableAgent
+
+    from mulligan.client import connect, data_converter
+
+__all__ = [
+    "Agent",
+    "AssistantMessage",
+    "Call",
+    "DeclarationError",
+    "DurableAgent",
+    "ErrorInfo",
+    "InvalidRunInputError",
+    "InvalidToolInput",
+    "InvalidToolInputError",
+    "Message",
+    "ModelRequestError",
+    "ModelUnavailableError",
+    "MulliganError",
+    "MultipleStructuredOutputsError",
+    "Repair",
+    "RunInput",
+    "RunResult",
+    "Say",
+    "Script",
+    "Step",
+    "StructuredOutputError",
+    "StructuredOutputValidationError",
+    "Tool",
+    "ToolCall",
+    "ToolCallError",
+    "ToolContext",
+    "ToolError",
+    "ToolExecutionError",
+    "ToolMessage",
+    "ToolTimeoutError",
+    "UnknownToolError",
+    "Usage",
+    "UserMessage",
+    "connect",
+    "data_converter",
+    "error_of",
+    "tool",
+]
+
+_LATER = {"DurableAgent": "workflows.durable_agent", "connect": "mulligan.client", "data_converter": "mulligan.client"}
+"""Handed on when asked for: the first is the only look upward, the others would load a Temporal client at import."""
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LATER:
+        import importlib
+
+        return getattr(importlib.import_module(_LATER[name]), name)
+    raise AttributeError(f"module 'mulligan' has no attribute {name!r}")

@@ -1,0 +1,139 @@
+"""`Agent`: a model, instructions, tools and limits, declared in Python and known by its name; and who knows them all."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, TypeVar
+
+from mulligan.policy import HandleErrors
+from mulligan.script import Script
+from mulligan.tool import DeclarationError, Fixer, Tool
+from mulligan.values import RunInput
+
+__all__ = ["Agent", "Registry"]
+
+Instructions = str | Callable[[RunInput], str | Awaitable[str]]
+PROVIDERS = ("openai", "openai-chat", "scripted")
+SETTINGS_OF_OUR_OWN = frozenset({"model", "messages", "input", "instructions", "tools", "stream", "store", "n"})
+"""Model settings that the runtime itself decides: given in `model_settings` they would break a run."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Agent:
+    """An agent. A worker that is given a module (`--load`) serves every agent that the module holds.
+
+    Args:
+        name: Its name, by which runs ask for it.
+        model: `openai:NAME` (Responses API), `openai-chat:NAME` (Chat Completions) or `scripted:NAME`.
+        instructions: What the model is told first: a text, or a function of the RunInput, called once a run.
+        tools: What the model may call.
+        max_steps: How many model calls a run may make.
+        max_total_tokens: Input and output tokens after which a run ends with status `max_tokens`.
+        handle_errors: The policy for what goes wrong (see `HandleErrors`).
+        repair: As a tool's `fix`, for every tool of the agent; asked after it.
+        parallel_tool_calls: Whether the model may ask for several calls in a step.
+        model_settings: What else the provider takes: temperature, tool_choice, reasoning …
+        model_timeout: Seconds, or a timedelta, for one attempt of a model call.
+        model_patience: How long an endpoint that is down or limits us is waited for.
+        model_attempts: How many attempts a model call may take in all; None: no count beside the patience.
+
+    Raises:
+        DeclarationError: something in it cannot work.
+    """
+
+    name: str
+    model: str
+    instructions: Instructions = ""
+    tools: Sequence[Tool[..., Any]] = ()
+    max_steps: int = 20
+    max_total_tokens: int | None = None
+    handle_errors: HandleErrors = True
+    repair: Fixer | None = None
+    parallel_tool_calls: bool = True
+    model_settings: Mapping[str, Any] = field(default_factory=dict)
+    model_timeout: float | timedelta = 300
+    model_patience: float | timedelta = timedelta(hours=1)
+    model_attempts: int | None = None
+    source: str = field(default="", init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "source", _declared_in())
+        self._check()
+
+    def tool(self, name: str) -> Tool[..., Any] | None:
+        """The tool of that name, or None."""
+        return next((tool for tool in self.tools if tool.name == name), None)
+
+    def _check(self) -> None:
+        where = f"{self.source}: agent {self.name!r}"
+        if not self.name:
+            raise DeclarationError(f"{self.source}: an agent has no name.")
+        check_model(self.model, where)
+        for index, thing in enumerate(self.tools):
+            if not isinstance(thing, Tool):
+                what = getattr(thing, "__name__", None) or repr(thing)
+                raise DeclarationError(f"{where}: tools[{index}] ({what}) is no tool; declare it with @tool.")
+        names = [tool.name for tool in self.tools]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            files = ", ".join(sorted({tool.source for tool in self.tools if tool.name == twice[0]}))
+            raise DeclarationError(f"{where}: two tools are named {twice[0]!r} (in {files}).")
+        if self.max_steps < 1:
+            raise DeclarationError(f"{where}: max_steps is {self.max_steps}; it must be 1 or more.")
+        if seconds(self.model_timeout) <= 0 or seconds(self.model_patience) < 0:
+            raise DeclarationError(f"{where}: model_timeout and model_patience must be more than 0 seconds.")
+        if self.model_attempts is not None and self.model_attempts < 1:
+            raise DeclarationError(f"{where}: model_attempts is {self.model_attempts}; it must be 1 or more, or None.")
+        if ours := sorted(SETTINGS_OF_OUR_OWN & set(self.model_settings)):
+            raise DeclarationError(f"{where}: model_settings may not set {', '.join(ours)}; the runtime does.")
+
+
+def seconds(duration: float | timedelta) -> float:
+    """A duration as seconds."""
+    return duration.total_seconds() if isinstance(duration, timedelta) else float(duration)
+
+
+def check_model(model: str, where: str) -> None:
+    """Whether a model is spelled `provider:NAME`, with a provider that there is.
+
+    Raises:
+        DeclarationError: it is not.
+    """
+    provider, colon, name = model.partition(":")
+    if provider not in PROVIDERS or not colon or not name:
+        spellings = ", ".join(f"{known}:NAME" for known in PROVIDERS)
+        raise DeclarationError(f"{where}: the model is {model!r}; it must be one of {spellings}.")
+
+
+def _declared_in() -> str:
+    """The file that declares the agent: the first frame outside of this module and dataclasses' generated code."""
+    frame = inspect.currentframe()
+    while frame and (frame.f_code.co_filename in (__file__, "<string>") or not frame.f_code.co_filename):
+        frame = frame.f_back
+    return frame.f_code.co_filename if frame else "<unknown file>"
+
+
+class Registry:
+    """The agents and scripts that a worker serves.
+
+    Raises:
+        DeclarationError: two different agents, or two scripts, have one name.
+    """
+
+    def __init__(self, agents: Iterable[Agent], scripts: Iterable[Script] = ()) -> None:
+        self.agents = _by_name(agents, "agents")
+        self.scripts = _by_name(scripts, "scripts")
+
+
+_T = TypeVar("_T", Agent, Script)
+
+
+def _by_name(things: Iterable[_T], what: str) -> dict[str, _T]:
+    known: dict[str, _T] = {}
+    for thing in things:
+        if known.setdefault(thing.name, thing) is not thing:
+            files = sorted({known[thing.name].source, thing.source})
+            raise DeclarationError(f"{', '.join(files)}: two {what} are named {thing.name!r}; give one another name.")
+    return known

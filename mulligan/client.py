@@ -1,0 +1,55 @@
+"""A connection to Temporal, set up as Temporal's own environment configuration says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from opentelemetry import propagate
+from temporalio.api.common.v1 import Payload
+from temporalio.client import Client, Interceptor, OutboundInterceptor, StartWorkflowInput, WorkflowHandle
+from temporalio.contrib.pydantic import pydantic_data_converter as data_converter
+from temporalio.converter import JSONPlainPayloadConverter
+from temporalio.envconfig import ClientConfig
+
+from mulligan.telemetry import TRACE_HEADER
+
+__all__ = ["DEFAULT_ADDRESS", "connect", "data_converter"]
+
+DEFAULT_ADDRESS = "localhost:7233"
+
+
+async def connect(address: str | None = None, **options: Any) -> Client:
+    """Connect to Temporal.
+
+    Address, namespace, API key and TLS come from the environment (`TEMPORAL_ADDRESS` …) and `temporal.toml`, by
+    Temporal's own rules; `options` are those of `temporalio.client.Client.connect` and win.
+
+    Raises:
+        RuntimeError: no server answers there, or it refuses us (temporalio's own error).
+    """
+    config: dict[str, Any] = {**ClientConfig.load_client_connect_config()}
+    config.setdefault("target_host", DEFAULT_ADDRESS)
+    if address is not None:
+        config["target_host"] = address
+    config = {"data_converter": data_converter, **config, **options}
+    config["interceptors"] = [*config.get("interceptors", ()), TraceHeader()]
+    return await Client.connect(**config)
+
+
+class TraceHeader(Interceptor):
+    """Hands the caller's trace to the workflows that it starts, in the header that Temporal's own tracing uses."""
+
+    def intercept_client(self, next: OutboundInterceptor) -> OutboundInterceptor:  # noqa: A002 - Temporal's name
+        """Wrap the client's calls."""
+        return _Outbound(next)
+
+
+class _Outbound(OutboundInterceptor):
+    async def start_workflow(self, input: StartWorkflowInput) -> WorkflowHandle[Any, Any]:  # noqa: A002 - Temporal's name
+        carrier: dict[str, str] = {}
+        propagate.inject(carrier)
+        if carrier and TRACE_HEADER not in input.headers:
+            payload: Payload | None = JSONPlainPayloadConverter().to_payload(carrier)
+            if payload is not None:
+                input.headers = {**input.headers, TRACE_HEADER: payload}
+        return await super().start_workflow(input)

@@ -1,0 +1,203 @@
+"""The typed errors, and their way through a Temporal failure and back.
+
+Each is an `ApplicationError` that Temporal does not retry, and its Temporal `type` is the class's name: raised in a
+workflow it fails the run, once, and any client reads type and fields from the failure. `error_of` reads them back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from temporalio.exceptions import ApplicationError, FailureError
+
+from mulligan.values import well_formed
+
+RAW_ARGUMENTS_KEPT = 32_768
+"""Characters of raw arguments that a failure carries: Temporal cuts or refuses failures beyond a few hundred KB."""
+
+
+class RemoteSource(Exception):
+    """The source of an error that was raised in another process: its type's name and its text are what is left of it."""
+
+    def __init__(self, type_name: str, message: str) -> None:
+        super().__init__(message)
+        self.type_name = type_name
+
+
+class MulliganError(ApplicationError):
+    """What every error of Mulligan is."""
+
+    fields: ClassVar[tuple[str, ...]] = ()
+    """Names of the attributes that cross to other processes, in the failure's first detail."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(str(well_formed(message)), type=type(self).__name__, non_retryable=True)
+
+    @property
+    def details(self) -> Sequence[Any]:
+        """The fields as one JSON object: what other languages read."""
+        return [{name: _as_json(getattr(self, name)) for name in self.fields}] if self.fields else []
+
+    def to_json(self) -> dict[str, Any]:
+        """The error as data, for activity results; `from_json` reads it."""
+        return {"type": type(self).__name__, "message": self.message, "fields": dict(*self.details)}
+
+
+class InvalidRunInputError(MulliganError):
+    """A run was started with something that it cannot run on. The message says what to change."""
+
+
+class ModelRequestError(MulliganError):
+    """The provider refused the request (a 4xx that trying again cannot mend)."""
+
+    fields = ("status", "request_id")
+
+    def __init__(self, message: str, *, status: int | None = None, request_id: str | None = None) -> None:
+        self.status = status
+        self.request_id = request_id
+        super().__init__(message)
+
+
+class ModelUnavailableError(MulliganError):
+    """The model's endpoint was down or limited us for longer than `model_patience` or `model_attempts`."""
+
+
+class ToolCallError(MulliganError):
+    """A tool call went wrong. `message` never quotes the input; `detail`, which the model is told as well, may."""
+
+    fields: ClassVar[tuple[str, ...]] = ("kind", "tool_name", "call_id", "raw_arguments", "source")
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        kind: str,
+        tool_name: str = "",
+        call_id: str = "",
+        raw_arguments: str = "",
+        source: BaseException | None = None,
+        detail: str = "",
+    ) -> None:
+        self.kind = kind
+        self.tool_name = tool_name
+        self.call_id = call_id
+        self.raw_arguments = raw_arguments
+        self.source = source
+        self.detail = detail
+        super().__init__(message)
+
+    @property
+    def text(self) -> str:
+        """The standard text for the model: the message, then what may quote its input."""
+        return f"{self.message}\n{self.detail}" if self.detail else self.message
+
+
+class UnknownToolError(ToolCallError):
+    """The model called a tool that there is not."""
+
+    fields = (*ToolCallError.fields, "available")
+
+    def __init__(self, message: str, *, available: Sequence[str] = (), **fields: Any) -> None:
+        self.available = list(available)
+        super().__init__(message, **fields)
+
+
+class InvalidToolInputError(ToolCallError):
+    """A call's arguments could not be read, or are not what the tool takes."""
+
+
+class ToolExecutionError(ToolCallError):
+    """The tool ran and failed, gave what cannot be told, or was not allowed to run."""
+
+
+class ToolTimeoutError(ToolCallError):
+    """The tool, or its worker, did not come back in time."""
+
+
+class StructuredOutputError(MulliganError):
+    """The model's answer is not the structured output that was asked for. `model_message` is what it answered."""
+
+    fields: ClassVar[tuple[str, ...]] = ("kind", "model_message")
+
+    def __init__(self, message: str, *, kind: str, model_message: Any = None, detail: str = "") -> None:
+        self.kind = kind
+        self.model_message = model_message
+        self.detail = detail
+        super().__init__(message)
+
+
+class StructuredOutputValidationError(StructuredOutputError):
+    """The output does not validate, is missing, or came together with ordinary calls."""
+
+    fields = (*StructuredOutputError.fields, "tool_name", "source")
+
+    def __init__(
+        self, message: str, *, tool_name: str = "", source: BaseException | None = None, **fields: Any
+    ) -> None:
+        self.tool_name = tool_name
+        self.source = source
+        super().__init__(message, **fields)
+
+
+class MultipleStructuredOutputsError(StructuredOutputError):
+    """The model gave several outputs where one was asked for."""
+
+    fields = (*StructuredOutputError.fields, "tool_names")
+
+    def __init__(self, message: str, *, tool_names: Sequence[str] = (), **fields: Any) -> None:
+        self.tool_names = list(tool_names)
+        super().__init__(message, **fields)
+
+
+_BY_NAME: dict[str, type[MulliganError]] = {
+    error.__name__: error
+    for error in (
+        InvalidRunInputError,
+        ModelRequestError,
+        ModelUnavailableError,
+        UnknownToolError,
+        InvalidToolInputError,
+        ToolExecutionError,
+        ToolTimeoutError,
+        StructuredOutputValidationError,
+        MultipleStructuredOutputsError,
+    )
+}
+
+
+def from_json(data: dict[str, Any]) -> MulliganError:
+    """The error that `MulliganError.to_json` wrote. Fields that this version does not know are left out."""
+    kind = _BY_NAME.get(data.get("type", ""))
+    if kind is None:
+        return MulliganError(data.get("message", ""))
+    fields = {name: value for name, value in (data.get("fields") or {}).items() if name in kind.fields}
+    if isinstance(source := fields.get("source"), dict):
+        fields["source"] = RemoteSource(source.get("type", ""), source.get("message", ""))
+    return kind(data.get("message", ""), **fields)
+
+
+def error_of(failure: BaseException) -> MulliganError | None:
+    """The typed error behind a Temporal failure (a `WorkflowFailureError`, an `ActivityError`), with its fields.
+
+    Returns None where the failure is none of Mulligan's: a cancellation, a termination, a user's own error.
+    """
+    seen: BaseException | None = failure
+    while seen is not None:
+        if isinstance(seen, MulliganError):
+            return seen
+        if isinstance(seen, ApplicationError) and seen.type in _BY_NAME:
+            fields = seen.details[0] if seen.details and isinstance(seen.details[0], dict) else {}
+            return from_json({"type": seen.type, "message": seen.message, "fields": fields})
+        seen = seen.cause if isinstance(seen, FailureError) else getattr(seen, "cause", None) or seen.__cause__
+    return None
+
+
+def _as_json(value: Any) -> Any:
+    if isinstance(value, RemoteSource):
+        return {"type": value.type_name, "message": str(value)}
+    if isinstance(value, BaseException):
+        return {"type": type(value).__name__, "message": str(well_formed(str(value)))}
+    if isinstance(value, str) and len(value) > RAW_ARGUMENTS_KEPT:
+        return value[:RAW_ARGUMENTS_KEPT] + f"… ({len(value) - RAW_ARGUMENTS_KEPT} more characters)"
+    return value

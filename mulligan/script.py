@@ -1,0 +1,67 @@
+"""`Script`: what the shipped, deterministic `scripted:` model says, for demos and tests. It needs no key."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from mulligan.values import AssistantMessage, Message, ToolMessage
+
+__all__ = ["Call", "Say", "Script"]
+
+
+@dataclass(frozen=True)
+class Call:
+    """A tool call that a script makes. `arguments` is a dict, or raw text where a script is wrong on purpose."""
+
+    name: str
+    arguments: dict[str, Any] | str = field(default_factory=dict)
+    id: str | None = None
+
+    @property
+    def raw(self) -> str:
+        """The arguments as the text that a model would write."""
+        return self.arguments if isinstance(self.arguments, str) else json.dumps(self.arguments, ensure_ascii=False)
+
+
+@dataclass(frozen=True)
+class Say:
+    """One answer of the model: text, calls, or both."""
+
+    text: str = ""
+    calls: Sequence[Call] = ()
+    finish_reason: str | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Script:
+    """What the model `scripted:NAME` answers, turn by turn.
+
+    A turn is a `Say`, or a function of the conversation so far that returns one. Which turn it is follows from the
+    conversation alone (how often the assistant has spoken), so retries and replays say the same. Past its end a script
+    repeats its last turn.
+    """
+
+    name: str
+    turns: Sequence[Say | Callable[[Sequence[Message]], Say]]
+    source: str = field(default="", init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        frame = inspect.currentframe()
+        while frame and frame.f_code.co_filename in (__file__, "<string>"):
+            frame = frame.f_back
+        object.__setattr__(self, "source", frame.f_code.co_filename if frame else "<unknown file>")
+
+    def answer(self, messages: Sequence[Message]) -> Say:
+        """What the model says to this conversation."""
+        spoken = sum(isinstance(message, AssistantMessage) for message in messages)
+        turn = self.turns[min(spoken, len(self.turns) - 1)]
+        return turn if isinstance(turn, Say) else turn(messages)
+
+
+def last_result(messages: Sequence[Message]) -> str:
+    """The text of the newest tool result: what a turn that is a function often wants."""
+    return next((message.text for message in reversed(messages) if isinstance(message, ToolMessage)), "")

@@ -1,0 +1,267 @@
+"""Traces over OTLP: set-up, every span, and the one place with the names of spans and attributes.
+
+No span is made in workflow code (a replay would make it again). Ids are derived from the run and the call, so a retried
+activity exports the same span, not a second one. Names follow OpenTelemetry's GenAI conventions (1.41).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from importlib.metadata import version
+from typing import Any
+
+from opentelemetry import trace
+from opentelemetry.context import Context
+from opentelemetry.sdk.resources import SERVICE_NAME, Resource
+from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from mulligan.handoff import FinishRun, Where
+from mulligan.values import ToolCall, Usage
+
+TRACE_HEADER = "_tracer-data"
+"""The Temporal header in which the SDK's own OpenTelemetry interceptors carry the W3C context."""
+
+INVOKE_AGENT, AGENT_FINISH, TOOL_CALL = "invoke_agent", "agent.finish", "ai.toolCall"
+OPERATION, PROVIDER, ERROR_TYPE = "gen_ai.operation.name", "gen_ai.provider.name", "error.type"
+STEP, ATTEMPT, RECOVERED, REPAIRS = "mulligan.step", "mulligan.attempt", "mulligan.recovered", "mulligan.repairs"
+LONGEST_TEXT = 4_096
+"""Characters of an error's text, or of content, on a span: backends drop or cut what is longer."""
+
+_PROPAGATOR = TraceContextTextMapPropagator()
+_span_id: ContextVar[int | None] = ContextVar("span_id", default=None)
+_trace_id: ContextVar[int | None] = ContextVar("trace_id", default=None)
+
+
+class _DerivedIds(RandomIdGenerator):
+    """Ids that the caller has chosen; random ones for spans of users' own code."""
+
+    def generate_span_id(self) -> int:
+        return _span_id.get() or super().generate_span_id()
+
+    def generate_trace_id(self) -> int:
+        return _trace_id.get() or super().generate_trace_id()
+
+
+def derive(bits: int, *parts: object) -> int:
+    """An id that is the same whenever the same thing is recorded again. Never 0, which OpenTelemetry calls invalid."""
+    digest = hashlib.sha256("\x1f".join(map(str, parts)).encode(errors="replace")).digest()
+    return int.from_bytes(digest[: bits // 8], "big") or 1
+
+
+def is_configured(environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether an OTLP endpoint for traces is set, and OpenTelemetry is not switched off."""
+    endpoint = environ.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") or environ.get("OTEL_EXPORTER_OTLP_ENDPOINT")
+    switched_off = environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
+    return bool(endpoint) and not switched_off and environ.get("OTEL_TRACES_EXPORTER") != "none"
+
+
+def captures_content(environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether prompts, arguments and results may stand on spans: only when asked for."""
+    wish = environ.get("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", "").strip().lower()
+    return wish in {"true", "1", "span_only", "span_and_event"}
+
+
+def _exporter(environ: Mapping[str, str] = os.environ) -> Any:
+    """The exporter for the protocol asked for: gRPC where nothing is said, but HTTP at HTTP's own port, 4318."""
+    endpoint = environ.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") or environ.get("OTEL_EXPORTER_OTLP_ENDPOINT", "")
+    protocol = environ.get("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL") or environ.get("OTEL_EXPORTER_OTLP_PROTOCOL", "")
+    if protocol.startswith("http") or (not protocol and ":4318" in endpoint):
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter as OverHTTP
+
+        return OverHTTP()
+    from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter as OverGRPC
+
+    return OverGRPC()
+
+
+class Telemetry:
+    """The spans of this process. Without an OTLP endpoint (or a processor of one's own) it does nothing, at no cost."""
+
+    def __init__(self, *processors: SpanProcessor, content: bool | None = None) -> None:
+        self.content = captures_content() if content is None else content
+        self._provider: TracerProvider | None = None
+        exports = is_configured()
+        if exports or processors:
+            # The environment (OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES) wins over our own name.
+            resource = Resource.create({SERVICE_NAME: os.environ.get("OTEL_SERVICE_NAME") or "mulligan-worker"})
+            self._provider = TracerProvider(resource=resource, id_generator=_DerivedIds(), shutdown_on_exit=False)
+            for processor in processors:
+                self._provider.add_span_processor(processor)
+            if exports:
+                self._provider.add_span_processor(BatchSpanProcessor(_exporter(), schedule_delay_millis=1_000))
+        source = self._provider or trace.NoOpTracerProvider()
+        self._tracer = source.get_tracer("mulligan", version("mulligan"))
+
+    def shutdown(self) -> None:
+        """Export what is left, and stop."""
+        if self._provider is not None:
+            self._provider.shutdown()
+
+    def open_run(
+        self, *, workflow_id: str, run_id: str, first_run_id: str, conversation: str, turn: int, agent: str,
+        parent: str | None, metadata: Mapping[str, str],
+    ) -> str:  # fmt: skip
+        """Export the run's `invoke_agent` span, at once and short; returns the traceparent that all others hang on."""
+        context = _context(parent)
+        outer = trace.get_current_span(context).get_span_context()
+        trace_id = outer.trace_id if outer.is_valid else derive(128, "trace", workflow_id, first_run_id)
+        span_id = derive(64, "run", workflow_id, first_run_id, conversation, turn)
+        with _chosen(span_id, trace_id):
+            span = self._tracer.start_span(f"{INVOKE_AGENT} {agent}", context, SpanKind.INTERNAL)
+        span.set_attributes(
+            {
+                OPERATION: INVOKE_AGENT,
+                "gen_ai.agent.name": agent,
+                "gen_ai.conversation.id": workflow_id,
+                "temporal.workflow_id": workflow_id,
+                "temporal.run_id": run_id,
+                **{f"mulligan.metadata.{key}": value for key, value in metadata.items()},
+            }
+        )
+        span.end()
+        flags = 1 if span.get_span_context().trace_flags.sampled or not span.get_span_context().is_valid else 0
+        return f"00-{trace_id:032x}-{span_id:016x}-{flags:02x}"
+
+    def finish_run(self, finished: FinishRun) -> None:
+        """Export `agent.finish`: what the run came to."""
+        span = self._start(AGENT_FINISH, finished.where, SpanKind.INTERNAL, "finish", finished.turn)
+        span.set_attributes(
+            {
+                "mulligan.status": finished.status,
+                "mulligan.steps": finished.steps,
+                "mulligan.recovered_failures": finished.recovered_failures,
+                **_usage(finished.usage),
+            }
+        )
+        if finished.error_type:
+            span.set_attribute(ERROR_TYPE, finished.error_type)
+            span.set_status(Status(StatusCode.ERROR, finished.error_type))
+        span.end()
+
+    @contextmanager
+    def chat(self, where: Where, *, provider: str, model: str, step: int, attempt: int) -> Iterator[Span]:
+        """The span of one attempt of a model call. What it raises is recorded and goes on."""
+        span = self._start(f"chat {model}", where, SpanKind.CLIENT, "chat", step, attempt)
+        span.set_attributes(
+            {OPERATION: "chat", PROVIDER: provider, "gen_ai.request.model": model, STEP: step, ATTEMPT: attempt}
+        )
+        try:
+            with trace.use_span(span, end_on_exit=False, record_exception=False, set_status_on_exception=False):
+                yield span
+        except BaseException as error:
+            _fail(span, type(error).__name__, str(error), type(error).__name__)
+            raise
+        finally:
+            span.end()
+
+    def answered(self, span: Span, *, response_id: str, model: str, finish_reason: str, usage: Usage) -> None:
+        """Put what the provider said about its answer on the `chat` span."""
+        span.set_attributes(
+            {
+                "gen_ai.response.id": response_id,
+                "gen_ai.response.model": model,
+                "gen_ai.response.finish_reasons": [finish_reason],
+                **_usage(usage),
+            }
+        )
+
+    def put_content(self, span: Span, name: str, value: Any) -> None:
+        """Put content on a span, if that was asked for."""
+        if self.content and span.is_recording():
+            span.set_attribute(name, _cut(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)))
+
+    def tool_call(
+        self, where: Where, call: ToolCall, *, step: int, attempt: int,
+        repaired_by: Sequence[str] = (), start: float | None = None,
+    ) -> ToolCallSpan:  # fmt: skip
+        """Start the span of one attempt of a tool call. `start`: seconds since the epoch, now where None."""
+        span = self._start(TOOL_CALL, where, SpanKind.INTERNAL, "tool", call.id, step, attempt, start=start)
+        span.set_attributes(
+            {
+                "ai.toolCall.name": _cut(call.name),
+                "ai.toolCall.id": call.id,
+                OPERATION: "execute_tool",
+                "gen_ai.tool.name": _cut(call.name),
+                "gen_ai.tool.call.id": call.id,
+                "gen_ai.tool.type": "function",
+                STEP: step,
+                ATTEMPT: attempt,
+                RECOVERED: False,
+                REPAIRS: list(repaired_by),
+            }
+        )
+        for name in ("ai.toolCall.args", "gen_ai.tool.call.arguments"):
+            self.put_content(span, name, call.arguments)
+        return ToolCallSpan(self, span)
+
+    def _start(self, name: str, where: Where, kind: SpanKind, *key: object, start: float | None = None) -> Span:
+        with _chosen(derive(64, where.trace, *key)):
+            return self._tracer.start_span(
+                name, _context(where.trace), kind, start_time=None if start is None else int(start * 1e9)
+            )
+
+
+class ToolCallSpan:
+    """One attempt of a tool call, open until it is told how it went. One that is never told is never exported."""
+
+    def __init__(self, telemetry: Telemetry, span: Span) -> None:
+        self._telemetry = telemetry
+        self.span = span
+
+    def succeed(self, text: str) -> None:
+        """The tool gave a result. The status stays unset, as OpenTelemetry asks of success."""
+        for name in ("ai.toolCall.result", "gen_ai.tool.call.result"):
+            self._telemetry.put_content(self.span, name, text)
+        self.span.end()
+
+    def fail(self, kind: str, *, text: str, safe_text: str, exception: str, recovered: bool) -> None:
+        """It went wrong. `text` is what the model was told; `safe_text` the part of it that quotes no input."""
+        shown = text if self._telemetry.content else safe_text
+        self.span.set_attributes({RECOVERED: recovered, "ai.toolCall.error": _cut(shown)})
+        _fail(self.span, kind, _cut(shown), exception)
+        self.span.end()
+
+
+def _fail(span: Span, kind: str, text: str, exception: str) -> None:
+    span.set_attribute(ERROR_TYPE, kind)
+    span.set_status(Status(StatusCode.ERROR, text))
+    # Not record_exception: it writes a stack trace, whose lines may quote values that are nobody's business.
+    span.add_event("exception", {"exception.type": exception, "exception.message": text})
+
+
+def _usage(usage: Usage) -> dict[str, int]:
+    return {
+        "gen_ai.usage.input_tokens": usage.input_tokens,
+        "gen_ai.usage.output_tokens": usage.output_tokens,
+        "gen_ai.usage.cache_read.input_tokens": usage.cached_input_tokens,
+        "gen_ai.usage.reasoning.output_tokens": usage.reasoning_tokens,
+    }
+
+
+def _cut(text: str) -> str:
+    return (
+        text if len(text) <= LONGEST_TEXT else text[:LONGEST_TEXT] + f"… ({len(text) - LONGEST_TEXT} more characters)"
+    )
+
+
+def _context(traceparent: str | None) -> Context:
+    return _PROPAGATOR.extract({"traceparent": traceparent} if traceparent else {}, context=Context())
+
+
+@contextmanager
+def _chosen(span_id: int, trace_id: int | None = None) -> Iterator[None]:
+    span_token, trace_token = _span_id.set(span_id), _trace_id.set(trace_id)
+    try:
+        yield
+    finally:
+        _span_id.reset(span_token)
+        _trace_id.reset(trace_token)

@@ -1,0 +1,208 @@
+"""`@tool`: a function that a model may call, with the schema of what it takes."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, Generic, ParamSpec, TypeVar, overload
+
+from mulligan._schema import ArgumentsModel, arguments_model
+from mulligan.errors import InvalidToolInputError
+from mulligan.policy import HandleErrors
+
+__all__ = ["DeclarationError", "Fixer", "InvalidToolInput", "Tool", "ToolContext", "ToolError", "tool"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+MAX_RESULT_CHARS = 32_768
+
+
+class DeclarationError(Exception):
+    """A tool or an agent was declared in a way that cannot work. The message names the file, the thing and the fault."""
+
+
+class ToolError(Exception):
+    """Raised by a tool to tell the model something: its text is what the model reads."""
+
+
+@dataclass(frozen=True)
+class InvalidToolInput:
+    """What a fixer sees: arguments that the tool cannot take, and why.
+
+    `arguments` is the parsed JSON, or the raw text where it is no JSON; `schema` is the JSON schema of what the tool takes.
+    """
+
+    tool_name: str
+    arguments: Any
+    raw_arguments: str
+    error: InvalidToolInputError
+    schema: dict[str, Any]
+
+
+Fixer = Callable[[InvalidToolInput], object | None | Awaitable[object | None]]
+"""Sees a call's invalid input and returns corrected arguments (a dict, or JSON text), or None to give up."""
+
+
+@dataclass(frozen=True)
+class ToolContext:
+    """What a tool may know about the call that it serves. A parameter of this type is not in the tool's schema.
+
+    `idempotency_key` is the same on each attempt of this call, after crashes and continue-as-new too, and another for
+    every other call of every other run: hand it to a payment or mail service and the call happens once.
+    """
+
+    idempotency_key: str
+    attempt: int
+    workflow_id: str
+    agent: str
+    call_id: str
+    step: int
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    resources: Any = None
+    _heartbeat: Callable[..., None] = field(default=lambda *_: None, repr=False)
+
+    def heartbeat(self, *details: Any) -> None:
+        """Tell Temporal how far the tool has got. That the worker is alive is told without this."""
+        self._heartbeat(*details)
+
+
+@dataclass(frozen=True, eq=False)
+class Tool(Generic[P, R]):
+    """A function with what a model and Temporal must know of it. Calling it calls the function, as if undecorated."""
+
+    function: Callable[P, R]
+    name: str
+    description: str
+    timeout: timedelta
+    attempts: int
+    retry_on: tuple[type[BaseException], ...]
+    fix: Fixer | None
+    handle_errors: HandleErrors | None
+    needs_approval: bool | Callable[..., Any]
+    task_queue: str | None
+    max_result_chars: int
+    local: bool
+    arguments: ArgumentsModel
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self.function(*args, **kwargs)
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """The JSON schema of the arguments, as the model is shown it."""
+        return self.arguments.schema
+
+    @property
+    def source(self) -> str:
+        """The file where the function stands, for messages to its author."""
+        return source_of(self.function)
+
+
+def source_of(thing: Any) -> str:
+    """The name of the file in which a function or class stands."""
+    try:
+        return inspect.getsourcefile(inspect.unwrap(thing)) or "<unknown file>"
+    except TypeError:
+        return "<unknown file>"
+
+
+@overload
+def tool(function: Callable[P, R], /) -> Tool[P, R]: ...
+@overload
+def tool(
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    timeout: float | timedelta = 60,
+    attempts: int = 1,
+    retry_on: type[BaseException] | tuple[type[BaseException], ...] = (),
+    fix: Fixer | None = None,
+    handle_errors: HandleErrors | None = None,
+    needs_approval: bool | Callable[..., Any] = False,
+    task_queue: str | None = None,
+    max_result_chars: int = MAX_RESULT_CHARS,
+    local: bool = False,
+) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
+def tool(
+    function: Callable[P, R] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    timeout: float | timedelta = 60,
+    attempts: int = 1,
+    retry_on: type[BaseException] | tuple[type[BaseException], ...] = (),
+    fix: Fixer | None = None,
+    handle_errors: HandleErrors | None = None,
+    needs_approval: bool | Callable[..., Any] = False,
+    task_queue: str | None = None,
+    max_result_chars: int = MAX_RESULT_CHARS,
+    local: bool = False,
+) -> Tool[P, R] | Callable[[Callable[P, R]], Tool[P, R]]:
+    """Declare a function, `def` or `async def`, as a tool.
+
+    Args:
+        function: The function. Its name, docstring and signature become the tool's name, description and schema.
+        name: Another name: 1 to 64 of `a-z A-Z 0-9 _ -` (OpenAI's rule for function names).
+        description: Another description.
+        timeout: Seconds, or a timedelta, for the whole of one attempt. A hard limit: the model is told on time.
+        attempts: How often it may be started in all. Tried again are timeouts, lost workers, and exceptions in `retry_on`.
+        retry_on: Exception types after which it is tried again.
+        fix: Sees input that is not valid and returns what it should have been, or None.
+        handle_errors: What happens on a failure; the agent's policy where None.
+        needs_approval: Whether a person is asked before it runs, or a function of (arguments, ToolContext) that says so.
+        task_queue: Where the tool runs, if not on the agent's own queue.
+        max_result_chars: A longer result is cut, with a note of how much was left out.
+        local: For quick, idempotent tools: fewer events in history, but they may run again after a crash.
+
+    Raises:
+        DeclarationError: no schema can be made of the signature, or an option makes no sense.
+    """
+
+    def declare(function: Callable[P, R]) -> Tool[P, R]:
+        the_name = name if name is not None else getattr(function, "__name__", "tool")
+        limit = timeout if isinstance(timeout, timedelta) else timedelta(seconds=timeout)
+        exceptions = retry_on if isinstance(retry_on, tuple) else (retry_on,)
+        where = f"{source_of(function)}: tool {the_name!r}"
+        faults = {
+            "name must be 1 to 64 letters, digits, '_' or '-'": not is_legal_name(the_name),
+            "timeout must be more than 0 seconds": limit <= timedelta(0),
+            "attempts must be 1 or more": attempts < 1,
+            "max_result_chars must be 1 or more": max_result_chars < 1,
+            "retry_on must be exception types": not all(
+                isinstance(kind, type) and issubclass(kind, BaseException) for kind in exceptions
+            ),
+            "fix must be a function of one argument": fix is not None and not callable(fix),
+        }
+        if fault := next((text for text, is_so in faults.items() if is_so), None):
+            raise DeclarationError(f"{where}: {fault}.")
+        try:
+            arguments = arguments_model(function, the_name, ToolContext)
+        except (TypeError, ValueError, NameError) as error:
+            raise DeclarationError(f"{where}: {error}") from error
+        return Tool(
+            function=function,
+            name=the_name,
+            description=description if description is not None else arguments.description,
+            timeout=limit,
+            attempts=attempts,
+            retry_on=exceptions,
+            fix=fix,
+            handle_errors=handle_errors,
+            needs_approval=needs_approval,
+            task_queue=task_queue,
+            max_result_chars=max_result_chars,
+            local=local,
+            arguments=arguments,
+        )
+
+    return declare if function is None else declare(function)
+
+
+def is_legal_name(name: str) -> bool:
+    """Whether OpenAI takes it for a function's name."""
+    return re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", name) is not None

@@ -1,0 +1,199 @@
+"""Every value that users see in a run: what it takes, what it gives, and the conversation between.
+
+All of it lands in Temporal's history as JSON, so only optional fields may be added, and nothing renamed.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue
+
+__all__ = [
+    "AssistantMessage",
+    "ErrorInfo",
+    "Message",
+    "Progress",
+    "Repair",
+    "RunInput",
+    "RunResult",
+    "Status",
+    "Step",
+    "StepCall",
+    "StepResult",
+    "ToolCall",
+    "ToolMessage",
+    "Usage",
+    "UserMessage",
+    "well_formed",
+]
+
+
+def well_formed(text: object) -> object:
+    """Replace lone surrogates by U+FFFD: JSON can spell them, UTF-8 (and so history and every HTTP body) cannot."""
+    if isinstance(text, str):
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text
+
+
+Text = Annotated[str, BeforeValidator(well_formed)]
+
+
+class ErrorInfo(BaseModel):
+    """What went wrong with a call or an answer, in the words of the contract's kinds."""
+
+    kind: str
+    message: Text
+
+
+class ToolCall(BaseModel):
+    """What the model asked for. `arguments` is the raw text that the model wrote, whatever it is."""
+
+    id: str
+    name: Text
+    arguments: Text
+
+
+class UserMessage(BaseModel):
+    """What a person, or the program that started the run, says to the model."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    role: Literal["user"]
+    text: Text
+
+
+class AssistantMessage(BaseModel):
+    """What the model said: text, calls, or both. `provider_data`: what must go back to that provider as it is."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    role: Literal["assistant"]
+    text: Text = ""
+    tool_calls: list[ToolCall] = []
+    provider_data: dict[str, JsonValue] | None = Field(default=None, exclude_if=lambda value: value is None)
+
+
+class ToolMessage(BaseModel):
+    """A tool result: what went back to the model for one call."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    role: Literal["tool"]
+    call_id: str
+    name: Text
+    text: Text
+    error: ErrorInfo | None = None
+
+
+Message = Annotated[UserMessage | AssistantMessage | ToolMessage, Field(discriminator="role")]
+
+
+class RunInput(BaseModel):
+    """What a run is started with. camelCase spellings are read too, so that a client in any language feels at home."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    agent: Annotated[str, Field(min_length=1)]
+    prompt: Text | None = None
+    messages: list[Message] = []
+    max_steps: Annotated[
+        int | None, Field(ge=1, strict=True, validation_alias=AliasChoices("max_steps", "maxSteps"))
+    ] = None
+    model: Annotated[str | None, Field(min_length=1)] = None
+    on_invalid_tool_input: Annotated[
+        Literal["feedback", "throw"] | None,
+        Field(validation_alias=AliasChoices("on_invalid_tool_input", "onInvalidToolInput")),
+    ] = None
+    metadata: dict[str, str] = {}
+    traceparent: str | None = None
+
+
+class Usage(BaseModel):
+    """Tokens, as the provider counted them."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_input_tokens: int = 0
+    reasoning_tokens: int = 0
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            input_tokens=self.input_tokens + other.input_tokens,
+            output_tokens=self.output_tokens + other.output_tokens,
+            cached_input_tokens=self.cached_input_tokens + other.cached_input_tokens,
+            reasoning_tokens=self.reasoning_tokens + other.reasoning_tokens,
+        )
+
+    @property
+    def total_tokens(self) -> int:
+        """Input and output together: what `max_total_tokens` bounds."""
+        return self.input_tokens + self.output_tokens
+
+
+Status = Literal["completed", "max_steps", "max_tokens", "truncated", "refused"]
+
+
+class RunResult(BaseModel):
+    """What a run came to. Running out of steps is a status, not an exception."""
+
+    status: Status
+    output: Any = None
+    steps: int = 0
+    tool_calls: int = 0
+    recovered_failures: int = 0
+    repairs: int = 0
+    usage: Usage = Usage()
+    trace_id: str = ""
+
+
+class Repair(BaseModel):
+    """One change of a call's arguments before it ran: `by` whom, from what, to what."""
+
+    by: str
+    before: Any = None
+    after: Any = None
+
+
+class StepResult(BaseModel):
+    """What the model was told about a call."""
+
+    text: str
+    error: ErrorInfo | None = None
+
+
+class StepCall(BaseModel):
+    """A call within a step. `arguments` are the validated ones, after repair; None where they never became valid."""
+
+    id: str
+    name: str
+    raw_arguments: str
+    arguments: Any = None
+    repairs: list[Repair] = []
+    result: StepResult | None = None
+    attempts: int = 0
+
+
+class Step(BaseModel):
+    """One model call with the tool calls that it asked for."""
+
+    step: int
+    text: str = ""
+    usage: Usage = Usage()
+    tool_calls: list[StepCall] = []
+    error: ErrorInfo | None = None
+
+
+class Progress(BaseModel):
+    """The answer of the `progress` query."""
+
+    status: Status | Literal["running", "waiting", "failed", "cancelled"]
+    step: int
+    max_steps: int
+    usage: Usage
+    tool_calls: int
+    recovered_failures: int
+    running: list[str] = []

@@ -1,0 +1,155 @@
+"""The conversation of a run: append, digest, page, carry over. Pure: no Temporal, no clock, no I/O."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import zstandard
+from pydantic import BaseModel, TypeAdapter
+
+from mulligan.handoff import PreparedCall, Ref, chain
+from mulligan.values import (
+    AssistantMessage,
+    ErrorInfo,
+    Message,
+    Repair,
+    Step,
+    StepCall,
+    StepResult,
+    ToolMessage,
+    Usage,
+)
+
+_MESSAGES: TypeAdapter[list[Message]] = TypeAdapter(list[Message])
+
+
+class CallRecord(BaseModel):
+    """What a step says of a call beside the messages themselves."""
+
+    arguments: Any = None
+    repairs: list[Repair] = []
+    attempts: int = 0
+
+
+class StepRecord(BaseModel):
+    """A step, by the place of its assistant message, with what is not in the messages."""
+
+    at: int
+    usage: Usage
+    calls: list[CallRecord] = []
+    error: ErrorInfo | None = None
+
+
+class Conversation:
+    """The messages of a run with the chained digest of each, and the steps that they were made in."""
+
+    def __init__(self) -> None:
+        self.messages: list[Message] = []
+        self.steps: list[StepRecord] = []
+        self._digests = [""]
+        self._sizes: list[int] = []
+        self._settled: dict[str, ToolMessage] = {}
+
+    def append(self, message: Message) -> None:
+        """Add a message."""
+        digest, size = chain(self._digests[-1], message)
+        self.messages.append(message)
+        self._digests.append(digest)
+        self._sizes.append(size)
+
+    def ref(self, count: int | None = None) -> Ref:
+        """The conversation up to `count` messages: all of it where None."""
+        count = len(self.messages) if count is None else count
+        return Ref(count=count, digest=self._digests[count])
+
+    def since(self, count: int, max_bytes: int) -> list[Message] | None:
+        """The messages after the first `count`, or None where they are larger than `max_bytes`."""
+        return self.messages[count:] if sum(self._sizes[count:]) <= max_bytes else None
+
+    def page(self, since: int, count: int, max_bytes: int) -> list[Message]:
+        """As many of the `count` messages from `since` on as fit into `max_bytes`: at least one, if there is one."""
+        end, size = since, 0
+        while end < min(since + count, len(self.messages)):
+            size += self._sizes[end]
+            if size > max_bytes and end > since:
+                break
+            end += 1
+        return self.messages[since:end]
+
+    def begin_step(self, message: AssistantMessage, prepared: Sequence[PreparedCall], usage: Usage) -> StepRecord:
+        """Add what the model said, and the step that begins with it."""
+        record = StepRecord(at=len(self.messages), usage=usage)
+        for call, found in zip(message.tool_calls, prepared, strict=True):
+            arguments = found.arguments
+            if arguments is None and found.error is None and not found.remote:
+                # The handoff leaves out arguments that are just what the raw text says.
+                arguments = json.loads(call.arguments)
+            record.calls.append(CallRecord(arguments=arguments, repairs=found.repairs))
+        self.append(message)
+        self.steps.append(record)
+        return record
+
+    def settle(self, result: ToolMessage) -> None:
+        """Show a call's result in its step at once; `end_step` adds it to the messages, in the order of the calls."""
+        self._settled[result.call_id] = result
+
+    def end_step(self, results: Sequence[ToolMessage]) -> None:
+        """Add the results of a step's calls."""
+        for result in results:
+            self.append(result)
+        self._settled.clear()
+
+    def step_page(self, since: int, limit: int, max_bytes: int) -> list[Step]:
+        """As many of the `limit` steps from `since` on as fit into `max_bytes`: at least one, if there is one."""
+        page: list[Step] = []
+        size = 0
+        for index in range(since, min(since + limit, len(self.steps))):
+            record = self.steps[index]
+            # The raw text, its parsed form and the repairs each hold the arguments: four times is a safe bound.
+            size += 4 * sum(self._sizes[record.at : record.at + 1 + len(record.calls)]) + 500
+            if size > max_bytes and page:
+                break
+            page.append(self._step(index))
+        return page
+
+    def _step(self, index: int) -> Step:
+        record = self.steps[index]
+        said = self.messages[record.at]
+        assert isinstance(said, AssistantMessage)
+        answers = [m for m in self.messages[record.at + 1 : record.at + 1 + len(record.calls)] if m.role == "tool"]
+        results = {**self._settled, **{answer.call_id: answer for answer in answers}}
+        calls = []
+        for call, kept in zip(said.tool_calls, record.calls, strict=True):
+            result = results.get(call.id)
+            calls.append(
+                StepCall(
+                    id=call.id,
+                    name=call.name,
+                    raw_arguments=call.arguments,
+                    arguments=kept.arguments,
+                    repairs=kept.repairs,
+                    attempts=kept.attempts,
+                    result=StepResult(text=result.text, error=result.error) if result else None,
+                )
+            )
+        return Step(step=index + 1, text=said.text, usage=record.usage, tool_calls=calls, error=record.error)
+
+    def dump(self) -> bytes:
+        """Everything, compressed: what continue-as-new carries."""
+        state = {
+            "messages": _MESSAGES.dump_python(self.messages, mode="json"),
+            "steps": [record.model_dump(mode="json", exclude_defaults=True) for record in self.steps],
+        }
+        return zstandard.compress(json.dumps(state, separators=(",", ":")).encode())
+
+    @classmethod
+    def load(cls, data: bytes) -> Conversation:
+        """The conversation that `dump` wrote."""
+        state = json.loads(zstandard.decompress(data))
+        conversation = cls()
+        for message in _MESSAGES.validate_python(state["messages"]):
+            conversation.append(message)
+        conversation.steps = [StepRecord.model_validate(record) for record in state["steps"]]
+        return conversation

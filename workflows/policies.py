@@ -1,0 +1,49 @@
+"""Every timeout, retry policy and limit that the workflow sets, with its reason."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from temporalio.common import RetryPolicy
+
+HEARTBEAT_TIMEOUT = timedelta(seconds=8)
+"""The contract: a lost worker is noticed within 10 s. The server needs a moment; a busy worker beats every 2 s."""
+
+ATTEMPT_MARGIN = timedelta(seconds=10)
+"""An activity ends its own attempt on time and says why. Temporal's limit is this much later: it is for dead workers."""
+
+OPEN_RUN_TIMEOUT = timedelta(seconds=60)
+OPEN_RUN_RETRY = RetryPolicy(maximum_attempts=5)
+"""A user's instructions function runs in it: one that fails five times fails the run, with its reason."""
+
+RECORD_TIMEOUT = timedelta(seconds=10)
+RECORD_RETRY = RetryPolicy(maximum_attempts=3)
+"""Local activities that write a span. A hung local activity blocks queries, so they are bounded."""
+
+LOCAL_TOOL_LONGEST = timedelta(seconds=10)
+"""A hung local activity blocks every query and signal: a local tool's timeout is cut to this."""
+
+TOOL_BACKOFF_FIRST, TOOL_BACKOFF_LONGEST = timedelta(milliseconds=500), timedelta(seconds=30)
+
+INLINE_BYTES = 256 * 1024
+"""New messages up to this travel with the model call; more is fetched by query. Over 2 MB the server ends the run."""
+
+PAGE_BYTES = 1_500_000
+"""A query's answer: 1.9 MB is the most that the server lets through."""
+
+CARRY_BYTES = 1_800_000
+"""What continue-as-new may carry: the server terminates a run whose input is over 2 MB, so it is measured first."""
+
+
+def model_retry(attempts: int | None) -> RetryPolicy:
+    """The activity itself sets each delay (Retry-After, jitter) and gives up when the patience is spent."""
+    return RetryPolicy(
+        initial_interval=timedelta(seconds=1), maximum_interval=timedelta(seconds=60), maximum_attempts=attempts or 0
+    )
+
+
+def tool_retry(attempts: int) -> RetryPolicy:
+    """At most `attempts` starts in all; 1, the default, is at most once."""
+    return RetryPolicy(
+        initial_interval=TOOL_BACKOFF_FIRST, maximum_interval=TOOL_BACKOFF_LONGEST, maximum_attempts=attempts
+    )
