@@ -1,0 +1,1 @@
+"""Every side effect: asking a model, running a tool, writing a span."""

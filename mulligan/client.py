@@ -11,7 +11,7 @@ from temporalio.contrib.pydantic import pydantic_data_converter as data_converte
 from temporalio.converter import JSONPlainPayloadConverter
 from temporalio.envconfig import ClientConfig
 
-from mulligan.telemetry import TRACE_HEADER
+from mulligan.handoff import TRACE_HEADER
 
 __all__ = ["DEFAULT_ADDRESS", "connect", "data_converter"]
 

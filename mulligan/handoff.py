@@ -26,6 +26,8 @@ OPEN_RUN, CALL_MODEL, CALL_TOOL, RECORD_LOST_CALL, FINISH_RUN = (
     "finish_run",
 )
 """Temporal's activity types: the workflow asks by name and so never imports what has side effects."""
+TRACE_HEADER = "_tracer-data"
+"""The Temporal header in which the SDK's own OpenTelemetry interceptors carry the W3C context."""
 CONVERSATION_QUERY = "mulligan_conversation"
 """The query by which a worker asks a workflow for messages that its cache does not hold."""
 INPUT_QUERY = "mulligan_input"

@@ -27,9 +27,6 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from mulligan.handoff import FinishRun, Where
 from mulligan.values import ToolCall, Usage
 
-TRACE_HEADER = "_tracer-data"
-"""The Temporal header in which the SDK's own OpenTelemetry interceptors carry the W3C context."""
-
 INVOKE_AGENT, AGENT_FINISH, TOOL_CALL = "invoke_agent", "agent.finish", "ai.toolCall"
 OPERATION, PROVIDER, ERROR_TYPE = "gen_ai.operation.name", "gen_ai.provider.name", "error.type"
 STEP, ATTEMPT, RECOVERED, REPAIRS = "mulligan.step", "mulligan.attempt", "mulligan.recovered", "mulligan.repairs"

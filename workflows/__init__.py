@@ -1,0 +1,1 @@
+"""Deterministic code only: the loop, and the door that clients start."""

@@ -6,7 +6,6 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-import zstandard
 from pydantic import BaseModel, TypeAdapter
 
 from mulligan.handoff import PreparedCall, Ref, chain
@@ -136,18 +135,16 @@ class Conversation:
             )
         return Step(step=index + 1, text=said.text, usage=record.usage, tool_calls=calls, error=record.error)
 
-    def dump(self) -> bytes:
-        """Everything, compressed: what continue-as-new carries."""
-        state = {
+    def dump(self) -> dict[str, Any]:
+        """Everything, as JSON: what continue-as-new carries."""
+        return {
             "messages": _MESSAGES.dump_python(self.messages, mode="json"),
             "steps": [record.model_dump(mode="json", exclude_defaults=True) for record in self.steps],
         }
-        return zstandard.compress(json.dumps(state, separators=(",", ":")).encode())
 
     @classmethod
-    def load(cls, data: bytes) -> Conversation:
-        """The conversation that `dump` wrote."""
-        state = json.loads(zstandard.decompress(data))
+    def load(cls, state: dict[str, Any]) -> Conversation:
+        """The conversation that `dump` gave."""
         conversation = cls()
         for message in _MESSAGES.validate_python(state["messages"]):
             conversation.append(message)

@@ -1,0 +1,227 @@
+"""The tokens of what a model meant as JSON: where each one ends, and whether the text stops inside one.
+
+JSON, JavaScript and Python spell the same values a little differently; here is the union of the three. Nothing is
+guessed: text that is no token of the union is refused.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Literal
+
+MAX_DEPTH = 100
+"""How deep lists and objects may stand in each other: Python's own reader, and pydantic's, give up not far above."""
+
+CLOSER = {"{": "}", "[": "]"}
+OPENER = {"}": "{", "]": "["}
+LITERALS = {"true": "true", "false": "false", "null": "null", "True": "true", "False": "false", "None": "null"}
+
+# Possessive (`*+`): a long string costs neither time nor memory for ways back that could never lead anywhere.
+_STRING = r"""'[^'\\]*+(?:\\.[^'\\]*+)*+'|"[^"\\]*+(?:\\.[^"\\]*+)*+\""""
+_TOKEN = re.compile(
+    rf"""(?P<space>[\s\ufeff]+)|(?P<comment>//[^\n]*+|\#[^\n]*+|/\*.*?\*/)|(?P<fence>```)
+    |(?P<string>{_STRING})|(?P<mark>[{{}}\[\],:])|(?P<word>[^\s{{}}\[\],:"'`/\#]+)""",
+    re.DOTALL | re.VERBOSE,
+)
+_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
+_STARTED_NUMBER = re.compile(r"[-+.0-9][-+.0-9eE_]*")
+_KEY = re.compile(r"(?:[^\W\d]|\$)[\w$-]*|[0-9]+")
+_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)|[\x00-\x1f]|\"", re.DOTALL)
+
+Kind = Literal["mark", "string", "word", "comment"]
+
+
+class NoToken(Exception):
+    """The text holds something that is no token of JSON, JavaScript or Python, so no reading of it is certain."""
+
+
+@dataclass(frozen=True)
+class Token:
+    """One token, as it stands in the text."""
+
+    kind: Kind
+    text: str
+    is_key: bool = False
+
+    @property
+    def is_scalar(self) -> bool:
+        """Whether it is a value or a key by itself."""
+        return self.kind in ("string", "word")
+
+
+@dataclass
+class Tokens:
+    """The tokens of a text up to its end, or up to a closing fence; comments are left out."""
+
+    tokens: list[Token] = field(default_factory=list)
+    marks: set[str] = field(default_factory=set)
+    """What was passed over: `comments`, `whitespace` that JSON does not know."""
+    end: int = 0
+    stopped_in: str | None = None
+    """Where the text was cut off, for a sentence ("in the middle of a string"). None: what is there is whole."""
+
+
+def tokens_of(text: str, start: int = 0) -> Tokens:
+    """Read tokens until the text or its code fence ends.
+
+    Raises:
+        NoToken: something there is no token, or stands outside the one list or object that the text is.
+    """
+    found = Tokens()
+    raw: list[Token] = []
+    open_: list[str] = []
+    done = False  # the outermost list or object has ended
+    at, last_comment = start, False
+    while at < len(text):
+        match = _TOKEN.match(text, at)
+        if match is None:
+            found.stopped_in = _inside(text[at:], raw, open_)
+            if found.stopped_in is None or done or not raw:
+                raise NoToken
+            break
+        kind, token = match.lastgroup, match.group()
+        if kind == "fence":
+            break
+        at = match.end()
+        if kind == "space":
+            if token.strip(" \t\r\n"):
+                found.marks.add("whitespace")
+            continue
+        last_comment = kind == "comment"
+        if kind == "comment":
+            found.marks.add("comments")
+            continue
+        # A second value after the first, or anything before it: which one was meant is not for us to say.
+        if (done and token not in "}],") or (not raw and token not in CLOSER):
+            raise NoToken
+        raw.append(Token("mark" if kind == "mark" else "string" if kind == "string" else "word", token))
+        _follow(token if kind == "mark" else "", open_)
+        done = done or not open_
+    found.end = at
+    found.tokens = _with_keys(raw)
+    if open_ and found.stopped_in is None:
+        found.stopped_in = "in a comment" if last_comment else _before_end(raw, open_)
+    return found
+
+
+def strict_token(token: Token) -> tuple[str, str | None]:
+    """The token as strict JSON spells it, and the name of what was mended for it.
+
+    Raises:
+        NoToken: a bare word that is no literal, number or key; an escape that its languages read differently.
+    """
+    if token.kind == "mark":
+        return token.text, None
+    if token.kind == "string":
+        return _strict_string(token.text)
+    if token.is_key:
+        if _KEY.fullmatch(token.text) is None:
+            raise NoToken
+        return json.dumps(token.text), "unquoted_keys"
+    if token.text in LITERALS:
+        return LITERALS[token.text], None if token.text[0].islower() else "python_literals"
+    if _NUMBER.fullmatch(token.text):
+        return token.text, None
+    raise NoToken
+
+
+def too_deep(text: str) -> int | None:
+    """Where lists and objects stand deeper in each other than `MAX_DEPTH`; None where they nowhere do."""
+    if text.count("{") + text.count("[") <= MAX_DEPTH:
+        return None
+    depth = 0
+    for match in re.finditer(r'"[^"\\]*+(?:\\.[^"\\]*+)*+|[{}\[\]]', text, re.DOTALL):
+        token = match.group()
+        depth += 1 if token in CLOSER else -1 if token in OPENER else 0
+        if depth > MAX_DEPTH:
+            return match.start()
+    return None
+
+
+def _follow(mark: str, open_: list[str]) -> None:
+    """Keep the stack of what is open. A closer that skips the innermost (`[1}`) closes that one too."""
+    if mark in CLOSER and mark:
+        if len(open_) == MAX_DEPTH:
+            raise NoToken
+        open_.append(mark)
+    elif mark in OPENER and OPENER[mark] in open_:
+        while open_.pop() != OPENER[mark]:
+            pass
+
+
+def _with_keys(raw: list[Token]) -> list[Token]:
+    return [
+        Token(token.kind, token.text, is_key=True) if token.is_scalar and after.text == ":" else token
+        for token, after in zip(raw, [*raw[1:], Token("mark", "")], strict=True)
+    ]
+
+
+def _expects_key(raw: list[Token], open_: list[str]) -> bool:
+    return bool(open_) and open_[-1] == "{" and raw[-1].kind == "mark" and raw[-1].text in "{,"
+
+
+def _inside(rest: str, raw: list[Token], open_: list[str]) -> str | None:
+    if rest.startswith("/*"):
+        return "in a comment"
+    if rest[0] not in "\"'":
+        return None
+    return "in the middle of a name" if raw and _expects_key(raw, open_) else "in the middle of a string"
+
+
+def _before_end(raw: list[Token], open_: list[str]) -> str | None:
+    """What the text stops in or before, read from its last token. A comma says that what came before it is whole."""
+    last, before = raw[-1], raw[:-1]
+    if last.kind == "mark":
+        return {":": "just before a value", "{": "right after an opening '{'", "[": "right after an opening '['"}.get(
+            last.text
+        )
+    if _expects_key(before, open_):
+        return "right after a name" if last.kind == "string" else "in the middle of a name"
+    if last.kind == "string" or last.text in LITERALS:
+        return None
+    if any(literal.startswith(last.text) for literal in LITERALS):
+        return "in the middle of a literal"
+    # `12` may be the whole of it or the beginning of 1200: the text does not say.
+    return "in or right after a number" if _STARTED_NUMBER.fullmatch(last.text) else "in the middle of a value"
+
+
+def _strict_string(token: str) -> tuple[str, str | None]:
+    quote, mended = token[0], "single_quotes" if token[0] == "'" else None
+    # What Python and JavaScript read as a character, and a JSON reader as a mistake: `\x41`, `\0`, a line continued.
+    ambiguous = "xUN01234567av" if quote == "'" else "xUN01234567"
+    notes: list[str] = [mended] if mended else []
+
+    def strictly(match: re.Match[str]) -> str:
+        whole, escaped = match.group(), match.group(1)
+        if escaped is None:
+            if whole == '"':
+                return '\\"'
+            notes.append("control_characters")
+            return json.dumps(whole)[1:-1]
+        if escaped[0] in '"\\/bfnrt' or len(escaped) == 5:
+            return whole
+        if escaped == "'" == quote:
+            return "'"
+        if escaped in ambiguous or escaped == "u" or escaped < " ":
+            raise NoToken
+        notes.append("invalid_escapes")
+        if escaped == "'":
+            return "'"
+        return f"\\\\{escaped}"  # a regular expression's `\d`: the backslash was meant
+
+    strict = _ESCAPE.sub(strictly, token[1:-1])
+    return f'"{strict}"', "+".join(dict.fromkeys(notes)) or None
+
+
+def scalars(tokens: list[Token]) -> Iterator[tuple[str, bool]]:
+    """The values and keys as strict JSON, in order, with whether each is a key: what no mending may change.
+
+    Raises:
+        NoToken: as `strict_token` does.
+    """
+    for token in tokens:
+        if token.is_scalar:
+            yield strict_token(token)[0], token.is_key

@@ -1,0 +1,112 @@
+"""What a run is started with, checked: every fault is one sentence that says what to change."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic import ValidationError
+
+from mulligan.errors import InvalidRunInputError
+from mulligan.values import AssistantMessage, Message, RunInput, ToolMessage
+
+__all__ = ["check"]
+
+_FIELDS = list(RunInput.model_fields)
+_EXAMPLE = '{"agent": "assistant", "prompt": "…"}'
+_TRACEPARENT = re.compile(r"[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
+
+
+def check(data: bytes) -> RunInput:
+    """Read a RunInput from JSON.
+
+    Raises:
+        InvalidRunInputError: it is not JSON, has a fault in a field, or nothing to begin with.
+    """
+    if not data:
+        raise InvalidRunInputError(f"The run was started without an input; give it one JSON object: {_EXAMPLE}.")
+    try:
+        run_input = RunInput.model_validate_json(data)
+    except ValidationError as error:
+        sentences = list(dict.fromkeys(_sentence(fault) for fault in error.errors(include_url=False)))
+        raise InvalidRunInputError(" ".join(sentences[:5])) from None
+    if run_input.prompt is None and not run_input.messages:
+        raise InvalidRunInputError('The run has no "prompt" and no "messages"; give it one of them.')
+    if run_input.prompt is not None and not run_input.prompt.strip():
+        raise InvalidRunInputError('"prompt" is empty; say what the agent is to do.')
+    if run_input.traceparent is not None and not _TRACEPARENT.fullmatch(run_input.traceparent):
+        raise InvalidRunInputError(
+            f'"traceparent" is {run_input.traceparent!r}; it must be a W3C traceparent: 00-<32 hex>-<16 hex>-<2 hex>.'
+        )
+    _check_messages(run_input.messages, prompted=run_input.prompt is not None)
+    return run_input
+
+
+def _check_messages(messages: Sequence[Message], *, prompted: bool) -> None:
+    """A conversation that a provider takes: each call answered once, right after it, and the user's turn at the end."""
+    open_calls: dict[str, int] = {}
+    for index, message in enumerate(messages):
+        if isinstance(message, ToolMessage):
+            if open_calls.pop(message.call_id, None) is None:
+                raise InvalidRunInputError(
+                    f'"messages[{index}]" is a tool result for call {message.call_id!r}, but no call of that id is open.'
+                )
+            continue
+        if open_calls:
+            _unanswered(open_calls)
+        if isinstance(message, AssistantMessage):
+            open_calls = {call.id: index for call in message.tool_calls}
+            if len(open_calls) < len(message.tool_calls):
+                raise InvalidRunInputError(f'"messages[{index}]" has two tool calls of one id; each needs its own.')
+    if open_calls:
+        _unanswered(open_calls)
+    if messages and not prompted and isinstance(messages[-1], AssistantMessage):
+        raise InvalidRunInputError('"messages" end with the assistant\'s; end with a user message, or add a "prompt".')
+
+
+def _unanswered(open_calls: dict[str, int]) -> None:
+    call_id, index = next(iter(open_calls.items()))
+    raise InvalidRunInputError(
+        f'The tool call {call_id!r} in "messages[{index}]" has no result; add a "tool" message for it right after.'
+    )
+
+
+def _sentence(fault: Any) -> str:
+    """One sentence on one fault that pydantic found."""
+    where = _path(fault["loc"])
+    given = _shown(fault["input"])
+    match fault["type"]:
+        case "json_invalid":
+            return f"The run's input is not JSON: {fault['ctx']['error']}. Give it one JSON object: {_EXAMPLE}."
+        case "model_type" | "model_attributes_type" if not fault["loc"]:
+            return f"The run's input must be one JSON object like {_EXAMPLE}, but is {given}."
+        case "missing":
+            return f'"{where}" is missing; it is required.'
+        case "extra_forbidden":
+            known = _FIELDS if len(fault["loc"]) == 1 else []
+            near = difflib.get_close_matches(str(fault["loc"][-1]), known, n=1)
+            hint = (
+                f'did you mean "{near[0]}"?' if near else f"known are {', '.join(known)}." if known else "leave it out."
+            )
+            return f'"{where}" is no known field; {hint}'
+        case "union_tag_invalid" | "union_tag_not_found":
+            return f'"{where}" needs a "role" of "user", "assistant" or "tool".'
+    says = fault["msg"][0].lower() + fault["msg"][1:]
+    return f'"{where}" is {given}, but {says.replace("input should be", "it must be")}.'
+
+
+def _path(loc: Sequence[int | str]) -> str:
+    path = ""
+    for part in loc:
+        # pydantic names the member of a union that it tried; nobody wrote that.
+        if part in ("user", "assistant", "tool") and path.endswith("]"):
+            continue
+        path += f"[{part}]" if isinstance(part, int) else f".{part}" if path else part
+    return path or "input"
+
+
+def _shown(value: Any) -> str:
+    text = repr(value) if not isinstance(value, str) else f'"{value}"'
+    return text if len(text) <= 80 else text[:80] + "…"

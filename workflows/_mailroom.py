@@ -1,0 +1,63 @@
+"""Who answers the worker's questions: every workflow that holds a `DurableAgent` has these queries."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from temporalio import workflow
+
+from mulligan.handoff import (
+    CONVERSATION_QUERY,
+    DEFINITION_QUERY,
+    INPUT_QUERY,
+    Definition,
+    Page,
+    PageAsked,
+)
+from mulligan.values import RunInput
+from workflows import policies
+
+if TYPE_CHECKING:
+    from workflows.durable_agent import DurableAgent
+
+
+class Mailroom:
+    """The agents of one workflow by their key, and the query handlers through which workers read them."""
+
+    def __init__(self) -> None:
+        self._agents: dict[str, DurableAgent] = {}
+
+    @classmethod
+    def of_this_workflow(cls) -> Mailroom:
+        """The one of the workflow that is running: the SDK keeps it for us, as its queries' handler."""
+        handler = workflow.get_query_handler(CONVERSATION_QUERY)
+        if handler is not None:
+            mailroom = handler.__self__  # type: ignore[attr-defined]
+            assert isinstance(mailroom, Mailroom)  # noqa: S101 - the name is ours
+            return mailroom
+        mailroom = cls()
+        workflow.set_query_handler(CONVERSATION_QUERY, mailroom.conversation)
+        workflow.set_query_handler(INPUT_QUERY, mailroom.input)
+        workflow.set_query_handler(DEFINITION_QUERY, mailroom.definition)
+        return mailroom
+
+    def register(self, agent: DurableAgent) -> str:
+        """Give an agent its key: its number in the workflow, the same after replay and continue-as-new."""
+        key = str(len(self._agents))
+        self._agents[key] = agent
+        return key
+
+    def conversation(self, asked: PageAsked) -> Page:
+        """Messages that a worker's cache does not hold."""
+        conversation = self._agents[asked.conversation].conversation
+        return Page(messages=conversation.page(asked.since, asked.count, policies.PAGE_BYTES))
+
+    def input(self, key: str) -> RunInput:
+        """The input of an agent's newest turn."""
+        run_input = self._agents[key].input
+        assert run_input is not None  # noqa: S101 - asked for by the activity that opens the turn
+        return run_input
+
+    def definition(self, key: str) -> Definition:
+        """What the provider is told of an agent, as it was pinned when the turn opened."""
+        return self._agents[key].facts.definition

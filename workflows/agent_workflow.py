@@ -1,0 +1,81 @@
+"""`AgentWorkflow`: the door that clients start. Input checks, queries, continue-as-new; the loop is DurableAgent's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic import BaseModel
+from temporalio import workflow
+from temporalio.api.common.v1 import Payload
+from temporalio.common import RawValue
+
+from mulligan.run_input import check
+from workflows import policies
+from workflows.durable_agent import DurableAgent
+
+_NO_INPUT = RawValue(Payload())
+
+
+@workflow.defn(name="AgentWorkflow")
+class AgentWorkflow:
+    """One run of an agent.
+
+    Its one argument is taken raw: whatever a client in any language sends is looked at inside, so that wrong input
+    fails the run with a sentence, and never a workflow task for ever. JSON is a RunInput; bytes are what the run
+    before carried over (one argument for both, as the SDK drops all type hints where their count does not match).
+    """
+
+    def __init__(self) -> None:
+        self._agent: DurableAgent | None = None
+
+    @workflow.run
+    async def run(self, start: RawValue = _NO_INPUT) -> dict[str, Any]:
+        """RunInput in, RunResult out, both as JSON objects."""
+        if start.payload.metadata.get("encoding") == b"binary/plain":
+            agent = self._agent = DurableAgent(state=start.payload.data)
+        else:
+            run_input = check(start.payload.data)
+            agent = self._agent = DurableAgent(run_input.agent)
+            workflow.upsert_memo({"agent": run_input.agent})
+            await agent.begin(run_input)
+        while not await agent.step():
+            if workflow.info().is_continue_as_new_suggested():
+                self._continue_as_new(agent)
+        return (await agent.finish()).model_dump(mode="json")
+
+    @workflow.query
+    def progress(self) -> dict[str, Any]:
+        """Where the run stands."""
+        return self._agent.progress.model_dump(mode="json") if self._agent else {"status": "failed"}
+
+    @workflow.query
+    def messages(self, since: int = 0, limit: int = 100) -> dict[str, Any]:
+        """The conversation, from message `since` on: as many as fit into an answer."""
+        if self._agent is None:
+            return {"messages": [], "next": None, "total": 0}
+        conversation = self._agent.conversation
+        page = conversation.page(max(0, since), max(1, limit), policies.PAGE_BYTES)
+        return _page("messages", page, since, len(conversation.messages))
+
+    @workflow.query
+    def steps(self, since: int = 0, limit: int = 100) -> dict[str, Any]:
+        """The run's steps, from number `since` (counted from 0) on: as many as fit into an answer."""
+        if self._agent is None:
+            return {"steps": [], "next": None, "total": 0}
+        conversation = self._agent.conversation
+        page = conversation.step_page(max(0, since), max(1, limit), policies.PAGE_BYTES)
+        return _page("steps", page, since, len(conversation.steps))
+
+    def _continue_as_new(self, agent: DurableAgent) -> None:
+        """Go on in a fresh history, at a step boundary, if what must be carried fits into the start of a run."""
+        carried = agent.carry()
+        if len(carried) <= policies.CARRY_BYTES:
+            workflow.continue_as_new(carried)
+
+
+def _page(name: str, page: Sequence[BaseModel], since: int, total: int) -> dict[str, Any]:
+    """A page of a query's answer; `next` is where to go on, null at the end."""
+    end = max(0, since) + len(page)
+    shown = [item.model_dump(mode="json") for item in page]
+    return {name: shown, "next": end if end < total else None, "total": total}

@@ -1,0 +1,172 @@
+"""How a run's activities are scheduled, and what it means when one does not come back."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+from pydantic import BaseModel
+from temporalio import workflow
+from temporalio.api.common.v1 import Payload
+from temporalio.exceptions import ActivityError, TimeoutError, TimeoutType, is_cancelled_exception
+
+from mulligan.errors import ModelUnavailableError, error_of
+from mulligan.handoff import (
+    CALL_MODEL,
+    CALL_TOOL,
+    FINISH_RUN,
+    OPEN_RUN,
+    RECORD_LOST_CALL,
+    TRACE_HEADER,
+    AgentFacts,
+    CallTool,
+    FinishRun,
+    LostCall,
+    ModelAnswer,
+    ModelCall,
+    OpenedRun,
+    OpenRun,
+    ToolFacts,
+    ToolOutcome,
+)
+from mulligan.values import RunInput
+from workflows import policies
+
+_UNKNOWN_TOOL = ToolFacts(timeout=60)
+
+
+async def open_run(run_input: RunInput, *, small: bool, conversation: str, turn: int) -> OpenedRun:
+    """Resolve the agent on a worker, pin its facts, open the trace.
+
+    Raises:
+        InvalidRunInputError: no such agent, or a model that cannot be.
+    """
+    info = workflow.info()
+    try:
+        return await workflow.execute_activity(
+            OPEN_RUN,
+            OpenRun(
+                agent=run_input.agent,
+                conversation=conversation,
+                turn=turn,
+                input=run_input if small else None,
+                first_run_id=info.first_execution_run_id,
+                parent=run_input.traceparent or _parent_in(info.headers),
+            ),
+            result_type=OpenedRun,
+            start_to_close_timeout=policies.OPEN_RUN_TIMEOUT,
+            retry_policy=policies.OPEN_RUN_RETRY,
+            summary=run_input.agent[:60],
+        )
+    except ActivityError as error:
+        raise error_of(error) or error from error
+
+
+async def call_model(order: ModelCall, facts: AgentFacts) -> ModelAnswer:
+    """Ask the model for one step.
+
+    Raises:
+        ModelRequestError, ModelUnavailableError: the endpoint refuses, or stays away beyond the agent's patience.
+    """
+    try:
+        return await workflow.execute_activity(
+            CALL_MODEL,
+            order,
+            result_type=ModelAnswer,
+            start_to_close_timeout=timedelta(seconds=facts.model_timeout) + policies.ATTEMPT_MARGIN,
+            heartbeat_timeout=policies.HEARTBEAT_TIMEOUT,
+            retry_policy=policies.model_retry(facts.model_attempts),
+            summary=order.model[:60],
+        )
+    except ActivityError as error:
+        if is_cancelled_exception(error):
+            raise
+        given_up = ModelUnavailableError(f"The call of {order.model} was given up: {error.cause or error}")
+        raise error_of(error) or given_up from error
+
+
+async def call_tool(order: CallTool, facts: ToolFacts | None) -> ToolOutcome:
+    """Run one call. A tool that fails is an outcome; so is one that was lost, which only the workflow can see."""
+    facts = facts or _UNKNOWN_TOOL
+    started = workflow.time()
+    try:
+        if facts.local:
+            return await workflow.execute_local_activity(
+                CALL_TOOL,
+                order,
+                result_type=ToolOutcome,
+                start_to_close_timeout=timedelta(seconds=facts.timeout) + policies.ATTEMPT_MARGIN,
+                retry_policy=policies.tool_retry(facts.attempts),
+            )
+        return await workflow.execute_activity(
+            CALL_TOOL,
+            order,
+            result_type=ToolOutcome,
+            task_queue=facts.task_queue,
+            start_to_close_timeout=timedelta(seconds=facts.timeout) + policies.ATTEMPT_MARGIN,
+            heartbeat_timeout=policies.HEARTBEAT_TIMEOUT,
+            retry_policy=policies.tool_retry(facts.attempts),
+            summary=order.call.name[:60],
+        )
+    except ActivityError as error:
+        if is_cancelled_exception(error):
+            raise
+        outcome: ToolOutcome = await record(RECORD_LOST_CALL, _lost(order, facts, error, started), ToolOutcome)
+        return outcome
+
+
+async def finish_run(finished: FinishRun) -> None:
+    """Close a run's trace."""
+    await record(FINISH_RUN, finished)
+
+
+async def record(activity: str, what: BaseModel, result_type: type[Any] = type(None)) -> Any:
+    """A local activity that writes a span: it costs one event, and runs on this workflow's own worker."""
+    return await workflow.execute_local_activity(
+        activity,
+        what,
+        result_type=result_type,
+        start_to_close_timeout=policies.RECORD_TIMEOUT,
+        retry_policy=policies.RECORD_RETRY,
+    )
+
+
+def idempotency_key(conversation: str, call_id: str) -> str:
+    """The same for each attempt of a call, also in a chain of runs; another for every other call of every other run."""
+    info = workflow.info()
+    parts = (info.namespace, info.workflow_id, info.first_execution_run_id, conversation, call_id)
+    return hashlib.sha256("\x1f".join(parts).encode()).hexdigest()[:32]
+
+
+def _lost(order: CallTool, facts: ToolFacts, error: ActivityError, started: float) -> LostCall:
+    too_long = isinstance(error.cause, TimeoutError) and error.cause.type is TimeoutType.START_TO_CLOSE
+    if too_long:
+        kind, why = "tool_timeout", f"did not come back within {facts.timeout:g} s"
+    else:
+        kind, why = "tool_lost", "was lost: its worker died, stopped answering, or shut down"
+    times = f", on each of {facts.attempts} attempts" if facts.attempts > 1 else ""
+    return LostCall(
+        where=order.where,
+        call=order.call,
+        kind=kind,
+        message=f"The tool {order.call.name} {why}{times}. It may or may not have done its work.",
+        attempts=facts.attempts,
+        step=order.step,
+        started=started,
+    )
+
+
+def _parent_in(headers: Mapping[str, Payload]) -> str | None:
+    """The traceparent that the client sent along, ours or the SDK's own interceptors'."""
+    payload = headers.get(TRACE_HEADER)
+    if payload is None:
+        return None
+    try:
+        carrier = json.loads(payload.data)
+    except ValueError:
+        return None
+    parent = carrier.get("traceparent") if isinstance(carrier, dict) else None
+    return parent if isinstance(parent, str) else None

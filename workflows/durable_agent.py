@@ -1,0 +1,259 @@
+"""The loop: call the model, settle the calls it asked for, until it is done. Usable in anybody's workflow."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from typing import Literal
+
+import zstandard
+from pydantic import BaseModel
+from temporalio.exceptions import FailureError, is_cancelled_exception
+
+from mulligan.errors import error_of, from_json
+from mulligan.handoff import AgentFacts, CallTool, FinishRun, ModelAnswer, ModelCall, PreparedCall, ToolOutcome, Where
+from mulligan.values import Message, Progress, RunInput, RunResult, Status, ToolCall, ToolMessage, UserMessage
+from workflows import dispatch, policies
+from workflows._mailroom import Mailroom
+from workflows.conversation import CallRecord, Conversation, StepRecord
+
+__all__ = ["DurableAgent"]
+
+_STATUS_OF_FINISH: dict[str, Status] = {"length": "truncated", "content_filter": "refused", "refusal": "refused"}
+
+
+class _Turn(BaseModel):
+    """A turn in work: carried over, beside the conversation, when its run continues as new."""
+
+    number: int
+    input: RunInput
+    facts: AgentFacts
+    trace: str
+    result: RunResult
+
+    @property
+    def max_steps(self) -> int:
+        return self.input.max_steps or self.facts.max_steps
+
+
+class DurableAgent:
+    """An agent within a workflow: one conversation, of one turn or many.
+
+    ```python
+    agent = DurableAgent("support")
+    result = await agent.run("Where is order 7?")
+    again = await agent.run("And order 8?")
+    ```
+
+    The name is looked up on the worker (`--load`). A workflow that continues as new in the middle of a turn takes the
+    turn in pieces: `begin()`, `step()` until it says True, `finish()`; it gives what `carry()` returned to the next
+    run's `DurableAgent(state=…)`, which goes on with `step()`.
+    """
+
+    def __init__(self, agent: str = "", *, state: bytes | None = None) -> None:
+        carried = json.loads(zstandard.decompress(state)) if state else None
+        self.agent: str = carried["agent"] if carried else agent
+        self.input: RunInput | None = None
+        self.status: Status | Literal["running", "failed", "cancelled"] = "running"
+        self.conversation = Conversation.load(carried["conversation"]) if carried else Conversation()
+        self._turn = _Turn.model_validate(carried["turn"]) if carried else None
+        self._sent = self.conversation.ref()
+        """What the model has been called with, or has said: what its worker holds."""
+        self._running: list[str] = []
+        self._key = Mailroom.of_this_workflow().register(self)
+
+    async def run(
+        self, prompt: str | Sequence[Message], *, max_steps: int | None = None, model: str | None = None
+    ) -> RunResult:
+        """Take a turn: the prompt joins the conversation, and the agent works until it is done.
+
+        Args:
+            prompt: A text, or messages that end with the user's.
+            max_steps: How many model calls this turn may make; the agent's own limit where None.
+            model: Another model for this turn.
+
+        Raises:
+            MulliganError: one of the typed errors: no such agent, the model's endpoint refuses or stays away,
+                or a policy (`handle_errors=False`) says that a failure is not to be recovered from.
+        """
+        text, messages = (prompt, []) if isinstance(prompt, str) else (None, list(prompt))
+        await self.begin(RunInput(agent=self.agent, prompt=text, messages=messages, max_steps=max_steps, model=model))
+        while not await self.step():
+            pass
+        return await self.finish()
+
+    async def begin(self, run_input: RunInput) -> None:
+        """Open a turn: its messages join the conversation, the agent is resolved, the trace begins."""
+        self.input, self.status = run_input, "running"
+        before = len(self.conversation.messages)
+        for message in run_input.messages:
+            self.conversation.append(message)
+        if run_input.prompt is not None:
+            self.conversation.append(UserMessage(role="user", text=run_input.prompt))
+        small = self.conversation.since(before, policies.INLINE_BYTES) is not None
+        number = self._turn.number + 1 if self._turn else 1
+        try:
+            opened = await dispatch.open_run(run_input, small=small, conversation=self._key, turn=number)
+        except FailureError:
+            self.status = "failed"
+            raise
+        self._turn = _Turn(
+            number=number,
+            input=run_input.model_copy(update={"messages": [], "prompt": None}),
+            facts=opened.facts,
+            trace=opened.trace,
+            result=RunResult(status="completed", trace_id=opened.trace.split("-")[1]),
+        )
+
+    async def step(self) -> bool:
+        """One model call, and the tool calls that it asks for. Returns whether the turn is over."""
+        turn = self._open_turn
+        result = turn.result
+        try:
+            answer = await self._call_model(turn)
+            record = self.conversation.begin_step(answer.message, answer.prepared, answer.usage)
+            self._sent = self.conversation.ref()
+            result.steps += 1
+            result.usage = result.usage + answer.usage
+            result.output = answer.message.text
+            if not answer.message.tool_calls:
+                return self._ends(_STATUS_OF_FINISH.get(answer.finish_reason, "completed"))
+            await self._settle_calls(turn, answer, record)
+        except (FailureError, asyncio.CancelledError) as error:
+            # Just what ends a run: its trace is closed first. A bug of our own is neither, and fails the task only.
+            await self._close_failed(turn, error)
+            raise
+        if turn.facts.max_total_tokens is not None and result.usage.total_tokens >= turn.facts.max_total_tokens:
+            return self._ends("max_tokens")
+        return self._ends("max_steps") if result.steps >= turn.max_steps else False
+
+    async def finish(self) -> RunResult:
+        """Close the turn's trace and give its result."""
+        turn = self._open_turn
+        await dispatch.finish_run(self._finished(turn, turn.result.status))
+        return turn.result
+
+    def carry(self) -> bytes:
+        """What a new run needs to go on with this turn: the turn and the conversation, as compressed JSON."""
+        turn = self._open_turn.model_dump(mode="json")
+        state = {"agent": self.agent, "turn": turn, "conversation": self.conversation.dump()}
+        return zstandard.compress(json.dumps(state, separators=(",", ":")).encode())
+
+    @property
+    def progress(self) -> Progress:
+        """Where the turn stands."""
+        result = self._turn.result if self._turn else RunResult(status="completed")
+        asked = self.input.max_steps if self.input else None
+        return Progress(
+            status=self.status,
+            step=result.steps,
+            max_steps=self._turn.max_steps if self._turn else asked or 0,
+            usage=result.usage,
+            tool_calls=result.tool_calls,
+            recovered_failures=result.recovered_failures,
+            running=list(self._running),
+        )
+
+    @property
+    def facts(self) -> AgentFacts:
+        """What was pinned when the turn opened."""
+        return self._open_turn.facts
+
+    @property
+    def _open_turn(self) -> _Turn:
+        if self._turn is None:
+            raise RuntimeError("No turn is open: call begin(), or run(), first.")
+        return self._turn
+
+    def _where(self, turn: _Turn) -> Where:
+        return Where(agent=self.agent, conversation=self._key, trace=turn.trace)
+
+    def _ends(self, status: Status) -> bool:
+        self._open_turn.result.status = self.status = status
+        return True
+
+    async def _call_model(self, turn: _Turn) -> ModelAnswer:
+        order = ModelCall(
+            where=self._where(turn),
+            model=turn.input.model or turn.facts.model,
+            definition=turn.facts.digest,
+            step=turn.result.steps + 1,
+            prefix=self._sent,
+            new=self.conversation.since(self._sent.count, policies.INLINE_BYTES),
+            whole=self.conversation.ref(),
+            patience=turn.facts.model_patience,
+            timeout=turn.facts.model_timeout,
+            attempts=turn.facts.model_attempts,
+            on_invalid_tool_input=turn.input.on_invalid_tool_input,
+        )
+        return await dispatch.call_model(order, turn.facts)
+
+    async def _settle_calls(self, turn: _Turn, answer: ModelAnswer, record: StepRecord) -> None:
+        """Run the valid calls side by side; every call gets one result, in the order of the calls."""
+        for prepared in answer.prepared:
+            if prepared.failure is not None:
+                raise from_json(prepared.failure)
+        turn.result.tool_calls += len(answer.prepared)
+        calls = zip(answer.message.tool_calls, answer.prepared, record.calls, strict=True)
+        tasks = [asyncio.create_task(self._settle(turn, *call)) for call in calls]
+        try:
+            results = await asyncio.gather(*tasks)
+        except (FailureError, asyncio.CancelledError):
+            for task in tasks:
+                task.cancel()
+            raise
+        turn.result.recovered_failures += sum(result.error is not None for result in results)
+        turn.result.repairs += sum(len(kept.repairs) for kept in record.calls)
+        self.conversation.end_step(results)
+
+    async def _settle(self, turn: _Turn, call: ToolCall, prepared: PreparedCall, kept: CallRecord) -> ToolMessage:
+        if prepared.error is not None:
+            outcome = ToolOutcome(text=prepared.text or "", error=prepared.error, attempts=0)
+        else:
+            self._running.append(call.name)
+            try:
+                outcome = await self._call_tool(turn, call, prepared, kept)
+            finally:
+                self._running.remove(call.name)
+        if outcome.failure is not None:
+            raise from_json(outcome.failure)
+        kept.attempts = outcome.attempts
+        if prepared.remote:
+            kept.arguments, kept.repairs = outcome.arguments, outcome.repairs
+        result = ToolMessage(role="tool", call_id=call.id, name=call.name, text=outcome.text, error=outcome.error)
+        self.conversation.settle(result)
+        return result
+
+    async def _call_tool(self, turn: _Turn, call: ToolCall, prepared: PreparedCall, kept: CallRecord) -> ToolOutcome:
+        order = CallTool(
+            where=self._where(turn),
+            # The raw text is in history already; only a tool that is prepared where it runs needs it.
+            call=call if prepared.remote else call.model_copy(update={"arguments": ""}),
+            arguments=None if prepared.remote else kept.arguments,
+            prepared=not prepared.remote,
+            repaired_by=[repair.by for repair in prepared.repairs],
+            step=turn.result.steps,
+            key=dispatch.idempotency_key(self._key, call.id),
+            metadata=turn.input.metadata,
+            on_invalid_tool_input=turn.input.on_invalid_tool_input if prepared.remote else None,
+        )
+        return await dispatch.call_tool(order, turn.facts.tools.get(call.name))
+
+    async def _close_failed(self, turn: _Turn, error: BaseException) -> None:
+        self.status = "cancelled" if is_cancelled_exception(error) else "failed"
+        finished = self._finished(turn, self.status)
+        if self.status == "failed":
+            typed = error_of(error)
+            finished.error_type = getattr(typed, "kind", None) or type(typed or error).__name__
+        await dispatch.finish_run(finished)
+
+    def _finished(self, turn: _Turn, status: str) -> FinishRun:
+        return FinishRun(
+            where=self._where(turn),
+            turn=turn.number,
+            status=status,
+            steps=turn.result.steps,
+            recovered_failures=turn.result.recovered_failures,
+            usage=turn.result.usage,
+        )
