@@ -1,0 +1,133 @@
+"""The worker: connect, load the agents, serve until told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from collections.abc import Sequence
+from datetime import timedelta
+from importlib.metadata import version
+from typing import Annotated
+
+import typer
+from temporalio.client import Client
+from temporalio.worker import Worker
+from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
+
+from activities.call_model import CallModelActivity
+from activities.call_tool import CallToolActivity
+from activities.open_run import Definitions, OpenRunActivity
+from activities.prefix_cache import PrefixCache
+from activities.providers.known import providers
+from activities.record_run import RecordRunActivities
+from activities.tool_runtime import ToolRuntime
+from mulligan.client import connect, no_server
+from mulligan.loading import Loaded, load
+from mulligan.settings import settings
+from mulligan.telemetry import Telemetry
+from mulligan.tool import DeclarationError
+from workflows.agent_workflow import AgentWorkflow
+
+PASSED_THROUGH = (
+    "mulligan",  # values and errors keep one identity in and out of workflows; nothing in it has side effects
+    "pydantic",  # pure, and its models are slow to build again for each workflow
+    "pydantic_core",
+    "tools",  # imported by modules that hold agents and workflows together
+    "openai",  # users' modules may import it; imported again in the sandbox it stops the worker
+    "opentelemetry",  # mulligan.telemetry's own; keeps process-wide state
+    "zstandard",  # a C extension; pure
+)
+
+
+def build_worker(client: Client, loaded: Loaded, telemetry: Telemetry, task_queue: str) -> Worker:
+    """A worker for what was loaded: the one place where the rooms are wired together."""
+    chosen = settings()
+    registry = loaded.registry
+    runtime = ToolRuntime()
+    definitions = Definitions(registry)
+    cache = PrefixCache(chosen.prefix_cache_bytes)
+    known = providers(registry.scripts)
+    recording = RecordRunActivities(registry, telemetry, runtime)
+    # Agents of a loaded module are declared once: imported again in the sandbox, they would register twice.
+    restrictions = SandboxRestrictions.default.with_passthrough_modules(*PASSED_THROUGH, *loaded.modules)
+    return Worker(
+        client,
+        task_queue=task_queue,
+        workflows=[AgentWorkflow, *loaded.workflows],
+        activities=[
+            OpenRunActivity(registry, definitions, telemetry, runtime).open_run,
+            CallModelActivity(registry, known, definitions, cache, telemetry, runtime).call_model,
+            CallToolActivity(registry, telemetry, runtime).call_tool,
+            recording.record_lost_call,
+            recording.finish_run,
+        ],
+        workflow_runner=SandboxedWorkflowRunner(restrictions=restrictions),
+        # Without one the SDK hashes every loaded module at start: a second, for nothing.
+        build_id=f"mulligan-{version('mulligan')}",
+        max_cached_workflows=chosen.max_cached_workflows,
+        # A dead worker's workflows go elsewhere after this, not after the default 10 s.
+        sticky_queue_schedule_to_start_timeout=timedelta(seconds=2),
+        # Beats reach the server often enough for a heartbeat timeout of 8 s.
+        max_heartbeat_throttle_interval=timedelta(seconds=3),
+        graceful_shutdown_timeout=timedelta(seconds=chosen.grace_seconds),
+    )
+
+
+async def serve(load_these: Sequence[str], task_queue: str) -> None:
+    """Serve until SIGTERM or Ctrl-C, then let running calls finish within the grace time.
+
+    Raises:
+        DeclarationError: something that is loaded, or a setting, cannot work.
+        RuntimeError: no Temporal server answers.
+    """
+    loaded = load(load_these)
+    telemetry = Telemetry()
+    try:
+        client = await connect()
+        worker = build_worker(client, loaded, telemetry, task_queue)
+        stop = asyncio.Event()
+        for sign in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(sign, stop.set)
+        async with worker:
+            agents = ", ".join(sorted(loaded.registry.agents))
+            at = client.service_client.config.target_host
+            say(f"Serving {agents} on task queue {task_queue!r} at {at}. Ctrl-C drains and ends.")
+            await stop.wait()
+            say("Draining: calls that run may finish; no new ones are taken.")
+    finally:
+        # What the last spans say of this worker must not be lost with it.
+        await asyncio.to_thread(telemetry.shutdown)
+
+
+def say(line: str) -> None:
+    """Progress goes to stderr: stdout is for results."""
+    print(line, file=sys.stderr, flush=True)
+
+
+def main(
+    load_these: Annotated[
+        list[str] | None,
+        typer.Option("--load", metavar="MODULE", help="A module with agents of your own; may be given again."),
+    ] = None,
+    task_queue: Annotated[str | None, typer.Option(help="Where runs are served.", show_default="agents")] = None,
+) -> None:
+    """Serve agents: the shipped ones, and every Agent of the modules named.
+
+    Example: uv run worker.py --load shop.agents
+    """
+    try:
+        chosen = settings()
+        asyncio.run(serve([*chosen.load, *(load_these or [])], task_queue or chosen.task_queue))
+    except DeclarationError as error:
+        say(f"error: {error}")
+        raise typer.Exit(2) from None
+    except RuntimeError as error:
+        if "connect" not in str(error).lower():
+            raise
+        say(f"error: {no_server(error)}")
+        raise typer.Exit(2) from None
+
+
+if __name__ == "__main__":
+    typer.run(main)

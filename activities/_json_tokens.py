@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -31,7 +30,7 @@ _STARTED_NUMBER = re.compile(r"[-+.0-9][-+.0-9eE_]*")
 _KEY = re.compile(r"(?:[^\W\d]|\$)[\w$-]*|[0-9]+")
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)|[\x00-\x1f]|\"", re.DOTALL)
 
-Kind = Literal["mark", "string", "word", "comment"]
+Kind = Literal["mark", "string", "word"]
 
 
 class NoToken(Exception):
@@ -46,11 +45,6 @@ class Token:
     text: str
     is_key: bool = False
 
-    @property
-    def is_scalar(self) -> bool:
-        """Whether it is a value or a key by itself."""
-        return self.kind in ("string", "word")
-
 
 @dataclass
 class Tokens:
@@ -62,6 +56,8 @@ class Tokens:
     end: int = 0
     stopped_in: str | None = None
     """Where the text was cut off, for a sentence ("in the middle of a string"). None: what is there is whole."""
+    last: int = 0
+    """Where the last token begins, whole or not."""
 
 
 def tokens_of(text: str, start: int = 0) -> Tokens:
@@ -81,6 +77,7 @@ def tokens_of(text: str, start: int = 0) -> Tokens:
             found.stopped_in = _inside(text[at:], raw, open_)
             if found.stopped_in is None or done or not raw:
                 raise NoToken
+            found.last = at
             break
         kind, token = match.lastgroup, match.group()
         if kind == "fence":
@@ -95,13 +92,14 @@ def tokens_of(text: str, start: int = 0) -> Tokens:
             found.marks.add("comments")
             continue
         # A second value after the first, or anything before it: which one was meant is not for us to say.
-        if (done and token not in "}],") or (not raw and token not in CLOSER):
+        if (done and token not in {"}", "]", ","}) or (not raw and token not in CLOSER):
             raise NoToken
+        found.last = match.start()
         raw.append(Token("mark" if kind == "mark" else "string" if kind == "string" else "word", token))
         _follow(token if kind == "mark" else "", open_)
         done = done or not open_
     found.end = at
-    found.tokens = _with_keys(raw)
+    found.tokens = _with_keys(raw) if raw else []
     if open_ and found.stopped_in is None:
         found.stopped_in = "in a comment" if last_comment else _before_end(raw, open_)
     return found
@@ -133,7 +131,7 @@ def too_deep(text: str) -> int | None:
     if text.count("{") + text.count("[") <= MAX_DEPTH:
         return None
     depth = 0
-    for match in re.finditer(r'"[^"\\]*+(?:\\.[^"\\]*+)*+|[{}\[\]]', text, re.DOTALL):
+    for match in re.finditer(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[{}\[\]]', text, re.DOTALL):
         token = match.group()
         depth += 1 if token in CLOSER else -1 if token in OPENER else 0
         if depth > MAX_DEPTH:
@@ -154,7 +152,7 @@ def _follow(mark: str, open_: list[str]) -> None:
 
 def _with_keys(raw: list[Token]) -> list[Token]:
     return [
-        Token(token.kind, token.text, is_key=True) if token.is_scalar and after.text == ":" else token
+        Token(token.kind, token.text, is_key=True) if token.kind != "mark" and after.text == ":" else token
         for token, after in zip(raw, [*raw[1:], Token("mark", "")], strict=True)
     ]
 
@@ -214,14 +212,3 @@ def _strict_string(token: str) -> tuple[str, str | None]:
 
     strict = _ESCAPE.sub(strictly, token[1:-1])
     return f'"{strict}"', "+".join(dict.fromkeys(notes)) or None
-
-
-def scalars(tokens: list[Token]) -> Iterator[tuple[str, bool]]:
-    """The values and keys as strict JSON, in order, with whether each is a key: what no mending may change.
-
-    Raises:
-        NoToken: as `strict_token` does.
-    """
-    for token in tokens:
-        if token.is_scalar:
-            yield strict_token(token)[0], token.is_key

@@ -2,6 +2,9 @@
 
 A mending never adds what the model did not write. A text that stops inside a string, number, literal or name, or just
 before a value, has no mended reading: what is missing is asked for.
+
+The library json-repair is not used. It completes and drops values, so what it gives would have to be compared with
+the tokens of the text; and where all tokens are known, one way is left to set the marks between them: it stands here.
 """
 
 from __future__ import annotations
@@ -12,10 +15,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import cast
 
-import json_repair
 from pydantic import JsonValue
 
-from activities._json_tokens import CLOSER, MAX_DEPTH, OPENER, NoToken, Tokens, scalars, strict_token, too_deep, tokens_of
+from activities._json_tokens import CLOSER, MAX_DEPTH, OPENER, NoToken, Token, Tokens, strict_token, tokens_of, too_deep
 from mulligan.values import well_formed
 
 __all__ = ["Mended", "NotJson", "mend", "parse_json"]
@@ -23,12 +25,10 @@ __all__ = ["Mended", "NotJson", "mend", "parse_json"]
 MAX_MENDED = 1_000_000
 """Characters beyond which a text is not mended: reading it token by token takes about a second a megabyte."""
 
-MAX_REPAIRED = 65_536
-"""Characters beyond which the library is not asked: its time grows faster than the text."""
-
 NEAR = 24
 """Characters quoted on each side of a fault."""
 
+_MARKS = {*CLOSER, *OPENER, ",", ":"}
 _FENCE = re.compile(r"```[ \t]*[\w+-]*[ \t]*\r?\n?")
 _REASONS = {
     "Expecting value": "a value is missing or is not spelled as JSON spells it",
@@ -38,7 +38,7 @@ _REASONS = {
     "Expecting ':' delimiter": "a ':' is expected after a name",
     "Expecting ',' delimiter": "a ',' or a closing bracket is expected after a value",
     "Unterminated string starting at": "the arguments stop in the middle of a string",
-    "Invalid control character at": "a string holds a raw line break or control character, which JSON writes as \\n, \\t or \\uXXXX",
+    "Invalid control character at": "a string holds a raw line break or control character; write \\n, \\t or \\uXXXX",
     "Invalid \\escape": "a string holds a backslash that begins no JSON escape; write \\\\ for a backslash",
     "Invalid \\uXXXX escape": "a \\u in a string is not followed by four hexadecimal digits",
     "Extra data": "the JSON value has ended, but more text follows it",
@@ -102,12 +102,15 @@ def mend(text: str) -> Iterator[Mended]:
     The caller takes the first that its schema takes. There is none for strict JSON (but a string that holds JSON),
     for prose, for two values in a row, and for a text that was cut off inside a token.
     """
-    text = text.strip()
-    if not text or len(text) > MAX_MENDED:
+    text = text.strip(" \t\r\n")
+    begin = text.lstrip(" \ufeff\xa0")[:1]
+    if not begin or len(text) > MAX_MENDED:
         return
-    if text[0] in "{[":
+    if text.startswith(('{\\"', '[\\"')):
+        yield from _encoded_twice(f'"{text}"')
+    elif begin in CLOSER:
         yield from _container(text)
-    elif text[0] == '"':
+    elif begin == '"':
         yield from _encoded_twice(text)
     elif (fence := _FENCE.search(text)) and not re.search(r"[{\[]", text[: fence.start()]):
         for mended in _container(text, fence.end(), fenced=True):
@@ -124,22 +127,12 @@ def _container(text: str, start: int = 0, *, fenced: bool = False) -> Iterator[M
         strict, notes = _strictly(found)
         if rest and not fenced:
             notes.add("code_fence")
-        wanted = [(json.dumps(parse_json(token)), is_key) for token, is_key in scalars(found.tokens)]
+        value = parse_json(" ".join(strict))
     except (NoToken, NotJson):
-        if not fenced and text.startswith(('{\\"', '[\\"')):
-            yield from _encoded_twice(f'"{text}"')
         return
-    by = "+".join(sorted(notes))
-    try:
-        value = parse_json(strict)
-    except NotJson:
-        repaired = _repaired(strict)
-        if list(_scalars_of(repaired)) == wanted:
-            yield Mended(repaired, f"{by}+json_repair" if by else "json_repair")
-        return
-    # A name given twice would drop the first of its values: as strict JSON that is the rule, mended it is a guess.
-    if (by or fenced) and list(_scalars_of(value)) == wanted:
-        yield Mended(value, by)
+    # A name given twice loses the first of its values. That is the rule for strict JSON; with a mending it is a guess.
+    if (notes or fenced) and _count(value) == sum(map(_is_value, strict)):
+        yield Mended(value, "+".join(sorted(notes)))
 
 
 def _encoded_twice(text: str) -> Iterator[Mended]:
@@ -157,8 +150,10 @@ def _encoded_twice(text: str) -> Iterator[Mended]:
             yield Mended(mended.value, f"double_encoded+{mended.by}")
 
 
-def _strictly(found: Tokens) -> tuple[str, set[str]]:
-    """The tokens spelled strictly, without trailing commas, with the closers that are missing; and what was mended.
+def _strictly(found: Tokens) -> tuple[list[str], set[str]]:
+    """The tokens spelled strictly, with the commas and closers that are missing; and what was mended.
+
+    Whether it is JSON is for the strict reader to say: only marks that can stand nowhere else are set or left out.
 
     Raises:
         NoToken: as `strict_token` does.
@@ -166,21 +161,24 @@ def _strictly(found: Tokens) -> tuple[str, set[str]]:
     out: list[str] = []
     notes = set(found.marks)
     open_: list[str] = []
-
-    def close(opener: str) -> None:
-        while open_ and opener in open_ and open_[-1] != opener:
-            notes.add("missing_closers")
-            out.append(CLOSER[open_.pop()])
-        if open_ and open_[-1] == opener:
-            open_.pop()
-        out.append(CLOSER[opener])
-
     for token in found.tokens:
-        if token.kind == "mark" and token.text in OPENER:
+        if out and not open_:
+            notes.add("surplus_closers")  # nothing else stands behind the outermost closer
+            break
+        if token.text in OPENER:
             _drop_comma(out, notes)
-            close(OPENER[token.text])
+            while OPENER[token.text] in open_ and open_[-1] != OPENER[token.text]:
+                notes.add("missing_closers")
+                out.append(CLOSER[open_.pop()])
+            out.append(token.text)
+            if open_[-1] == OPENER[token.text]:
+                open_.pop()
             continue
-        if token.kind == "mark" and token.text in CLOSER:
+        # Two values side by side may be one that lost its quotes: no comma is set between those.
+        if out and ((out[-1] in OPENER and token.text not in ",:") or (_is_value(out[-1]) and _begins_item(token))):
+            notes.add("missing_commas")
+            out.append(",")
+        if token.text in CLOSER:
             open_.append(token.text)
         strict, note = strict_token(token)
         out.append(strict)
@@ -189,7 +187,15 @@ def _strictly(found: Tokens) -> tuple[str, set[str]]:
         _drop_comma(out, notes)
         notes.add("missing_closers")
         out.extend(CLOSER[opener] for opener in reversed(open_))
-    return " ".join(out), notes
+    return out, notes
+
+
+def _is_value(strict: str) -> bool:
+    return strict not in _MARKS
+
+
+def _begins_item(token: Token) -> bool:
+    return token.is_key or token.text in CLOSER
 
 
 def _drop_comma(out: list[str], notes: set[str]) -> None:
@@ -198,44 +204,34 @@ def _drop_comma(out: list[str], notes: set[str]) -> None:
         notes.add("trailing_commas")
 
 
-def _repaired(strict: str) -> JsonValue:
-    """What the library makes of tokens that are spelled strictly but stand wrongly: it may only set commas and closers.
-
-    It also completes, drops and makes up values, so the caller compares what it gives with the tokens.
-    """
-    if len(strict) > MAX_REPAIRED:
-        return None
-    try:
-        return cast(JsonValue, json_repair.loads(strict, skip_json_loads=True))
-    except Exception:  # noqa: BLE001  a library that guesses may fail in any way; then there is no reading
-        return None
-
-
-def _scalars_of(value: JsonValue) -> Iterator[tuple[str, bool]]:
+def _count(value: JsonValue) -> int:
+    """How many names and single values there are."""
     if isinstance(value, dict):
-        for name, inner in value.items():
-            yield json.dumps(name), True
-            yield from _scalars_of(inner)
-    elif isinstance(value, list):
-        for inner in value:
-            yield from _scalars_of(inner)
-    else:
-        yield json.dumps(value), False
+        return len(value) + sum(map(_count, value.values()))
+    return sum(map(_count, value)) if isinstance(value, list) else 1
 
 
 def _explained(text: str, error: json.JSONDecodeError) -> NotJson:
     if not text.strip():
         return NotJson("the arguments are empty", 0, text)
-    reason, position = _REASONS.get(error.msg, error.msg), error.pos
+    begin = len(text) - len(text.lstrip())
+    reason = _REASONS.get(error.msg, error.msg)
     try:
-        stopped_in = tokens_of(text, len(text) - len(text.lstrip())).stopped_in if len(text) <= MAX_MENDED else None
+        found = tokens_of(text, begin) if len(text) <= MAX_MENDED else Tokens()
     except NoToken:
-        stopped_in = None
-    if stopped_in:
-        return NotJson(f"the arguments stop {stopped_in}", len(text), text)
+        found = Tokens()
+    if found.stopped_in and error.pos >= found.last:
+        return NotJson(f"the arguments stop {found.stopped_in}", len(text), text)
+    if found.stopped_in:
+        # As with `{'a': 'it's'}`: the first fault may be the reason why the end looks cut off.
+        return NotJson(f"{reason}, and the arguments seem to stop {found.stopped_in}", error.pos, text)
+    if error.msg.startswith("Unterminated"):
+        return NotJson(reason, len(text), text)
     if error.pos >= len(text.rstrip()):
         return NotJson("the arguments stop before their last brackets are closed", len(text), text)
-    return NotJson(reason, len(text) if reason.startswith("the arguments stop") else position, text)
+    if error.pos == begin and text[begin] not in CLOSER:
+        return NotJson("the text does not begin with a JSON value", error.pos, text)
+    return NotJson(reason, error.pos, text)
 
 
 def _well_formed(value: JsonValue) -> JsonValue:

@@ -27,13 +27,26 @@ async def connect(address: str | None = None, **options: Any) -> Client:
     Raises:
         RuntimeError: no server answers there, or it refuses us (temporalio's own error).
     """
-    config: dict[str, Any] = {**ClientConfig.load_client_connect_config()}
-    config.setdefault("target_host", DEFAULT_ADDRESS)
+    config: dict[str, Any] = {"target_host": DEFAULT_ADDRESS, **ClientConfig.load_client_connect_config()}
     if address is not None:
         config["target_host"] = address
     config = {"data_converter": data_converter, **config, **options}
     config["interceptors"] = [*config.get("interceptors", ()), TraceHeader()]
     return await Client.connect(**config)
+
+
+def address_in_use() -> str:
+    """The address that `connect()` tries."""
+    return ClientConfig.load_client_connect_config().get("target_host") or DEFAULT_ADDRESS
+
+
+def no_server(error: BaseException) -> str:
+    """What to tell a person when `connect()` failed: where it was tried, and how to get a server."""
+    reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+    return (
+        f"no Temporal server answers at {address_in_use()} ({reason}). Start one with `uv run mulligan dev`, "
+        "or set TEMPORAL_ADDRESS to yours."
+    )
 
 
 class TraceHeader(Interceptor):

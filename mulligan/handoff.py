@@ -138,8 +138,7 @@ class ModelCall(BaseModel):
 class PreparedCall(BaseModel):
     """A call after it was looked at once: valid arguments, or what the model is told, or why the run fails.
 
-    `arguments` is None where they are just what the raw text says. `remote`: the tool is not known here, so it is
-    prepared where it runs.
+    `arguments` is None where they are just what the raw text says.
     """
 
     arguments: JsonValue = Field(default=None, exclude_if=_absent)
@@ -147,7 +146,6 @@ class PreparedCall(BaseModel):
     text: str | None = Field(default=None, exclude_if=_absent)
     error: ErrorInfo | None = Field(default=None, exclude_if=_absent)
     failure: dict[str, Any] | None = Field(default=None, exclude_if=_absent)
-    remote: bool = Field(default=False, exclude_if=lambda value: not value)
 
 
 class ModelAnswer(BaseModel):
@@ -160,17 +158,15 @@ class ModelAnswer(BaseModel):
 
 
 class CallTool(BaseModel):
-    """Run one valid call. `arguments` is None where the call is to be prepared there (its raw text is in `call`)."""
+    """Run one valid call. Its raw text is in history already, so `call.arguments` is empty here."""
 
     where: Where
     call: ToolCall
-    arguments: JsonValue = Field(default=None, exclude_if=_absent)
-    prepared: bool = True
+    arguments: JsonValue
     repaired_by: list[str] = Field(default=[], exclude_if=_absent)
     step: int
     key: str
     metadata: dict[str, str] = Field(default={}, exclude_if=lambda value: not value)
-    on_invalid_tool_input: str | None = Field(default=None, exclude_if=_absent)
 
 
 class ToolOutcome(BaseModel):
@@ -180,8 +176,6 @@ class ToolOutcome(BaseModel):
     error: ErrorInfo | None = Field(default=None, exclude_if=_absent)
     failure: dict[str, Any] | None = Field(default=None, exclude_if=_absent)
     attempts: int = 1
-    arguments: JsonValue = Field(default=None, exclude_if=_absent)
-    repairs: list[Repair] = Field(default=[], exclude_if=_absent)
 
 
 class LostCall(BaseModel):

@@ -164,9 +164,9 @@ class Telemetry:
         """Put what the provider said about its answer on the `chat` span."""
         span.set_attributes(
             {
-                "gen_ai.response.id": response_id,
-                "gen_ai.response.model": model,
                 "gen_ai.response.finish_reasons": [finish_reason],
+                **({"gen_ai.response.id": response_id} if response_id else {}),
+                **({"gen_ai.response.model": model} if model else {}),
                 **_usage(usage),
             }
         )
@@ -178,7 +178,7 @@ class Telemetry:
 
     def tool_call(
         self, where: Where, call: ToolCall, *, step: int, attempt: int,
-        repaired_by: Sequence[str] = (), start: float | None = None,
+        repaired_by: Sequence[str] = (), arguments: Any = None, start: float | None = None,
     ) -> ToolCallSpan:  # fmt: skip
         """Start the span of one attempt of a tool call. `start`: seconds since the epoch, now where None."""
         span = self._start(TOOL_CALL, where, SpanKind.INTERNAL, "tool", call.id, step, attempt, start=start)
@@ -197,7 +197,7 @@ class Telemetry:
             }
         )
         for name in ("ai.toolCall.args", "gen_ai.tool.call.arguments"):
-            self.put_content(span, name, call.arguments)
+            self.put_content(span, name, call.arguments if arguments is None else arguments)
         return ToolCallSpan(self, span)
 
     def _start(self, name: str, where: Where, kind: SpanKind, *key: object, start: float | None = None) -> Span:
@@ -226,6 +226,10 @@ class ToolCallSpan:
         self.span.set_attributes({RECOVERED: recovered, "ai.toolCall.error": _cut(shown)})
         _fail(self.span, kind, _cut(shown), exception)
         self.span.end()
+
+    def fail_attempt(self, kind: str, text: str, exception: str) -> None:
+        """This attempt went wrong, and the model is not told: another attempt follows, or the run ends."""
+        self.fail(kind, text=text, safe_text=text, exception=exception, recovered=False)
 
 
 def _fail(span: Span, kind: str, text: str, exception: str) -> None:

@@ -82,7 +82,7 @@ class Conversation:
         record = StepRecord(at=len(self.messages), usage=usage)
         for call, found in zip(message.tool_calls, prepared, strict=True):
             arguments = found.arguments
-            if arguments is None and found.error is None and not found.remote:
+            if arguments is None and found.error is None:
                 # The handoff leaves out arguments that are just what the raw text says.
                 arguments = json.loads(call.arguments)
             record.calls.append(CallRecord(arguments=arguments, repairs=found.repairs))

@@ -46,7 +46,7 @@ async def open_run(run_input: RunInput, *, small: bool, conversation: str, turn:
     """
     info = workflow.info()
     try:
-        return await workflow.execute_activity(
+        opened: OpenedRun = await workflow.execute_activity(
             OPEN_RUN,
             OpenRun(
                 agent=run_input.agent,
@@ -61,6 +61,7 @@ async def open_run(run_input: RunInput, *, small: bool, conversation: str, turn:
             retry_policy=policies.OPEN_RUN_RETRY,
             summary=run_input.agent[:60],
         )
+        return opened
     except ActivityError as error:
         raise error_of(error) or error from error
 
@@ -72,7 +73,7 @@ async def call_model(order: ModelCall, facts: AgentFacts) -> ModelAnswer:
         ModelRequestError, ModelUnavailableError: the endpoint refuses, or stays away beyond the agent's patience.
     """
     try:
-        return await workflow.execute_activity(
+        answer: ModelAnswer = await workflow.execute_activity(
             CALL_MODEL,
             order,
             result_type=ModelAnswer,
@@ -81,6 +82,7 @@ async def call_model(order: ModelCall, facts: AgentFacts) -> ModelAnswer:
             retry_policy=policies.model_retry(facts.model_attempts),
             summary=order.model[:60],
         )
+        return answer
     except ActivityError as error:
         if is_cancelled_exception(error):
             raise
@@ -92,30 +94,30 @@ async def call_tool(order: CallTool, facts: ToolFacts | None) -> ToolOutcome:
     """Run one call. A tool that fails is an outcome; so is one that was lost, which only the workflow can see."""
     facts = facts or _UNKNOWN_TOOL
     started = workflow.time()
+    limit = timedelta(seconds=facts.timeout) + policies.ATTEMPT_MARGIN
+    retry = policies.tool_retry(facts.attempts)
+    outcome: ToolOutcome
     try:
         if facts.local:
-            return await workflow.execute_local_activity(
+            outcome = await workflow.execute_local_activity(
+                CALL_TOOL, order, result_type=ToolOutcome, start_to_close_timeout=limit, retry_policy=retry
+            )
+        else:
+            outcome = await workflow.execute_activity(
                 CALL_TOOL,
                 order,
                 result_type=ToolOutcome,
-                start_to_close_timeout=timedelta(seconds=facts.timeout) + policies.ATTEMPT_MARGIN,
-                retry_policy=policies.tool_retry(facts.attempts),
+                task_queue=facts.task_queue,
+                start_to_close_timeout=limit,
+                heartbeat_timeout=policies.HEARTBEAT_TIMEOUT,
+                retry_policy=retry,
+                summary=order.call.name[:60],
             )
-        return await workflow.execute_activity(
-            CALL_TOOL,
-            order,
-            result_type=ToolOutcome,
-            task_queue=facts.task_queue,
-            start_to_close_timeout=timedelta(seconds=facts.timeout) + policies.ATTEMPT_MARGIN,
-            heartbeat_timeout=policies.HEARTBEAT_TIMEOUT,
-            retry_policy=policies.tool_retry(facts.attempts),
-            summary=order.call.name[:60],
-        )
     except ActivityError as error:
         if is_cancelled_exception(error):
             raise
-        outcome: ToolOutcome = await record(RECORD_LOST_CALL, _lost(order, facts, error, started), ToolOutcome)
-        return outcome
+        outcome = await record(RECORD_LOST_CALL, _lost(order, facts, error, started), ToolOutcome)
+    return outcome
 
 
 async def finish_run(finished: FinishRun) -> None:

@@ -219,8 +219,6 @@ class DurableAgent:
         if outcome.failure is not None:
             raise from_json(outcome.failure)
         kept.attempts = outcome.attempts
-        if prepared.remote:
-            kept.arguments, kept.repairs = outcome.arguments, outcome.repairs
         result = ToolMessage(role="tool", call_id=call.id, name=call.name, text=outcome.text, error=outcome.error)
         self.conversation.settle(result)
         return result
@@ -228,15 +226,12 @@ class DurableAgent:
     async def _call_tool(self, turn: _Turn, call: ToolCall, prepared: PreparedCall, kept: CallRecord) -> ToolOutcome:
         order = CallTool(
             where=self._where(turn),
-            # The raw text is in history already; only a tool that is prepared where it runs needs it.
-            call=call if prepared.remote else call.model_copy(update={"arguments": ""}),
-            arguments=None if prepared.remote else kept.arguments,
-            prepared=not prepared.remote,
+            call=call.model_copy(update={"arguments": ""}),
+            arguments=kept.arguments,
             repaired_by=[repair.by for repair in prepared.repairs],
             step=turn.result.steps,
             key=dispatch.idempotency_key(self._key, call.id),
             metadata=turn.input.metadata,
-            on_invalid_tool_input=turn.input.on_invalid_tool_input if prepared.remote else None,
         )
         return await dispatch.call_tool(order, turn.facts.tools.get(call.name))
 

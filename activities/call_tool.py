@@ -1,0 +1,175 @@
+"""Run one valid call of a tool: an outcome, whatever the tool does. Only a lost worker is left for Temporal to see."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from opentelemetry import trace
+from temporalio import activity
+from temporalio.exceptions import ApplicationError
+
+from activities import feedback
+from activities.heartbeat import Heart, beating
+from activities.prepare_call import validate
+from activities.render_result import UnusableResult, cut, render
+from activities.tool_runtime import TookTooLong, ToolRuntime
+from mulligan.agent import Agent, Registry
+from mulligan.errors import ToolCallError, ToolExecutionError, ToolTimeoutError
+from mulligan.handoff import CALL_TOOL, CallTool, ToolOutcome
+from mulligan.telemetry import Telemetry, ToolCallSpan
+from mulligan.tool import MAX_RESULT_CHARS, Tool, ToolContext, ToolError
+
+_SHUT_DOWN = "The tool's worker shut down before it was done."
+
+
+class CallToolActivity:
+    """The activity, with what the worker gives it."""
+
+    def __init__(self, registry: Registry, telemetry: Telemetry, runtime: ToolRuntime) -> None:
+        self._registry = registry
+        self._telemetry = telemetry
+        self._runtime = runtime
+
+    @activity.defn(name=CALL_TOOL)
+    async def call_tool(self, order: CallTool) -> ToolOutcome:
+        """Run the tool, within its time.
+
+        Raises:
+            ApplicationError: this attempt failed, and the tool's declaration wants another one.
+        """
+        info = activity.info()
+        agent = self._registry.agents.get(order.where.agent)
+        tool = agent.tool(order.call.name) if agent else None
+        another = tool is not None and info.attempt < tool.attempts
+        span = self._telemetry.tool_call(
+            order.where,
+            order.call,
+            step=order.step,
+            attempt=info.attempt,
+            repaired_by=order.repaired_by,
+            arguments=order.arguments,
+        )
+        try:
+            async with beating() as heart:
+                text = await self._run(order, agent, tool, heart, span)
+        except ToolCallError as error:
+            if another and tool is not None and _wants_another(tool, error):
+                span.fail_attempt(error.kind, error.message, _name(error))
+                raise ApplicationError(error.message, type=error.kind) from error
+            return await self._told(order, agent, tool, error, span)
+        except ApplicationError:  # the worker shuts down
+            if another:
+                span.fail_attempt("tool_lost", _SHUT_DOWN, "WorkerShutdown")
+            raise
+        except asyncio.CancelledError:
+            details = activity.cancellation_details()
+            if details is not None and details.cancel_requested:
+                span.fail_attempt("cancelled", "The run was cancelled.", "Cancelled")
+            # Else Temporal has given this attempt up, and said so in its own way: no span of it may come late.
+            raise
+        span.succeed(text)
+        return ToolOutcome(text=text, attempts=info.attempt)
+
+    async def _run(
+        self, order: CallTool, agent: Agent | None, tool: Tool[..., object] | None, heart: Heart, span: ToolCallSpan
+    ) -> str:
+        call = order.call
+        if agent is None or tool is None:
+            # A worker with other code than the one that prepared the call, as in a rolling deploy.
+            raise feedback.unknown_tool(call, [known.name for known in agent.tools] if agent else [])
+        about: dict[str, Any] = {"tool_name": tool.name, "call_id": call.id}
+        try:
+            arguments = validate(tool, order.arguments)
+        except Exception as error:
+            raise feedback.invalid_arguments(call, tool, order.arguments, error) from error
+        info = activity.info()
+        context = ToolContext(
+            idempotency_key=order.key,
+            attempt=info.attempt,
+            workflow_id=info.workflow_id or "",
+            agent=agent.name,
+            call_id=call.id,
+            step=order.step,
+            metadata=order.metadata,
+            _heartbeat=heart.say,
+        )
+        args, kwargs = tool.arguments.bind(arguments, context)
+        limit = tool.timeout.total_seconds()
+        try:
+            # The tool's own spans hang below its call's.
+            with trace.use_span(span.span, record_exception=False, set_status_on_exception=False):
+                value = await self._runtime.run(tool.function, args, kwargs, limit=limit)
+            return cut(render(value), tool.max_result_chars)
+        except TookTooLong as error:
+            times = f" on each of {tool.attempts} attempts" if info.attempt > 1 else ""
+            raise ToolTimeoutError(
+                f"`{tool.name}` did not finish within {limit:g} s{times}, so it was given up. "
+                "It may or may not have done its work.",
+                kind="tool_timeout",
+                source=error,
+                **about,
+            ) from error
+        except UnusableResult as error:
+            raise ToolExecutionError(
+                f"`{tool.name}` ran, but its result cannot be written as JSON: {error}.",
+                kind="invalid_result",
+                source=error,
+                **about,
+            ) from error
+        except ToolError as error:
+            raise ToolExecutionError(
+                cut(_text(error), tool.max_result_chars), kind="tool_error", source=error, **about
+            ) from error
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            raise ToolExecutionError(
+                f"`{tool.name}` was cancelled by its own code.", kind="tool_exception", **about
+            ) from None
+        except BaseException as error:
+            # SystemExit too: a tool that says exit() must not end the worker.
+            said = f": {_text(error)}" if _text(error) else ""
+            raise ToolExecutionError(
+                cut(f"`{tool.name}` raised {type(error).__name__}{said}", tool.max_result_chars),
+                kind="tool_exception",
+                source=error,
+                **about,
+            ) from error
+
+    async def _told(
+        self,
+        order: CallTool,
+        agent: Agent | None,
+        tool: Tool[..., object] | None,
+        error: ToolCallError,
+        span: ToolCallSpan,
+    ) -> ToolOutcome:
+        told = await feedback.settle(error, agent, tool, None, self._runtime)
+        span.fail(
+            error.kind,
+            text=told.text,
+            safe_text=told.safe_text,
+            exception=told.exception,
+            recovered=told.failure is None,
+        )
+        attempts = activity.info().attempt
+        longest = tool.max_result_chars if tool else MAX_RESULT_CHARS
+        return ToolOutcome(text=cut(told.text, longest), error=told.error, failure=told.failure, attempts=attempts)
+
+
+def _wants_another(tool: Tool[..., object], error: ToolCallError) -> bool:
+    """Whether the declaration says so: timeouts, and the exceptions of `retry_on`."""
+    return error.kind == "tool_timeout" or (error.source is not None and isinstance(error.source, tool.retry_on))
+
+
+def _name(error: ToolCallError) -> str:
+    return type(error.source or error).__name__
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - a user's __str__ may raise anything
+        return ""

@@ -1,0 +1,58 @@
+"""A sign of life from every activity that may take long, so that a dead worker is noticed within seconds."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from temporalio import activity
+from temporalio.exceptions import ApplicationError
+
+EVERY = 2.0
+"""Seconds between two beats: the workflow's heartbeat timeout is 8."""
+
+
+@asynccontextmanager
+async def beating() -> AsyncIterator[Heart]:
+    """Beat while the body runs."""
+    heart = Heart()
+    if activity.info().is_local:
+        yield heart
+        return
+    task = asyncio.create_task(heart.beat_on())
+    try:
+        yield heart
+    except asyncio.CancelledError:
+        details = activity.cancellation_details()
+        if details is not None and details.worker_shutdown:
+            # Not the run's cancellation: Temporal tries again elsewhere, if the retry policy lets it.
+            raise ApplicationError("The worker shut down before it was done.", type="WorkerShutdown") from None
+        raise
+    finally:
+        task.cancel()
+
+
+class Heart:
+    """The details that each beat carries: they are there on the next attempt."""
+
+    def __init__(self) -> None:
+        self._details: tuple[Any, ...] = tuple(activity.info().heartbeat_details)
+        self._is_local = activity.info().is_local
+        self._loop = asyncio.get_running_loop()
+
+    def say(self, *details: Any) -> None:
+        """Beat now, with new details. From any thread."""
+        self._details = details
+        if not self._is_local:
+            self._loop.call_soon_threadsafe(self._beat)
+
+    async def beat_on(self) -> None:
+        """Beat for ever."""
+        while True:
+            activity.heartbeat(*self._details)
+            await asyncio.sleep(EVERY)
+
+    def _beat(self) -> None:
+        activity.heartbeat(*self._details)

@@ -1,0 +1,154 @@
+"""Open a run: resolve the agent on this worker, pin what the workflow schedules by, begin the trace."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+from collections import OrderedDict
+from datetime import timedelta
+
+from temporalio import activity
+from temporalio.client import WorkflowHandle
+
+from activities.tool_runtime import ToolRuntime
+from mulligan.agent import Agent, Registry, check_model, seconds
+from mulligan.errors import InvalidRunInputError
+from mulligan.handoff import (
+    DEFINITION_QUERY,
+    INPUT_QUERY,
+    OPEN_RUN,
+    AgentFacts,
+    Definition,
+    OpenedRun,
+    OpenRun,
+    ToolDefinition,
+    ToolFacts,
+    Where,
+)
+from mulligan.telemetry import Telemetry
+from mulligan.tool import DeclarationError
+from mulligan.values import RunInput
+
+QUERY_TIMEOUT = timedelta(seconds=10)
+"""Always bounded: no workflow worker may be polling just then, and Temporal tries the activity again."""
+INSTRUCTIONS_LIMIT = 50.0
+DEFINITIONS_KEPT = 1_000
+
+
+class Definitions:
+    """What providers are told of agents, by digest: pinned when a run opens, found again at each of its steps."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._known: OrderedDict[str, Definition] = OrderedDict()
+        for agent in registry.agents.values():
+            if isinstance(agent.instructions, str):
+                self.keep(define(agent, agent.instructions))
+
+    def keep(self, definition: Definition) -> str:
+        """Remember a definition; returns its digest."""
+        digest = hashlib.sha256(definition.model_dump_json().encode()).hexdigest()[:16]
+        self._known[digest] = definition
+        if len(self._known) > DEFINITIONS_KEPT:
+            self._known.popitem(last=False)
+        return digest
+
+    async def find(self, digest: str, where: Where) -> Definition:
+        """The definition of that digest; where this worker's code has moved on, the workflow has it."""
+        if digest not in self._known:
+            self.keep(
+                await this_workflow().query(
+                    DEFINITION_QUERY, where.conversation, result_type=Definition, rpc_timeout=QUERY_TIMEOUT
+                )
+            )
+        return self._known[digest]
+
+
+def define(agent: Agent, instructions: str) -> Definition:
+    """What a provider is told of an agent."""
+    tools = [
+        ToolDefinition(name=tool.name, description=tool.description, parameters=tool.schema) for tool in agent.tools
+    ]
+    return Definition(instructions=instructions, tools=tools)
+
+
+def this_workflow() -> WorkflowHandle[object, object]:
+    """The workflow that this activity belongs to, for queries."""
+    info = activity.info()
+    assert info.workflow_id is not None  # noqa: S101 - our activities are only ever a workflow's
+    return activity.client().get_workflow_handle(info.workflow_id, run_id=info.workflow_run_id)
+
+
+class OpenRunActivity:
+    """The activity, with what the worker gives it."""
+
+    def __init__(
+        self, registry: Registry, definitions: Definitions, telemetry: Telemetry, runtime: ToolRuntime
+    ) -> None:
+        self._registry = registry
+        self._definitions = definitions
+        self._telemetry = telemetry
+        self._runtime = runtime
+
+    @activity.defn(name=OPEN_RUN)
+    async def open_run(self, order: OpenRun) -> OpenedRun:
+        """Resolve the agent and open its trace.
+
+        Raises:
+            InvalidRunInputError: no such agent here, or a model that cannot be.
+        """
+        agent = self._registry.agents.get(order.agent)
+        if agent is None:
+            known = ", ".join(sorted(self._registry.agents)) or "none"
+            raise InvalidRunInputError(
+                f'"agent" is "{order.agent}", but this worker serves no agent of that name; it serves: {known}.'
+            )
+        run_input = order.input or await this_workflow().query(
+            INPUT_QUERY, order.conversation, result_type=RunInput, rpc_timeout=QUERY_TIMEOUT
+        )
+        if run_input.model is not None:
+            try:
+                check_model(run_input.model, '"model"')
+            except DeclarationError as error:
+                raise InvalidRunInputError(str(error)) from None
+        definition = define(agent, await self._instructions(agent, run_input))
+        info = activity.info()
+        trace = self._telemetry.open_run(
+            workflow_id=info.workflow_id or "",
+            run_id=info.workflow_run_id or "",
+            first_run_id=order.first_run_id,
+            conversation=order.conversation,
+            turn=order.turn,
+            agent=agent.name,
+            parent=order.parent,
+            metadata=run_input.metadata,
+        )
+        return OpenedRun(facts=_facts(agent, definition, self._definitions.keep(definition)), trace=trace)
+
+    async def _instructions(self, agent: Agent, run_input: RunInput) -> str:
+        if isinstance(agent.instructions, str):
+            return agent.instructions
+        given = await self._runtime.run(agent.instructions, (run_input,), limit=INSTRUCTIONS_LIMIT)
+        assert not inspect.isawaitable(given)  # noqa: S101 - the runtime awaits
+        return str(given)
+
+
+def _facts(agent: Agent, definition: Definition, digest: str) -> AgentFacts:
+    return AgentFacts(
+        model=agent.model,
+        max_steps=agent.max_steps,
+        max_total_tokens=agent.max_total_tokens,
+        model_timeout=seconds(agent.model_timeout),
+        model_patience=seconds(agent.model_patience),
+        model_attempts=agent.model_attempts,
+        tools={
+            tool.name: ToolFacts(
+                timeout=tool.timeout.total_seconds(),
+                attempts=tool.attempts,
+                task_queue=tool.task_queue,
+                local=tool.local,
+            )
+            for tool in agent.tools
+        },
+        definition=definition,
+        digest=digest,
+    )

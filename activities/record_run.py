@@ -1,0 +1,45 @@
+"""What only the workflow saw, put on the trace: a lost tool call, and the end of a run. Local activities."""
+
+from __future__ import annotations
+
+from temporalio import activity
+
+from activities import feedback
+from activities.tool_runtime import ToolRuntime
+from mulligan.agent import Registry
+from mulligan.errors import ToolTimeoutError
+from mulligan.handoff import FINISH_RUN, RECORD_LOST_CALL, FinishRun, LostCall, ToolOutcome
+from mulligan.telemetry import Telemetry
+
+
+class RecordRunActivities:
+    """The activities, with what the worker gives them."""
+
+    def __init__(self, registry: Registry, telemetry: Telemetry, runtime: ToolRuntime) -> None:
+        self._registry = registry
+        self._telemetry = telemetry
+        self._runtime = runtime
+
+    @activity.defn(name=RECORD_LOST_CALL)
+    async def record_lost_call(self, lost: LostCall) -> ToolOutcome:
+        """The span of a call whose worker could not write it, and the text for it by the nearest policy."""
+        agent = self._registry.agents.get(lost.where.agent)
+        tool = agent.tool(lost.call.name) if agent else None
+        error = ToolTimeoutError(lost.message, kind=lost.kind, tool_name=lost.call.name, call_id=lost.call.id)
+        told = await feedback.settle(error, agent, tool, None, self._runtime)
+        span = self._telemetry.tool_call(
+            lost.where, lost.call, step=lost.step, attempt=lost.attempts, start=lost.started
+        )
+        span.fail(
+            lost.kind,
+            text=told.text,
+            safe_text=told.safe_text,
+            exception=told.exception,
+            recovered=told.failure is None,
+        )
+        return ToolOutcome(text=told.text, error=told.error, failure=told.failure, attempts=lost.attempts)
+
+    @activity.defn(name=FINISH_RUN)
+    async def finish_run(self, finished: FinishRun) -> None:
+        """The closing span of a run."""
+        self._telemetry.finish_run(finished)

@@ -1,0 +1,143 @@
+"""Where tools, fixers and policies run: apart from the worker's event loop, under a limit that holds.
+
+An `async def` runs on an event loop of the tools' own, so that one that blocks starves no heartbeat of the worker's. A
+`def` gets a thread of its own: threads cannot be killed, and a pool would fill up with hung ones. Who does not come back
+in time is left behind, and the caller is told on time all the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import inspect
+import logging
+import threading
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any
+
+logger = logging.getLogger("mulligan.tools")
+
+START_WITHIN = 1.0
+"""Seconds within which a coroutine must have begun: else the loop is blocked by another one, and a new loop is made."""
+
+
+_NONE: Mapping[str, Any] = {}
+
+
+class TookTooLong(Exception):
+    """It did not come back within its limit."""
+
+
+@dataclass(frozen=True)
+class _Raised:
+    """What the function raised, as a value: some exceptions (StopIteration, SystemExit) do not survive a future."""
+
+    error: BaseException
+
+
+class ToolRuntime:
+    """Runs users' functions. One for a worker."""
+
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._left_behind: set[threading.Thread] = set()
+
+    async def run(
+        self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any] = _NONE, *, limit: float
+    ) -> Any:
+        """Call a function, sync or async, and wait for it `limit` seconds at most.
+
+        Raises:
+            TookTooLong: it did not come back.
+            BaseException: what the function raised, even a SystemExit.
+        """
+        try:
+            async with asyncio.timeout(limit):
+                if inspect.iscoroutinefunction(inspect.unwrap(function)):
+                    outcome = await self._on_the_loop(function, args, kwargs)
+                else:
+                    outcome = await self._in_a_thread(function, args, kwargs)
+                    if inspect.isawaitable(outcome):
+                        outcome = await self._on_the_loop(_awaited, (outcome,), {})
+        except TimeoutError:
+            raise TookTooLong(f"not done within {limit:g} s") from None
+        if isinstance(outcome, _Raised):
+            raise outcome.error
+        return outcome
+
+    async def _in_a_thread(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        future: Future[Any] = Future()
+        context = contextvars.copy_context()
+
+        def work() -> None:
+            try:
+                outcome = context.run(function, *args, **kwargs)
+            except BaseException as error:  # noqa: BLE001 - whatever a tool raises is an outcome
+                outcome = _Raised(error)
+            if not future.cancelled():
+                future.set_result(outcome)
+
+        name = getattr(function, "__name__", "tool")
+        # A daemon: a hung tool must not keep the worker's process from ending.
+        thread = threading.Thread(target=work, name=f"tool {name}", daemon=True)
+        thread.start()
+        try:
+            return await asyncio.wrap_future(future)
+        except asyncio.CancelledError:
+            self._leave_behind(thread)
+            raise
+
+    async def _on_the_loop(self, function: Callable[..., Awaitable[Any]], args: Any, kwargs: Any) -> Any:
+        while True:
+            loop = self._loop or self._new_loop()
+            claim = threading.Lock()
+            begun = asyncio.Event()
+            home = asyncio.get_running_loop()
+
+            async def work(claim: threading.Lock = claim, begun: asyncio.Event = begun) -> Any:
+                if not claim.acquire(blocking=False):
+                    return None  # given to another loop while this one was blocked
+                home.call_soon_threadsafe(begun.set)
+                try:
+                    return await function(*args, **kwargs)
+                except asyncio.CancelledError as error:
+                    task = asyncio.current_task()
+                    if task is not None and task.cancelling():
+                        raise
+                    return _Raised(error)  # the tool's own doing, not ours
+                except BaseException as error:  # noqa: BLE001 - whatever a tool raises is an outcome
+                    return _Raised(error)
+
+            future = asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work(), loop))
+            try:
+                async with asyncio.timeout(START_WITHIN):
+                    await begun.wait()
+            except TimeoutError:
+                if claim.acquire(blocking=False):
+                    logger.warning("The tools' event loop is blocked by an `async def` tool; a new one takes over.")
+                    if self._loop is loop:
+                        self._loop = None
+                    continue
+            except asyncio.CancelledError:
+                future.cancel()
+                raise
+            return await future
+
+    def _new_loop(self) -> asyncio.AbstractEventLoop:
+        loop = self._loop = asyncio.new_event_loop()
+        threading.Thread(target=loop.run_forever, name="tools' event loop", daemon=True).start()
+        return loop
+
+    def _leave_behind(self, thread: threading.Thread) -> None:
+        self._left_behind = {old for old in self._left_behind if old.is_alive()} | {thread}
+        logger.warning(
+            "%s was given up but its thread still runs; %d such threads in this worker.",
+            thread.name,
+            len(self._left_behind),
+        )
+
+
+async def _awaited(awaitable: Awaitable[Any]) -> Any:
+    return await awaitable

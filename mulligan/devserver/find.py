@@ -1,0 +1,75 @@
+"""Find Temporal's dev server on this machine, or bring it here."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+from mulligan.devserver._cache import cached_temporal, making
+from mulligan.devserver._process import process_group
+from mulligan.devserver.build import build_temporal
+from mulligan.devserver.download import download_temporal
+from mulligan.devserver.errors import FetchError, NoDevServerError
+
+_SECONDS_TO_TELL_ITS_VERSION = 30
+
+
+async def find_temporal(progress: Callable[[str], None]) -> Path:
+    """The `temporal` program: the one on PATH, else the one in our cache, else downloaded there, else built there.
+
+    `progress` gets a line of text now and then while it takes long.
+
+    Raises:
+        NoDevServerError: none of that was possible.
+    """
+    tried = []
+    on_path = shutil.which("temporal")
+    if on_path is None:
+        tried.append("`temporal` is not on PATH")
+    elif await _works(Path(on_path)):
+        return Path(on_path).absolute()
+    else:
+        # A version manager's shim without a version, a program for another system, something else of that name.
+        tried.append(f"{on_path} does not tell a Temporal version")
+    cached = cached_temporal()
+    if await _works(cached):
+        return cached
+    tried.append(f"there is none at {cached}")
+    try:
+        async with making(cached, progress) as scratch:
+            # Another process may have made it while we waited.
+            if not await _works(cached):
+                os.replace(await _fetch(scratch, progress, tried), cached)
+    except FetchError as error:
+        tried.append(str(error))
+        raise NoDevServerError(
+            f"no Temporal dev server: {'; '.join(tried)}. Install Temporal's CLI (https://docs.temporal.io/cli) so that "
+            "`temporal` is on PATH, or Go 1.25 or newer to build it, or set TEMPORAL_ADDRESS to a server that runs."
+        ) from error
+    return cached
+
+
+async def _fetch(scratch: Path, progress: Callable[[str], None], tried: list[str]) -> Path:
+    try:
+        return await download_temporal(scratch, progress)
+    except FetchError as error:
+        tried.append(f"the download failed ({error})")
+        progress(f"the download failed ({error}); trying to build it")
+    try:
+        return await build_temporal(scratch, progress)
+    except FetchError as error:
+        raise FetchError(f"the build failed ({error})") from error
+
+
+async def _works(program: Path) -> bool:
+    if not program.is_file():
+        return False
+    try:
+        async with asyncio.timeout(_SECONDS_TO_TELL_ITS_VERSION), process_group(program, "--version") as process:
+            told, _ = await process.communicate()
+    except (OSError, TimeoutError):
+        return False
+    return process.returncode == 0 and told.startswith(b"temporal version")

@@ -1,0 +1,196 @@
+"""What POST /v1/responses demands of a request, with `store` false as we demand it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Literal, Required
+
+from openai.types.responses.response_create_params import ResponseCreateParamsBase
+from openai.types.responses.response_function_tool_call_param import ResponseFunctionToolCallParam
+from openai.types.responses.response_input_item_param import FunctionCallOutput, Message
+from openai.types.responses.response_output_message_param import ResponseOutputMessageParam
+from openai.types.responses.response_output_refusal_param import ResponseOutputRefusalParam
+from openai.types.responses.response_output_text_param import ResponseOutputTextParam
+from openai.types.responses.response_reasoning_item_param import Content, Summary
+from typing_extensions import TypedDict
+
+from tests.support import openai_rules as rules
+from tests.support.openai_shapes import Refusal, check_shape, missing
+
+RANGES: dict[str, tuple[float, float | None]] = {
+    "temperature": (0, 2), "top_p": (0, 1), "max_output_tokens": (16, None), "max_tool_calls": (1, None),
+    "top_logprobs": (0, 20),
+}  # fmt: skip
+LONGEST_ID = 64
+ENCRYPTED = "reasoning.encrypted_content"
+
+
+class ReasoningItem(TypedDict, total=False):
+    """A reasoning item as input: the package's type has `status` too, which the service answers with an error 400
+    (BerriAI/litellm#13420, 1jehuang/jcode#1028: "Unknown parameter: 'input[3].status'.").
+    """
+
+    id: Required[str]
+    type: Required[Literal["reasoning"]]
+    summary: Required[Iterable[Summary]]
+    content: Iterable[Content]
+    encrypted_content: str | None
+
+
+class InputMessage(TypedDict, total=False):
+    """A short message; its long form (content in parts) is the package's `Message`."""
+
+    content: Required[str]
+    role: Required[Literal["user", "system", "developer"]]
+    type: Literal["message"]
+
+
+class AssistantMessage(TypedDict, total=False):
+    """What the model said, without the id that it was said under: parts are output parts, not input parts."""
+
+    content: Required[str | Iterable[ResponseOutputTextParam | ResponseOutputRefusalParam]]
+    role: Required[Literal["assistant"]]
+    type: Literal["message"]
+    phase: Literal["commentary", "final_answer"] | None
+
+
+InputItem = (
+    ReasoningItem | ResponseFunctionToolCallParam | FunctionCallOutput | InputMessage | Message | AssistantMessage
+)
+
+
+class ResponsesRequest(ResponseCreateParamsBase, total=False):
+    """The package splits the type by this one field."""
+
+    stream: bool | None
+
+
+def check_responses(body: dict[str, Any]) -> None:
+    """Refuse what OpenAI would refuse, and every way of keeping the conversation at OpenAI."""
+    rules.check_model(body)
+    # the items are checked on their own below, by types that say more
+    check_shape({**body, "input": ""}, ResponsesRequest)
+    if "input" not in body:
+        raise missing("input")
+    check_stateless(body)
+    rules.check_numbers(body, RANGES)
+    rules.check_labels(body)
+    check_input(body["input"])
+    check_tools(body)
+    answer = (body.get("text") or {}).get("format")
+    if answer is not None and answer["type"] == "json_schema":
+        rules.check_answer_format(answer, "text.format")
+    elif answer is not None and answer["type"] == "json_object":
+        rules.check_says_json(body["input"], "input")
+
+
+def check_stateless(body: dict[str, Any]) -> None:
+    """Refuse what relies on a conversation stored at OpenAI: ours lives in Temporal's history."""
+    if body.get("store") is not False:
+        raise Refusal("Invalid 'store': this server demands false.", "store", "invalid_value")
+    for name in ("previous_response_id", "conversation", "background", "prompt"):
+        if body.get(name):
+            raise Refusal(f"'{name}' cannot be used when 'store' is false.", name, "unsupported_parameter")
+
+
+def check_input(items: object) -> None:
+    """Refuse items that do not belong together."""
+    if isinstance(items, str):
+        if not items:
+            raise Refusal("Invalid 'input': empty string.", "input", "empty_string")
+        return
+    check_shape(items, list[dict[str, object]], "input")
+    assert isinstance(items, list)
+    rules.check_array(items, "input")
+    for index, item in enumerate(items):
+        check_item(item, f"input[{index}]")
+    check_pairs(items)
+    check_reasoning_is_followed(items)
+    ids = [item["id"] for item in items if item.get("id") is not None]
+    for item_id in ids:
+        if ids.count(item_id) > 1:
+            raise Refusal(f"Duplicate item found with id {item_id}. Remove duplicate items from your input.", "input")
+
+
+def check_item(item: dict[str, Any], param: str) -> None:
+    """Refuse an item that is not an input item of a kind that we use, with input fields only."""
+    is_message = item.get("type", "message") == "message"
+    if is_message and item.get("role") == "assistant" and "id" in item:
+        check_shape(item, ResponseOutputMessageParam, param)
+    else:
+        check_shape(item, InputItem, param)
+    if is_message:
+        if isinstance(item["content"], list):
+            rules.check_array(item["content"], f"{param}.content")
+        check_id(item, "msg", param)
+    elif item["type"] == "reasoning":
+        check_id(item, "rs", param)
+        if not item.get("encrypted_content"):
+            told = "Items are not persisted when `store` is set to false."
+            raise Refusal(f"Item with id '{item['id']}' not found. {told}", "input", None, 404)
+    else:
+        if item.get("call_id") is None:
+            raise missing(f"{param}.call_id")
+        rules.check_text(item["call_id"], LONGEST_ID, f"{param}.call_id")
+        check_id(item, "fc", param)
+        if item["type"] == "function_call":
+            rules.check_text(item["name"], 64, f"{param}.name")
+            rules.check_arguments(item["arguments"], f"{param}.arguments")
+
+
+def check_id(item: dict[str, Any], prefix: str, param: str) -> None:
+    """Refuse an item's own id that is not of its kind; a call's `call_id` is another thing."""
+    if item.get("id") is None:
+        return
+    rules.check_text(item["id"], LONGEST_ID, f"{param}.id")
+    if not item["id"].startswith(prefix):
+        message = f"Invalid '{param}.id': '{item['id']}'. Expected an ID that begins with '{prefix}'."
+        raise Refusal(message, f"{param}.id", "invalid_value")
+
+
+def check_pairs(items: list[dict[str, Any]]) -> None:
+    """Refuse calls without exactly one output after them, and outputs without a call before them."""
+    called: set[str] = set()
+    answered: set[str] = set()
+    for index, item in enumerate(items):
+        call_id = item.get("call_id")
+        if item.get("type") == "function_call":
+            if call_id in called:
+                at = f"input[{index}].call_id"
+                raise Refusal(f"Invalid '{at}': '{call_id}' is used twice.", at, "invalid_value")
+            called.add(str(call_id))
+        elif item.get("type") == "function_call_output":
+            if call_id not in called:
+                raise Refusal(f"No tool call found for function call output with call_id {call_id}.", "input")
+            if call_id in answered:
+                raise Refusal(f"Duplicate tool output found for function call {call_id}.", "input")
+            answered.add(str(call_id))
+    for call_id in sorted(called - answered):
+        raise Refusal(f"No tool output found for function call {call_id}.", "input")
+
+
+def check_reasoning_is_followed(items: list[dict[str, Any]]) -> None:
+    """Refuse a reasoning item that leads to nothing: OpenAI does, for instance after an answer that was cut off."""
+    for item, after in zip(items, [*items[1:], {}], strict=True):
+        if item.get("type") == "reasoning" and not is_of_model(after):
+            told = f"Item '{item['id']}' of type 'reasoning' was provided without its required following item."
+            raise Refusal(told, "input")
+
+
+def is_of_model(item: dict[str, Any]) -> bool:
+    """Whether the model wrote this item."""
+    return item.get("type") in ("reasoning", "function_call") or item.get("role") == "assistant"
+
+
+def check_tools(body: dict[str, Any]) -> None:
+    """Refuse bad declarations, and choices between tools that are not there."""
+    tools = body.get("tools") or []
+    if tools:
+        rules.check_array(tools, "tools", 128)
+    names = rules.check_functions([(f"tools[{i}]", tool) for i, tool in enumerate(tools) if tool["type"] == "function"])
+    choice = body.get("tool_choice")
+    named = isinstance(choice, dict) and choice["type"] == "function"
+    rules.check_choice(choice, choice["name"] if named else None, names)  # type: ignore[index]
+    if isinstance(choice, dict) and choice["type"] == "allowed_tools":
+        for tool in choice["tools"]:
+            rules.check_choice(choice, tool.get("name", ""), names)

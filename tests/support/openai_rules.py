@@ -1,0 +1,160 @@
+"""What OpenAI's server demands of a request beyond its shape; the parts that both endpoints share."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from tests.support.openai_schemas import check_schema
+from tests.support.openai_shapes import Refusal
+
+LEGAL = re.compile(r"[a-zA-Z0-9_-]+")
+AT_LEAST_ONE = "Expected {} with minimum length 1, but got an empty one instead."
+UNPARSABLE = (
+    "We could not parse the JSON body of your request. (HINT: This likely means you aren't using your HTTP library "
+    "correctly. The OpenAI API expects a JSON payload, but what was sent was not valid JSON.)"
+)
+
+
+def check_authorization(header: str | None) -> None:
+    """Refuse a request without a key."""
+    scheme, _, key = (header or "").partition(" ")
+    if scheme != "Bearer" or not key.strip():
+        raise Refusal("You didn't provide an API key.", None, "invalid_api_key", 401)
+
+
+def parse_body(body: bytes) -> dict[str, Any]:
+    """The request's JSON: valid UTF-8, strict RFC 8259, an object, no lone surrogates even where they are escaped."""
+    try:
+        parsed = strict_json(body.decode("utf-8"))
+        # an escaped lone surrogate is legal JSON for Python, and no text for anyone else
+        json.dumps(parsed, ensure_ascii=False).encode("utf-8")
+    except (ValueError, RecursionError) as error:
+        raise Refusal(UNPARSABLE, None, None) from error
+    if not isinstance(parsed, dict):
+        raise Refusal(UNPARSABLE, None, None)
+    return parsed
+
+
+def strict_json(text: str) -> Any:
+    """JSON without what Python reads beyond the standard."""
+
+    def refuse_constant(name: str) -> NoReturn:
+        raise ValueError(f"{name} is not JSON")
+
+    return json.loads(text, parse_constant=refuse_constant)
+
+
+def check_model(body: dict[str, Any]) -> None:
+    """Refuse a request that names no model."""
+    if not isinstance(body.get("model"), str) or not body["model"]:
+        raise Refusal("you must provide a model parameter", None, None)
+
+
+def check_numbers(body: dict[str, Any], ranges: dict[str, tuple[float, float | None]]) -> None:
+    """Refuse numbers out of their range; their types are known to be right."""
+    for name, (low, high) in ranges.items():
+        value = body.get(name)
+        if value is None:
+            continue
+        kind = "integer" if isinstance(value, int) else "decimal"
+        if value < low:
+            told = f"{kind} below minimum value. Expected a value >= {low}, but got {value} instead."
+            raise Refusal(f"Invalid '{name}': {told}", name, f"{kind}_below_min_value")
+        if high is not None and value > high:
+            told = f"{kind} above maximum value. Expected a value <= {high}, but got {value} instead."
+            raise Refusal(f"Invalid '{name}': {told}", name, f"{kind}_above_max_value")
+
+
+def check_labels(body: dict[str, Any]) -> None:
+    """Refuse metadata and identifiers that are too many or too long."""
+    metadata = body.get("metadata") or {}
+    if len(metadata) > 16:
+        told = "Invalid 'metadata': too many properties. Expected an object with at most 16 properties."
+        raise Refusal(told, "metadata", "object_above_max_properties")
+    for key, value in metadata.items():
+        check_length(key, 64, "metadata")
+        check_length(value, 512, f"metadata.{key}")
+    for name in ("safety_identifier", "prompt_cache_key"):
+        check_length(body.get(name) or "", 128 if name == "safety_identifier" else 64, name)
+
+
+def check_text(text: str, longest: int, param: str) -> None:
+    """Refuse a name or an id that is empty, too long, or has characters that names may not have."""
+    if not text:
+        raise Refusal(f"Invalid '{param}': empty string. {AT_LEAST_ONE.format('a string')}", param, "empty_string")
+    check_length(text, longest, param)
+    if not LEGAL.fullmatch(text):
+        told = f"Expected a string that matches the pattern '^{LEGAL.pattern}$'."
+        raise Refusal(f"Invalid '{param}': string does not match pattern. {told}", param, "invalid_value")
+
+
+def check_length(text: str, longest: int, param: str) -> None:
+    """Refuse a string that is too long."""
+    if len(text) > longest:
+        told = f"Expected a string with maximum length {longest}, but got a string with length {len(text)} instead."
+        raise Refusal(f"Invalid '{param}': string too long. {told}", param, "string_above_max_length")
+
+
+def check_array(array: Sequence[object], param: str, longest: int | None = None) -> None:
+    """Refuse an array that is empty or too long."""
+    if not array:
+        raise Refusal(f"Invalid '{param}': empty array. {AT_LEAST_ONE.format('an array')}", param, "empty_array")
+    if longest is not None and len(array) > longest:
+        message = f"Invalid '{param}': array too long. Expected an array with maximum length {longest}."
+        raise Refusal(message, param, "array_above_max_length")
+
+
+def check_arguments(arguments: str, param: str) -> None:
+    """Refuse echoed arguments that are not the text of a JSON object."""
+    try:
+        parsed = strict_json(arguments)
+    except (ValueError, RecursionError):
+        parsed = None
+    if not isinstance(parsed, dict):
+        raise Refusal(f"Invalid '{param}': expected the text of a JSON object.", param, "invalid_value")
+
+
+def check_functions(functions: Sequence[tuple[str, dict[str, Any]]]) -> set[str]:
+    """Refuse bad declarations, given as (where, declaration); returns the names."""
+    names: set[str] = set()
+    for param, function in functions:
+        name = function["name"]
+        check_text(name, 64, f"{param}.name")
+        if name in names:
+            told = f"Invalid '{param}.name': the tool '{name}' is declared twice."
+            raise Refusal(told, f"{param}.name", "invalid_value")
+        names.add(name)
+        strict, schema, where = function.get("strict") is True, function.get("parameters"), f"{param}.parameters"
+        if schema is not None:
+            check_schema(schema, f"function '{name}'", where, "invalid_function_parameters", strict=strict)
+        elif strict:
+            told = f"Invalid schema for function '{name}': strict mode needs one."
+            raise Refusal(told, where, "invalid_function_parameters")
+    return names
+
+
+def check_choice(choice: object, chosen: str | None, names: set[str]) -> None:
+    """Refuse a tool_choice for which there is no tool; `chosen` is the function that it names, where it names one."""
+    if choice == "required" and not names:
+        raise Refusal("Tool choice 'required' must be specified with 'tools' parameter.", "tool_choice", None)
+    if chosen is not None and chosen not in names:
+        raise Refusal(f"Tool choice '{chosen}' not found in 'tools' parameter.", "tool_choice", None)
+
+
+def check_answer_format(answer: dict[str, Any], param: str) -> None:
+    """Refuse a bad declaration of a structured answer: its name and its schema."""
+    check_text(answer["name"], 64, f"{param}.name")
+    if "schema" not in answer:
+        raise Refusal(f"Missing required parameter: '{param}.schema'.", f"{param}.schema", "missing_required_parameter")
+    subject = f"response_format '{answer['name']}'"
+    check_schema(answer["schema"], subject, f"{param}.schema", None, strict=answer.get("strict") is True)
+
+
+def check_says_json(conversation: object, param: str) -> None:
+    """Refuse `json_object` where nobody told the model about JSON: OpenAI does, as it would write spaces for ever."""
+    if "json" not in json.dumps(conversation).lower():
+        told = "to use 'response_format' of type 'json_object'"
+        raise Refusal(f"'{param}' must contain the word 'json' in some form, {told}.", param, None)

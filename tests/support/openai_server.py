@@ -1,0 +1,252 @@
+"""An OpenAI-compatible server on the loopback: scripted in what it answers, strict in what it takes.
+
+    async with OpenAIServer() as server:
+        server.script("gpt-test", [Turn(calls=[("search", '{"q": "x"}')]), Turn("Found it.")])
+        client = AsyncOpenAI(base_url=server.base_url, api_key="test", max_retries=0)
+        ...
+        assert server.refusals == []
+
+The turn is chosen by how many assistant turns the request holds, so that retries and runs side by side need no state.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+from aiohttp import web
+
+from tests.support.openai_chat_rules import LONGEST_ID, check_chat
+from tests.support.openai_responses_rules import ENCRYPTED, check_responses, is_of_model
+from tests.support.openai_rules import check_authorization, parse_body
+from tests.support.openai_shapes import Refusal
+from tests.support.openai_turn import Call, Failure, Reasoning, Turn, Usage, chat_reply, made_up, responses_reply
+
+__all__ = ["Call", "Failure", "OpenAIServer", "Reasoning", "Recorded", "Refusal", "Turn", "Usage"]
+
+Script = Sequence[Turn] | Callable[[dict[str, Any], int], Turn]
+CHAT, RESPONSES = "/v1/chat/completions", "/v1/responses"
+LARGEST_BODY = 256 * 1024 * 1024
+
+
+@dataclass
+class Recorded:
+    """One request as it came, and what became of it."""
+
+    path: str
+    headers: dict[str, str]  # names in lower case
+    body: bytes
+    json: dict[str, Any] = field(default_factory=dict)  # empty where the body is no JSON object
+    status: int | None = None  # None: not answered
+    refusal: Refusal | None = None
+    disconnected: bool = False  # the client went away before it had its answer
+
+    @property
+    def model(self) -> str:
+        """The model asked for."""
+        return str(self.json.get("model", ""))
+
+    @property
+    def conversation(self) -> list[dict[str, Any]]:
+        """The messages or the input items."""
+        items = self.json.get("messages" if self.path == CHAT else "input")
+        if isinstance(items, str):
+            return [{"role": "user", "content": items}]
+        return [item for item in items if isinstance(item, dict)] if isinstance(items, list) else []
+
+    @property
+    def nth(self) -> int:
+        """How many turns of the model the request holds."""
+        if self.path == CHAT:
+            return sum(1 for message in self.conversation if message.get("role") == "assistant")
+        # in the Responses API a turn is a row of items that the model wrote
+        of_model = [False, *(is_of_model(item) for item in self.conversation)]
+        return sum(1 for before, now in itertools.pairwise(of_model) if now and not before)
+
+    @property
+    def names(self) -> list[str]:
+        """All by which a test may know the run: identifiers, metadata, the first prompt."""
+        given = [self.json.get(name) for name in ("safety_identifier", "user", "prompt_cache_key")]
+        metadata = self.json.get("metadata")
+        values = list(metadata.values()) if isinstance(metadata, dict) else []
+        return [name for name in (*given, *values, self.prompt) if isinstance(name, str) and name]
+
+    @property
+    def prompt(self) -> str:
+        """The text of the first message of a user."""
+        for item in self.conversation:
+            if item.get("role") == "user":
+                content = item.get("content")
+                parts = content if isinstance(content, list) else [{"text": content}]
+                return "".join(str(part.get("text", "")) for part in parts if isinstance(part, dict))
+        return ""
+
+    @property
+    def seed(self) -> str:
+        """The same for each attempt of the same step of the same run."""
+        return json.dumps([self.path, self.model, self.names, self.conversation], sort_keys=True)
+
+
+class OpenAIServer:
+    """The server; `async with` starts it on a port of its own and stops it."""
+
+    def __init__(self, longest_chat_id: int = LONGEST_ID) -> None:
+        self.requests: list[Recorded] = []
+        self.longest_chat_id = longest_chat_id
+        self.base_url = ""
+        self._scripts: dict[str, Script] = {}
+        self._attempts: Counter[str] = Counter()
+        self._arrival = asyncio.Condition()
+        app = web.Application(client_max_size=LARGEST_BODY)
+        app.router.add_route("*", "/{tail:.*}", self._handle)
+        # a client that goes away cancels its handler: the test can see it, and nothing waits for ever
+        self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.1)
+
+    async def __aenter__(self) -> OpenAIServer:
+        await self._runner.setup()
+        await web.TCPSite(self._runner, "127.0.0.1", 0).start()
+        host, port = self._runner.addresses[0][:2]
+        self.base_url = f"http://{host}:{port}/v1"
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._runner.cleanup()
+
+    def script(self, model: str, script: Script) -> None:
+        """Say what a model answers: turns, or a function of the request's JSON and the turn's number (from 0)."""
+        self._scripts[model] = script
+
+    def environment(self) -> dict[str, str]:
+        """What a worker's process needs to find this server."""
+        return {"OPENAI_BASE_URL": self.base_url, "OPENAI_API_KEY": "test-key"}
+
+    @property
+    def refusals(self) -> list[Refusal]:
+        """What was refused so far. A good test ends with `assert server.refusals == []`."""
+        return [request.refusal for request in self.requests if request.refusal]
+
+    def requests_of(self, model: str | None = None, run: str | None = None) -> list[Recorded]:
+        """The requests for a model, and of a run: known by its safety_identifier, user, metadata or first prompt."""
+        return [
+            request
+            for request in self.requests
+            if (model is None or request.model == model) and (run is None or run in request.names)
+        ]
+
+    async def wait_for_requests(self, count: int, model: str | None = None, run: str | None = None) -> list[Recorded]:
+        """Wait until that many requests have come; they need not be answered."""
+        async with self._arrival:
+            await self._arrival.wait_for(lambda: len(self.requests_of(model, run)) >= count)
+        return self.requests_of(model, run)
+
+    async def _handle(self, request: web.Request) -> web.StreamResponse:
+        headers = {name.lower(): value for name, value in request.headers.items()}
+        recorded = Recorded(request.path, headers, await request.read())
+        # parsed before anybody is told of it, so that a test never sees a half-made record
+        refusal = self._examine(request.method, recorded)
+        async with self._arrival:
+            self.requests.append(recorded)
+            self._arrival.notify_all()
+        try:
+            if refusal is None:
+                turn = self._turn(recorded)
+                return await self._answer(request, recorded, turn)
+        except Refusal as late:
+            refusal = late
+        except asyncio.CancelledError:
+            recorded.disconnected = True
+            raise
+        recorded.refusal = refusal
+        return self._send(recorded, refusal.status, refusal.body())
+
+    def _examine(self, method: str, recorded: Recorded) -> Refusal | None:
+        try:
+            check_authorization(recorded.headers.get("authorization"))
+            if method != "POST" or recorded.path not in (CHAT, RESPONSES):
+                raise Refusal(f"Invalid URL ({method} {recorded.path})", None, None, 404)
+            recorded.json = parse_body(recorded.body)
+            if not recorded.headers.get("content-type", "").startswith("application/json"):
+                raise Refusal("Invalid content type. Expected application/json.", None, "unsupported_content_type")
+            if recorded.path == CHAT:
+                check_chat(recorded.json, self.longest_chat_id)
+            else:
+                check_responses(recorded.json)
+        except Refusal as refusal:
+            return refusal
+        return None
+
+    def _turn(self, recorded: Recorded) -> Turn:
+        script, nth = self._scripts.get(recorded.model), recorded.nth
+        if script is None:
+            told = f"The model `{recorded.model}` does not exist or you do not have access to it."
+            raise Refusal(told, None, "model_not_found", 404)
+        if callable(script):
+            return script(recorded.json, nth)
+        if nth >= len(script):
+            told = f"The script of `{recorded.model}` has {len(script)} turns, turn {nth + 1} was asked for."
+            raise Refusal(told, None, "script_exhausted")
+        return script[nth]
+
+    async def _answer(self, request: web.Request, recorded: Recorded, turn: Turn) -> web.StreamResponse:
+        attempt = self._attempts[recorded.seed]
+        self._attempts[recorded.seed] += 1
+        failure = turn.fail_first[attempt] if attempt < len(turn.fail_first) else turn.failure
+        await hold(failure or turn)
+        if failure is not None:
+            return await self._fail(request, recorded, failure)
+        if recorded.json.get("stream"):
+            self._cannot_stream()
+        if recorded.path == CHAT:
+            return self._send(recorded, 200, chat_reply(turn, recorded.json, recorded.seed))
+        if turn.reasoning and ENCRYPTED not in (recorded.json.get("include") or []):
+            told = f"Invalid 'include': '{ENCRYPTED}' must be asked for, or the reasoning would be lost."
+            raise Refusal(told, "include", "invalid_value")
+        return self._send(recorded, 200, responses_reply(turn, recorded.json, recorded.seed))
+
+    def _cannot_stream(self) -> NoReturn:
+        # the place for streaming: cut chat_reply/responses_reply of the turn into server-sent events
+        raise Refusal("This server does not stream yet.", "stream", "unsupported_value")
+
+    async def _fail(self, request: web.Request, recorded: Recorded, failure: Failure) -> web.StreamResponse:
+        if failure.drop == "before":
+            return self._drop(request)
+        if isinstance(failure.body, str):
+            content = {"Content-Type": "text/html; charset=utf-8", **failure.headers}
+            payload: bytes = failure.body.encode()
+        else:
+            content = {"Content-Type": "application/json", **failure.headers}
+            payload = json.dumps(failure.json()).encode()
+        if failure.drop == "in_body":
+            cut = web.StreamResponse(headers={**content, "Content-Length": str(2 * len(payload))})
+            await cut.prepare(request)
+            await cut.write(payload)
+            return self._drop(request)
+        recorded.status = failure.status
+        headers = {"x-request-id": self._request_id(recorded), **content}
+        return web.Response(status=failure.status, headers=headers, body=payload)
+
+    def _drop(self, request: web.Request) -> web.StreamResponse:
+        if request.transport is not None:
+            request.transport.close()  # what was written so far still goes out
+        return web.Response()  # goes nowhere
+
+    def _send(self, recorded: Recorded, status: int, payload: Mapping[str, Any]) -> web.StreamResponse:
+        recorded.status = status
+        headers = {"x-request-id": self._request_id(recorded)}
+        return web.json_response(payload, status=status, headers=headers)
+
+    def _request_id(self, recorded: Recorded) -> str:
+        return made_up("req_", next(i for i, one in enumerate(self.requests) if one is recorded))
+
+
+async def hold(answer: Turn | Failure) -> None:
+    """Keep the client waiting for as long as the script says."""
+    if answer.delay:
+        await asyncio.sleep(answer.delay)
+    if answer.wait is not None:
+        await answer.wait.wait()

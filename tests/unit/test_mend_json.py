@@ -1,0 +1,289 @@
+import json
+import time
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from activities.mend_json import Mended, NotJson, mend, parse_json
+
+WRITTEN = {"path": "src/a b.py", "n": [1, -2.5, 1e3], "on": True, "off": False, "none": None, "in": {"x": 'it\'s "ö"'}}
+
+MENDED = [
+    ('```json\n{"a": 1}\n```', {"a": 1}, "code_fence"),
+    ('Sure, here:\n```\n{"a": 1}\n```\nTell me {more}.', {"a": 1}, "code_fence"),
+    ('```{"a": "b``` c"}```', {"a": "b``` c"}, "code_fence"),
+    ('```json\n{"a": "x"}', {"a": "x"}, "code_fence"),
+    ('{"a": "x"}\n```', {"a": "x"}, "code_fence"),
+    ("{'a': 'x'}", {"a": "x"}, "single_quotes"),
+    ("""{'a': 'say "it\\'s"'}""", {"a": 'say "it\'s"'}, "single_quotes"),
+    ('{"a": [1, 2,], }', {"a": [1, 2]}, "trailing_commas"),
+    ('{"a": True, "b": None, "c": [False]}', {"a": True, "b": None, "c": [False]}, "python_literals"),
+    ("{'a': True, }", {"a": True}, "python_literals+single_quotes+trailing_commas"),
+    ('{a: 1, $b_c: "x", 7: 2}', {"a": 1, "$b_c": "x", "7": 2}, "unquoted_keys"),
+    ('{"a": 1, // one\n "b": /* two */ 2 # three\n}', {"a": 1, "b": 2}, "comments"),
+    ('{"a": "x // y # z"', {"a": "x // y # z"}, "missing_closers"),
+    ('{"a": [1, 2]', {"a": [1, 2]}, "missing_closers"),
+    ('{"a": [1, 2}', {"a": [1, 2]}, "missing_closers"),
+    ('{"a": {"b": ["c"', {"a": {"b": ["c"]}}, "missing_closers"),
+    ('{"a": "x",', {"a": "x"}, "missing_closers+trailing_commas"),
+    ('{"a": 1,\n', {"a": 1}, "missing_closers+trailing_commas"),
+    ('{"a": true', {"a": True}, "missing_closers"),
+    ('{"a": 1}}', {"a": 1}, "surplus_closers"),
+    ('{"a": 1 "b": [{} {}]}', {"a": 1, "b": [{}, {}]}, "missing_commas"),
+    (r'"{\"a\": 1}"', {"a": 1}, "double_encoded"),
+    ("\"{'a': 1}\"", {"a": 1}, "double_encoded+single_quotes"),
+    (r"{\"a\": \"x\"}", {"a": "x"}, "double_encoded"),
+    ('{"a": "x\ny\tz"}', {"a": "x\ny\tz"}, "control_characters"),
+    (r'{"a": "\d+\'s"}', {"a": r"\d+'s"}, "invalid_escapes"),
+    ('\ufeff{"a":\xa01}', {"a": 1}, "whitespace"),
+]
+
+CUT_OFF = [
+    ('{"path": "a.t', "in the middle of a string"),
+    ("{'path': 'a.t", "in the middle of a string"),
+    ('{"path": "a\\', "in the middle of a string"),
+    ('{"path": "a\\"', "in the middle of a string"),
+    ('{"path": "a}', "in the middle of a string"),
+    ('"abc', "in the middle of a string"),
+    ('{"n": 12', "in or right after a number"),
+    ('{"n": 12 \n', "in or right after a number"),
+    ('{"n": [1, -', "in or right after a number"),
+    ('{"n": 1.', "in or right after a number"),
+    ('{"a": tr', "in the middle of a literal"),
+    ('{"a": N', "in the middle of a literal"),
+    ('{"a": 1, "b', "in the middle of a name"),
+    ('{"a": 1, b', "in the middle of a name"),
+    ('{"a": 1, "b"', "right after a name"),
+    ('{"a":', "just before a value"),
+    ('{"a": "x", "b": ', "just before a value"),
+    ('{"a": [', "right after an opening '['"),
+    ("{", "right after an opening '{'"),
+    ('{"a": "x" // and', "in a comment"),
+    ('{"a": "x" /* and', "in a comment"),
+]
+
+LEFT_ALONE = [
+    "",
+    " ",
+    "I will call the tool now",
+    "I'll call {tool} now",
+    "'",
+    '"plain words"',
+    "True",
+    "'x'",
+    "12",
+    '{"a": 1}{"b": 2}',
+    '{"a": 1}\n{"a": 1}',
+    '{"a": 1} and {"b": 2}',
+    '{"a": 1} is what I meant',
+    'I call {"a": 1}',
+    '```json\n{"a": 1}\n```\n```json\n{"a": 2}\n```',
+    '```json\n{"a": 1}{"b": 2}\n```',
+    "```\nsearch(1)\n```",
+    '{"a": "he said "hi" to me"}',
+    "{'a': 'it's fine'}",
+    '{"a": hello}',
+    '{"a": hello world}',
+    '{"a": NaN}',
+    "{'a': Infinity}",
+    "{'a': 1e999}",
+    "{'a': 1, 'a': 2}",
+    "{'a': '\\x41'}",
+    '{"a": ["x" "y"]}',
+    "{'a': [1 500]}",
+    "{'a': 1_000}",
+    "{'a': 007}",
+    '{"a": [1, "b": 2}',
+    '{"a": 1,, "b": 2}',
+    '{"a": , "b": 2,}',
+    '{"a" 1}',
+    '{"a": 1], "b": 2}',
+    "[}",
+    "{'a'}",
+    "[,]",
+    '{"a": 1}',  # nothing to mend
+    "[" * 5_000,
+    "{'a':" * 5_000 + "1" + "}" * 5_000,
+    "{'a': '" + "x" * 1_000_000 + "'}",
+]
+
+
+@pytest.mark.parametrize(("text", "value", "by"), MENDED)
+def test_mends_what_is_whole(text, value, by):
+    assert list(mend(text)) == [Mended(value, by)]
+
+
+@pytest.mark.parametrize(("text", "where"), CUT_OFF)
+def test_a_cut_off_text_has_no_reading_and_the_model_is_told_where_it_stops(text, where):
+    assert list(mend(text)) == []
+    with pytest.raises(NotJson, match=where.replace("[", r"\[")):
+        parse_json(text)
+
+
+@pytest.mark.parametrize("text", LEFT_ALONE, ids=lambda text: text[:30])
+def test_leaves_alone_what_has_no_certain_reading(text):
+    assert list(mend(text)) == []
+
+
+@pytest.mark.parametrize("end", range(1, len(json.dumps(WRITTEN))))
+def test_each_beginning_of_a_text_gives_only_whole_values(end):
+    text = json.dumps(WRITTEN)[:end]
+    for mended in mend(text):
+        assert isinstance(mended.value, dict)
+        assert text.rstrip()[-1] not in "0123456789:[{"
+        for name, value in mended.value.items():
+            if name not in ("n", "in"):
+                assert value == WRITTEN[name]
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        (json.dumps(WRITTEN), WRITTEN),
+        ('{"a": 1, "a": 2}', {"a": 2}),
+        (r'{"\ud800a": "\ud83d\ude00 \udc00"}', {"\ufffda": "\U0001f600 \ufffd"}),
+        ('"\ud800"', "\ufffd"),
+        ("[" + "9" * 4_000 + "]", [int("9" * 4_000)]),
+        ("[" * 100 + "]" * 100, None),
+        (json.dumps("[" * 500), "[" * 500),
+        (" null\n", None),
+    ],
+    ids=lambda item: str(item)[:20],
+)
+def test_reads_strict_json(text, value):
+    read = parse_json(text)
+    assert value is None or read == value
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("", "empty"),
+        ("NaN", "NaN and Infinity"),
+        ("[-Infinity]", "NaN and Infinity"),
+        ("[1e999]", "larger than"),
+        ("[" + "9" * 5_000 + "]", "5000 digits"),
+        ("[" * 101 + "]" * 101, "100 deep"),
+        ('{"a":' * 100_000, "100 deep"),
+        ('{"a": 1,}', "name in double quotes|comma stands before"),
+        ("[1] x", "more text follows"),
+        ('{\n"a": 1\n"b": 2}', r"line 3, column 1, near"),
+        ("{'a': 'it's'}", "A name in double quotes is expected, and the arguments seem to stop"),
+        ('{"a": [1, 2]', "before their last brackets are closed"),
+        ("\ufeff{}", "begin"),
+        ('{"a": "\t"}', "raw line break or control character"),
+        ("I will", "does not begin with a JSON value"),
+    ],
+    ids=lambda item: item[:20],
+)
+def test_says_what_is_wrong(text, part):
+    with pytest.raises(NotJson, match=part) as caught:
+        parse_json(text)
+    assert 0 <= caught.value.position <= len(text)
+    assert len(str(caught.value)) < 250
+
+
+def test_never_a_recursion_error_however_deep_the_caller_stands():
+    def deeper():
+        try:
+            return deeper()
+        except RecursionError:
+            try:
+                parse_json("[" * 90 + "]" * 90)
+            except (NotJson, RecursionError) as error:  # the very last frame has no room for a call at all
+                return error
+            return None
+
+    deeper()
+    assert parse_json("[]") == []
+
+
+MARKS = [*"{}[],:'\"\\/#`\n\t -", "```", "```json\n", '": "', "/*", "*/", "\ufeff", "\xa0"]
+WORDS = ['"a"', "'b'", "12", "1.5", "true", "None", "tr", "x", "\\u00e9", "\\ud800", "\ud800", "é"]
+FRAGMENTS = st.lists(st.sampled_from(MARKS + WORDS), max_size=40).map("".join)
+
+
+def strings_of(value):
+    if isinstance(value, dict):
+        yield from value
+        for inner in value.values():
+            yield from strings_of(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from strings_of(inner)
+    elif isinstance(value, str):
+        yield value
+
+
+def bare(text):
+    """The text's own characters without any that an escape could spell differently."""
+    return [char for char in text if char.isascii() and char.isalnum()]
+
+
+def stands_in(string, text):
+    remaining = iter(text)
+    return all(char in remaining for char in bare(string))
+
+
+@given(st.text() | FRAGMENTS | FRAGMENTS.map("{{{}".format))
+@example("[" + "{" * 10)
+@example('{"a": "\\u0061"}')
+def test_any_text_is_read_refused_or_mended_but_never_raises(text):
+    try:
+        json.dumps(parse_json(text), allow_nan=False).encode()
+    except NotJson as error:
+        str(error).encode()
+    for mended in mend(text):
+        json.dumps(mended.value, allow_nan=False, ensure_ascii=False).encode()
+        assert mended.by
+        if "\\u" not in text:
+            assert all(stands_in(string, text) for string in strings_of(mended.value))
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(st.dictionaries(st.text(), JSON, max_size=4))
+def test_python_s_own_spelling_is_read_as_python_means_it(value):
+    for mended in mend(repr(value)):
+        assert mended.value == json.loads(json.dumps(value))
+
+
+@given(st.dictionaries(st.text(), JSON, min_size=1, max_size=4), st.data())
+def test_what_a_cut_leaves_is_never_completed(value, data):
+    text = json.dumps(value, ensure_ascii=False)
+    cut = text[: data.draw(st.integers(1, len(text) - 1))]
+    whole = set(strings_of(value))
+    for mended in mend(cut):
+        assert set(strings_of(mended.value)) <= whole
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{" + "'a" * 300_000,
+        "[" + "," * 900_000,
+        "[" + "1," * 450_000,
+        '{"a": "' + "\\" * 900_000,
+        '{"a": "' + "\\n" * 450_000 + '",}',
+        "{" + "/*" * 400_000,
+        "{" + "//\n" * 300_000,
+        "```" * 300_000,
+        "{`" * 300_000,
+        "{'a': [" + "]" * 900_000,
+        "[" * 90 + "1," * 400_000,
+        "{" + "".join(f"a{n}: {n}," for n in range(50_000)) + "}",
+    ],
+    ids=lambda text: text[:10],
+)
+def test_time_is_bounded_by_the_length(text):
+    began = time.process_time()
+    list(mend(text))
+    with pytest.raises(NotJson):
+        parse_json(text)
+    assert time.process_time() - began < 20  # 1 to 3 s where nothing else runs

@@ -1,0 +1,8 @@
+"""The shipped tools. Those for files see one folder, the workspace, and nothing else."""
+
+from tools.list_files import list_files
+from tools.read_file import read_file
+from tools.search_files import search_files
+from tools.write_file import write_file
+
+__all__ = ["list_files", "read_file", "search_files", "write_file"]

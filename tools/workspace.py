@@ -1,0 +1,283 @@
+"""The workspace: the one folder that the file tools see, and the only way into it.
+
+A path is walked folder by folder, each opened inside the one before it (`dir_fd`) and never through a link
+(`O_NOFOLLOW`). So nothing that another program changes meanwhile, a link put in a folder's place, leads out: there is
+no moment between a check and a use. Links inside the workspace are refused too, for to follow one safely is to check it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import errno
+import os
+import re
+import stat
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import BinaryIO, Literal
+
+from mulligan import ToolError
+
+MAX_PARTS = 32
+"""Folders in each other: each costs a file descriptor while a tool runs."""
+
+MAX_NAMES = 20_000
+"""Names read of one folder. Of a larger one, which names are seen is up to the file system."""
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+_FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0)
+# O_NONBLOCK: to open a FIFO that was put in a file's place must not wait for a writer.
+_FILE = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+_CONFINES = os.open in os.supports_dir_fd and hasattr(os, "O_NOFOLLOW")
+_REASONS = {
+    errno.EACCES: "the tools have no permission for it",
+    errno.EPERM: "the tools have no permission for it",
+    errno.EROFS: "the workspace is read-only",
+    errno.ENOSPC: "no space is left",
+    errno.ENAMETOOLONG: "the name is too long",
+    errno.ELOOP: "it is a symbolic link, and links are not followed",
+    errno.ENOTDIR: "a part of the path is no folder",
+    errno.ENOENT: "it is not there any more",
+}
+
+Kind = Literal["file", "folder", "link", "special", "unreadable folder"]
+
+
+@dataclass(frozen=True)
+class Place:
+    """A place in the workspace, whether something is there or not."""
+
+    parts: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return shown("/".join(self.parts)) or "."
+
+    @property
+    def folder(self) -> Place:
+        """The folder that holds it."""
+        return Place(self.parts[:-1])
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What stands in a folder. `folder` is that folder's descriptor, open while the walk stands at this entry."""
+
+    place: Place
+    kind: Kind
+    size: int
+    folder: int
+
+    @property
+    def hidden(self) -> bool:
+        """Whether its name begins with a dot."""
+        return self.place.parts[-1].startswith(".")
+
+
+def shown(name: str) -> str:
+    """A name as text for the model: what is no UTF-8, or would begin a line of its own, is replaced."""
+    text = _CONTROL.sub("\ufffd", name.encode("utf-8", "replace").decode())
+    return text if len(text) <= 200 else text[:200] + "…"
+
+
+def resolve(path: str) -> Place:
+    """Read a path that a model wrote.
+
+    Raises:
+        ToolError: the path is absolute, climbs with `..`, or is no path of a POSIX file system.
+    """
+    rule = "Give a path relative to the workspace, with '/' between folders, for instance 'notes/today.txt'."
+    parts = tuple(part for part in path.split("/") if part not in ("", "."))
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        raise ToolError(f"The path '{shown(path)}' is not valid Unicode. {rule}") from None
+    faults = {
+        "holds control characters": _CONTROL.search(path) is not None,
+        "holds a backslash": "\\" in path,
+        "is absolute": path.startswith("/") or re.match(r"[A-Za-z]:", path) is not None,
+        "climbs with '..'": ".." in parts,
+        f"goes through more than {MAX_PARTS} folders": len(parts) > MAX_PARTS,
+    }
+    if fault := next((text for text, is_so in faults.items() if is_so), None):
+        raise ToolError(f"The path '{shown(path)}' {fault}. {rule}")
+    return Place(parts)
+
+
+@contextmanager
+def open_folder(place: Place, *, make: bool = False) -> Iterator[int]:
+    """Open a folder and give its descriptor. With `make` it is made where missing, and removed again if the body fails.
+
+    Raises:
+        ToolError: it is not there, is no folder, or is reached through a link.
+    """
+    with ExitStack() as opened:
+        here = _open_root(make=make)
+        opened.callback(os.close, here)
+        try:
+            for index, name in enumerate(place.parts):
+                here = _enter(here, name, Place(place.parts[: index + 1]), opened if make else None)
+                opened.callback(os.close, here)
+            yield here
+        except OSError as error:
+            raise ToolError(f"'{place}': {_reason(error)}.") from error
+
+
+@contextmanager
+def open_file(place: Place) -> Iterator[BinaryIO]:
+    """Open a regular file for reading.
+
+    Raises:
+        ToolError: it is not there, is no regular file, or is reached through a link.
+    """
+    if not place.parts:
+        raise ToolError("'.' is the workspace folder itself, not a file. List what is in it with list_files.")
+    with open_folder(place.folder) as folder, open_entry(folder, place) as file:
+        yield file
+
+
+@contextmanager
+def open_entry(folder: int, place: Place) -> Iterator[BinaryIO]:
+    """Open a regular file in an opened folder for reading, never waiting for it.
+
+    Raises:
+        ToolError: it is not there, or is no regular file.
+    """
+    name = place.parts[-1]
+    try:
+        # Looked at before it is opened as well: to open a device can already do something.
+        if refusal := not_a_file(os.stat(name, dir_fd=folder, follow_symlinks=False), place):
+            raise ToolError(refusal)
+        file = os.fdopen(os.open(name, _FILE, dir_fd=folder), "rb")
+    except FileNotFoundError:
+        raise ToolError(_absent(folder, place)) from None
+    except OSError as error:
+        raise ToolError(f"'{place}' cannot be opened: {_reason(error)}.") from error
+    with file:
+        if refusal := not_a_file(os.fstat(file.fileno()), place):
+            raise ToolError(refusal)
+        yield file
+
+
+def not_a_file(status: os.stat_result, place: Place) -> str | None:
+    """Why this is nothing to read or write; None for a regular file."""
+    kind = kind_of(status)
+    if kind == "file":
+        return None
+    if kind == "folder":
+        return f"'{place}' is a folder, not a file. List what is in it with list_files."
+    if kind == "link":
+        return f"'{place}' is a symbolic link, and links are not followed. Name the file itself."
+    return f"'{place}' is no regular file but a device, pipe or socket. Only regular files can be used."
+
+
+def kind_of(status: os.stat_result) -> Kind:
+    """What kind of thing a status is of."""
+    if stat.S_ISLNK(status.st_mode):
+        return "link"
+    if stat.S_ISDIR(status.st_mode):
+        return "folder"
+    return "file" if stat.S_ISREG(status.st_mode) else "special"
+
+
+def walk(folder: int, place: Place, *, deep: bool, hidden: bool) -> Iterator[Entry]:
+    """Give what a folder holds, sorted by name, each folder before what is in it. Links are never followed.
+
+    Hidden entries are given too; hidden folders are entered only with `hidden`.
+    """
+    for name in _names(folder):
+        inner_place = Place((*place.parts, name))
+        try:
+            status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        except OSError:
+            continue  # gone since the folder was read
+        entry = Entry(inner_place, kind_of(status), status.st_size, folder)
+        enters = entry.kind == "folder" and deep and (hidden or not entry.hidden) and len(inner_place.parts) < MAX_PARTS
+        if not enters:
+            yield entry
+            continue
+        try:
+            inner = os.open(name, _FOLDER, dir_fd=folder)
+        except OSError:
+            yield Entry(inner_place, "unreadable folder", 0, folder)
+            continue
+        try:
+            yield entry
+            yield from walk(inner, inner_place, deep=deep, hidden=hidden)
+        finally:
+            os.close(inner)
+
+
+def is_binary(data: bytes) -> bool:
+    """Whether it is no text: a NUL byte near the beginning, unless it is UTF-16 with its mark."""
+    return b"\0" in data[:8_192] and not data.startswith((b"\xff\xfe", b"\xfe\xff"))
+
+
+def text_of(data: bytes) -> str:
+    """The bytes as text, without a byte order mark; what is no UTF-8 stands as U+FFFD."""
+    encoding = "utf-16" if data.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8-sig"
+    return data.decode(encoding, "replace").replace("\r\n", "\n")
+
+
+def _open_root(*, make: bool) -> int:
+    if not _CONFINES:
+        raise ToolError("The file tools cannot be used: this system has no way to confine them to a folder.")
+    # The root is the operator's own word, so links on the way to it are followed.
+    root = Path(os.environ.get("MULLIGAN_WORKSPACE") or "workspace")
+    try:
+        if make:
+            root.mkdir(parents=True, exist_ok=True)
+        return os.open(root, os.O_RDONLY | os.O_DIRECTORY)
+    except FileNotFoundError:
+        raise ToolError("The workspace is empty: nothing has been written to it yet.") from None
+    except OSError as error:
+        raise ToolError("The workspace cannot be opened: MULLIGAN_WORKSPACE names no usable folder.") from error
+
+
+def _enter(folder: int, name: str, place: Place, undo: ExitStack | None) -> int:
+    """Open one folder inside another; with `undo` make it if it is missing, to be removed again if the stack fails."""
+    try:
+        if undo is not None:
+            with suppress(FileExistsError):
+                os.mkdir(name, dir_fd=folder)
+                undo.push(lambda kind, *_: _remove(folder, name) if kind else None)
+        return os.open(name, _FOLDER, dir_fd=folder)
+    except FileNotFoundError:
+        raise ToolError(_absent(folder, place)) from None
+    except OSError as error:
+        with suppress(OSError):
+            kind = kind_of(os.stat(name, dir_fd=folder, follow_symlinks=False))
+            if kind == "link":
+                raise ToolError(f"'{place}' is a symbolic link, and links are not followed.") from error
+            if kind != "folder":
+                raise ToolError(f"'{place}' is a file, not a folder.") from error
+        raise ToolError(f"'{place}' cannot be opened: {_reason(error)}.") from error
+
+
+def _remove(folder: int, name: str) -> None:
+    with suppress(OSError):  # another call may have put something into it
+        os.rmdir(name, dir_fd=folder)
+
+
+def _names(folder: int) -> list[str]:
+    with os.scandir(folder) as entries:
+        return sorted(entry.name for entry in islice(entries, MAX_NAMES))
+
+
+def _absent(folder: int, place: Place) -> str:
+    """That there is no such thing, and what there is instead."""
+    names = _names(folder)
+    near = difflib.get_close_matches(place.parts[-1], names[:2_000], n=3)
+    said = f"There is no '{place}' in the workspace."
+    if near:
+        return f"{said} Nearest: {', '.join(str(Place((*place.folder.parts, name))) for name in near)}."
+    if not names:
+        return f"{said} The folder '{place.folder}' is empty."
+    more = f" and {len(names) - 10} more" if len(names) > 10 else ""
+    return f"{said} The folder '{place.folder}' holds: {', '.join(map(shown, names[:10]))}{more}."
+
+
+def _reason(error: OSError) -> str:
+    return _REASONS.get(error.errno or 0, error.strerror or "the system refused")
