@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import signal
 import sys
 from collections.abc import Sequence
@@ -12,6 +13,7 @@ from typing import Annotated
 
 import typer
 from temporalio.client import Client
+from temporalio.exceptions import FailureError
 from temporalio.worker import Worker
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
@@ -100,6 +102,26 @@ async def serve(load_these: Sequence[str], task_queue: str) -> None:
         await asyncio.to_thread(telemetry.shutdown)
 
 
+class _OneLine(logging.Filter):
+    """A failure that we raised on purpose (an endpoint that is down, an unknown agent) is a line, not a stack trace."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Take the trace off; keep what was said."""
+        error = record.exc_info[1] if record.exc_info else None
+        if isinstance(error, FailureError):
+            of = getattr(record, "temporal_activity", None) or getattr(record, "temporal_workflow", None) or {}
+            record.msg = f"{of.get('activity_type') or of.get('workflow_type')} of {of.get('workflow_id')}: {error}"
+            record.args, record.exc_info = (), None
+        return True
+
+
+def set_up_logging() -> None:
+    """Warnings to stderr."""
+    logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s")
+    for name in ("temporalio.activity", "temporalio.workflow"):
+        logging.getLogger(name).addFilter(_OneLine())
+
+
 def say(line: str) -> None:
     """Progress goes to stderr: stdout is for results."""
     print(line, file=sys.stderr, flush=True)
@@ -116,6 +138,7 @@ def main(
 
     Example: uv run worker.py --load shop.agents
     """
+    set_up_logging()
     try:
         chosen = settings()
         asyncio.run(serve([*chosen.load, *(load_these or [])], task_queue or chosen.task_queue))

@@ -38,6 +38,9 @@ from mulligan.values import AssistantMessage, ToolCall
 LONGEST_DELAY = 60.0
 """Seconds between two attempts at most, unless the endpoint asks for more by Retry-After."""
 
+LONGEST_ID = 40
+"""Characters of a call's id: the contract's 64 is more than OpenAI's Chat Completions take."""
+
 
 class CallModelActivity:
     """The activity, with what the worker gives it."""
@@ -222,12 +225,12 @@ def _with_own_ids(calls: Sequence[ToolCall], used: set[str], step: int) -> list[
     taken = set(used)
     own = []
     for index, call in enumerate(calls):
-        legal = re.sub(r"[^a-zA-Z0-9_-]", "_", call.id)[:64]
+        legal = re.sub(r"[^a-zA-Z0-9_-]", "_", call.id)[:LONGEST_ID]
         call_id = legal or f"call_{step}_{index}"
         again = 0
         while call_id in taken:
             again += 1
-            call_id = f"{(legal or 'call')[:40]}_{step}_{index}" + (f"_{again}" if again > 1 else "")
+            call_id = f"{(legal or 'call')[: LONGEST_ID - 16]}_{step}_{index}" + (f"_{again}" if again > 1 else "")
         taken.add(call_id)
         own.append(call.model_copy(update={"id": call_id}))
     return own

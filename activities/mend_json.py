@@ -99,8 +99,8 @@ def parse_json(text: str) -> JsonValue:
 def mend(text: str) -> Iterator[Mended]:
     """Give the readings of a text that is not quite JSON, the most conservative first. Never raises.
 
-    The caller takes the first that its schema takes. There is none for strict JSON (but a string that holds JSON),
-    for prose, for two values in a row, and for a text that was cut off inside a token.
+    The caller takes the first that its schema takes; as it is, there is one at most. There is none for strict JSON
+    (but for a string that holds JSON), for prose, for two values in a row, and for a text cut off inside a token.
     """
     text = text.strip(" \t\r\n")
     begin = text.lstrip(" \ufeff\xa0")[:1]
@@ -122,7 +122,7 @@ def _container(text: str, start: int = 0, *, fenced: bool = False) -> Iterator[M
         found = tokens_of(text, start)
         rest = text[found.end :]
         # Beyond the closing fence anything may be said, except a second block: which one was meant?
-        if found.stopped_in or not found.tokens or rest.count("```") > 1:
+        if found.stopped_in or not found.tokens or (rest.count("```") > 1 if fenced else rest.strip("`")):
             return
         strict, notes = _strictly(found)
         if rest and not fenced:

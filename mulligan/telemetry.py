@@ -98,6 +98,11 @@ class Telemetry:
         source = self._provider or trace.NoOpTracerProvider()
         self._tracer = source.get_tracer("mulligan", version("mulligan"))
 
+    def flush(self) -> None:
+        """Export what is finished, now."""
+        if self._provider is not None:
+            self._provider.force_flush()
+
     def shutdown(self) -> None:
         """Export what is left, and stop."""
         if self._provider is not None:

@@ -13,7 +13,7 @@ from typing import Annotated
 from pydantic import Field
 
 from mulligan import ToolError, tool
-from tools.workspace import Entry, is_binary, open_entry, open_folder, resolve, text_of, walk
+from tools.workspace import Entry, entry_of, is_binary, open_entry, open_folder, resolve, text_of, walk
 
 MAX_FILES = 5_000
 MAX_BYTES = 64_000_000
@@ -59,7 +59,7 @@ def search_files(
     files = size = length = binary = cut = unreadable = hidden = 0
     with _entries(path, include_hidden) as entries:
         for entry in entries:
-            if entry.hidden and not include_hidden and str(entry.place) != path:
+            if entry.hidden and not include_hidden and entry.place != resolve(path):
                 hidden += 1
                 continue
             if entry.kind != "file" or not fnmatchcase(entry.place.parts[-1], names):
@@ -93,20 +93,19 @@ def search_files(
         "hidden files or folders not searched: use include_hidden": hidden,
     }
     notes += [f"[{count} {what}]" for what, count in left_out.items() if count]
-    head = f"[{len(hits)} {'line' if len(hits) == 1 else 'lines'} found, {files} {'file' if files == 1 else 'files'} searched]"
-    return "\n".join([head, *hits, *notes])
+    return "\n".join([f"[lines found: {len(hits)}; files searched: {files:,}]", *hits, *notes])
 
 
 @contextmanager
 def _entries(path: str, hidden: bool) -> Iterator[Iterator[Entry]]:
     """The entries of a folder, or the one file that the path names."""
     place = resolve(path)
-    with open_folder(place.folder) as outer:
-        inside = (entry for entry in walk(outer, place.folder, deep=False, hidden=True) if entry.place == place)
-        entry = next(inside, None) if place.parts else None
-        if entry is not None and entry.kind == "file":
-            yield iter([entry])
-            return
+    if place.parts:
+        with open_folder(place.folder) as outer:
+            entry = entry_of(outer, place)
+            if entry is not None and entry.kind == "file":
+                yield iter([entry])
+                return
     with open_folder(place) as folder:
         yield walk(folder, place, deep=True, hidden=hidden)
 

@@ -2,7 +2,7 @@
 
 A path is walked folder by folder, each opened inside the one before it (`dir_fd`) and never through a link
 (`O_NOFOLLOW`). So nothing that another program changes meanwhile, a link put in a folder's place, leads out: there is
-no moment between a check and a use. Links inside the workspace are refused too, for to follow one safely is to check it.
+no moment between a check and a use. Links that stay inside are refused too: to know that they do is such a check.
 """
 
 from __future__ import annotations
@@ -23,6 +23,9 @@ from mulligan import ToolError
 
 MAX_PARTS = 32
 """Folders in each other: each costs a file descriptor while a tool runs."""
+
+MAX_PATH = 1_000
+"""Characters of a path."""
 
 MAX_NAMES = 20_000
 """Names read of one folder. Of a larger one, which names are seen is up to the file system."""
@@ -78,8 +81,7 @@ class Entry:
 
 def shown(name: str) -> str:
     """A name as text for the model: what is no UTF-8, or would begin a line of its own, is replaced."""
-    text = _CONTROL.sub("\ufffd", name.encode("utf-8", "replace").decode())
-    return text if len(text) <= 200 else text[:200] + "…"
+    return _CONTROL.sub("\ufffd", name.encode("utf-8", "replace").decode())
 
 
 def resolve(path: str) -> Place:
@@ -93,16 +95,17 @@ def resolve(path: str) -> Place:
     try:
         path.encode()
     except UnicodeEncodeError:
-        raise ToolError(f"The path '{shown(path)}' is not valid Unicode. {rule}") from None
+        raise ToolError(f"The path '{shown(path)[:200]}' is not valid Unicode. {rule}") from None
     faults = {
         "holds control characters": _CONTROL.search(path) is not None,
         "holds a backslash": "\\" in path,
         "is absolute": path.startswith("/") or re.match(r"[A-Za-z]:", path) is not None,
         "climbs with '..'": ".." in parts,
         f"goes through more than {MAX_PARTS} folders": len(parts) > MAX_PARTS,
+        f"is longer than {MAX_PATH} characters": len(path) > MAX_PATH,
     }
     if fault := next((text for text, is_so in faults.items() if is_so), None):
-        raise ToolError(f"The path '{shown(path)}' {fault}. {rule}")
+        raise ToolError(f"The path '{shown(path)[:200]}' {fault}. {rule}")
     return Place(parts)
 
 
@@ -182,6 +185,15 @@ def kind_of(status: os.stat_result) -> Kind:
     return "file" if stat.S_ISREG(status.st_mode) else "special"
 
 
+def entry_of(folder: int, place: Place) -> Entry | None:
+    """What stands at a place whose folder is open; None where nothing does that can be seen."""
+    try:
+        status = os.stat(place.parts[-1], dir_fd=folder, follow_symlinks=False)
+    except OSError:
+        return None
+    return Entry(place, kind_of(status), status.st_size, folder)
+
+
 def walk(folder: int, place: Place, *, deep: bool, hidden: bool) -> Iterator[Entry]:
     """Give what a folder holds, sorted by name, each folder before what is in it. Links are never followed.
 
@@ -189,11 +201,9 @@ def walk(folder: int, place: Place, *, deep: bool, hidden: bool) -> Iterator[Ent
     """
     for name in _names(folder):
         inner_place = Place((*place.parts, name))
-        try:
-            status = os.stat(name, dir_fd=folder, follow_symlinks=False)
-        except OSError:
+        entry = entry_of(folder, inner_place)
+        if entry is None:
             continue  # gone since the folder was read
-        entry = Entry(inner_place, kind_of(status), status.st_size, folder)
         enters = entry.kind == "folder" and deep and (hidden or not entry.hidden) and len(inner_place.parts) < MAX_PARTS
         if not enters:
             yield entry
@@ -252,7 +262,7 @@ def _enter(folder: int, name: str, place: Place, undo: ExitStack | None) -> int:
             if kind == "link":
                 raise ToolError(f"'{place}' is a symbolic link, and links are not followed.") from error
             if kind != "folder":
-                raise ToolError(f"'{place}' is a file, not a folder.") from error
+                raise ToolError(f"'{place}' is no folder.") from error
         raise ToolError(f"'{place}' cannot be opened: {_reason(error)}.") from error
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import secrets
 import time
@@ -46,7 +45,7 @@ def write_file(path: str, content: str, mode: Literal["create", "overwrite", "ap
         if before is not None and (refusal := not_a_file(before, place)):
             raise ToolError(refusal)
         if before is not None and mode == "create":
-            raise _exists(place, before.st_size)
+            raise _exists(place)
         if before is not None and mode == "append":
             with open_entry(folder, place) as file:
                 data = file.read(MAX_WRITTEN + 1) + data
@@ -60,8 +59,8 @@ def write_file(path: str, content: str, mode: Literal["create", "overwrite", "ap
     return f"Wrote {written:,} bytes to '{place}', in place of {before.st_size:,}."
 
 
-def _exists(place: Place, size: int) -> ToolError:
-    return ToolError(f"'{place}' exists already ({size:,} bytes). Use mode 'overwrite' or 'append', or another name.")
+def _exists(place: Place) -> ToolError:
+    return ToolError(f"'{place}' exists already. Use mode 'overwrite' or 'append', or another name.")
 
 
 def _status(folder: int, place: Place) -> os.stat_result | None:
@@ -74,7 +73,7 @@ def _status(folder: int, place: Place) -> os.stat_result | None:
 def _put(folder: int, place: Place, data: bytes, before: os.stat_result | None, *, replace: bool) -> None:
     """Write a file beside the one meant, whole and on disk, and give it the name in one move.
 
-    Neither a link nor another name of the old file leads the bytes elsewhere: a name in this folder is all that changes.
+    Neither a link nor another name of the old file leads the bytes elsewhere: only a name in this folder changes.
     """
     name, beside = place.parts[-1], f".mulligan-{secrets.token_hex(8)}.tmp"
     try:
@@ -91,7 +90,7 @@ def _put(folder: int, place: Place, data: bytes, before: os.stat_result | None, 
             # A rename would replace what another program has made meanwhile; a link refuses.
             os.link(beside, name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
     except FileExistsError:
-        raise _exists(place, 0) from None
+        raise _exists(place) from None
     finally:
         with suppress(FileNotFoundError):
             os.unlink(beside, dir_fd=folder)
@@ -100,6 +99,8 @@ def _put(folder: int, place: Place, data: bytes, before: os.stat_result | None, 
 @contextmanager
 def _locked(folder: int, place: Place) -> Iterator[None]:
     """Keep other writers of this folder out, of this process and of others: two appends at once would lose one."""
+    import fcntl  # missing where `open_folder` has refused already, and there this module must load all the same
+
     until = time.monotonic() + LOCK_SECONDS
     while True:
         try:

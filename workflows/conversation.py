@@ -63,6 +63,11 @@ class Conversation:
         count = len(self.messages) if count is None else count
         return Ref(count=count, digest=self._digests[count])
 
+    @property
+    def said(self) -> int:
+        """How many messages there are up to the newest that the model said: what its worker has seen."""
+        return self.steps[-1].at + 1 if self.steps else 0
+
     def since(self, count: int, max_bytes: int) -> list[Message] | None:
         """The messages after the first `count`, or None where they are larger than `max_bytes`."""
         return self.messages[count:] if sum(self._sizes[count:]) <= max_bytes else None

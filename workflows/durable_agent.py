@@ -58,7 +58,7 @@ class DurableAgent:
         self.status: Status | Literal["running", "failed", "cancelled"] = "running"
         self.conversation = Conversation.load(carried["conversation"]) if carried else Conversation()
         self._turn = _Turn.model_validate(carried["turn"]) if carried else None
-        self._sent = self.conversation.ref()
+        self._sent = self.conversation.ref(self.conversation.said)
         """What the model has been called with, or has said: what its worker holds."""
         self._running: list[str] = []
         self._key = Mailroom.of_this_workflow().register(self)

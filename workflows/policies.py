@@ -28,8 +28,8 @@ TOOL_BACKOFF_FIRST, TOOL_BACKOFF_LONGEST = timedelta(milliseconds=500), timedelt
 INLINE_BYTES = 256 * 1024
 """New messages up to this travel with the model call; more is fetched by query. Over 2 MB the server ends the run."""
 
-PAGE_BYTES = 1_500_000
-"""A query's answer: 1.9 MB is the most that the server lets through."""
+PAGE_BYTES = 500_000
+"""A query's answer: the server warns beyond 512 KB and refuses 2 MB."""
 
 CARRY_BYTES = 1_800_000
 """What continue-as-new may carry: the server terminates a run whose input is over 2 MB, so it is measured first."""

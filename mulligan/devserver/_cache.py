@@ -40,7 +40,7 @@ async def making(cached: Path, progress: Callable[[str], None]) -> AsyncIterator
         lock = FileLock(f"{cached}.lock")
         await _acquire(lock, progress)
     except OSError as error:
-        raise FetchError(f"{cached.parent} cannot be written ({error.strerror}; XDG_CACHE_HOME may name another)") from error
+        raise FetchError(f"{cached.parent} cannot be written ({error.strerror}): set XDG_CACHE_HOME") from error
     try:
         # What a power cut left: under the lock nobody else can own it.
         for left in cached.parent.glob(f"{_SCRATCH_PREFIX}*"):

@@ -11,10 +11,10 @@ import os
 import signal
 import tempfile
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
-_KILL_GROUP = 'read -r _ || kill -9 -- "-$1"'
+_KILL_GROUP = 'read -r _ || kill -9 "-$1"'
 # Twice, as processes that are being killed may still be writing there.
 _REMOVE = 'read -r _; rm -rf -- "$1" || { sleep 1; rm -rf -- "$1"; }'
 _LONGEST_LINE = 1 << 20
@@ -42,15 +42,23 @@ async def process_group(
         limit=_LONGEST_LINE,
     )
     try:
-        async with AsyncExitStack() as stack:
-            await stack.enter_async_context(_when_we_are_gone(_KILL_GROUP, str(process.pid)))
-            yield process
+        async with _when_we_are_gone(_KILL_GROUP, str(process.pid)):
+            try:
+                yield process
+            finally:
+                # Before the watch ends, so that there is no moment in which nobody would.
+                _kill_group(process)
     finally:
-        if process.returncode is None:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+        _kill_group(process)
         # Reads what is left, too: a pipe that was never read to its end is never closed.
         await process.communicate()
+
+
+def _kill_group(process: asyncio.subprocess.Process) -> None:
+    # Once it has ended its number may be somebody else's.
+    if process.returncode is None:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 @asynccontextmanager

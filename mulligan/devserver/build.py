@@ -1,4 +1,4 @@
-"""Build Temporal's dev server from source, through the Go module proxy, from the `go.mod` and `go.sum` beside this file."""
+"""Build Temporal's dev server from source, from the `go.mod` and `go.sum` beside this file."""
 
 from __future__ import annotations
 

@@ -39,10 +39,19 @@ async def download_temporal(scratch: Path, progress: Callable[[str], None]) -> P
         (result,) = await asyncio.gather(starting, return_exceptions=True)
         if isinstance(result, WorkflowEnvironment):
             await result.shutdown()
-    found = [file for file in scratch.iterdir() if file.is_file() and file.suffix != _UNFINISHED]
-    if len(found) == 1:
-        return found[0]
-    raise FetchError(_why(result))
+    downloaded = _downloaded(scratch)
+    if downloaded is None:
+        raise FetchError(_why(result))
+    return downloaded
+
+
+def _downloaded(scratch: Path) -> Path | None:
+    # The SDK gives the file a name of its own, and nothing else is in here.
+    return next((file for file in scratch.iterdir() if file.is_file() and file.suffix != _UNFINISHED), None)
+
+
+def _size(scratch: Path) -> int:
+    return sum(file.stat().st_size for file in scratch.iterdir())
 
 
 async def _wait_while_it_grows(
@@ -52,7 +61,7 @@ async def _wait_while_it_grows(
     while not starting.done():
         await asyncio.wait({starting}, timeout=1)
         now = time.monotonic()
-        if (present := sum(file.stat().st_size for file in scratch.iterdir())) != size:
+        if (present := _size(scratch)) != size:
             size, grew = present, now
         if now - grew > PATIENCE_SECONDS:
             return

@@ -30,7 +30,7 @@ async def find_temporal(progress: Callable[[str], None]) -> Path:
     if on_path is None:
         tried.append("`temporal` is not on PATH")
     elif await _works(Path(on_path)):
-        return Path(on_path).absolute()
+        return Path(on_path)
     else:
         # A version manager's shim without a version, a program for another system, something else of that name.
         tried.append(f"{on_path} does not tell a Temporal version")
@@ -46,15 +46,18 @@ async def find_temporal(progress: Callable[[str], None]) -> Path:
     except FetchError as error:
         tried.append(str(error))
         raise NoDevServerError(
-            f"no Temporal dev server: {'; '.join(tried)}. Install Temporal's CLI (https://docs.temporal.io/cli) so that "
-            "`temporal` is on PATH, or Go 1.25 or newer to build it, or set TEMPORAL_ADDRESS to a server that runs."
+            f"no Temporal dev server: {'; '.join(tried)}. Install Temporal's CLI (https://docs.temporal.io/cli) so "
+            "that `temporal` is on PATH, or Go 1.25 or newer to build it, or set TEMPORAL_ADDRESS to a running server."
         ) from error
     return cached
 
 
 async def _fetch(scratch: Path, progress: Callable[[str], None], tried: list[str]) -> Path:
     try:
-        return await download_temporal(scratch, progress)
+        downloaded = await download_temporal(scratch, progress)
+        if not await _works(downloaded):
+            raise FetchError("what came does not run on this machine")
+        return downloaded
     except FetchError as error:
         tried.append(f"the download failed ({error})")
         progress(f"the download failed ({error}); trying to build it")
@@ -65,8 +68,6 @@ async def _fetch(scratch: Path, progress: Callable[[str], None], tried: list[str
 
 
 async def _works(program: Path) -> bool:
-    if not program.is_file():
-        return False
     try:
         async with asyncio.timeout(_SECONDS_TO_TELL_ITS_VERSION), process_group(program, "--version") as process:
             told, _ = await process.communicate()

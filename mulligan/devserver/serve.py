@@ -90,7 +90,7 @@ async def temporal_server(
             await _until_it_answers(server, process, listening, last_words)
             yield server
         finally:
-            # In memory there is nothing to save: the end of the block kills it, 2 s sooner than it would stop by itself.
+            # In memory there is nothing to save: it is killed, 2 s sooner than it would stop by itself.
             if db is not None and process.returncode is None:
                 process.terminate()
                 await asyncio.wait({listening}, timeout=_SECONDS_TO_STOP)
@@ -133,18 +133,20 @@ async def _listen(process: asyncio.subprocess.Process, last_words: deque[str]) -
 async def _until_it_answers(
     server: DevServer, process: asyncio.subprocess.Process, listening: asyncio.Task[None], last_words: deque[str]
 ) -> None:
+    config: ClientConnectConfig = {"target_host": server.address, "namespace": server.namespace}
     try:
         async with asyncio.timeout(_SECONDS_TO_START):
-            while not await _answers({"target_host": server.address, "namespace": server.namespace}):
-                if process.returncode is not None:
-                    await listening
-                    said = " / ".join(word for word in last_words if word) or f"exit code {process.returncode}"
-                    raise ServerStartError(f"Temporal's dev server ended while starting: {said}")
+            while process.returncode is None:
+                # The code once more: what answers may be another's server, which took the port a moment before ours.
+                if await _answers(config) and process.returncode is None:
+                    return
                 await asyncio.sleep(_SECONDS_BETWEEN_TRIES)
+            await listening
+            what = "ended while starting"
     except TimeoutError:
-        raise ServerStartError(
-            f"Temporal's dev server did not answer at {server.address} within {_SECONDS_TO_START} s: {' / '.join(last_words)}"
-        ) from None
+        what = f"did not answer at {server.address} within {_SECONDS_TO_START} s"
+    said = " / ".join(word for word in last_words if word) or "it said nothing"
+    raise ServerStartError(f"Temporal's dev server {what}: {said}")
 
 
 async def _configured_server(progress: Callable[[str], None]) -> DevServer | None:
@@ -180,10 +182,10 @@ async def _answers(config: ClientConnectConfig) -> bool:
 
 
 def _must_be_free(port: int) -> None:
+    if not 0 <= port <= 65535:
+        raise PortInUseError(port, "it is not between 0 and 65535")
     try:
         socket.create_server((LOOPBACK, port)).close()
-    except OverflowError as error:
-        raise PortInUseError(port, "it is not between 0 and 65535") from error
     except OSError as error:
         why = "it is in use" if error.errno == errno.EADDRINUSE else os.strerror(error.errno or 0)
         raise PortInUseError(port, why) from error

@@ -106,10 +106,11 @@ def check_input(items: object) -> None:
         check_item(item, f"input[{index}]")
     check_pairs(items)
     check_reasoning_is_followed(items)
-    ids = [item["id"] for item in items if item.get("id") is not None]
-    for item_id in ids:
-        if ids.count(item_id) > 1:
+    seen: set[str] = set()
+    for item_id in (item["id"] for item in items if item.get("id") is not None):
+        if item_id in seen:
             raise Refusal(f"Duplicate item found with id {item_id}. Remove duplicate items from your input.", "input")
+        seen.add(item_id)
 
 
 def check_item(item: dict[str, Any], param: str) -> None:

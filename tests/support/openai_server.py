@@ -45,6 +45,8 @@ class Recorded:
     status: int | None = None  # None: not answered
     refusal: Refusal | None = None
     disconnected: bool = False  # the client went away before it had its answer
+    request_id: str = ""  # of the x-request-id header
+    done: asyncio.Event = field(default_factory=asyncio.Event)  # answered, dropped or left alone
 
     @property
     def model(self) -> str:
@@ -89,7 +91,7 @@ class Recorded:
     @property
     def seed(self) -> str:
         """The same for each attempt of the same step of the same run."""
-        return json.dumps([self.path, self.model, self.names, self.conversation], sort_keys=True)
+        return made_up("", self.path, self.model, self.names, self.conversation)
 
 
 class OpenAIServer:
@@ -101,6 +103,7 @@ class OpenAIServer:
         self.base_url = ""
         self._scripts: dict[str, Script] = {}
         self._attempts: Counter[str] = Counter()
+        self._numbers = itertools.count()
         self._arrival = asyncio.Condition()
         app = web.Application(client_max_size=LARGEST_BODY)
         app.router.add_route("*", "/{tail:.*}", self._handle)
@@ -147,22 +150,23 @@ class OpenAIServer:
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         headers = {name.lower(): value for name, value in request.headers.items()}
         recorded = Recorded(request.path, headers, await request.read())
-        # parsed before anybody is told of it, so that a test never sees a half-made record
-        refusal = self._examine(request.method, recorded)
+        recorded.request_id = made_up("req_", next(self._numbers))
+        # examined before anybody is told of it, so that a test never sees a half-made record
+        recorded.refusal = self._examine(request.method, recorded)
+        self.requests.append(recorded)
         async with self._arrival:
-            self.requests.append(recorded)
             self._arrival.notify_all()
         try:
-            if refusal is None:
-                turn = self._turn(recorded)
-                return await self._answer(request, recorded, turn)
+            if recorded.refusal is None:
+                return await self._answer(request, recorded, self._turn(recorded))
         except Refusal as late:
-            refusal = late
+            recorded.refusal = late
         except asyncio.CancelledError:
             recorded.disconnected = True
             raise
-        recorded.refusal = refusal
-        return self._send(recorded, refusal.status, refusal.body())
+        finally:
+            recorded.done.set()
+        return self._send(recorded, recorded.refusal.status, recorded.refusal.body())
 
     def _examine(self, method: str, recorded: Recorded) -> Refusal | None:
         try:
@@ -186,15 +190,20 @@ class OpenAIServer:
             told = f"The model `{recorded.model}` does not exist or you do not have access to it."
             raise Refusal(told, None, "model_not_found", 404)
         if callable(script):
-            return script(recorded.json, nth)
+            try:
+                return script(recorded.json, nth)
+            except Exception as error:
+                # not a 500: that would be tried again for as long as the client has patience
+                raise Refusal(f"The script raised {error!r}.", None, "script_raised") from error
         if nth >= len(script):
             told = f"The script of `{recorded.model}` has {len(script)} turns, turn {nth + 1} was asked for."
             raise Refusal(told, None, "script_exhausted")
         return script[nth]
 
     async def _answer(self, request: web.Request, recorded: Recorded, turn: Turn) -> web.StreamResponse:
-        attempt = self._attempts[recorded.seed]
-        self._attempts[recorded.seed] += 1
+        seed = recorded.seed
+        attempt = self._attempts[seed]
+        self._attempts[seed] += 1
         failure = turn.fail_first[attempt] if attempt < len(turn.fail_first) else turn.failure
         await hold(failure or turn)
         if failure is not None:
@@ -202,11 +211,11 @@ class OpenAIServer:
         if recorded.json.get("stream"):
             self._cannot_stream()
         if recorded.path == CHAT:
-            return self._send(recorded, 200, chat_reply(turn, recorded.json, recorded.seed))
+            return self._send(recorded, 200, chat_reply(turn, recorded.json, seed))
         if turn.reasoning and ENCRYPTED not in (recorded.json.get("include") or []):
             told = f"Invalid 'include': '{ENCRYPTED}' must be asked for, or the reasoning would be lost."
             raise Refusal(told, "include", "invalid_value")
-        return self._send(recorded, 200, responses_reply(turn, recorded.json, recorded.seed))
+        return self._send(recorded, 200, responses_reply(turn, recorded.json, seed))
 
     def _cannot_stream(self) -> NoReturn:
         # the place for streaming: cut chat_reply/responses_reply of the turn into server-sent events
@@ -227,7 +236,7 @@ class OpenAIServer:
             await cut.write(payload)
             return self._drop(request)
         recorded.status = failure.status
-        headers = {"x-request-id": self._request_id(recorded), **content}
+        headers = {"x-request-id": recorded.request_id, **content}
         return web.Response(status=failure.status, headers=headers, body=payload)
 
     def _drop(self, request: web.Request) -> web.StreamResponse:
@@ -237,11 +246,8 @@ class OpenAIServer:
 
     def _send(self, recorded: Recorded, status: int, payload: Mapping[str, Any]) -> web.StreamResponse:
         recorded.status = status
-        headers = {"x-request-id": self._request_id(recorded)}
+        headers = {"x-request-id": recorded.request_id}
         return web.json_response(payload, status=status, headers=headers)
-
-    def _request_id(self, recorded: Recorded) -> str:
-        return made_up("req_", next(i for i, one in enumerate(self.requests) if one is recorded))
 
 
 async def hold(answer: Turn | Failure) -> None:

@@ -114,18 +114,25 @@ def check_union(value: object, options: Sequence[Any], param: str) -> None:
 
 def tags_fit(value: dict[str, Any], option: Any) -> bool:
     """Whether the object carries the `type` and the `role` that this option is told by."""
-    if not te.is_typeddict(option):
-        return True
-    for tag in ("type", "role"):
-        hint = fields(option).get(tag)
-        if hint is None or typing.get_origin(bare(hint)) is not Literal:
-            continue
-        if tag in value:
-            if value[tag] not in typing.get_args(bare(hint)):
+    for tag, allowed, required in tags_of(option):
+        if tag not in value:
+            if required:
                 return False
-        elif typing.get_origin(hint) is te.Required:
+        elif value[tag] not in allowed:
             return False
     return True
+
+
+@functools.cache
+def tags_of(option: Any) -> list[tuple[str, tuple[object, ...], bool]]:
+    """The fields with a fixed value by which an option is told, each with its values and whether it must be there."""
+    known = fields(option) if te.is_typeddict(option) else {}
+    hints = {tag: known[tag] for tag in ("type", "role") if tag in known}
+    return [
+        (tag, typing.get_args(bare(hint)), typing.get_origin(hint) is te.Required)
+        for tag, hint in hints.items()
+        if typing.get_origin(bare(hint)) is Literal
+    ]
 
 
 def unknown_tag(value: dict[str, Any], options: Sequence[Any], param: str) -> Refusal:
@@ -148,6 +155,7 @@ def fields(hint: Any) -> dict[str, Any]:
     return te.get_type_hints(hint, include_extras=True)
 
 
+@functools.cache
 def bare(hint: Any) -> Any:
     """The type without the marks around it."""
     while typing.get_origin(hint) in (te.Required, te.NotRequired, te.Annotated):
@@ -155,6 +163,7 @@ def bare(hint: Any) -> Any:
     return hint
 
 
+@functools.cache
 def is_object(hint: Any) -> bool:
     """Whether the type is that of a JSON object."""
     return te.is_typeddict(bare(hint)) or typing.get_origin(bare(hint)) in (dict, Mapping)

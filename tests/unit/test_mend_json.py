@@ -77,6 +77,7 @@ LEFT_ALONE = [
     '{"a": 1}\n{"a": 1}',
     '{"a": 1} and {"b": 2}',
     '{"a": 1} is what I meant',
+    '{"a": 1}\n```\nor {"b": 2}',
     'I call {"a": 1}',
     '```json\n{"a": 1}\n```\n```json\n{"a": 2}\n```',
     '```json\n{"a": 1}{"b": 2}\n```',

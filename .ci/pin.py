@@ -1,0 +1,27 @@
+"""Write the versions that uv resolved into pyproject.toml, as constraints: what a lock file pins, but without an index's address."""
+
+import re
+import subprocess
+import tomllib
+from pathlib import Path
+
+PROJECT = Path(__file__).parent.parent / "pyproject.toml"
+BEGIN, END = "# versions: begin (written by `make pin`)", "# versions: end"
+
+
+def main() -> None:
+    """Replace what stands between the marks."""
+    lock = tomllib.loads((PROJECT.parent / "uv.lock").read_text())
+    packages = sorted(
+        f'    "{package["name"]}=={package["version"]}",'
+        for package in lock["package"]
+        if "registry" in package["source"]
+    )
+    pinned = "\n".join([BEGIN, "constraint-dependencies = [", *packages, "]", END])
+    text = PROJECT.read_text()
+    PROJECT.write_text(re.sub(f"{re.escape(BEGIN)}.*?{re.escape(END)}", lambda _: pinned, text, flags=re.DOTALL))
+    subprocess.run(["uv", "lock", "--quiet"], cwd=PROJECT.parent, check=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,32 @@
+# The one front door. Each target brings what it needs: uv (if there is none on PATH), Python packages, Temporal's server.
+UV := $(shell command -v uv 2>/dev/null || echo .uv/bin/uv)
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint format check pin
+
+help:  ## This list
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 12
+
+demo: | $(UV)  ## An agent run on an embedded Temporal server, with mistakes and recoveries; no key needed
+	@$(UV) run --no-dev mulligan demo
+
+test: | $(UV)  ## All tests, against real servers
+	@$(UV) run pytest -q
+
+lint: | $(UV)  ## Format and types, as CI checks them
+	@$(UV) run ruff format --check -q .
+	@$(UV) run ruff check -q .
+	@$(UV) run mypy
+
+format: | $(UV)  ## Put the code into shape
+	@$(UV) run ruff format -q .
+	@$(UV) run ruff check --fix -q .
+
+check: lint test  ## What CI runs
+
+pin: | $(UV)  ## Take the newest versions that pyproject.toml allows, and write them down there
+	@rm -f uv.lock && $(UV) lock --quiet --no-config
+	@$(UV) run python .ci/pin.py
+
+.uv/bin/uv:
+	@echo "getting uv (once, into .uv)" >&2
+	@python3 -m pip install --quiet --disable-pip-version-check --target .uv uv

@@ -1,0 +1,116 @@
+"""One worker, one scripted model server and one OTLP receiver for all live tests: a test is a row, not a set-up."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
+
+from mulligan import MulliganError, connect, error_of
+from mulligan.devserver import DevServer
+from mulligan.loading import load
+from mulligan.telemetry import Telemetry
+from tests.support.openai_server import OpenAIServer, Recorded
+from tests.support.openai_turn import Turn
+from tests.support.otlp_receiver import OtlpReceiver, Span
+from worker import build_worker
+
+
+@dataclass
+class Ran:
+    """A run that has ended: what it came to, and all that could be seen of it."""
+
+    id: str
+    handle: WorkflowHandle[Any, Any]
+    result: dict[str, Any]
+    error: MulliganError | None
+    steps: list[dict[str, Any]]
+    requests: list[Recorded] = field(default_factory=list)
+    spans: list[Span] = field(default_factory=list)
+
+    @property
+    def calls(self) -> list[dict[str, Any]]:
+        """All tool calls, over all steps."""
+        return [call for step in self.steps for call in step["tool_calls"]]
+
+    def spans_of(self, name: str) -> list[Span]:
+        return [span for span in self.spans if span.name == name]
+
+
+@dataclass
+class Lab:
+    """Runs scripted conversations on the real parts."""
+
+    client: Client
+    model: OpenAIServer
+    otlp: OtlpReceiver
+    telemetry: Telemetry
+    task_queue: str = "agents"
+
+    async def start(self, turns: Any, *, agent: str = "shop", api: str = "openai-chat", **run_input: Any) -> Any:
+        """Start a run whose model answers by the script; returns its handle."""
+        run_id = f"run-{uuid.uuid4().hex[:8]}"
+        self.model.script(run_id, turns)
+        given = {"agent": agent, "prompt": "Go.", "model": f"{api}:{run_id}", **run_input}
+        return await self.client.start_workflow("AgentWorkflow", given, id=run_id, task_queue=self.task_queue)
+
+    async def run(self, turns: Any, **run_input: Any) -> Ran:
+        """Run to the end, failed or not, and look at everything. Asserts that the provider refused nothing."""
+        return await self.look(await self.start(turns, **run_input))
+
+    async def look(self, handle: Any) -> Ran:
+        result: dict[str, Any] = {}
+        error = None
+        try:
+            result = await handle.result()
+        except WorkflowFailureError as failure:
+            error = error_of(failure)
+            if error is None:
+                raise
+        steps = (await handle.query("steps", args=[0, 1000]))["steps"]
+        requests = self.model.requests_of(handle.id)
+        assert [request.refusal for request in requests if request.refusal] == []
+        self.telemetry.flush()
+        spans = [s for s in self.otlp.spans() if s.trace_id == result.get("trace_id", self._trace_of(handle.id))]
+        return Ran(handle.id, handle, result, error, steps, requests, spans)
+
+    def _trace_of(self, workflow_id: str) -> str:
+        roots = [s for s in self.otlp.spans() if s.attributes.get("temporal.workflow_id") == workflow_id]
+        return roots[0].trace_id if roots else ""
+
+
+def call(name: str, arguments: str = "{}", id: str | None = None) -> Turn:  # noqa: A002 - OpenAI's name
+    """A turn in which the model makes one call."""
+    return Turn(calls=[(name, arguments, id)])
+
+
+DONE = Turn(text="done")
+
+
+@pytest.fixture(scope="session")
+async def model() -> AsyncIterator[OpenAIServer]:
+    async with OpenAIServer() as server:
+        os.environ.update(server.environment())
+        yield server
+
+
+@pytest.fixture(scope="session")
+async def otlp() -> AsyncIterator[OtlpReceiver]:
+    async with OtlpReceiver() as receiver:
+        os.environ.update(receiver.environment())
+        yield receiver
+
+
+@pytest.fixture(scope="session")
+async def lab(temporal: DevServer, model: OpenAIServer, otlp: OtlpReceiver) -> AsyncIterator[Lab]:
+    client = await connect(temporal.address)
+    telemetry = Telemetry()
+    loaded = load(["tests.support.shop", "tests.support.two_turns"])
+    async with build_worker(client, loaded, telemetry, "agents"):
+        yield Lab(client, model, otlp, telemetry)
+    telemetry.shutdown()

@@ -1,0 +1,26 @@
+"""DurableAgent in a workflow of one's own."""
+
+from __future__ import annotations
+
+import uuid
+
+from tests.live.conftest import DONE, Lab, call
+from tests.support.openai_turn import Turn
+
+
+async def test_turns_of_several_agents(lab: Lab) -> None:
+    """A second turn goes on with the first's conversation; each agent has its own; all is one trace."""
+    run_id = f"own-{uuid.uuid4().hex[:8]}"
+    lab.model.script(run_id, [call("now"), Turn(text="It is here."), call("clik"), Turn(text="So is 8.")])
+    lab.model.script(run_id + "-b", [DONE])
+    models = [f"openai-chat:{run_id}", f"openai:{run_id}-b"]
+    handle = await lab.client.start_workflow("TwoTurns", models, id=run_id, task_queue="agents")
+    first, other, again, trace, trace_again = await handle.result()
+    assert (first, other, again, trace) == ("It is here.", "done", "So is 8.", trace_again)
+    requests = lab.model.requests_of(run_id)
+    assert [request.refusal for request in requests if request.refusal] == []
+    roles = [message["role"] for message in requests[-1].json["messages"]]
+    assert roles == ["system", "user", "assistant", "tool", "assistant", "user", "assistant", "tool"]
+    lab.telemetry.flush()
+    names = [span.name for span in lab.otlp.spans(trace_id=trace) if not span.parent_span_id]
+    assert sorted(names) == ["invoke_agent asked", "invoke_agent shop", "invoke_agent shop"]

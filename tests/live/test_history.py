@@ -1,0 +1,91 @@
+"""History is linear: a model call carries what is new, whatever came before."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+import pytest
+
+from mulligan.loading import load
+from mulligan.telemetry import Telemetry
+from tests.live.conftest import DONE, Lab, call
+from tests.support.openai_turn import Turn
+from worker import build_worker
+
+
+async def test_bytes_a_step_do_not_grow(lab: Lab) -> None:
+    """Twice the steps, twice the bytes: the second half of a run costs what the first does."""
+    sizes = []
+    for steps in (10, 20, 40):
+        turns = [call("search_orders", '{"customer": "' + "x" * 1024 + '"}')] * steps
+        ran = await lab.run([*turns, DONE], prompt="p" * 1024, max_steps=100)
+        assert ran.result["steps"] == steps + 1
+        description = await ran.handle.describe()
+        sizes.append(description.raw_description.workflow_execution_info.history_size_bytes)
+    first, second = (sizes[1] - sizes[0]) / 10, (sizes[2] - sizes[1]) / 20
+    assert second < first * 1.05
+
+
+async def test_the_prefix_is_the_same_bytes(lab: Lab) -> None:
+    """Each request begins with the bytes of the one before, up to the end of its messages: providers cache by prefix."""
+    for api in ("openai-chat", "openai"):
+        ran = await lab.run([call("now"), call("clik"), Turn(text="so", calls=[("now", "", None)]), DONE], api=api)
+        field = "messages" if api == "openai-chat" else "input"
+        bodies = [request.body for request in ran.requests]
+        assert len(bodies) == 4
+        for before, after in zip(bodies, bodies[1:], strict=False):
+            mark = f'"{field}":['.encode()
+            assert mark in before
+            start = before.index(mark)
+            end = before.rindex(b"}]", 0, _end_of(before, start + len(mark))) + 1
+            assert after.startswith(before[:end])
+
+
+def _end_of(body: bytes, start: int) -> int:
+    """Where the array that begins before `start` ends."""
+    depth, index, text = 1, start, False
+    while depth:
+        char = body[index : index + 1]
+        if text:
+            index += char == b"\\"
+            text = char != b'"'
+        elif char == b'"':
+            text = True
+        else:
+            depth += (char in b"[{") - (char in b"]}")
+        index += 1
+    return index + 1
+
+
+@pytest.mark.parametrize("setting", ["MULLIGAN_PREFIX_CACHE_BYTES", "MULLIGAN_MAX_CACHED_WORKFLOWS"])
+async def test_without_a_cache_all_still_works(lab: Lab, monkeypatch: pytest.MonkeyPatch, setting: str) -> None:
+    """A worker that remembers nothing asks the workflow, or replays it; no span is made twice."""
+    queue = f"forgetful-{uuid.uuid4().hex[:6]}"
+    monkeypatch.setenv(setting, "0")
+    worker = build_worker(lab.client, load(["tests.support.shop"]), lab.telemetry, queue)
+    async with worker:
+        other = Lab(lab.client, lab.model, lab.otlp, lab.telemetry, queue)
+        ran = await other.run([call("now"), call("clik"), call("give", '{"what": "huge"}'), DONE])
+    assert ran.result["output"] == "done"
+    assert len({span.span_id for span in ran.spans}) == len(ran.spans)
+    assert [len(ran.spans_of(name)) for name in ("invoke_agent shop", "agent.finish", "ai.toolCall")] == [1, 1, 3]
+
+
+async def test_large_results_do_not_travel_twice(lab: Lab) -> None:
+    """Results that together are over Temporal's limit for one input: the worker asks for them."""
+    long = Turn(calls=[("give", '{"what": "huge"}', None)] * 1 + [("give", '{"what": "huge" }', f"c{n}") for n in range(70)])
+    ran = await lab.run([long, DONE])
+    assert ran.result["output"] == "done"
+    assert sum(len(call["result"]["text"]) for call in ran.calls) > 2_000_000
+
+
+async def test_two_workers_share_a_run(lab: Lab) -> None:
+    """Whoever takes a step finds the conversation: in its cache, or by asking."""
+    queue = f"two-{uuid.uuid4().hex[:6]}"
+    loaded = load(["tests.support.shop"])
+    one, two = (build_worker(lab.client, loaded, Telemetry(), queue) for _ in range(2))
+    async with one, two:
+        other = Lab(lab.client, lab.model, lab.otlp, lab.telemetry, queue)
+        runs: list[Any] = [await other.run([call("now")] * 5 + [DONE]) for _ in range(3)]
+    assert [run.result["output"] for run in runs] == ["done"] * 3

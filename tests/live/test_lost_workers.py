@@ -1,0 +1,66 @@
+"""kill -9 in the middle of a tool: the model is told, or another worker tries again; the run goes on either way."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from mulligan.devserver import DevServer
+from tests.live.conftest import DONE, Lab, Ran, call
+
+
+@asynccontextmanager
+async def worker_process(queue: str, temporal: DevServer) -> AsyncIterator[asyncio.subprocess.Process]:
+    """`worker.py` as a process of its own; ended by its own id."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "worker.py", "--load", "tests.support.shop", "--task-queue", queue,
+        env={**os.environ, "TEMPORAL_ADDRESS": temporal.address, "MULLIGAN_GRACE_SECONDS": "1"},
+        stdin=asyncio.subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.terminate()
+            await process.wait()
+
+
+async def kill_in(tool: str, lab: Lab, temporal: DevServer, folder: Path) -> Ran:
+    """Run an agent whose tool kills its worker; a second worker takes over."""
+    queue = f"lost-{uuid.uuid4().hex[:6]}"
+    at = Lab(lab.client, lab.model, lab.otlp, lab.telemetry, queue)
+    handle = await at.start([call("now"), call(tool), DONE], metadata={"flag": str(folder / f"{tool}.pid")})
+    async with worker_process(queue, temporal) as first:
+        assert await first.wait() == -9
+    async with worker_process(queue, temporal) as second:
+        await handle.result()
+        second.terminate()
+        assert await second.wait() == 0
+    return await at.look(handle)
+
+
+@pytest.mark.timeout(120)
+async def test_killed_workers(lab: Lab, temporal: DevServer, tmp_path: Path) -> None:
+    """At most once by default: `tool_lost` is told. With `attempts=2` the next worker runs it."""
+    lost, survived = await asyncio.gather(
+        kill_in("die", lab, temporal, tmp_path), kill_in("die_once", lab, temporal, tmp_path)
+    )
+    assert lost.calls[1]["result"]["error"]["kind"] == "tool_lost"
+    assert "It may or may not have done its work." in lost.calls[1]["result"]["text"]
+    assert lost.result["recovered_failures"] == 1
+    [span] = [span for span in lost.spans_of("ai.toolCall") if span.status == "ERROR"]
+    assert (span.attributes["error.type"], span.attributes["mulligan.recovered"]) == ("tool_lost", True)
+    assert survived.calls[1]["result"] == {"text": "survived", "error": None}
+    assert survived.calls[1]["attempts"] == 2
+    for ran in (lost, survived):
+        assert ran.result["output"] == "done"
+        ids = {span.span_id for span in ran.spans}
+        assert len(ids) == len(ran.spans)
+        assert all(span.parent_span_id in ids for span in ran.spans if span.name != "invoke_agent shop")

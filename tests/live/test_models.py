@@ -1,0 +1,69 @@
+"""The model's endpoint: what is tried again, what is not, and what a run that gives up says."""
+
+from __future__ import annotations
+
+import pytest
+
+from mulligan import ModelRequestError, ModelUnavailableError
+from tests.live.conftest import DONE, Lab, call
+from tests.support.openai_turn import Failure, Turn
+
+
+@pytest.mark.parametrize(
+    "failures",
+    [
+        [Failure(status=429, headers={"Retry-After": "0.1"})],
+        [Failure(status=503, headers={"retry-after-ms": "50"}), Failure(status=408, headers={"retry-after-ms": "50"})],
+        [Failure(status=200, body="<html>busy</html>")],
+        [Failure(drop="in_body")],
+    ],
+    ids=["limited", "down, then slow", "html", "dropped"],
+)
+async def test_tried_again(lab: Lab, failures: list[Failure]) -> None:
+    """Temporal retries: a `chat` span for each attempt, and the run knows nothing of it."""
+    ran = await lab.run([call("now"), Turn(text="done", fail_first=failures)])
+    assert ran.result["output"] == "done"
+    assert ran.result["steps"] == 2
+    chats = [span for span in ran.spans if span.name.startswith("chat ") and span.attributes["mulligan.step"] == 2]
+    assert [span.status for span in chats] == ["ERROR"] * len(failures) + ["UNSET"]
+    assert [span.attributes["mulligan.attempt"] for span in chats] == list(range(1, len(failures) + 2))
+    assert {span.kind for span in chats} == {"CLIENT"}
+
+
+async def test_refused(lab: Lab) -> None:
+    """A 4xx that trying again cannot mend fails the run once, with the provider's words."""
+    body = {"error": {"message": "no such model", "type": "invalid_request_error", "param": None, "code": None}}
+    ran = await lab.run([Turn(failure=Failure(status=404, body=body, headers={"x-request-id": "req_7"}))])
+    assert isinstance(ran.error, ModelRequestError)
+    assert (ran.error.status, ran.error.request_id) == (404, "req_7")
+    assert "no such model" in ran.error.message
+    assert len(ran.requests) == 1
+    [finish] = ran.spans_of("agent.finish")
+    assert (finish.status, finish.attributes["error.type"]) == ("ERROR", "ModelRequestError")
+
+
+async def test_patience_is_spent(lab: Lab) -> None:
+    """An endpoint that stays away beyond `model_patience` (3 s for this agent) fails the run, typed."""
+    ran = await lab.run([Turn(failure=Failure(status=500, headers={"Retry-After": "1"}))])
+    assert isinstance(ran.error, ModelUnavailableError)
+    assert "500" in ran.error.message
+    assert len(ran.requests) > 1
+
+
+async def test_reasoning_goes_back(lab: Lab) -> None:
+    """With the Responses API reasoning items ride along, by their input fields only; `store` is false."""
+    from tests.support.openai_turn import Reasoning
+
+    ran = await lab.run(
+        [Turn(reasoning=[Reasoning()], calls=[("now", "{}", None)]), Turn(reasoning=[Reasoning()], text="done")],
+        api="openai",
+    )
+    items = ran.requests[1].json["input"]
+    assert [item["type"] if "type" in item else item["role"] for item in items][-3:] == [
+        "reasoning",
+        "function_call",
+        "function_call_output",
+    ]
+    assert ran.requests[1].json["store"] is False
+    assert ran.result["usage"]["input_tokens"] == 20
+    assert DONE.text == ran.result["output"]

@@ -1,0 +1,211 @@
+"""What a model and a tool can do wrong, one row each: what the model is told, what ran, what the trace shows."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from tests.live.conftest import DONE, Lab, call
+from tests.support.openai_turn import Turn
+from tests.support.shop import RAN
+
+
+@dataclass
+class Row:
+    name: str
+    calls: list[tuple[str, str]]
+    kinds: list[str | None]
+    told: list[str]
+    ran: int = 0
+    repairs: tuple[str, ...] = ()
+
+
+ROWS = [
+    Row("unknown name", [("clik", "{}")], ["unknown_tool"], ["Did you mean `click`?"]),
+    Row("empty name", [("", "{}")], ["unknown_tool"], ["The tools are: `search_orders`"]),
+    Row("dunder name", [("__class__", "{}")], ["unknown_tool"], ["no tool `__class__`"]),
+    Row("long name", [("x" * 10_000, "{}")], ["unknown_tool"], ["There is no tool `xxx"]),
+    Row("not ascii name", [("клик", "{}")], ["unknown_tool"], ["no tool `клик`"]),
+    Row("cut-off JSON", [("click", '{"selector": "#a')], ["invalid_json"], ["in the middle of a string"]),
+    Row("prose", [("click", "I click on it")], ["invalid_json"], ["not valid JSON"]),
+    Row("missing field", [("click", "{}")], ["invalid_arguments"], ["- `selector`: is required, but missing"]),
+    Row("a field of another type", [("click", '{"selector": 5}')], ["invalid_arguments"], ["should be a string"]),
+    Row("null", [("click", "null")], ["invalid_arguments"], ["selector"]),
+    Row(
+        "out of range, and a name near another",
+        [("search_orders", '{"customer": "Ada", "limit": 99, "srot": "new"}')],
+        ["invalid_arguments"],
+        ["`limit`: should be less than or equal to 50"],
+    ),
+    Row("tool error", [("refuse", "{}")], ["tool_error"], ["The shop is closed until nine."], 1),
+    Row("tool exception", [("explode", "{}")], ["tool_exception"], ["raised ZeroDivisionError: division by zero"], 1),
+    Row("a tool that exits", [("leave", "{}")], ["tool_exception"], ["raised SystemExit: 3"]),
+    Row("a thread that hangs", [("hang_thread", "{}")], ["tool_timeout"], ["did not finish within 0.5 s"], 1),
+    Row("a coroutine that blocks", [("hang_loop", "{}")], ["tool_timeout"], ["did not finish within 0.5 s"], 1),
+    Row("a tool that ignores cancellation", [("ignore_cancel", "{}")], ["tool_timeout"], ["did not finish"], 1),
+    Row("circular result", [("give", '{"what": "circular"}')], ["invalid_result"], ["refers to itself"]),
+    Row("NaN result", [("give", '{"what": "nan"}')], ["invalid_result"], ["NaN"]),
+    Row("bytes result", [("give", '{"what": "bytes"}')], ["invalid_result"], ["type bytes"]),
+    Row("object result", [("give", '{"what": "object"}')], ["invalid_result"], ["type object"]),
+    Row("generator result", [("give", '{"what": "generator"}')], ["invalid_result"], ["type generator"]),
+    Row("no result", [("give", '{"what": "none"}')], [None], ["null"]),
+    Row("a model as result", [("give", '{"what": "order"}')], [None], ['{"id": 1, "note": null}']),
+    Row("huge result", [("give", '{"what": "huge"}')], [None], ["4,967,232 more characters were left out"]),
+    Row("empty arguments", [("now", "")], [None], ["noon"], 1, ("empty_arguments",)),
+    Row(
+        "mended JSON",
+        [("click", "```json\n{'selector': '#a',}\n```")],
+        [None],
+        ["clicked #a"],
+        1,
+        ("json:code_fence+single_quotes+trailing_commas",),
+    ),
+    Row("a bare value", [("click", '"#a"')], [None], ["clicked #a"], 1, ("bare_value",)),
+    Row("a fixer", [("click", '{"element": "#a"}')], [None], ["clicked #a"], 1, ("fix",)),
+    Row("a lone surrogate", [("click", '{"selector": "\\ud800"}')], [None], ["clicked �"], 1),
+    Row("NUL", [("click", '{"selector": "a\\u0000b"}')], [None], ["clicked a\0b"], 1),
+    Row("deep nesting", [("click", '{"selector": ' + "[" * 5000 + "]" * 5000 + "}")], ["invalid_json"], ["deep"]),
+    Row("NaN argument", [("click", '{"selector": NaN}')], ["invalid_json"], ["NaN and Infinity are not JSON"]),
+    Row("retried until it works", [("flaky", "{}")], [None], ["worked"], 3),
+    Row(
+        "right and wrong side by side",
+        [("click", '{"selector": "#1"}'), ("clik", "{}"), ("now", "{}"), ("explode", "{}")],
+        [None, "unknown_tool", None, "tool_exception"],
+        ["clicked #1", "no tool", "noon", "raised"],
+        3,
+    ),
+]
+
+
+@pytest.mark.parametrize("api", ["openai-chat", "openai"])
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+async def test_recovered(lab: Lab, row: Row, api: str) -> None:
+    """The run completes; each call has one result, in order; each failure has one ERROR span, in the run's trace."""
+    if api == "openai" and row.name.startswith(("a thread", "a coroutine", "a tool that", "retried", "no result")):
+        pytest.skip("the same on either API, and slow")
+    ran = await lab.run([Turn(calls=[(name, raw, None) for name, raw in row.calls]), DONE], api=api)
+    assert ran.result["status"] == "completed"
+    assert ran.result["output"] == "done"
+    assert [call["result"]["error"] and call["result"]["error"]["kind"] for call in ran.calls] == row.kinds
+    for seen, told in zip(ran.calls, row.told, strict=True):
+        assert told in seen["result"]["text"]
+        assert "Traceback" not in seen["result"]["text"]
+        assert "errors.pydantic.dev" not in seen["result"]["text"]
+    assert [call["raw_arguments"].replace("\\ud800", "�") for call in ran.calls] == [
+        raw.replace("\\ud800", "�") for _, raw in row.calls
+    ]
+    assert len(RAN[ran.id]) == row.ran
+    assert tuple(repair["by"] for call in ran.calls for repair in call["repairs"]) == row.repairs
+    failures = [kind for kind in row.kinds if kind]
+    assert ran.result["recovered_failures"] == len(failures)
+    recovered = [span for span in ran.spans_of("ai.toolCall") if span.attributes["mulligan.recovered"]]
+    assert sorted(span.attributes["error.type"] for span in recovered) == sorted(failures)
+    for span in recovered:
+        assert span.status == "ERROR"
+        [(name, event)] = span.events
+        assert name == "exception"
+        assert event["exception.message"]
+    told_texts = [call["result"]["text"] for call in ran.calls]
+    assert all(any(span.attributes["ai.toolCall.error"] in text for text in told_texts) for span in recovered)
+    unset = [span for span in ran.spans_of("ai.toolCall") if span.status == "UNSET"]
+    assert len(unset) == row.kinds.count(None)
+
+
+async def test_seed_case(lab: Lab) -> None:
+    """Invalid input, then corrected: the tool runs exactly once, with the corrected input, and the model saw why."""
+
+    def told(request: dict[str, Any], _: int) -> Turn:
+        text = request["messages"][-1]["content"]
+        assert "`customer`: is required, but missing" in text
+        return call("search_orders", '{"customer": "Ada", "limit": "5"}')
+
+    script = [call("search_orders", '{"client": "Ada"}'), told, DONE]
+    ran = await lab.run(lambda request, nth: step(request, nth) if callable(step := script[nth]) else step)
+    assert RAN[ran.id] == [("search_orders", {"customer": "Ada", "limit": 5, "sort": "new"})]
+    assert [call["arguments"] for call in ran.calls] == [None, {"customer": "Ada", "limit": 5}]
+    assert ran.result["recovered_failures"] == 1
+    assert json.loads(ran.calls[1]["result"]["text"]) == [{"id": 7, "note": "Ada's"}]
+
+
+async def test_out_of_steps_is_a_status(lab: Lab) -> None:
+    """The last step's calls are settled, and what went wrong in them counts as recovered."""
+    ran = await lab.run([call("clik")] * 3, max_steps=2)
+    assert (ran.result["status"], ran.result["steps"], ran.result["recovered_failures"]) == ("max_steps", 2, 2)
+    assert all(call["result"]["error"]["kind"] == "unknown_tool" for call in ran.calls)
+
+
+async def test_attempts_share_one_idempotency_key(lab: Lab) -> None:
+    """Attempts have a span each, numbered; all but the last are errors that the model was not told."""
+    ran = await lab.run([call("flaky"), DONE])
+    assert len({arguments["key"] for _, arguments in RAN[ran.id]}) == 1
+    spans = ran.spans_of("ai.toolCall")
+    assert [(s.attributes["mulligan.attempt"], s.status, s.attributes["mulligan.recovered"]) for s in spans] == [
+        (1, "ERROR", False),
+        (2, "ERROR", False),
+        (3, "UNSET", False),
+    ]
+    assert ran.calls[0]["attempts"] == 3
+
+
+async def test_ids_are_each_calls_own(lab: Lab) -> None:
+    """One id for two calls, in a step or later: both run, each result under its own id; the very same call runs once."""
+    same = ("click", '{"selector": "#a"}', "call_1")
+    ran = await lab.run(
+        [Turn(calls=[same, same, ("click", '{"selector": "#b"}', "call_1")]), Turn(calls=[same]), DONE]
+    )
+    assert [call["result"]["text"] for call in ran.calls if not call["result"]["error"]] == [
+        "clicked #a",
+        "clicked #b",
+        "clicked #a",
+    ]
+    assert ran.calls[1]["result"]["error"]["kind"] == "duplicate_call"
+    assert len({call["id"] for call in ran.calls}) == 4
+    assert len(RAN[ran.id]) == 3
+
+
+async def test_cut_off_inside_of_a_call(lab: Lab) -> None:
+    """A call cut off by `length` is not executed; one that was whole is."""
+    cut = Turn(
+        calls=[("click", '{"selector": "#a"}', None), ("click", '{"selector": "#', None)], finish_reason="length"
+    )
+    ran = await lab.run([cut, DONE])
+    assert [call["result"]["error"] and call["result"]["error"]["kind"] for call in ran.calls] == [
+        None,
+        "truncated_call",
+    ]
+    assert len(RAN[ran.id]) == 1
+
+
+@pytest.mark.parametrize(
+    ("turn", "status"),
+    [
+        (Turn(text="half an ans", finish_reason="length"), "truncated"),
+        (Turn(text="", finish_reason="content_filter"), "refused"),
+        (Turn(refusal="I will not."), "refused"),
+    ],
+    ids=["length", "content_filter", "refusal"],
+)
+@pytest.mark.parametrize("api", ["openai-chat", "openai"])
+async def test_endings(lab: Lab, turn: Turn, status: str, api: str) -> None:
+    """How an answer without calls ends is the run's status."""
+    ran = await lab.run([turn], api=api)
+    assert ran.result["status"] == status
+
+
+async def test_policies(lab: Lab) -> None:
+    """`handle_errors=False` fails the run with the typed error; `on_invalid_tool_input` overrides for the model's own."""
+    failed = await lab.run([call("clik"), DONE], agent="strict")
+    assert type(failed.error).__name__ == "UnknownToolError"
+    assert getattr(failed.error, "tool_name", None) == "clik"
+    [span] = failed.spans_of("ai.toolCall")
+    assert (span.status, span.attributes["mulligan.recovered"]) == ("ERROR", False)
+    [finish] = failed.spans_of("agent.finish")
+    assert (finish.status, finish.attributes["error.type"]) == ("ERROR", "unknown_tool")
+    told = await lab.run([call("clik"), DONE], agent="strict", on_invalid_tool_input="feedback")
+    assert told.result["recovered_failures"] == 1
+    thrown = await lab.run([call("click", "{"), DONE], onInvalidToolInput="throw")
+    assert type(thrown.error).__name__ == "InvalidToolInputError"
+    assert getattr(thrown.error, "raw_arguments", None) == "{"

@@ -1,0 +1,117 @@
+"""What a run is started with: good in any spelling, and bad in a sentence, at once."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+import pytest
+from temporalio.client import WorkflowFailureError
+from temporalio.exceptions import ApplicationError
+
+from mulligan import InvalidRunInputError, error_of
+from tests.live.conftest import DONE, Lab, call
+
+BAD: list[tuple[Any, str]] = [
+    ({"agent": "nobody", "prompt": "x"}, '"agent" is "nobody", but this worker serves no agent of that name'),
+    ({"agent": "shop", "prompt": "x", "max_steps": 0}, '"max_steps" is 0, but it must be greater than or equal to 1'),
+    ({"agent": "shop", "prompt": "x", "maxSteps": "3"}, '"maxSteps" is "3"'),
+    ({"agent": "shop", "promt": "x"}, '"promt" is no known field; did you mean "prompt"?'),
+    ({"agent": "shop"}, 'no "prompt" and no "messages"'),
+    ({"agent": "shop", "prompt": "  "}, '"prompt" is empty'),
+    ({"agent": "shop", "prompt": 5}, '"prompt" is 5, but it must be a valid string'),
+    ({"prompt": "x"}, '"agent" is missing'),
+    ({"agent": "shop", "prompt": "x", "model": "gpt-5"}, "it must be one of openai:NAME"),
+    ({"agent": "shop", "prompt": "x", "traceparent": "00-1"}, "must be a W3C traceparent"),
+    ({"agent": "shop", "messages": [{"role": "usr"}]}, '"messages[0]" needs a "role"'),
+    (
+        {"agent": "shop", "messages": [{"role": "tool", "call_id": "a", "name": "b", "text": "c"}]},
+        "no call of that id is open",
+    ),
+    (
+        {
+            "agent": "shop",
+            "prompt": "x",
+            "messages": [{"role": "assistant", "tool_calls": [{"id": "a", "name": "b", "arguments": "{}"}]}],
+        },
+        "has no result",
+    ),
+    ({"agent": "shop", "messages": [{"role": "assistant", "text": "hi"}]}, "end with a user message"),
+    ([], "must be one JSON object"),
+    ("hello", "must be one JSON object"),
+    (None, "without an input"),
+]
+
+
+@pytest.mark.parametrize(("given", "says"), BAD, ids=[says[:40] for _, says in BAD])
+async def test_bad_input_fails_at_once(lab: Lab, given: Any, says: str) -> None:
+    """The run fails with one sentence that says what to change, and is not tried again."""
+    handle = await lab.client.start_workflow(
+        "AgentWorkflow", given, id=f"bad-{uuid.uuid4().hex[:8]}", task_queue="agents"
+    )
+    with pytest.raises(WorkflowFailureError) as raised:
+        await handle.result()
+    assert isinstance(raised.value.cause, ApplicationError)
+    assert raised.value.cause.non_retryable
+    assert raised.value.cause.type == "InvalidRunInputError"
+    error = error_of(raised.value)
+    assert isinstance(error, InvalidRunInputError)
+    assert says in error.message
+    assert (await handle.query("progress"))["status"] == "failed"
+
+
+async def test_no_input_at_all(lab: Lab) -> None:
+    """`temporal workflow start` without --input."""
+    handle = await lab.client.start_workflow("AgentWorkflow", id=f"bad-{uuid.uuid4().hex[:8]}", task_queue="agents")
+    with pytest.raises(WorkflowFailureError) as raised:
+        await handle.result()
+    assert "without an input" in str(error_of(raised.value))
+
+
+async def test_messages_go_before_the_prompt(lab: Lab) -> None:
+    """A conversation from elsewhere: illegal names and ids in it are made legal for the provider."""
+    messages = [
+        {"role": "user", "text": "one"},
+        {
+            "role": "assistant",
+            "text": "",
+            "tool_calls": [{"id": "an id!", "name": "a name!", "arguments": "not json"}],
+        },
+        {"role": "tool", "call_id": "an id!", "name": "a name!", "text": "two"},
+    ]
+    ran = await lab.run([DONE, DONE], messages=messages, prompt="three")
+    sent = ran.requests[0].json["messages"]
+    assert [message["role"] for message in sent] == ["system", "user", "assistant", "tool", "user"]
+    assert sent[-1]["content"] == "three"
+
+
+async def test_camel_case_and_metadata(lab: Lab) -> None:
+    """camelCase spellings are read; instructions may be a function of the input; metadata stands on the root span."""
+    ran = await lab.run([call("now"), DONE], agent="asked", maxSteps=1, metadata={"who": "Ada"})
+    assert ran.result["status"] == "max_steps"
+    assert ran.requests[0].json["messages"][0] == {"role": "system", "content": "You serve Ada."}
+    [root] = ran.spans_of("invoke_agent asked")
+    assert root.attributes["mulligan.metadata.who"] == "Ada"
+
+
+async def test_queries(lab: Lab) -> None:
+    """`progress`, `messages` and `steps` answer after the end, by pages."""
+    ran = await lab.run([call("now"), call("now"), DONE])
+    progress = await ran.handle.query("progress")
+    assert progress == {
+        "status": "completed",
+        "step": 3,
+        "max_steps": 6,
+        "usage": ran.result["usage"],
+        "tool_calls": 2,
+        "recovered_failures": 0,
+        "running": [],
+    }
+    messages = await ran.handle.query("messages")
+    assert [message["role"] for message in messages["messages"]] == ["user", *["assistant", "tool"] * 2, "assistant"]
+    assert (messages["next"], messages["total"]) == (None, 6)
+    assert messages["messages"][2]["error"] is None
+    page = await ran.handle.query("messages", args=[1, 2])
+    assert (page["messages"], page["next"], page["total"]) == (messages["messages"][1:3], 3, 6)
+    steps = await ran.handle.query("steps", args=[1, 1])
+    assert (steps["steps"][0]["step"], steps["next"], steps["total"]) == (2, 2, 3)

@@ -1,0 +1,73 @@
+"""The trace of a run: whole, one, parented, and silent about content unless asked."""
+
+from __future__ import annotations
+
+import uuid
+
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+
+from mulligan.loading import load
+from mulligan.telemetry import Telemetry
+from tests.live.conftest import DONE, Lab, call
+from tests.support.openai_turn import Turn
+from worker import build_worker
+
+SECRET = "sesame-4711"
+
+
+async def test_one_trace(lab: Lab) -> None:
+    """Root, chats, calls and end hang together, with the names that Jaeger's GenAI view reads."""
+    ran = await lab.run([call("clik"), call("click", '{"element": "#a"}'), DONE])
+    [root] = ran.spans_of("invoke_agent shop")
+    assert not root.parent_span_id
+    assert root.status == "UNSET"
+    assert root.attributes["gen_ai.conversation.id"] == ran.id
+    assert root.resource["service.name"] == "mulligan-worker"
+    assert {span.parent_span_id for span in ran.spans if span is not root} == {root.span_id}
+    assert {span.trace_id for span in ran.spans} == {ran.result["trace_id"]}
+    [finish] = ran.spans_of("agent.finish")
+    assert finish.attributes["mulligan.status"] == "completed"
+    assert finish.attributes["mulligan.recovered_failures"] == 1
+    assert finish.attributes["gen_ai.usage.input_tokens"] == ran.result["usage"]["input_tokens"]
+    chat = next(span for span in ran.spans if span.name == f"chat {ran.id}")
+    assert chat.attributes["gen_ai.provider.name"] == "openai"
+    assert list(chat.attributes["gen_ai.response.finish_reasons"]) == ["tool_calls"]
+    repaired = next(span for span in ran.spans_of("ai.toolCall") if span.status == "UNSET")
+    assert list(repaired.attributes["mulligan.repairs"]) == ["fix"]
+    assert repaired.attributes["gen_ai.tool.call.id"] == repaired.attributes["ai.toolCall.id"]
+
+
+async def test_the_callers_trace_goes_on(lab: Lab) -> None:
+    """By the input's `traceparent`, or by the header of a client that has a span open."""
+    parent = "00-" + "ab" * 16 + "-" + "cd" * 8 + "-01"
+    ran = await lab.run([DONE], traceparent=parent)
+    assert ran.result["trace_id"] == "ab" * 16
+    assert ran.spans_of("invoke_agent shop")[0].parent_span_id == "cd" * 8
+    with TracerProvider().get_tracer("test").start_as_current_span("caller") as span:
+        handle = await lab.start([DONE])
+    ran = await lab.look(handle)
+    assert ran.result["trace_id"] == trace.format_trace_id(span.get_span_context().trace_id)
+
+
+async def test_content_only_by_opt_in(lab: Lab) -> None:
+    """A secret in prompt, arguments and results is in no span, unless content is asked for."""
+    script = [
+        call("click", f'{{"selector": "{SECRET}"}}'),
+        call("click", f'{{"selektor": "{SECRET}"}}'),
+        call("click", f'{{"selector": {{"deep": "{SECRET}"}}}}'),
+        call("click", f'{{"selector": "{SECRET}'),
+        Turn(text=SECRET),
+    ]
+    ran = await lab.run(script, prompt=SECRET)
+    assert ran.result["recovered_failures"] == 3
+    assert SECRET not in repr(ran.spans)
+    queue = f"open-{uuid.uuid4().hex[:6]}"
+    telemetry = Telemetry(content=True)
+    async with build_worker(lab.client, load(["tests.support.shop"]), telemetry, queue):
+        shown = await Lab(lab.client, lab.model, lab.otlp, telemetry, queue).run(script, prompt=SECRET)
+    telemetry.shutdown()
+    good = next(span for span in shown.spans_of("ai.toolCall") if span.status == "UNSET")
+    assert SECRET in good.attributes["ai.toolCall.args"]
+    assert SECRET in good.attributes["gen_ai.tool.call.result"]
+    assert any(SECRET in span.attributes.get("gen_ai.input.messages", "") for span in shown.spans)

