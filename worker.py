@@ -60,7 +60,7 @@ def build_worker(client: Client, loaded: Loaded, telemetry: Telemetry, task_queu
         activities=[
             OpenRunActivity(registry, definitions, telemetry, runtime).open_run,
             CallModelActivity(registry, known, definitions, cache, telemetry, runtime).call_model,
-            CallToolActivity(registry, telemetry, runtime).call_tool,
+            CallToolActivity(registry, cache, telemetry, runtime).call_tool,
             recording.record_lost_call,
             recording.finish_run,
         ],

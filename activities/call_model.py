@@ -31,6 +31,7 @@ from mulligan.handoff import (
     Page,
     PageAsked,
     PreparedCall,
+    tool_message,
 )
 from mulligan.telemetry import Telemetry
 from mulligan.values import AssistantMessage, ToolCall
@@ -78,23 +79,29 @@ class CallModelActivity:
         key = (activity.info().workflow_id or "", order.where.conversation)
         async with beating() as heart:
             prefix = await self._conversation(order, key, provider)
-            reply = await self._ask(order, agent, provider, model, prefix, heart)
-            message = AssistantMessage(
-                role="assistant",
-                text=reply.text,
-                tool_calls=_with_own_ids(reply.calls, prefix.call_ids, order.step),
-                provider_data=reply.provider_data,
-            )
-            prepared = await self._prepare_all(order, agent, reply, message.tool_calls)
-        prefix.extend([message])
-        self._cache.put(key, prefix)
+            try:
+                reply = await self._ask(order, agent, provider, model, prefix, heart)
+                message = AssistantMessage(
+                    role="assistant",
+                    text=reply.text,
+                    tool_calls=_with_own_ids(reply.calls, prefix.call_ids, order.step),
+                    provider_data=reply.provider_data,
+                )
+                prepared = await self._prepare_all(order, agent, reply, message.tool_calls)
+                prefix.extend([message])
+            finally:
+                # After a failure too: the next attempt need not ask for all of it again.
+                self._cache.put(key, prefix)
+        for call, done in zip(message.tool_calls, prepared, strict=True):
+            if done.error is not None:
+                self._cache.hold(key, tool_message(call, done.text or "", done.error))
         return ModelAnswer(message=message, prepared=prepared, finish_reason=reply.finish_reason, usage=reply.usage)
 
     async def _conversation(self, order: ModelCall, key: tuple[str, str], provider: Provider) -> Prefix:
         """The whole conversation: what the cache holds, what came with the call, and what the workflow is asked for."""
-        prefix = self._cache.take(key, order.prefix, provider) or Prefix(provider)
+        prefix = self._cache.take(key, provider, order.whole, order.prefix) or Prefix(provider)
         if order.new is not None and prefix.ref == order.prefix:
-            prefix.extend(order.new)
+            prefix.extend(self._cache.resolve(key, order.new))
         while (have := len(prefix.messages)) < order.whole.count:
             page = await this_workflow().query(
                 CONVERSATION_QUERY,

@@ -11,12 +11,13 @@ from temporalio.exceptions import ApplicationError
 
 from activities import feedback
 from activities.heartbeat import Heart, beating
+from activities.prefix_cache import PrefixCache
 from activities.prepare_call import validate
 from activities.render_result import UnusableResult, cut, render
 from activities.tool_runtime import TookTooLong, ToolRuntime
 from mulligan.agent import Agent, Registry
 from mulligan.errors import ToolCallError, ToolExecutionError, ToolTimeoutError
-from mulligan.handoff import CALL_TOOL, CallTool, ToolOutcome
+from mulligan.handoff import CALL_TOOL, CallTool, ToolOutcome, tool_message
 from mulligan.telemetry import Telemetry, ToolCallSpan
 from mulligan.tool import MAX_RESULT_CHARS, Tool, ToolContext, ToolError
 
@@ -26,13 +27,21 @@ _SHUT_DOWN = "The tool's worker shut down before it was done."
 class CallToolActivity:
     """The activity, with what the worker gives it."""
 
-    def __init__(self, registry: Registry, telemetry: Telemetry, runtime: ToolRuntime) -> None:
+    def __init__(self, registry: Registry, cache: PrefixCache, telemetry: Telemetry, runtime: ToolRuntime) -> None:
         self._registry = registry
+        self._cache = cache
         self._telemetry = telemetry
         self._runtime = runtime
 
     @activity.defn(name=CALL_TOOL)
     async def call_tool(self, order: CallTool) -> ToolOutcome:
+        """Run the tool, and hold its result for the next model call."""
+        outcome = await self._attempt(order)
+        key = (activity.info().workflow_id or "", order.where.conversation)
+        self._cache.hold(key, tool_message(order.call, outcome.text, outcome.error))
+        return outcome
+
+    async def _attempt(self, order: CallTool) -> ToolOutcome:
         """Run the tool, within its time.
 
         Raises:

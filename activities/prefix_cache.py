@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from activities.providers.protocol import Provider
-from mulligan.handoff import Ref, chain
-from mulligan.values import AssistantMessage, Message
+from mulligan.handoff import Held, Ref, chain
+from mulligan.values import AssistantMessage, Message, ToolMessage, UserMessage
 
 _PER_BYTE = 3
 """A message is held as itself and as the provider's items: about three times its JSON."""
@@ -57,31 +57,62 @@ def _calls(message: Message) -> set[str]:
     return {call.id for call in message.tool_calls} if isinstance(message, AssistantMessage) else set()
 
 
+Key = tuple[str, str]
+"""Workflow id and conversation: not the run's id, so that continue-as-new stays a hit."""
+
+
 class PrefixCache:
-    """The conversations used last, within a bound in bytes. Keyed by workflow id, so that continue-as-new stays a hit."""
+    """The conversations, and the results made here for them, that were used last: within a bound in bytes."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
-        self._kept: OrderedDict[tuple[str, str], Prefix] = OrderedDict()
+        self._kept: OrderedDict[Key, Prefix] = OrderedDict()
+        self._held: OrderedDict[tuple[Key, str], ToolMessage] = OrderedDict()
         self._bytes = 0
 
-    def take(self, key: tuple[str, str], ref: Ref, provider: Provider) -> Prefix | None:
-        """The conversation up to `ref`, taken out; None where what is held is not that (a reset, a fork, another worker)."""
+    def take(self, key: Key, provider: Provider, *refs: Ref) -> Prefix | None:
+        """The conversation up to the first of `refs` that it reaches, taken out.
+
+        None where what is held is not that: another worker's step, a reset, a fork.
+        """
         prefix = self._kept.pop(key, None)
         if prefix is None:
             return None
         self._bytes -= prefix.size * _PER_BYTE
-        if prefix.provider is not provider or len(prefix.digests) <= ref.count:
+        if prefix.provider is not provider:
             return None
-        if prefix.digests[ref.count] != ref.digest:
-            return None
-        prefix.cut_back(ref.count)
-        return prefix
+        for ref in refs:
+            if ref.count < len(prefix.digests) and prefix.digests[ref.count] == ref.digest:
+                prefix.cut_back(ref.count)
+                return prefix
+        return None
 
-    def put(self, key: tuple[str, str], prefix: Prefix) -> None:
+    def put(self, key: Key, prefix: Prefix) -> None:
         """Keep a conversation, and let go of those not used for the longest time."""
+        if (old := self._kept.pop(key, None)) is not None:
+            self._bytes -= old.size * _PER_BYTE
         self._kept[key] = prefix
         self._bytes += prefix.size * _PER_BYTE
         while self._bytes > self._max_bytes and self._kept:
             _, oldest = self._kept.popitem(last=False)
             self._bytes -= oldest.size * _PER_BYTE
+
+    def hold(self, key: Key, result: ToolMessage) -> None:
+        """Keep a result that was made here, until the next model call takes it up."""
+        self._held[(key, result.call_id)] = result
+        self._bytes += len(result.text)
+        while self._bytes > self._max_bytes and self._held:
+            self._bytes -= len(self._held.popitem(last=False)[1].text)
+
+    def resolve(self, key: Key, new: Sequence[UserMessage | AssistantMessage | ToolMessage | Held]) -> list[Message]:
+        """The messages as far as they are known here: up to the first whose result another worker holds."""
+        known: list[Message] = []
+        for message in new:
+            if isinstance(message, Held):
+                result = self._held.pop((key, message.call_id), None)
+                if result is None:
+                    break
+                self._bytes -= len(result.text)
+                message = result
+            known.append(message)
+        return known

@@ -6,11 +6,21 @@ Fields may be added if they are optional; none may be renamed or given another m
 from __future__ import annotations
 
 import hashlib
-from typing import Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, JsonValue
 
-from mulligan.values import AssistantMessage, ErrorInfo, Message, Repair, RunInput, ToolCall, Usage
+from mulligan.values import (
+    AssistantMessage,
+    ErrorInfo,
+    Message,
+    Repair,
+    RunInput,
+    ToolCall,
+    ToolMessage,
+    Usage,
+    UserMessage,
+)
 
 
 def _absent(value: object) -> bool:
@@ -43,6 +53,11 @@ def chain(digest: str, message: BaseModel) -> tuple[str, int]:
     """
     encoded = message.model_dump_json().encode()
     return hashlib.sha256(digest.encode() + encoded).hexdigest()[:16], len(encoded)
+
+
+def tool_message(call: ToolCall, text: str, error: ErrorInfo | None) -> ToolMessage:
+    """The message of a call's result: made by the worker that holds it and by the workflow that keeps it, alike."""
+    return ToolMessage(role="tool", call_id=call.id, name=call.name, text=text, error=error)
 
 
 class Ref(BaseModel):
@@ -116,10 +131,17 @@ class OpenedRun(BaseModel):
     trace: str
 
 
+class Held(BaseModel):
+    """A tool result by its call's id alone: the worker that made it holds it, so that it stands in history once."""
+
+    role: Literal["held"]
+    call_id: str
+
+
 class ModelCall(BaseModel):
     """Ask the model for the next step. The worker has `prefix`, or asks the workflow for it; `new` comes after it.
 
-    `new` is None where it is too large to travel: then the worker asks for that as well.
+    `new` is None where it is too large to travel: then the worker asks for that as well, as for `Held` that it has not.
     """
 
     where: Where
@@ -127,7 +149,7 @@ class ModelCall(BaseModel):
     definition: str
     step: int
     prefix: Ref
-    new: list[Message] | None
+    new: list[Annotated[UserMessage | AssistantMessage | ToolMessage | Held, Field(discriminator="role")]] | None
     whole: Ref
     patience: float
     timeout: float

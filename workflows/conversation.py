@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel, TypeAdapter
 
-from mulligan.handoff import PreparedCall, Ref, chain
+from mulligan.handoff import Held, PreparedCall, Ref, chain
 from mulligan.values import (
     AssistantMessage,
     ErrorInfo,
@@ -19,7 +19,11 @@ from mulligan.values import (
     StepResult,
     ToolMessage,
     Usage,
+    UserMessage,
 )
+
+HELD_FROM = 100
+"""Characters of a result from which on a reference to it is the shorter one."""
 
 _MESSAGES: TypeAdapter[list[Message]] = TypeAdapter(list[Message])
 
@@ -68,9 +72,23 @@ class Conversation:
         """How many messages there are up to the newest that the model said: what its worker has seen."""
         return self.steps[-1].at + 1 if self.steps else 0
 
-    def since(self, count: int, max_bytes: int) -> list[Message] | None:
-        """The messages after the first `count`, or None where they are larger than `max_bytes`."""
-        return self.messages[count:] if sum(self._sizes[count:]) <= max_bytes else None
+    def new_since(self, count: int, max_bytes: int) -> list[UserMessage | AssistantMessage | ToolMessage | Held] | None:
+        """What comes after the first `count` messages, for a worker; None where it is larger than `max_bytes`.
+
+        A result that is longer than its reference goes by reference: the worker that ran the tool holds it.
+        """
+        new: list[UserMessage | AssistantMessage | ToolMessage | Held] = []
+        for message in self.messages[count:]:
+            if isinstance(message, ToolMessage) and len(message.text) > HELD_FROM:
+                new.append(Held(role="held", call_id=message.call_id))
+            else:
+                new.append(message)
+        inline = sum(size for size, sent in zip(self._sizes[count:], new, strict=True) if sent.role != "held")
+        return new if inline <= max_bytes else None
+
+    def size_since(self, count: int) -> int:
+        """Bytes of JSON of the messages after the first `count`."""
+        return sum(self._sizes[count:])
 
     def page(self, since: int, count: int, max_bytes: int) -> list[Message]:
         """As many of the `count` messages from `since` on as fit into `max_bytes`: at least one, if there is one."""

@@ -12,7 +12,17 @@ from pydantic import BaseModel
 from temporalio.exceptions import FailureError, is_cancelled_exception
 
 from mulligan.errors import error_of, from_json
-from mulligan.handoff import AgentFacts, CallTool, FinishRun, ModelAnswer, ModelCall, PreparedCall, ToolOutcome, Where
+from mulligan.handoff import (
+    AgentFacts,
+    CallTool,
+    FinishRun,
+    ModelAnswer,
+    ModelCall,
+    PreparedCall,
+    ToolOutcome,
+    Where,
+    tool_message,
+)
 from mulligan.values import Message, Progress, RunInput, RunResult, Status, ToolCall, ToolMessage, UserMessage
 from workflows import dispatch, policies
 from workflows._mailroom import Mailroom
@@ -91,7 +101,7 @@ class DurableAgent:
             self.conversation.append(message)
         if run_input.prompt is not None:
             self.conversation.append(UserMessage(role="user", text=run_input.prompt))
-        small = self.conversation.since(before, policies.INLINE_BYTES) is not None
+        small = self.conversation.size_since(before) <= policies.INLINE_BYTES
         number = self._turn.number + 1 if self._turn else 1
         try:
             opened = await dispatch.open_run(run_input, small=small, conversation=self._key, turn=number)
@@ -180,7 +190,7 @@ class DurableAgent:
             definition=turn.facts.digest,
             step=turn.result.steps + 1,
             prefix=self._sent,
-            new=self.conversation.since(self._sent.count, policies.INLINE_BYTES),
+            new=self.conversation.new_since(self._sent.count, policies.INLINE_BYTES),
             whole=self.conversation.ref(),
             patience=turn.facts.model_patience,
             timeout=turn.facts.model_timeout,
@@ -219,7 +229,7 @@ class DurableAgent:
         if outcome.failure is not None:
             raise from_json(outcome.failure)
         kept.attempts = outcome.attempts
-        result = ToolMessage(role="tool", call_id=call.id, name=call.name, text=outcome.text, error=outcome.error)
+        result = tool_message(call, outcome.text, outcome.error)
         self.conversation.settle(result)
         return result
 
