@@ -288,7 +288,7 @@ async def test_a_port_in_use_is_told_before_anything_starts(machine, which):
                 pass
     assert raised.value.port == port
     with pytest.raises(PortInUseError, match="between"):
-        async with temporal_server(**{which: 70000}):
+        async with temporal_server(port=70000):
             pass
 
 
