@@ -12,6 +12,7 @@ from importlib.metadata import version
 from typing import Annotated
 
 import typer
+from activities.providers.known import providers
 from temporalio.client import Client
 from temporalio.exceptions import FailureError
 from temporalio.worker import Worker
@@ -21,7 +22,6 @@ from activities.call_model import CallModelActivity
 from activities.call_tool import CallToolActivity
 from activities.open_run import Definitions, OpenRunActivity
 from activities.prefix_cache import PrefixCache
-from activities.providers.known import providers
 from activities.record_run import RecordRunActivities
 from activities.tool_runtime import ToolRuntime
 from mulligan.client import connect, no_server

@@ -1,4 +1,4 @@
-"""Write the versions that uv resolved into pyproject.toml, as constraints: what a lock file pins, but without an index's address."""
+"""Write the versions that uv resolved into pyproject.toml: what a lock file pins, without an index's address."""
 
 import re
 import subprocess

@@ -66,7 +66,7 @@ class CallToolActivity:
             if another and tool is not None and _wants_another(tool, error):
                 span.fail_attempt(error.kind, error.message, _name(error))
                 raise ApplicationError(error.message, type=error.kind) from error
-            return await self._told(order, agent, tool, error, span)
+            return await self._told(agent, tool, error, span)
         except ApplicationError:  # the worker shuts down
             if another:
                 span.fail_attempt("tool_lost", _SHUT_DOWN, "WorkerShutdown")
@@ -81,7 +81,7 @@ class CallToolActivity:
         return ToolOutcome(text=text, attempts=info.attempt)
 
     async def _run(
-        self, order: CallTool, agent: Agent | None, tool: Tool[..., object] | None, heart: Heart, span: ToolCallSpan
+        self, order: CallTool, agent: Agent | None, tool: Tool | None, heart: Heart, span: ToolCallSpan
     ) -> str:
         call = order.call
         if agent is None or tool is None:
@@ -149,9 +149,8 @@ class CallToolActivity:
 
     async def _told(
         self,
-        order: CallTool,
         agent: Agent | None,
-        tool: Tool[..., object] | None,
+        tool: Tool | None,
         error: ToolCallError,
         span: ToolCallSpan,
     ) -> ToolOutcome:
@@ -168,7 +167,7 @@ class CallToolActivity:
         return ToolOutcome(text=cut(told.text, longest), error=told.error, failure=told.failure, attempts=attempts)
 
 
-def _wants_another(tool: Tool[..., object], error: ToolCallError) -> bool:
+def _wants_another(tool: Tool, error: ToolCallError) -> bool:
     """Whether the declaration says so: timeouts, and the exceptions of `retry_on`."""
     return error.kind == "tool_timeout" or (error.source is not None and isinstance(error.source, tool.retry_on))
 

@@ -53,7 +53,7 @@ class Told:
 
 
 async def settle(
-    error: ToolCallError, agent: Agent | None, tool: Tool[..., Any] | None, override: str | None, runtime: ToolRuntime
+    error: ToolCallError, agent: Agent | None, tool: Tool | None, override: str | None, runtime: ToolRuntime
 ) -> Told:
     """Ask the policy that is nearest: the run's input for the model's own mistakes, the tool's, the agent's."""
     policy: HandleErrors = agent.handle_errors if agent is not None else True
@@ -101,7 +101,7 @@ def unknown_tool(call: ToolCall, available: Sequence[str]) -> UnknownToolError:
     )
 
 
-def invalid_json(call: ToolCall, tool: Tool[..., Any], reason: str, excerpt: str) -> InvalidToolInputError:
+def invalid_json(call: ToolCall, tool: Tool, reason: str, excerpt: str) -> InvalidToolInputError:
     """The arguments are not JSON."""
     return _invalid(
         call,
@@ -112,9 +112,7 @@ def invalid_json(call: ToolCall, tool: Tool[..., Any], reason: str, excerpt: str
     )
 
 
-def invalid_arguments(
-    call: ToolCall, tool: Tool[..., Any], value: JsonValue, error: Exception
-) -> InvalidToolInputError:
+def invalid_arguments(call: ToolCall, tool: Tool, value: JsonValue, error: Exception) -> InvalidToolInputError:
     """The arguments are JSON, but not what the tool takes: each field at fault, and the schema."""
     details = [f"You sent: {_cut(json.dumps(value, ensure_ascii=False, default=str), INPUT_SHOWN)}"]
     faults: list[str] = []
@@ -176,7 +174,7 @@ def _invalid(
     )
 
 
-def _takes(tool: Tool[..., Any]) -> str:
+def _takes(tool: Tool) -> str:
     schema = json.dumps(tool.schema, ensure_ascii=False)
     shape = f"It takes a JSON object of this schema: {schema}"
     if len(schema) > SCHEMA_SHOWN:

@@ -74,7 +74,7 @@ def define(agent: Agent, instructions: str) -> Definition:
 def this_workflow() -> WorkflowHandle[object, object]:
     """The workflow that this activity belongs to, for queries."""
     info = activity.info()
-    assert info.workflow_id is not None  # noqa: S101 - our activities are only ever a workflow's
+    assert info.workflow_id is not None
     return activity.client().get_workflow_handle(info.workflow_id, run_id=info.workflow_run_id)
 
 
@@ -128,7 +128,7 @@ class OpenRunActivity:
         if isinstance(agent.instructions, str):
             return agent.instructions
         given = await self._runtime.run(agent.instructions, (run_input,), limit=INSTRUCTIONS_LIMIT)
-        assert not inspect.isawaitable(given)  # noqa: S101 - the runtime awaits
+        assert not inspect.isawaitable(given)
         return str(given)
 
 

@@ -58,7 +58,7 @@ async def prepare(call: ToolCall, agent: Agent, runtime: ToolRuntime) -> Prepare
     raise error
 
 
-def _read(call: ToolCall, tool: Tool[..., object]) -> Prepared | tuple[InvalidToolInputError, JsonValue]:
+def _read(call: ToolCall, tool: Tool) -> Prepared | tuple[InvalidToolInputError, JsonValue]:
     """The arguments by their text alone; or what is wrong with them, and how far they could be read."""
     if not call.arguments.strip():
         arguments = _valid(tool, {})
@@ -93,7 +93,7 @@ def _read(call: ToolCall, tool: Tool[..., object]) -> Prepared | tuple[InvalidTo
     return feedback.invalid_arguments(call, tool, value, arguments), value
 
 
-def _valid(tool: Tool[..., object], value: JsonValue) -> JsonValue | Exception:
+def _valid(tool: Tool, value: JsonValue) -> JsonValue | Exception:
     """The value in the form that the schema gives it ("5" for an integer is 5), or why it is not valid."""
     try:
         validated = validate(tool, value)
@@ -109,7 +109,7 @@ def _valid(tool: Tool[..., object], value: JsonValue) -> JsonValue | Exception:
         return value
 
 
-def validate(tool: Tool[..., object], value: JsonValue) -> BaseModel:
+def validate(tool: Tool, value: JsonValue) -> BaseModel:
     """The arguments as the tool's pydantic model, by JSON's rules: a string is a date, an array a tuple.
 
     Raises:
@@ -118,9 +118,7 @@ def validate(tool: Tool[..., object], value: JsonValue) -> BaseModel:
     return tool.arguments.model.model_validate_json(json.dumps(value))
 
 
-async def _corrected(
-    fixer: Fixer, invalid: InvalidToolInput, tool: Tool[..., object], runtime: ToolRuntime
-) -> JsonValue | None:
+async def _corrected(fixer: Fixer, invalid: InvalidToolInput, tool: Tool, runtime: ToolRuntime) -> JsonValue | None:
     """What a fixer makes of it, if that validates. One that raises, hangs or returns rubbish has given up."""
     try:
         given = await runtime.run(fixer, (invalid,), limit=FIXER_LIMIT)

@@ -96,7 +96,9 @@ class ToolRuntime:
             begun = asyncio.Event()
             home = asyncio.get_running_loop()
 
-            async def work(claim: threading.Lock = claim, begun: asyncio.Event = begun) -> Any:
+            async def work(
+                claim: threading.Lock = claim, begun: asyncio.Event = begun, home: asyncio.AbstractEventLoop = home
+            ) -> Any:
                 if not claim.acquire(blocking=False):
                     return None  # given to another loop while this one was blocked
                 home.call_soon_threadsafe(begun.set)

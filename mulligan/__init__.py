@@ -35,9 +35,8 @@ from mulligan.values import (
 )
 
 if TYPE_CHECKING:
-    from workflows.durable_agent import DurableAgent
-
     from mulligan.client import connect, data_converter
+    from workflows.durable_agent import DurableAgent
 
 __all__ = [
     "Agent",

@@ -47,7 +47,7 @@ class Agent:
     name: str
     model: str
     instructions: Instructions = ""
-    tools: Sequence[Tool[..., Any]] = ()
+    tools: Sequence[Tool] = ()
     max_steps: int = 20
     max_total_tokens: int | None = None
     handle_errors: HandleErrors = True
@@ -63,7 +63,7 @@ class Agent:
         object.__setattr__(self, "source", _declared_in())
         self._check()
 
-    def tool(self, name: str) -> Tool[..., Any] | None:
+    def tool(self, name: str) -> Tool | None:
         """The tool of that name, or None."""
         return next((tool for tool in self.tools if tool.name == name), None)
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, Generic, ParamSpec, TypeVar, overload
+from typing import Any, Generic, ParamSpec, TypeVar, cast, overload
 
 from mulligan._schema import ArgumentsModel, arguments_model
 from mulligan.errors import InvalidToolInputError
@@ -43,7 +43,7 @@ class InvalidToolInput:
     schema: dict[str, Any]
 
 
-Fixer = Callable[[InvalidToolInput], object | None | Awaitable[object | None]]
+Fixer = Callable[[InvalidToolInput], object | Awaitable[object | None] | None]
 """Sees a call's invalid input and returns corrected arguments (a dict, or JSON text), or None to give up."""
 
 
@@ -71,10 +71,10 @@ class ToolContext:
 
 
 @dataclass(frozen=True, eq=False)
-class Tool(Generic[P, R]):
-    """A function with what a model and Temporal must know of it. Calling it calls the function, as if undecorated."""
+class Tool:
+    """A function with what a model and Temporal must know of it. `@tool` makes one."""
 
-    function: Callable[P, R]
+    function: Callable[..., Any]
     name: str
     description: str
     timeout: timedelta
@@ -88,9 +88,6 @@ class Tool(Generic[P, R]):
     local: bool
     arguments: ArgumentsModel
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        return self.function(*args, **kwargs)
-
     @property
     def schema(self) -> dict[str, Any]:
         """The JSON schema of the arguments, as the model is shown it."""
@@ -102,6 +99,14 @@ class Tool(Generic[P, R]):
         return source_of(self.function)
 
 
+class TypedTool(Tool, Generic[P, R]):
+    """A tool that is still its function: calling it calls the function, with the signature that type checkers see."""
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call the function."""
+        return cast("R", self.function(*args, **kwargs))
+
+
 def source_of(thing: Any) -> str:
     """The name of the file in which a function or class stands."""
     try:
@@ -111,7 +116,7 @@ def source_of(thing: Any) -> str:
 
 
 @overload
-def tool(function: Callable[P, R], /) -> Tool[P, R]: ...
+def tool(function: Callable[P, R], /) -> TypedTool[P, R]: ...
 @overload
 def tool(
     *,
@@ -126,7 +131,7 @@ def tool(
     task_queue: str | None = None,
     max_result_chars: int = MAX_RESULT_CHARS,
     local: bool = False,
-) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
+) -> Callable[[Callable[P, R]], TypedTool[P, R]]: ...
 def tool(
     function: Callable[P, R] | None = None,
     /,
@@ -142,7 +147,7 @@ def tool(
     task_queue: str | None = None,
     max_result_chars: int = MAX_RESULT_CHARS,
     local: bool = False,
-) -> Tool[P, R] | Callable[[Callable[P, R]], Tool[P, R]]:
+) -> TypedTool[P, R] | Callable[[Callable[P, R]], TypedTool[P, R]]:
     """Declare a function, `def` or `async def`, as a tool.
 
     Args:
@@ -163,7 +168,7 @@ def tool(
         DeclarationError: no schema can be made of the signature, or an option makes no sense.
     """
 
-    def declare(function: Callable[P, R]) -> Tool[P, R]:
+    def declare(function: Callable[P, R]) -> TypedTool[P, R]:
         the_name = name if name is not None else getattr(function, "__name__", "tool")
         limit = timeout if isinstance(timeout, timedelta) else timedelta(seconds=timeout)
         exceptions = retry_on if isinstance(retry_on, tuple) else (retry_on,)
@@ -184,7 +189,7 @@ def tool(
             arguments = arguments_model(function, the_name, ToolContext)
         except (TypeError, ValueError, NameError) as error:
             raise DeclarationError(f"{where}: {error}") from error
-        return Tool(
+        return TypedTool(
             function=function,
             name=the_name,
             description=description if description is not None else arguments.description,

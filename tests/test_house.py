@@ -18,7 +18,7 @@ FILES = [path for room in ROOMS for path in sorted((ROOT / room).rglob("*.py"))]
 def imports(path: Path, *, lazy: bool = True) -> set[str]:
     """The modules that a file imports; without `lazy`, only those imported as it is."""
     tree = ast.parse(path.read_text())
-    nodes: list[ast.AST] = list(ast.walk(tree)) if lazy else [node for node in tree.body]
+    nodes: list[ast.AST] = list(ast.walk(tree)) if lazy else list(tree.body)
     found = set()
     for node in nodes:
         if isinstance(node, ast.Import):

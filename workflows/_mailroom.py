@@ -33,7 +33,7 @@ class Mailroom:
         handler = workflow.get_query_handler(CONVERSATION_QUERY)
         if handler is not None:
             mailroom = handler.__self__  # type: ignore[attr-defined]
-            assert isinstance(mailroom, Mailroom)  # noqa: S101 - the name is ours
+            assert isinstance(mailroom, Mailroom)
             return mailroom
         mailroom = cls()
         workflow.set_query_handler(CONVERSATION_QUERY, mailroom.conversation)
@@ -55,7 +55,7 @@ class Mailroom:
     def input(self, key: str) -> RunInput:
         """The input of an agent's newest turn."""
         run_input = self._agents[key].input
-        assert run_input is not None  # noqa: S101 - asked for by the activity that opens the turn
+        assert run_input is not None
         return run_input
 
     def definition(self, key: str) -> Definition:

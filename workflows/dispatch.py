@@ -125,7 +125,7 @@ async def finish_run(finished: FinishRun) -> None:
     await record(FINISH_RUN, finished)
 
 
-async def record(activity: str, what: BaseModel, result_type: type[Any] = type(None)) -> Any:
+async def record(activity: str, what: BaseModel, result_type: type[Any] | None = None) -> Any:
     """A local activity that writes a span: it costs one event, and runs on this workflow's own worker."""
     return await workflow.execute_local_activity(
         activity,

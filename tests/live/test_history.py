@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -34,7 +35,7 @@ async def test_the_prefix_is_the_same_bytes(lab: Lab) -> None:
         field = "messages" if api == "openai-chat" else "input"
         bodies = [request.body for request in ran.requests]
         assert len(bodies) == 4
-        for before, after in zip(bodies, bodies[1:], strict=False):
+        for before, after in pairwise(bodies):
             mark = f'"{field}":['.encode()
             assert mark in before
             start = before.index(mark)
@@ -74,7 +75,9 @@ async def test_without_a_cache_all_still_works(lab: Lab, monkeypatch: pytest.Mon
 
 async def test_large_results_do_not_travel_twice(lab: Lab) -> None:
     """Results that together are over Temporal's limit for one input: the worker asks for them."""
-    long = Turn(calls=[("give", '{"what": "huge"}', None)] * 1 + [("give", '{"what": "huge" }', f"c{n}") for n in range(70)])
+    long = Turn(
+        calls=[("give", '{"what": "huge"}', None)] * 1 + [("give", '{"what": "huge" }', f"c{n}") for n in range(70)]
+    )
     ran = await lab.run([long, DONE])
     assert ran.result["output"] == "done"
     assert sum(len(call["result"]["text"]) for call in ran.calls) > 2_000_000

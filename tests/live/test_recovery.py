@@ -153,9 +153,7 @@ async def test_attempts_share_one_idempotency_key(lab: Lab) -> None:
 async def test_ids_are_each_calls_own(lab: Lab) -> None:
     """One id for two calls, in a step or later: both run, each result under its own id; the very same call runs once."""
     same = ("click", '{"selector": "#a"}', "call_1")
-    ran = await lab.run(
-        [Turn(calls=[same, same, ("click", '{"selector": "#b"}', "call_1")]), Turn(calls=[same]), DONE]
-    )
+    ran = await lab.run([Turn(calls=[same, same, ("click", '{"selector": "#b"}', "call_1")]), Turn(calls=[same]), DONE])
     assert [call["result"]["text"] for call in ran.calls if not call["result"]["error"]] == [
         "clicked #a",
         "clicked #b",

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
 
-from mulligan import Agent, InvalidToolInput, ToolContext, ToolError, tool
+from mulligan import Agent, InvalidToolInput, Tool, ToolContext, ToolError, tool
 
 RAN: dict[str, list[Any]] = defaultdict(list)
 """What ran, by workflow id: (tool, arguments)."""
@@ -150,7 +150,7 @@ async def die_once(ctx: ToolContext) -> str:
     return await die(ctx)
 
 
-TOOLS = [
+TOOLS: list[Tool] = [
     search_orders,
     click,
     now,

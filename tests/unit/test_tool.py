@@ -55,7 +55,35 @@ async def ship(
 def test_schema() -> None:
     """Nested models, enums, literals, unions, defaults, descriptions from the docstring; no context, no titles."""
     assert (ship.name, ship.description) == ("ship", "Ship an order.\n\nIt goes out the same day.")
-    assert ship.schema == snapshot({'$defs': {'Address': {'description': 'Where it goes.', 'properties': {'street': {'type': 'string'}, 'number': {'minimum': 1, 'type': 'integer'}}, 'required': ['street', 'number'], 'type': 'object'}, 'Box': {'additionalProperties': False, 'properties': {'width': {'default': 1.0, 'type': 'number'}}, 'type': 'object'}, 'Colour': {'enum': ['red', 'blue'], 'type': 'string'}}, 'additionalProperties': False, 'properties': {'address': {'$ref': '#/$defs/Address', 'description': 'Where to.'}, 'colour': {'$ref': '#/$defs/Colour', 'default': 'red'}, 'speed': {'default': 'slow', 'description': 'How fast.', 'enum': ['slow', 'fast'], 'type': 'string'}, 'when': {'anyOf': [{'format': 'date', 'type': 'string'}, {'type': 'null'}], 'default': None}, 'boxes': {'default': [], 'items': {'$ref': '#/$defs/Box'}, 'type': 'array'}, 'schema': {'default': '', 'type': 'string'}}, 'required': ['address'], 'type': 'object'})
+    assert ship.schema == snapshot(
+        {
+            "$defs": {
+                "Address": {
+                    "description": "Where it goes.",
+                    "properties": {"street": {"type": "string"}, "number": {"minimum": 1, "type": "integer"}},
+                    "required": ["street", "number"],
+                    "type": "object",
+                },
+                "Box": {
+                    "additionalProperties": False,
+                    "properties": {"width": {"default": 1.0, "type": "number"}},
+                    "type": "object",
+                },
+                "Colour": {"enum": ["red", "blue"], "type": "string"},
+            },
+            "additionalProperties": False,
+            "properties": {
+                "address": {"$ref": "#/$defs/Address", "description": "Where to."},
+                "colour": {"$ref": "#/$defs/Colour", "default": "red"},
+                "speed": {"default": "slow", "description": "How fast.", "enum": ["slow", "fast"], "type": "string"},
+                "when": {"anyOf": [{"format": "date", "type": "string"}, {"type": "null"}], "default": None},
+                "boxes": {"default": [], "items": {"$ref": "#/$defs/Box"}, "type": "array"},
+                "schema": {"default": "", "type": "string"},
+            },
+            "required": ["address"],
+            "type": "object",
+        }
+    )
 
 
 def test_a_tool_is_still_its_function() -> None:
