@@ -1,0 +1,271 @@
+"""What the two OpenAI providers share: the client, what its errors mean, and what makes an echoed call legal.
+
+Requests go through the package's client (its environment, authentication, proxies, connection pool) but the JSON on
+both sides is handled here: the package's models would hide what compatible servers send, and refuse settings that they
+do not know. So `openai` is imported at the first request only, and workers without its models never pay for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import importlib
+import json
+import math
+import re
+import time
+from collections.abc import Mapping
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from activities.providers.protocol import Request, Unavailable
+from mulligan.errors import ModelRequestError
+from mulligan.values import well_formed
+
+if TYPE_CHECKING:
+    import openai
+
+CONNECT_TIMEOUT = 10.0
+"""Seconds to reach the endpoint: a dead address must not use up the time that a slow answer may take."""
+LONGEST_NAME = 64
+LONGEST_ID = 40
+"""OpenAI's limit for a call's id in Chat Completions; the Responses API takes 64."""
+LONGEST_TOLD = 2_000
+"""Characters of a provider's message that an error keeps: it goes into history."""
+WORTH_ANOTHER_TRY = frozenset({408, 409, 429})
+NO_KEY = "There is no key for the model's endpoint: set OPENAI_API_KEY (any text, if the server asks for none)."
+BAD_HEADER = "The request could not be sent: OPENAI_API_KEY, or another header, holds what HTTP headers cannot."
+BAD_URL = "The request could not be sent: OPENAI_BASE_URL is no http:// or https:// address."
+
+
+class OpenAIClient:
+    """One `AsyncOpenAI` for all requests, made when the first one is sent."""
+
+    def __init__(self) -> None:
+        self._made: tuple[asyncio.AbstractEventLoop, openai.AsyncOpenAI] | None = None
+
+    async def post(self, path: str, body: Mapping[str, Any], timeout: float) -> dict[str, Any]:
+        """Send a request and read the JSON object that comes back.
+
+        Raises:
+            ModelRequestError: it was refused, or cannot be sent.
+            Unavailable: worth another try.
+        """
+        try:
+            content = json.dumps(body, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+        except (ValueError, TypeError, RecursionError) as error:
+            raise ModelRequestError(f"The request cannot be written as JSON: {error}.") from None
+        client = await self._client()
+        import openai
+
+        # Errors are not chained: Temporal would put their causes, which may quote headers, into history.
+        try:
+            answer = await client.post(
+                path,
+                cast_to=str,
+                content=content,
+                options={
+                    "timeout": openai.Timeout(timeout, connect=min(timeout, CONNECT_TIMEOUT)),
+                    "security": {"bearer_auth": True},  # never the admin key, which `post` would send as well
+                },
+            )
+        except openai.APIError as error:
+            raise classify(error) from None
+        except UnicodeEncodeError:
+            raise ModelRequestError(BAD_HEADER) from None
+        return _read(answer)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        if self._made is not None:
+            await self._made[1].close()
+            self._made = None
+
+    async def _client(self) -> openai.AsyncOpenAI:
+        # Connections belong to the event loop that opened them.
+        loop = asyncio.get_running_loop()
+        if self._made is None or self._made[0] is not loop:
+            # Imported in a thread: it takes 0.8 s, and the loop has other runs to look after.
+            package = await asyncio.to_thread(importlib.import_module, "openai")
+            try:
+                # No retries of its own: Temporal's outlive the worker, hold none while they wait, and can be seen.
+                client: openai.AsyncOpenAI = package.AsyncOpenAI(max_retries=0)
+            except package.OpenAIError:
+                raise ModelRequestError(NO_KEY) from None
+            if not client.api_key:  # an admin key alone satisfies the package, and opens nothing here
+                raise ModelRequestError(NO_KEY)
+            if self._made is None or self._made[0] is not loop:
+                self._made = loop, client
+        return self._made[1]
+
+
+def classify(error: openai.APIError) -> ModelRequestError | Unavailable:
+    """What an error of the package means for the run. No message has a header or the key in it."""
+    status: int | None = getattr(error, "status_code", None)
+    if status is None:
+        return _not_reached(error)
+    response: Any = error.response  # type: ignore[attr-defined]
+    told = _told(error.body)
+    # Servers have been seen to quote the key that they do not know.
+    key = error.request.headers.get("authorization", "").removeprefix("Bearer ")
+    if key:
+        told = told.replace(key, "[key]")
+    return of_status(status, told, retry_after=retry_after(response.headers), request_id=error.request_id)  # type: ignore[attr-defined]
+
+
+def of_status(
+    status: int, told: str, *, retry_after: float | None = None, request_id: str | None = None
+) -> ModelRequestError | Unavailable:
+    """The error for a status: 408, 409, 429 and 5xx are worth another try (the contract, section 3)."""
+    if status in WORTH_ANOTHER_TRY or status >= 500:
+        return Unavailable(f"the endpoint answered {status}: {told}", status=status, retry_after=retry_after)
+    hint = " (Is OPENAI_API_KEY right?)" if status == 401 else ""
+    message = f"The model's endpoint refused the request ({status}): {told}{hint}"
+    return ModelRequestError(message, status=status, request_id=request_id)
+
+
+def retry_after(headers: Mapping[str, str]) -> float | None:
+    """Seconds that the endpoint asks to wait: `retry-after-ms`, or `Retry-After` in seconds or as a date.
+
+    RFC 9110, 10.2.3. A date counts from the response's own `Date`: the two clocks need not agree.
+    """
+    for name, unit in (("retry-after-ms", 1000), ("retry-after", 1)):
+        try:
+            seconds = float(headers.get(name, "")) / unit
+        except ValueError:
+            continue
+        if math.isfinite(seconds):
+            return max(0.0, seconds)
+    until = _timestamp(headers.get("retry-after"))
+    if until is None:
+        return None
+    now = _timestamp(headers.get("date"))
+    return max(0.0, until - (time.time() if now is None else now))
+
+
+def settings_of(request: Request) -> dict[str, Any]:
+    """The agent's model settings as fields of the body; what is about tools only where there are tools."""
+    settings = dict(request.settings)
+    extra = settings.pop("extra_body", None)  # the package's name for what its types do not know
+    if isinstance(extra, Mapping):
+        settings.update(extra)
+    if not request.definition.tools:
+        settings.pop("tool_choice", None)
+        settings.pop("parallel_tool_calls", None)
+    elif not request.parallel_tool_calls:
+        # True is every server's default, and some models refuse the very word.
+        settings["parallel_tool_calls"] = False
+    return settings
+
+
+def legal_name(name: str) -> str:
+    """The name as ^[a-zA-Z0-9_-]{1,64}$."""
+    return _legal(name)[:LONGEST_NAME] or "unknown"
+
+
+def legal_id(raw: str) -> str:
+    """The id as ^[a-zA-Z0-9_-]{1,40}$: different ids stay different, and a call and its result stay a pair."""
+    if raw and len(raw) <= LONGEST_ID and raw == _legal(raw):
+        return raw
+    mark = hashlib.sha256(raw.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+    return f"{_legal(raw)[: LONGEST_ID - 9] or 'call'}_{mark}"
+
+
+def legal_arguments(raw: str) -> str:
+    """The arguments as the text of a JSON object (RFC 8259): untouched where they are one already.
+
+    Otherwise an object that shows the model what it wrote. No arguments at all are an empty object.
+    """
+    if not raw.strip():
+        return "{}"
+    return raw if _is_strict_object(raw) else json.dumps({"invalid_json": well_formed(raw)}, ensure_ascii=False)
+
+
+def as_text(value: object) -> str:
+    """What should be text and, with sloppy servers, is not always: null, or JSON in place of its text."""
+    if isinstance(value, str):
+        return value
+    return "" if value is None else json.dumps(value, ensure_ascii=False)
+
+
+def count(data: object, *path: str) -> int:
+    """A number of tokens somewhere in `usage`; 0 where a server does not tell it."""
+    for name in path:
+        data = data.get(name) if isinstance(data, dict) else None
+    return data if isinstance(data, int) and data > 0 else 0
+
+
+def _not_reached(error: openai.APIError) -> ModelRequestError | Unavailable:
+    """The endpoint was not reached, did not answer in time, or broke off; or the request could not even be sent."""
+    cause = error.__cause__
+    what = type(cause).__name__
+    if what == "LocalProtocolError":
+        return ModelRequestError(BAD_HEADER)
+    if what == "UnsupportedProtocol":
+        return ModelRequestError(BAD_URL)
+    at = error.request.url.host
+    if "Timeout" in what:
+        return Unavailable(f"no answer from {at} in time ({what})")
+    return Unavailable(f"the connection to {at} failed ({what}{f': {cause}' if str(cause) else ''})")
+
+
+def _read(answer: str) -> dict[str, Any]:
+    try:
+        data = json.loads(answer)
+        if "\\u" in answer:
+            data = _mended(data)
+    except (ValueError, RecursionError):
+        data = None
+    if not isinstance(data, dict):
+        raise Unavailable(f"the endpoint's answer is no JSON object; it begins {answer[:80]!r}")
+    return data
+
+
+def _mended(data: Any) -> Any:
+    """Without what JSON can spell and other parts of the way cannot carry: lone surrogates, NUL."""
+    if isinstance(data, str):
+        return str(well_formed(data)).replace("\0", "\ufffd")
+    if isinstance(data, list):
+        return [_mended(item) for item in data]
+    if isinstance(data, dict):
+        return {_mended(name): _mended(value) for name, value in data.items()}
+    return data
+
+
+def _told(body: object) -> str:
+    """The provider's own words in the body of an error: OpenAI's form, or one of the many others."""
+    for name in ("error", "message", "detail"):
+        if isinstance(body, dict) and body.get(name):
+            code = body.get("code")
+            body = body[name]
+            if code and isinstance(body, str) and str(code) not in body:
+                body = f"{body} ({code})"  # `insufficient_quota` is waited for as well, but one should see it
+    told = "" if body is None else as_text(body).strip()
+    if told.startswith("<"):
+        return "a page of HTML"
+    return str(well_formed(told[:LONGEST_TOLD])) or "nothing was said"
+
+
+def _timestamp(date: str | None) -> float | None:
+    try:
+        return parsedate_to_datetime(date).timestamp() if date else None
+    except (ValueError, OverflowError):
+        return None
+
+
+def _legal(text: str) -> str:
+    return re.sub(r"[^a-zA-Z0-9_-]", "_", text)
+
+
+def _is_strict_object(text: str) -> bool:
+    try:
+        value = json.loads(text, parse_constant=_no_constant)
+        # What Python reads and strict readers do not: 1e999, and escapes of half a character.
+        json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(value, dict)
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")

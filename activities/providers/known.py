@@ -1,0 +1,22 @@
+"""The providers that a worker has, each by the first part of a model's spelling (`openai-chat:NAME`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from activities.providers._openai import OpenAIClient
+from activities.providers.openai_chat import OpenAIChat
+from activities.providers.openai_responses import OpenAIResponses
+from activities.providers.protocol import Provider
+from activities.providers.scripted import Scripted
+from mulligan.script import Script
+
+
+def providers(scripts: Mapping[str, Script]) -> dict[str, Provider]:
+    """All of them; `scripts` by their names. Costs nothing: what a provider needs it loads at its first request."""
+    client = OpenAIClient()
+    return {
+        "openai": OpenAIResponses(client),
+        "openai-chat": OpenAIChat(client),
+        "scripted": Scripted(scripts),
+    }

@@ -1,0 +1,159 @@
+"""`openai-chat:NAME`: Chat Completions, of OpenAI or any compatible server."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import JsonValue
+
+from activities.providers._openai import (
+    OpenAIClient,
+    as_text,
+    count,
+    legal_arguments,
+    legal_id,
+    legal_name,
+    of_status,
+    settings_of,
+)
+from activities.providers.protocol import FinishReason, Reply, Request, Unavailable
+from mulligan.values import AssistantMessage, Message, ToolCall, ToolMessage, Usage, UserMessage
+
+OURS = "openai-chat"
+"""The key of what is ours in a message's `provider_data`."""
+REASONING = "reasoning_content"
+"""DeepSeek's and Moonshot's field: a server that gives it refuses a conversation from which it is missing
+(MoonshotAI/kimi-cli#2141, earendil-works/pi#3636), so it goes back where it came from, and nowhere else."""
+CUT_OFF = ("length", "max_tokens", "model_length")
+
+
+class OpenAIChat:
+    """Chat Completions. The client is made of OPENAI_API_KEY and OPENAI_BASE_URL at the first request."""
+
+    name = "openai"
+
+    def __init__(self, client: OpenAIClient | None = None) -> None:
+        self._client = client or OpenAIClient()
+
+    def encode(self, message: Message) -> list[Any]:
+        """A message as the one that Chat Completions knows."""
+        match message:
+            case UserMessage():
+                return [{"role": "user", "content": message.text}]
+            case ToolMessage():
+                return [{"role": "tool", "tool_call_id": legal_id(message.call_id), "content": message.text}]
+            case AssistantMessage():
+                return [_assistant(message)]
+
+    async def complete(self, request: Request) -> Reply:
+        """Ask the model.
+
+        Raises:
+            ModelRequestError: it refuses, and would refuse again.
+            Unavailable: worth another try.
+        """
+        body = {"model": request.model, **settings_of(request)}
+        if request.definition.tools:
+            body["tools"] = [
+                {"type": "function", "function": tool.model_dump(mode="json")} for tool in request.definition.tools
+            ]
+            choice = body.get("tool_choice")
+            if isinstance(choice, Mapping) and choice.get("type") == "function" and "name" in choice:
+                # The Responses API's spelling, so that an agent may be run with either.
+                body["tool_choice"] = {"type": "function", "function": {"name": choice["name"]}}
+        # Last, so that requests of a run differ at their ends only: servers cache by prefix.
+        instructions = request.definition.instructions
+        system = [{"role": "system", "content": instructions}] if instructions else []
+        body["messages"] = [*system, *request.items]
+        return _reply(await self._client.post("/chat/completions", body, request.timeout))
+
+
+def _assistant(message: AssistantMessage) -> dict[str, Any]:
+    # Null beside calls is how OpenAI itself says it; with nothing at all, only a text is taken.
+    encoded: dict[str, Any] = {"role": "assistant", "content": message.text or (None if message.tool_calls else "")}
+    kept = (message.provider_data or {}).get(OURS)
+    if isinstance(kept, dict) and isinstance(kept.get(REASONING), str):
+        encoded[REASONING] = kept[REASONING]
+    if message.tool_calls:
+        encoded["tool_calls"] = [
+            {
+                "id": legal_id(call.id),
+                "type": "function",
+                "function": {"name": legal_name(call.name), "arguments": legal_arguments(call.arguments)},
+            }
+            for call in message.tool_calls
+        ]
+    return encoded
+
+
+def _reply(answer: dict[str, Any]) -> Reply:
+    choices = answer.get("choices")
+    choice = choices[0] if isinstance(choices, list) and choices else None
+    message = choice.get("message") if isinstance(choice, dict) else None
+    if not isinstance(choice, dict) or not isinstance(message, dict):
+        raise _no_message(answer)
+    text, refusal = _text(message.get("content")), as_text(message.get("refusal"))
+    calls = _calls(message)
+    usage = answer.get("usage")
+    kept = message.get(REASONING)
+    data: dict[str, JsonValue] | None = {OURS: {REASONING: kept}} if isinstance(kept, str) and kept else None
+    return Reply(
+        text=text or refusal,
+        calls=calls,
+        finish_reason=_finish(choice.get("finish_reason"), bool(calls), bool(refusal)),
+        usage=Usage(
+            input_tokens=count(usage, "prompt_tokens"),
+            output_tokens=count(usage, "completion_tokens"),
+            cached_input_tokens=count(usage, "prompt_tokens_details", "cached_tokens"),
+            reasoning_tokens=count(usage, "completion_tokens_details", "reasoning_tokens"),
+        ),
+        response_id=as_text(answer.get("id")),
+        model=as_text(answer.get("model")),
+        provider_data=data,
+    )
+
+
+def _no_message(answer: dict[str, Any]) -> Exception:
+    """Some gateways answer 200 with an error in place of the choices, its `code` being the status that they mean."""
+    error = answer.get("error")
+    if isinstance(error, dict):
+        told, code = as_text(error.get("message") or error), error.get("code")
+        if isinstance(code, int) and code >= 400:
+            return of_status(code, told)
+        return Unavailable(f"the endpoint answered with an error: {told}")
+    return Unavailable("the endpoint's answer has no choices, or no message in it")
+
+
+def _text(content: object) -> str:
+    """The content: a text, or a list of parts."""
+    if not isinstance(content, list):
+        return as_text(content)
+    return "".join(as_text(part.get("text")) if isinstance(part, dict) else as_text(part) for part in content)
+
+
+def _calls(message: dict[str, Any]) -> list[ToolCall]:
+    """The calls as the model wrote them. A missing id stays empty: the runtime gives calls ids of their own."""
+    calls = message.get("tool_calls")
+    if not isinstance(calls, list) or not calls:
+        legacy = message.get("function_call")
+        calls = [{"function": legacy}] if isinstance(legacy, dict) else []
+    found = []
+    for call in calls:
+        function = call.get("function") if isinstance(call, dict) else None
+        if not isinstance(call, dict) or not isinstance(function, dict):
+            call, function = {}, {}  # still a call, which will be told that there is no such tool
+        name, arguments = as_text(function.get("name")), as_text(function.get("arguments"))
+        found.append(ToolCall(id=as_text(call.get("id")), name=name, arguments=arguments))
+    return found
+
+
+def _finish(reason: object, calls: bool, refused: bool) -> FinishReason:
+    """Calls count, whatever the server calls it: "stop", the legacy "function_call", nothing."""
+    if reason in CUT_OFF:
+        return "length"
+    if reason == "content_filter":
+        return "content_filter"
+    if refused:
+        return "refusal"
+    return "tool_calls" if calls else "stop"
