@@ -6,13 +6,13 @@ import asyncio
 import logging
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from importlib.metadata import version
 from typing import Annotated
 
 import typer
-from activities.providers.known import providers
 from temporalio.client import Client
 from temporalio.exceptions import FailureError
 from temporalio.worker import Worker
@@ -22,6 +22,7 @@ from activities.call_model import CallModelActivity
 from activities.call_tool import CallToolActivity
 from activities.open_run import Definitions, OpenRunActivity
 from activities.prefix_cache import PrefixCache
+from activities.providers.known import providers
 from activities.record_run import RecordRunActivities
 from activities.tool_runtime import ToolRuntime
 from mulligan.client import connect, no_server
@@ -42,8 +43,11 @@ PASSED_THROUGH = (
 )
 
 
-def build_worker(client: Client, loaded: Loaded, telemetry: Telemetry, task_queue: str) -> Worker:
-    """A worker for what was loaded: the one place where the rooms are wired together."""
+@asynccontextmanager
+async def running_worker(
+    client: Client, loaded: Loaded, telemetry: Telemetry, task_queue: str
+) -> AsyncIterator[Worker]:
+    """A worker for what was loaded, while the block runs: the one place where the rooms are wired together."""
     chosen = settings()
     registry = loaded.registry
     runtime = ToolRuntime()
@@ -53,7 +57,7 @@ def build_worker(client: Client, loaded: Loaded, telemetry: Telemetry, task_queu
     recording = RecordRunActivities(registry, telemetry, runtime)
     # Agents of a loaded module are declared once: imported again in the sandbox, they would register twice.
     restrictions = SandboxRestrictions.default.with_passthrough_modules(*PASSED_THROUGH, *loaded.modules)
-    return Worker(
+    worker = Worker(
         client,
         task_queue=task_queue,
         workflows=[AgentWorkflow, *loaded.workflows],
@@ -74,6 +78,13 @@ def build_worker(client: Client, loaded: Loaded, telemetry: Telemetry, task_queu
         max_heartbeat_throttle_interval=timedelta(seconds=3),
         graceful_shutdown_timeout=timedelta(seconds=chosen.grace_seconds),
     )
+    try:
+        async with worker:
+            yield worker
+    finally:
+        runtime.close()
+        for provider in known.values():
+            await provider.close()
 
 
 async def serve(load_these: Sequence[str], task_queue: str) -> None:
@@ -87,11 +98,10 @@ async def serve(load_these: Sequence[str], task_queue: str) -> None:
     telemetry = Telemetry()
     try:
         client = await connect()
-        worker = build_worker(client, loaded, telemetry, task_queue)
         stop = asyncio.Event()
         for sign in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(sign, stop.set)
-        async with worker:
+        async with running_worker(client, loaded, telemetry, task_queue):
             agents = ", ".join(sorted(loaded.registry.agents))
             at = client.service_client.config.target_host
             say(f"Serving {agents} on task queue {task_queue!r} at {at}. Ctrl-C drains and ends.")

@@ -45,7 +45,16 @@ class Heart:
     def say(self, *details: Any) -> None:
         """Beat now, with new details. From any thread."""
         self._details = details
-        if not self._is_local:
+        if self._is_local:
+            return
+        try:
+            at_home = asyncio.get_running_loop() is self._loop
+        except RuntimeError:
+            at_home = False
+        if at_home:
+            # At once: what is said just before a failure is there on the next attempt.
+            activity.heartbeat(*details)
+        else:
             self._loop.call_soon_threadsafe(self._beat)
 
     async def beat_on(self) -> None:

@@ -54,20 +54,19 @@ class ToolRuntime:
             BaseException: what the function raised, even a SystemExit.
         """
         try:
-            async with asyncio.timeout(limit):
-                if inspect.iscoroutinefunction(inspect.unwrap(function)):
-                    outcome = await self._on_the_loop(function, args, kwargs)
-                else:
-                    outcome = await self._in_a_thread(function, args, kwargs)
-                    if inspect.isawaitable(outcome):
-                        outcome = await self._on_the_loop(_awaited, (outcome,), {})
+            if inspect.iscoroutinefunction(inspect.unwrap(function)):
+                outcome = await self._on_the_loop(function, args, kwargs, limit)
+            else:
+                outcome = await self._in_a_thread(function, args, kwargs, limit)
+                if inspect.isawaitable(outcome):
+                    outcome = await self._on_the_loop(_awaited, (outcome,), {}, limit)
         except TimeoutError:
             raise TookTooLong(f"not done within {limit:g} s") from None
         if isinstance(outcome, _Raised):
             raise outcome.error
         return outcome
 
-    async def _in_a_thread(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    async def _in_a_thread(self, function: Callable[..., Any], args: Any, kwargs: Any, limit: float) -> Any:
         future: Future[Any] = Future()
         context = contextvars.copy_context()
 
@@ -84,40 +83,23 @@ class ToolRuntime:
         thread = threading.Thread(target=work, name=f"tool {name}", daemon=True)
         thread.start()
         try:
-            return await asyncio.wrap_future(future)
-        except asyncio.CancelledError:
+            async with asyncio.timeout(limit):
+                return await asyncio.wrap_future(future)
+        except (TimeoutError, asyncio.CancelledError):
             self._leave_behind(thread)
             raise
 
-    async def _on_the_loop(self, function: Callable[..., Awaitable[Any]], args: Any, kwargs: Any) -> Any:
+    async def _on_the_loop(self, function: Callable[..., Awaitable[Any]], args: Any, kwargs: Any, limit: float) -> Any:
+        """The limit counts from when the coroutine begins: what another one blocks is not its fault."""
         while True:
             loop = self._loop or self._new_loop()
-            claim = threading.Lock()
-            begun = asyncio.Event()
-            home = asyncio.get_running_loop()
-
-            async def work(
-                claim: threading.Lock = claim, begun: asyncio.Event = begun, home: asyncio.AbstractEventLoop = home
-            ) -> Any:
-                if not claim.acquire(blocking=False):
-                    return None  # given to another loop while this one was blocked
-                home.call_soon_threadsafe(begun.set)
-                try:
-                    return await function(*args, **kwargs)
-                except asyncio.CancelledError as error:
-                    task = asyncio.current_task()
-                    if task is not None and task.cancelling():
-                        raise
-                    return _Raised(error)  # the tool's own doing, not ours
-                except BaseException as error:  # noqa: BLE001 - whatever a tool raises is an outcome
-                    return _Raised(error)
-
-            future = asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work(), loop))
+            work = _Work(function, args, kwargs)
+            future = asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work.run(), loop))
             try:
                 async with asyncio.timeout(START_WITHIN):
-                    await begun.wait()
+                    await work.begun.wait()
             except TimeoutError:
-                if claim.acquire(blocking=False):
+                if work.claim.acquire(blocking=False):
                     logger.warning("The tools' event loop is blocked by an `async def` tool; a new one takes over.")
                     if self._loop is loop:
                         self._loop = None
@@ -125,12 +107,19 @@ class ToolRuntime:
             except asyncio.CancelledError:
                 future.cancel()
                 raise
-            return await future
+            async with asyncio.timeout(limit):
+                return await future
 
     def _new_loop(self) -> asyncio.AbstractEventLoop:
         loop = self._loop = asyncio.new_event_loop()
         threading.Thread(target=loop.run_forever, name="tools' event loop", daemon=True).start()
         return loop
+
+    def close(self) -> None:
+        """Stop the tools' event loop. Threads that hang are daemons: they end with the process."""
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._loop = None
 
     def _leave_behind(self, thread: threading.Thread) -> None:
         self._left_behind = {old for old in self._left_behind if old.is_alive()} | {thread}
@@ -139,6 +128,30 @@ class ToolRuntime:
             thread.name,
             len(self._left_behind),
         )
+
+
+class _Work:
+    """A coroutine function to be called on the tools' loop; whoever takes the claim first decides whether it is."""
+
+    def __init__(self, function: Callable[..., Awaitable[Any]], args: Any, kwargs: Any) -> None:
+        self._function, self._args, self._kwargs = function, args, kwargs
+        self._home = asyncio.get_running_loop()
+        self.claim = threading.Lock()
+        self.begun = asyncio.Event()
+
+    async def run(self) -> Any:
+        if not self.claim.acquire(blocking=False):
+            return None  # given to another loop while this one was blocked
+        self._home.call_soon_threadsafe(self.begun.set)
+        try:
+            return await self._function(*self._args, **self._kwargs)
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            return _Raised(error)  # the tool's own doing, not ours
+        except BaseException as error:  # noqa: BLE001 - whatever a tool raises is an outcome
+            return _Raised(error)
 
 
 async def _awaited(awaitable: Awaitable[Any]) -> Any:

@@ -15,7 +15,7 @@ from mulligan.agent import Agent, Registry
 from mulligan.script import Script
 from mulligan.tool import DeclarationError
 
-SHIPPED = ("workflows.agents.assistant", "workflows.agents.demo")
+SHIPPED: tuple[str, ...] = ("workflows.agents.assistant",)
 
 __all__ = ["SHIPPED", "Loaded", "load"]
 

@@ -133,7 +133,9 @@ class Conversation:
             size += 4 * sum(self._sizes[record.at : record.at + 1 + len(record.calls)]) + 500
             if size > max_bytes and page:
                 break
-            page.append(self._step(index))
+            step = self._step(index)
+            # One step alone may be larger than an answer: its texts are shortened here, and whole in the messages.
+            page.append(step if size <= max_bytes else _shortened(step, max_bytes))
         return page
 
     def _step(self, index: int) -> Step:
@@ -173,3 +175,17 @@ class Conversation:
             conversation.append(message)
         conversation.steps = [StepRecord.model_validate(record) for record in state["steps"]]
         return conversation
+
+
+def _shortened(step: Step, max_bytes: int) -> Step:
+    """The step with each long text cut, so that all of it fits."""
+    longest = max_bytes // (24 * (len(step.tool_calls) + 1))
+
+    def cut(value: Any) -> Any:
+        if isinstance(value, str) and len(value) > longest:
+            return f"{value[:longest]}… ({len(value) - longest} more characters: query `messages`)"
+        if isinstance(value, list):
+            return [cut(item) for item in value]
+        return {key: cut(item) for key, item in value.items()} if isinstance(value, dict) else value
+
+    return Step.model_validate(cut(step.model_dump(mode="json")))

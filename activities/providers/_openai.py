@@ -76,41 +76,34 @@ class OpenAIClient:
         return _read(answer)
 
     async def close(self) -> None:
-        """Close the connections."""
-        if self._made is not None:
-            await self._made[1].close()
-            self._made = None
+        """Close the connections. The next request opens others."""
+        made, self._made = self._made, None
+        if made is not None:
+            await made[1].close()
 
     async def _client(self) -> openai.AsyncOpenAI:
         # Connections belong to the event loop that opened them.
         loop = asyncio.get_running_loop()
         if self._made is None or self._made[0] is not loop:
             # Imported in a thread: it takes 0.8 s, and the loop has other runs to look after.
-            package = await asyncio.to_thread(importlib.import_module, "openai")
-            try:
-                # No retries of its own: Temporal's outlive the worker, hold none while they wait, and can be seen.
-                client: openai.AsyncOpenAI = package.AsyncOpenAI(max_retries=0)
-            except package.OpenAIError:
-                raise ModelRequestError(NO_KEY) from None
-            if not client.api_key:  # an admin key alone satisfies the package, and opens nothing here
-                raise ModelRequestError(NO_KEY)
+            await asyncio.to_thread(importlib.import_module, "openai")
             if self._made is None or self._made[0] is not loop:
-                self._made = loop, client
+                self._made = loop, _new_client()
         return self._made[1]
 
 
 def classify(error: openai.APIError) -> ModelRequestError | Unavailable:
     """What an error of the package means for the run. No message has a header or the key in it."""
-    status: int | None = getattr(error, "status_code", None)
-    if status is None:
+    from openai import APIStatusError
+
+    if not isinstance(error, APIStatusError):
         return _not_reached(error)
-    response: Any = error.response  # type: ignore[attr-defined]
     told = _told(error.body)
     # Servers have been seen to quote the key that they do not know.
-    key = error.request.headers.get("authorization", "").removeprefix("Bearer ")
-    if key:
+    if key := error.request.headers.get("authorization", "").removeprefix("Bearer "):
         told = told.replace(key, "[key]")
-    return of_status(status, told, retry_after=retry_after(response.headers), request_id=error.request_id)  # type: ignore[attr-defined]
+    wait = retry_after(error.response.headers)
+    return of_status(error.status_code, told, retry_after=wait, request_id=error.request_id)
 
 
 def of_status(
@@ -193,6 +186,19 @@ def count(data: object, *path: str) -> int:
     for name in path:
         data = data.get(name) if isinstance(data, dict) else None
     return data if isinstance(data, int) and data > 0 else 0
+
+
+def _new_client() -> openai.AsyncOpenAI:
+    from openai import AsyncOpenAI, OpenAIError
+
+    try:
+        # No retries of its own: Temporal's outlive the worker, hold none while they wait, and can be seen.
+        client = AsyncOpenAI(max_retries=0)
+    except OpenAIError:
+        raise ModelRequestError(NO_KEY) from None
+    if not client.api_key:  # an admin key alone satisfies the package, and opens nothing here
+        raise ModelRequestError(NO_KEY)
+    return client
 
 
 def _not_reached(error: openai.APIError) -> ModelRequestError | Unavailable:

@@ -46,6 +46,10 @@ class OpenAIChat:
             case AssistantMessage():
                 return [_assistant(message)]
 
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._client.close()
+
     async def complete(self, request: Request) -> Reply:
         """Ask the model.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from itertools import islice
 from typing import Any
@@ -23,6 +24,9 @@ OURS = "openai"
 """The key of what is ours in a message's `provider_data`: a list of the answer's items, in their order."""
 ENCRYPTED = "reasoning.encrypted_content"
 """What must be asked for, or reasoning could not go back: the server keeps none of it."""
+_ABOUT_REASONING = re.compile(r"encrypted.content|\binclude\b", re.IGNORECASE)
+"""What servers say to it: "Encrypted content is not supported with this model." (pydantic/pydantic-ai#2865), "The encrypted
+content for item rs_… could not be verified." (openai/codex#17541), "Unknown parameter: 'include'."."""
 REFUSING_CODES = frozenset(
     {
         "invalid_prompt",
@@ -55,6 +59,10 @@ class OpenAIResponses:
             case AssistantMessage():
                 return _assistant(message)
 
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._client.close()
+
     async def complete(self, request: Request) -> Reply:
         """Ask the model.
 
@@ -65,25 +73,29 @@ class OpenAIResponses:
             ModelRequestError: it refuses, and would refuse again.
             Unavailable: worth another try.
         """
-        if request.model in self._without_reasoning:
-            return _reply(await self._client.post("/responses", _body(request, reasoning=False), request.timeout))
-        try:
-            return _reply(await self._client.post("/responses", _body(request, reasoning=True), request.timeout))
-        except ModelRequestError as refused:
-            # "Encrypted content is not supported with this model." (pydantic/pydantic-ai#2865); "The encrypted
-            # content for item rs_… could not be verified." (openai/codex#17541)
-            if refused.status != 400 or "encrypted content" not in refused.message.lower():
-                raise
-            never = "not supported" in refused.message
-        if never:
+        learned = False
+        if request.model not in self._without_reasoning:
+            try:
+                return await self._ask(request, reasoning=True)
+            except ModelRequestError as refused:
+                if refused.status not in (400, 422) or not _ABOUT_REASONING.search(refused.message):
+                    raise
+            learned = not any(item.get("type") == "reasoning" for item in request.items)
+        reply = await self._ask(request, reasoning=False)
+        if learned:  # it was the asking that it refused, and it will again
             self._without_reasoning.add(request.model)
-        return _reply(await self._client.post("/responses", _body(request, reasoning=False), request.timeout))
+        return reply
+
+    async def _ask(self, request: Request, *, reasoning: bool) -> Reply:
+        return _reply(await self._client.post("/responses", _body(request, reasoning=reasoning), request.timeout))
 
 
 def _body(request: Request, *, reasoning: bool) -> dict[str, Any]:
     body = {"model": request.model, "store": False, **settings_of(request)}
-    asked = [*(body.pop("include", None) or []), *([ENCRYPTED] if reasoning else [])]
-    if include := [name for name in dict.fromkeys(asked) if reasoning or name != ENCRYPTED]:
+    include = [name for name in body.pop("include", None) or [] if name != ENCRYPTED]
+    if reasoning:
+        include.append(ENCRYPTED)
+    if include:
         body["include"] = include
     if request.definition.instructions:
         body["instructions"] = request.definition.instructions
@@ -180,7 +192,7 @@ def _reply(answer: dict[str, Any]) -> Reply:
 
 def _failed(error: object) -> Exception:
     code, told = (error.get("code"), error.get("message")) if isinstance(error, dict) else (None, error)
-    message = f"The model's endpoint could not make a response ({code}): {as_text(told)}"
+    message = f"The model's endpoint could not make a response ({code or 'no code'}): {as_text(told)}"
     return ModelRequestError(message) if code in REFUSING_CODES else Unavailable(message)
 
 

@@ -73,3 +73,7 @@ class Provider(Protocol):
             Unavailable: worth another try.
         """
         ...
+
+    async def close(self) -> None:
+        """Let go of connections."""
+        ...

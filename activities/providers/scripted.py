@@ -23,6 +23,9 @@ class Scripted:
         """A script reads messages as they are."""
         return [message]
 
+    async def close(self) -> None:
+        """There is nothing to close."""
+
     async def complete(self, request: Request) -> Reply:
         """What the script says to the conversation: the same at each attempt.
 

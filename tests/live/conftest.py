@@ -18,7 +18,7 @@ from mulligan.telemetry import Telemetry
 from tests.support.openai_server import OpenAIServer, Recorded
 from tests.support.openai_turn import Turn
 from tests.support.otlp_receiver import OtlpReceiver, Span
-from worker import build_worker
+from worker import running_worker
 
 
 @dataclass
@@ -111,6 +111,6 @@ async def lab(temporal: DevServer, model: OpenAIServer, otlp: OtlpReceiver) -> A
     client = await connect(temporal.address)
     telemetry = Telemetry()
     loaded = load(["tests.support.shop", "tests.support.two_turns"])
-    async with build_worker(client, loaded, telemetry, "agents"):
+    async with running_worker(client, loaded, telemetry, "agents"):
         yield Lab(client, model, otlp, telemetry)
     telemetry.shutdown()

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
+from mulligan import connect
 from mulligan.loading import load
 from mulligan.telemetry import Telemetry
 from tests.live.conftest import DONE, Lab, call
 from tests.support.openai_turn import Turn
-from worker import build_worker
+from worker import running_worker
 
 
 async def test_bytes_a_step_do_not_grow(lab: Lab) -> None:
@@ -64,8 +65,7 @@ async def test_without_a_cache_all_still_works(lab: Lab, monkeypatch: pytest.Mon
     """A worker that remembers nothing asks the workflow, or replays it; no span is made twice."""
     queue = f"forgetful-{uuid.uuid4().hex[:6]}"
     monkeypatch.setenv(setting, "0")
-    worker = build_worker(lab.client, load(["tests.support.shop"]), lab.telemetry, queue)
-    async with worker:
+    async with running_worker(lab.client, load(["tests.support.shop"]), lab.telemetry, queue):
         other = Lab(lab.client, lab.model, lab.otlp, lab.telemetry, queue)
         ran = await other.run([call("now"), call("clik"), call("give", '{"what": "huge"}'), DONE])
     assert ran.result["output"] == "done"
@@ -80,14 +80,22 @@ async def test_large_results_do_not_travel_twice(lab: Lab) -> None:
     )
     ran = await lab.run([long, DONE])
     assert ran.result["output"] == "done"
-    assert sum(len(call["result"]["text"]) for call in ran.calls) > 2_000_000
+    assert "query `messages`" in ran.calls[0]["result"]["text"]
+    total, since = 0, 0
+    while since is not None:
+        page = await ran.handle.query("messages", args=[since, 100])
+        total += sum(len(message["text"]) for message in page["messages"])
+        since = page["next"]
+    assert total > 2_000_000
 
 
 async def test_two_workers_share_a_run(lab: Lab) -> None:
     """Whoever takes a step finds the conversation: in its cache, or by asking."""
     queue = f"two-{uuid.uuid4().hex[:6]}"
     loaded = load(["tests.support.shop"])
-    one, two = (build_worker(lab.client, loaded, Telemetry(), queue) for _ in range(2))
+    target = lab.client.service_client.config.target_host
+    # The SDK takes one worker a queue for each connection.
+    one, two = [running_worker(await connect(target), loaded, Telemetry(), queue) for _ in range(2)]
     async with one, two:
         other = Lab(lab.client, lab.model, lab.otlp, lab.telemetry, queue)
         runs: list[Any] = [await other.run([call("now")] * 5 + [DONE]) for _ in range(3)]

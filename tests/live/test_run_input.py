@@ -43,7 +43,7 @@ BAD: list[tuple[Any, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("given", "says"), BAD, ids=[says[:40] for _, says in BAD])
+@pytest.mark.parametrize(("given", "says"), BAD, ids=[f"{index} {says[:40]}" for index, (_, says) in enumerate(BAD)])
 async def test_bad_input_fails_at_once(lab: Lab, given: Any, says: str) -> None:
     """The run fails with one sentence that says what to change, and is not tried again."""
     handle = await lab.client.start_workflow(

@@ -11,7 +11,7 @@ from mulligan.loading import load
 from mulligan.telemetry import Telemetry
 from tests.live.conftest import DONE, Lab, call
 from tests.support.openai_turn import Turn
-from worker import build_worker
+from worker import running_worker
 
 SECRET = "sesame-4711"
 
@@ -64,7 +64,7 @@ async def test_content_only_by_opt_in(lab: Lab) -> None:
     assert SECRET not in repr(ran.spans)
     queue = f"open-{uuid.uuid4().hex[:6]}"
     telemetry = Telemetry(content=True)
-    async with build_worker(lab.client, load(["tests.support.shop"]), telemetry, queue):
+    async with running_worker(lab.client, load(["tests.support.shop"]), telemetry, queue):
         shown = await Lab(lab.client, lab.model, lab.otlp, telemetry, queue).run(script, prompt=SECRET)
     telemetry.shutdown()
     good = next(span for span in shown.spans_of("ai.toolCall") if span.status == "UNSET")

@@ -1,0 +1,100 @@
+"""The two OpenAI providers against the strict scripted server, and short ways to write messages and answers."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from activities.providers._openai import OpenAIClient
+from activities.providers.openai_chat import OpenAIChat
+from activities.providers.openai_responses import OpenAIResponses
+from activities.providers.protocol import Provider, Reply, Request
+from mulligan.handoff import Definition, ToolDefinition
+from mulligan.values import AssistantMessage, Message, ToolCall, ToolMessage, UserMessage
+from tests.support.openai_server import Failure, OpenAIServer, Turn
+
+SEARCH = ToolDefinition(name="search", description="Search.", parameters={"type": "object", "properties": {}})
+GO = UserMessage(role="user", text="Go.")
+APIS = ["openai", "openai-chat"]
+
+
+class Bench:
+    """A strict server with both providers on it."""
+
+    def __init__(self, server: OpenAIServer) -> None:
+        self.server = server
+        self.client = OpenAIClient()
+        self.providers: dict[str, Provider] = {
+            "openai": OpenAIResponses(self.client),
+            "openai-chat": OpenAIChat(self.client),
+        }
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Bench]:
+        """A server, found by the environment, and a client that is closed at the end."""
+        async with OpenAIServer() as server:
+            for name, value in server.environment().items():
+                monkeypatch.setenv(name, value)
+            bench = cls(server)
+            yield bench
+            await bench.client.close()
+
+    async def ask(
+        self, api: str, messages: Sequence[Message] = (GO,), *, tools: Sequence[ToolDefinition] = (SEARCH,), **more: Any
+    ) -> Reply:
+        """One request, made as `call_model` makes it."""
+        provider = self.providers[api]
+        request = Request(
+            model="m",
+            definition=Definition(instructions=more.pop("instructions", "Be kind."), tools=list(tools)),
+            items=[item for message in messages for item in provider.encode(message)],
+            messages=messages,
+            **more,
+        )
+        return await provider.complete(request)
+
+    async def answer(self, api: str, turn: Turn, **more: Any) -> Reply:
+        """What comes of one scripted turn."""
+        self.server.script("m", [turn])
+        return await self.ask(api, **more)
+
+    async def body(self, api: str, body: dict[str, Any], **more: Any) -> Reply:
+        """What comes of an odd answer, written out."""
+        return await self.answer(api, Turn(failure=Failure(status=200, body=body)), **more)
+
+    @property
+    def sent(self) -> dict[str, Any]:
+        """The newest request."""
+        return self.server.requests[-1].json
+
+
+def said(text: str = "", *calls: ToolCall, data: dict[str, Any] | None = None) -> AssistantMessage:
+    return AssistantMessage(role="assistant", text=text, tool_calls=list(calls), provider_data=data)
+
+
+def called(call_id: str, name: str = "search", arguments: str = "{}") -> ToolCall:
+    return ToolCall(id=call_id, name=name, arguments=arguments)
+
+
+def result(call_id: str, text: str = "found") -> ToolMessage:
+    return ToolMessage(role="tool", call_id=call_id, name="search", text=text)
+
+
+def thought(item_id: str = "rs_1", **more: Any) -> dict[str, Any]:
+    return {"type": "reasoning", "id": item_id, "summary": [], "encrypted_content": "gAAA", **more}
+
+
+def chat_call(call_id: str = "c", name: str = "search", arguments: str = "{}") -> dict[str, Any]:
+    return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
+
+
+def function_call(call_id: str = "c", name: str = "search", arguments: str = "{}") -> dict[str, Any]:
+    return {"type": "function_call", "call_id": call_id, "name": name, "arguments": arguments}
+
+
+def completion(message: Any, **more: Any) -> dict[str, Any]:
+    return {"choices": [{"message": message, **more}]}

@@ -1,0 +1,69 @@
+"""What makes an echoed call legal."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from activities.providers._openai import legal_arguments, legal_id, legal_name
+from tests.support.openai_rules import LEGAL, check_arguments
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        "{}",
+        ' {"a":\n1} ',
+        '{"a": "\\u00e9\\ud83d\\ude00"}',
+        "",
+        " \n",
+        "null",
+        "[1]",
+        '"{}"',
+        "{'a': 1}",
+        '{"a": NaN}',
+        '{"a": 1e999}',
+        '{"a": "\\ud800"}',
+        '{"a": "\ud800"}',
+        '{"a": 1',
+        '{"a": "\n"}',
+        "\0",
+        '{"a": ' * 5_000,
+        '{"a": ' + "9" * 5_000 + "}",
+    ],
+    ids=lambda raw: repr(raw[:30]),
+)
+def test_legal_arguments(raw: str) -> None:
+    legal = legal_arguments(raw)
+    check_arguments(legal, "arguments")
+    shown = json.loads(legal)
+    json.dumps(shown, ensure_ascii=False, allow_nan=False).encode()
+    if legal == raw:
+        assert "invalid_json" not in shown
+    elif raw.strip():
+        assert shown == {"invalid_json": raw.replace("\ud800", "\ufffd")}
+    else:
+        assert legal == "{}"
+
+
+def test_legal_arguments_are_not_touched() -> None:
+    for raw in ("{}", ' {"a":\n1} ', '{"a": "\\u00e9\\ud83d\\ude00"}', '{"a": 1, "a": 2}'):
+        assert legal_arguments(raw) == raw
+
+
+@pytest.mark.parametrize("raw", ["", "a", "a b", "é" * 70, "a" * 40, "a" * 41, "a" * 65, "a\n", "\ud800"])
+def test_legal_names_and_ids(raw: str) -> None:
+    assert LEGAL.fullmatch(legal_name(raw))
+    assert LEGAL.fullmatch(legal_id(raw))
+    assert len(legal_name(raw)) <= 64
+    assert len(legal_id(raw)) <= 40
+    assert legal_name(legal_name(raw)) == legal_name(raw)
+    assert legal_id(legal_id(raw)) == legal_id(raw)
+
+
+def test_ids_stay_different() -> None:
+    raw = ["a b", "a_b", "a.b", "x" * 41, "x" * 42, "", "call"]
+    assert len({legal_id(one) for one in raw}) == len(raw)
+    assert legal_id("call_1") == "call_1"
+    assert legal_name("") == "unknown"

@@ -1,0 +1,212 @@
+"""What the endpoint's errors mean: which are worth another try, after how long, and what is said about them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from activities.providers._openai import OpenAIClient, retry_after
+from activities.providers.openai_chat import OpenAIChat
+from activities.providers.openai_responses import OpenAIResponses
+from activities.providers.protocol import Request, Unavailable
+from mulligan.errors import ModelRequestError
+from mulligan.handoff import Definition
+from mulligan.values import UserMessage
+from tests.support.openai_server import Failure, OpenAIServer, Turn
+
+KEY = "sk-very-secret"
+
+
+@pytest.fixture
+async def server(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[OpenAIServer]:
+    async with OpenAIServer() as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)
+        monkeypatch.setenv("OPENAI_API_KEY", KEY)
+        yield server
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[OpenAIClient]:
+    client = OpenAIClient()
+    yield client
+    await client.close()
+
+
+async def ask(client: OpenAIClient, api: str = "openai-chat", timeout: float = 60) -> None:
+    provider = OpenAIChat(client) if api == "openai-chat" else OpenAIResponses(client)
+    go = UserMessage(role="user", text="Go.")
+    definition = Definition(instructions="", tools=[])
+    await provider.complete(Request("m", definition, provider.encode(go), [go], timeout=timeout))
+
+
+async def error(
+    server: OpenAIServer, client: OpenAIClient, failure: Failure, api: str = "openai-chat", timeout: float = 60
+) -> Any:
+    """The error that comes of a failure. One request only: the package's own retries are off."""
+    server.script("m", [Turn(failure=failure)])
+    with pytest.raises((Unavailable, ModelRequestError)) as raised:
+        await ask(client, api, timeout)
+    assert len(server.requests) == 1
+    # Temporal would put causes into history, with what they quote.
+    assert raised.value.__cause__ is None
+    assert KEY not in str(raised.value)
+    return raised.value
+
+
+def openai_error(message: str, code: str | None = None) -> dict[str, Any]:
+    return {"error": {"message": message, "type": "some_error", "param": None, "code": code}}
+
+
+@pytest.mark.parametrize("api", ["openai", "openai-chat"])
+@pytest.mark.parametrize("status", [408, 409, 429, 500, 502, 503, 504, 520, 599])
+async def test_worth_another_try(server: OpenAIServer, client: OpenAIClient, api: str, status: int) -> None:
+    found = await error(server, client, Failure(status=status, headers={"retry-after": "7"}), api)
+    assert isinstance(found, Unavailable)
+    assert (found.status, found.retry_after) == (status, 7.0)
+    assert f"{status}: scripted failure {status}" in str(found)
+
+
+@pytest.mark.parametrize("api", ["openai", "openai-chat"])
+@pytest.mark.parametrize("status", [304, 400, 401, 402, 403, 404, 405, 413, 415, 422, 431])
+async def test_refused(server: OpenAIServer, client: OpenAIClient, api: str, status: int) -> None:
+    body = openai_error("No, thanks.")
+    failure = Failure(status=status, body=body, headers={"x-request-id": "req_7", "retry-after": "7"})
+    found = await error(server, client, failure, api)
+    assert isinstance(found, ModelRequestError)
+    assert (found.status, found.request_id) == (status, "req_7")
+    if status != 304:  # which has no body
+        assert "No, thanks." in found.message
+    assert ("OPENAI_API_KEY" in found.message) is (status == 401)
+
+
+BODIES: list[tuple[str, Any, str]] = [
+    ("OpenAI's", openai_error("No."), "No."),
+    ("with a code", openai_error("You exceeded your quota.", "insufficient_quota"), "quota. (insufficient_quota)"),
+    ("no message", {"error": {"code": "odd"}}, '{"code": "odd"}'),
+    ("a text", {"error": "model not found"}, "model not found"),
+    ("vLLM's", {"object": "error", "message": "too long", "code": 400}, "too long"),
+    ("FastAPI's", {"detail": [{"loc": ["body"], "msg": "field required"}]}, "field required"),
+    ("HTML", "<html>nginx</html>", "a page of HTML"),
+    ("plain", "upstream connect error", "upstream connect error"),
+    ("empty", "", "nothing was said"),
+    ("half a character", openai_error("a\ud800b"), "a\ufffdb"),
+    ("the key itself", openai_error(f"Key {KEY} is not known."), "Key [key] is not known."),
+    ("long", openai_error("x" * 100_000), "x" * 2_000),
+]
+
+
+@pytest.mark.parametrize("status", [400, 429])
+@pytest.mark.parametrize(("body", "told"), [row[1:] for row in BODIES], ids=[row[0] for row in BODIES])
+async def test_the_providers_words(
+    server: OpenAIServer, client: OpenAIClient, status: int, body: Any, told: str
+) -> None:
+    found = await error(server, client, Failure(status=status, body=body))
+    assert told in str(found)
+    assert len(str(found)) < 2_200
+    assert isinstance(found, ModelRequestError if status == 400 else Unavailable)
+
+
+DATE = "Tue, 06 Oct 2026 10:00:00 GMT"
+WAITS: list[tuple[dict[str, str], float | None]] = [
+    ({}, None),
+    ({"Retry-After": "3"}, 3.0),
+    ({"Retry-After": "0.25"}, 0.25),
+    ({"Retry-After": "0"}, 0.0),
+    ({"Retry-After": "-5"}, 0.0),
+    ({"Retry-After": "86400"}, 86400.0),
+    ({"retry-after-ms": "1500"}, 1.5),
+    ({"retry-after-ms": "1500", "Retry-After": "9"}, 1.5),
+    ({"retry-after-ms": "soon", "Retry-After": "9"}, 9.0),
+    ({"Retry-After": "soon"}, None),
+    ({"Retry-After": ""}, None),
+    ({"Retry-After": "nan"}, None),
+    ({"Retry-After": "inf"}, None),
+    ({"Date": DATE, "Retry-After": "Tue, 06 Oct 2026 10:02:05 GMT"}, 125.0),
+    ({"Date": DATE, "Retry-After": "Tue, 06 Oct 2026 09:00:00 GMT"}, 0.0),
+    ({"Date": DATE, "Retry-After": "Tue, 99 Oct 2026 09:00:00 GMT"}, None),
+    ({"Date": "?", "Retry-After": "Tue, 06 Oct 1998 10:00:00 GMT"}, 0.0),
+]
+
+
+@pytest.mark.parametrize(("headers", "seconds"), WAITS, ids=[str(row[0]) for row in WAITS])
+async def test_retry_after(
+    server: OpenAIServer, client: OpenAIClient, headers: dict[str, str], seconds: float | None
+) -> None:
+    found = await error(server, client, Failure(status=503, headers=headers))
+    assert isinstance(found, Unavailable)
+    assert found.retry_after == seconds
+
+
+def test_retry_after_without_a_date_of_the_response() -> None:
+    assert retry_after({"retry-after": "Tue, 06 Oct 1998 10:00:00 GMT"}) == 0.0
+
+
+@pytest.mark.parametrize("failure", [Failure(drop="before"), Failure(drop="in_body", status=200, body={"choices": []})])
+async def test_dropped(server: OpenAIServer, client: OpenAIClient, failure: Failure) -> None:
+    found = await error(server, client, failure)
+    assert isinstance(found, Unavailable)
+    assert "the connection to 127.0.0.1 failed (" in str(found)
+    assert (found.status, found.retry_after) == (None, None)
+
+
+async def test_timeout(server: OpenAIServer, client: OpenAIClient) -> None:
+    """The request's own; the endpoint answers never."""
+    found = await error(server, client, Failure(wait=asyncio.Event()), timeout=0.2)
+    assert isinstance(found, Unavailable)
+    assert "in time (ReadTimeout)" in str(found)
+    await server.requests[0].done.wait()
+    assert server.requests[0].disconnected
+
+
+async def test_cancelled(server: OpenAIServer, client: OpenAIClient) -> None:
+    """A cancellation is none of the endpoint's errors; it lets go of the connection."""
+    server.script("m", [Turn(wait=asyncio.Event())])
+    asking = asyncio.create_task(ask(client))
+    await server.wait_for_requests(1)
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+    await server.requests[0].done.wait()
+    assert server.requests[0].disconnected
+
+
+SET_UPS: list[tuple[str, dict[str, str | None], str]] = [
+    ("no key", {"OPENAI_API_KEY": None}, "set OPENAI_API_KEY"),
+    ("an empty key", {"OPENAI_API_KEY": ""}, "set OPENAI_API_KEY"),
+    ("an admin key alone", {"OPENAI_API_KEY": None, "OPENAI_ADMIN_KEY": KEY}, "set OPENAI_API_KEY"),
+    ("a key with a line's end", {"OPENAI_API_KEY": KEY + "\n"}, "OPENAI_API_KEY, or another header"),
+    ("a key that is no ASCII", {"OPENAI_API_KEY": KEY + "é"}, "OPENAI_API_KEY, or another header"),
+    ("no address", {"OPENAI_BASE_URL": "localhost:8000/v1"}, "OPENAI_BASE_URL is no"),
+    ("an empty address", {"OPENAI_BASE_URL": ""}, "OPENAI_BASE_URL is no"),
+]
+
+
+@pytest.mark.parametrize(("environment", "told"), [row[1:] for row in SET_UPS], ids=[row[0] for row in SET_UPS])
+async def test_a_worker_that_is_not_set_up(
+    server: OpenAIServer,
+    client: OpenAIClient,
+    monkeypatch: pytest.MonkeyPatch,
+    environment: dict[str, str | None],
+    told: str,
+) -> None:
+    """One sentence that says what to set: no traceback, no key, no other try."""
+    for name, value in environment.items():
+        if value is None:
+            monkeypatch.delenv(name)
+        else:
+            monkeypatch.setenv(name, value)
+    with pytest.raises(ModelRequestError, match=told) as raised:
+        await ask(client)
+    assert raised.value.__cause__ is None
+    assert KEY not in str(raised.value)
+    assert server.requests == []
+
+
+async def test_nobody_there(client: OpenAIClient, server: OpenAIServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with OpenAIServer() as gone:
+        monkeypatch.setenv("OPENAI_BASE_URL", gone.base_url)
+    with pytest.raises(Unavailable, match=r"the connection to 127\.0\.0\.1 failed \(ConnectError"):
+        await ask(client)

@@ -1,0 +1,147 @@
+"""What the OpenAI providers read out of answers, good and odd."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from activities.providers.protocol import Unavailable
+from mulligan.errors import ModelRequestError
+from mulligan.values import Usage
+from tests.support.openai_server import Failure, Reasoning, Turn
+from tests.support.openai_turn import Usage as ServedUsage
+from tests.support.provider_bench import APIS, Bench, called, chat_call, completion
+
+
+@pytest.fixture
+async def bench(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Bench]:
+    async with Bench.open(monkeypatch) as bench:
+        yield bench
+
+
+@pytest.mark.parametrize("api", APIS)
+async def test_an_answer(bench: Bench, api: str) -> None:
+    used = ServedUsage(input_tokens=100, output_tokens=50, cached_input_tokens=80, reasoning_tokens=30)
+    turn = Turn("Hi.", calls=[("search", "{'q'", "id!"), ("", "", "")], usage=used, model="m-2026")
+    reply = await bench.answer(api, turn)
+    assert reply.text == "Hi."
+    assert reply.calls == [called("id!", arguments="{'q'"), called("", "", "")]
+    assert reply.finish_reason == "tool_calls"
+    assert reply.usage == Usage(input_tokens=100, output_tokens=50, cached_input_tokens=80, reasoning_tokens=30)
+    assert reply.response_id.startswith(("resp_", "chatcmpl-"))
+    assert reply.model == "m-2026"
+    assert reply.provider_data is None
+
+
+@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize(
+    ("turn", "reason", "text"),
+    [
+        (Turn("x"), "stop", "x"),
+        (Turn(calls=[("search", "{}")]), "tool_calls", ""),
+        (Turn("x", calls=[("search", '{"q')], finish_reason="length"), "length", "x"),
+        (Turn("x", finish_reason="length"), "length", "x"),
+        (Turn("x", finish_reason="content_filter"), "content_filter", "x"),
+        (Turn(refusal="I won't."), "refusal", "I won't."),
+        (Turn(""), "stop", ""),
+    ],
+)
+async def test_finish_reasons(bench: Bench, api: str, turn: Turn, reason: str, text: str) -> None:
+    reply = await bench.answer(api, turn)
+    assert (reply.finish_reason, reply.text) == (reason, text)
+
+
+@pytest.mark.parametrize("api", APIS)
+async def test_usage_may_be_missing(bench: Bench, api: str) -> None:
+    assert (await bench.answer(api, Turn("x", usage=None))).usage == Usage()
+
+
+ODD_CHAT: list[tuple[str, dict[str, Any], Any]] = [
+    (
+        "stop with calls",
+        completion({"tool_calls": [chat_call()]}, finish_reason="stop"),
+        ("", [called("c")], "tool_calls"),
+    ),
+    ("tool_calls without", completion({"content": "x"}, finish_reason="tool_calls"), ("x", [], "stop")),
+    ("empty calls", completion({"content": "x", "tool_calls": []}), ("x", [], "stop")),
+    (
+        "legacy function",
+        completion({"function_call": {"name": "search", "arguments": "{}"}}, finish_reason="function_call"),
+        ("", [called("")], "tool_calls"),
+    ),
+    ("parts", completion({"content": [{"type": "text", "text": "a"}, "b", {"type": "image"}]}), ("ab", [], "stop")),
+    (
+        "arguments as an object, id missing",
+        completion({"tool_calls": [{"function": {"name": "search", "arguments": {"q": "é"}}}]}),
+        ("", [called("", arguments='{"q": "é"}')], "tool_calls"),
+    ),
+    (
+        "null arguments, a number for an id",
+        completion({"tool_calls": [{"id": 7, "function": {"name": "search", "arguments": None}}]}),
+        ("", [called("7", arguments="")], "tool_calls"),
+    ),
+    ("a call that is none", completion({"tool_calls": ["?"]}), ("", [called("", "", "")], "tool_calls")),
+    ("another server's word", completion({"content": "x"}, finish_reason="max_tokens"), ("x", [], "length")),
+    ("usage of nonsense", {**completion({"content": "x"}), "usage": {"prompt_tokens": "7"}}, ("x", [], "stop")),
+]
+
+
+@pytest.mark.parametrize(("body", "expected"), [row[1:] for row in ODD_CHAT], ids=[row[0] for row in ODD_CHAT])
+async def test_odd_answers_of_compatible_servers(bench: Bench, body: dict[str, Any], expected: Any) -> None:
+    reply = await bench.body("openai-chat", body)
+    assert (reply.text, reply.calls, reply.finish_reason) == expected
+    assert reply.usage == Usage()
+
+
+NONSENSE: list[tuple[str, Failure]] = [
+    ("openai-chat", Failure(status=200, body={"choices": []})),
+    ("openai-chat", Failure(status=200, body={"choices": None})),
+    ("openai-chat", Failure(status=200, body={"choices": [None]})),
+    ("openai-chat", Failure(status=200, body=completion(None))),
+    ("openai-chat", Failure(status=200, body={"error": {"message": "overloaded", "code": 502}})),
+    ("openai-chat", Failure(status=200, body={"error": {"message": "busy"}})),
+    ("openai-chat", Failure(status=200, body="<html>busy</html>")),
+    ("openai-chat", Failure(status=200, body="[]")),
+    ("openai-chat", Failure(status=200, body="[" * 100_000)),
+    ("openai", Failure(status=200, body={"status": "completed"})),
+    ("openai", Failure(status=200, body={"status": "in_progress", "output": []})),
+    ("openai", Failure(status=200, body={"status": "failed", "error": None})),
+    ("openai", Failure(status=200, body={"status": "failed", "error": {"code": "server_error", "message": "oops"}})),
+    ("openai", Failure(status=200, body={"status": "failed", "error": {"code": "rate_limit_exceeded"}})),
+    ("openai", Failure(status=200, body="<html>busy</html>")),
+]
+
+
+@pytest.mark.parametrize(("api", "nonsense"), NONSENSE, ids=lambda value: str(getattr(value, "body", value))[:60])
+async def test_what_nobody_understands_is_tried_again(bench: Bench, api: str, nonsense: Failure) -> None:
+    with pytest.raises(Unavailable):
+        await bench.answer(api, Turn(failure=nonsense))
+
+
+@pytest.mark.parametrize(
+    ("api", "body"),
+    [
+        ("openai", {"status": "failed", "output": [], "error": {"code": "invalid_prompt", "message": "No."}}),
+        ("openai-chat", {"error": {"code": 402, "message": "No."}}),
+    ],
+)
+async def test_refused_with_status_200(bench: Bench, api: str, body: dict[str, Any]) -> None:
+    with pytest.raises(ModelRequestError, match=r"No\."):
+        await bench.body(api, body)
+
+
+@pytest.mark.parametrize("api", APIS)
+async def test_half_characters_become_whole(bench: Bench, api: str) -> None:
+    """Lone surrogates and NUL, which JSON can escape; a pair of surrogates is one character."""
+    spoilt, whole = "a\ud800b\0\U0001f600", "a\ufffdb\ufffd\U0001f600"
+    turn = Turn(spoilt, calls=[("search", f'{{"q": "{spoilt}"}}', None)], reasoning=[Reasoning(summary=[spoilt])])
+    bench.server.script("m", [turn])
+    reply = await bench.ask(api)
+    assert reply.text == whole
+    assert reply.calls[0].arguments == f'{{"q": "{whole}"}}'
+    if api == "openai":
+        assert reply.provider_data is not None
+        json.dumps(reply.provider_data, ensure_ascii=False).encode()

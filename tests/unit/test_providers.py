@@ -1,0 +1,234 @@
+"""What the OpenAI providers send: each message, the settings, the prefix; and which providers there are."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from activities.providers._openai import legal_id
+from activities.providers.known import providers
+from mulligan.agent import PROVIDERS
+from mulligan.values import AssistantMessage, Message, ToolMessage
+from tests.support.openai_server import Reasoning, Turn
+from tests.support.provider_bench import (
+    APIS,
+    GO,
+    SEARCH,
+    Bench,
+    called,
+    chat_call,
+    function_call,
+    result,
+    said,
+    thought,
+)
+
+
+@pytest.fixture
+async def bench(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Bench]:
+    async with Bench.open(monkeypatch) as bench:
+        yield bench
+
+
+MESSAGES: list[tuple[str, Message, list[Any], list[Any]]] = [
+    ("user", GO, [{"role": "user", "content": "Go."}], [{"role": "user", "content": "Go."}]),
+    (
+        "text",
+        said("Hi."),
+        [{"role": "assistant", "content": "Hi."}],
+        [{"role": "assistant", "content": "Hi."}],
+    ),
+    (
+        "nothing",
+        said(),
+        [{"role": "assistant", "content": ""}],
+        [{"role": "assistant", "content": ""}],
+    ),
+    (
+        "calls",
+        said("", called("a"), called("b")),
+        [{"role": "assistant", "content": None, "tool_calls": [chat_call("a"), chat_call("b")]}],
+        [function_call("a"), function_call("b")],
+    ),
+    (
+        "text and call",
+        said("Wait.", called("a")),
+        [{"role": "assistant", "content": "Wait.", "tool_calls": [chat_call("a")]}],
+        [{"role": "assistant", "content": "Wait."}, function_call("a")],
+    ),
+    (
+        "illegal call",
+        said("", called("a b", "se arch", "nope")),
+        [
+            {
+                "role": "assistant",
+                "content": None,
+                "tool_calls": [chat_call(legal_id("a b"), "se_arch", '{"invalid_json": "nope"}')],
+            }
+        ],
+        [function_call(legal_id("a b"), "se_arch", '{"invalid_json": "nope"}')],
+    ),
+    (
+        "result",
+        result("a b"),
+        [{"role": "tool", "tool_call_id": legal_id("a b"), "content": "found"}],
+        [{"type": "function_call_output", "call_id": legal_id("a b"), "output": "found"}],
+    ),
+    (
+        "reasoning first",
+        said("Hi.", called("a"), data={"openai": [thought()]}),
+        [{"role": "assistant", "content": "Hi.", "tool_calls": [chat_call("a")]}],
+        [thought(), {"role": "assistant", "content": "Hi."}, function_call("a")],
+    ),
+    (
+        "reasoning between",
+        said(
+            "Hi.",
+            called("a"),
+            called("b"),
+            data={"openai": [thought("rs_1"), {"type": "function_call"}, thought("rs_2"), thought("rs_3")]},
+        ),
+        [{"role": "assistant", "content": "Hi.", "tool_calls": [chat_call("a"), chat_call("b")]}],
+        [
+            thought("rs_1"),
+            function_call("a"),
+            thought("rs_2"),
+            thought("rs_3"),
+            {"role": "assistant", "content": "Hi."},
+            function_call("b"),
+        ],
+    ),
+    (
+        "reasoning that led to nothing",
+        said("Hi.", data={"openai": [{"type": "message"}, thought()]}),
+        [{"role": "assistant", "content": "Hi."}],
+        [{"role": "assistant", "content": "Hi."}],
+    ),
+    (
+        "reasoning with output fields, and without its content",
+        said(
+            "Hi.", data={"openai": [thought(status="completed", content=None), thought("rs_2", encrypted_content=None)]}
+        ),
+        [{"role": "assistant", "content": "Hi."}],
+        [thought(), {"role": "assistant", "content": "Hi."}],
+    ),
+    (
+        "phases",
+        said(
+            "One.\n\nTwo.",
+            data={
+                "openai": [
+                    {"type": "message", "phase": "commentary", "text": "One."},
+                    {"type": "message", "phase": "final_answer", "text": "Two."},
+                ]
+            },
+        ),
+        [{"role": "assistant", "content": "One.\n\nTwo."}],
+        [
+            {"role": "assistant", "content": "One.", "phase": "commentary"},
+            {"role": "assistant", "content": "Two.", "phase": "final_answer"},
+        ],
+    ),
+    (
+        "somebody else's data",
+        said("Hi.", data={"openai": "?", "openai-chat": ["?"], "other": 1}),
+        [{"role": "assistant", "content": "Hi."}],
+        [{"role": "assistant", "content": "Hi."}],
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("message", "chat", "responses"), [row[1:] for row in MESSAGES], ids=[row[0] for row in MESSAGES]
+)
+async def test_each_message_on_the_wire(bench: Bench, message: Message, chat: list[Any], responses: list[Any]) -> None:
+    around: list[Message] = [GO]
+    if isinstance(message, ToolMessage):
+        around.append(said("", called(message.call_id)))
+    around.append(message)
+    if isinstance(message, AssistantMessage):
+        around += [result(call.id) for call in message.tool_calls]
+    bench.server.script("m", lambda body, nth: Turn("ok"))
+    for api, field, expected in (("openai-chat", "messages", chat), ("openai", "input", responses)):
+        await bench.ask(api, around, instructions="")
+        start = len(
+            [item for before in around[: around.index(message)] for item in bench.providers[api].encode(before)]
+        )
+        assert bench.sent[field][start : start + len(expected)] == expected
+        assert bench.providers[api].encode(message) == bench.providers[api].encode(message.model_copy(deep=True))
+    assert bench.server.refusals == []
+
+
+@pytest.mark.parametrize("api", APIS)
+async def test_the_prefix_is_the_same_bytes(bench: Bench, api: str) -> None:
+    """A request's body goes on where the one before had its last message: all before that is the same, byte by byte."""
+    turns = [
+        Turn("Let me see.", calls=[("search", "{'q': 1", None), ("no such", "[]", "a b")], reasoning=[Reasoning()]),
+        Turn(calls=[("search", '{"q": "é\\u00e9"}', None)], reasoning=[Reasoning(), Reasoning(content=["Hm."])]),
+        Turn("Done."),
+    ]
+    bench.server.script("m", turns)
+    messages: list[Message] = [GO]
+    for _ in turns:
+        reply = await bench.ask(api, messages, settings={"temperature": 0.5})
+        calls = [call.model_copy(update={"id": legal_id(call.id)}) for call in reply.calls]
+        messages += [said(reply.text, *calls, data=reply.provider_data), *(result(call.id) for call in calls)]
+    bodies = [request.body for request in bench.server.requests]
+    assert len(bodies) == 3
+    for before, after in itertools.pairwise(bodies):
+        assert before.endswith(b"]}")
+        assert after.startswith(before.removesuffix(b"]}") + b",")
+    assert bench.server.refusals == []
+
+
+@pytest.mark.parametrize("api", APIS)
+async def test_instructions_and_tools(bench: Bench, api: str) -> None:
+    await bench.answer(api, Turn("ok"))
+    tool = SEARCH.model_dump()
+    if api == "openai":
+        assert bench.sent == {
+            "model": "m",
+            "store": False,
+            "include": ["reasoning.encrypted_content"],
+            "instructions": "Be kind.",
+            "tools": [{"type": "function", **tool, "strict": False}],
+            "input": [{"role": "user", "content": "Go."}],
+        }
+    else:
+        assert bench.sent == {
+            "model": "m",
+            "tools": [{"type": "function", "function": tool}],
+            "messages": [{"role": "system", "content": "Be kind."}, {"role": "user", "content": "Go."}],
+        }
+    assert bench.server.refusals == []
+
+
+def test_who_there_is() -> None:
+    known = providers({})
+    assert tuple(known) == PROVIDERS
+    assert {spelling: provider.name for spelling, provider in known.items()} == {
+        "openai": "openai",
+        "openai-chat": "openai",
+        "scripted": "scripted",
+    }
+
+
+def test_scripted_agents_do_not_pay_for_openai() -> None:
+    program = (
+        "import sys; from activities.providers.known import providers; providers({}); print('openai' in sys.modules)"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert ran.stdout == "False\n"
+
+
+async def test_one_client_for_many_requests(bench: Bench) -> None:
+    bench.server.script("m", lambda body, nth: Turn("ok"))
+    replies = await asyncio.gather(*(bench.ask(api) for api in APIS * 5))
+    assert [reply.text for reply in replies] == ["ok"] * 10
+    assert len({request.headers["host"] for request in bench.server.requests}) == 1
