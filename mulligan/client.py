@@ -22,14 +22,15 @@ async def connect(address: str | None = None, **options: Any) -> Client:
     """Connect to Temporal.
 
     Address, namespace, API key and TLS come from the environment (`TEMPORAL_ADDRESS` …) and `temporal.toml`, by
-    Temporal's own rules; `options` are those of `temporalio.client.Client.connect` and win.
+    Temporal's own rules. With an `address` of your own nothing is read from there: no profile's key is sent to it.
+    `options` are those of `temporalio.client.Client.connect`, and win.
 
     Raises:
         RuntimeError: no server answers there, or it refuses us (temporalio's own error).
     """
-    config: dict[str, Any] = {"target_host": DEFAULT_ADDRESS, **ClientConfig.load_client_connect_config()}
-    if address is not None:
-        config["target_host"] = address
+    config: dict[str, Any] = {"target_host": address or DEFAULT_ADDRESS}
+    if address is None:
+        config |= ClientConfig.load_client_connect_config()
     config = {"data_converter": data_converter, **config, **options}
     config["interceptors"] = [*config.get("interceptors", ()), TraceHeader()]
     return await Client.connect(**config)

@@ -15,7 +15,7 @@ from mulligan.agent import Agent, Registry
 from mulligan.script import Script
 from mulligan.tool import DeclarationError
 
-SHIPPED: tuple[str, ...] = ("workflows.agents.assistant",)
+SHIPPED = ("workflows.agents.assistant", "workflows.agents.demo")
 
 __all__ = ["SHIPPED", "Loaded", "load"]
 

@@ -53,7 +53,9 @@ def test_tools_do_not_know_each_other(path: Path) -> None:
         }
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "workflows").rglob("*.py")), ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "workflows").rglob("*.py")), ids=lambda path: str(path.relative_to(ROOT))
+)
 def test_workflows_are_deterministic(path: Path) -> None:
     """No clock, random, I/O or logging but the workflow's; nothing caught broadly; activities asked for by name."""
     source = path.read_text()

@@ -2,7 +2,8 @@
 
 from tools.list_files import list_files
 from tools.read_file import read_file
+from tools.read_section import read_section
 from tools.search_files import search_files
 from tools.write_file import write_file
 
-__all__ = ["list_files", "read_file", "search_files", "write_file"]
+__all__ = ["list_files", "read_file", "read_section", "search_files", "write_file"]

@@ -100,7 +100,7 @@ def test_a_tool_is_still_its_function() -> None:
     assert add.arguments.bind(arguments, None) == ([2], {})
 
 
-def no_type(x):  # type: ignore[no-untyped-def]
+def no_type(x):
     """No annotation."""
 
 

@@ -1,0 +1,33 @@
+"""The commands. One file each; what a command needs is imported when it runs, so that --help is quick."""
+
+from __future__ import annotations
+
+import typer
+
+from mulligan.cli.agents import agents
+from mulligan.cli.demo import demo
+from mulligan.cli.dev import dev
+from mulligan.cli.list_runs import list_runs
+from mulligan.cli.show import show
+from mulligan.cli.start import start
+from mulligan.cli.tail import tail
+
+app = typer.Typer(
+    help="Durable agents on Temporal: start runs, look at them, try it out.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+)
+app.command()(demo)
+app.command()(dev)
+app.command()(start)
+app.command()(show)
+app.command()(tail)
+app.command("list")(list_runs)
+app.command()(agents)
+
+
+def main() -> None:
+    """The entry point `mulligan`."""
+    app()

@@ -1,0 +1,85 @@
+"""A run's steps and its end, for a person's eyes: a mistake and its recovery are easy to see."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.text import Text
+
+from mulligan.follow import Ended
+
+LONGEST = 160
+"""Characters of a result, or of arguments, that are shown; all of them are in --json."""
+SIGNS = {"ok": ("✓", "green"), "told": ("✗", "red"), "repaired": ("↻", "yellow"), "running": ("…", "cyan")}
+
+
+def step_view(step: dict[str, Any]) -> RenderableType:
+    """One step: what the model said, and each call with what became of it."""
+    head = Text(f"step {step['step']}", style="bold")
+    if step["text"]:
+        head.append(f"  {short(step['text'])}", style="not bold italic")
+    lines: list[RenderableType] = [head]
+    for call in step["tool_calls"]:
+        lines += [Padding(line, (0, 0, 0, 2 if first else 6)) for first, line in call_lines(call)]
+    if step.get("error"):
+        lines.append(
+            Padding(Text(f"✗ {step['error']['kind']}: {short(step['error']['message'])}", "red"), (0, 0, 0, 2))
+        )
+    return Group(*lines)
+
+
+def call_lines(call: dict[str, Any]) -> list[tuple[bool, Text]]:
+    """A call as lines: the call, its repairs, its result or what the model was told."""
+    result = call["result"]
+    state = "running" if result is None else "told" if result["error"] else "repaired" if call["repairs"] else "ok"
+    sign, colour = SIGNS[state]
+    lines = [
+        (True, Text.assemble((f"{sign} ", colour), (call["name"], "bold"), " ", short(call["raw_arguments"], 100)))
+    ]
+    for repair in call["repairs"]:
+        changed = f"{short(as_text(repair['before']), 70)} → {short(as_text(repair['after']), 70)}"
+        lines.append((False, Text.assemble(("repaired by ", "yellow"), (repair["by"], "yellow bold"), f": {changed}")))
+    attempts = f" (attempt {call['attempts']})" if call["attempts"] > 1 else ""
+    if result is not None and result["error"]:
+        text = Text.assemble((f"told the model{attempts}: ", "red"), (result["error"]["kind"], "red bold"), " ")
+        lines.append((False, text.append(short(result["text"]))))
+    elif result is not None:
+        lines.append((False, Text(short(result["text"]) + attempts, style="dim")))
+    return lines
+
+
+def end_view(end: Ended) -> RenderableType:
+    """How a run ended: its output and numbers, or why it failed."""
+    colour = "green" if end.completed else "red"
+    lines: list[RenderableType] = []
+    if end.result is not None:
+        result = end.result
+        if result.get("output") not in (None, ""):
+            lines.append(Text(as_text(result["output"])))
+        if "usage" in result:
+            usage = result["usage"]
+            numbers = (
+                f"{result['steps']} steps, {result['tool_calls']} tool calls, "
+                f"{result['recovered_failures']} recovered failures, {result['repairs']} repairs, "
+                f"{usage['input_tokens']} + {usage['output_tokens']} tokens"
+            )
+            lines.append(Text.assemble((end.status, f"bold {colour}"), f": {numbers}; trace {result['trace_id']}"))
+    elif end.error is not None:
+        lines.append(Text.assemble((end.status, f"bold {colour}"), f": {end.error['type']}: {end.error['message']}"))
+    else:
+        lines.append(Text(end.status, style=f"bold {colour}"))
+    return Group(*lines)
+
+
+def as_text(value: Any) -> str:
+    """A text as it is, anything else as JSON."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def short(text: str, longest: int = LONGEST) -> str:
+    """A text on one line, cut."""
+    line = " ".join("".join(char if char.isprintable() else " " for char in text).split())
+    return line if len(line) <= longest else line[:longest] + "…"

@@ -1,0 +1,59 @@
+"""What every command shares: where its words go, how it connects, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+from rich.console import Console
+
+if TYPE_CHECKING:
+    from temporalio.client import Client
+
+out = Console(highlight=False)
+"""Results."""
+err = Console(stderr=True, highlight=False)
+"""Progress, and what went wrong."""
+
+OK, NOT_COMPLETED, WRONG_USE = 0, 1, 2
+
+AsJson = Annotated[bool, typer.Option("--json", help="Machine-readable output on stdout.")]
+
+
+def say(line: str) -> None:
+    """A line of progress."""
+    err.print(line, markup=False, style="dim", soft_wrap=True)
+
+
+def put_json(value: Any) -> None:
+    """One JSON value on a line of its own."""
+    sys.stdout.write(json.dumps(value, ensure_ascii=False) + "\n")
+    sys.stdout.flush()
+
+
+def fail(sentence: str, code: int = WRONG_USE) -> NoReturn:
+    """End the command with a sentence on stderr."""
+    err.print(f"error: {sentence}", markup=False, soft_wrap=True)
+    # temporalio 1.35 may crash in an interpreter that ends within a millisecond of a failed call.
+    time.sleep(0.02)
+    raise typer.Exit(code)
+
+
+def run(work: Coroutine[Any, Any, int | None]) -> NoReturn:
+    """Run a command's coroutine; what it returns is the exit code."""
+    raise typer.Exit(asyncio.run(work) or OK)
+
+
+async def connected() -> Client:
+    """A client, or the end of the command: which address was tried, and how to start a server."""
+    from mulligan.client import connect, no_server
+
+    try:
+        return await connect()
+    except (RuntimeError, ValueError, OSError) as error:
+        fail(no_server(error))

@@ -1,0 +1,66 @@
+"""`mulligan agents`: what a worker would serve."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+from rich.text import Text
+
+from mulligan.cli import _terminal
+from mulligan.cli._terminal import AsJson, fail, put_json
+
+
+def agents(
+    load: Annotated[
+        list[str] | None, typer.Option(metavar="MODULE", help="A module of your own; may be given again.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the agents and tools that a worker would serve, with their schemas.
+
+    Example: `mulligan agents --load shop`
+
+    Exit code: 2 where a declaration cannot work, with one sentence that names the file, the tool and the fault.
+    """
+    from mulligan.loading import load as load_modules
+    from mulligan.settings import settings
+    from mulligan.tool import DeclarationError
+
+    try:
+        loaded = load_modules([*settings().load, *(load or [])])
+    except DeclarationError as error:
+        fail(str(error))
+    shown = [_described(agent) for _, agent in sorted(loaded.registry.agents.items())]
+    if as_json:
+        put_json(shown)
+        return
+    for agent in shown:
+        _terminal.out.print(Text.assemble((agent["name"], "bold"), f"  {agent['model']}, {agent['max_steps']} steps"))
+        for tool in agent["tools"]:
+            fields = ", ".join(_field(name, tool["parameters"]) for name in tool["parameters"].get("properties", {}))
+            first_line = tool["description"].split("\n")[0]
+            _terminal.out.print(Text.assemble("  ", (tool["name"], "cyan"), f"({fields})  ", (first_line, "dim")))
+
+
+def _described(agent: Any) -> dict[str, Any]:
+    return {
+        "name": agent.name,
+        "model": agent.model,
+        "max_steps": agent.max_steps,
+        "source": agent.source,
+        "tools": [
+            {
+                "name": tool.name,
+                "description": tool.description,
+                "parameters": tool.schema,
+                "timeout": tool.timeout.total_seconds(),
+                "attempts": tool.attempts,
+            }
+            for tool in agent.tools
+        ],
+    }
+
+
+def _field(name: str, schema: dict[str, Any]) -> str:
+    return name if name in schema.get("required", []) else f"[{name}]"

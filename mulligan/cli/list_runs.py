@@ -1,0 +1,78 @@
+"""`mulligan list`: recent runs."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from mulligan.cli import _terminal
+from mulligan.cli._terminal import AsJson, fail, put_json, run
+
+
+def list_runs(
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="How many at most.")] = 20,
+    status: Annotated[
+        str | None, typer.Option(help="Only those: Running, Completed, Failed, Canceled, Terminated, TimedOut.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List recent runs, the newest first.
+
+    Example: `mulligan list --status Running`
+    """
+    run(_list(limit, status, as_json=as_json))
+
+
+async def _list(limit: int, status: str | None, *, as_json: bool) -> int:
+    from temporalio.service import RPCError
+
+    query = 'WorkflowType = "AgentWorkflow"'
+    if status is not None:
+        if not status.isalpha():
+            fail(f"--status is {status!r}; it must be one word, like Running or Failed.")
+        query += f' AND ExecutionStatus = "{status.capitalize() if status.islower() else status}"'
+    client = await _terminal.connected()
+    runs: list[dict[str, Any]] = []
+    try:
+        async for execution in client.list_workflows(query, limit=limit):
+            # A chain of runs after continue-as-new is one run to its user: the newest stands for it.
+            if execution.status is not None and execution.status.name == "CONTINUED_AS_NEW":
+                continue
+            runs.append(
+                {
+                    "id": execution.id,
+                    "agent": (await execution.memo()).get("agent"),
+                    "status": execution.status.name.lower() if execution.status else "unknown",
+                    "started": execution.start_time.isoformat(),
+                    "seconds": ((execution.close_time or datetime.now(UTC)) - execution.start_time).total_seconds(),
+                }
+            )
+    except RPCError as error:
+        fail(f"Temporal did not take the question: {error.message}")
+    if as_json:
+        put_json(runs)
+    elif not runs:
+        _terminal.say('no runs yet; start one: mulligan start assistant "What is in the workspace?"')
+    else:
+        _terminal.out.print(_table(runs))
+    return _terminal.OK
+
+
+def _table(runs: list[dict[str, Any]]) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for heading in ("id", "agent", "status", "started", "seconds"):
+        table.add_column(heading, no_wrap=heading == "id", justify="right" if heading == "seconds" else "left")
+    colours = {"completed": "green", "running": "cyan", "failed": "red"}
+    for each in runs:
+        table.add_row(
+            Text(each["id"]),
+            Text(each["agent"] or ""),
+            Text(each["status"], style=colours.get(each["status"], "yellow")),
+            each["started"][:19].replace("T", " "),
+            f"{each['seconds']:.1f}",
+        )
+    return table

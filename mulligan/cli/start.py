@@ -1,0 +1,99 @@
+"""`mulligan start`: start a run."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from mulligan.cli import _terminal
+from mulligan.cli._terminal import AsJson, fail, put_json, run, say
+
+
+def start(
+    agent: Annotated[str | None, typer.Argument(help="The agent's name.", show_default=False)] = None,
+    prompt: Annotated[str | None, typer.Argument(help="What it is to do.", show_default=False)] = None,
+    id: Annotated[str | None, typer.Option(help="The run's id; one is made up if you give none.")] = None,  # noqa: A002
+    max_steps: Annotated[int | None, typer.Option(help="How many model calls it may make.")] = None,
+    model: Annotated[str | None, typer.Option(help="Another model than the agent's own.")] = None,
+    input: Annotated[  # noqa: A002 - the contract's name
+        str | None,
+        typer.Option(help="The run's input as JSON (`-`: from stdin, `@FILE`: from a file). Words above win over it."),
+    ] = None,
+    wait: Annotated[bool, typer.Option("--wait", help="Follow it to its end and print the output.")] = False,
+    task_queue: Annotated[str | None, typer.Option(help="Where it is served.", show_default="agents")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Start a run and print its id.
+
+    Example: `mulligan start assistant "What is in the workspace?" --wait`
+
+    Exit code: 0 started (with --wait: completed), 1 it did not complete, 2 wrong use or no server.
+    """
+    from mulligan.errors import InvalidRunInputError
+    from mulligan.run_input import check
+    from mulligan.settings import settings
+    from mulligan.tool import DeclarationError
+
+    given = _given(input)
+    said = {"agent": agent, "prompt": prompt, "max_steps": max_steps, "model": model}
+    given |= {name: value for name, value in said.items() if value is not None}
+    if max_steps is not None:
+        given.pop("maxSteps", None)
+    try:
+        check(json.dumps(given).encode())
+        queue = task_queue or settings().task_queue
+    except (InvalidRunInputError, DeclarationError) as error:
+        fail(getattr(error, "message", None) or str(error))
+    run_id = id or f"{given['agent']}-{secrets.token_hex(4)}"
+    run(_start(given, run_id, queue, wait=wait, as_json=as_json))
+
+
+async def _start(given: dict[str, Any], run_id: str, queue: str, *, wait: bool, as_json: bool) -> int:
+    from temporalio.exceptions import WorkflowAlreadyStartedError
+    from temporalio.service import RPCError
+
+    from mulligan.cli._steps import as_text
+    from mulligan.cli.tail import follow_to_the_end
+
+    client = await _terminal.connected()
+    try:
+        handle = await client.start_workflow("AgentWorkflow", given, id=run_id, task_queue=queue)
+    except WorkflowAlreadyStartedError:
+        fail(f"a run with the id {run_id!r} is open; choose another --id, or see `mulligan show {run_id}`.")
+    except RPCError as error:
+        fail(f"Temporal did not take the run: {error.message}")
+    started = {"id": run_id, "run_id": handle.first_execution_run_id}
+    if not wait:
+        put_json(started) if as_json else _terminal.out.print(run_id, markup=False, soft_wrap=True)
+        return _terminal.OK
+    say(f"started {run_id}")
+    end = await follow_to_the_end(client.get_workflow_handle(run_id), to_stderr=True, as_json=False)
+    if as_json:
+        put_json({**started, "status": end.status, "result": end.result, "error": end.error})
+    elif end.result is not None and end.result.get("output") is not None:
+        sys.stdout.write(as_text(end.result["output"]) + "\n")
+    return _terminal.OK if end.completed else _terminal.NOT_COMPLETED
+
+
+def _given(text: str | None) -> dict[str, Any]:
+    """The --input, as an object."""
+    if text is None:
+        return {}
+    try:
+        if text == "-":
+            text = sys.stdin.read()
+        elif text.startswith("@"):
+            text = Path(text[1:]).read_text(encoding="utf-8")
+        given = json.loads(text)
+    except OSError as error:
+        fail(f"--input: {error.filename}: {error.strerror}.")
+    except ValueError as error:
+        fail(f"--input is not JSON: {error}.")
+    if not isinstance(given, dict):
+        fail('--input must be a JSON object like {"metadata": {"team": "a"}}.')
+    return given

@@ -1,0 +1,72 @@
+"""The commands as a person runs them: processes of their own, against one real server and one `worker.py`."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from mulligan.devserver import DevServer
+
+ROOT = Path(__file__).parent.parent.parent
+QUEUE = "acceptance"
+
+
+@dataclass
+class Outcome:
+    code: int
+    out: str
+    err: str
+
+
+Run = Callable[..., Awaitable[Outcome]]
+
+
+async def command(*words: str, env: dict[str, str], cwd: Path = ROOT, stdin: str = "") -> Outcome:
+    """Run a command to its end."""
+    process = await asyncio.create_subprocess_exec(
+        *words, env=env, cwd=cwd,
+        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    out, err = await process.communicate(stdin.encode())
+    assert process.returncode is not None
+    return Outcome(process.returncode, out.decode(), err.decode())
+
+
+@pytest.fixture(scope="session")
+def environment(temporal: DevServer) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("OTEL_", "OPENAI_", "MULLIGAN_"))}
+    return kept | {"TEMPORAL_ADDRESS": temporal.address, "MULLIGAN_TASK_QUEUE": QUEUE}
+
+
+@pytest.fixture(scope="session")
+def mulligan(environment: dict[str, str]) -> Run:
+    """`mulligan …`."""
+    program = str(Path(sys.executable).parent / "mulligan")
+
+    async def run(*words: str, stdin: str = "", **env: str) -> Outcome:
+        return await command(program, *words, env=environment | env, stdin=stdin)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+async def worker(environment: dict[str, str]) -> AsyncIterator[asyncio.subprocess.Process]:
+    """`worker.py --load tests.acceptance.shop`; told to stop at the end, it drains and exits with 0."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "worker.py", "--load", "tests.acceptance.shop", env=environment, cwd=ROOT,
+        stdin=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    assert process.stderr is not None
+    first = (await process.stderr.readline()).decode()
+    assert "Serving assistant, demo, slow, support on task queue 'acceptance'" in first
+    yield process
+    process.terminate()
+    said = (await process.stderr.read()).decode()
+    assert await process.wait() == 0
+    assert "Draining" in said

@@ -1,0 +1,187 @@
+"""Each command: what it prints, where, and its exit code."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.acceptance.conftest import ROOT, Run, command
+
+pytestmark = pytest.mark.timeout(120)
+Process = asyncio.subprocess.Process
+NOWHERE = "127.0.0.1:1"
+
+
+async def test_start_show_tail_list(mulligan: Run, worker: Process) -> None:
+    """A run from its start to its end, seen by each command, by eye and as JSON."""
+    waited = await mulligan("start", "support", "What has Ada ordered?", "--id", "a-1", "--wait")
+    assert (waited.code, waited.out) == (0, "Ada has order 7.\n")
+    assert "told the model: invalid_arguments" in waited.err
+    again = await mulligan("start", "support", "Hi", "--id", "a-2", "--wait", "--json")
+    answer = json.loads(again.out)
+    assert (answer["id"], answer["status"], answer["result"]["recovered_failures"]) == ("a-2", "completed", 1)
+
+    show, show_json, tail, listed = await asyncio.gather(
+        mulligan("show", "a-1"),
+        mulligan("show", "a-1", "--json"),
+        mulligan("tail", "a-1", "--json"),
+        mulligan("list", "--json"),
+    )
+    assert show.code == 0
+    assert "✗ search_orders" in show.out
+    assert "✓ search_orders" in show.out
+    assert "completed: 3 steps" in show.out
+    seen: dict[str, Any] = json.loads(show_json.out)
+    assert [step["text"] for step in seen["steps"]] == ["Let me look.", "", "Ada has order 7."]
+    assert seen["steps"][0]["tool_calls"][0]["result"]["error"]["kind"] == "invalid_arguments"
+    assert (seen["status"], seen["progress"]["step"]) == ("completed", 3)
+    lines = [json.loads(line) for line in tail.out.splitlines()]
+    assert lines[:-1] == seen["steps"]
+    assert lines[-1]["status"] == "completed"
+    assert tail.code == 0
+    runs = {run["id"]: run for run in json.loads(listed.out)}
+    assert (runs["a-1"]["agent"], runs["a-1"]["status"]) == ("support", "completed")
+
+
+async def test_words_win_over_input(mulligan: Run, worker: Process) -> None:
+    """--input is merged, from stdin too; what is said in words wins; camelCase as well."""
+    given = json.dumps({"agent": "nobody", "prompt": "x", "maxSteps": 9, "metadata": {"team": "a"}})
+    ran = await mulligan("start", "support", "Go", "--max-steps", "1", "--input", "-", "--wait", "--json", stdin=given)
+    answer = json.loads(ran.out)
+    assert (ran.code, answer["status"], answer["result"]["steps"]) == (1, "max_steps", 1)
+    assert answer["id"].startswith("support-")
+
+
+async def test_a_run_that_fails(mulligan: Run, worker: Process) -> None:
+    """Exit code 1 and the typed error, in each command."""
+    ran = await mulligan("start", "slow", "Go", "--model", "scripted:broken", "--id", "f-1", "--wait", "--json")
+    answer = json.loads(ran.out)
+    assert (ran.code, answer["status"], answer["error"]["type"]) == (1, "failed", "UnknownToolError")
+    show, tail = await asyncio.gather(mulligan("show", "f-1"), mulligan("tail", "f-1"))
+    for seen in (show, tail):
+        assert seen.code == 1
+        assert "failed: UnknownToolError: There is no tool `sarch_orders`" in " ".join(seen.out.split())
+
+
+WRONG: list[tuple[list[str], dict[str, str], str]] = [
+    (["start"], {}, '"agent" is missing'),
+    (["start", "support"], {}, 'no "prompt" and no "messages"'),
+    (["start", "support", "x", "--max-steps", "0"], {}, '"max_steps" is 0'),
+    (["start", "support", "x", "--input", "{"], {}, "--input is not JSON"),
+    (["start", "support", "x", "--input", "[]"], {}, "--input must be a JSON object"),
+    (["start", "support", "x", "--input", '{"promt": 1}'], {}, 'did you mean "prompt"?'),
+    (["show", "nobody"], {}, "there is no run 'nobody' on this server; see `mulligan list`"),
+    (["tail", "nobody"], {}, "there is no run 'nobody'"),
+    (["list", "--status", "a b"], {}, "--status is 'a b'"),
+    (["show", "x"], {"TEMPORAL_ADDRESS": NOWHERE}, f"no Temporal server answers at {NOWHERE}"),
+    (["list"], {"TEMPORAL_ADDRESS": NOWHERE}, "Start one with `uv run mulligan dev`"),
+    (["start", "support", "x"], {"TEMPORAL_ADDRESS": NOWHERE}, f"no Temporal server answers at {NOWHERE}"),
+    (["agents", "--load", "nowhere.at_all"], {}, "there is no module 'nowhere.at_all'"),
+    (["agents"], {"MULLIGAN_GRACE_SECONDS": "soon"}, "MULLIGAN_GRACE_SECONDS is 'soon'"),
+    (["dev", "--port", "70000"], {}, "70000"),
+    (["fly"], {}, "No such command 'fly'"),
+]
+
+
+@pytest.mark.parametrize(
+    ("words", "env", "says"), WRONG, ids=[" ".join(words) + str(len(env)) for words, env, _ in WRONG]
+)
+async def test_wrong_use(mulligan: Run, words: list[str], env: dict[str, str], says: str) -> None:
+    """Exit code 2, a sentence on stderr, nothing on stdout, never a traceback."""
+    ran = await mulligan(*words, **env)
+    assert says in " ".join(ran.err.replace("│", " ").split())
+    assert (ran.code, ran.out) == (2, "")
+    assert "Traceback" not in ran.err
+
+
+BAD_MODULES = {
+    "a tool without types": (
+        "from mulligan import tool\n\n@tool\ndef find(name): ...\n",
+        "tool 'find': parameter 'name' has no type; annotate it.",
+    ),
+    "two agents of one name": (
+        "from mulligan import Agent\na = Agent(name='x', model='openai:y')\nb = Agent(name='x', model='openai:y')\n",
+        "two agents are named 'x'",
+    ),
+    "a function without @tool": (
+        "from mulligan import Agent\ndef f(): ...\na = Agent(name='x', model='openai:y', tools=[f])\n",
+        "agent 'x': tools[0] (f) is no tool; declare it with @tool.",
+    ),
+    "a syntax error": ("def f(:\n", "line 1: invalid syntax"),
+    "a missing library": ("import nowhere_to_be_found\n", "imports 'nowhere_to_be_found', which is not installed"),
+    "an error of its own": ("1 / 0\n", "line 1): ZeroDivisionError: division by zero"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_MODULES, ids=str)
+async def test_a_bad_declaration_stops_the_worker(case: str, environment: dict[str, str], tmp_path: Path) -> None:
+    """Exit code 2 with one sentence that names the file, the tool and the fault; before any server is asked."""
+    source, says = BAD_MODULES[case]
+    (tmp_path / "badly.py").write_text(source)
+    ran = await command(
+        sys.executable, str(ROOT / "worker.py"), "--load", "badly.py",
+        env=environment | {"TEMPORAL_ADDRESS": NOWHERE}, cwd=tmp_path,
+    )  # fmt: skip
+    assert ran.code == 2
+    assert says in ran.err
+    assert "badly" in ran.err
+    assert len(ran.err.strip().splitlines()) == 1
+
+
+async def test_a_worker_without_a_server(environment: dict[str, str]) -> None:
+    """It says which address it tried and how to start one."""
+    ran = await command(sys.executable, "worker.py", env=environment | {"TEMPORAL_ADDRESS": NOWHERE})
+    assert ran.code == 2
+    assert f"no Temporal server answers at {NOWHERE}" in ran.err
+    assert "Traceback" not in ran.err
+
+
+async def test_agents(mulligan: Run) -> None:
+    """The agents and tools that a worker would serve, with their schemas."""
+    ran = await mulligan("agents", "--load", "tests.acceptance.shop", "--json")
+    agents = {agent["name"]: agent for agent in json.loads(ran.out)}
+    assert set(agents) == {"assistant", "demo", "slow", "support"}
+    [tool] = agents["support"]["tools"]
+    assert tool["parameters"]["required"] == ["customer"]
+    shown = await mulligan("agents")
+    assert "write_file(path, content, [mode])" in " ".join(shown.out.split())
+
+
+async def test_demo(mulligan: Run) -> None:
+    """Five kinds of mistakes and their recovery, the steps, and the trace as a tree."""
+    ran = await mulligan("demo")
+    assert ran.code == 0
+    for kind in ("unknown_tool", "invalid_arguments", "invalid_json", "tool_error"):
+        assert f"told the model: {kind}" in ran.out
+        assert f"ERROR {kind}  recovered" in ran.out
+    assert "repaired by fix" in ran.out
+    assert "└── invoke_agent demo" in ran.out
+    assert "agent.finish  completed" in ran.out
+    answer = json.loads((await mulligan("demo", "--json")).out)
+    assert (answer["status"], answer["result"]["recovered_failures"], answer["result"]["repairs"]) == (
+        "completed",
+        4,
+        2,
+    )
+
+
+async def test_dev(mulligan: Run, environment: dict[str, str], tmp_path: Path) -> None:
+    """The embedded server on ports of one's choice, with its runs in a file; SIGTERM ends it with 0."""
+    process = await asyncio.create_subprocess_exec(
+        str(Path(sys.executable).parent / "mulligan"), "dev", "--port", "0", "--ui-port", "0", "--db", str(tmp_path / "runs.db"),
+        env=environment, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
+    )  # fmt: skip
+    assert process.stdout is not None
+    address = (await process.stdout.readline()).decode().split()[1]
+    listed = await mulligan("list", TEMPORAL_ADDRESS=address)
+    assert listed.code == 0
+    assert "no runs yet" in listed.err
+    process.terminate()
+    await process.stdout.read()
+    assert await process.wait() == 0
+    assert (tmp_path / "runs.db").exists()

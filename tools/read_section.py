@@ -1,0 +1,54 @@
+"""`read_section`: one section of a Markdown file."""
+
+from __future__ import annotations
+
+import re
+
+from mulligan import InvalidToolInput, ToolError, tool
+from tools.workspace import is_binary, open_file, resolve, text_of
+
+MAX_READ = 4_000_000
+"""Bytes of a file that are looked at."""
+_HEADING = re.compile(r"^(#{1,6})\s+(.*?)\s*#*$")
+
+
+def element_is_selector(invalid: InvalidToolInput) -> object | None:
+    """Models that have driven a browser say `element` where this tool says `selector`."""
+    if isinstance(invalid.arguments, dict) and "element" in invalid.arguments:
+        rest = {name: value for name, value in invalid.arguments.items() if name != "element"}
+        return {**rest, "selector": invalid.arguments["element"]}
+    return None
+
+
+@tool(timeout=30, attempts=3, fix=element_is_selector)
+def read_section(path: str, selector: str) -> str:
+    """Read one section of a Markdown file: a heading and what stands below it.
+
+    Args:
+        path: Path of the file, relative to the workspace.
+        selector: The heading's text, with or without its leading #.
+    """
+    place = resolve(path)
+    with open_file(place) as file:
+        data = file.read(MAX_READ)
+    if is_binary(data):
+        raise ToolError(f"'{place}' is a binary file, not Markdown.")
+    wanted = selector.lstrip("#").strip().casefold()
+    found: list[str] = []
+    headings: list[str] = []
+    depth, fenced = 0, False
+    for line in text_of(data).split("\n"):
+        fenced ^= line.lstrip().startswith(("```", "~~~"))
+        heading = None if fenced else _HEADING.match(line)
+        if heading:
+            headings.append(heading[2])
+            if depth and len(heading[1]) <= depth:
+                break
+            if not depth and heading[2].casefold() == wanted:
+                depth = len(heading[1])
+        if depth:
+            found.append(line)
+    if not depth:
+        there = ", ".join(repr(heading) for heading in headings[:20]) or "none"
+        raise ToolError(f"'{place}' has no section {selector!r}; its headings are: {there}.")
+    return "\n".join(found).rstrip()
