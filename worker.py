@@ -25,7 +25,7 @@ from activities.prefix_cache import PrefixCache
 from activities.providers.known import providers
 from activities.record_run import RecordRunActivities
 from activities.tool_runtime import ToolRuntime
-from mulligan.client import connect, no_server
+from mulligan.client import connect, leave, no_server
 from mulligan.loading import Loaded, load
 from mulligan.settings import settings
 from mulligan.telemetry import Telemetry
@@ -163,4 +163,4 @@ def main(
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    leave(lambda: typer.run(main))

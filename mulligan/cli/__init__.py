@@ -30,4 +30,6 @@ app.command()(agents)
 
 def main() -> None:
     """The entry point `mulligan`."""
-    app()
+    from mulligan.client import leave
+
+    leave(app)

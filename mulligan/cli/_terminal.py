@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-import time
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -39,8 +38,6 @@ def put_json(value: Any) -> None:
 def fail(sentence: str, code: int = WRONG_USE) -> NoReturn:
     """End the command with a sentence on stderr."""
     err.print(f"error: {sentence}", markup=False, soft_wrap=True)
-    # temporalio 1.35 may crash in an interpreter that ends within a millisecond of a failed call.
-    time.sleep(0.02)
     raise typer.Exit(code)
 
 
