@@ -43,6 +43,13 @@ PASSED_THROUGH = (
 )
 
 
+def sandbox(loaded: Loaded) -> SandboxedWorkflowRunner:
+    """Temporal's sandbox for workflow code, with what may pass."""
+    # Agents of a loaded module are declared once: imported again in the sandbox, they would register twice.
+    restrictions = SandboxRestrictions.default.with_passthrough_modules(*PASSED_THROUGH, *loaded.modules)
+    return SandboxedWorkflowRunner(restrictions=restrictions)
+
+
 @asynccontextmanager
 async def running_worker(
     client: Client, loaded: Loaded, telemetry: Telemetry, task_queue: str
@@ -55,8 +62,6 @@ async def running_worker(
     cache = PrefixCache(chosen.prefix_cache_bytes)
     known = providers(registry.scripts)
     recording = RecordRunActivities(registry, telemetry, runtime)
-    # Agents of a loaded module are declared once: imported again in the sandbox, they would register twice.
-    restrictions = SandboxRestrictions.default.with_passthrough_modules(*PASSED_THROUGH, *loaded.modules)
     worker = Worker(
         client,
         task_queue=task_queue,
@@ -68,7 +73,7 @@ async def running_worker(
             recording.record_lost_call,
             recording.finish_run,
         ],
-        workflow_runner=SandboxedWorkflowRunner(restrictions=restrictions),
+        workflow_runner=sandbox(loaded),
         # Without one the SDK hashes every loaded module at start: a second, for nothing.
         build_id=f"mulligan-{version('mulligan')}",
         max_cached_workflows=chosen.max_cached_workflows,

@@ -42,6 +42,7 @@ class ToolRuntime:
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._loops: list[asyncio.AbstractEventLoop] = []
         self._left_behind: set[threading.Thread] = set()
 
     async def run(
@@ -112,14 +113,25 @@ class ToolRuntime:
 
     def _new_loop(self) -> asyncio.AbstractEventLoop:
         loop = self._loop = asyncio.new_event_loop()
-        threading.Thread(target=loop.run_forever, name="tools' event loop", daemon=True).start()
+        self._loops.append(loop)
+
+        def turn() -> None:
+            try:
+                loop.run_forever()
+                loop.run_until_complete(_cancel_all())
+            finally:
+                loop.close()
+
+        threading.Thread(target=turn, name="tools' event loop", daemon=True).start()
         return loop
 
     def close(self) -> None:
-        """Stop the tools' event loop. Threads that hang are daemons: they end with the process."""
-        if self._loop is not None:
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._loop = None
+        """Stop the tools' event loops, the blocked ones too when they come back. Threads end with the process."""
+        for loop in self._loops:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(loop.stop)
+        self._loop = None
+        self._loops.clear()
 
     def _leave_behind(self, thread: threading.Thread) -> None:
         self._left_behind = {old for old in self._left_behind if old.is_alive()} | {thread}
@@ -156,3 +168,11 @@ class _Work:
 
 async def _awaited(awaitable: Awaitable[Any]) -> Any:
     return await awaitable
+
+
+async def _cancel_all() -> None:
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    if others:
+        await asyncio.wait(others, timeout=1)

@@ -8,7 +8,7 @@ import os
 import socket
 import sys
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,6 +62,7 @@ async def temporal_server(
     port: int | None = None,
     ui_port: int | None = None,
     db: Path | None = None,
+    dynamic_config: Sequence[str] = (),
     progress: Callable[[str], None] = _say_nothing,
 ) -> AsyncIterator[DevServer]:
     """Run a dev server of our own for the length of the block. It dies with this process, even by `kill -9`.
@@ -70,6 +71,7 @@ async def temporal_server(
         port: for clients; any free one if None.
         ui_port: for the web UI; any free one if None.
         db: a SQLite file that keeps the runs; in memory if None.
+        dynamic_config: more of Temporal's dynamic settings, each as `key=value`.
         progress: told a line now and then while the program is fetched.
 
     Raises:
@@ -83,7 +85,7 @@ async def temporal_server(
     program = await find_temporal(progress)
     port, ui_port = port or _free_port(), ui_port or _free_port()
     server = DevServer(f"{LOOPBACK}:{port}", NAMESPACE, f"http://{LOOPBACK}:{ui_port}")
-    async with process_group(*_command(program, port, ui_port, db)) as process:
+    async with process_group(*_command(program, port, ui_port, db, dynamic_config)) as process:
         last_words: deque[str] = deque(maxlen=_LAST_WORDS)
         listening = asyncio.create_task(_listen(process, last_words))
         try:
@@ -113,10 +115,12 @@ async def any_server(progress: Callable[[str], None]) -> AsyncIterator[DevServer
         yield server
 
 
-def _command(program: Path, port: int, ui_port: int, db: Path | None) -> list[str | Path]:
+def _command(
+    program: Path, port: int, ui_port: int, db: Path | None, dynamic_config: Sequence[str]
+) -> list[str | Path]:
     command: list[str | Path] = [program, "server", "start-dev", "--ip", LOOPBACK, "--log-level", "error"]
     command += ["--port", str(port), "--ui-port", str(ui_port)]
-    for setting in DYNAMIC_CONFIG:
+    for setting in (*DYNAMIC_CONFIG, *dynamic_config):
         command += ["--dynamic-config-value", setting]
     if db is not None:
         command += ["--db-filename", db.absolute()]

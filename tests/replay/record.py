@@ -1,0 +1,89 @@
+"""Record the histories that test_replay.py holds the workflow to. Run it when a new shape is released, never to make a test pass:
+
+uv run python -m tests.replay.record NAME
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import sys
+import uuid
+from pathlib import Path
+from typing import Any
+
+from mulligan import connect
+from mulligan.devserver import temporal_server
+from mulligan.loading import load
+from mulligan.telemetry import Telemetry
+from tests.live.conftest import DONE, call
+from tests.support.openai_server import OpenAIServer
+from tests.support.openai_turn import Turn
+from worker import running_worker
+
+ROOT = Path(__file__).parent.parent.parent
+FOLDER = Path(__file__).parent / "histories"
+
+RUNS: dict[str, dict[str, Any]] = {
+    "recovered": {
+        "turns": [
+            Turn(
+                text="Let me see.",
+                calls=[("click", '{"element": "#a"}', None), ("clik", "{}", None), ("explode", "{}", None)],
+            ),
+            call("search_orders", "{'customer': 'Ada',}"),
+            call("hang_thread"),
+            call("flaky"),
+            DONE,
+        ],
+    },
+    "out_of_steps": {"turns": [call("now")] * 3, "max_steps": 2},
+    "policy_fails_the_run": {"turns": [call("clik")], "agent": "strict"},
+    "continued": {"turns": [call("now")] * 12 + [DONE], "max_steps": 20},
+}
+
+
+async def record(prefix: str) -> None:
+    """One file for each run of a chain."""
+    async with (
+        temporal_server(dynamic_config=["limit.historyCount.suggestContinueAsNew=60"]) as server,
+        OpenAIServer() as model,
+    ):
+        os.environ.update(model.environment())
+        client = await connect(server.address, identity="recorder")
+        loaded = load(["tests.support.shop", "tests.support.two_turns"])
+        async with running_worker(client, loaded, Telemetry(), "agents"):
+            for name, given in RUNS.items():
+                run_id = f"{name}-{uuid.uuid4().hex[:6]}"
+                model.script(run_id, given["turns"])
+                start = {"agent": "shop", "prompt": "Go.", "model": f"openai-chat:{run_id}"}
+                start |= {key: value for key, value in given.items() if key != "turns"}
+                handle = await client.start_workflow("AgentWorkflow", start, id=run_id, task_queue="agents")
+                await asyncio.gather(handle.result(), return_exceptions=True)
+                await save(client, run_id, f"{prefix}-{name}")
+            models = []
+            for letter, turns in {"a": [call("now"), DONE, call("clik"), DONE], "b": [DONE]}.items():
+                model.script(f"two-{letter}", turns)
+                models.append(f"openai-chat:two-{letter}")
+            handle = await client.start_workflow("TwoTurns", models, id="two", task_queue="agents")
+            await handle.result()
+            await save(client, "two", f"{prefix}-two_turns")
+
+
+async def save(client: Any, workflow_id: str, name: str) -> None:
+    runs = [run async for run in client.list_workflows(f'WorkflowId = "{workflow_id}"')]
+    for number, run in enumerate(sorted(runs, key=lambda run: run.start_time), 1):
+        history = await client.get_workflow_handle(workflow_id, run_id=run.run_id).fetch_history()
+        data = {"workflow_id": workflow_id, **json.loads(history.to_json())}
+        file = FOLDER / (f"{name}.json" if len(runs) == 1 else f"{name}-{number}.json")
+        # Names of queues hold the machine's name, stack traces its folders.
+        text = json.dumps(data, indent=1)
+        for ours, shown in ((f"@{socket.gethostname()}", "@recorder"), (f"{ROOT}/", ""), (sys.base_prefix, "python")):
+            text = text.replace(ours, shown)
+        file.write_text(text + "\n")
+
+
+if __name__ == "__main__":
+    asyncio.run(record(sys.argv[1]))

@@ -1,0 +1,34 @@
+"""Histories of released shapes still replay: a run in flight survives a deploy."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from temporalio.client import WorkflowHistory
+from temporalio.worker import Replayer
+
+from mulligan import data_converter
+from mulligan.loading import load
+from worker import sandbox
+from workflows.agent_workflow import AgentWorkflow
+
+HISTORIES = sorted((Path(__file__).parent / "histories").glob("*.json"))
+
+
+def test_there_are_histories() -> None:
+    assert len(HISTORIES) >= 6
+
+
+@pytest.mark.parametrize("file", HISTORIES, ids=lambda file: file.stem)
+async def test_replays(file: Path) -> None:
+    """The workflow's code of today makes the commands that stand in the history."""
+    data = json.loads(file.read_text())
+    loaded = load(["tests.support.two_turns"])
+    replayer = Replayer(
+        workflows=[AgentWorkflow, *loaded.workflows],
+        workflow_runner=sandbox(loaded),
+        data_converter=data_converter,
+    )
+    await replayer.replay_workflow(WorkflowHistory.from_json(data.pop("workflow_id"), data))
