@@ -1,0 +1,89 @@
+"""The README's commands and code do what it says."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mulligan import connect
+from mulligan.settings import Settings
+from tests.acceptance.conftest import ROOT, Run, command
+
+README = (ROOT / "README.md").read_text()
+BLOCKS = re.findall(r"```(\w+)\n(.*?)```", README, re.DOTALL)
+QUEUE = "readme"
+
+
+def block(language: str, having: str) -> str:
+    """The README's one block of that language that has the text in it."""
+    found: list[str] = [text for kind, text in BLOCKS if kind == language and having in text]
+    assert len(found) == 1
+    return found[0]
+
+
+def test_quick_start_is_two_lines() -> None:
+    """The first runs the demo, the second the tests; both are targets of the Makefile."""
+    quick = README.split("## Quick start")[1]
+    first = re.search(r"```(\w+)\n(.*?)```", quick, re.DOTALL)
+    assert first is not None
+    assert (first[1], first[2]) == ("sh", "make demo\nmake test\n")
+    for line, does in {"make demo": "run --no-dev mulligan demo", "make test": "run pytest"}.items():
+        dry = subprocess.run([*shlex.split(line), "-n"], cwd=ROOT, capture_output=True, text=True, check=True)
+        assert does in dry.stdout
+
+
+def test_every_setting_is_told() -> None:
+    """The table names each variable of ours, with its default."""
+    for name, field in Settings.model_fields.items():
+        row = next(line for line in README.splitlines() if f"`MULLIGAN_{name.upper()}`" in line)
+        if field.default not in ([], None):
+            assert str(field.default) in row
+
+
+@pytest.mark.timeout(120)
+async def test_an_agent_of_your_own(mulligan: Run, environment: dict[str, str], tmp_path: Path) -> None:
+    """shop.py as printed: the worker loads it, `start --wait` prints its answer, `show` the mistake and the repair."""
+    (tmp_path / "shop.py").write_text(block("python", "support = Agent("))
+    (tmp_path / "turns.py").write_text(block("python", "class TwoTurns"))
+    env = environment | {"MULLIGAN_TASK_QUEUE": QUEUE}
+    assert "```sh\nuv run worker.py --load shop\n```" in README
+    worker = await asyncio.create_subprocess_exec(
+        sys.executable, str(ROOT / "worker.py"), "--load", "shop", "--load", "turns",
+        env=env, cwd=tmp_path, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    assert worker.stderr is not None
+    try:
+        assert b"support" in await worker.stderr.readline()
+        start, show = (shlex.split(line.removeprefix("uv run mulligan ")) for line in _lines("mulligan start support"))
+        started = await mulligan(*start, **{"MULLIGAN_TASK_QUEUE": QUEUE})
+        assert (started.code, started.out) == (0, "Order 7 is cancelled.\n")
+        shown = await mulligan(*show)
+        assert "told the model: invalid_arguments" in shown.out
+        assert "repaired by fix" in shown.out
+        client = await connect(environment["TEMPORAL_ADDRESS"])
+        given = json.loads(re.search(r"--input '(.*)'", block("sh", "temporal workflow start"))[1])  # type: ignore[index]
+        result = await client.execute_workflow("AgentWorkflow", given, id="readme-1", task_queue=QUEUE)
+        assert result["status"] == "completed"
+        assert await client.execute_workflow("TwoTurns", "Ada", id="readme-2", task_queue=QUEUE)
+    finally:
+        worker.terminate()
+        await worker.wait()
+
+
+def _lines(having: str) -> list[str]:
+    return block("sh", having).strip().splitlines()
+
+
+async def test_the_commands_named_are_there(mulligan: Run, environment: dict[str, str]) -> None:
+    """Each `mulligan …` of the README is a command, and each option one of its own."""
+    named = set(re.findall(r"uv run mulligan (\w+)", README))
+    listed = await command(sys.executable, "-c", "from mulligan.cli import main; main()", "--help", env=environment)
+    assert named
+    assert all(name in listed.out for name in named)
