@@ -70,6 +70,11 @@ class PrefixCache:
         self._held: OrderedDict[tuple[Key, str], ToolMessage] = OrderedDict()
         self._bytes = 0
 
+    @property
+    def size(self) -> int:
+        """Bytes held, about."""
+        return self._bytes
+
     def take(self, key: Key, provider: Provider, *refs: Ref) -> Prefix | None:
         """The conversation up to the first of `refs` that it reaches, taken out.
 

@@ -23,7 +23,7 @@ from mulligan.values import well_formed
 MAX_BYTES = 1_400_000
 """A result's size in history: Temporal takes 2 MB for a payload, and a run must never die of one."""
 
-_BY_PYDANTIC = (datetime, date, time, timedelta, Decimal, UUID, PurePath, Url, IPv4Address, IPv6Address)
+_BY_PYDANTIC = (datetime, date, time, timedelta, Decimal, UUID, Url, IPv4Address, IPv6Address)
 
 
 class UnusableResult(Exception):
@@ -42,14 +42,16 @@ def render(value: object) -> str:
         return str(well_formed(json.dumps(value, ensure_ascii=False, allow_nan=False, default=_plain)))
     except UnusableResult:
         raise
-    except ValueError as error:
-        reason = "it refers to itself" if "ircular" in str(error) else "it holds NaN or Infinity"
-        raise UnusableResult(reason) from None
     except RecursionError:
         raise UnusableResult("it is nested too deeply") from None
     except TypeError:
         raise UnusableResult("a key in it is neither text nor a number") from None
     except Exception as error:  # noqa: BLE001 - a user's own serializer may raise anything
+        # json's own words for the two.
+        if str(error).startswith("Circular reference"):
+            raise UnusableResult("it refers to itself") from None
+        if str(error).startswith("Out of range float"):
+            raise UnusableResult("it holds NaN or Infinity") from None
         raise UnusableResult(f"writing it raised {type(error).__name__}: {error}") from None
 
 
@@ -67,7 +69,7 @@ def _plain(value: object) -> Any:
         return list(value)
     if isinstance(value, Mapping):
         return dict(value)
-    if isinstance(value, Fraction):
+    if isinstance(value, (Fraction, PurePath)):
         return str(value)
     if isinstance(value, _BY_PYDANTIC):
         return to_jsonable_python(value)

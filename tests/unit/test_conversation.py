@@ -1,0 +1,172 @@
+"""The conversation and what a worker holds of it: digests agree, pages go on, whatever does not fit is a miss."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from activities.prefix_cache import Prefix, PrefixCache
+from activities.providers.openai_chat import OpenAIChat
+from activities.providers.scripted import Scripted
+from mulligan import AssistantMessage, ErrorInfo, Message, Repair, Step, ToolCall, ToolMessage, Usage, UserMessage
+from mulligan.handoff import PreparedCall, tool_message
+from workflows.conversation import Conversation
+
+PROVIDER = Scripted({})
+KEY = ("run", "0")
+
+
+def asks(*ids: str, raw: str = '{"a": 1}') -> AssistantMessage:
+    calls = [ToolCall(id=each, name="look", arguments=raw) for each in ids]
+    return AssistantMessage(role="assistant", text="so", tool_calls=calls)
+
+
+def answer(call_id: str, text: str = "x" * 200) -> ToolMessage:
+    return ToolMessage(role="tool", call_id=call_id, name="look", text=text)
+
+
+def conversation(steps: int = 3, size: int = 200) -> Conversation:
+    """A prompt, then steps of two calls each, the first of them wrong."""
+    made = Conversation()
+    made.append(UserMessage(role="user", text="Go."))
+    for n in range(steps):
+        ids = [f"{n}a", f"{n}b"]
+        wrong = PreparedCall(text="no", error=ErrorInfo(kind="invalid_arguments", message="no"))
+        right = PreparedCall(arguments={"a": n}, repairs=[Repair(by="fix", before=1, after={"a": n})])
+        made.begin_step(asks(*ids), [wrong, right], Usage(input_tokens=n))
+        assert wrong.error is not None
+        told = ToolMessage(role="tool", call_id=ids[0], name="look", text="no", error=wrong.error)
+        made.end_step([told, answer(ids[1], "x" * size)])
+    return made
+
+
+def test_steps_show_calls_repairs_and_results() -> None:
+    [step, *_] = conversation().step_page(1, 10, 1_000_000)
+    assert (step.step, step.text, step.usage.input_tokens) == (2, "so", 1)
+    wrong, right = step.tool_calls
+    assert (wrong.arguments, wrong.raw_arguments, right.arguments) == (None, '{"a": 1}', {"a": 1})
+    assert [repair.by for repair in right.repairs] == ["fix"]
+    assert wrong.result is not None
+    assert wrong.result.error is not None
+    assert (wrong.result.error.kind, right.result and right.result.error) == ("invalid_arguments", None)
+
+
+def test_a_step_in_work_shows_what_is_settled() -> None:
+    """Results come into the messages in the order of the calls, but each is seen at once."""
+    made = Conversation()
+    made.begin_step(asks("1", "2"), [PreparedCall(), PreparedCall()], Usage())
+    made.settle(answer("2", "fast"))
+    [step] = made.step_page(0, 1, 1_000)
+    assert [call.result and call.result.text for call in step.tool_calls] == [None, "fast"]
+    assert step.tool_calls[0].arguments == {"a": 1}
+    assert len(made.messages) == 1
+
+
+@pytest.mark.parametrize("max_bytes", [1, 700, 3_000, 10**9])
+def test_pages_reach_the_end_within_their_bytes(max_bytes: int) -> None:
+    made = conversation(10)
+    messages: list[Message] = []
+    steps: list[Step] = []
+    while len(messages) < len(made.messages):
+        page = made.page(len(messages), 4, max_bytes)
+        assert page
+        assert len(page) == 1 or sum(len(message.model_dump_json()) for message in page) <= max_bytes
+        messages += page
+    assert messages == made.messages
+    while len(steps) < len(made.steps):
+        steps += made.step_page(len(steps), 4, max_bytes)
+    assert [step.step for step in steps] == list(range(1, 11))
+    assert made.page(len(messages), 4, max_bytes) == []
+
+
+def test_a_step_larger_than_an_answer_is_shortened() -> None:
+    [step] = conversation(1, size=1_000_000).step_page(0, 1, 100_000)
+    assert len(step.model_dump_json()) < 100_000
+    assert step.tool_calls[1].result is not None
+    assert "more characters: query `messages`" in step.tool_calls[1].result.text
+
+
+def test_what_is_carried_over_is_all_of_it() -> None:
+    made = conversation(5)
+    loaded = Conversation.load(made.dump())
+    assert (loaded.messages, loaded.ref(), loaded.said) == (made.messages, made.ref(), made.said)
+    assert loaded.step_page(0, 99, 10**9) == made.step_page(0, 99, 10**9)
+
+
+def test_a_worker_finds_the_prefix_and_its_results() -> None:
+    """Cache and workflow chain the same digests; long results go by reference, and are found where they were made."""
+    made, cache = conversation(2), PrefixCache(10**9)
+    prefix = Prefix(PROVIDER)
+    prefix.extend(made.messages[: made.said])
+    assert prefix.ref == made.ref(made.said)
+    cache.put(KEY, prefix)
+    cache.hold(KEY, answer("1b"))
+    new = made.new_since(made.said, 10_000)
+    assert new is not None
+    assert [message.role for message in new] == ["tool", "held"]
+    found = cache.take(KEY, PROVIDER, made.ref(), made.ref(made.said))
+    assert found is not None
+    found.extend(cache.resolve(KEY, new))
+    assert found.ref == made.ref()
+    assert found.call_ids == {"0a", "0b", "1a", "1b"}
+
+
+def test_what_is_not_the_same_is_a_miss() -> None:
+    made, other = conversation(2), conversation(2, size=201)
+    for key, provider, ref in [
+        (KEY, PROVIDER, other.ref()),
+        (KEY, OpenAIChat(), made.ref()),
+        (("run", "1"), PROVIDER, made.ref()),
+    ]:
+        cache = PrefixCache(10**9)
+        prefix = Prefix(PROVIDER)
+        prefix.extend(made.messages)
+        cache.put(KEY, prefix)
+        provider_: Any = provider
+        assert cache.take(key, provider_, ref) is None
+    assert PrefixCache(10**9).resolve(KEY, made.new_since(made.said, 10_000) or []) == made.messages[made.said :][:1]
+
+
+def test_a_retried_attempt_cuts_back() -> None:
+    """An attempt whose completion was lost had got further: what it added is forgotten."""
+    made, cache = conversation(3), PrefixCache(10**9)
+    prefix = Prefix(PROVIDER)
+    prefix.extend(made.messages)
+    size = prefix.size
+    prefix.extend([asks("9")])
+    cache.put(KEY, prefix)
+    found = cache.take(KEY, PROVIDER, made.ref())
+    assert found is not None
+    assert (found.ref, found.size, "9" in found.call_ids, len(found.items)) == (made.ref(), size, False, 10)
+
+
+@settings(derandomize=True, deadline=None, max_examples=100)
+@given(
+    st.lists(st.tuples(st.sampled_from(["put", "take", "hold", "resolve"]), st.integers(0, 5), st.integers(1, 2_000))),
+    st.integers(0, 30_000),
+)
+def test_the_bound_in_bytes_holds(operations: list[tuple[str, int, int]], bound: int) -> None:
+    cache, empty = PrefixCache(bound), Prefix(PROVIDER).ref
+    for what, run, size in operations:
+        key = (f"run-{run}", "0")
+        if what == "put":
+            prefix = Prefix(PROVIDER)
+            prefix.extend([UserMessage(role="user", text="x" * size)])
+            cache.put(key, prefix)
+        elif what == "take":
+            cache.take(key, PROVIDER, empty)
+        elif what == "hold":
+            cache.hold(key, answer(str(size % 3), "x" * size))
+        else:
+            made = Conversation()
+            made.append(answer(str(size % 3), "y" * 200))
+            cache.resolve(key, made.new_since(0, 10_000) or [])
+        assert 0 <= cache.size <= bound
+
+
+def test_a_result_is_one_message_wherever_it_is_made() -> None:
+    call = ToolCall(id="1", name="look", arguments="{}")
+    assert tool_message(call, "x" * 200, None) == answer("1")

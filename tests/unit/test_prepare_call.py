@@ -1,0 +1,219 @@
+"""Preparing a call: whatever the model wrote, it is valid, mended, or a typed error. Never anything else."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from datetime import date
+from typing import Annotated, Any, Literal
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pydantic import BaseModel, Field, SecretStr, field_validator
+
+from activities import prepare_call
+from activities.prepare_call import Prepared, prepare
+from activities.tool_runtime import ToolRuntime
+from mulligan import Agent, InvalidToolInput, Tool, ToolCall, ToolCallError, tool
+
+GARBAGE = settings(derandomize=True, deadline=None, max_examples=400, suppress_health_check=list(HealthCheck))
+RUNTIME = ToolRuntime()
+
+
+class Customer(BaseModel):
+    name: Annotated[str, Field(min_length=1, alias="fullName")]
+    born: date | None = None
+
+    @field_validator("name")
+    @classmethod
+    def known(cls, name: str) -> str:
+        if name == "nobody":
+            raise ValueError(f"no customer is named {name}")
+        if name == "crash":
+            raise KeyError(name)
+        return name
+
+
+@tool
+def order(customer: Customer, size: Literal["s", "l"] = "s", count: int = 1, password: SecretStr | None = None) -> str:
+    """Order."""
+    return ""
+
+
+@tool
+def say(text: str) -> str:
+    """Say."""
+    return text
+
+
+@tool
+def count(numbers: list[int]) -> int:
+    """Count."""
+    return len(numbers)
+
+
+def agent(*tools: Tool, **options: Any) -> Agent:
+    return Agent(name="a", model="scripted:x", tools=tools or (order, say, count), **options)
+
+
+async def look(name: str, raw: str, of: Agent | None = None) -> Prepared | ToolCallError:
+    try:
+        return await prepare(ToolCall(id="1", name=name, arguments=raw), of or agent(), RUNTIME)
+    except ToolCallError as error:
+        return error
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: (
+        st.lists(inner) | st.dictionaries(st.sampled_from(["text", "customer", "size", "numbers"]) | st.text(), inner)
+    ),
+    max_leaves=10,
+)
+RAW = st.text() | VALUES.map(json.dumps) | VALUES.map(repr) | VALUES.map(lambda value: json.dumps(value)[:-1])
+
+
+@GARBAGE
+@given(name=st.sampled_from(["order", "say", "count"]) | st.text(), raw=RAW)
+def test_any_text_as_arguments_of_any_name(name: str, raw: str) -> None:
+    """A ToolCallError that can be told, or arguments that the tool takes: nothing else comes out."""
+    done = asyncio.run(look(name, raw))
+    if isinstance(done, ToolCallError):
+        assert done.kind in {"unknown_tool", "invalid_json", "invalid_arguments"}
+        assert done.text.encode()
+        assert json.dumps(done.to_json())
+    else:
+        known = agent().tool(name)
+        assert known is not None
+        prepare_call.validate(known, done.arguments)
+
+
+SECRET = "tOpSeCrEt"
+WITH_SECRET = st.recursive(
+    st.just(SECRET),
+    lambda inner: (
+        st.lists(inner, min_size=1, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["customer", "fullName", "size", "text", "born", "numbers"]), inner, min_size=1
+        )
+    ),
+    max_leaves=5,
+)
+
+
+@GARBAGE
+@given(name=st.sampled_from(["order", "say", "count"]), value=WITH_SECRET, cut=st.integers(0, 12))
+def test_the_message_quotes_no_input(name: str, value: Any, cut: int) -> None:
+    """What stands on spans holds no value that the model sent; what the model is told may."""
+    raw = json.dumps(value)
+    done = asyncio.run(look(name, raw[: len(raw) - cut]))
+    if isinstance(done, ToolCallError):
+        assert SECRET not in done.message
+
+
+async def test_validators_that_quote_are_told_in_the_detail() -> None:
+    error = await look("order", '{"customer": {"fullName": "nobody"}}')
+    assert isinstance(error, ToolCallError)
+    assert "- `customer.fullName`: is not valid" in error.message
+    assert "no customer is named nobody" in error.text
+    assert "nobody" not in error.message
+
+
+async def test_a_validator_that_crashes() -> None:
+    error = await look("order", '{"customer": {"fullName": "crash"}}')
+    assert isinstance(error, ToolCallError)
+    assert (error.kind, "raised KeyError" in error.text) == ("invalid_arguments", True)
+
+
+@pytest.mark.parametrize(
+    ("name", "raw", "arguments", "by"),
+    [
+        ("say", '{"text": "a"}', {"text": "a"}, []),
+        ("order", '{"customer": {"fullName": "A", "born": "2000-01-02"}, "count": "3"}',
+         {"customer": {"fullName": "A", "born": "2000-01-02"}, "count": 3}, []),
+        ("order", '{"customer": {"fullName": "A"}, "password": "x"}', {"customer": {"fullName": "A"}, "password": "x"}, []),
+        ("say", "{'text': 'a'}", {"text": "a"}, ["json:single_quotes"]),
+        ("say", '{"text": "a"', {"text": "a"}, ["json:missing_closers"]),
+        ("say", '"{\\"text\\": \\"a\\"}"', {"text": "a"}, ["json:double_encoded"]),
+        ("say", '"a"', {"text": "a"}, ["bare_value"]),
+        ("count", "[1, 2]", {"numbers": [1, 2]}, ["bare_value"]),
+    ],
+)  # fmt: skip
+async def test_read(name: str, raw: str, arguments: Any, by: list[str]) -> None:
+    """Arguments in the form of their types, and by whom they were changed."""
+    done = await look(name, raw)
+    assert isinstance(done, Prepared)
+    assert (done.arguments, [repair.by for repair in done.repairs]) == (arguments, by)
+
+
+@pytest.mark.parametrize(
+    "raw", ['{"text": "a', '{"text": ', '{"te', "I will say a", '{"text": "a"} {"text": "b"}', "5"]
+)
+async def test_never_guessed(raw: str) -> None:
+    """What is cut off, or has two readings, is asked for."""
+    assert isinstance(await look("say", raw), ToolCallError)
+
+
+def fixed(invalid: InvalidToolInput) -> object:
+    return {"text": "fixed"}
+
+
+async def fixed_later(invalid: InvalidToolInput) -> object:
+    await asyncio.sleep(0)
+    return '{"text": "fixed"}'
+
+
+async def hangs(invalid: InvalidToolInput) -> object:
+    await asyncio.sleep(60)
+    return fixed(invalid)
+
+
+def raises(invalid: InvalidToolInput) -> object:
+    raise RuntimeError("no idea")
+
+
+def rubbish(invalid: InvalidToolInput) -> object:
+    return object()
+
+
+def invalid_too(invalid: InvalidToolInput) -> object:
+    return {"txt": 1}
+
+
+def none(invalid: InvalidToolInput) -> object:
+    return None
+
+
+@pytest.mark.parametrize(
+    ("fix", "repair", "by"),
+    [(fixed, none, "fix"), (fixed_later, raises, "fix"), (none, fixed, "repair")]
+    + [(bad, fixed, "repair") for bad in (raises, rubbish, invalid_too, hangs)]
+    + [(bad, bad, "") for bad in (raises, rubbish, invalid_too, none)],
+)
+async def test_fixers(fix: Any, repair: Any, by: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tool's is asked first; one that raises, hangs or returns what does not validate has given up."""
+    monkeypatch.setattr(prepare_call, "FIXER_LIMIT", 0.2)
+    done = await look("say", '{"words": "a"}', agent(tool(name="say", fix=fix)(say.function), repair=repair))
+    if not by:
+        assert isinstance(done, ToolCallError)
+        return
+    assert isinstance(done, Prepared)
+    [repaired] = done.repairs
+    assert (repaired.by, repaired.before, repaired.after) == (by, {"words": "a"}, {"text": "fixed"})
+
+
+async def test_what_a_fixer_sees() -> None:
+    """The raw text, what could be read of it, the typed error, the schema."""
+    seen: list[InvalidToolInput] = []
+    fixing = agent(tool(name="say", fix=lambda invalid: seen.append(invalid))(say.function))
+    await look("say", '{"words": 1}', fixing)
+    await look("say", '{"words', fixing)
+    await look("say", "{'words': 1}", fixing)
+    assert [(each.arguments, each.raw_arguments, each.error.kind) for each in seen] == [
+        ({"words": 1}, '{"words": 1}', "invalid_arguments"),
+        ('{"words', '{"words', "invalid_json"),
+        ({"words": 1}, "{'words': 1}", "invalid_json"),
+    ]
+    assert seen[0].schema == say.schema
+    assert seen[0].tool_name == "say"
