@@ -182,6 +182,8 @@ def tool(
                 isinstance(kind, type) and issubclass(kind, BaseException) for kind in exceptions
             ),
             "fix must be a function of one argument": fix is not None and not callable(fix),
+            # Refused rather than ignored: who writes it counts on nothing running unasked.
+            "needs_approval cannot be kept yet by this version; leave it out": needs_approval is not False,
         }
         if fault := next((text for text, is_so in faults.items() if is_so), None):
             raise DeclarationError(f"{where}: {fault}.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import AsyncIterator
 
@@ -13,6 +14,10 @@ from mulligan.devserver import DevServer, temporal_server
 for name in list(os.environ):
     if name.startswith(("MULLIGAN_", "TEMPORAL_", "OTEL_", "OPENAI_")):
         del os.environ[name]
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # As in a shell's background job: children would inherit it, and tests that interrupt them would wait for ever.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

@@ -111,6 +111,8 @@ async def call_tool(order: CallTool, facts: ToolFacts | None) -> ToolOutcome:
                 start_to_close_timeout=limit,
                 heartbeat_timeout=policies.HEARTBEAT_TIMEOUT,
                 retry_policy=retry,
+                # A run that is cancelled ends when its tools have: their spans are closed, and nothing runs on unseen.
+                cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
                 summary=order.call.name[:60],
             )
     except ActivityError as error:

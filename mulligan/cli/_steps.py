@@ -45,7 +45,7 @@ def call_lines(call: dict[str, Any]) -> list[tuple[bool, Text]]:
     attempts = f" (attempt {call['attempts']})" if call["attempts"] > 1 else ""
     if result is not None and result["error"]:
         text = Text.assemble((f"told the model{attempts}: ", "red"), (result["error"]["kind"], "red bold"), " ")
-        lines.append((False, text.append(short(result["text"]))))
+        lines.append((False, text.append(short(result["error"]["message"]))))
     elif result is not None:
         lines.append((False, Text(short(result["text"]) + attempts, style="dim")))
     return lines

@@ -9,19 +9,24 @@ import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
+from temporalio.service import RPCError
 
 from mulligan.devserver import DevServer
 from tests.live.conftest import DONE, Lab, Ran, call
+from tests.support.otlp_receiver import OtlpReceiver
 
 
 @asynccontextmanager
-async def worker_process(queue: str, temporal: DevServer) -> AsyncIterator[asyncio.subprocess.Process]:
+async def worker_process(
+    queue: str, temporal: DevServer, otlp: OtlpReceiver
+) -> AsyncIterator[asyncio.subprocess.Process]:
     """`worker.py` as a process of its own; ended by its own id."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "worker.py", "--load", "tests.support.shop", "--task-queue", queue,
-        env={**os.environ, "TEMPORAL_ADDRESS": temporal.address, "MULLIGAN_GRACE_SECONDS": "1"},
+        env={**os.environ, **otlp.environment("http/protobuf"), "TEMPORAL_ADDRESS": temporal.address, "MULLIGAN_GRACE_SECONDS": "1"},
         stdin=asyncio.subprocess.DEVNULL,
     )  # fmt: skip
     try:
@@ -37,9 +42,9 @@ async def kill_in(tool: str, lab: Lab, temporal: DevServer, folder: Path) -> Ran
     queue = f"lost-{uuid.uuid4().hex[:6]}"
     at = Lab(lab.client, lab.model, lab.otlp, lab.telemetry, queue)
     handle = await at.start([call("now"), call(tool), DONE], metadata={"flag": str(folder / f"{tool}.pid")})
-    async with worker_process(queue, temporal) as first:
+    async with worker_process(queue, temporal, lab.otlp) as first:
         assert await first.wait() == -9
-    async with worker_process(queue, temporal) as second:
+    async with worker_process(queue, temporal, lab.otlp) as second:
         ran = await at.look(handle)
         second.terminate()
         assert await second.wait() == 0
@@ -48,12 +53,43 @@ async def kill_in(tool: str, lab: Lab, temporal: DevServer, folder: Path) -> Ran
     return ran
 
 
+async def stop_in(tool: str, lab: Lab, temporal: DevServer, folder: Path) -> Ran:
+    """Tell the worker to stop while a tool runs that will not be done within its grace of 1 s."""
+    queue = f"stop-{uuid.uuid4().hex[:6]}"
+    at = Lab(lab.client, lab.model, lab.otlp, lab.telemetry, queue)
+    handle = await at.start([call(tool), DONE], metadata={"file": str(folder / "never")})
+    async with worker_process(queue, temporal, lab.otlp) as first:
+        while (await _progress(handle)).get("running") != [tool]:
+            await asyncio.sleep(0.2)
+        first.terminate()
+        assert await first.wait() == 0
+    async with worker_process(queue, temporal, lab.otlp) as second:
+        ran = await at.look(handle)
+        second.terminate()
+        assert await second.wait() == 0
+    ran.spans = lab.otlp.spans(trace_id=ran.result["trace_id"])
+    return ran
+
+
+async def _progress(handle: Any) -> dict[str, Any]:
+    try:
+        progress: dict[str, Any] = await handle.query("progress")
+    except RPCError:  # no worker polls yet
+        return {}
+    return progress
+
+
 @pytest.mark.timeout(120)
 async def test_killed_workers(lab: Lab, temporal: DevServer, tmp_path: Path) -> None:
-    """At most once by default: `tool_lost` is told. With `attempts=2` the next worker runs it."""
-    lost, survived = await asyncio.gather(
-        kill_in("die", lab, temporal, tmp_path), kill_in("die_once", lab, temporal, tmp_path)
+    """At most once by default: `tool_lost` is told. With `attempts=2` the next worker runs it. A drain is no different."""
+    lost, survived, stopped = await asyncio.gather(
+        kill_in("die", lab, temporal, tmp_path),
+        kill_in("die_once", lab, temporal, tmp_path),
+        stop_in("wait_for_file", lab, temporal, tmp_path),
     )
+    assert stopped.calls[0]["result"]["error"]["kind"] == "tool_lost"
+    [span] = [span for span in stopped.spans_of("ai.toolCall") if span.status == "ERROR"]
+    assert (span.attributes["error.type"], span.attributes["mulligan.recovered"]) == ("tool_lost", True)
     assert lost.calls[1]["result"]["error"]["kind"] == "tool_lost"
     assert "It may or may not have done its work." in lost.calls[1]["result"]["text"]
     assert lost.result["recovered_failures"] == 1
@@ -61,7 +97,7 @@ async def test_killed_workers(lab: Lab, temporal: DevServer, tmp_path: Path) -> 
     assert (span.attributes["error.type"], span.attributes["mulligan.recovered"]) == ("tool_lost", True)
     assert survived.calls[1]["result"] == {"text": "survived", "error": None}
     assert survived.calls[1]["attempts"] == 2
-    for ran in (lost, survived):
+    for ran in (lost, survived, stopped):
         assert ran.result["output"] == "done"
         ids = {span.span_id for span in ran.spans}
         assert len(ids) == len(ran.spans)

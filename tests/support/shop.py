@@ -131,6 +131,14 @@ def give(what: Literal["circular", "nan", "bytes", "object", "generator", "none"
 
 
 @tool(timeout=60)
+async def wait_for_file(ctx: ToolContext) -> str:
+    """Wait until a file is there."""
+    while not os.path.exists(ctx.metadata["file"]):
+        await asyncio.sleep(0.05)
+    return "it is there"
+
+
+@tool(timeout=60)
 async def die(ctx: ToolContext) -> str:
     """Kill the worker that runs it, the first time."""
     flag = ctx.metadata.get("flag", "")
@@ -162,6 +170,7 @@ TOOLS: list[Tool] = [
     ignore_cancel,
     flaky,
     give,
+    wait_for_file,
     die,
     die_once,
 ]
