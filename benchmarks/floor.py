@@ -18,5 +18,6 @@ class Floor:
 
     @workflow.run
     async def run(self, steps: int) -> None:
+        """Take the steps."""
         for _ in range(2 * steps):
             await workflow.execute_activity(nothing, start_to_close_timeout=timedelta(seconds=10))
