@@ -20,7 +20,8 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxR
 
 from activities.call_model import CallModelActivity
 from activities.call_tool import CallToolActivity
-from activities.open_run import Definitions, OpenRunActivity
+from activities.definitions import Definitions
+from activities.open_run import OpenRunActivity
 from activities.prefix_cache import PrefixCache
 from activities.providers.known import providers
 from activities.record_run import RecordRunActivities

@@ -15,8 +15,8 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from activities import feedback
+from activities.definitions import QUERY_TIMEOUT, Definitions, this_workflow
 from activities.heartbeat import Heart, beating
-from activities.open_run import QUERY_TIMEOUT, Definitions, this_workflow
 from activities.prefix_cache import Prefix, PrefixCache
 from activities.prepare_call import duplicates, prepare
 from activities.providers.protocol import Provider, Reply, Request, Unavailable

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from temporalio import workflow
 
@@ -10,22 +10,33 @@ from mulligan.handoff import (
     CONVERSATION_QUERY,
     DEFINITION_QUERY,
     INPUT_QUERY,
+    AgentFacts,
     Definition,
     Page,
     PageAsked,
 )
 from mulligan.values import RunInput
 from workflows import policies
+from workflows.conversation import Conversation
 
-if TYPE_CHECKING:
-    from workflows.durable_agent import DurableAgent
+
+class Correspondent(Protocol):
+    """Whom workers ask about: an agent of the workflow."""
+
+    conversation: Conversation
+    input: RunInput | None
+
+    @property
+    def facts(self) -> AgentFacts:
+        """What was pinned when its turn opened."""
+        ...
 
 
 class Mailroom:
     """The agents of one workflow by their key, and the query handlers through which workers read them."""
 
     def __init__(self) -> None:
-        self._agents: dict[str, DurableAgent] = {}
+        self._agents: dict[str, Correspondent] = {}
 
     @classmethod
     def of_this_workflow(cls) -> Mailroom:
@@ -41,7 +52,7 @@ class Mailroom:
         workflow.set_query_handler(DEFINITION_QUERY, mailroom.definition)
         return mailroom
 
-    def register(self, agent: DurableAgent) -> str:
+    def register(self, agent: Correspondent) -> str:
         """Give an agent its key: its number in the workflow, the same after replay and continue-as-new."""
         key = str(len(self._agents))
         self._agents[key] = agent

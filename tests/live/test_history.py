@@ -12,7 +12,7 @@ from mulligan import connect
 from mulligan.loading import load
 from mulligan.telemetry import Telemetry
 from tests.live.conftest import DONE, Lab, call
-from tests.support.openai_turn import Turn
+from tests.support.openai_turn import Failure, Turn
 from worker import running_worker
 
 
@@ -100,3 +100,20 @@ async def test_two_workers_share_a_run(lab: Lab) -> None:
         other = Lab(lab.client, lab.model, lab.otlp, lab.telemetry, queue)
         runs: list[Any] = [await other.run([call("now")] * 5 + [DONE]) for _ in range(3)]
     assert [run.result["output"] for run in runs] == ["done"] * 3
+
+
+async def test_another_worker_goes_on_with_what_was_pinned(lab: Lab) -> None:
+    """A worker that never saw the run asks it for the conversation, and for the instructions that it was opened with."""
+    queue = f"handed-on-{uuid.uuid4().hex[:6]}"
+    at = Lab(lab.client, lab.model, lab.otlp, lab.telemetry, queue)
+    away = Failure(status=503, headers={"retry-after-ms": "1000"})
+    turns = [call("now"), Turn(text="done", fail_first=[away])]
+    async with running_worker(lab.client, load(["tests.support.shop"]), lab.telemetry, queue):
+        handle = await at.start(turns, agent="asked", metadata={"who": "Ada"})
+        await lab.model.wait_for_requests(2, model=handle.id)
+    async with running_worker(lab.client, load(["tests.support.shop"]), lab.telemetry, queue):
+        ran = await at.look(handle)
+    assert ran.result["output"] == "done"
+    assert len(ran.requests) == 3
+    assert ran.requests[1].body == ran.requests[2].body
+    assert b"You serve Ada." in ran.requests[2].body
