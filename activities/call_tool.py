@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 from opentelemetry import trace
@@ -15,12 +16,14 @@ from activities.prefix_cache import PrefixCache
 from activities.prepare_call import validate
 from activities.render_result import UnusableResult, cut, render
 from activities.tool_runtime import TookTooLong, ToolRuntime
-from mulligan.agent import Agent, Registry
+from mulligan.agent import Agent, Guard, Registry
 from mulligan.errors import ToolCallError, ToolExecutionError, ToolTimeoutError
 from mulligan.handoff import CALL_TOOL, CallTool, ToolOutcome, tool_message
 from mulligan.telemetry import Telemetry, ToolCallSpan
 from mulligan.tool import MAX_RESULT_CHARS, Tool, ToolContext, ToolError
 
+GUARD_LIMIT = 10.0
+"""Seconds that a guard may take."""
 _SHUT_DOWN = "The tool's worker shut down before it was done."
 
 
@@ -103,6 +106,8 @@ class CallToolActivity:
             metadata=order.metadata,
             _heartbeat=heart.say,
         )
+        if agent.guard is not None and (reason := await self._denied(agent.guard, order, context)):
+            raise ToolExecutionError(f"`{tool.name}` was not run: {reason}", kind="denied", **about)
         args, kwargs = tool.arguments.bind(arguments, context)
         limit = tool.timeout.total_seconds()
         try:
@@ -146,6 +151,18 @@ class CallToolActivity:
                 source=error,
                 **about,
             ) from error
+
+    async def _denied(self, guard: Guard, order: CallTool, context: ToolContext) -> str:
+        """Why the guard says no; nothing where it does not. One that cannot answer says no: it is there to protect."""
+        arguments = json.dumps(order.arguments, ensure_ascii=False)
+        try:
+            call = order.call.model_copy(update={"arguments": arguments})
+            reason = await self._runtime.run(guard, (call, context), limit=GUARD_LIMIT)
+        except TookTooLong:
+            return f"the guard did not answer within {GUARD_LIMIT:g} s."
+        except Exception as error:  # noqa: BLE001 - see above
+            return f"the guard failed: {type(error).__name__}: {_text(error)}"
+        return str(reason) if reason else ""
 
     async def _told(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import inspect
 
 from temporalio import activity
@@ -47,8 +48,10 @@ class OpenRunActivity:
         agent = self._registry.agents.get(order.agent)
         if agent is None:
             known = ", ".join(sorted(self._registry.agents)) or "none"
+            near = difflib.get_close_matches(order.agent, self._registry.agents, n=1)
+            meant = f' Did you mean "{near[0]}"?' if near else ""
             raise InvalidRunInputError(
-                f'"agent" is "{order.agent}", but this worker serves no agent of that name; it serves: {known}.'
+                f'"agent" is "{order.agent}", but this worker serves no agent of that name; it serves: {known}.{meant}'
             )
         run_input = order.input or await this_workflow().query(
             INPUT_QUERY, order.conversation, result_type=RunInput, rpc_timeout=QUERY_TIMEOUT

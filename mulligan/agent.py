@@ -10,12 +10,13 @@ from typing import Any, TypeVar
 
 from mulligan.policy import HandleErrors
 from mulligan.script import Script
-from mulligan.tool import DeclarationError, Fixer, Tool
-from mulligan.values import RunInput
+from mulligan.tool import DeclarationError, Fixer, Tool, ToolContext
+from mulligan.values import RunInput, ToolCall
 
 __all__ = ["Agent", "Registry"]
 
 Instructions = str | Callable[[RunInput], str | Awaitable[str]]
+Guard = Callable[[ToolCall, ToolContext], str | Awaitable[str | None] | None]
 PROVIDERS = ("openai", "openai-chat", "scripted")
 SETTINGS_OF_OUR_OWN = frozenset({"model", "messages", "input", "instructions", "tools", "stream", "store", "n"})
 """Model settings that the runtime itself decides: given in `model_settings` they would break a run."""
@@ -34,6 +35,8 @@ class Agent:
         max_total_tokens: Input and output tokens after which a run ends with status `max_tokens`.
         handle_errors: The policy for what goes wrong (see `HandleErrors`).
         repair: As a tool's `fix`, for every tool of the agent; asked after it.
+        guard: Asked before a valid call runs, with the ToolCall (its arguments valid JSON) and the ToolContext. A text
+            that it returns is the reason why the call is `denied`; a guard that raises or hangs denies.
         parallel_tool_calls: Whether the model may ask for several calls in a step.
         model_settings: What else the provider takes: temperature, tool_choice, reasoning …
         model_timeout: Seconds, or a timedelta, for one attempt of a model call.
@@ -52,6 +55,7 @@ class Agent:
     max_total_tokens: int | None = None
     handle_errors: HandleErrors = True
     repair: Fixer | None = None
+    guard: Guard | None = None
     parallel_tool_calls: bool = True
     model_settings: Mapping[str, Any] = field(default_factory=dict)
     model_timeout: float | timedelta = 300

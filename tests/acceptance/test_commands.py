@@ -173,11 +173,11 @@ async def test_demo(mulligan: Run) -> None:
 async def test_dev(mulligan: Run, environment: dict[str, str], tmp_path: Path) -> None:
     """The embedded server on ports of one's choice, with its runs in a file; SIGTERM ends it with 0."""
     process = await asyncio.create_subprocess_exec(
-        str(Path(sys.executable).parent / "mulligan"), "dev", "--port", "0", "--ui-port", "0", "--db", str(tmp_path / "runs.db"),
+        str(Path(sys.executable).parent / "mulligan"), "dev", "--port", "0", "--ui-port", "0", "--json", "--db", str(tmp_path / "runs.db"),
         env=environment, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
     )  # fmt: skip
     assert process.stdout is not None
-    address = (await process.stdout.readline()).decode().split()[1]
+    address = json.loads(await process.stdout.readline())["address"]
     listed = await mulligan("list", TEMPORAL_ADDRESS=address)
     assert listed.code == 0
     assert "no runs yet" in listed.err

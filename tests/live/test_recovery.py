@@ -207,3 +207,17 @@ async def test_policies(lab: Lab) -> None:
     thrown = await lab.run([call("click", "{"), DONE], onInvalidToolInput="throw")
     assert type(thrown.error).__name__ == "InvalidToolInputError"
     assert getattr(thrown.error, "raw_arguments", None) == "{"
+
+
+async def test_a_guard_denies(lab: Lab) -> None:
+    """Asked before a valid call runs, after repairs; a text denies, and so does a guard that fails."""
+    selectors = ['{"selector": "#a"}', '{"element": "#b"}', '{"selector": "#crash"}']
+    ran = await lab.run([Turn(calls=[("click", raw, None) for raw in selectors]), DONE], agent="guarded")
+    allowed, denied, failed = (call["result"] for call in ran.calls)
+    assert allowed == {"text": "clicked #a", "error": None}
+    assert (denied["error"]["kind"], denied["text"]) == (
+        "denied",
+        "`click` was not run: nobody may click on #b in guarded.",
+    )
+    assert (failed["error"]["kind"], "the guard failed: LookupError" in failed["text"]) == ("denied", True)
+    assert RAN[ran.id] == [("click", {"selector": "#a"})]

@@ -13,6 +13,7 @@ from mulligan import InvalidRunInputError, error_of
 from tests.live.conftest import DONE, Lab, call
 
 BAD: list[tuple[Any, str]] = [
+    ({"agent": "shopp", "prompt": "x"}, 'Did you mean "shop"?'),
     ({"agent": "nobody", "prompt": "x"}, '"agent" is "nobody", but this worker serves no agent of that name'),
     ({"agent": "shop", "prompt": "x", "max_steps": 0}, '"max_steps" is 0, but it must be greater than or equal to 1'),
     ({"agent": "shop", "prompt": "x", "maxSteps": "3"}, '"maxSteps" is "3"'),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import time
@@ -11,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
 
-from mulligan import Agent, InvalidToolInput, Tool, ToolContext, ToolError, tool
+from mulligan import Agent, InvalidToolInput, Tool, ToolCall, ToolContext, ToolError, tool
 
 RAN: dict[str, list[Any]] = defaultdict(list)
 """What ran, by workflow id: (tool, arguments)."""
@@ -184,6 +185,16 @@ shop = Agent(
     model_patience=3,
 )
 strict_shop = Agent(name="strict", model="openai-chat:nobody", tools=TOOLS, handle_errors=False)
+
+
+def no_clicks_on_b(call: ToolCall, ctx: ToolContext) -> str | None:
+    selector = json.loads(call.arguments).get("selector")
+    if selector == "#crash":
+        raise LookupError("who is this?")
+    return f"nobody may {call.name} on {selector} in {ctx.agent}." if selector == "#b" else None
+
+
+guarded = Agent(name="guarded", model="openai-chat:nobody", tools=[click], guard=no_clicks_on_b)
 asked = Agent(
     name="asked",
     model="openai-chat:nobody",
