@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from mulligan.cli import _terminal
-from mulligan.cli._terminal import AsJson, fail, run, say
+from mulligan.cli._terminal import AsJson, fail, put_json, run, say
 
 
 def dev(
