@@ -6,6 +6,7 @@ if its outcome validates. Nothing that a model or a fixer does makes this raise 
 
 from __future__ import annotations
 
+import asyncio
 import json
 import warnings
 from collections.abc import Sequence
@@ -23,6 +24,9 @@ from mulligan.values import Repair, ToolCall
 
 FIXER_LIMIT = 10.0
 """Seconds that a `fix` or `repair` may take: the model's answer waits for it. Later is given up."""
+
+LONG = 20_000
+"""Characters of arguments from which on they are read in a thread."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +47,9 @@ async def prepare(call: ToolCall, agent: Agent, runtime: ToolRuntime) -> Prepare
     tool = agent.tool(call.name)
     if tool is None:
         raise feedback.unknown_tool(call, [known.name for known in agent.tools])
-    found = _read(call, tool)
+    # Megabytes of brackets take seconds to mend: not on the worker's event loop.
+    is_long = len(call.arguments) > LONG
+    found = await asyncio.to_thread(_read, call, tool) if is_long else _read(call, tool)
     if isinstance(found, Prepared):
         return found
     error, value = found
