@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -106,9 +105,7 @@ def _valid(tool: Tool, value: JsonValue) -> JsonValue | Exception:
     except Exception as error:  # noqa: BLE001 - a user's validator may raise anything
         return error
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            shown: JsonValue = validated.model_dump(mode="json", by_alias=True, exclude_unset=True)
+        shown: JsonValue = validated.model_dump(mode="json", by_alias=True, exclude_unset=True, warnings="error")
         # Some types are not written as they are read (SecretStr): what the model sent is then the truer form.
         return shown if validate(tool, shown) == validated else value
     except Exception:  # noqa: BLE001 - a user's serializer may raise anything

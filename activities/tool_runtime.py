@@ -171,8 +171,9 @@ async def _awaited(awaitable: Awaitable[Any]) -> Any:
 
 
 async def _cancel_all() -> None:
+    """Cancel what still runs, and wait for it: who ignores that is waited for by a daemon thread alone."""
     others = asyncio.all_tasks() - {asyncio.current_task()}
     for task in others:
         task.cancel()
     if others:
-        await asyncio.wait(others, timeout=1)
+        await asyncio.wait(others)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -14,6 +16,13 @@ from mulligan.values import ToolCall
 WHERE = Where(agent="a", conversation="0", trace=f"00-{1:032x}-{2:016x}-01")
 CALL = ToolCall(id="c1", name="look", arguments='{"a": "secret"}')
 ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
+
+
+@pytest.fixture(autouse=True)
+def no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in list(os.environ):
+        if name.startswith("OTEL_"):
+            monkeypatch.delenv(name)
 
 
 @pytest.mark.parametrize(
