@@ -32,7 +32,8 @@ class AgentWorkflow:
     @workflow.run
     async def run(self, start: RawValue = _NO_INPUT) -> dict[str, Any]:
         """RunInput in, RunResult out, both as JSON objects."""
-        if start.payload.metadata.get("encoding") == b"binary/plain":
+        is_carried = start.payload.metadata.get("encoding") == b"binary/plain"
+        if is_carried and workflow.info().continued_run_id is not None:
             agent = self._agent = DurableAgent(state=start.payload.data)
         else:
             run_input = check(start.payload.data)

@@ -41,6 +41,7 @@ BAD: list[tuple[Any, str]] = [
     ([], "must be one JSON object"),
     ("hello", "must be one JSON object"),
     (None, "without an input"),
+    (b"\x00\xff", "input is not JSON"),
 ]
 
 
