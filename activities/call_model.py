@@ -15,6 +15,7 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from activities import feedback
+from activities import fit_answer as fit
 from activities.definitions import QUERY_TIMEOUT, Definitions, this_workflow
 from activities.heartbeat import Heart, beating
 from activities.prefix_cache import Prefix, PrefixCache
@@ -81,13 +82,15 @@ class CallModelActivity:
             prefix = await self._conversation(order, key, provider)
             try:
                 reply = await self._ask(order, agent, provider, model, prefix, heart)
+                calls = _with_own_ids(reply.calls, prefix.call_ids, order.step)
+                long = fit.too_long(calls)
                 message = AssistantMessage(
                     role="assistant",
-                    text=reply.text,
-                    tool_calls=_with_own_ids(reply.calls, prefix.call_ids, order.step),
-                    provider_data=reply.provider_data,
+                    text=fit.fit_text(reply),
+                    tool_calls=[fit.fit_call(call) if n in long else call for n, call in enumerate(calls)],
+                    provider_data=fit.fit_provider_data(reply),
                 )
-                prepared = await self._prepare_all(order, agent, reply, message.tool_calls)
+                prepared = await self._prepare_all(order, agent, reply, message.tool_calls, long)
                 prefix.extend([message])
             finally:
                 # After a failure too: the next attempt need not ask for all of it again.
@@ -190,7 +193,7 @@ class CallModelActivity:
             self._telemetry.put_content(span, "gen_ai.output.messages", said)
 
     async def _prepare_all(
-        self, order: ModelCall, agent: Agent, reply: Reply, calls: Sequence[ToolCall]
+        self, order: ModelCall, agent: Agent, reply: Reply, calls: Sequence[ToolCall], too_long: set[int]
     ) -> list[PreparedCall]:
         """Look at each call once. Never raises: what is wrong with a call is told to the model, or fails the run."""
         twice = duplicates(reply.calls)
@@ -200,6 +203,8 @@ class CallModelActivity:
             try:
                 if index in twice:
                     raise feedback.duplicate_call(call)
+                if index in too_long:
+                    raise feedback.too_long(call, len(reply.calls[index].arguments), fit.ARGUMENTS_BYTES)
                 if reply.finish_reason == "length" and index == len(calls) - 1 and not _is_whole(call.arguments):
                     raise feedback.truncated_call(call)
                 done = await prepare(call, agent, self._runtime)
@@ -208,7 +213,7 @@ class CallModelActivity:
             else:
                 as_written = not done.repairs and _says_the_same(call.arguments, done.arguments)
                 arguments = None if as_written else done.arguments
-                prepared.append(PreparedCall(arguments=arguments, repairs=done.repairs))
+                prepared.append(PreparedCall(arguments=arguments, repairs=fit.fit_repairs(done.repairs)))
         return prepared
 
     async def _told(

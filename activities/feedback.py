@@ -137,6 +137,18 @@ def invalid_arguments(call: ToolCall, tool: Tool, value: JsonValue, error: Excep
     )
 
 
+def too_long(call: ToolCall, length: int, limit: int) -> InvalidToolInputError:
+    """The arguments are longer than a run can carry."""
+    return _invalid(
+        call,
+        "invalid_arguments",
+        f"The arguments of `{call.name}` are {length:,} characters long, so it was not run: a step takes about "
+        f"{limit:,} bytes of arguments in all. Send less at a time, in several calls.",
+        "",
+        None,
+    )
+
+
 def truncated_call(call: ToolCall) -> InvalidToolInputError:
     """The model was cut off inside of a call."""
     return _invalid(
