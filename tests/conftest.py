@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import sys
 from collections.abc import AsyncIterator
+from contextlib import nullcontext
 
 import pytest
 
-from mulligan.devserver import DevServer, temporal_server
+from mulligan.devserver import DevServer, find_temporal, temporal_server
 
 for name in list(os.environ):
     if name.startswith(("MULLIGAN_", "TEMPORAL_", "OTEL_", "OPENAI_")):
@@ -20,8 +22,17 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Get Temporal's dev server before any test's time limit runs: on a new machine it is built, for minutes."""
+    if not any({"live", "acceptance"} & set(item.path.parts) for item in session.items):
+        return
+    capture = session.config.pluginmanager.getplugin("capturemanager")
+    with capture.global_and_fixture_disabled() if capture else nullcontext():
+        asyncio.run(find_temporal(lambda line: print(line, file=sys.stderr, flush=True)))
+
+
 @pytest.fixture(scope="session")
 async def temporal() -> AsyncIterator[DevServer]:
-    """An embedded Temporal server, built first where there is none (progress goes to the real stderr)."""
-    async with temporal_server(progress=lambda line: print(line, file=sys.__stderr__, flush=True)) as server:
+    """An embedded Temporal server."""
+    async with temporal_server() as server:
         yield server
