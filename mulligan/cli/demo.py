@@ -74,8 +74,8 @@ async def _on(server: Any, folder: Path, *, as_json: bool) -> int:
         handle = await client.start_workflow("AgentWorkflow", given, id=run_id, task_queue=queue)
         end = await follow_to_the_end(handle, to_stderr=as_json, as_json=False)
         steps = await all_steps(handle)
-    telemetry.shutdown()
     seconds = time.monotonic() - began
+    telemetry.shutdown()
     if as_json:
         put_json({"id": run_id, "status": end.status, "result": end.result, "error": end.error, "steps": steps})
     else:

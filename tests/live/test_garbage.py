@@ -1,0 +1,79 @@
+"""Garbage by the hundred through the real server and the strict provider: each call gets one result, the run completes."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import Any
+
+import pytest
+
+from tests.live.conftest import DONE, Lab
+from tests.support.openai_turn import Turn
+
+NAMES = [
+    "click",
+    "clik",
+    "",
+    "__init__",
+    "search_orders",
+    "now",
+    "x" * 300,
+    "кл ик",
+    "give",
+    "refuse",
+    '"',
+    "functions.click",
+]
+IDS = [None, "same", "i d", "", "x" * 100, "é"]
+TEXTS = ["", "a", "#b", "\0", "𝄞", "'", '"', "\\", "{", "x" * 2000, "```json", "</tool>"]
+KEYS = ["selector", "element", "customer", "limit", "what", "", 'a"b']
+
+
+def value(dice: random.Random, depth: int = 0) -> Any:
+    """Any JSON, and what only Python calls JSON."""
+    kind = dice.randrange(12)
+    if kind < 3:
+        return dice.choice([None, True, 0, -1, 10**30, 1.5, float("nan"), float("inf")])
+    if kind < 6 or depth > 4:
+        return dice.choice(TEXTS)
+    if kind < 9:
+        return [value(dice, depth + 1) for _ in range(dice.randrange(4))]
+    return {dice.choice(KEYS): value(dice, depth + 1) for _ in range(dice.randrange(4))}
+
+
+def arguments(dice: random.Random) -> str:
+    """Raw arguments: good, cut off, quoted wrongly, fenced, twice, encoded twice."""
+    raw = json.dumps(value(dice), ensure_ascii=dice.random() < 0.5)
+    spoil = [
+        lambda: raw[: dice.randrange(len(raw) + 1)],
+        lambda: repr(value(dice)),
+        lambda: f"```json\n{raw}\n```",
+        lambda: json.dumps(raw),
+        lambda: raw.replace('"', "'"),
+        lambda: raw + raw,
+        lambda: raw.replace("a", "\\ud800"),
+        lambda: raw,
+    ]
+    return dice.choice(spoil)()
+
+
+@pytest.mark.parametrize("seed", range(6))
+async def test_garbage(lab: Lab, seed: int) -> None:
+    """Every failure is told, counted, and has one ERROR span; the provider refuses nothing that it is sent."""
+    dice = random.Random(seed)
+    turns = [
+        Turn(
+            text=dice.choice([None, "so"]),
+            calls=[(dice.choice(NAMES), arguments(dice), dice.choice(IDS)) for _ in range(dice.randrange(1, 12))],
+        )
+        for _ in range(8)
+    ]
+    ran = await lab.run([*turns, DONE], api=("openai", "openai-chat")[seed % 2], max_steps=30)
+    assert ran.result["status"] == "completed"
+    assert len(ran.calls) == sum(len(turn.calls) for turn in turns)
+    told = [call for call in ran.calls if call["result"]["error"]]
+    recovered = [span for span in ran.spans_of("ai.toolCall") if span.attributes["mulligan.recovered"]]
+    assert ran.result["recovered_failures"] == len(told) == len(recovered)
+    assert len({span.span_id for span in ran.spans}) == len(ran.spans)
+    assert len({call["id"] for call in ran.calls}) == len(ran.calls)
