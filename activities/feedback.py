@@ -5,22 +5,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import difflib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import JsonValue, ValidationError
+from pydantic_core.core_schema import ErrorType
 
 from activities.tool_runtime import TookTooLong, ToolRuntime
 from mulligan.agent import Agent
 from mulligan.errors import InvalidToolInputError, MulliganError, ToolCallError, UnknownToolError
-from mulligan.policy import MODELS_OWN_MISTAKES, HandleErrors, tell
+from mulligan.policy import MODELS_OWN_MISTAKES, HandleErrors, tell, with_reason
 from mulligan.tool import Tool
 from mulligan.values import ErrorInfo, ToolCall, well_formed
 
-SCHEMA_SHOWN, INPUT_SHOWN, TOOLS_SHOWN = 2_000, 500, 50
+SCHEMA_SHOWN, INPUT_SHOWN, TOOLS_SHOWN, FAULTS_SHOWN, PATH_SHOWN = 2_000, 500, 50, 20, 200
 POLICY_LIMIT = 10.0
 """Seconds that a policy's function may take."""
 
@@ -37,8 +39,9 @@ _PLAIN = {
     "string_type": "should be a string",
     "none_required": "should be null",
 }
-_MAY_QUOTE = frozenset({"value_error", "assertion_error", "union_tag_invalid", "custom_error"})
-"""pydantic's error types whose message may hold the value itself."""
+_MAY_QUOTE = frozenset({"value_error", "assertion_error", "union_tag_invalid", "uuid_parsing", "url_parsing"})
+"""pydantic's error types whose message may hold the value itself; so may every type that is not pydantic's."""
+_PYDANTICS = frozenset(get_args(ErrorType))
 
 
 @dataclass(frozen=True)
@@ -74,6 +77,11 @@ async def settle(
     except TookTooLong:
         # A policy that hangs has said nothing: the standard text is the default.
         text = standard
+    except (SystemExit, KeyboardInterrupt, asyncio.CancelledError) as ends:
+        task = asyncio.current_task()
+        if isinstance(ends, asyncio.CancelledError) and task is not None and task.cancelling():
+            raise
+        failure = with_reason(error, ends)
     text = str(well_formed(text))
     return Told(
         text=text,
@@ -119,15 +127,16 @@ def invalid_arguments(call: ToolCall, tool: Tool, value: JsonValue, error: Excep
     if isinstance(error, ValidationError):
         names = list(tool.schema.get("properties", {}))
         for fault in error.errors(include_url=False, include_context=False):
-            where, says = _path(fault["loc"], value), _says(fault, names)
-            if fault["type"] in _MAY_QUOTE:
-                details.append(f"- {where}: {fault['msg']}")
+            where, says = _path(fault, value), _says(fault, names)
+            if _may_quote(fault["type"]) and len(details) < FAULTS_SHOWN:
+                details.append(f"- {where}: {_cut(fault['msg'], INPUT_SHOWN)}")
             faults.append(f"- {where}: {says}")
     else:
         faults.append("- they could not be checked")
-        details.append(f"The check raised {type(error).__name__}: {error}")
+        details.append(_cut(f"The check raised {type(error).__name__}: {error}", INPUT_SHOWN))
     unique = list(dict.fromkeys(faults))
-    listed = "\n".join(unique[:20]) + (f"\n- … and {len(unique) - 20} more" if len(unique) > 20 else "")
+    more = len(unique) - FAULTS_SHOWN
+    listed = "\n".join(unique[:FAULTS_SHOWN]) + (f"\n- … and {more} more" if more > 0 else "")
     return _invalid(
         call,
         "invalid_arguments",
@@ -203,24 +212,29 @@ def _says(fault: Any, names: Sequence[str]) -> str:
         return "is not a field of it" + (f"; did you mean `{near[0]}`?" if near else "")
     if kind in _PLAIN:
         return _PLAIN[kind]
-    if kind in _MAY_QUOTE:
+    if _may_quote(kind):
         return "is not valid"
     message: str = fault["msg"]
     return message.replace("Input should", "should", 1) if message.startswith("Input should") else message
 
 
-def _path(loc: Sequence[int | str], value: Any) -> str:
+def _may_quote(kind: str) -> bool:
+    return kind in _MAY_QUOTE or kind not in _PYDANTICS
+
+
+def _path(fault: Any, value: Any) -> str:
     """The fault's place in what the model sent. pydantic also names unions' members and validators: left out."""
     path = ""
-    for index, part in enumerate(loc):
-        last = index == len(loc) - 1
+    for index, part in enumerate(fault["loc"]):
+        # A name that is not there is the fault itself where it is missing; else it is pydantic's own.
+        is_missing = fault["type"] == "missing" and index == len(fault["loc"]) - 1
         if isinstance(part, int) and isinstance(value, list):
             path += f"[{part}]"
             value = value[part] if part < len(value) else None
-        elif isinstance(value, dict) and (part in value or last):
+        elif isinstance(value, dict) and (part in value or is_missing):
             path += f".{part}" if path else str(part)
             value = value.get(part)
-    return f"`{path}`" if path else "the arguments"
+    return f"`{_cut(path, PATH_SHOWN)}`" if path else "the arguments"
 
 
 def _cut(text: str, longest: int) -> str:

@@ -104,6 +104,8 @@ class PrefixCache:
 
     def hold(self, key: Key, result: ToolMessage) -> None:
         """Keep a result that was made here, until the next model call takes it up."""
+        if (old := self._held.pop((key, result.call_id), None)) is not None:
+            self._bytes -= len(old.text)
         self._held[(key, result.call_id)] = result
         self._bytes += len(result.text)
         while self._bytes > self._max_bytes and self._held:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import inspect
 import os
 import sys
@@ -57,7 +57,17 @@ def load(modules: Iterable[str]) -> Loaded:
 
 
 def _dotted(name: str) -> str:
-    return ".".join(Path(name).with_suffix("").parts) if name.endswith(".py") else name
+    """A path below this folder as a dotted name; any other name as it is."""
+    if not name.endswith(".py"):
+        return name
+    if Path(name).is_absolute() and not Path(name).is_file():
+        raise DeclarationError(f"there is no file {name}; it is looked for from {os.getcwd()}.")
+    path = Path(os.path.relpath(name)).with_suffix("")
+    if ".." in path.parts:
+        raise DeclarationError(
+            f"{name} is not below {os.getcwd()}; start the worker where it is, or give a dotted name."
+        )
+    return ".".join(path.parts)
 
 
 def _imported(name: str) -> ModuleType:
@@ -73,20 +83,23 @@ def _imported(name: str) -> ModuleType:
         raise DeclarationError(f"module {name!r} imports {error.name!r}, which is not installed.") from error
     except SyntaxError as error:
         raise DeclarationError(f"{error.filename}, line {error.lineno}: {error.msg}.") from error
-    except Exception as error:
-        line = _line(error)
+    except (Exception, SystemExit) as error:
+        line = _line(error, name)
         raise DeclarationError(
-            f"module {name!r} fails as it is imported{line}: {type(error).__name__}: {error}"
+            f"module {name!r} fails as it is imported{line}: {type(error).__name__}: {' '.join(str(error).split())}"
         ) from error
 
 
-def _line(error: Exception) -> str:
-    """Where in the user's file it went wrong: the last frame outside of libraries."""
+def _line(error: BaseException, name: str) -> str:
+    """Where in the user's own files it went wrong: the last frame of code that lies below this folder or the module's."""
+    spec = importlib.util.find_spec(name)
+    folders = [os.getcwd(), str(Path(spec.origin).parent) if spec is not None and spec.origin else os.getcwd()]
     where = ""
     trace = error.__traceback__
     while trace is not None:
         file = trace.tb_frame.f_code.co_filename
-        if "importlib" not in file and "site-packages" not in file and file != __file__:
+        ours = any(Path(file).is_relative_to(folder) for folder in folders)
+        if ours and "site-packages" not in file and file != __file__:
             where = f" ({file}, line {trace.tb_lineno})"
         trace = trace.tb_next
     return where

@@ -38,5 +38,9 @@ def tell(error: ToolCallError, policy: HandleErrors, standard: str) -> str:
     except MulliganError:
         raise
     except Exception as raised:
-        # The contract: what the callable raises fails the run, with its text as the reason.
-        raise from_json({**error.to_json(), "message": str(raised) or type(raised).__name__}) from raised
+        raise with_reason(error, raised) from raised
+
+
+def with_reason(error: ToolCallError, raised: BaseException) -> MulliganError:
+    """The typed error with what a policy's function raised as its reason: so the run fails (contract, section 2)."""
+    return from_json({**error.to_json(), "message": str(raised) or type(raised).__name__})

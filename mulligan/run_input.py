@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -99,14 +100,14 @@ def _sentence(fault: Any) -> str:
 
 def _path(loc: Sequence[int | str]) -> str:
     path = ""
-    for part in loc:
-        # pydantic names the member of a union that it tried; nobody wrote that.
-        if part in ("user", "assistant", "tool") and path.endswith("]"):
+    for index, part in enumerate(loc):
+        # pydantic names the member of a union that it tried, right after the message's number; nobody wrote that.
+        if index == 2 and loc[0] == "messages" and part in ("user", "assistant", "tool"):
             continue
         path += f"[{part}]" if isinstance(part, int) else f".{part}" if path else part
     return path or "input"
 
 
 def _shown(value: Any) -> str:
-    text = repr(value) if not isinstance(value, str) else f'"{value}"'
+    text = f'"{value}"' if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
     return text if len(text) <= 80 else text[:80] + "…"

@@ -1,0 +1,300 @@
+"""What the model is told of a failure: every field at fault by its name, no word of Python's, and no secret on a span."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import dataclass
+from datetime import date, time, timedelta
+from decimal import Decimal
+from enum import Enum
+from ipaddress import IPv4Address
+from typing import Annotated, Any, Literal
+from uuid import UUID
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from inline_snapshot import snapshot
+from pydantic import AfterValidator, AnyUrl, BaseModel, Field, Json
+from pydantic_core import PydanticCustomError
+
+from activities import feedback
+from activities.feedback import SCHEMA_SHOWN, TOOLS_SHOWN
+from activities.prepare_call import Prepared, prepare
+from activities.tool_runtime import ToolRuntime
+from mulligan import Agent, Tool, ToolCall, ToolCallError, UnknownToolError, tool
+
+QUICK = settings(derandomize=True, deadline=None, max_examples=300)
+RUNTIME = ToolRuntime()
+
+
+class Colour(Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+class Address(BaseModel, extra="forbid"):
+    street: str
+    number: Annotated[int, Field(ge=1)]
+
+
+@dataclass
+class Box:
+    width: float
+
+
+class Card(BaseModel, extra="forbid"):
+    kind: Literal["card"]
+    last_four: Annotated[str, Field(pattern=r"^\d{4}$")]
+
+
+class Cash(BaseModel, extra="forbid"):
+    kind: Literal["cash"]
+    amount: Decimal
+
+
+def refusing(error):
+    """A type whose check refuses every value."""
+
+    def check(value):
+        raise error(value)
+
+    return Annotated[str, AfterValidator(check)]
+
+
+KNOWN: Any = refusing(lambda value: ValueError(f"no customer is named {value}"))
+ODD = refusing(lambda value: AssertionError(f"{value} is odd"))
+CRASH = refusing(KeyError)
+CUSTOM = refusing(lambda value: PydanticCustomError("no_such", "no customer is named {name}", {"name": value}))
+
+
+@tool
+def ship(
+    address: Address,
+    colour: Colour = Colour.RED,
+    boxes: list[Box] = [],  # noqa: B006 - as users write it
+    when: date | None = None,
+    pay: Annotated[Card | Cash, Field(discriminator="kind")] | None = None,
+    amount: Annotated[Decimal | None, Field(le=10)] = None,
+) -> str:
+    """Ship an order."""
+    return ""
+
+
+def taking(hint: Any) -> Tool:
+    """A tool that takes one `value` of that type."""
+
+    def take(value):
+        return value
+
+    take.__annotations__ = {"value": hint}
+    return tool(take)
+
+
+def call(raw: str, name: str = "ship") -> ToolCall:
+    return ToolCall(id="c1", name=name, arguments=raw)
+
+
+async def look(raw: str, of: Tool, name: str | None = None) -> Prepared | ToolCallError:
+    """What comes of a call, by the way that every call takes."""
+    try:
+        return await prepare(call(raw, name or of.name), Agent(name="a", model="scripted:x", tools=[of]), RUNTIME)
+    except ToolCallError as error:
+        return error
+
+
+def refused(raw: str, of: Tool = ship, name: str | None = None) -> ToolCallError:
+    done = asyncio.run(look(raw, of, name))
+    assert isinstance(done, ToolCallError)
+    return done
+
+
+def faults(error: ToolCallError) -> list[str]:
+    """The lines of its message that name a field."""
+    return error.message.splitlines()[1:]
+
+
+def test_the_text_of_invalid_arguments() -> None:
+    error = refused('{"address": {"number": 0, "zip": 1}, "color": "green"}')
+    assert (error.kind, error.tool_name, error.call_id) == ("invalid_arguments", "ship", "c1")
+    assert error.message == snapshot("""\
+The arguments of `ship` are not what it takes, so it was not run:
+- `address.street`: is required, but missing
+- `address.number`: should be greater than or equal to 1
+- `address.zip`: is not a field of it
+- `color`: is not a field of it; did you mean `colour`?\
+""")
+    assert error.detail.splitlines() == [
+        'You sent: {"address": {"number": 0, "zip": 1}, "color": "green"}',
+        f"It takes a JSON object of this schema: {json.dumps(ship.schema)}",
+        "Call it again with corrected arguments.",
+    ]
+
+
+def test_the_text_of_invalid_json() -> None:
+    error = refused('{"address": {"street": "Elm Street", "num')
+    assert error.kind == "invalid_json"
+    assert error.message == snapshot(
+        "The arguments of `ship` are not valid JSON, so it was not run: the arguments stop in the middle of a name."
+    )
+    assert error.detail.splitlines()[0] == snapshot('The fault is near: eet": "Elm Street", "num')
+    assert error.detail.splitlines()[-1] == "Call it again with corrected arguments."
+
+
+def test_the_text_of_an_unknown_tool() -> None:
+    error = refused("{}", name="shipp")
+    assert isinstance(error, UnknownToolError)
+    assert (error.available, error.raw_arguments) == (["ship"], "{}")
+    assert error.text == snapshot("There is no tool `shipp`. Did you mean `ship`? The tools are: `ship`.")
+
+
+def test_the_texts_of_calls_that_were_not_looked_at() -> None:
+    cut, twice = feedback.truncated_call(call('{"a')), feedback.duplicate_call(call("{}"))
+    assert [cut.kind, cut.text, twice.kind, twice.text] == snapshot(
+        [
+            "truncated_call",
+            "You were cut off by the length limit while you wrote the call of `ship`, so it was not run. Call it again, with shorter arguments or in several calls.",
+            "duplicate_call",
+            "You made this call of `ship` twice in one step. It was run once; see the other call's result.",
+        ]
+    )
+    assert [each.raw_arguments for each in (cut, twice)] == ['{"a', "{}"]
+
+
+@pytest.mark.parametrize(
+    ("sent", "named"),
+    [
+        ("{}", ["- `address`: is required, but missing"]),
+        ("[]", ["- the arguments: should be an object"]),
+        ('{"address": "Elm Street 1"}', ["- `address`: should be an object"]),
+        ('{"address": {"street": 1}}', ["- `address.street`: should be a string", "- `address.number`: is required, but missing"]),
+        ('{"address": {"street": "e", "number": "x"}}', ["- `address.number`: should be a valid integer, unable to parse string as an integer"]),
+        ('{ADDRESS, "boxes": [{"width": 1}, {}]}', ["- `boxes[1].width`: is required, but missing"]),
+        ('{ADDRESS, "boxes": {"width": 1}}', ["- `boxes`: should be an array"]),
+        ('{ADDRESS, "colour": "green"}', ["- `colour`: should be 'red' or 'blue'"]),
+        ('{ADDRESS, "amount": 11}', ["- `amount`: should be less than or equal to 10"]),
+        ('{ADDRESS, "pay": {"kind": "card", "last_four": "1"}}', ["- `pay.last_four`: String should match pattern '^\\d{4}$'"]),
+        ('{ADDRESS, "pay": {"kind": "cash"}}', ["- `pay.amount`: is required, but missing"]),
+        ('{ADDRESS, "pay": {"kind": "gold"}}', ["- `pay`: is not valid"]),
+        ('{ADDRESS, "colr": "red"}', ["- `colr`: is not a field of it; did you mean `colour`?"]),
+        ('{ADDRESS, "zzz": "red"}', ["- `zzz`: is not a field of it"]),
+        ('{"address": {"street": "e", "number": 1, "colr": 1}}', ["- `address.colr`: is not a field of it"]),
+    ],
+)  # fmt: skip
+def test_each_field_at_fault_is_named(sent: str, named: list[str]) -> None:
+    """By its path in what was sent; what the discriminator or the union calls its members is in no path."""
+    raw = sent.replace("ADDRESS", '"address": {"street": "e", "number": 1}')
+    assert faults(refused(raw)) == named
+
+
+def test_members_of_a_union_are_in_no_path() -> None:
+    adopt = taking(Cash | list[int])
+    assert faults(refused('{"value": 5}', adopt)) == ["- `value`: should be an object", "- `value`: should be an array"]
+    assert faults(refused('{"value": ["x"]}', adopt))[1].startswith("- `value[0]`: should be a valid integer")
+
+
+def test_members_of_a_union_are_in_no_path_of_an_object() -> None:
+    named = faults(refused('{"value": {}}', taking(Cash | str)))
+    assert named == [
+        *(f"- `value.{name}`: is required, but missing" for name in ("kind", "amount")),
+        "- `value`: should be a string",
+    ]
+
+
+def test_many_faults_are_counted() -> None:
+    error = refused(json.dumps({"address": {"street": "e", "number": 1}, "boxes": [{"width": "w"}] * 25}))
+    assert len(faults(error)) == 21
+    assert faults(error)[-1] == "- … and 5 more"
+
+
+CHECKED = taking(list[KNOWN])
+
+
+@pytest.mark.parametrize(
+    ("of", "value"),
+    [(CHECKED, {"value": ["n"] * 10_000}), (CHECKED, {"value": ["n" * 1_000_000]}), (ship, {"n" * 1_000_000: 1})],
+    ids=["many faults", "long words", "long name"],
+)
+def test_texts_are_bounded(of: Tool, value: Any) -> None:
+    assert len(refused(json.dumps(value), of).text) < 20_000
+
+
+@pytest.mark.parametrize(("name", "meant"), [("Ship", "ship"), ("ship_order", "ship"), ("zzz", None), ("", None)])
+def test_the_nearest_name(name: str, meant: str | None) -> None:
+    error = feedback.unknown_tool(call("{}", name), ["ship", "look_up"])
+    assert (f"Did you mean `{meant}`?" in error.text) is (meant is not None)
+    assert "The tools are: `ship`, `look_up`." in error.text
+
+
+def test_lists_of_tools_and_long_names_are_cut() -> None:
+    error = feedback.unknown_tool(call("{}", "n" * 1_000_000), [f"t{n}_" for n in range(200)])
+    assert f"`t{TOOLS_SHOWN - 1}_`" in error.text
+    assert f"`t{TOOLS_SHOWN}_`" not in error.text
+    assert len(error.text) < 1_000
+    assert "There are no tools; answer in plain text." in feedback.unknown_tool(call("{}"), []).text
+
+
+def test_a_long_schema_is_only_named() -> None:
+    assert refused("{}", taking(Annotated[str, Field(description="d" * SCHEMA_SHOWN)])).detail == snapshot("""\
+You sent: {}
+It takes a JSON object with the fields `value`; required: `value`.
+Call it again with corrected arguments.\
+""")
+
+
+def test_long_input_is_cut() -> None:
+    error = refused(json.dumps({"address": "x" * 10_000}))
+    assert len(error.detail.splitlines()[0]) < feedback.INPUT_SHOWN + 60
+    assert error.detail.splitlines()[0].endswith("… (9515 more characters)")
+
+
+def test_what_a_validator_says_is_told_but_not_shown() -> None:
+    """A model needs the reason, which may quote the value: it stands in the detail."""
+    error = refused('{"value": ["Ann"]}', CHECKED)
+    assert faults(error) == ["- `value[0]`: is not valid"]
+    assert "- `value[0]`: Value error, no customer is named Ann" in error.detail
+
+
+NOT_FOR_MODELS = ("Traceback", "errors.pydantic.dev", "<class", "Decimal(", "input_value", "input_type", "p0")
+SECRET = "tOpSeCrEt"
+TAKING: list[Any] = [
+    *(str, int, float, bool, date, time, timedelta, Decimal, AnyUrl, IPv4Address, Colour, Box, Address),
+    *(Literal["a", "b"], int | Colour, list[int], dict[str, int], tuple[int, int], set[int], Json[int]),
+    *(Annotated[Card | Cash, Field(discriminator="kind")], Annotated[Decimal, Field(max_digits=4)]),
+    *(Annotated[str, Field(max_length=2)], Annotated[str, Field(pattern="^a+$")]),
+    *(KNOWN, ODD, CRASH),
+]
+WITH_SECRET = st.recursive(
+    st.sampled_from([SECRET, f"2026-{SECRET}", f"http://{SECRET}:x", f"{SECRET}@example.com", 1, None]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["kind", "last_four", "amount", "width", "number"]), inner)
+    ),
+    max_leaves=4,
+)
+
+
+@QUICK
+@given(st.sampled_from([taking(hint) for hint in TAKING]), WITH_SECRET, st.integers(0, 3))
+def test_the_message_quotes_no_value(of: Tool, value: Any, left_out: int) -> None:
+    """Whatever is wrong with it, or with its spelling: what stands on spans holds nothing of it."""
+    raw = json.dumps({"value": value})
+    raw = raw[: len(raw) - left_out]
+    done = asyncio.run(look(raw, of))
+    if isinstance(done, ToolCallError):
+        assert SECRET[:4] not in done.message
+        assert not [word for word in NOT_FOR_MODELS if word in done.text.replace(raw, "")]
+
+
+def test_a_check_that_crashes_is_told() -> None:
+    """Its type and its words go to the model alone."""
+    error = refused('{"value": "Ann"}', taking(CRASH))
+    assert faults(error) == ["- they could not be checked"]
+    assert "The check raised KeyError: 'Ann'" in error.detail
+    assert isinstance(error.source, KeyError)
+
+
+@pytest.mark.parametrize("of", [taking(CUSTOM), taking(UUID)], ids=["a user's own type of error", "UUID"])
+def test_no_word_of_pydantics_quotes_a_value(of: Tool) -> None:
+    assert "Q" not in refused('{"value": "Q"}', of).message

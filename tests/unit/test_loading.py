@@ -1,0 +1,185 @@
+"""What a worker finds in the modules that it is given, and the one sentence where it cannot."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mulligan import Agent, DeclarationError
+from mulligan.loading import SHIPPED, Loaded, load
+
+AGENT = "from mulligan import Agent\n{name} = Agent(name='{name}', model='scripted:x')\n"
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A user's project is the current folder; what is imported from it is forgotten after the test."""
+    known, path = set(sys.modules), list(sys.path)
+    monkeypatch.chdir(tmp_path)
+    yield tmp_path
+    for name in set(sys.modules) - known:
+        if name.startswith("t_"):
+            del sys.modules[name]
+    sys.path[:] = path
+
+
+def write(**modules: str) -> None:
+    """Modules of a package are spelled `shop__agents`."""
+    for name, text in modules.items():
+        path = Path(name.replace("__", "/") + ".py")
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+
+
+def of_ours(loaded: Loaded) -> list[str]:
+    """The names of the agents that are not the shipped ones."""
+    return sorted(set(loaded.registry.agents) - set(load([]).registry.agents))
+
+
+def test_the_shipped_ones_are_always_there() -> None:
+    loaded = load([])
+    assert loaded.modules == SHIPPED
+    assert {"assistant", "demo"} <= set(loaded.registry.agents)
+    assert loaded.workflows == ()
+
+
+@pytest.mark.parametrize("spelling", ["t_shop.agents", "t_shop/agents.py", "./t_shop/agents.py"])
+def test_a_module_by_its_name_or_file(spelling: str) -> None:
+    """With each agent that it holds, whatever its variable is called, and its scripts."""
+    write(
+        t_shop__agents="from mulligan import Agent, Say, Script\n"
+        "one = Agent(name='first', model='scripted:x')\n"
+        "_two = Agent(name='second', model='scripted:x')\n"
+        "again = one\n"
+        "says = Script('t_says', [Say('hello')])\n"
+    )
+    loaded = load([spelling])
+    assert of_ours(loaded) == ["first", "second"]
+    assert loaded.modules == (*SHIPPED, "t_shop.agents")
+    assert "t_says" in loaded.registry.scripts
+    assert isinstance(loaded.registry.agents["first"], Agent)
+
+
+def test_twice_the_same_is_once() -> None:
+    """A module that is named twice; an agent that another module imports."""
+    write(t_a=AGENT.format(name="ann"), t_b=AGENT.format(name="bob") + "from t_a import ann\n")
+    loaded = load(["t_a", "t_b", "t_a.py", "t_a"])
+    assert of_ours(loaded) == ["ann", "bob"]
+    assert loaded.modules == (*SHIPPED, "t_a", "t_b")
+
+
+WORKFLOW = """
+from temporalio import workflow
+
+@workflow.defn
+class {name}:
+    @workflow.run
+    async def run(self) -> None: ...
+"""
+
+
+def test_workflows_are_served_where_they_are_defined() -> None:
+    """Beside the agents of the module; not where they are only imported, and not what merely inherits."""
+    write(
+        t_flow=AGENT.format(name="ann") + WORKFLOW.format(name="Mine") + "class Plain(Mine): ...\nSame = Mine\n",
+        t_uses="from t_flow import Mine\n" + WORKFLOW.format(name="Own"),
+    )
+    loaded = load(["t_flow"])
+    assert [each.__name__ for each in loaded.workflows] == ["Mine"]
+    assert of_ours(loaded) == ["ann"]
+    assert [each.__name__ for each in load(["t_uses"]).workflows] == ["Own"]
+    assert [each.__name__ for each in load(["t_flow", "t_uses"]).workflows] == ["Mine", "Own"]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("def (:\n", "{folder}/t_bad.py, line 1: invalid syntax."),
+        ("x = 1\nx = [\n", "{folder}/t_bad.py, line 2: '[' was never closed."),
+        ("import t_not_installed.sub\n", "module 't_bad' imports 't_not_installed', which is not installed."),
+        ("import t_bad_more\n", "module 't_bad' imports 't_bad_more', which is not installed."),
+        ("x = 1\n1 / 0\n", "module 't_bad' fails as it is imported ({folder}/t_bad.py, line 2): ZeroDivisionError: division by zero"),
+        ("from mulligan import nothing_of_it\n", "module 't_bad' fails as it is imported ({folder}/t_bad.py, line 1): ImportError: cannot import name 'nothing_of_it'"),
+        ("import t_helper\n", "module 't_bad' fails as it is imported ({folder}/t_helper.py, line 1): KeyError: 'x'"),
+        ("from mulligan import Agent\na = Agent(name='a', model='gpt')\n", "{folder}/t_bad.py: agent 'a': the model is 'gpt'; it must be one of openai:NAME"),
+        ("from mulligan import tool\n@tool\ndef look(x): ...\n", "{folder}/t_bad.py: tool 'look': parameter 'x' has no type; annotate it."),
+        (AGENT.format(name="a") + AGENT.format(name="a").replace("\na", "\nb"), "{folder}/t_bad.py: two agents are named 'a'; give one another name."),
+    ],
+)  # fmt: skip
+def test_what_is_said_of_a_bad_module(folder: Path, text: str, says: str) -> None:
+    """One sentence: the file, the line where there is one, the fault."""
+    write(t_bad=text, t_helper="{}['x']\n")
+    with pytest.raises(DeclarationError) as raised:
+        load(["t_bad"])
+    assert str(raised.value).startswith(says.format(folder=os.path.realpath(folder)))
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "name", ["t_missing", "t_missing.agents", "t_missing/agents.py", "t_good.agents", "not a name"]
+)
+def test_a_module_that_is_not_there(folder: Path, name: str) -> None:
+    write(t_good=AGENT.format(name="ann"))
+    dotted = name.removesuffix(".py").replace("/", ".")
+    with pytest.raises(DeclarationError) as raised:
+        load([name])
+    assert str(raised.value) == (
+        f"there is no module {dotted!r}; it is looked for from {os.getcwd()} (give a dotted name, like shop.agents)."
+    )
+
+
+def test_a_missing_module_of_its_own_package_is_not_itself() -> None:
+    write(t_pack__agents="from t_pack import gone\n", t_pack__more="import t_pack.gone\n")
+    with pytest.raises(DeclarationError, match=r"module 't_pack\.more' imports 't_pack\.gone', which is not installed"):
+        load(["t_pack.more"])
+    with pytest.raises(DeclarationError, match="cannot import name 'gone' from 't_pack'"):
+        load(["t_pack.agents"])
+
+
+def test_one_name_for_two_agents() -> None:
+    """Both files are named; a shipped agent's name is taken, too."""
+    write(t_a=AGENT.format(name="ann"), t_b=AGENT.format(name="ann"), t_c=AGENT.format(name="assistant"))
+    here = os.path.realpath(".")
+    with pytest.raises(DeclarationError) as raised:
+        load(["t_a", "t_b"])
+    assert str(raised.value) == f"{here}/t_a.py, {here}/t_b.py: two agents are named 'ann'; give one another name."
+    with pytest.raises(DeclarationError, match=r"t_c\.py, .*assistant\.py: two agents are named 'assistant'"):
+        load(["t_c"])
+
+
+def test_one_name_for_two_scripts() -> None:
+    write(**dict.fromkeys(("t_a", "t_b"), "from mulligan import Say, Script\ns = Script('t_s', [Say('x')])\n"))
+    with pytest.raises(DeclarationError, match="two scripts are named 't_s'"):
+        load(["t_a", "t_b"])
+
+
+def test_the_line_is_the_users() -> None:
+    write(t_bad="import json\njson.loads('{')\n")
+    with pytest.raises(DeclarationError, match=r"t_bad\.py, line 2"):
+        load(["t_bad"])
+
+
+def test_a_sentence_is_one_line() -> None:
+    write(t_bad="raise ValueError('first line\\nsecond line')\n")
+    with pytest.raises(DeclarationError) as raised:
+        load(["t_bad"])
+    assert "first line" in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_module_that_exits() -> None:
+    write(t_bad="raise SystemExit(3)\n")
+    with pytest.raises(DeclarationError, match=r"t_bad\.py, line 1"):
+        load(["t_bad"])
+
+
+@pytest.mark.parametrize("path", ["../t_x.py", "{folder}/t_x.py"])
+def test_a_file_elsewhere_is_named_as_it_was_given(folder: Path, path: str) -> None:
+    name = path.format(folder=folder)
+    with pytest.raises(DeclarationError) as raised:
+        load([name])
+    assert name in str(raised.value)

@@ -1,0 +1,229 @@
+"""`handle_errors`: the five forms, which of them is the nearest, and what a function of it may do wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from pydantic import TypeAdapter, ValidationError
+
+from activities import feedback
+from activities.feedback import settle
+from activities.prepare_call import prepare
+from activities.tool_runtime import ToolRuntime
+from mulligan import (
+    Agent,
+    InvalidToolInputError,
+    MulliganError,
+    ToolCall,
+    ToolCallError,
+    ToolError,
+    ToolExecutionError,
+    UnknownToolError,
+    tool,
+)
+from mulligan.policy import MODELS_OWN_MISTAKES, HandleErrors, tell
+
+CALL: dict[str, Any] = {"tool_name": "look", "call_id": "c1", "raw_arguments": "{}"}
+
+
+def bad_input() -> ToolCallError:
+    with pytest.raises(ValidationError) as raised:
+        TypeAdapter(int).validate_python("x")
+    return InvalidToolInputError("message", detail="quoting", kind="invalid_arguments", source=raised.value, **CALL)
+
+
+def failed_tool() -> ToolCallError:
+    return ToolExecutionError("message", kind="tool_exception", source=OSError("disk"), **CALL)
+
+
+def told_so(error: ToolCallError) -> str:
+    return f"{error.tool_name}: mind the {error.kind}"
+
+
+def raises(error: ToolCallError) -> str:
+    raise RuntimeError("enough")
+
+
+def raises_nothing_to_say(error: ToolCallError) -> str:
+    raise RuntimeError
+
+
+def raises_ours(error: ToolCallError) -> str:
+    raise error
+
+
+class Stop(ToolCallError):
+    """A user's own."""
+
+
+@pytest.mark.parametrize(
+    ("policy", "on_input", "on_tool"),
+    [
+        (True, "standard", "standard"),
+        (False, None, None),
+        ("Try harder.", "Try harder.", "Try harder."),
+        ("", "", ""),
+        (ValidationError, "standard", None),
+        (OSError, None, "standard"),
+        (Exception, "standard", "standard"),
+        (InvalidToolInputError, "standard", None),
+        (ToolCallError, "standard", "standard"),
+        (MulliganError, "standard", "standard"),
+        (ToolError, None, None),
+        ((), None, None),
+        ((KeyError, OSError), None, "standard"),
+        ((ValidationError, ToolExecutionError), "standard", "standard"),
+        (told_so, "look: mind the invalid_arguments", "look: mind the tool_exception"),
+        (raises, None, None),
+        (raises_ours, None, None),
+    ],
+)
+def test_the_forms(policy: HandleErrors, on_input: str | None, on_tool: str | None) -> None:
+    """The text that is told, or None: the run fails with the typed error. Types match the error or its source."""
+    for error, told in ((bad_input(), on_input), (failed_tool(), on_tool)):
+        if told is not None:
+            assert tell(error, policy, "standard") == told
+            continue
+        with pytest.raises(type(error)) as raised:
+            tell(error, policy, "standard")
+        assert (raised.value.kind, raised.value.call_id) == (error.kind, "c1")
+
+
+@pytest.mark.parametrize(
+    ("policy", "reason"), [(False, "message"), (raises, "enough"), (raises_nothing_to_say, "RuntimeError")]
+)
+def test_the_reason(policy: HandleErrors, reason: str) -> None:
+    """What a function raises is the reason; the rest stays the typed error's, source included."""
+    with pytest.raises(ToolExecutionError) as raised:
+        tell(failed_tool(), policy, "standard")
+    assert (raised.value.message, str(raised.value.source)) == (reason, "disk")
+    assert raised.value.raw_arguments == "{}"
+
+
+def test_an_error_of_ours_is_raised_as_it_is() -> None:
+    ours = Stop("that is all", kind="denied")
+
+    def stop(error: ToolCallError) -> str:
+        raise ours
+
+    with pytest.raises(Stop) as raised:
+        tell(failed_tool(), stop, "standard")
+    assert raised.value is ours
+
+
+def test_the_models_own_mistakes_are_the_contracts() -> None:
+    assert sorted(MODELS_OWN_MISTAKES) == [
+        "duplicate_call",
+        "invalid_arguments",
+        "invalid_json",
+        "truncated_call",
+        "unknown_tool",
+    ]
+
+
+@pytest.fixture
+async def runtime() -> AsyncIterator[ToolRuntime]:
+    runtime = ToolRuntime()
+    yield runtime
+    runtime.close()
+
+
+@tool
+def look(x: int = 0) -> str:
+    """Look."""
+    return ""
+
+
+def agent(policy: HandleErrors = True) -> Agent:
+    return Agent(name="a", model="scripted:x", tools=[look], handle_errors=policy)
+
+
+STANDARD = "message\nquoting"
+
+
+@pytest.mark.parametrize(
+    ("of_agent", "of_tool", "override", "on_input", "on_tool"),
+    [
+        (True, None, None, STANDARD, "message"),
+        (False, None, None, None, None),
+        (False, True, None, STANDARD, "message"),
+        (True, False, None, None, None),
+        ("agent's", None, None, "agent's", "agent's"),
+        ("agent's", "tool's", None, "tool's", "tool's"),
+        ("agent's", "", None, "", ""),
+        (told_so, None, None, "look: mind the invalid_arguments", "look: mind the tool_exception"),
+        (raises, None, None, None, None),
+        ("agent's", "tool's", "throw", None, "tool's"),
+        ("agent's", None, "throw", None, "agent's"),
+        (False, False, "feedback", STANDARD, None),
+        ("agent's", "tool's", "feedback", STANDARD, "tool's"),
+        ("\ud800", None, None, "\ufffd", "\ufffd"),
+    ],
+)
+async def test_the_nearest_one_wins(
+    runtime: ToolRuntime, of_agent: Any, of_tool: Any, override: str | None, on_input: str | None, on_tool: str | None
+) -> None:
+    """The run's input on the model's own mistakes alone; else the tool's, else the agent's."""
+    with_policy = tool(name="look", handle_errors=of_tool)(look.function)
+    for error, text in ((bad_input(), on_input), (failed_tool(), on_tool)):
+        told = await settle(error, agent(of_agent), with_policy, override, runtime)
+        assert (told.failure is None) is (text is not None)
+        assert text is None or told.text == text
+        assert (told.error.kind, told.error.message) == (error.kind, "message")
+        assert told.exception == type(error.source).__name__
+        assert told.failure is None or told.failure["type"] == type(error).__name__
+
+
+@pytest.mark.parametrize(
+    ("policy", "shown"),
+    [(True, "message"), ("Try harder.", "Try harder."), (told_so, "look: mind the invalid_arguments")],
+)
+async def test_what_spans_show(runtime: ToolRuntime, policy: HandleErrors, shown: str) -> None:
+    """Of the standard text the part that quotes nothing; a policy's own text is its author's."""
+    assert (await settle(bad_input(), agent(policy), None, None, runtime)).safe_text == shown
+
+
+async def test_an_unknown_tool_asks_the_agent(runtime: ToolRuntime) -> None:
+    with pytest.raises(UnknownToolError) as raised:
+        await prepare(ToolCall(id="1", name="lok", arguments="{}"), agent(), runtime)
+    told = await settle(raised.value, agent(UnknownToolError), None, None, runtime)
+    assert (told.failure, told.exception) == (None, "UnknownToolError")
+    assert (await settle(raised.value, agent(ValidationError), None, None, runtime)).failure is not None
+
+
+async def test_without_an_agent_the_standard_text_is_told(runtime: ToolRuntime) -> None:
+    """As on a worker with other code than the one on which the run began."""
+    told = await settle(bad_input(), None, None, None, runtime)
+    assert (told.text, told.safe_text, told.failure) == (STANDARD, "message", None)
+
+
+async def test_the_reason_crosses_to_the_run(runtime: ToolRuntime) -> None:
+    told = await settle(failed_tool(), agent(raises), None, None, runtime)
+    assert told.failure is not None
+    assert (told.failure["type"], told.failure["message"]) == ("ToolExecutionError", "enough")
+    assert told.failure["fields"]["source"] == {"type": "OSError", "message": "disk"}
+
+
+async def test_a_policy_that_hangs_has_said_nothing(runtime: ToolRuntime, monkeypatch: pytest.MonkeyPatch) -> None:
+    over = threading.Event()
+
+    def hangs(error: ToolCallError) -> str:
+        over.wait(30)
+        return "late"
+
+    monkeypatch.setattr(feedback, "POLICY_LIMIT", 0.05)
+    told = await settle(bad_input(), agent(hangs), None, None, runtime)
+    over.set()
+    assert (told.text, told.failure) == (STANDARD, None)
+
+
+@pytest.mark.parametrize("raised", [SystemExit("no"), asyncio.CancelledError("no")], ids=["exit", "cancelled"])
+async def test_a_policy_cannot_end_the_worker(runtime: ToolRuntime, raised: BaseException) -> None:
+    def ends(error: ToolCallError) -> str:
+        raise raised
+
+    assert (await settle(bad_input(), agent(ends), None, None, runtime)).failure is not None

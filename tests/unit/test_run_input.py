@@ -1,0 +1,202 @@
+"""What a run is started with: read, or refused in a sentence that says what to change."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mulligan import AssistantMessage, InvalidRunInputError, RunInput, ToolMessage, UserMessage
+from mulligan.run_input import check
+
+TRACE = f"00-{1:032x}-{2:016x}-01"
+
+
+def refused(data: Any) -> str:
+    """What is said of an input."""
+    raw = data if isinstance(data, bytes) else json.dumps(data).encode()
+    with pytest.raises(InvalidRunInputError) as raised:
+        check(raw)
+    return raised.value.message
+
+
+def with_(**fields: Any) -> dict[str, Any]:
+    return {"agent": "support", "prompt": "Hi.", **fields}
+
+
+def talk(*messages: Any, **fields: Any) -> dict[str, Any]:
+    return {"agent": "support", "messages": list(messages), **fields}
+
+
+def user(text: str = "Hi.") -> dict[str, Any]:
+    return {"role": "user", "text": text}
+
+
+def asks(*ids: str) -> dict[str, Any]:
+    return {"role": "assistant", "tool_calls": [{"id": each, "name": "look", "arguments": "{}"} for each in ids]}
+
+
+def found(call_id: str) -> dict[str, Any]:
+    return {"role": "tool", "call_id": call_id, "name": "look", "text": "x"}
+
+
+ANSWER = {"role": "assistant", "text": "Hello."}
+
+
+def test_all_that_may_be_said() -> None:
+    """Each field; and nothing but what is needed."""
+    assert check(json.dumps(with_()).encode()) == RunInput(agent="support", prompt="Hi.")
+    full = check(
+        json.dumps(
+            talk(
+                user(),
+                {**asks("c1"), "provider_data": {"items": [1]}},
+                {**found("c1"), "error": {"kind": "tool_error", "message": "no"}},
+                **with_(max_steps=3, model="openai:x", on_invalid_tool_input="throw", metadata={"a": "b"}),
+                traceparent=TRACE,
+            )
+        ).encode()
+    )
+    assert (full.max_steps, full.model, full.on_invalid_tool_input, full.metadata, full.traceparent) == (
+        *(3, "openai:x", "throw"),
+        *({"a": "b"}, TRACE),
+    )
+    assert [type(message) for message in full.messages] == [UserMessage, AssistantMessage, ToolMessage]
+
+
+def test_camel_case_is_read_too() -> None:
+    read = check(json.dumps(with_(maxSteps=2, onInvalidToolInput="feedback")).encode())
+    assert (read.max_steps, read.on_invalid_tool_input) == (2, "feedback")
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        talk(user()),
+        talk(user(), ANSWER, user()),
+        talk(user(), ANSWER, prompt="Go on."),
+        talk(user(), asks("a", "b"), found("b"), found("a")),
+        talk(user(), asks("a"), found("a"), ANSWER, asks("a"), found("a"), user()),
+        talk(asks(), prompt="Go on."),
+        with_(messages=[], metadata={}, max_steps=None, model=None, traceparent=None),
+    ],
+)
+def test_conversations_that_may_go_on(data: dict[str, Any]) -> None:
+    assert check(json.dumps(data).encode()).agent == "support"
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        (b"", "The run was started without an input; give it one JSON object:"),
+        (b"{", "The run's input is not JSON: EOF while parsing an object at line 1 column 1. Give it one JSON object:"),
+        (b"\xff", "The run's input is not JSON:"),
+        (b'"support"', 'The run\'s input must be one JSON object like {"agent": "assistant", "prompt": "…"}, but is "support".'),
+        ([], 'The run\'s input must be one JSON object like {"agent": "assistant", "prompt": "…"}, but is [].'),
+        ({"prompt": "x"}, '"agent" is missing; it is required.'),
+        ({"agent": "support"}, 'The run has no "prompt" and no "messages"; give it one of them.'),
+        ({"agent": "support", "messages": []}, 'The run has no "prompt" and no "messages"; give it one of them.'),
+        (with_(agent=""), '"agent" is "", but string should have at least 1 character.'),
+        (with_(agent=7), '"agent" is 7, but it must be a valid string.'),
+        (with_(prompt=""), '"prompt" is empty; say what the agent is to do.'),
+        (with_(prompt=" \n"), '"prompt" is empty; say what the agent is to do.'),
+        (with_(prompt=1), '"prompt" is 1, but it must be a valid string.'),
+        (with_(max_steps=0), '"max_steps" is 0, but it must be greater than or equal to 1.'),
+        (with_(max_steps=-1), '"max_steps" is -1, but it must be greater than or equal to 1.'),
+        (with_(maxSteps="5"), '"maxSteps" is "5", but it must be a valid integer.'),
+        (with_(max_steps=1.5), '"max_steps" is 1.5, but it must be a valid integer.'),
+        (with_(model=""), '"model" is "", but string should have at least 1 character.'),
+        (with_(onInvalidToolInput="no"), '"onInvalidToolInput" is "no", but it must be \'feedback\' or \'throw\'.'),
+        (with_(metadata={"a": 1}), '"metadata.a" is 1, but it must be a valid string.'),
+        (with_(metadata={"user": 1}), '"metadata.user" is 1, but it must be a valid string.'),
+        (with_(metadata="a"), '"metadata" is "a", but it must be an object.'),
+        (with_(promt="x"), '"promt" is no known field; did you mean "prompt"?'),
+        (with_(maxStep=1), '"maxStep" is no known field; did you mean "max_steps"?'),
+        (with_(zzz=1), '"zzz" is no known field; known are agent, prompt, messages, max_steps, model, on_invalid_tool_input, metadata, traceparent.'),
+        (with_(traceparent="00-1-2-01"), "\"traceparent\" is '00-1-2-01'; it must be a W3C traceparent: 00-<32 hex>-<16 hex>-<2 hex>."),
+        (with_(traceparent=f"00-{0:032x}-{1:016x}-01"), "it must be a W3C traceparent"),
+        (with_(traceparent=f"00-{1:032x}-{0:016x}-01"), "it must be a W3C traceparent"),
+        (with_(traceparent=TRACE.upper().replace("1", "A")), "it must be a W3C traceparent"),
+        (talk("x"), '"messages[0]" is "x", but it must be an object.'),
+        (talk({"role": "system", "text": "x"}), '"messages[0]" needs a "role" of "user", "assistant" or "tool".'),
+        (talk({"text": "x"}), '"messages[0]" needs a "role" of "user", "assistant" or "tool".'),
+        (talk({"role": "user"}), '"messages[0].text" is missing; it is required.'),
+        (talk(user(), {**user(), "name": "x"}), '"messages[1].name" is no known field; leave it out.'),
+        (talk({**asks("a"), "tool_calls": [{"id": "a", "name": "look"}]}), '"messages[0].tool_calls[0].arguments" is missing; it is required.'),
+        (talk(user(), found("a")), "\"messages[1]\" is a tool result for call 'a', but no call of that id is open."),
+        (talk(asks("a"), found("a"), found("a")), "\"messages[2]\" is a tool result for call 'a', but no call of that id is open."),
+        (talk(asks("a", "b"), found("b"), user()), "The tool call 'a' in \"messages[0]\" has no result; add a \"tool\" message for it right after."),
+        (talk(user(), asks("a"), prompt="x"), "The tool call 'a' in \"messages[1]\" has no result"),
+        (talk(asks("a"), asks("b"), found("b"), found("a")), "The tool call 'a' in \"messages[0]\" has no result"),
+        (talk(asks("a", "a"), found("a")), '"messages[0]" has two tool calls of one id; each needs its own.'),
+        (talk(user(), ANSWER), '"messages" end with the assistant\'s; end with a user message, or add a "prompt".'),
+    ],
+)  # fmt: skip
+def test_what_is_said_of_a_fault(data: Any, says: str) -> None:
+    assert refused(data).startswith(says) or (says.startswith("it must") and says in refused(data))
+
+
+def test_several_faults_are_all_named() -> None:
+    """Five of them at most."""
+    assert refused({"prompt": 1, "promt": 1, "max_steps": 0}) == (
+        '"agent" is missing; it is required. "prompt" is 1, but it must be a valid string. '
+        '"max_steps" is 0, but it must be greater than or equal to 1. '
+        '"promt" is no known field; did you mean "prompt"?'
+    )
+    assert refused({f"zzz{n}": n for n in range(20)}).count("is no known field") == 4
+
+
+def test_a_long_value_is_cut() -> None:
+    assert len(refused(with_(agent=["x" * 10_000]))) < 200
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        (None, "but is null."),
+        (with_(agent=None), '"agent" is null, '),
+        (with_(prompt=True), '"prompt" is true, '),
+        (with_(messages={"role": "user"}), '"messages" is {"role": "user"}, '),
+    ],
+)
+def test_values_are_spelled_as_they_were_written(data: Any, says: str) -> None:
+    assert says in refused(data)
+
+
+def test_a_field_named_like_a_role() -> None:
+    assert refused(talk({**user(), "tool": 1})) == '"messages[0].tool" is no known field; leave it out.'
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=10),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(list(RunInput.model_fields)), inner),
+    max_leaves=8,
+)
+NAMES = st.sampled_from([*RunInput.model_fields, "maxSteps", "zzz"])
+MESSAGES = st.lists(
+    st.sampled_from([user(), asks("a"), asks("a", "b"), found("a"), found("b"), ANSWER, {}]), max_size=5
+)
+
+
+@settings(derandomize=True, deadline=None, max_examples=300)
+@given(
+    st.binary(max_size=20)
+    | JSON.map(lambda value: json.dumps(value).encode())
+    | st.dictionaries(NAMES, JSON).map(lambda fields: json.dumps(with_(**fields)).encode())
+    | MESSAGES.map(lambda messages: json.dumps(talk(*messages)).encode())
+)
+def test_whatever_comes(data: bytes) -> None:
+    """Read, or one paragraph; what is read has each call answered once."""
+    try:
+        run_input = check(data)
+    except InvalidRunInputError as error:
+        message = error.message
+    else:
+        calls = [call for each in run_input.messages if isinstance(each, AssistantMessage) for call in each.tool_calls]
+        assert len(calls) == sum(isinstance(each, ToolMessage) for each in run_input.messages)
+        return
+    assert message.endswith((".", "?"))
+    assert "errors.pydantic.dev" not in message
