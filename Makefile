@@ -1,5 +1,6 @@
 # The one front door. Each target brings what it needs: uv (if there is none on PATH), Python packages, Temporal's server.
-UV := $(shell command -v uv 2>/dev/null || echo .uv/bin/uv)
+# A name on PATH is not enough: pyenv's shims are there for versions of Python that have no uv.
+UV := $(shell uv --version >/dev/null 2>&1 && command -v uv || echo .uv/bin/uv)
 .DEFAULT_GOAL := help
 .PHONY: help demo test lint format check pin
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import inspect
 import os
 import sys
+import sysconfig
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -84,22 +85,20 @@ def _imported(name: str) -> ModuleType:
     except SyntaxError as error:
         raise DeclarationError(f"{error.filename}, line {error.lineno}: {error.msg}.") from error
     except (Exception, SystemExit) as error:
-        line = _line(error, name)
+        line = _line(error)
         raise DeclarationError(
             f"module {name!r} fails as it is imported{line}: {type(error).__name__}: {' '.join(str(error).split())}"
         ) from error
 
 
-def _line(error: BaseException, name: str) -> str:
-    """Where in the user's own files it went wrong: the last frame of code that lies below this folder or the module's."""
-    spec = importlib.util.find_spec(name)
-    folders = [os.getcwd(), str(Path(spec.origin).parent) if spec is not None and spec.origin else os.getcwd()]
+def _line(error: BaseException) -> str:
+    """Where in the user's own files it went wrong: the last frame outside of Python's library, packages, and this file."""
+    others = (sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), "<", __file__)
     where = ""
     trace = error.__traceback__
     while trace is not None:
         file = trace.tb_frame.f_code.co_filename
-        ours = any(Path(file).is_relative_to(folder) for folder in folders)
-        if ours and "site-packages" not in file and file != __file__:
+        if not file.startswith(others):
             where = f" ({file}, line {trace.tb_lineno})"
         trace = trace.tb_next
     return where

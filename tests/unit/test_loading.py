@@ -147,7 +147,7 @@ def test_one_name_for_two_agents() -> None:
     with pytest.raises(DeclarationError) as raised:
         load(["t_a", "t_b"])
     assert str(raised.value) == f"{here}/t_a.py, {here}/t_b.py: two agents are named 'ann'; give one another name."
-    with pytest.raises(DeclarationError, match=r"t_c\.py, .*assistant\.py: two agents are named 'assistant'"):
+    with pytest.raises(DeclarationError, match=r"t_c\.py.*: two agents are named 'assistant'"):
         load(["t_c"])
 
 
@@ -183,3 +183,11 @@ def test_a_file_elsewhere_is_named_as_it_was_given(folder: Path, path: str) -> N
     with pytest.raises(DeclarationError) as raised:
         load([name])
     assert name in str(raised.value)
+
+
+@pytest.mark.parametrize("name", ["t_pack.agents", "..t_pack"])
+def test_a_package_that_fails_as_it_is_imported(name: str) -> None:
+    write(t_pack__agents=AGENT.format(name="ann"))
+    Path("t_pack/__init__.py").write_text("raise ValueError('in the package')\n")
+    with pytest.raises(DeclarationError, match="fails as it is imported"):
+        load([name])
