@@ -157,7 +157,7 @@ class CallToolActivity:
         arguments = json.dumps(order.arguments, ensure_ascii=False)
         try:
             call = order.call.model_copy(update={"arguments": arguments})
-            reason = await self._runtime.run(guard, (call, context), limit=GUARD_LIMIT)
+            reason = await self._runtime.ask(guard, (call, context), limit=GUARD_LIMIT)
         except TookTooLong:
             return f"the guard did not answer within {GUARD_LIMIT:g} s."
         except Exception as error:  # noqa: BLE001 - see above

@@ -124,7 +124,7 @@ def validate(tool: Tool, value: JsonValue) -> BaseModel:
 async def _corrected(fixer: Fixer, invalid: InvalidToolInput, tool: Tool, runtime: ToolRuntime) -> JsonValue | None:
     """What a fixer makes of it, if that validates. One that raises, hangs or returns rubbish has given up."""
     try:
-        given = await runtime.run(fixer, (invalid,), limit=FIXER_LIMIT)
+        given = await runtime.ask(fixer, (invalid,), limit=FIXER_LIMIT)
         if isinstance(given, BaseModel):
             given = given.model_dump(mode="json", by_alias=True)
         value = parse_json(given) if isinstance(given, str) else json.loads(json.dumps(given, allow_nan=False))

@@ -15,7 +15,7 @@ from pathlib import PurePath
 from typing import Any
 from uuid import UUID
 
-from pydantic import BaseModel
+from pydantic import AnyUrl, BaseModel
 from pydantic_core import Url, to_jsonable_python
 
 from mulligan.values import well_formed
@@ -23,7 +23,7 @@ from mulligan.values import well_formed
 MAX_BYTES = 1_400_000
 """A result's size in history: Temporal takes 2 MB for a payload, and a run must never die of one."""
 
-_BY_PYDANTIC = (datetime, date, time, timedelta, Decimal, UUID, Url, IPv4Address, IPv6Address)
+_BY_PYDANTIC = (datetime, date, time, timedelta, Decimal, UUID, Url, AnyUrl, IPv4Address, IPv6Address)
 
 
 class UnusableResult(Exception):

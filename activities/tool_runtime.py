@@ -12,6 +12,7 @@ import contextvars
 import inspect
 import logging
 import threading
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -55,17 +56,35 @@ class ToolRuntime:
             BaseException: what the function raised, even a SystemExit.
         """
         try:
-            if inspect.iscoroutinefunction(inspect.unwrap(function)):
+            if inspect.iscoroutinefunction(function):
                 outcome = await self._on_the_loop(function, args, kwargs, limit)
             else:
+                end = time.monotonic() + limit
                 outcome = await self._in_a_thread(function, args, kwargs, limit)
                 if inspect.isawaitable(outcome):
-                    outcome = await self._on_the_loop(_awaited, (outcome,), {}, limit)
+                    outcome = await self._on_the_loop(_awaited, (outcome,), {}, max(0.0, end - time.monotonic()))
         except TimeoutError:
             raise TookTooLong(f"not done within {limit:g} s") from None
         if isinstance(outcome, _Raised):
             raise outcome.error
         return outcome
+
+    async def ask(self, function: Callable[..., Any], args: Sequence[Any], *, limit: float) -> Any:
+        """As `run`, for fixers and guards: what would end a task or the process is an ordinary error.
+
+        Raises:
+            TookTooLong: it did not come back.
+            Exception: what it raised.
+        """
+        try:
+            return await self.run(function, args, limit=limit)
+        except Exception:
+            raise
+        except BaseException as error:
+            task = asyncio.current_task()
+            if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+                raise
+            raise RuntimeError(f"{type(error).__name__}: {error}") from error
 
     async def _in_a_thread(self, function: Callable[..., Any], args: Any, kwargs: Any, limit: float) -> Any:
         future: Future[Any] = Future()

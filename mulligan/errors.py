@@ -6,6 +6,7 @@ workflow it fails the run, once, and any client reads type and fields from the f
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -72,7 +73,7 @@ class ToolCallError(MulliganError):
         self,
         message: str,
         *,
-        kind: str,
+        kind: str = "",
         tool_name: str = "",
         call_id: str = "",
         raw_arguments: str = "",
@@ -120,7 +121,7 @@ class StructuredOutputError(MulliganError):
 
     fields: ClassVar[tuple[str, ...]] = ("kind", "model_message")
 
-    def __init__(self, message: str, *, kind: str, model_message: Any = None, detail: str = "") -> None:
+    def __init__(self, message: str, *, kind: str = "", model_message: Any = None, detail: str = "") -> None:
         self.kind = kind
         self.model_message = model_message
         self.detail = detail
@@ -195,9 +196,17 @@ def error_of(failure: BaseException) -> MulliganError | None:
 
 def _as_json(value: Any) -> Any:
     if isinstance(value, RemoteSource):
-        return {"type": value.type_name, "message": str(value)}
+        return {"type": value.type_name, "message": _cut(str(value))}
     if isinstance(value, BaseException):
-        return {"type": type(value).__name__, "message": str(well_formed(str(value)))}
-    if isinstance(value, str) and len(value) > RAW_ARGUMENTS_KEPT:
-        return value[:RAW_ARGUMENTS_KEPT] + f"… ({len(value) - RAW_ARGUMENTS_KEPT} more characters)"
+        return {"type": type(value).__name__, "message": _cut(str(well_formed(str(value))))}
+    if isinstance(value, str):
+        return _cut(value)
+    if isinstance(value, (dict, list)) and len(text := json.dumps(value, default=str)) > RAW_ARGUMENTS_KEPT:
+        return _cut(text)
     return value
+
+
+def _cut(text: str) -> str:
+    if len(text) <= RAW_ARGUMENTS_KEPT:
+        return text
+    return text[:RAW_ARGUMENTS_KEPT] + f"… ({len(text) - RAW_ARGUMENTS_KEPT} more characters)"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -71,7 +72,7 @@ def _exporter(environ: Mapping[str, str] = os.environ) -> Any:
     """The exporter for the protocol asked for: gRPC where nothing is said, but HTTP at HTTP's own port, 4318."""
     endpoint = environ.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") or environ.get("OTEL_EXPORTER_OTLP_ENDPOINT", "")
     protocol = environ.get("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL") or environ.get("OTEL_EXPORTER_OTLP_PROTOCOL", "")
-    if protocol.startswith("http") or (not protocol and ":4318" in endpoint):
+    if protocol.startswith("http") or (not protocol and re.search(r":4318(?!\d)", endpoint)):
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter as OverHTTP
 
         return OverHTTP()
@@ -89,7 +90,9 @@ class Telemetry:
         exports = is_configured()
         if exports or processors:
             # The environment (OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES) wins over our own name.
-            resource = Resource.create({SERVICE_NAME: os.environ.get("OTEL_SERVICE_NAME") or "mulligan-worker"})
+            resource = Resource.create()
+            if str(resource.attributes.get(SERVICE_NAME, "")).startswith("unknown_service"):
+                resource = resource.merge(Resource({SERVICE_NAME: "mulligan-worker"}))
             self._provider = TracerProvider(resource=resource, id_generator=_DerivedIds(), shutdown_on_exit=False)
             for processor in processors:
                 self._provider.add_span_processor(processor)

@@ -128,12 +128,10 @@ class Conversation:
         page: list[Step] = []
         size = 0
         for index in range(since, min(since + limit, len(self.steps))):
-            record = self.steps[index]
-            # The raw text, its parsed form and the repairs each hold the arguments: four times is a safe bound.
-            size += 4 * sum(self._sizes[record.at : record.at + 1 + len(record.calls)]) + 500
+            step = self._step(index)
+            size += len(step.model_dump_json().encode())
             if size > max_bytes and page:
                 break
-            step = self._step(index)
             # One step alone may be larger than an answer: its texts are shortened here, and whole in the messages.
             page.append(step if size <= max_bytes else _shortened(step, max_bytes))
         return page
@@ -179,13 +177,21 @@ class Conversation:
 
 def _shortened(step: Step, max_bytes: int) -> Step:
     """The step with each long text cut, so that all of it fits."""
-    longest = max_bytes // (24 * (len(step.tool_calls) + 1))
+    # Seven texts a call, of up to six bytes a character.
+    longest = max_bytes // (42 * (len(step.tool_calls) + 1))
 
     def cut(value: Any) -> Any:
-        if isinstance(value, str) and len(value) > longest:
-            return f"{value[:longest]}… ({len(value) - longest} more characters: query `messages`)"
-        if isinstance(value, list):
-            return [cut(item) for item in value]
-        return {key: cut(item) for key, item in value.items()} if isinstance(value, dict) else value
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        if len(text) <= longest:
+            return value
+        return f"{text[:longest]}… ({len(text) - longest} more characters: query `messages`)"
 
-    return Step.model_validate(cut(step.model_dump(mode="json")))
+    short = step.model_dump(mode="json")
+    short["text"] = cut(step.text)
+    for call in short["tool_calls"]:
+        call["raw_arguments"], call["arguments"] = cut(call["raw_arguments"]), cut(call["arguments"])
+        for repair in call["repairs"]:
+            repair["before"], repair["after"] = cut(repair["before"]), cut(repair["after"])
+        for told in filter(None, (call["result"], (call["result"] or {}).get("error"))):
+            told |= {name: cut(told[name]) for name in ("text", "message") if name in told}
+    return Step.model_validate(short)

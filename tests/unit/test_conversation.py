@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -170,3 +171,80 @@ def test_the_bound_in_bytes_holds(operations: list[tuple[str, int, int]], bound:
 def test_a_result_is_one_message_wherever_it_is_made() -> None:
     call = ToolCall(id="1", name="look", arguments="{}")
     assert tool_message(call, "x" * 200, None) == answer("1")
+
+
+@settings(derandomize=True, deadline=None, max_examples=200)
+@given(st.lists(st.text(max_size=50), max_size=12), st.integers(1, 5), st.integers(0, 300), st.integers(0, 15))
+def test_a_page_is_as_much_as_fits(texts: list[str], count: int, max_bytes: int, since: int) -> None:
+    """In order, no more than asked for, and as much as the bytes allow: one message where even that is too large."""
+    made = Conversation()
+    for text in texts:
+        made.append(UserMessage(role="user", text=text))
+    page = made.page(since, count, max_bytes)
+    rest = made.messages[since : since + count]
+    assert page == rest[: len(page)]
+    assert bool(page) is bool(rest)
+    sizes = [len(message.model_dump_json().encode()) for message in rest]
+    assert len(page) <= 1 or sum(sizes[: len(page)]) <= max_bytes
+    assert len(page) == len(rest) or sum(sizes[: len(page) + 1]) > max_bytes
+
+
+def test_digests_are_chained() -> None:
+    """Each stands for all that came before, and a reference to the beginning never changes."""
+    made = conversation(2)
+    refs = [made.ref(count) for count in range(len(made.messages) + 1)]
+    assert len({ref.digest for ref in refs}) == len(refs)
+    assert (refs[0].digest, refs[-1]) == ("", made.ref())
+    made.append(UserMessage(role="user", text="More."))
+    assert [made.ref(ref.count) for ref in refs] == refs
+    other = Conversation()
+    for message in [UserMessage(role="user", text="Stop."), *made.messages[1:]]:
+        other.append(message)
+    assert not {ref.digest for ref in refs[1:]} & {other.ref(ref.count).digest for ref in refs[1:]}
+
+
+def test_what_is_new_goes_along_only_if_it_is_small() -> None:
+    """References do not count, whatever they stand for."""
+    made = conversation(1, size=10_000)
+    assert made.size_since(0) > 10_000
+    assert made.new_since(made.said, 1_000) is not None
+    assert made.new_since(0, 100) is None
+    assert made.new_since(len(made.messages), 0) == []
+
+
+@pytest.mark.parametrize("carry", [False, True])
+def test_an_answer_that_was_not_taken_is_in_its_step(carry: bool) -> None:
+    made = Conversation()
+    record = made.begin_step(AssistantMessage(role="assistant", text="so"), [], Usage(output_tokens=3))
+    record.error = ErrorInfo(kind="missing_output", message="no")
+    if carry:
+        made = Conversation.load(json.loads(json.dumps(made.dump())))
+    [step] = made.step_page(0, 9, 10**6)
+    assert (step.error, step.usage, step.tool_calls) == (record.error, Usage(output_tokens=3), [])
+
+
+def test_attempts_and_results_of_a_step_that_ended() -> None:
+    """What was settled early is not shown for another step's call."""
+    made = conversation(1)
+    made.steps[0].calls[1].attempts = 3
+    made.begin_step(asks("9"), [PreparedCall()], Usage())
+    made.settle(answer("9", "fast"))
+    first, second = made.step_page(0, 9, 10**6)
+    assert [call.attempts for call in first.tool_calls] == [0, 3]
+    assert [call.result and call.result.text for call in second.tool_calls] == ["fast"]
+    made.end_step([answer("9", "fast")])
+    made.begin_step(asks("10"), [PreparedCall()], Usage())
+    assert made.step_page(2, 1, 10**6)[0].tool_calls[0].result is None
+
+
+@pytest.mark.parametrize(
+    ("raw", "made_of_it"),
+    [(json.dumps({"items": ["x" * 100] * 20_000}), None), (json.dumps({"n": [1] * 500_000}), None), ("{}", {"a": "x" * 10**6})],
+    ids=["texts", "numbers", "a fixer's"],
+)  # fmt: skip
+def test_a_step_of_any_shape_is_shortened(raw: str, made_of_it: Any) -> None:
+    made = Conversation()
+    repairs = [Repair(by="fix", before={}, after=made_of_it)] if made_of_it else []
+    made.begin_step(asks("1", raw=raw), [PreparedCall(arguments=made_of_it, repairs=repairs)], Usage())
+    [step] = made.step_page(0, 1, 100_000)
+    assert len(step.model_dump_json()) <= 100_000

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 from pydantic import TypeAdapter, ValidationError
 from temporalio.api.failure.v1 import Failure
 from temporalio.client import WorkflowFailureError
-from temporalio.exceptions import ApplicationError, CancelledError
+from temporalio.exceptions import ActivityError, ApplicationError, CancelledError, RetryState
 
 import mulligan
 from mulligan import (
@@ -25,7 +26,7 @@ from mulligan import (
     data_converter,
     error_of,
 )
-from mulligan.errors import RAW_ARGUMENTS_KEPT, RemoteSource
+from mulligan.errors import RAW_ARGUMENTS_KEPT, RemoteSource, from_json
 from mulligan.policy import tell
 
 CALL: dict[str, Any] = {"tool_name": "look", "call_id": "1", "raw_arguments": "{"}
@@ -122,3 +123,93 @@ def test_a_policy_fails_the_run(policy: Any, reason: str) -> None:
     with pytest.raises(InvalidToolInputError) as raised:
         tell(WRONG, policy, "standard")
     assert (raised.value.message, raised.value.tool_name) == (reason, "look")
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+def test_as_data_and_back(error: MulliganError) -> None:
+    """As it stands in an activity's result; what a later version adds is left out."""
+    data = json.loads(json.dumps(error.to_json()))
+    back = from_json({**data, "fields": {**data["fields"], "added_later": 1}})
+    assert type(back) is type(error)
+    assert back.to_json() == error.to_json()
+    assert (back.message, back.type, back.non_retryable) == (error.message, type(error).__name__, True)
+
+
+@pytest.mark.parametrize("data", [{}, {"type": "Later", "message": "m"}, {"type": "MulliganError", "message": "m"}])
+def test_data_of_a_type_that_is_not_known(data: dict[str, Any]) -> None:
+    back = from_json(data)
+    assert (type(back), back.message) == (MulliganError, data.get("message", ""))
+
+
+def activity_failed(cause: BaseException) -> ActivityError:
+    state = RetryState.NON_RETRYABLE_FAILURE
+    failed = ActivityError(
+        "failed",
+        scheduled_event_id=1,
+        started_event_id=2,
+        identity="w",
+        activity_type="t",
+        activity_id="1",
+        retry_state=state,
+    )
+    failed.__cause__ = cause
+    return failed
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+async def test_it_is_found_behind_an_activitys_failure(error: MulliganError) -> None:
+    """Where an activity raised it, and where a workflow that ran a child or an activity passed it on."""
+    failure = Failure()
+    await data_converter.encode_failure(activity_failed(error), failure)
+    cause = await data_converter.decode_failure(failure)
+    assert isinstance(cause, ActivityError)
+    for seen in (cause, WorkflowFailureError(cause=cause), activity_failed(error)):
+        found = error_of(seen)
+        assert found is not None
+        assert found.to_json() == error.to_json()
+
+
+def test_an_error_as_it_was_raised_is_itself() -> None:
+    assert [error_of(error) for error in ERRORS] == ERRORS
+
+
+def test_it_is_found_behind_what_was_raised_from_it() -> None:
+    outer = RuntimeError("outer")
+    outer.__cause__ = ERRORS[0]
+    assert error_of(outer) is ERRORS[0]
+
+
+@pytest.mark.parametrize("details", [(), ({},), ("text",)], ids=["none", "empty", "other"])
+@pytest.mark.parametrize("name", ["ToolTimeoutError", "MultipleStructuredOutputsError"])
+def test_a_failure_without_its_fields(name: str, details: tuple[Any, ...]) -> None:
+    """As another language's worker may raise it, or an older version of ours."""
+    found = error_of(ApplicationError("late", *details, type=name))
+    assert type(found).__name__ == name
+    assert found is not None
+    assert found.message == "late"
+
+
+def test_a_long_source_is_cut() -> None:
+    with pytest.raises(ValidationError) as raised:
+        TypeAdapter(list[int]).validate_python(["x"] * 30_000)
+    error = InvalidToolInputError("bad", kind="invalid_arguments", source=raised.value, **CALL)
+    assert len(json.dumps(error.to_json())) < 3 * RAW_ARGUMENTS_KEPT
+
+
+def test_a_long_answer_is_cut() -> None:
+    error = StructuredOutputValidationError("bad", kind="invalid_output", model_message={"text": "x" * 5_000_000})
+    assert len(json.dumps(error.to_json())) < 3 * RAW_ARGUMENTS_KEPT
+
+
+def test_lone_surrogates_do_not_survive() -> None:
+    """They cannot be written as UTF-8, and a failure that cannot be written is lost."""
+    error = ToolExecutionError("\ud800", kind="tool_exception", source=ValueError("\udfff"))
+    assert error.message == "\ufffd"
+    assert json.dumps(error.to_json(), ensure_ascii=False).encode()
+
+
+def test_a_users_own_subclass_keeps_its_name() -> None:
+    class Mine(ToolExecutionError):
+        """A user's own."""
+
+    assert (Mine("x", kind="denied").type, Mine("x", kind="denied").to_json()["type"]) == ("Mine", "Mine")

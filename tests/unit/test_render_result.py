@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from datetime import UTC, date, datetime, timedelta
+from collections import deque
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
-from enum import Enum
+from enum import Enum, IntEnum
+from fractions import Fraction
+from ipaddress import IPv4Address
 from pathlib import PurePosixPath
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pydantic import BaseModel
+from pydantic import AnyUrl, BaseModel, ConfigDict, Field, RootModel, field_serializer
 
 from activities.render_result import MAX_BYTES, UnusableResult, cut, render
 
@@ -101,3 +105,91 @@ def test_never_over_what_temporal_carries(char: str) -> None:
     """Counted as JSON, in which a NUL takes six bytes."""
     shown = cut(char * 3_000_000, 10_000_000)
     assert MAX_BYTES / 2 < len(json.dumps(shown, ensure_ascii=False).encode()) < MAX_BYTES + 200
+
+
+class Number(IntEnum):
+    ONE = 1
+
+
+class Row(NamedTuple):
+    name: str
+    size: int
+
+
+class Rows(RootModel[list[Row]]):
+    """A model that is a list."""
+
+
+class Aliased(BaseModel):
+    model_config = ConfigDict(serialize_by_alias=True)
+
+    name: str = Field(alias="fullName")
+
+
+class Sad(BaseModel):
+    x: int = 0
+
+    @field_serializer("x")
+    def fail(self, value: int) -> int:
+        raise RuntimeError("out of order")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (Number.ONE, "1"),
+        ([Row("a", 1)], '[["a", 1]]'),
+        (Rows([Row("a", 1)]), '[["a", 1]]'),
+        (Aliased(fullName="Ann"), '{"fullName": "Ann"}'),
+        ({Number.ONE: 1, None: 2, False: 3, 1.5: 4}, '{"1": 1, "null": 2, "false": 3, "1.5": 4}'),
+        (frozenset({"b", "a"}), '["a", "b"]'),
+        (deque([1, 2], maxlen=2), "[1, 2]"),
+        (MappingProxyType({"a": 1}), '{"a": 1}'),
+        (Fraction(1, 3), '"1/3"'),
+        ([time(1, 2), IPv4Address("127.0.0.1")], '["01:02:00", "127.0.0.1"]'),
+        ("\0", "\0"),
+        (["\0\ud800"], '["\\u0000\ufffd"]'),
+    ],
+)
+def test_written_too(value: Any, text: str) -> None:
+    assert render(value) == text
+
+
+def test_a_url_is_written() -> None:
+    assert render({"at": AnyUrl("http://x/y")}) == '{"at": "http://x/y"}'
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        (Sad(), "writing it raised PydanticSerializationError: .*out of order"),
+        (10**5_000, "writing it raised ValueError: Exceeds the limit"),
+        ({float("nan"): 1}, "NaN"),
+        (1j, "type complex"),
+        (lambda: 1, "type function"),
+        ({"a": {"b": memoryview(b"x")}}, "type memoryview"),
+    ],
+    ids=["serializer", "digits", "NaN as a key", "complex", "function", "memory"],
+)
+def test_cannot_be_written_either(value: Any, why: str) -> None:
+    with pytest.raises(UnusableResult, match=why):
+        render(value)
+
+
+@settings(derandomize=True, deadline=None, max_examples=300)
+@given(
+    text=st.text(alphabet=st.sampled_from('a\0"é𝄞\n'), max_size=200), chars=st.integers(1, 60), limit=st.integers(2, 60)
+)
+def test_both_limits_hold(text: str, chars: int, limit: int) -> None:
+    """Of the text itself: never more than either, and the note counts the rest."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("activities.render_result.MAX_BYTES", limit)
+        shown = cut(text, chars)
+    kept, note, count = shown.partition("\n[… ")
+    if not note:
+        kept, left_out = shown, 0
+    else:
+        left_out = int(count.split()[0].replace(",", ""))
+    assert text.startswith(kept)
+    assert (len(kept) <= chars, len(kept) + left_out) == (True, len(text))
+    assert len(json.dumps(kept, ensure_ascii=False).encode()) <= limit

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import os
+import threading
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import StatusCode
 
 from mulligan import telemetry
-from mulligan.handoff import Where
+from mulligan.handoff import FinishRun, Where
 from mulligan.telemetry import Telemetry, captures_content, derive, is_configured
-from mulligan.values import ToolCall
+from mulligan.values import ToolCall, Usage
 
 WHERE = Where(agent="a", conversation="0", trace=f"00-{1:032x}-{2:016x}-01")
 CALL = ToolCall(id="c1", name="look", arguments='{"a": "secret"}')
@@ -109,3 +116,182 @@ def test_the_service_name(monkeypatch: pytest.MonkeyPatch) -> None:
         tracing.tool_call(WHERE, CALL, step=1, attempt=1).succeed("")
         assert spans.get_finished_spans()[0].resource.attributes["service.name"] == expected
         tracing.shutdown()
+
+
+def recorded(**options: Any) -> tuple[Telemetry, InMemorySpanExporter]:
+    spans = InMemorySpanExporter()
+    return Telemetry(SimpleSpanProcessor(spans), **options), spans
+
+
+def opened(tracing: Telemetry, *, run: str = "r", turn: int = 1, parent: str | None = None) -> str:
+    return tracing.open_run(
+        workflow_id="w",
+        run_id="r2",
+        first_run_id=run,
+        conversation="0",
+        turn=turn,
+        agent="a",
+        parent=parent,
+        metadata={"k": "v"},
+    )
+
+
+def test_a_run_is_opened_once() -> None:
+    """The same ids however often, other ones for another turn or run; what is handed on names that very span."""
+    tracing, spans = recorded()
+    first, again, turn, run = opened(tracing), opened(tracing), opened(tracing, turn=2), opened(tracing, run="q")
+    assert first == again
+    assert len({first, turn, run}) == 3
+    assert first.split("-")[1] == turn.split("-")[1] != run.split("-")[1]
+    span = spans.get_finished_spans()[0]
+    assert first == f"00-{span.context.trace_id:032x}-{span.context.span_id:016x}-01"
+    assert (span.name, span.parent, span.status.status_code) == ("invoke_agent a", None, StatusCode.UNSET)
+    assert span.attributes == {
+        "gen_ai.operation.name": "invoke_agent",
+        "gen_ai.agent.name": "a",
+        "gen_ai.conversation.id": "w",
+        "temporal.workflow_id": "w",
+        "temporal.run_id": "r2",
+        "mulligan.metadata.k": "v",
+    }
+    tracing.shutdown()
+
+
+@pytest.mark.parametrize("flags", ["01", "00"])
+def test_a_run_joins_its_callers_trace(flags: str) -> None:
+    """One that is not sampled as well: then nothing of the run is."""
+    tracing, spans = recorded()
+    where = opened(tracing, parent=f"00-{7:032x}-{8:016x}-{flags}")
+    assert where.startswith(f"00-{7:032x}-")
+    assert where.endswith(flags)
+    tracing.tool_call(Where(agent="a", conversation="0", trace=where), CALL, step=1, attempt=1).succeed("")
+    found = spans.get_finished_spans()
+    assert len(found) == (2 if flags == "01" else 0)
+    assert [span.parent and span.parent.span_id for span in found][:1] == [8][: len(found)]
+    tracing.shutdown()
+
+
+def test_each_kind_of_span_has_its_own_id() -> None:
+    """Derived from what it records: step, attempt, call, turn."""
+    tracing, spans = recorded()
+    for step, attempt in [(1, 1), (1, 2), (2, 1)]:
+        tracing.tool_call(WHERE, CALL, step=step, attempt=attempt).succeed("")
+        tracing.tool_call(WHERE, CALL.model_copy(update={"id": "c2"}), step=step, attempt=attempt).succeed("")
+        with tracing.chat(WHERE, provider="openai", model="m", step=step, attempt=attempt):
+            pass
+        tracing.finish_run(
+            FinishRun(where=WHERE, turn=step, status="completed", steps=1, recovered_failures=0, usage=Usage())
+        )
+    ids = [span.context.span_id for span in spans.get_finished_spans()]
+    assert (len(ids), len(set(ids))) == (12, 11)  # the finish of turn 1 was told twice
+    tracing.shutdown()
+
+
+def test_an_attempt_of_the_model_that_failed() -> None:
+    """What was raised goes on; there is no stack trace, whose lines may hold anything."""
+    tracing, spans = recorded()
+    with pytest.raises(OSError, match="down"), tracing.chat(WHERE, provider="openai", model="m", step=1, attempt=2):
+        raise OSError("down")
+    [span] = spans.get_finished_spans()
+    assert (span.name, span.kind.name, span.status.status_code) == ("chat m", "CLIENT", StatusCode.ERROR)
+    assert span.attributes is not None
+    assert (span.attributes["error.type"], span.attributes["mulligan.attempt"]) == ("OSError", 2)
+    assert [dict(event.attributes or {}) for event in span.events] == [
+        {"exception.type": "OSError", "exception.message": "down"}
+    ]
+    tracing.shutdown()
+
+
+@pytest.mark.parametrize("error_type", [None, "ModelRequestError"])
+def test_how_a_run_ended(error_type: str | None) -> None:
+    tracing, spans = recorded()
+    usage = Usage(input_tokens=1, output_tokens=2, cached_input_tokens=3, reasoning_tokens=4)
+    tracing.finish_run(
+        FinishRun(where=WHERE, status="s", steps=5, recovered_failures=6, usage=usage, error_type=error_type)
+    )
+    [span] = spans.get_finished_spans()
+    assert span.status.status_code is (StatusCode.ERROR if error_type else StatusCode.UNSET)
+    assert span.attributes == {
+        "mulligan.status": "s",
+        "mulligan.steps": 5,
+        "mulligan.recovered_failures": 6,
+        "gen_ai.usage.input_tokens": 1,
+        "gen_ai.usage.output_tokens": 2,
+        "gen_ai.usage.cache_read.input_tokens": 3,
+        "gen_ai.usage.reasoning.output_tokens": 4,
+        **({"error.type": error_type} if error_type else {}),
+    }
+    tracing.shutdown()
+
+
+@pytest.mark.parametrize("content", [True, False])
+def test_content_is_on_spans_only_if_asked_for(content: bool) -> None:
+    """Arguments, results, and what of a failure's text quotes them; cut where it is long."""
+    tracing, spans = recorded(content=content)
+    tracing.tool_call(WHERE, CALL, step=1, attempt=1).succeed("secret " * 10_000)
+    tracing.tool_call(WHERE, CALL, step=2, attempt=1).fail(
+        "invalid_arguments", text="safe\nsecret", safe_text="safe", exception="ValidationError", recovered=True
+    )
+    both = [json.loads(span.to_json())["attributes"] for span in spans.get_finished_spans()]
+    assert ["secret" in json.dumps(each) for each in both] == [content] * 2
+    assert both[1]["ai.toolCall.error"] == ("safe\nsecret" if content else "safe")
+    assert both[0].get("ai.toolCall.args") == (CALL.arguments if content else None)
+    assert len(both[0].get("ai.toolCall.result", "")) < telemetry.LONGEST_TEXT + 50
+    tracing.shutdown()
+
+
+@given(st.lists(st.text(max_size=5) | st.integers()), st.sampled_from([64, 128]))
+@settings(derandomize=True, deadline=None, max_examples=200)
+def test_ids_are_valid_and_stable(parts: list[object], bits: int) -> None:
+    assert 0 < derive(bits, *parts) == derive(bits, *parts) < 2**bits
+
+
+def test_no_id_is_zero(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Zero is OpenTelemetry's word for none."""
+    nothing = SimpleNamespace(sha256=lambda _: SimpleNamespace(digest=lambda: bytes(32)))
+    monkeypatch.setattr("mulligan.telemetry.hashlib", nothing)
+    assert (derive(64, "x"), derive(128, "x")) == (1, 1)
+
+
+def test_spans_of_users_own_code_have_random_ids() -> None:
+    """Chosen ids are for the span that they were chosen for alone."""
+    tracing, spans = recorded()
+    with tracing.chat(WHERE, provider="p", model="m", step=1, attempt=1):
+        for _ in range(2):
+            tracing._tracer.start_span("a user's own").end()
+    ids = {span.context.span_id for span in spans.get_finished_spans()}
+    assert len(ids) == 3
+    assert {span.context.trace_id for span in spans.get_finished_spans()} == {1}
+    tracing.shutdown()
+
+
+@pytest.mark.parametrize(("team", "name"), [("shop", "mulligan-worker"), ("x", "y")])
+def test_resource_attributes_of_the_environment(team: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", f"team={team}" + (f",service.name={name}" if name == "y" else ""))
+    tracing, spans = recorded()
+    opened(tracing)
+    attributes = spans.get_finished_spans()[0].resource.attributes
+    tracing.shutdown()
+    assert (attributes["team"], attributes["service.name"]) == (team, name)
+
+
+def test_another_port_is_not_https(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(ENDPOINT, "http://localhost:43180")
+    exporter = telemetry._exporter({ENDPOINT: "http://localhost:43180"})
+    exporter.shutdown()
+    assert "grpc" in type(exporter).__module__
+
+
+def test_without_an_endpoint_nothing_is_set_up() -> None:
+    """No provider, no thread; what is asked of it does nothing, and the ids that are handed on are the same."""
+    before = threading.active_count()
+    tracing = Telemetry(content=True)
+    assert tracing._provider is None
+    with tracing.chat(WHERE, provider="p", model="m", step=1, attempt=1) as span:
+        tracing.put_content(span, "x", object())
+    other, _ = recorded()
+    assert opened(tracing) == opened(other)
+    tracing.flush()
+    tracing.shutdown()
+    other.shutdown()
+    assert threading.active_count() == before

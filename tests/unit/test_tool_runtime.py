@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import functools
+import gc
+import threading
 import time
 from collections.abc import AsyncIterator
 from typing import Any
@@ -124,3 +127,154 @@ async def test_cancelling_the_caller_cancels_the_coroutine(runtime: ToolRuntime)
     with pytest.raises(asyncio.CancelledError):
         await task
     await asyncio.wait_for(stopped.wait(), 5)
+
+
+async def test_many_at_once(runtime: ToolRuntime) -> None:
+    """Each gets its own result, in its own context, by thread and by loop alike."""
+
+    async def one(number: int) -> Any:
+        WHO.set(f"caller {number}")
+        return await runtime.run((sync, later, handed_on)[number % 3], [number], limit=30)
+
+    results = await asyncio.gather(*(one(number) for number in range(150)))
+    assert results == [(number, 0, f"caller {number}") for number in range(150)]
+
+
+async def test_a_context_is_a_copy(runtime: ToolRuntime) -> None:
+    """What a tool sets is not seen by its caller, nor by the next one."""
+
+    def sets() -> None:
+        WHO.set("tool")
+
+    async def sets_later() -> None:
+        WHO.set("tool")
+
+    WHO.set("me")
+    for function in (sets, sets_later):
+        await runtime.run(function, [], limit=5)
+        assert WHO.get() == "me"
+        assert (await runtime.run(later, [], limit=5))[2] == "me"
+
+
+class Asked:
+    async def __call__(self, value: int) -> int:
+        return value
+
+
+@pytest.mark.parametrize(
+    "function",
+    [functools.partial(later, limit=0), lambda value: later(value), lambda value: asyncio.sleep(0, (value, 0, "nobody"))],
+    ids=["partial", "lambda", "another coroutine"],
+)  # fmt: skip
+async def test_whatever_gives_an_awaitable(runtime: ToolRuntime, function: Any) -> None:
+    assert await runtime.run(function, [5], limit=5) == (5, 0, "nobody")
+    assert await runtime.run(Asked(), [5], limit=5) == 5
+
+
+@pytest.mark.parametrize("error", [StopAsyncIteration(), GeneratorExit(), TimeoutError("its own"), StopIteration(1)])
+@pytest.mark.parametrize("is_async", [True, False])
+async def test_odd_exceptions_are_the_tools_own(runtime: ToolRuntime, error: BaseException, is_async: bool) -> None:
+    """The very object; a tool's own TimeoutError is not our limit."""
+
+    def fail() -> None:
+        raise error
+
+    async def fail_later() -> None:
+        raise error
+
+    with pytest.raises((type(error), RuntimeError)) as raised:
+        await runtime.run(fail_later if is_async else fail, [], limit=5)
+    # Python itself lets no coroutine raise StopIteration.
+    told = raised.value.__context__ if isinstance(error, StopIteration) else raised.value
+    while isinstance(told, RuntimeError):
+        told = told.__cause__
+    assert told is error
+
+
+async def test_arguments_that_do_not_fit(runtime: ToolRuntime) -> None:
+    """A fault of the call, told as any other."""
+    for function in (sync, later):
+        with pytest.raises(TypeError, match="unexpected keyword argument 'function'"):
+            await runtime.run(function, [], {"function": 1}, limit=5)
+
+
+async def test_what_is_given_up_is_told_so(runtime: ToolRuntime) -> None:
+    """A coroutine is cancelled at its limit, and may clean up."""
+    cleaned = threading.Event()
+
+    async def waits() -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            cleaned.set()
+
+    with pytest.raises(TookTooLong, match=r"not done within 0\.05 s"):
+        await runtime.run(waits, [], limit=0.05)
+    assert await asyncio.to_thread(cleaned.wait, 10)
+
+
+async def test_threads_that_are_left_behind_are_counted(runtime: ToolRuntime, caplog: pytest.LogCaptureFixture) -> None:
+    """Those that came back are not."""
+    over = threading.Event()
+    for _ in range(2):
+        with pytest.raises(TookTooLong):
+            await runtime.run(over.wait, [30], limit=0.05)
+    over.set()
+    for thread in runtime._left_behind:
+        await asyncio.to_thread(thread.join, 10)
+    over.clear()
+    with pytest.raises(TookTooLong):
+        await runtime.run(over.wait, [30], limit=0.05)
+    over.set()
+    assert [record.getMessage().split(";")[1] for record in caplog.records if record.name == "mulligan.tools"] == [
+        " 1 such threads in this worker.",
+        " 2 such threads in this worker.",
+        " 1 such threads in this worker.",
+    ]
+
+
+async def test_closing_leaves_nothing_behind(caplog: pytest.LogCaptureFixture) -> None:
+    """No task that is destroyed while it is pending, no exception that nobody retrieved."""
+    runtime = ToolRuntime()
+    ended = threading.Event()
+
+    async def waits() -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            ended.set()
+
+    running = asyncio.create_task(runtime.run(waits, [], limit=60))
+    await runtime.run(later, [], limit=5)
+    loop = runtime._loops[0]
+    runtime.close()
+    with pytest.raises((asyncio.CancelledError, TookTooLong)):
+        await running
+    assert await asyncio.to_thread(ended.wait, 10)
+    while not loop.is_closed():
+        await asyncio.sleep(0.01)
+    gc.collect()
+    assert not [record.getMessage() for record in caplog.records if record.name == "asyncio"]
+    runtime.close()
+    assert (await runtime.run(later, [1], limit=5))[0] == 1
+    runtime.close()
+
+
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
+async def test_a_sync_wrapper_of_a_coroutine_function(runtime: ToolRuntime) -> None:
+    """As a user's own decorator makes it, with `functools.wraps`."""
+
+    @functools.wraps(later)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        return asyncio.run(later(*args, **kwargs))
+
+    assert await runtime.run(wrapper, [5], limit=5) == (5, 0, "nobody")
+
+
+async def test_the_limit_is_for_the_whole(runtime: ToolRuntime) -> None:
+    def half() -> Any:
+        time.sleep(0.6)
+        return asyncio.sleep(0.6)
+
+    with pytest.raises(TookTooLong):
+        await runtime.run(half, [], limit=1)

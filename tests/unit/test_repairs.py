@@ -1,0 +1,216 @@
+"""Each repair of a call, in its order; what fixers may do; what types keep; and garbage that random text rarely is."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from enum import Enum
+from typing import Annotated, Any
+
+import pytest
+from pydantic import BaseModel, Field
+
+from activities import prepare_call
+from activities.prepare_call import Prepared, prepare
+from activities.tool_runtime import ToolRuntime
+from mulligan import Agent, InvalidToolInput, Tool, ToolCall, ToolCallError, tool
+
+RUNTIME = ToolRuntime()
+
+
+class Speed(Enum):
+    FAST = "fast"
+
+
+class Back(BaseModel):
+    inside: Annotated[int, Field(validation_alias="in", serialization_alias="out")]
+
+
+@tool
+def say(text: str) -> str:
+    """Say."""
+    return text
+
+
+@tool
+def count(numbers: list[int]) -> int:
+    """Count."""
+    return len(numbers)
+
+
+def agent(*tools: Tool, **options: Any) -> Agent:
+    return Agent(name="a", model="scripted:x", tools=tools or (say, count, typed), **options)
+
+
+async def look(name: str, raw: str, of: Agent | None = None) -> Prepared | ToolCallError:
+    try:
+        return await prepare(ToolCall(id="1", name=name, arguments=raw), of or agent(), RUNTIME)
+    except ToolCallError as error:
+        return error
+
+
+DEEP = "[" * 100_000
+GARBAGE_TEXTS = {
+    "every type": ["null", "true", "0", "-1.5", '""', '"x"', "[]", "[[]]", "{}", '{"": {}}', '{"text": null}', '{"text": {}}'],
+    "numbers": ["1e999", "-1e999", "NaN", "Infinity", '{"text": NaN}', "9" * 5_000, '{"count": 1e400}', "-0", "1_000"],
+    "deep": [DEEP, DEEP + "]" * 100_000, '{"a":' * 50_000, '{"numbers": ' + "[" * 101 + "]" * 101 + "}", "(" * 10_000],
+    "characters": ["\0", '"\0"', '{"text": "\0"}', "\ufeff{}", '{"text": "\\ud800"}', '{"\\udfff": 1}', "\ud800", "\u2028", "\x1b[0m"],
+    "large": ["x" * 3_000_000, json.dumps({"text": "x" * 3_000_000}), json.dumps({"x" * 100_000: 1}), "{" * 3_000_000],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("texts", GARBAGE_TEXTS.values(), ids=GARBAGE_TEXTS.keys())
+async def test_structured_garbage(texts: list[str]) -> None:
+    """Told to the model, or taken: nothing is raised."""
+    for raw in texts:
+        for name in ("typed", "say", "count"):
+            done = await look(name, raw)
+            assert (done.text if isinstance(done, ToolCallError) else json.dumps(done.arguments)).encode()
+
+
+@tool
+def free(words: str = "") -> str:
+    """Free."""
+    return words
+
+
+@pytest.mark.parametrize("raw", ["", " ", "\n\t"])
+async def test_empty_arguments(raw: str) -> None:
+    """They are `{}`, which is told of as such where something is required."""
+    done = await look("free", raw, agent(free))
+    assert isinstance(done, Prepared)
+    assert done.arguments == {}
+    assert [repair.model_dump() for repair in done.repairs] == [{"by": "empty_arguments", "before": raw, "after": {}}]
+    error = await look("say", raw)
+    assert isinstance(error, ToolCallError)
+    assert (error.kind, "- `text`: is required" in error.message) == ("invalid_arguments", True)
+
+
+@tool
+def two(left: int, right: int) -> str:
+    """Two."""
+    return ""
+
+
+@pytest.mark.parametrize(
+    ("of", "raw", "before", "by", "arguments"),
+    [
+        (free, "", "", "empty_arguments", {}),
+        (say, "{text: 'a',}", "{text: 'a',}", "json:", {"text": "a"}),
+        (say, "{txt: 'a'}", {"txt": "a"}, "fix", {"text": "fixed"}),
+        (count, "[1, 2,]", [1, 2], "fix", {"numbers": [0]}),
+        (say, '"a"', "a", "bare_value", {"text": "a"}),
+        (say, "5", 5, "fix", {"text": "fixed"}),
+        (say, "", {}, "fix", {"text": "fixed"}),
+        (say, "no JSON", "no JSON", "fix", {"text": "fixed"}),
+        (two, "5", 5, "fix", {"left": 1, "right": 2}),
+    ],
+)
+async def test_the_order_of_repairs(of: Tool, raw: str, before: Any, by: str, arguments: Any) -> None:
+    """The first whose outcome validates; those before it leave no trace, and those after it are not asked."""
+    known = {"free": {}, "say": {"text": "fixed"}, "count": {"numbers": [0]}, "two": {"left": 1, "right": 2}}
+
+    def fix(invalid: InvalidToolInput) -> object:
+        return known[invalid.tool_name]
+
+    never_asked: Any = None
+    done = await look(of.name, raw, agent(tool(name=of.name, fix=fix)(of.function), repair=never_asked))
+    assert isinstance(done, Prepared)
+    [repaired] = done.repairs
+    assert (repaired.by.startswith(by), repaired.before, repaired.after) == (True, before, arguments)
+    assert done.arguments == arguments
+
+
+class Words(BaseModel):
+    text: str
+
+
+@pytest.mark.parametrize(
+    ("given", "taken"),
+    [
+        (Words(text="a"), {"text": "a"}),
+        ('{"text": "a"}', {"text": "a"}),
+        ({"text": "a", "more": 1}, None),
+        ("{'text': 'a'}", None),
+        ("", None),
+        ([], None),
+        (False, None),
+        ({"text": float("nan")}, None),
+        ({"text": "\ud800"}, None),
+        ({"text": b"a"}, None),
+        ({1: {2, 3}}, None),
+        (lambda: 10**5_000, None),
+    ],
+)
+async def test_what_a_fixer_may_return(given: Any, taken: Any) -> None:
+    done = await look("say", "{}", agent(say, repair=lambda _: given() if callable(given) else given))
+    assert (done.arguments if isinstance(done, Prepared) else None) == taken
+
+
+@pytest.mark.parametrize("raised", [SystemExit(1), asyncio.CancelledError()], ids=repr)
+async def test_a_fixer_cannot_end_the_worker(raised: BaseException) -> None:
+    """What a tool may raise without harm, a fixer may."""
+
+    def ends(invalid: InvalidToolInput) -> object:
+        raise raised
+
+    assert isinstance(await look("say", "{}", agent(say, repair=ends)), ToolCallError)
+
+
+@tool
+def typed(
+    when: datetime,
+    span: timedelta,
+    price: Decimal,
+    pair: tuple[int, str],
+    tags: set[str],
+    blob: bytes,
+    speed: Speed,
+    either: int | date | None,
+    who: Annotated[str, Field(alias="fullName")],
+    back: Back,
+) -> str:
+    """Typed."""
+    return ""
+
+
+async def test_types_keep_their_value() -> None:
+    """Once prepared they are read again where the tool runs: to the same values."""
+    sent = {"when": "2026-01-02T03:04:05Z", "span": "PT90S", "price": "1.10", "pair": ["1", "a"], "tags": ["x"], "blob": "b",
+            "speed": "fast", "either": "2026-01-02", "fullName": "Ann", "back": {"in": 5}}  # fmt: skip
+    done = await look("typed", json.dumps(sent), agent(typed))
+    assert isinstance(done, Prepared)
+    assert not done.repairs
+    assert json.loads(json.dumps(done.arguments)) == done.arguments
+    _, values = typed.arguments.bind(prepare_call.validate(typed, done.arguments), None)
+    assert values == {
+        **{"when": datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC), "span": timedelta(seconds=90), "price": Decimal("1.10")},
+        **{"pair": (1, "a"), "tags": {"x"}, "blob": b"b", "speed": Speed.FAST, "either": date(2026, 1, 2)},
+        **{"who": "Ann", "back": Back(**{"in": 5})},
+    }
+
+
+@tool
+def weigh(weights: dict[str, float]) -> str:
+    """Weigh."""
+    return ""
+
+
+async def test_the_tools_own_fixer_is_asked_first() -> None:
+    """Both could mend it, but one does."""
+    mends = tool(name="say", fix=lambda _: {"text": "by the tool"})(say.function)
+    done = await look("say", "{}", agent(mends, repair=lambda _: {"text": "by the agent"}))
+    assert isinstance(done, Prepared)
+    assert (done.arguments, [repair.by for repair in done.repairs]) == ({"text": "by the tool"}, ["fix"])
+
+
+async def test_an_object_is_no_bare_value() -> None:
+    """It may be an object of arguments with a wrong name."""
+    assert isinstance(await look("weigh", '{"weight": 1}', agent(weigh)), ToolCallError)
+
+
+async def test_a_fixer_cannot_give_what_is_no_json() -> None:
+    given = {"weights": {"a": float("nan")}}
+    assert isinstance(await look("weigh", "{}", agent(weigh, repair=lambda _: given)), ToolCallError)
