@@ -12,10 +12,18 @@ BEGIN, END = "# versions: begin (written by `make pin`)", "# versions: end"
 def main() -> None:
     """Replace what stands between the marks."""
     lock = tomllib.loads((PROJECT.parent / "uv.lock").read_text())
-    packages = sorted(
-        f'    "{package["name"]}=={package["version"]}",'
+    # A package may have two versions, one for older Pythons: who depends on it says which is taken where.
+    where = {
+        (wanted["name"], wanted["version"]): f" ; {wanted['marker']}"
         for package in lock["package"]
-        if "registry" in package["source"]
+        for wanted in package.get("dependencies", [])
+        if "version" in wanted and "marker" in wanted
+    }
+    packages = sorted(
+        f'    "{name}=={version}{where.get((name, version), "")}",'
+        for name, version in (
+            (package["name"], package["version"]) for package in lock["package"] if "registry" in package["source"]
+        )
     )
     pinned = "\n".join([BEGIN, "constraint-dependencies = [", *packages, "]", END])
     text = PROJECT.read_text()
