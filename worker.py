@@ -25,18 +25,22 @@ from activities.open_run import OpenRunActivity
 from activities.prefix_cache import PrefixCache
 from activities.providers.known import providers
 from activities.record_run import RecordRunActivities
+from activities.resources import Resources
+from activities.take_answer import AnswerTaker
 from activities.tool_runtime import ToolRuntime
 from mulligan.client import connect, leave, no_server
+from mulligan.errors import DeclarationError
 from mulligan.loading import Loaded, load
 from mulligan.settings import settings
 from mulligan.telemetry import Telemetry
-from mulligan.tool import DeclarationError
 from workflows.agent_workflow import AgentWorkflow
 
 PASSED_THROUGH = (
     "mulligan",  # values and errors keep one identity in and out of workflows; nothing in it has side effects
     "pydantic",  # pure, and its models are slow to build again for each workflow
     "pydantic_core",
+    "jsonschema",  # an agent's output as a dict is read with it; pure
+    "referencing",
     "tools",  # imported by modules that hold agents and workflows together
     "openai",  # users' modules may import it; imported again in the sandbox it stops the worker
     "opentelemetry",  # mulligan.telemetry's own; keeps process-wide state
@@ -62,6 +66,8 @@ async def running_worker(
     definitions = Definitions(registry)
     cache = PrefixCache(chosen.prefix_cache_bytes)
     known = providers(registry.scripts)
+    resources = Resources(loaded)
+    taker = AnswerTaker(known, telemetry, runtime, resources)
     recording = RecordRunActivities(registry, telemetry, runtime)
     worker = Worker(
         client,
@@ -69,8 +75,8 @@ async def running_worker(
         workflows=[AgentWorkflow, *loaded.workflows],
         activities=[
             OpenRunActivity(registry, definitions, telemetry, runtime).open_run,
-            CallModelActivity(registry, known, definitions, cache, telemetry, runtime).call_model,
-            CallToolActivity(registry, cache, telemetry, runtime).call_tool,
+            CallModelActivity(registry, known, definitions, cache, telemetry, taker).call_model,
+            CallToolActivity(registry, cache, telemetry, runtime, resources).call_tool,
             recording.record_lost_call,
             recording.finish_run,
         ],
@@ -85,7 +91,7 @@ async def running_worker(
         graceful_shutdown_timeout=timedelta(seconds=chosen.grace_seconds),
     )
     try:
-        async with worker:
+        async with resources.opened(runtime), worker:
             yield worker
     finally:
         runtime.close()

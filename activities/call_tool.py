@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from typing import Any
 
 from opentelemetry import trace
@@ -11,35 +10,45 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from activities import feedback
+from activities.feedback import Target
 from activities.heartbeat import Heart, beating
 from activities.prefix_cache import PrefixCache
-from activities.prepare_call import validate
 from activities.render_result import UnusableResult, cut, render
+from activities.resources import Resources
+from activities.settle_failure import nearest, settle
 from activities.tool_runtime import TookTooLong, ToolRuntime
-from mulligan.agent import Agent, Guard, Registry
+from mulligan.agent import Agent, Registry
 from mulligan.errors import ToolCallError, ToolExecutionError, ToolTimeoutError
 from mulligan.handoff import CALL_TOOL, CallTool, ToolOutcome, tool_message
 from mulligan.telemetry import Telemetry, ToolCallSpan
 from mulligan.tool import MAX_RESULT_CHARS, Tool, ToolContext, ToolError
 
-GUARD_LIMIT = 10.0
-"""Seconds that a guard may take."""
 _SHUT_DOWN = "The tool's worker shut down before it was done."
 
 
 class CallToolActivity:
     """The activity, with what the worker gives it."""
 
-    def __init__(self, registry: Registry, cache: PrefixCache, telemetry: Telemetry, runtime: ToolRuntime) -> None:
+    def __init__(
+        self,
+        registry: Registry,
+        cache: PrefixCache,
+        telemetry: Telemetry,
+        runtime: ToolRuntime,
+        resources: Resources,
+    ) -> None:
         self._registry = registry
         self._cache = cache
         self._telemetry = telemetry
         self._runtime = runtime
+        self._resources = resources
 
     @activity.defn(name=CALL_TOOL)
     async def call_tool(self, order: CallTool) -> ToolOutcome:
         """Run the tool, and hold its result for the next model call."""
         outcome = await self._attempt(order)
+        if outcome.unsettled is not None:
+            return outcome
         key = (activity.info().workflow_id or "", order.where.conversation)
         self._cache.hold(key, tool_message(order.call, outcome.text, outcome.error))
         return outcome
@@ -52,7 +61,7 @@ class CallToolActivity:
         """
         info = activity.info()
         agent = self._registry.agents.get(order.where.agent)
-        tool = agent.tool(order.call.name) if agent else None
+        tool = self._registry.tool(order.where.agent, order.call.name)
         another = tool is not None and info.attempt < tool.attempts
         span = self._telemetry.tool_call(
             order.where,
@@ -87,27 +96,27 @@ class CallToolActivity:
         self, order: CallTool, agent: Agent | None, tool: Tool | None, heart: Heart, span: ToolCallSpan
     ) -> str:
         call = order.call
-        if agent is None or tool is None:
-            # A worker with other code than the one that prepared the call, as in a rolling deploy.
-            raise feedback.unknown_tool(call, [known.name for known in agent.tools] if agent else [])
+        if tool is None:
+            # A worker with other code than the one that prepared the call: a queue of its own, or a rolling deploy.
+            there = [known.name for known in agent.tools] if agent else sorted(self._registry.tools)
+            raise feedback.not_there(call, activity.info().task_queue, there)
         about: dict[str, Any] = {"tool_name": tool.name, "call_id": call.id}
         try:
-            arguments = validate(tool, order.arguments)
+            arguments = tool.arguments.validate(order.arguments)
         except Exception as error:
-            raise feedback.invalid_arguments(call, tool, order.arguments, error) from error
+            raise Target(tool.name, tool.arguments).not_valid(call, order.arguments, error) from error
         info = activity.info()
         context = ToolContext(
             idempotency_key=order.key,
             attempt=info.attempt,
             workflow_id=info.workflow_id or "",
-            agent=agent.name,
+            agent=order.where.agent,
             call_id=call.id,
             step=order.step,
             metadata=order.metadata,
+            resources=self._resources.of_agent(agent.name) if agent else self._resources.of_tool(tool.name),
             _heartbeat=heart.say,
         )
-        if agent.guard is not None and (reason := await self._denied(agent.guard, order, context)):
-            raise ToolExecutionError(f"`{tool.name}` was not run: {reason}", kind="denied", **about)
         args, kwargs = tool.arguments.bind(arguments, context)
         limit = tool.timeout.total_seconds()
         try:
@@ -152,18 +161,6 @@ class CallToolActivity:
                 **about,
             ) from error
 
-    async def _denied(self, guard: Guard, order: CallTool, context: ToolContext) -> str:
-        """Why the guard says no; nothing where it does not. One that cannot answer says no: it is there to protect."""
-        arguments = json.dumps(order.arguments, ensure_ascii=False)
-        try:
-            call = order.call.model_copy(update={"arguments": arguments})
-            reason = await self._runtime.ask(guard, (call, context), limit=GUARD_LIMIT)
-        except TookTooLong:
-            return f"the guard did not answer within {GUARD_LIMIT:g} s."
-        except Exception as error:  # noqa: BLE001 - see above
-            return f"the guard failed: {type(error).__name__}: {_text(error)}"
-        return str(reason) if reason else ""
-
     async def _told(
         self,
         agent: Agent | None,
@@ -171,15 +168,12 @@ class CallToolActivity:
         error: ToolCallError,
         span: ToolCallSpan,
     ) -> ToolOutcome:
-        told = await feedback.settle(error, agent, tool, None, self._runtime)
-        span.fail(
-            error.kind,
-            text=told.text,
-            safe_text=told.safe_text,
-            exception=told.exception,
-            recovered=told.failure is None,
-        )
         attempts = activity.info().attempt
+        if agent is None and (tool is None or tool.handle_errors is None):
+            # Whose policy it is, the agent's own worker knows: there it is told, and its span made.
+            return ToolOutcome(unsettled={**error.to_json(), "detail": error.detail}, attempts=attempts)
+        policy = nearest(error, tool.handle_errors if tool else None, agent.handle_errors if agent else None)
+        told = await settle(error, policy, self._runtime, span)
         longest = tool.max_result_chars if tool else MAX_RESULT_CHARS
         return ToolOutcome(text=cut(told.text, longest), error=told.error, failure=told.failure, attempts=attempts)
 

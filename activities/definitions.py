@@ -9,8 +9,9 @@ from datetime import timedelta
 from temporalio import activity
 from temporalio.client import WorkflowHandle
 
+from activities.calls_in_text import describe
 from mulligan.agent import Agent, Registry
-from mulligan.handoff import DEFINITION_QUERY, Definition, ToolDefinition, Where
+from mulligan.handoff import DEFINITION_QUERY, Definition, OutputFormat, ToolDefinition, Where
 
 QUERY_TIMEOUT = timedelta(seconds=10)
 """Always bounded: no workflow worker may be polling just then, and Temporal tries the activity again."""
@@ -24,7 +25,7 @@ class Definitions:
         self._known: OrderedDict[str, Definition] = OrderedDict()
         for agent in registry.agents.values():
             if isinstance(agent.instructions, str):
-                self.keep(define(agent, agent.instructions))
+                self.keep(define(agent, agent.instructions, agent.model))
 
     def keep(self, definition: Definition) -> str:
         """Remember a definition; returns its digest."""
@@ -45,12 +46,30 @@ class Definitions:
         return known
 
 
-def define(agent: Agent, instructions: str) -> Definition:
-    """What a provider is told of an agent."""
+def define(agent: Agent, instructions: str, model: str) -> Definition:
+    """What the provider of a model is told of an agent: how its output is asked for depends on the provider."""
     tools = [
         ToolDefinition(name=tool.name, description=tool.description, parameters=tool.schema) for tool in agent.tools
     ]
-    return Definition(instructions=instructions, tools=tools)
+    output = None
+    if (answers := agent.answers) is not None:
+        if answers.by(model) == "tool":
+            tools += [
+                ToolDefinition(name=kind.name, description=_final(kind.description), parameters=kind.schema)
+                for kind in answers.types
+            ]
+        else:
+            whole = answers.whole
+            output = OutputFormat(name=whole.name, description=whole.description, json_schema=whole.schema)
+    if agent.calls_in_text:
+        instructions = "\n\n".join(filter(None, (instructions, describe(tools))))
+    return Definition(instructions=instructions, tools=tools, output=output)
+
+
+def _final(description: str) -> str:
+    return " ".join(
+        filter(None, ("Give your final answer by calling this, once and alone: it ends your work.", description))
+    )
 
 
 def this_workflow() -> WorkflowHandle[object, object]:

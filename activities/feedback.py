@@ -1,11 +1,10 @@
-"""What the model is told of a failure: one place for the words, used by results, steps and spans alike.
+"""What the model is told of a mistake: one place for the words, used by results, steps and spans alike.
 
 `message` of an error never quotes the model's input, `detail` may: spans show the first alone unless content is asked for.
 """
 
 from __future__ import annotations
 
-import asyncio
 import difflib
 import json
 from collections.abc import Sequence
@@ -15,17 +14,17 @@ from typing import Any, get_args
 from pydantic import JsonValue, ValidationError
 from pydantic_core.core_schema import ErrorType
 
-from activities.tool_runtime import TookTooLong, ToolRuntime
-from mulligan.agent import Agent
-from mulligan.errors import InvalidToolInputError, MulliganError, ToolCallError, UnknownToolError
-from mulligan.policy import MODELS_OWN_MISTAKES, HandleErrors, tell, with_reason
-from mulligan.tool import Tool
-from mulligan.values import ErrorInfo, ToolCall, well_formed
+from mulligan._schema import Accepts
+from mulligan.errors import (
+    InvalidToolInputError,
+    MultipleStructuredOutputsError,
+    StructuredOutputValidationError,
+    UnknownToolError,
+)
+from mulligan.output import NotOfSchema
+from mulligan.values import ToolCall
 
 SCHEMA_SHOWN, INPUT_SHOWN, TOOLS_SHOWN, FAULTS_SHOWN, PATH_SHOWN = 2_000, 500, 50, 20, 200
-POLICY_LIMIT = 10.0
-"""Seconds that a policy's function may take."""
-
 _PLAIN = {
     "missing": "is required, but missing",
     "model_type": "should be an object",
@@ -42,54 +41,6 @@ _PLAIN = {
 _MAY_QUOTE = frozenset({"value_error", "assertion_error", "union_tag_invalid", "uuid_parsing", "url_parsing"})
 """pydantic's error types whose message may hold the value itself; so may every type that is not pydantic's."""
 _PYDANTICS = frozenset(get_args(ErrorType))
-
-
-@dataclass(frozen=True)
-class Told:
-    """How a failure goes on: as text to the model, or (`failure`) as the end of the run."""
-
-    text: str
-    safe_text: str
-    error: ErrorInfo
-    failure: dict[str, Any] | None
-    exception: str
-
-
-async def settle(
-    error: ToolCallError, agent: Agent | None, tool: Tool | None, override: str | None, runtime: ToolRuntime
-) -> Told:
-    """Ask the policy that is nearest: the run's input for the model's own mistakes, the tool's, the agent's."""
-    policy: HandleErrors = agent.handle_errors if agent is not None else True
-    if tool is not None and tool.handle_errors is not None:
-        policy = tool.handle_errors
-    if override is not None and error.kind in MODELS_OWN_MISTAKES:
-        policy = override == "feedback"
-    standard = error.text
-    failure: MulliganError | None = None
-    text = standard
-    try:
-        if isinstance(policy, (bool, str, type, tuple)):
-            text = tell(error, policy, standard)
-        else:
-            text = await runtime.run(tell, (error, policy, standard), limit=POLICY_LIMIT)
-    except MulliganError as fatal:
-        failure = fatal
-    except TookTooLong:
-        # A policy that hangs has said nothing: the standard text is the default.
-        text = standard
-    except (SystemExit, KeyboardInterrupt, asyncio.CancelledError) as ends:
-        task = asyncio.current_task()
-        if isinstance(ends, asyncio.CancelledError) and task is not None and task.cancelling():
-            raise
-        failure = with_reason(error, ends)
-    text = str(well_formed(text))
-    return Told(
-        text=text,
-        safe_text=error.message if text == standard else text,
-        error=ErrorInfo(kind=error.kind, message=error.message),
-        failure=failure.to_json() if failure else None,
-        exception=type(error.source).__name__ if error.source else type(error).__name__,
-    )
 
 
 def unknown_tool(call: ToolCall, available: Sequence[str]) -> UnknownToolError:
@@ -109,40 +60,56 @@ def unknown_tool(call: ToolCall, available: Sequence[str]) -> UnknownToolError:
     )
 
 
-def invalid_json(call: ToolCall, tool: Tool, reason: str, excerpt: str) -> InvalidToolInputError:
-    """The arguments are not JSON."""
-    return _invalid(
-        call,
-        "invalid_json",
-        f"The arguments of `{call.name}` are not valid JSON, so it was not run: {reason}.",
-        "\n".join(filter(None, (excerpt, _takes(tool)))),
-        None,
-    )
+InvalidInput = InvalidToolInputError | StructuredOutputValidationError
 
 
-def invalid_arguments(call: ToolCall, tool: Tool, value: JsonValue, error: Exception) -> InvalidToolInputError:
-    """The arguments are JSON, but not what the tool takes: each field at fault, and the schema."""
-    details = [f"You sent: {_cut(json.dumps(value, ensure_ascii=False, default=str), INPUT_SHOWN)}"]
-    faults: list[str] = []
-    if isinstance(error, ValidationError):
-        names = list(tool.schema.get("properties", {}))
-        for fault in error.errors(include_url=False, include_context=False):
-            where, says = _path(fault, value), _says(fault, names)
-            if _may_quote(fault["type"]) and len(details) < FAULTS_SHOWN:
-                details.append(f"- {where}: {_cut(fault['msg'], INPUT_SHOWN)}")
-            faults.append(f"- {where}: {says}")
-    else:
-        faults.append("- they could not be checked")
-        details.append(_cut(f"The check raised {type(error).__name__}: {error}", INPUT_SHOWN))
-    unique = list(dict.fromkeys(faults))
-    more = len(unique) - FAULTS_SHOWN
-    listed = "\n".join(unique[:FAULTS_SHOWN]) + (f"\n- … and {more} more" if more > 0 else "")
-    return _invalid(
-        call,
-        "invalid_arguments",
-        f"The arguments of `{call.name}` are not what it takes, so it was not run:\n{listed}",
-        "\n".join([*details, _takes(tool)]),
-        error,
+@dataclass(frozen=True)
+class Target:
+    """What a call's arguments are for: a tool, or (`is_output`) a type of output, with the words for its faults."""
+
+    name: str
+    accepts: Accepts
+    is_output: bool = False
+
+    def not_json(self, call: ToolCall, reason: str, excerpt: str, source: Exception) -> InvalidInput:
+        """The arguments are not JSON."""
+        message = f"The arguments of `{self.name}` are not valid JSON, so it was not run: {reason}."
+        if self.is_output:
+            message = f"Your output `{self.name}` is not valid JSON, so it was not taken: {reason}."
+        detail = "\n".join(filter(None, (excerpt, _takes(self.accepts), self._again)))
+        return self._error(call, "invalid_json", message, detail, source)
+
+    def not_valid(self, call: ToolCall, value: JsonValue, error: Exception) -> InvalidInput:
+        """The arguments are JSON, but not what is taken: each field at fault, and the schema."""
+        faults, quoting = _faults(error, value, list(self.accepts.schema.get("properties", {})))
+        message = f"The arguments of `{self.name}` are not what it takes, so it was not run:\n{faults}"
+        if self.is_output:
+            message = f"Your output is no valid `{self.name}`, so it was not taken:\n{faults}"
+        sent = f"You sent: {_cut(json.dumps(value, ensure_ascii=False, default=str), INPUT_SHOWN)}"
+        detail = "\n".join([sent, *quoting, _takes(self.accepts), self._again])
+        return self._error(call, "invalid_arguments", message, detail, error)
+
+    @property
+    def _again(self) -> str:
+        return "Give it again, corrected." if self.is_output else "Call it again with corrected arguments."
+
+    def _error(self, call: ToolCall, kind: str, message: str, detail: str, source: Exception) -> InvalidInput:
+        if self.is_output:
+            return StructuredOutputValidationError(
+                message, detail=detail, kind="invalid_output", tool_name=self.name, source=source
+            )
+        return _invalid(call, kind, message, detail, source)
+
+
+def not_there(call: ToolCall, task_queue: str, available: Sequence[str]) -> UnknownToolError:
+    """The worker to which the call went does not have the tool."""
+    return UnknownToolError(
+        f"The tool `{call.name}` is not to be had: the worker of task queue {task_queue!r} does not know it. "
+        "Go on without it.",
+        available=available,
+        kind="unknown_tool",
+        tool_name=call.name,
+        call_id=call.id,
     )
 
 
@@ -158,12 +125,22 @@ def too_long(call: ToolCall, length: int, limit: int) -> InvalidToolInputError:
     )
 
 
-def truncated_call(call: ToolCall) -> InvalidToolInputError:
-    """The model was cut off inside of a call."""
+def too_long_output(name: str, length: int, limit: int) -> StructuredOutputValidationError:
+    """The output is longer than a run can carry."""
+    return StructuredOutputValidationError(
+        f"Your output `{name}` is {length:,} characters long, so it was not taken: about {limit:,} bytes can be. "
+        "Give a shorter one.",
+        kind="invalid_output",
+        tool_name=name,
+    )
+
+
+def truncated_call(call: ToolCall, by: str) -> InvalidToolInputError:
+    """The model was cut off inside of a call, by `by`."""
     return _invalid(
         call,
         "truncated_call",
-        f"You were cut off by the length limit while you wrote the call of `{call.name}`, so it was not run. "
+        f"You were cut off by {by} while you wrote the call of `{call.name}`, so it was not run. "
         "Call it again, with shorter arguments or in several calls.",
         "",
         None,
@@ -195,14 +172,78 @@ def _invalid(
     )
 
 
-def _takes(tool: Tool) -> str:
-    schema = json.dumps(tool.schema, ensure_ascii=False)
-    shape = f"It takes a JSON object of this schema: {schema}"
-    if len(schema) > SCHEMA_SHOWN:
-        required = ", ".join(f"`{name}`" for name in tool.arguments.required) or "nothing"
-        known = ", ".join(f"`{name}`" for name in tool.schema.get("properties", {}))
-        shape = f"It takes a JSON object with the fields {known}; required: {required}."
-    return f"{shape}\nCall it again with corrected arguments."
+def multiple_outputs(names: Sequence[str]) -> MultipleStructuredOutputsError:
+    """Several outputs where one is the answer."""
+    given = ", ".join(f"`{name}`" for name in names)
+    return MultipleStructuredOutputsError(
+        f"You gave {len(names)} outputs in one step ({given}), so none was taken. Give exactly one.",
+        kind="multiple_outputs",
+        tool_names=names,
+    )
+
+
+def premature_output(name: str) -> StructuredOutputValidationError:
+    """The output together with ordinary calls: their results may change it."""
+    return StructuredOutputValidationError(
+        f"Your output `{name}` came together with other calls, so it was not taken. Read their results, then give the "
+        "output again, by itself.",
+        kind="premature_output",
+        tool_name=name,
+    )
+
+
+def missing_output(targets: Sequence[Target], *, by_call: bool) -> StructuredOutputValidationError:
+    """Plain text, or nothing, where the output is the answer."""
+    names = " or ".join(f"`{target.name}`" for target in targets)
+    if by_call:
+        message = f"You answered in plain text, but your final answer must be given by calling {names}. Call it now."
+        if len(targets) > 1:
+            message = message.replace("by calling", "by calling one of").replace("Call it", "Call one of them")
+        detail = ""
+    else:
+        message = (
+            f"You answered in plain text, but your final answer must be {names}: JSON alone, without any other text."
+        )
+        detail = "\n".join(_takes(target.accepts) for target in targets)
+    return StructuredOutputValidationError(
+        message, detail=detail, kind="missing_output", tool_name=targets[0].name if len(targets) == 1 else ""
+    )
+
+
+def empty_answer() -> StructuredOutputValidationError:
+    """No text and no call."""
+    return StructuredOutputValidationError(
+        "You said nothing and called nothing. Call a tool, or give your final answer.", kind="missing_output"
+    )
+
+
+def _takes(accepts: Accepts) -> str:
+    schema = json.dumps(accepts.schema, ensure_ascii=False)
+    if len(schema) <= SCHEMA_SHOWN:
+        return f"It takes a JSON object of this schema: {schema}"
+    required = ", ".join(f"`{name}`" for name in accepts.required) or "nothing"
+    known = ", ".join(f"`{name}`" for name in accepts.schema.get("properties", {}))
+    return f"It takes a JSON object with the fields {known}; required: {required}."
+
+
+def _faults(error: Exception, value: JsonValue, names: Sequence[str]) -> tuple[str, list[str]]:
+    """What is wrong, a line for each field; and the lines that may quote what was sent."""
+    faults: list[str] = []
+    quoting: list[str] = []
+    if isinstance(error, ValidationError):
+        for fault in error.errors(include_url=False, include_context=False):
+            where, says = _path(fault, value), _says(fault, names)
+            if _may_quote(fault["type"]) and len(quoting) < FAULTS_SHOWN:
+                quoting.append(f"- {where}: {_cut(fault['msg'], INPUT_SHOWN)}")
+            faults.append(f"- {where}: {says}")
+    elif isinstance(error, NotOfSchema):
+        faults += [f"- {f'`{_cut(path, PATH_SHOWN)}`' if path else 'it'} {says}" for path, says in error.faults]
+    else:
+        faults.append("- they could not be checked")
+        quoting.append(_cut(f"The check raised {type(error).__name__}: {error}", INPUT_SHOWN))
+    unique = list(dict.fromkeys(faults))
+    more = len(unique) - FAULTS_SHOWN
+    return "\n".join(unique[:FAULTS_SHOWN]) + (f"\n- … and {more} more" if more > 0 else ""), quoting
 
 
 def _says(fault: Any, names: Sequence[str]) -> str:

@@ -24,9 +24,9 @@ REPAIR_BYTES = 10_000
 """Bytes of each side of a repair that stay visible."""
 
 
-def fit_text(reply: Reply) -> str:
+def fit_text(text: str) -> str:
     """The answer's text."""
-    return cut(reply.text, TEXT_CHARS)
+    return cut(text, TEXT_CHARS)
 
 
 def fit_provider_data(reply: Reply) -> dict[str, Any] | None:

@@ -10,7 +10,7 @@ from temporalio import activity
 from activities.definitions import QUERY_TIMEOUT, Definitions, define, this_workflow
 from activities.tool_runtime import ToolRuntime
 from mulligan.agent import Agent, Registry, check_model, seconds
-from mulligan.errors import InvalidRunInputError
+from mulligan.errors import DeclarationError, InvalidRunInputError
 from mulligan.handoff import (
     INPUT_QUERY,
     OPEN_RUN,
@@ -21,7 +21,6 @@ from mulligan.handoff import (
     ToolFacts,
 )
 from mulligan.telemetry import Telemetry
-from mulligan.tool import DeclarationError
 from mulligan.values import RunInput
 
 INSTRUCTIONS_LIMIT = 50.0
@@ -61,7 +60,8 @@ class OpenRunActivity:
                 check_model(run_input.model, '"model"')
             except DeclarationError as error:
                 raise InvalidRunInputError(str(error)) from None
-        definition = define(agent, await self._instructions(agent, run_input))
+        model = run_input.model or agent.model
+        definition = define(agent, await self._instructions(agent, run_input), model)
         info = activity.info()
         trace = self._telemetry.open_run(
             workflow_id=info.workflow_id or "",
@@ -94,6 +94,7 @@ def _facts(agent: Agent, definition: Definition, digest: str) -> AgentFacts:
         tools={
             tool.name: ToolFacts(
                 timeout=tool.timeout.total_seconds(),
+                queue_timeout=tool.queue_timeout.total_seconds() if tool.task_queue else None,
                 attempts=tool.attempts,
                 task_queue=tool.task_queue,
                 local=tool.local,
@@ -102,4 +103,6 @@ def _facts(agent: Agent, definition: Definition, digest: str) -> AgentFacts:
         },
         definition=definition,
         digest=digest,
+        structured=agent.answers is not None,
+        guarded=agent.guard is not None,
     )

@@ -1,31 +1,30 @@
-"""Look at a call once: parse, mend, validate, fix, repair. What comes out is valid, or a typed error.
+"""Look at a call's arguments once: parse, mend, validate, fix, repair. What comes out is valid, or a typed error.
 
 Repairs in this order: empty arguments, mended JSON, a bare value, the tool's `fix`, the agent's `repair`. Each counts only
-if its outcome validates. Nothing that a model or a fixer does makes this raise anything but a `ToolCallError`.
+if its outcome validates. Nothing that a model or a fixer does makes this raise anything but a typed error.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from pydantic import BaseModel, JsonValue
 
-from activities import feedback
+from activities.feedback import InvalidInput, Target
 from activities.mend_json import NotJson, mend, parse_json
-from activities.tool_runtime import TookTooLong, ToolRuntime
-from mulligan.agent import Agent
-from mulligan.errors import InvalidToolInputError
-from mulligan.tool import Fixer, InvalidToolInput, Tool
+from mulligan._schema import Accepts
+from mulligan.fixer import Fixer, InvalidToolInput
 from mulligan.values import Repair, ToolCall
-
-FIXER_LIMIT = 10.0
-"""Seconds that a `fix` or `repair` may take: the model's answer waits for it. Later is given up."""
 
 LONG = 20_000
 """Characters of arguments from which on they are read in a thread."""
+
+AskFixer = Callable[[Fixer, InvalidToolInput], Awaitable[Any]]
+"""Asks a fixer. One that raises, or does not come back in time, has given up: None."""
 
 
 @dataclass(frozen=True)
@@ -36,104 +35,104 @@ class Prepared:
     repairs: list[Repair] = field(default_factory=list)
 
 
-async def prepare(call: ToolCall, agent: Agent, runtime: ToolRuntime) -> Prepared:
-    """Prepare a call of one of the agent's tools.
+async def prepare(
+    call: ToolCall, target: Target, fixers: Sequence[tuple[str, Fixer | None]], ask: AskFixer
+) -> Prepared:
+    """Prepare a call's arguments for what they are meant for. `fixers` are (by whom, whom to ask), in their order.
 
     Raises:
-        UnknownToolError: there is no such tool.
-        InvalidToolInputError: its arguments are not what the tool takes, and nobody could mend them.
+        InvalidToolInputError, StructuredOutputValidationError: they are not what is taken, and nobody could mend them.
     """
-    tool = agent.tool(call.name)
-    if tool is None:
-        raise feedback.unknown_tool(call, [known.name for known in agent.tools])
     # Megabytes of brackets take seconds to mend: not on the worker's event loop.
     is_long = len(call.arguments) > LONG
-    found = await asyncio.to_thread(_read, call, tool) if is_long else _read(call, tool)
+    found = await asyncio.to_thread(_read, call, target) if is_long else _read(call, target)
     if isinstance(found, Prepared):
         return found
-    error, value = found
-    before: JsonValue = value if value is not None else call.arguments
-    for by, fixer in (("fix", tool.fix), ("repair", agent.repair)):
+    error, before = found
+    for by, fixer in fixers:
         if fixer is None:
             continue
-        invalid = InvalidToolInput(tool.name, before, call.arguments, error, tool.schema)
-        corrected = await _corrected(fixer, invalid, tool, runtime)
+        invalid = InvalidToolInput(target.name, before, call.arguments, error, target.accepts.schema)
+        corrected = _corrected(await ask(fixer, invalid), target.accepts)
         if corrected is not None:
             return Prepared(corrected, [Repair(by=by, before=before, after=corrected)])
     raise error
 
 
-def _read(call: ToolCall, tool: Tool) -> Prepared | tuple[InvalidToolInputError, JsonValue]:
+def _read(call: ToolCall, target: Target) -> Prepared | tuple[InvalidInput, JsonValue]:
     """The arguments by their text alone; or what is wrong with them, and how far they could be read."""
+    accepts = target.accepts
     if not call.arguments.strip():
-        arguments = _valid(tool, {})
+        arguments = valid(accepts, {})
         if isinstance(arguments, Exception):
-            return feedback.invalid_arguments(call, tool, {}, arguments), {}
+            return target.not_valid(call, {}, arguments), {}
         return Prepared(arguments, [Repair(by="empty_arguments", before=call.arguments, after=arguments)])
     try:
         value = parse_json(call.arguments)
     except NotJson as not_json:
         readings = list(mend(call.arguments))
         for mended in readings:
-            arguments = _valid(tool, mended.value)
-            if not isinstance(arguments, Exception):
-                by = f"json:{mended.by}"
-                return Prepared(arguments, [Repair(by=by, before=call.arguments, after=arguments)])
+            if (found := _reading(accepts, mended.value)) is not None:
+                by, taken = found
+                spelled = Repair(by=f"json:{mended.by}", before=call.arguments, after=mended.value if by else taken)
+                wrapped = [Repair(by=by, before=mended.value, after=taken)] if by else []
+                return Prepared(taken, [spelled, *wrapped])
         excerpt = f"The fault is near: {not_json.near}" if not_json.near else ""
-        error = feedback.invalid_json(call, tool, not_json.reason, excerpt)
-        error.source = not_json
         # A fixer sees what could be read, if anything could; the kind stays: it was no JSON.
-        return error, readings[0].value if readings else None
-    arguments = _valid(tool, value)
-    if not isinstance(arguments, Exception):
-        return Prepared(arguments)
+        before: JsonValue = readings[0].value if readings else call.arguments
+        return target.not_json(call, not_json.reason, excerpt, not_json), before
+    as_read = valid(accepts, value)
+    if not isinstance(as_read, Exception):
+        return Prepared(as_read)
     for mended in mend(call.arguments):  # JSON that holds JSON: `"{\"a\": 1}"`
-        read = _valid(tool, mended.value)
+        read = valid(accepts, mended.value)
         if not isinstance(read, Exception):
             return Prepared(read, [Repair(by=f"json:{mended.by}", before=call.arguments, after=read)])
-    if not isinstance(value, dict) and len(tool.arguments.required) == 1:
-        wrapped = _valid(tool, {tool.arguments.required[0]: value})
+    if (bare := _reading(accepts, value)) is not None:
+        return Prepared(bare[1], [Repair(by=bare[0], before=value, after=bare[1])])
+    return target.not_valid(call, value, as_read), value
+
+
+def _reading(accepts: Accepts, value: JsonValue) -> tuple[str, JsonValue] | None:
+    """How a value is valid: as it is (by nobody), or as the one field that is required (`bare_value`)."""
+    arguments = valid(accepts, value)
+    if not isinstance(arguments, Exception):
+        return "", arguments
+    if not isinstance(value, dict) and len(accepts.required) == 1:
+        wrapped = valid(accepts, {accepts.required[0]: value})
         if not isinstance(wrapped, Exception):
-            return Prepared(wrapped, [Repair(by="bare_value", before=value, after=wrapped)])
-    return feedback.invalid_arguments(call, tool, value, arguments), value
+            return "bare_value", wrapped
+    return None
 
 
-def _valid(tool: Tool, value: JsonValue) -> JsonValue | Exception:
+def valid(accepts: Accepts, value: JsonValue) -> JsonValue | Exception:
     """The value in the form that the schema gives it ("5" for an integer is 5), or why it is not valid."""
     try:
-        validated = validate(tool, value)
+        validated = accepts.validate(value)
     except Exception as error:  # noqa: BLE001 - a user's validator may raise anything
         return error
     try:
-        shown: JsonValue = validated.model_dump(mode="json", by_alias=True, exclude_unset=True, warnings="error")
+        shown = accepts.written(validated)
         # Some types are not written as they are read (SecretStr): what the model sent is then the truer form.
-        return shown if validate(tool, shown) == validated else value
+        return shown if accepts.validate(shown) == validated else value
     except Exception:  # noqa: BLE001 - a user's serializer may raise anything
         return value
 
 
-def validate(tool: Tool, value: JsonValue) -> BaseModel:
-    """The arguments as the tool's pydantic model, by JSON's rules: a string is a date, an array a tuple.
-
-    Raises:
-        pydantic.ValidationError: they do not fit; and whatever a user's own validators raise.
-    """
-    return tool.arguments.model.model_validate_json(json.dumps(value))
-
-
-async def _corrected(fixer: Fixer, invalid: InvalidToolInput, tool: Tool, runtime: ToolRuntime) -> JsonValue | None:
-    """What a fixer makes of it, if that validates. One that raises, hangs or returns rubbish has given up."""
+def _corrected(given: Any, accepts: Accepts) -> JsonValue | None:
+    """What a fixer gave, if that validates. Rubbish is as good as nothing."""
     try:
-        given = await runtime.ask(fixer, (invalid,), limit=FIXER_LIMIT)
         if isinstance(given, BaseModel):
             given = given.model_dump(mode="json", by_alias=True)
-        value = parse_json(given) if isinstance(given, str) else json.loads(json.dumps(given, allow_nan=False))
-    except (TookTooLong, Exception):  # noqa: BLE001 - see above
+        value: JsonValue = (
+            parse_json(given) if isinstance(given, str) else json.loads(json.dumps(given, allow_nan=False))
+        )
+    except Exception:  # noqa: BLE001 - see above
         return None
     if value is None:
         return None
-    valid = _valid(tool, value)
-    return None if isinstance(valid, Exception) else valid
+    arguments = valid(accepts, value)
+    return None if isinstance(arguments, Exception) else arguments
 
 
 def duplicates(calls: Sequence[ToolCall]) -> set[int]:

@@ -1,13 +1,16 @@
-"""What only the workflow saw, put on the trace: a lost tool call, and the end of a run. Local activities."""
+"""What another worker or the workflow saw, put on the trace here: a failed tool call, and the end of a run.
+
+Local activities: they run on the workflow's own worker, which knows the agent.
+"""
 
 from __future__ import annotations
 
 from temporalio import activity
 
-from activities import feedback
+from activities.settle_failure import nearest, settle
 from activities.tool_runtime import ToolRuntime
 from mulligan.agent import Registry
-from mulligan.errors import ToolTimeoutError
+from mulligan.errors import ToolCallError, ToolTimeoutError, from_json
 from mulligan.handoff import FINISH_RUN, RECORD_LOST_CALL, FinishRun, LostCall, ToolOutcome
 from mulligan.telemetry import Telemetry
 
@@ -22,21 +25,21 @@ class RecordRunActivities:
 
     @activity.defn(name=RECORD_LOST_CALL)
     async def record_lost_call(self, lost: LostCall) -> ToolOutcome:
-        """The span of a call whose worker could not write it, and the text for it by the nearest policy."""
+        """The span of a call whose own worker did not write it, and the text for it by the nearest policy."""
         agent = self._registry.agents.get(lost.where.agent)
         tool = agent.tool(lost.call.name) if agent else None
-        error = ToolTimeoutError(lost.message, kind=lost.kind, tool_name=lost.call.name, call_id=lost.call.id)
-        told = await feedback.settle(error, agent, tool, None, self._runtime)
+        error: ToolCallError = ToolTimeoutError(
+            lost.message, kind=lost.kind, tool_name=lost.call.name, call_id=lost.call.id
+        )
+        if lost.failure is not None:
+            elsewhere = from_json(lost.failure)
+            assert isinstance(elsewhere, ToolCallError)
+            error = elsewhere
+        policy = nearest(error, tool.handle_errors if tool else None, agent.handle_errors if agent else None)
         span = self._telemetry.tool_call(
             lost.where, lost.call, step=lost.step, attempt=lost.attempts, start=lost.started
         )
-        span.fail(
-            lost.kind,
-            text=told.text,
-            safe_text=told.safe_text,
-            exception=told.exception,
-            recovered=told.failure is None,
-        )
+        told = await settle(error, policy, self._runtime, span)
         return ToolOutcome(text=told.text, error=told.error, failure=told.failure, attempts=lost.attempts)
 
     @activity.defn(name=FINISH_RUN)

@@ -14,7 +14,8 @@ import logging
 import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,7 +29,11 @@ _NONE: Mapping[str, Any] = {}
 
 
 class TookTooLong(Exception):
-    """It did not come back within its limit."""
+    """It did not come back within its limit, in seconds."""
+
+    def __init__(self, limit: float) -> None:
+        self.limit = limit
+        super().__init__(f"not done within {limit:g} s")
 
 
 @dataclass(frozen=True)
@@ -64,7 +69,7 @@ class ToolRuntime:
                 if inspect.isawaitable(outcome):
                     outcome = await self._on_the_loop(_awaited, (outcome,), {}, max(0.0, end - time.monotonic()))
         except TimeoutError:
-            raise TookTooLong(f"not done within {limit:g} s") from None
+            raise TookTooLong(limit) from None
         if isinstance(outcome, _Raised):
             raise outcome.error
         return outcome
@@ -86,6 +91,33 @@ class ToolRuntime:
                 raise
             raise RuntimeError(f"{type(error).__name__}: {error}") from error
 
+    async def enter(self, make: Callable[[], Any], *, limit: float) -> tuple[Any, Callable[[float], Awaitable[None]]]:
+        """Enter an async context manager on the tools' loop; returns what it gave, and how it is left again.
+
+        One task enters and leaves it, as many libraries ask for. A loop that is blocked by an `async def` tool is
+        replaced for other tools; what was entered stays on its own.
+
+        Raises:
+            TookTooLong: it was not entered in time.
+            Exception: what it raised.
+        """
+        entered: Future[Any] = Future()
+        loop = self._loop or self._new_loop()
+        leave = asyncio.Event()
+        held = asyncio.run_coroutine_threadsafe(_hold(make, entered, leave), loop)
+
+        async def left(limit: float) -> None:
+            loop.call_soon_threadsafe(leave.set)
+            async with asyncio.timeout(limit):
+                await asyncio.wrap_future(held)
+
+        try:
+            async with asyncio.timeout(limit):
+                return await asyncio.wrap_future(entered), left
+        except TimeoutError:
+            held.cancel()
+            raise TookTooLong(limit) from None
+
     async def _in_a_thread(self, function: Callable[..., Any], args: Any, kwargs: Any, limit: float) -> Any:
         future: Future[Any] = Future()
         context = contextvars.copy_context()
@@ -95,7 +127,7 @@ class ToolRuntime:
                 outcome = context.run(function, *args, **kwargs)
             except BaseException as error:  # noqa: BLE001 - whatever a tool raises is an outcome
                 outcome = _Raised(error)
-            if not future.cancelled():
+            with suppress(InvalidStateError):  # nobody waits for it any more
                 future.set_result(outcome)
 
         name = getattr(function, "__name__", "tool")
@@ -183,6 +215,19 @@ class _Work:
             return _Raised(error)  # the tool's own doing, not ours
         except BaseException as error:  # noqa: BLE001 - whatever a tool raises is an outcome
             return _Raised(error)
+
+
+async def _hold(make: Callable[[], Any], entered: Future[Any], leave: asyncio.Event) -> None:
+    try:
+        async with make() as value:
+            entered.set_result(value)
+            await leave.wait()
+    except BaseException as error:
+        if entered.done():
+            raise
+        entered.set_exception(
+            error if isinstance(error, Exception) else RuntimeError(f"{type(error).__name__}: {error}")
+        )
 
 
 async def _awaited(awaitable: Awaitable[Any]) -> Any:

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from mulligan.agent import Agent
 from mulligan.errors import (
+    DeclarationError,
     InvalidRunInputError,
     InvalidToolInputError,
     ModelRequestError,
@@ -18,8 +19,10 @@ from mulligan.errors import (
     UnknownToolError,
     error_of,
 )
+from mulligan.fixer import InvalidToolInput, ask_model
+from mulligan.output import ProviderStrategy, ToolStrategy, output_of
 from mulligan.script import Call, Say, Script
-from mulligan.tool import DeclarationError, InvalidToolInput, Tool, ToolContext, ToolError, tool
+from mulligan.tool import Tool, ToolContext, ToolError, tool
 from mulligan.values import (
     AssistantMessage,
     ErrorInfo,
@@ -53,6 +56,7 @@ __all__ = [
     "ModelUnavailableError",
     "MulliganError",
     "MultipleStructuredOutputsError",
+    "ProviderStrategy",
     "Repair",
     "RunInput",
     "RunResult",
@@ -68,13 +72,16 @@ __all__ = [
     "ToolError",
     "ToolExecutionError",
     "ToolMessage",
+    "ToolStrategy",
     "ToolTimeoutError",
     "UnknownToolError",
     "Usage",
     "UserMessage",
+    "ask_model",
     "connect",
     "data_converter",
     "error_of",
+    "output_of",
     "tool",
 ]
 

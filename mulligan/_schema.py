@@ -3,16 +3,43 @@
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Protocol, cast, get_args, get_origin, get_type_hints
 
 import docstring_parser
-from pydantic import BaseModel, ConfigDict, Field, PydanticUserError, create_model
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, PydanticUserError, create_model
 from pydantic.errors import PydanticSchemaGenerationError
 from pydantic.fields import FieldInfo
 
 _POSITIONAL = inspect.Parameter.POSITIONAL_ONLY
+
+
+class Accepts(Protocol):
+    """What takes a model's JSON: a tool's arguments, or a type of output."""
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """Its JSON schema, as the model is shown it."""
+        ...
+
+    @property
+    def required(self) -> list[str]:
+        """Names of the fields that have no default."""
+        ...
+
+    def validate(self, value: JsonValue) -> Any:
+        """The value as Python's.
+
+        Raises:
+            Exception: it does not fit; and whatever a user's own validators raise.
+        """
+        ...
+
+    def written(self, validated: Any) -> JsonValue:
+        """What `validate` gave, as JSON in the form of its types."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -43,6 +70,19 @@ class ArgumentsModel:
     def required(self) -> list[str]:
         """Names of the parameters that have no default."""
         return list(self.schema.get("required", []))
+
+    def validate(self, value: JsonValue) -> BaseModel:
+        """The arguments by JSON's rules: a string is a date, an array a tuple.
+
+        Raises:
+            pydantic.ValidationError: they do not fit; and whatever a user's own validators raise.
+        """
+        return self.model.model_validate_json(json.dumps(value))
+
+    def written(self, validated: BaseModel) -> JsonValue:
+        """The arguments that were given, in the form of their types: "5" for an integer is 5."""
+        shown = validated.model_dump(mode="json", by_alias=True, exclude_unset=True, warnings="error")
+        return cast(JsonValue, shown)
 
 
 def arguments_model(function: Callable[..., Any], name: str, context_type: type) -> ArgumentsModel:
@@ -83,15 +123,15 @@ def arguments_model(function: Callable[..., Any], name: str, context_type: type)
         schema = model.model_json_schema(by_alias=True)
     except PydanticSchemaGenerationError as error:
         culprit = _culprit(fields, parameters)
-        raise TypeError(f"no JSON schema can be made of {culprit}: {_first_sentence(error)}") from error
+        raise TypeError(f"no JSON schema can be made of {culprit}: {first_sentence(error)}") from error
     except PydanticUserError as error:
         raise TypeError(
-            f"no JSON schema can be made of {_culprit(fields, parameters)}: {_first_sentence(error)}"
+            f"no JSON schema can be made of {_culprit(fields, parameters)}: {first_sentence(error)}"
         ) from error
     except ValueError as error:  # PydanticInvalidForJsonSchema is one
-        raise TypeError(f"no JSON schema can be made of its parameters: {_first_sentence(error)}") from error
+        raise TypeError(f"no JSON schema can be made of its parameters: {first_sentence(error)}") from error
     description = "\n\n".join(text for text in (doc.short_description, doc.long_description) if text)
-    return ArgumentsModel(model, _tidy(schema), description, context_parameter, tuple(parameters))
+    return ArgumentsModel(model, tidy(schema), description, context_parameter, tuple(parameters))
 
 
 def _field(hint: Any, parameter: inspect.Parameter, description: str | None) -> FieldInfo:
@@ -129,14 +169,15 @@ def _culprit(fields: dict[str, Any], parameters: list[tuple[str, str, bool]]) ->
     return "its parameters"
 
 
-def _first_sentence(error: Exception) -> str:
+def first_sentence(error: Exception) -> str:
+    """What pydantic says, without its hints for programmers of models."""
     return str(error).split("\n")[0].split(" Set `arbitrary_types_allowed")[0].rstrip(".") + "."
 
 
-def _tidy(schema: Any, *, names_are_data: bool = False) -> Any:
+def tidy(schema: Any, *, names_are_data: bool = False) -> Any:
     """Leave out the titles that pydantic makes from names: they cost tokens and say nothing new."""
     if isinstance(schema, list):
-        return [_tidy(item) for item in schema]
+        return [tidy(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
     tidied = {}
@@ -146,7 +187,7 @@ def _tidy(schema: Any, *, names_are_data: bool = False) -> Any:
         if key in ("default", "const", "enum", "examples") and not names_are_data:
             tidied[key] = value
         else:
-            tidied[key] = _tidy(value, names_are_data=key in ("properties", "$defs") and not names_are_data)
+            tidied[key] = tidy(value, names_are_data=key in ("properties", "$defs") and not names_are_data)
     if not names_are_data and tidied.get("type") == "object":
         tidied.setdefault("properties", {})
     return tidied

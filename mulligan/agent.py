@@ -8,9 +8,12 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, TypeVar
 
+from mulligan.errors import DeclarationError
+from mulligan.fixer import AskModel, Fixer
+from mulligan.output import Output
 from mulligan.policy import HandleErrors
 from mulligan.script import Script
-from mulligan.tool import DeclarationError, Fixer, Tool, ToolContext
+from mulligan.tool import Tool, ToolContext
 from mulligan.values import RunInput, ToolCall
 
 __all__ = ["Agent", "Registry"]
@@ -31,12 +34,15 @@ class Agent:
         model: `openai:NAME` (Responses API), `openai-chat:NAME` (Chat Completions) or `scripted:NAME`.
         instructions: What the model is told first: a text, or a function of the RunInput, called once a run.
         tools: What the model may call.
+        output: What its answer must be: a pydantic model, dataclass, TypedDict, a union of them, a JSON schema as a dict,
+            or a `ToolStrategy` or `ProviderStrategy` of one. None: text.
         max_steps: How many model calls a run may make.
         max_total_tokens: Input and output tokens after which a run ends with status `max_tokens`.
         handle_errors: The policy for what goes wrong (see `HandleErrors`).
         repair: As a tool's `fix`, for every tool of the agent; asked after it.
         guard: Asked before a valid call runs, with the ToolCall (its arguments valid JSON) and the ToolContext. A text
             that it returns is the reason why the call is `denied`; a guard that raises or hangs denies.
+        calls_in_text: For models without tool calls of their own: calls that stand as JSON in the text are taken as calls.
         parallel_tool_calls: Whether the model may ask for several calls in a step.
         model_settings: What else the provider takes: temperature, tool_choice, reasoning …
         model_timeout: Seconds, or a timedelta, for one attempt of a model call.
@@ -51,17 +57,21 @@ class Agent:
     model: str
     instructions: Instructions = ""
     tools: Sequence[Tool] = ()
+    output: Any = None
     max_steps: int = 20
     max_total_tokens: int | None = None
     handle_errors: HandleErrors = True
     repair: Fixer | None = None
     guard: Guard | None = None
+    calls_in_text: bool = False
     parallel_tool_calls: bool = True
     model_settings: Mapping[str, Any] = field(default_factory=dict)
     model_timeout: float | timedelta = 300
     model_patience: float | timedelta = timedelta(hours=1)
     model_attempts: int | None = None
     source: str = field(default="", init=False, repr=False)
+    answers: Output | None = field(default=None, init=False, repr=False)
+    """`output`, read: its types with their schemas."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "source", _declared_in())
@@ -71,11 +81,19 @@ class Agent:
         """The tool of that name, or None."""
         return next((tool for tool in self.tools if tool.name == name), None)
 
+    def callable_by(self, model: str) -> list[str]:
+        """The names that a model (`provider:NAME`) may call: the tools, and the output where it is given by a call."""
+        outputs = self.answers.types if self.answers and self.answers.by(model) == "tool" else ()
+        return [*(tool.name for tool in self.tools), *(kind.name for kind in outputs)]
+
     def _check(self) -> None:
         where = f"{self.source}: agent {self.name!r}"
         if not self.name:
             raise DeclarationError(f"{self.source}: an agent has no name.")
         check_model(self.model, where)
+        for fixer in (self.repair, *(getattr(thing, "fix", None) for thing in self.tools)):
+            if isinstance(fixer, AskModel):
+                check_model(fixer.model, f"{where}, ask_model")
         for index, thing in enumerate(self.tools):
             if not isinstance(thing, Tool):
                 what = getattr(thing, "__name__", None) or repr(thing)
@@ -84,6 +102,7 @@ class Agent:
         if twice := sorted({name for name in names if names.count(name) > 1}):
             files = ", ".join(sorted({tool.source for tool in self.tools if tool.name == twice[0]}))
             raise DeclarationError(f"{where}: two tools are named {twice[0]!r} (in {files}).")
+        self._read_output(where, names)
         if self.max_steps < 1:
             raise DeclarationError(f"{where}: max_steps is {self.max_steps}; it must be 1 or more.")
         if seconds(self.model_timeout) <= 0 or seconds(self.model_patience) < 0:
@@ -92,6 +111,18 @@ class Agent:
             raise DeclarationError(f"{where}: model_attempts is {self.model_attempts}; it must be 1 or more, or None.")
         if ours := sorted(SETTINGS_OF_OUR_OWN & set(self.model_settings)):
             raise DeclarationError(f"{where}: model_settings may not set {', '.join(ours)}; the runtime does.")
+
+    def _read_output(self, where: str, tools: Sequence[str]) -> None:
+        """What `output` declares; a text is what a model answers anyway."""
+        if self.output is None or self.output is str:
+            return
+        try:
+            answers = Output.declared(self.output)
+        except TypeError as error:
+            raise DeclarationError(f"{where}: {error}") from error
+        if taken := sorted({each.name for each in answers.types} & set(tools)):
+            raise DeclarationError(f"{where}: {taken[0]!r} is the name of a tool and of its output; rename one.")
+        object.__setattr__(self, "answers", answers)
 
 
 def seconds(duration: float | timedelta) -> float:
@@ -120,18 +151,26 @@ def _declared_in() -> str:
 
 
 class Registry:
-    """The agents and scripts that a worker serves.
+    """The agents, scripts and loose tools that a worker serves.
 
     Raises:
-        DeclarationError: two different agents, or two scripts, have one name.
+        DeclarationError: two different agents, two scripts, or two tools that belong to no agent here, have one name.
     """
 
-    def __init__(self, agents: Iterable[Agent], scripts: Iterable[Script] = ()) -> None:
+    def __init__(self, agents: Iterable[Agent], scripts: Iterable[Script] = (), tools: Iterable[Tool] = ()) -> None:
         self.agents = _by_name(agents, "agents")
         self.scripts = _by_name(scripts, "scripts")
+        owned = {id(tool) for agent in self.agents.values() for tool in agent.tools}
+        self.tools = _by_name((tool for tool in tools if id(tool) not in owned), "tools")
+        """Served for agents that this worker does not know: by the `task_queue` of a tool, a call comes from elsewhere."""
+
+    def tool(self, agent: str, name: str) -> Tool | None:
+        """The tool that a call means: the agent's own; a loose one where the agent is not known here."""
+        known = self.agents.get(agent)
+        return known.tool(name) if known is not None else self.tools.get(name)
 
 
-_T = TypeVar("_T", Agent, Script)
+_T = TypeVar("_T", Agent, Script, Tool)
 
 
 def _by_name(things: Iterable[_T], what: str) -> dict[str, _T]:

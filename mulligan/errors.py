@@ -18,6 +18,10 @@ RAW_ARGUMENTS_KEPT = 32_768
 """Characters of raw arguments that a failure carries: Temporal cuts or refuses failures beyond a few hundred KB."""
 
 
+class DeclarationError(Exception):
+    """A tool or an agent was declared in a way that cannot work. The message names the file, the thing and the fault."""
+
+
 class RemoteSource(Exception):
     """The source of an error that was raised in another process: its type's name and its text are what is left of it."""
 
@@ -32,8 +36,14 @@ class MulliganError(ApplicationError):
     fields: ClassVar[tuple[str, ...]] = ()
     """Names of the attributes that cross to other processes, in the failure's first detail."""
 
-    def __init__(self, message: str) -> None:
+    def __init__(self, message: str, *, detail: str = "") -> None:
+        self.detail = detail
         super().__init__(str(well_formed(message)), type=type(self).__name__, non_retryable=True)
+
+    @property
+    def text(self) -> str:
+        """The standard text for the model: the message, which never quotes its input, then `detail`, which may."""
+        return f"{self.message}\n{self.detail}" if self.detail else self.message
 
     @property
     def details(self) -> Sequence[Any]:
@@ -85,13 +95,7 @@ class ToolCallError(MulliganError):
         self.call_id = call_id
         self.raw_arguments = raw_arguments
         self.source = source
-        self.detail = detail
-        super().__init__(message)
-
-    @property
-    def text(self) -> str:
-        """The standard text for the model: the message, then what may quote its input."""
-        return f"{self.message}\n{self.detail}" if self.detail else self.message
+        super().__init__(message, detail=detail)
 
 
 class UnknownToolError(ToolCallError):
@@ -117,15 +121,17 @@ class ToolTimeoutError(ToolCallError):
 
 
 class StructuredOutputError(MulliganError):
-    """The model's answer is not the structured output that was asked for. `model_message` is what it answered."""
+    """The model's answer is not the structured output that was asked for.
+
+    `model_message` is what it answered, in the contract's message JSON. (`message` is the failure's own sentence.)
+    """
 
     fields: ClassVar[tuple[str, ...]] = ("kind", "model_message")
 
     def __init__(self, message: str, *, kind: str = "", model_message: Any = None, detail: str = "") -> None:
         self.kind = kind
         self.model_message = model_message
-        self.detail = detail
-        super().__init__(message)
+        super().__init__(message, detail=detail)
 
 
 class StructuredOutputValidationError(StructuredOutputError):
@@ -175,7 +181,9 @@ def from_json(data: dict[str, Any]) -> MulliganError:
     fields = {name: value for name, value in (data.get("fields") or {}).items() if name in kind.fields}
     if isinstance(source := fields.get("source"), dict):
         fields["source"] = RemoteSource(source.get("type", ""), source.get("message", ""))
-    return kind(data.get("message", ""), **fields)
+    error = kind(data.get("message", ""), **fields)
+    error.detail = data.get("detail", "")
+    return error
 
 
 def error_of(failure: BaseException) -> MulliganError | None:

@@ -28,6 +28,10 @@ def _absent(value: object) -> bool:
     return value is None or value == []
 
 
+def _is_false(value: object) -> bool:
+    return value is False
+
+
 OPEN_RUN, CALL_MODEL, CALL_TOOL, RECORD_LOST_CALL, FINISH_RUN = (
     "open_run",
     "call_model",
@@ -60,6 +64,12 @@ def tool_message(call: ToolCall, text: str, error: ErrorInfo | None) -> ToolMess
     return ToolMessage(role="tool", call_id=call.id, name=call.name, text=text, error=error)
 
 
+def idempotency_key(namespace: str, workflow_id: str, first_run_id: str, conversation: str, call_id: str) -> str:
+    """The same for each attempt of a call, also in a chain of runs; another for every other call of every other run."""
+    parts = (namespace, workflow_id, first_run_id, conversation, call_id)
+    return hashlib.sha256("\x1f".join(parts).encode()).hexdigest()[:32]
+
+
 class Ref(BaseModel):
     """A conversation by its length and the chained digest of its messages: what a worker may hold in its cache."""
 
@@ -83,17 +93,27 @@ class ToolDefinition(BaseModel):
     parameters: dict[str, JsonValue]
 
 
+class OutputFormat(BaseModel):
+    """The JSON schema that the provider makes the model's answer keep to."""
+
+    name: str
+    description: str = ""
+    json_schema: dict[str, JsonValue]
+
+
 class Definition(BaseModel):
-    """What the provider is told of an agent in each request: pinned when the run opens."""
+    """What the provider is told of an agent in each request: pinned when the run opens. Output tools are tools here."""
 
     instructions: str
     tools: list[ToolDefinition]
+    output: OutputFormat | None = Field(default=None, exclude_if=_absent)
 
 
 class ToolFacts(BaseModel):
-    """How the workflow schedules a tool. Seconds."""
+    """How the workflow schedules a tool. Seconds. `queue_timeout`: how long it may wait for a worker to take it."""
 
     timeout: float
+    queue_timeout: float | None = Field(default=None, exclude_if=_absent)
     attempts: int = 1
     task_queue: str | None = Field(default=None, exclude_if=_absent)
     local: bool = False
@@ -111,6 +131,8 @@ class AgentFacts(BaseModel):
     tools: dict[str, ToolFacts]
     definition: Definition
     digest: str
+    structured: bool = Field(default=False, exclude_if=_is_false)
+    guarded: bool = Field(default=False, exclude_if=_is_false)
 
 
 class OpenRun(BaseModel):
@@ -155,18 +177,45 @@ class ModelCall(BaseModel):
     timeout: float
     attempts: int | None = Field(default=None, exclude_if=_absent)
     on_invalid_tool_input: str | None = Field(default=None, exclude_if=_absent)
+    guard: GuardContext | None = Field(default=None, exclude_if=_absent)
+
+
+class GuardContext(BaseModel):
+    """What a guard's ToolContext is made of: only sent where there is a guard."""
+
+    first_run_id: str
+    metadata: dict[str, str]
 
 
 class PreparedCall(BaseModel):
     """A call after it was looked at once: valid arguments, or what the model is told, or why the run fails.
 
-    `arguments` is None where they are just what the raw text says.
+    `arguments` is None where they are just what the raw text says. One with a `text` is settled: no tool runs for it.
     """
 
     arguments: JsonValue = Field(default=None, exclude_if=_absent)
     repairs: list[Repair] = Field(default=[], exclude_if=_absent)
     text: str | None = Field(default=None, exclude_if=_absent)
     error: ErrorInfo | None = Field(default=None, exclude_if=_absent)
+    failure: dict[str, Any] | None = Field(default=None, exclude_if=_absent)
+
+
+class FoundOutput(BaseModel):
+    """The structured output that an answer holds: valid, and the run's. `value` is left out where it is `as_said`:
+    the arguments of the call number `call`, or the text.
+    """
+
+    type: str
+    call: int | None = Field(default=None, exclude_if=_absent)
+    as_said: bool = Field(default=False, exclude_if=_is_false)
+    value: JsonValue = Field(default=None, exclude_if=_absent)
+
+
+class Rejected(BaseModel):
+    """An answer that was not taken, though no call is to blame: what the model is told as a user's message."""
+
+    text: str
+    error: ErrorInfo
     failure: dict[str, Any] | None = Field(default=None, exclude_if=_absent)
 
 
@@ -177,6 +226,8 @@ class ModelAnswer(BaseModel):
     prepared: list[PreparedCall] = Field(default=[], exclude_if=_absent)
     finish_reason: str
     usage: Usage
+    output: FoundOutput | None = Field(default=None, exclude_if=_absent)
+    rejected: Rejected | None = Field(default=None, exclude_if=_absent)
 
 
 class CallTool(BaseModel):
@@ -198,10 +249,12 @@ class ToolOutcome(BaseModel):
     error: ErrorInfo | None = Field(default=None, exclude_if=_absent)
     failure: dict[str, Any] | None = Field(default=None, exclude_if=_absent)
     attempts: int = 1
+    unsettled: dict[str, Any] | None = Field(default=None, exclude_if=_absent)
+    """The typed error, where the tool's worker does not know the agent and so not its policy: the agent's worker does."""
 
 
 class LostCall(BaseModel):
-    """Record a failed call that only the workflow saw, and find the text for it."""
+    """Record a failed call whose worker could not, and find the text for it by the agent's policy."""
 
     where: Where
     call: ToolCall
@@ -210,6 +263,7 @@ class LostCall(BaseModel):
     attempts: int
     step: int
     started: float
+    failure: dict[str, Any] | None = Field(default=None, exclude_if=_absent)
 
 
 class FinishRun(BaseModel):

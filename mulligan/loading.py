@@ -7,14 +7,16 @@ import inspect
 import os
 import sys
 import sysconfig
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
+from typing import Any, cast
 
 from mulligan.agent import Agent, Registry
+from mulligan.errors import DeclarationError
 from mulligan.script import Script
-from mulligan.tool import DeclarationError
+from mulligan.tool import Tool
 
 SHIPPED = ("workflows.agents.assistant", "workflows.agents.demo")
 
@@ -28,6 +30,10 @@ class Loaded:
     registry: Registry
     workflows: tuple[type, ...]
     modules: tuple[str, ...]
+    resources: dict[str, Callable[[], Any]] = field(default_factory=dict)
+    """Each module's `resources()`, by the module's name."""
+    modules_of_agents: dict[str, str] = field(default_factory=dict)
+    modules_of_tools: dict[str, str] = field(default_factory=dict)
 
 
 def load(modules: Iterable[str]) -> Loaded:
@@ -54,7 +60,41 @@ def load(modules: Iterable[str]) -> Loaded:
         and "__temporal_workflow_definition" in vars(thing)
         and thing.__module__ == module.__name__
     }
-    return Loaded(Registry(agents.values(), scripts.values()), tuple(workflows), tuple(names))
+    tools = {id(thing): thing for thing in things if isinstance(thing, Tool)}
+    return Loaded(
+        Registry(agents.values(), scripts.values(), tools.values()),
+        tuple(workflows),
+        tuple(names),
+        {module.__name__: _resources(module) for module in found if _has_resources(module)},
+        _modules_of(Agent, found),
+        _modules_of(Tool, found),
+    )
+
+
+def _has_resources(module: ModuleType) -> bool:
+    """Whether it defines them: `from importlib import resources` does not."""
+    return callable(vars(module).get("resources"))
+
+
+def _resources(module: ModuleType) -> Callable[[], Any]:
+    """A module's `resources()`, called as the worker starts."""
+    given = module.resources
+    if inspect.iscoroutinefunction(given) or inspect.isasyncgenfunction(given):
+        raise DeclarationError(
+            f"{module.__file__}: resources must be an async context manager: `async def resources()` that yields once, "
+            "under contextlib's @asynccontextmanager."
+        )
+    return cast("Callable[[], Any]", given)
+
+
+def _modules_of(kind: type[Agent] | type[Tool], found: Iterable[ModuleType]) -> dict[str, str]:
+    """By name, the module in which a thing was found first; one with `resources()` before one without."""
+    by_name: dict[str, str] = {}
+    for module in sorted(found, key=lambda module: not _has_resources(module)):
+        for thing in vars(module).values():
+            if isinstance(thing, kind):
+                by_name.setdefault(thing.name, module.__name__)
+    return by_name
 
 
 def _dotted(name: str) -> str:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
-from mulligan.errors import MulliganError, ToolCallError, from_json
+from mulligan.errors import MulliganError, RemoteSource, StructuredOutputError, ToolCallError, from_json
 
-HandleErrors = bool | str | type[BaseException] | tuple[type[BaseException], ...] | Callable[[Any], str]
+Mistake = ToolCallError | StructuredOutputError
+"""What a policy decides on: a call or an answer that went wrong, with its `kind`."""
+MISTAKES = (ToolCallError, StructuredOutputError)
+"""The same, for `except`."""
+HandleErrors = (
+    bool | str | type[BaseException] | tuple[type[BaseException], ...] | Callable[[Any], str | Awaitable[str]]
+)
 """True: the standard text. False: the run fails. A text: that one. Exception types: those are told, others fail the run.
 A function of the typed error: its text is told, and what it raises fails the run."""
 
@@ -17,7 +23,7 @@ MODELS_OWN_MISTAKES = frozenset(
 """The kinds that a run's `on_invalid_tool_input` speaks of."""
 
 
-def tell(error: ToolCallError, policy: HandleErrors, standard: str) -> str:
+def tell(error: Mistake, policy: HandleErrors, standard: str) -> str | Awaitable[str]:
     """The text for the model.
 
     Raises:
@@ -30,17 +36,34 @@ def tell(error: ToolCallError, policy: HandleErrors, standard: str) -> str:
     if isinstance(policy, str):
         return policy
     if isinstance(policy, (type, tuple)):
-        if isinstance(error, policy) or isinstance(error.source, policy):
+        if isinstance(error, policy) or _is_one(source_of(error), policy):
             return standard
         raise error
     try:
-        return str(policy(error))
+        text = policy(error)
+        # An `async def` is awaited by the caller.
+        return text if isinstance(text, Awaitable) else str(text)
     except MulliganError:
         raise
     except Exception as raised:
         raise with_reason(error, raised) from raised
 
 
-def with_reason(error: ToolCallError, raised: BaseException) -> MulliganError:
+def _is_one(source: BaseException | None, policy: type[BaseException] | tuple[type[BaseException], ...]) -> bool:
+    """Whether it is of one of these types. Of one raised in another process its type's name is all that is known."""
+    if not isinstance(source, RemoteSource):
+        return isinstance(source, policy)
+    kinds = list(policy) if isinstance(policy, tuple) else [policy]
+    for kind in kinds:
+        kinds += [derived for derived in kind.__subclasses__() if derived not in kinds]
+    return source.type_name in {kind.__name__ for kind in kinds}
+
+
+def source_of(error: Mistake) -> BaseException | None:
+    """What is behind an error: a `pydantic.ValidationError`, the tool's own exception; None where there is nothing."""
+    return getattr(error, "source", None)
+
+
+def with_reason(error: Mistake, raised: BaseException) -> MulliganError:
     """The typed error with what a policy's function raised as its reason: so the run fails (contract, section 2)."""
     return from_json({**error.to_json(), "message": str(raised) or type(raised).__name__})

@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from mulligan.tool import DeclarationError
+from mulligan.errors import DeclarationError
 
 __all__ = ["Settings", "settings"]
 

@@ -31,6 +31,7 @@ from mulligan.values import ToolCall, Usage
 INVOKE_AGENT, AGENT_FINISH, TOOL_CALL = "invoke_agent", "agent.finish", "ai.toolCall"
 OPERATION, PROVIDER, ERROR_TYPE = "gen_ai.operation.name", "gen_ai.provider.name", "error.type"
 STEP, ATTEMPT, RECOVERED, REPAIRS = "mulligan.step", "mulligan.attempt", "mulligan.recovered", "mulligan.repairs"
+MENDS = "mulligan.mends"
 LONGEST_TEXT = 4_096
 """Characters of an error's text, or of content, on a span: backends drop or cut what is longer."""
 
@@ -153,12 +154,16 @@ class Telemetry:
         span.end()
 
     @contextmanager
-    def chat(self, where: Where, *, provider: str, model: str, step: int, attempt: int) -> Iterator[Span]:
-        """The span of one attempt of a model call. What it raises is recorded and goes on."""
-        span = self._start(f"chat {model}", where, SpanKind.CLIENT, "chat", step, attempt)
+    def chat(
+        self, where: Where, *, provider: str, model: str, step: int, attempt: int, mends: str = ""
+    ) -> Iterator[Span]:
+        """The span of one attempt of a model call; `mends`: the call it mends. What it raises is recorded and goes on."""
+        span = self._start(f"chat {model}", where, SpanKind.CLIENT, "chat", step, attempt, *filter(None, [mends]))
         span.set_attributes(
             {OPERATION: "chat", PROVIDER: provider, "gen_ai.request.model": model, STEP: step, ATTEMPT: attempt}
         )
+        if mends:
+            span.set_attribute(MENDS, mends)
         try:
             with trace.use_span(span, end_on_exit=False, record_exception=False, set_status_on_exception=False):
                 yield span

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Generic, ParamSpec, TypeVar, cast, overload
 
 from mulligan._schema import ArgumentsModel, arguments_model
-from mulligan.errors import InvalidToolInputError
+from mulligan.errors import DeclarationError
+from mulligan.fixer import AskModel, Fixer
 from mulligan.policy import HandleErrors
 
-__all__ = ["DeclarationError", "Fixer", "InvalidToolInput", "Tool", "ToolContext", "ToolError", "tool"]
+__all__ = ["Tool", "ToolContext", "ToolError", "tool"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -21,30 +22,8 @@ R = TypeVar("R")
 MAX_RESULT_CHARS = 32_768
 
 
-class DeclarationError(Exception):
-    """A tool or an agent was declared in a way that cannot work. The message names the file, the thing and the fault."""
-
-
 class ToolError(Exception):
     """Raised by a tool to tell the model something: its text is what the model reads."""
-
-
-@dataclass(frozen=True)
-class InvalidToolInput:
-    """What a fixer sees: arguments that the tool cannot take, and why.
-
-    `arguments` is the parsed JSON, or the raw text where it is no JSON; `schema` is the JSON schema of what the tool takes.
-    """
-
-    tool_name: str
-    arguments: Any
-    raw_arguments: str
-    error: InvalidToolInputError
-    schema: dict[str, Any]
-
-
-Fixer = Callable[[InvalidToolInput], object | Awaitable[object | None] | None]
-"""Sees a call's invalid input and returns corrected arguments (a dict, or JSON text), or None to give up."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +63,7 @@ class Tool:
     handle_errors: HandleErrors | None
     needs_approval: bool | Callable[..., Any]
     task_queue: str | None
+    queue_timeout: timedelta
     max_result_chars: int
     local: bool
     arguments: ArgumentsModel
@@ -129,6 +109,7 @@ def tool(
     handle_errors: HandleErrors | None = None,
     needs_approval: bool | Callable[..., Any] = False,
     task_queue: str | None = None,
+    queue_timeout: float | timedelta = timedelta(hours=1),
     max_result_chars: int = MAX_RESULT_CHARS,
     local: bool = False,
 ) -> Callable[[Callable[P, R]], TypedTool[P, R]]: ...
@@ -145,6 +126,7 @@ def tool(
     handle_errors: HandleErrors | None = None,
     needs_approval: bool | Callable[..., Any] = False,
     task_queue: str | None = None,
+    queue_timeout: float | timedelta = timedelta(hours=1),
     max_result_chars: int = MAX_RESULT_CHARS,
     local: bool = False,
 ) -> TypedTool[P, R] | Callable[[Callable[P, R]], TypedTool[P, R]]:
@@ -160,7 +142,8 @@ def tool(
         fix: Sees input that is not valid and returns what it should have been, or None.
         handle_errors: What happens on a failure; the agent's policy where None.
         needs_approval: Whether a person is asked before it runs, or a function of (arguments, ToolContext) that says so.
-        task_queue: Where the tool runs, if not on the agent's own queue.
+        task_queue: Where the tool runs, if not on the agent's own queue: a worker with a GPU, or in another network.
+        queue_timeout: How long a call may wait in that queue for a worker (seconds or a timedelta); then it is `tool_lost`.
         max_result_chars: A longer result is cut, with a note of how much was left out.
         local: For quick, idempotent tools: fewer events in history, but they may run again after a crash.
 
@@ -171,17 +154,19 @@ def tool(
     def declare(function: Callable[P, R]) -> TypedTool[P, R]:
         the_name = name if name is not None else getattr(function, "__name__", "tool")
         limit = timeout if isinstance(timeout, timedelta) else timedelta(seconds=timeout)
+        waits = queue_timeout if isinstance(queue_timeout, timedelta) else timedelta(seconds=queue_timeout)
         exceptions = retry_on if isinstance(retry_on, tuple) else (retry_on,)
         where = f"{source_of(function)}: tool {the_name!r}"
         faults = {
             "name must be 1 to 64 letters, digits, '_' or '-'": not is_legal_name(the_name),
             "timeout must be more than 0 seconds": limit <= timedelta(0),
+            "queue_timeout must be more than 0 seconds": waits <= timedelta(0),
             "attempts must be 1 or more": attempts < 1,
             "max_result_chars must be 1 or more": max_result_chars < 1,
             "retry_on must be exception types": not all(
                 isinstance(kind, type) and issubclass(kind, BaseException) for kind in exceptions
             ),
-            "fix must be a function of one argument": fix is not None and not callable(fix),
+            "fix must be a function of one argument": not (fix is None or isinstance(fix, AskModel) or callable(fix)),
             # Refused rather than ignored: who writes it counts on nothing running unasked.
             "needs_approval cannot be kept yet by this version; leave it out": needs_approval is not False,
         }
@@ -202,6 +187,7 @@ def tool(
             handle_errors=handle_errors,
             needs_approval=needs_approval,
             task_queue=task_queue,
+            queue_timeout=waits,
             max_result_chars=max_result_chars,
             local=local,
             arguments=arguments,

@@ -148,6 +148,8 @@ class RunResult(BaseModel):
     repairs: int = 0
     usage: Usage = Usage()
     trace_id: str = ""
+    output_type: str | None = Field(default=None, exclude_if=lambda value: value is None)
+    """Structured output: the name of its type, so that a union's member is known again."""
 
 
 class Repair(BaseModel):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from datetime import timedelta
@@ -24,6 +23,7 @@ from mulligan.handoff import (
     AgentFacts,
     CallTool,
     FinishRun,
+    GuardContext,
     LostCall,
     ModelAnswer,
     ModelCall,
@@ -31,6 +31,7 @@ from mulligan.handoff import (
     OpenRun,
     ToolFacts,
     ToolOutcome,
+    idempotency_key,
 )
 from mulligan.values import RunInput
 from workflows import policies
@@ -77,7 +78,7 @@ async def call_model(order: ModelCall, facts: AgentFacts) -> ModelAnswer:
             CALL_MODEL,
             order,
             result_type=ModelAnswer,
-            start_to_close_timeout=timedelta(seconds=facts.model_timeout) + policies.ATTEMPT_MARGIN,
+            start_to_close_timeout=timedelta(seconds=facts.model_timeout) + policies.ANSWER_MARGIN,
             heartbeat_timeout=policies.HEARTBEAT_TIMEOUT,
             retry_policy=policies.model_retry(facts.model_attempts),
             summary=order.model[:60],
@@ -109,6 +110,7 @@ async def call_tool(order: CallTool, facts: ToolFacts | None) -> ToolOutcome:
                 result_type=ToolOutcome,
                 task_queue=facts.task_queue,
                 start_to_close_timeout=limit,
+                schedule_to_start_timeout=timedelta(seconds=facts.queue_timeout) if facts.queue_timeout else None,
                 heartbeat_timeout=policies.HEARTBEAT_TIMEOUT,
                 retry_policy=retry,
                 # A run that is cancelled ends when its tools have: their spans are closed, and nothing runs on unseen.
@@ -119,6 +121,8 @@ async def call_tool(order: CallTool, facts: ToolFacts | None) -> ToolOutcome:
         if is_cancelled_exception(error):
             raise
         outcome = await record(RECORD_LOST_CALL, _lost(order, facts, error, started), ToolOutcome)
+    if outcome.unsettled is not None:
+        outcome = await record(RECORD_LOST_CALL, _unsettled(order, outcome, started), ToolOutcome)
     return outcome
 
 
@@ -138,28 +142,53 @@ async def record(activity: str, what: BaseModel, result_type: type[Any] | None =
     )
 
 
-def idempotency_key(conversation: str, call_id: str) -> str:
-    """The same for each attempt of a call, also in a chain of runs; another for every other call of every other run."""
+def key_of(conversation: str, call_id: str) -> str:
+    """A call's idempotency key."""
     info = workflow.info()
-    parts = (info.namespace, info.workflow_id, info.first_execution_run_id, conversation, call_id)
-    return hashlib.sha256("\x1f".join(parts).encode()).hexdigest()[:32]
+    return idempotency_key(info.namespace, info.workflow_id, info.first_execution_run_id, conversation, call_id)
+
+
+def guard_context(run_input: RunInput) -> GuardContext:
+    """What a guard may know of the run."""
+    return GuardContext(first_run_id=workflow.info().first_execution_run_id, metadata=run_input.metadata)
 
 
 def _lost(order: CallTool, facts: ToolFacts, error: ActivityError, started: float) -> LostCall:
-    too_long = isinstance(error.cause, TimeoutError) and error.cause.type is TimeoutType.START_TO_CLOSE
-    if too_long:
-        kind, why = "tool_timeout", f"did not come back within {facts.timeout:g} s"
+    timed_out = error.cause.type if isinstance(error.cause, TimeoutError) else None
+    attempts = facts.attempts
+    if timed_out is TimeoutType.SCHEDULE_TO_START:
+        kind, attempts = "tool_lost", 0
+        says = (
+            f"was not started: no worker of task queue {facts.task_queue!r} took it within {facts.queue_timeout:g} s."
+        )
     else:
-        kind, why = "tool_lost", "was lost: its worker died, stopped answering, or shut down"
-    times = f", on each of {facts.attempts} attempts" if facts.attempts > 1 else ""
+        if timed_out is TimeoutType.START_TO_CLOSE:
+            kind, why = "tool_timeout", f"did not come back within {facts.timeout:g} s"
+        else:
+            kind, why = "tool_lost", "was lost: its worker died, stopped answering, or shut down"
+        times = f", on each of {attempts} attempts" if attempts > 1 else ""
+        says = f"{why}{times}. It may or may not have done its work."
     return LostCall(
         where=order.where,
         call=order.call,
         kind=kind,
-        message=f"The tool {order.call.name} {why}{times}. It may or may not have done its work.",
-        attempts=facts.attempts,
+        message=f"The tool {order.call.name} {says}",
+        attempts=attempts,
         step=order.step,
         started=started,
+    )
+
+
+def _unsettled(order: CallTool, outcome: ToolOutcome, started: float) -> LostCall:
+    return LostCall(
+        where=order.where,
+        call=order.call,
+        kind="",
+        message="",
+        attempts=outcome.attempts,
+        step=order.step,
+        started=started,
+        failure=outcome.unsettled,
     )
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, cast
 
 import zstandard
-from pydantic import BaseModel
+from pydantic import BaseModel, JsonValue
 from temporalio.exceptions import FailureError, is_cancelled_exception
 
 from mulligan.errors import error_of, from_json
@@ -19,6 +19,7 @@ from mulligan.handoff import (
     ModelAnswer,
     ModelCall,
     PreparedCall,
+    Rejected,
     ToolOutcome,
     Where,
     tool_message,
@@ -126,10 +127,16 @@ class DurableAgent:
             self._sent = self.conversation.ref()
             result.steps += 1
             result.usage = result.usage + answer.usage
-            result.output = answer.message.text
-            if not answer.message.tool_calls:
-                return self._ends(_STATUS_OF_FINISH.get(answer.finish_reason, "completed"))
             await self._settle_calls(turn, answer, record)
+            if answer.rejected is not None:
+                self._reject(turn, answer.rejected, record)
+            is_final = not answer.message.tool_calls and answer.rejected is None
+            result.output = None if turn.facts.structured and not is_final else answer.message.text
+            if answer.output is not None:
+                result.output, result.output_type = _output(answer, record), answer.output.type
+                return self._ends("completed")
+            if is_final:
+                return self._ends(_STATUS_OF_FINISH.get(answer.finish_reason, "completed"))
         except (FailureError, asyncio.CancelledError) as error:
             # Just what ends a run: its trace is closed first. A bug of our own is neither, and fails the task only.
             await self._close_failed(turn, error)
@@ -196,6 +203,7 @@ class DurableAgent:
             timeout=turn.facts.model_timeout,
             attempts=turn.facts.model_attempts,
             on_invalid_tool_input=turn.input.on_invalid_tool_input,
+            guard=dispatch.guard_context(turn.input) if turn.facts.guarded else None,
         )
         return await dispatch.call_model(order, turn.facts)
 
@@ -217,9 +225,17 @@ class DurableAgent:
         turn.result.repairs += sum(len(kept.repairs) for kept in record.calls)
         self.conversation.end_step(results)
 
+    def _reject(self, turn: _Turn, rejected: Rejected, record: StepRecord) -> None:
+        """Tell the model by a user's message what no call of its answer is to blame for."""
+        if rejected.failure is not None:
+            raise from_json(rejected.failure)
+        record.error = rejected.error
+        turn.result.recovered_failures += 1
+        self.conversation.append(UserMessage(role="user", text=rejected.text))
+
     async def _settle(self, turn: _Turn, call: ToolCall, prepared: PreparedCall, kept: CallRecord) -> ToolMessage:
-        if prepared.error is not None:
-            outcome = ToolOutcome(text=prepared.text or "", error=prepared.error, attempts=0)
+        if prepared.text is not None:
+            outcome = ToolOutcome(text=prepared.text, error=prepared.error, attempts=0)
         else:
             self._running.append(call.name)
             try:
@@ -240,7 +256,7 @@ class DurableAgent:
             arguments=kept.arguments,
             repaired_by=[repair.by for repair in prepared.repairs],
             step=turn.result.steps,
-            key=dispatch.idempotency_key(self._key, call.id),
+            key=dispatch.key_of(self._key, call.id),
             metadata=turn.input.metadata,
         )
         return await dispatch.call_tool(order, turn.facts.tools.get(call.name))
@@ -262,3 +278,14 @@ class DurableAgent:
             recovered_failures=turn.result.recovered_failures,
             usage=turn.result.usage,
         )
+
+
+def _output(answer: ModelAnswer, record: StepRecord) -> JsonValue:
+    """The structured output that an answer holds."""
+    found = answer.output
+    assert found is not None
+    if not found.as_said:
+        return found.value
+    if found.call is None:
+        return cast(JsonValue, json.loads(answer.message.text))
+    return cast(JsonValue, record.calls[found.call].arguments)

@@ -9,6 +9,9 @@ from temporalio.common import RetryPolicy
 HEARTBEAT_TIMEOUT = timedelta(seconds=8)
 """The contract: a lost worker is noticed within 10 s. The server needs a moment; a busy worker beats every 2 s."""
 
+ANSWER_MARGIN = timedelta(seconds=120)
+"""Beside the model's own time, for what is asked about its answer: fixers, a second model, the guard (100 s in all)."""
+
 ATTEMPT_MARGIN = timedelta(seconds=10)
 """An activity ends its own attempt on time and says why. Temporal's limit is this much later: it is for dead workers."""
 

@@ -18,8 +18,10 @@ from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from activities.providers._strict_schema import strict
 from activities.providers.protocol import Request, Unavailable
 from mulligan.errors import ModelRequestError
+from mulligan.handoff import OutputFormat
 from mulligan.values import well_formed
 
 if TYPE_CHECKING:
@@ -149,6 +151,13 @@ def settings_of(request: Request) -> dict[str, Any]:
         # True is every server's default, and some models refuse the very word.
         settings["parallel_tool_calls"] = False
     return settings
+
+
+def json_schema_of(output: OutputFormat) -> dict[str, Any]:
+    """The fields of a `json_schema` format: strict where strict mode takes the schema, else the schema as it is."""
+    schema = strict(output.json_schema)
+    described = {"description": output.description} if output.description else {}
+    return {"name": output.name, **described, "schema": schema or output.json_schema, "strict": schema is not None}
 
 
 def legal_name(name: str) -> str:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pydantic import JsonValue
 
+from activities.calls_in_text import as_text as written_call
 from activities.providers._openai import (
     OpenAIClient,
     as_text,
     count,
+    json_schema_of,
     legal_arguments,
     legal_id,
     legal_name,
@@ -18,6 +21,7 @@ from activities.providers._openai import (
     settings_of,
 )
 from activities.providers.protocol import FinishReason, Reply, Request, Unavailable
+from mulligan.errors import ModelRequestError
 from mulligan.values import AssistantMessage, Message, ToolCall, ToolMessage, Usage, UserMessage
 
 OURS = "openai-chat"
@@ -25,6 +29,8 @@ OURS = "openai-chat"
 REASONING = "reasoning_content"
 """DeepSeek's and Moonshot's field: a server that gives it refuses a conversation from which it is missing
 (MoonshotAI/kimi-cli#2141, earendil-works/pi#3636), so it goes back where it came from, and nowhere else."""
+_ABOUT_TOOLS = re.compile(r"\btool|\bfunction", re.IGNORECASE)
+"""What servers say: "… does not support tools" (ollama), "tool choice requires --enable-auto-tool-choice" (vLLM)."""
 CUT_OFF = ("length", "max_tokens", "model_length")
 
 
@@ -35,6 +41,7 @@ class OpenAIChat:
 
     def __init__(self, client: OpenAIClient | None = None) -> None:
         self._client = client or OpenAIClient()
+        self._without_tools: set[str] = set()
 
     def encode(self, message: Message) -> list[Any]:
         """A message as the one that Chat Completions knows."""
@@ -53,12 +60,32 @@ class OpenAIChat:
     async def complete(self, request: Request) -> Reply:
         """Ask the model.
 
+        With `calls_in_text`, a server that takes no tools is asked once more without, at once: the conversation's calls
+        and results are text then, as the model knows them from its instructions.
+
         Raises:
             ModelRequestError: it refuses, and would refuse again.
             Unavailable: worth another try.
         """
+        if request.calls_in_text and request.model in self._without_tools:
+            return await self._ask(request, with_tools=False)
+        try:
+            return await self._ask(request, with_tools=True)
+        except ModelRequestError as refused:
+            if not request.calls_in_text or refused.status == 401 or not _ABOUT_TOOLS.search(refused.message):
+                raise
+        reply = await self._ask(request, with_tools=False)
+        self._without_tools.add(request.model)
+        return reply
+
+    async def _ask(self, request: Request, *, with_tools: bool) -> Reply:
         body = {"model": request.model, **settings_of(request)}
-        if request.definition.tools:
+        items = [*request.items]
+        if not with_tools:
+            body.pop("tool_choice", None)
+            body.pop("parallel_tool_calls", None)
+            items = _in_text(items)
+        elif request.definition.tools:
             body["tools"] = [
                 {"type": "function", "function": tool.model_dump(mode="json")} for tool in request.definition.tools
             ]
@@ -66,11 +93,36 @@ class OpenAIChat:
             if isinstance(choice, Mapping) and choice.get("type") == "function" and "name" in choice:
                 # The Responses API's spelling, so that an agent may be run with either.
                 body["tool_choice"] = {"type": "function", "function": {"name": choice["name"]}}
+        if (output := request.definition.output) is not None:
+            body["response_format"] = {"type": "json_schema", "json_schema": json_schema_of(output)}
         # Last, so that requests of a run differ at their ends only: servers cache by prefix.
         instructions = request.definition.instructions
         system = [{"role": "system", "content": instructions}] if instructions else []
-        body["messages"] = [*system, *request.items]
+        body["messages"] = [*system, *items]
         return _reply(await self._client.post("/chat/completions", body, request.timeout))
+
+
+def _in_text(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Messages for a server that knows no tools: calls as the model wrote them, results as the user's.
+
+    Neighbours of one role become one message: many a model's template takes user and assistant in turns only.
+    """
+    names: dict[str, str] = {}
+    made: list[dict[str, Any]] = []
+    for message in messages:
+        said = {"role": message["role"], "content": message["content"] or ""}
+        for call in message.get("tool_calls", ()):
+            name, arguments = call["function"]["name"], call["function"]["arguments"]
+            names[call["id"]] = name
+            said["content"] = "\n".join(filter(None, (said["content"], written_call(name, arguments))))
+        if message["role"] == "tool":
+            name = names.get(message["tool_call_id"], "the tool")
+            said = {"role": "user", "content": f"Result of {name}:\n{message['content']}"}
+        if made and made[-1]["role"] == said["role"]:
+            made[-1]["content"] += f"\n\n{said['content']}"
+        else:
+            made.append(said)
+    return made
 
 
 def _assistant(message: AssistantMessage) -> dict[str, Any]:

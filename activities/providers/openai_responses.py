@@ -11,6 +11,7 @@ from activities.providers._openai import (
     OpenAIClient,
     as_text,
     count,
+    json_schema_of,
     legal_arguments,
     legal_id,
     legal_name,
@@ -108,6 +109,10 @@ def _body(request: Request, *, reasoning: bool) -> dict[str, Any]:
         if isinstance(choice, Mapping) and isinstance(named := choice.get("function"), Mapping):
             # Chat Completions' spelling, so that an agent may be run with either.
             body["tool_choice"] = {"type": "function", "name": named.get("name")}
+    if (output := request.definition.output) is not None:
+        settings = body.get("text")
+        others = settings if isinstance(settings, Mapping) else {}
+        body["text"] = {**others, "format": {"type": "json_schema", **json_schema_of(output)}}
     # Last, so that requests of a run differ at their ends only: servers cache by prefix.
     body["input"] = [item for item in request.items if reasoning or item.get("type") != "reasoning"]
     return body

@@ -24,6 +24,8 @@ class Request:
     messages: Sequence[Message]
     settings: Mapping[str, Any] = field(default_factory=dict)
     parallel_tool_calls: bool = True
+    calls_in_text: bool = False
+    """Calls are looked for in the text, so that it is no matter whether the server takes tools."""
     timeout: float = 300.0
 
 

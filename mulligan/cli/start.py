@@ -34,10 +34,9 @@ def start(
 
     Exit code: 0 started (with --wait: completed), 1 it did not complete, 2 wrong use or no server.
     """
-    from mulligan.errors import InvalidRunInputError
+    from mulligan.errors import DeclarationError, InvalidRunInputError
     from mulligan.run_input import check
     from mulligan.settings import settings
-    from mulligan.tool import DeclarationError
 
     given = _given(input)
     said = {"agent": agent, "prompt": prompt, "max_steps": max_steps, "model": model}

@@ -21,9 +21,10 @@ from pydantic_core import PydanticCustomError
 
 from activities import feedback
 from activities.feedback import SCHEMA_SHOWN, TOOLS_SHOWN
-from activities.prepare_call import Prepared, prepare
+from activities.prepare_call import Prepared
 from activities.tool_runtime import ToolRuntime
 from mulligan import Agent, Tool, ToolCall, ToolCallError, UnknownToolError, tool
+from tests.support.looking import prepare_for
 
 QUICK = settings(derandomize=True, deadline=None, max_examples=300)
 RUNTIME = ToolRuntime()
@@ -99,7 +100,7 @@ def call(raw: str, name: str = "ship") -> ToolCall:
 async def look(raw: str, of: Tool, name: str | None = None) -> Prepared | ToolCallError:
     """What comes of a call, by the way that every call takes."""
     try:
-        return await prepare(call(raw, name or of.name), Agent(name="a", model="scripted:x", tools=[of]), RUNTIME)
+        return await prepare_for(call(raw, name or of.name), Agent(name="a", model="scripted:x", tools=[of]), RUNTIME)
     except ToolCallError as error:
         return error
 
@@ -150,7 +151,7 @@ def test_the_text_of_an_unknown_tool() -> None:
 
 
 def test_the_texts_of_calls_that_were_not_looked_at() -> None:
-    cut, twice = feedback.truncated_call(call('{"a')), feedback.duplicate_call(call("{}"))
+    cut, twice = feedback.truncated_call(call('{"a'), "the length limit"), feedback.duplicate_call(call("{}"))
     assert [cut.kind, cut.text, twice.kind, twice.text] == snapshot(
         [
             "truncated_call",

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from activities import feedback
-from activities.feedback import settle
-from activities.prepare_call import prepare
+from activities import settle_failure
+from activities.settle_failure import nearest, settle
 from activities.tool_runtime import ToolRuntime
 from mulligan import (
     Agent,
@@ -26,6 +25,7 @@ from mulligan import (
     tool,
 )
 from mulligan.policy import MODELS_OWN_MISTAKES, HandleErrors, tell
+from tests.support.looking import prepare_for
 
 CALL: dict[str, Any] = {"tool_name": "look", "call_id": "c1", "raw_arguments": "{}"}
 
@@ -170,11 +170,10 @@ async def test_the_nearest_one_wins(
     """The run's input on the model's own mistakes alone; else the tool's, else the agent's."""
     with_policy = tool(name="look", handle_errors=of_tool)(look.function)
     for error, text in ((bad_input(), on_input), (failed_tool(), on_tool)):
-        told = await settle(error, agent(of_agent), with_policy, override, runtime)
+        told = await settle(error, nearest(error, with_policy.handle_errors, of_agent, override=override), runtime)
         assert (told.failure is None) is (text is not None)
         assert text is None or told.text == text
         assert (told.error.kind, told.error.message) == (error.kind, "message")
-        assert told.exception == type(error.source).__name__
         assert told.failure is None or told.failure["type"] == type(error).__name__
 
 
@@ -184,25 +183,25 @@ async def test_the_nearest_one_wins(
 )
 async def test_what_spans_show(runtime: ToolRuntime, policy: HandleErrors, shown: str) -> None:
     """Of the standard text the part that quotes nothing; a policy's own text is its author's."""
-    assert (await settle(bad_input(), agent(policy), None, None, runtime)).safe_text == shown
+    assert (await settle(bad_input(), policy, runtime)).safe_text == shown
 
 
 async def test_an_unknown_tool_asks_the_agent(runtime: ToolRuntime) -> None:
     with pytest.raises(UnknownToolError) as raised:
-        await prepare(ToolCall(id="1", name="lok", arguments="{}"), agent(), runtime)
-    told = await settle(raised.value, agent(UnknownToolError), None, None, runtime)
-    assert (told.failure, told.exception) == (None, "UnknownToolError")
-    assert (await settle(raised.value, agent(ValidationError), None, None, runtime)).failure is not None
+        await prepare_for(ToolCall(id="1", name="lok", arguments="{}"), agent(), runtime)
+    told = await settle(raised.value, UnknownToolError, runtime)
+    assert told.failure is None
+    assert (await settle(raised.value, ValidationError, runtime)).failure is not None
 
 
 async def test_without_an_agent_the_standard_text_is_told(runtime: ToolRuntime) -> None:
     """As on a worker with other code than the one on which the run began."""
-    told = await settle(bad_input(), None, None, None, runtime)
+    told = await settle(bad_input(), nearest(bad_input(), None, None), runtime)
     assert (told.text, told.safe_text, told.failure) == (STANDARD, "message", None)
 
 
 async def test_the_reason_crosses_to_the_run(runtime: ToolRuntime) -> None:
-    told = await settle(failed_tool(), agent(raises), None, None, runtime)
+    told = await settle(failed_tool(), raises, runtime)
     assert told.failure is not None
     assert (told.failure["type"], told.failure["message"]) == ("ToolExecutionError", "enough")
     assert told.failure["fields"]["source"] == {"type": "OSError", "message": "disk"}
@@ -215,8 +214,8 @@ async def test_a_policy_that_hangs_has_said_nothing(runtime: ToolRuntime, monkey
         over.wait(30)
         return "late"
 
-    monkeypatch.setattr(feedback, "POLICY_LIMIT", 0.05)
-    told = await settle(bad_input(), agent(hangs), None, None, runtime)
+    monkeypatch.setattr(settle_failure, "POLICY_LIMIT", 0.05)
+    told = await settle(bad_input(), hangs, runtime)
     over.set()
     assert (told.text, told.failure) == (STANDARD, None)
 
@@ -226,4 +225,4 @@ async def test_a_policy_cannot_end_the_worker(runtime: ToolRuntime, raised: Base
     def ends(error: ToolCallError) -> str:
         raise raised
 
-    assert (await settle(bad_input(), agent(ends), None, None, runtime)).failure is not None
+    assert (await settle(bad_input(), ends, runtime)).failure is not None

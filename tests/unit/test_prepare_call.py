@@ -12,10 +12,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field, SecretStr, field_validator
 
-from activities import prepare_call
-from activities.prepare_call import Prepared, prepare
+from activities.prepare_call import Prepared
 from activities.tool_runtime import ToolRuntime
 from mulligan import Agent, InvalidToolInput, Tool, ToolCall, ToolCallError, tool
+from tests.support import looking
+from tests.support.looking import prepare_for
 
 GARBAGE = settings(derandomize=True, deadline=None, max_examples=400, suppress_health_check=list(HealthCheck))
 RUNTIME = ToolRuntime()
@@ -59,7 +60,7 @@ def agent(*tools: Tool, **options: Any) -> Agent:
 
 async def look(name: str, raw: str, of: Agent | None = None) -> Prepared | ToolCallError:
     try:
-        return await prepare(ToolCall(id="1", name=name, arguments=raw), of or agent(), RUNTIME)
+        return await prepare_for(ToolCall(id="1", name=name, arguments=raw), of or agent(), RUNTIME)
     except ToolCallError as error:
         return error
 
@@ -86,7 +87,7 @@ def test_any_text_as_arguments_of_any_name(name: str, raw: str) -> None:
     else:
         known = agent().tool(name)
         assert known is not None
-        prepare_call.validate(known, done.arguments)
+        known.arguments.validate(done.arguments)
 
 
 SECRET = "tOpSeCrEt"
@@ -193,7 +194,7 @@ def none(invalid: InvalidToolInput) -> object:
 )
 async def test_fixers(fix: Any, repair: Any, by: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The tool's is asked first; one that raises, hangs or returns what does not validate has given up."""
-    monkeypatch.setattr(prepare_call, "FIXER_LIMIT", 0.2)
+    monkeypatch.setattr(looking, "FIXER_LIMIT", 0.2)
     done = await look("say", '{"words": "a"}', agent(tool(name="say", fix=fix)(say.function), repair=repair))
     if not by:
         assert isinstance(done, ToolCallError)

@@ -168,6 +168,6 @@ def test_secrets_keep_their_value() -> None:
     def log_in(password: SecretStr) -> None:
         """Log in."""
 
-    from activities.prepare_call import _valid
+    from activities.prepare_call import valid
 
-    assert _valid(log_in, {"password": "sesame"}) == {"password": "sesame"}
+    assert valid(log_in.arguments, {"password": "sesame"}) == {"password": "sesame"}

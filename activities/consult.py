@@ -1,0 +1,115 @@
+"""Ask fixers, second models and the guard about the calls of one answer, all within one limit of time."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import JsonValue
+from temporalio import activity
+
+from activities.ask_model_to_mend import ask_model_to_mend
+from activities.prepare_call import AskFixer
+from activities.providers.protocol import Provider
+from activities.resources import Resources
+from activities.tool_runtime import TookTooLong, ToolRuntime
+from mulligan.agent import Agent
+from mulligan.errors import ToolExecutionError
+from mulligan.fixer import AskModel, Fixer, InvalidToolInput
+from mulligan.handoff import ModelCall, idempotency_key
+from mulligan.telemetry import Telemetry
+from mulligan.tool import ToolContext
+from mulligan.values import ToolCall, Usage
+
+CONSULT_LIMIT = 100.0
+"""Seconds for all that is asked about an answer: the workflow gives the activity 120 beside the model's own time, and an
+answer that is lost with its activity must be paid for again. Who is asked after that has given up."""
+FIXER_LIMIT, GUARD_LIMIT = 10.0, 10.0
+"""Seconds that one `fix`, `repair` or `guard` may take: the model's answer waits for it."""
+
+
+@dataclass
+class Consultation:
+    """Who is asked about one answer. `spent`: what second models cost."""
+
+    order: ModelCall
+    agent: Agent
+    providers: Mapping[str, Provider]
+    telemetry: Telemetry
+    runtime: ToolRuntime
+    resources: Resources
+    spent: Usage = field(default_factory=Usage)
+    _end: float = field(default_factory=lambda: time.monotonic() + CONSULT_LIMIT)
+
+    def about(self, call: ToolCall) -> AskFixer:
+        """How the fixers of a call are asked: None where one raises, or hangs."""
+
+        async def ask(fixer: Fixer, invalid: InvalidToolInput) -> Any:
+            try:
+                if isinstance(fixer, AskModel):
+                    return await self._ask_model(fixer, invalid, call)
+                return await self.runtime.ask(fixer, (invalid,), limit=self._left(FIXER_LIMIT))
+            except Exception:  # noqa: BLE001 - it has given up; the model is told its mistake
+                return None
+
+        return ask
+
+    async def guard(self, call: ToolCall, arguments: JsonValue) -> None:
+        """Let a valid call pass.
+
+        Raises:
+            ToolExecutionError: of kind `denied`: the guard says no. One that cannot answer says no: it is there to protect.
+        """
+        if self.agent.guard is None:
+            return
+        asked = call.model_copy(update={"arguments": json.dumps(arguments, ensure_ascii=False)})
+        try:
+            reason = await self.runtime.ask(
+                self.agent.guard, (asked, self._context(call)), limit=self._left(GUARD_LIMIT)
+            )
+        except TookTooLong as error:
+            reason = f"the guard did not answer within {error.limit:g} s."
+        except Exception as error:  # noqa: BLE001 - see above
+            reason = f"the guard failed: {type(error).__name__}: {error}"
+        if reason:
+            raise ToolExecutionError(
+                f"`{call.name}` was not run: {reason}",
+                kind="denied",
+                tool_name=call.name,
+                call_id=call.id,
+                raw_arguments=call.arguments,
+            )
+
+    async def _ask_model(self, asked: AskModel, invalid: InvalidToolInput, call: ToolCall) -> Any:
+        given, usage = await ask_model_to_mend(
+            asked,
+            invalid,
+            provider=self.providers[asked.model.partition(":")[0]],
+            telemetry=self.telemetry,
+            order=self.order,
+            call_id=call.id,
+            limit=self._left(asked.timeout),
+        )
+        self.spent = self.spent + usage
+        return given
+
+    def _left(self, limit: float) -> float:
+        return max(0.0, min(limit, self._end - time.monotonic()))
+
+    def _context(self, call: ToolCall) -> ToolContext:
+        info, given, where = activity.info(), self.order.guard, self.order.where
+        workflow_id = info.workflow_id or ""
+        first_run_id, metadata = (given.first_run_id, given.metadata) if given else ("", {})
+        return ToolContext(
+            idempotency_key=idempotency_key(info.namespace, workflow_id, first_run_id, where.conversation, call.id),
+            attempt=1,
+            workflow_id=workflow_id,
+            agent=self.agent.name,
+            call_id=call.id,
+            step=self.order.step,
+            metadata=metadata,
+            resources=self.resources.of_agent(self.agent.name),
+        )

@@ -1,0 +1,267 @@
+"""Look at what a model said, once: at each of its calls, and at its output. Nothing that it says makes this raise."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pydantic import JsonValue
+
+from activities import feedback
+from activities import fit_answer as fit
+from activities.calls_in_text import find_calls
+from activities.consult import Consultation
+from activities.feedback import Target
+from activities.insist import insist, times_before
+from activities.prepare_call import Prepared, duplicates, prepare
+from activities.providers.protocol import Provider, Reply
+from activities.resources import Resources
+from activities.settle_failure import Told, nearest, settle
+from activities.tool_runtime import ToolRuntime
+from mulligan.agent import Agent
+from mulligan.errors import StructuredOutputError
+from mulligan.handoff import FoundOutput, ModelAnswer, ModelCall, PreparedCall, Rejected
+from mulligan.output import OutputType, unwrapped
+from mulligan.policy import MISTAKES, Mistake
+from mulligan.telemetry import Telemetry
+from mulligan.values import AssistantMessage, Message, ToolCall
+
+LONGEST_ID = 40
+"""Characters of a call's id: the contract's 64 is more than OpenAI's Chat Completions take."""
+_CUT_OFF = {"length": "the length limit", "content_filter": "a content filter"}
+_OUTPUT_TAKEN = "The output is taken."
+
+
+@dataclass(frozen=True)
+class AnswerTaker:
+    """What it takes to look at answers: one for a worker."""
+
+    providers: Mapping[str, Provider]
+    telemetry: Telemetry
+    runtime: ToolRuntime
+    resources: Resources
+
+    async def take(
+        self, order: ModelCall, agent: Agent, reply: Reply, before: Sequence[Message], used_ids: set[str]
+    ) -> ModelAnswer:
+        """The answer as the workflow goes on with it. `before` is the conversation that it answers."""
+        text, calls = reply.text, list(reply.calls)
+        if agent.calls_in_text and not calls:
+            text, calls = find_calls(text, agent.callable_by(order.model))
+        own = _with_own_ids(calls, used_ids, order.step)
+        long = fit.too_long(own)
+        message = AssistantMessage(
+            role="assistant",
+            text=fit.fit_text(text),
+            tool_calls=[fit.fit_call(call) if n in long else call for n, call in enumerate(own)],
+            provider_data=fit.fit_provider_data(reply),
+        )
+        consultation = Consultation(order, agent, self.providers, self.telemetry, self.runtime, self.resources)
+        taking = _Taking(self, order, agent, message, reply.finish_reason, before, consultation)
+        prepared = await taking.look_at_calls(calls, long)
+        rejected = await taking.look_at_text(text)
+        return ModelAnswer(
+            message=message,
+            prepared=prepared,
+            finish_reason=reply.finish_reason,
+            usage=reply.usage + consultation.spent,
+            output=taking.output,
+            rejected=rejected,
+        )
+
+
+@dataclass
+class _Taking:
+    """One answer being looked at."""
+
+    by: AnswerTaker
+    order: ModelCall
+    agent: Agent
+    message: AssistantMessage
+    finish_reason: str
+    before: Sequence[Message]
+    consultation: Consultation
+    output: FoundOutput | None = None
+
+    async def look_at_calls(self, written: Sequence[ToolCall], long: set[int]) -> list[PreparedCall]:
+        """Prepare each call, side by side; what is wrong with one is told to the model, or fails the run."""
+        calls = self.message.tool_calls
+        twice = duplicates(written)
+        names = [call.name for index, call in enumerate(calls) if index not in twice]
+        outputs = [name for name in names if self._output_tool(name) is not None]
+
+        async def look(index: int, call: ToolCall) -> PreparedCall:
+            started = time.time()
+            try:
+                if index in twice:
+                    raise feedback.duplicate_call(call)
+                if index in long:
+                    raise feedback.too_long(call, len(written[index].arguments), fit.ARGUMENTS_BYTES)
+                is_last = index == len(calls) - 1
+                if is_last and self.finish_reason in _CUT_OFF and not _is_whole(call.arguments):
+                    raise feedback.truncated_call(call, _CUT_OFF[self.finish_reason])
+                kind = self._output_tool(call.name)
+                if kind is None:
+                    return await self._tool_call(call)
+                if len(outputs) > 1:
+                    raise feedback.multiple_outputs(outputs)
+                if len(names) > 1:
+                    raise feedback.premature_output(call.name)
+                return await self._output_call(index, call, kind, started)
+            except MISTAKES as error:
+                told = await self._tell(call, error, started)
+                return PreparedCall(text=told.text, error=told.error, failure=told.failure)
+
+        return list(await asyncio.gather(*(look(index, call) for index, call in enumerate(calls))))
+
+    async def look_at_text(self, text: str) -> Rejected | None:
+        """Take the text as the output, where that is asked for; or say why the answer is not taken."""
+        started = time.time()
+        try:
+            await self._look_at_text(text)
+        except MISTAKES as error:
+            # No call is to blame: its span is named after the output, and the model is told by a user's message.
+            name = self.agent.answers.whole.name if self.agent.answers else "answer"
+            call = ToolCall(id=f"answer_{self.order.step}", name=name, arguments=self.message.text)
+            told = await self._tell(call, error, started)
+            return Rejected(text=told.text, error=told.error, failure=told.failure)
+        return None
+
+    async def _look_at_text(self, text: str) -> None:
+        answers, calls = self.agent.answers, self.message.tool_calls
+        is_final = not calls and self.finish_reason not in (*_CUT_OFF, "refusal")
+        if answers is None:
+            if is_final and not text.strip() and not _said_nothing(self.before):
+                raise feedback.empty_answer()
+        elif answers.by(self.order.model) == "provider":
+            await self._written_output(text, answers.whole, is_final=is_final)
+        elif is_final:
+            raise feedback.missing_output([Target(each.name, each, True) for each in answers.types], by_call=True)
+
+    async def _tool_call(self, call: ToolCall) -> PreparedCall:
+        tool = self.agent.tool(call.name)
+        if tool is None:
+            raise feedback.unknown_tool(call, self.agent.callable_by(self.order.model))
+        fixers = [("fix", tool.fix), ("repair", self.agent.repair)]
+        done = await prepare(call, Target(tool.name, tool.arguments), fixers, self.consultation.about(call))
+        await self.consultation.guard(call, done.arguments)
+        return _prepared(call, done)
+
+    async def _output_call(self, index: int, call: ToolCall, kind: OutputType, started: float) -> PreparedCall:
+        """The output by a call: it is settled here, no activity runs for it."""
+        done = await self._prepare_output(call, kind)
+        prepared = _prepared(call, done)
+        self._take(kind, done.arguments, as_said=prepared.arguments is None, call=index)
+        content = self.agent.answers.tool_message_content if self.agent.answers else None
+        prepared.text = _OUTPUT_TAKEN if content is None else content
+        span = self.by.telemetry.tool_call(
+            self.order.where,
+            call,
+            step=self.order.step,
+            attempt=1,
+            repaired_by=[repair.by for repair in done.repairs],
+            arguments=done.arguments,
+            start=started,
+        )
+        span.succeed(prepared.text)
+        return prepared
+
+    async def _written_output(self, text: str, kind: OutputType, *, is_final: bool) -> None:
+        """The output by the provider's own means: the text. Beside calls it is talk, unless it is the output already."""
+        call = ToolCall(id="", name=kind.name, arguments=text)
+        if not is_final:
+            if self.message.tool_calls and text.strip() and await self._would_be_taken(call, kind):
+                raise feedback.premature_output(kind.name)
+            return
+        if not text.strip() or not _looks_like_json(text):
+            raise feedback.missing_output([Target(kind.name, kind, True)], by_call=False)
+        if fit.size(text) > fit.ARGUMENTS_BYTES:
+            raise feedback.too_long_output(kind.name, len(text), fit.ARGUMENTS_BYTES)
+        done = await self._prepare_output(call, kind)
+        self._take(kind, done.arguments, as_said=not done.repairs and _says_the_same(self.message.text, done.arguments))
+
+    async def _prepare_output(self, call: ToolCall, kind: OutputType) -> Prepared:
+        target = Target(kind.name, kind, True)
+        return await prepare(call, target, [("repair", self.agent.repair)], self.consultation.about(call))
+
+    async def _would_be_taken(self, call: ToolCall, kind: OutputType) -> bool:
+        try:
+            await prepare(call, Target(kind.name, kind, True), (), self.consultation.about(call))
+        except MISTAKES:
+            return False
+        return True
+
+    def _take(self, kind: OutputType, arguments: JsonValue, *, as_said: bool, call: int | None = None) -> None:
+        as_said = as_said and not kind.is_wrapped
+        value = None if as_said else unwrapped(kind, arguments)
+        self.output = FoundOutput(type=kind.name, call=call, as_said=as_said, value=value)
+
+    def _output_tool(self, name: str) -> OutputType | None:
+        answers = self.agent.answers
+        return answers.type_named(name) if answers and answers.by(self.order.model) == "tool" else None
+
+    async def _tell(self, call: ToolCall, error: Mistake, started: float) -> Told:
+        """Put it on the trace, and find the text for it by the nearest policy."""
+        tool, answers = self.agent.tool(call.name), self.agent.answers
+        kind = self._output_tool(call.name)
+        accepts = kind if kind is not None else tool.arguments if tool is not None else None
+        error = insist(error, times_before(self.before, call, error.kind), call, accepts)
+        own = tool.handle_errors if tool is not None else None
+        if isinstance(error, StructuredOutputError):
+            error.model_message = self.message.model_dump(mode="json")
+            own = answers.handle_errors if answers is not None else None
+        policy = nearest(error, own, self.agent.handle_errors, override=self.order.on_invalid_tool_input)
+        span = self.by.telemetry.tool_call(self.order.where, call, step=self.order.step, attempt=1, start=started)
+        return await settle(error, policy, self.by.runtime, span)
+
+
+def _prepared(call: ToolCall, done: Prepared) -> PreparedCall:
+    as_written = not done.repairs and _says_the_same(call.arguments, done.arguments)
+    return PreparedCall(arguments=None if as_written else done.arguments, repairs=fit.fit_repairs(done.repairs))
+
+
+def _with_own_ids(calls: Sequence[ToolCall], used: set[str], step: int) -> list[ToolCall]:
+    """The calls, each with an id that is legal and its own in the whole conversation."""
+    taken = set(used)
+    own = []
+    for index, call in enumerate(calls):
+        legal = re.sub(r"[^a-zA-Z0-9_-]", "_", call.id)[:LONGEST_ID]
+        call_id = legal or f"call_{step}_{index}"
+        again = 0
+        while call_id in taken:
+            again += 1
+            call_id = f"{(legal or 'call')[: LONGEST_ID - 16]}_{step}_{index}" + (f"_{again}" if again > 1 else "")
+        taken.add(call_id)
+        own.append(call.model_copy(update={"id": call_id}))
+    return own
+
+
+def _is_whole(arguments: str) -> bool:
+    """Whether a JSON object has ended: then the cut came after it."""
+    try:
+        return isinstance(json.loads(arguments), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+def _says_the_same(raw: str, arguments: object) -> bool:
+    try:
+        return json.dumps(json.loads(raw), sort_keys=True) == json.dumps(arguments, sort_keys=True)
+    except (ValueError, RecursionError):
+        return False
+
+
+def _looks_like_json(text: str) -> bool:
+    """Whether it is an attempt at the output, and not prose."""
+    begin = text.lstrip(" \t\r\n\ufeff`")
+    return "{" in text and (begin.startswith(("{", "[", '"', "json")) or "```" in text)
+
+
+def _said_nothing(messages: Sequence[Message]) -> bool:
+    """Whether the model's newest message was empty too. It was told so, and says nothing again: that is its answer."""
+    said = next((message for message in reversed(messages) if isinstance(message, AssistantMessage)), None)
+    return said is not None and not said.text.strip() and not said.tool_calls

@@ -1,0 +1,274 @@
+"""Structured output: what a run's answer must be, and by which of two strategies the model is made to give it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import UnionType
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, overload
+
+from pydantic import BaseModel, ConfigDict, JsonValue, PydanticUserError, TypeAdapter, create_model
+from pydantic.errors import PydanticSchemaGenerationError
+
+from mulligan._schema import first_sentence, tidy
+from mulligan._typed_dict import readable
+from mulligan.errors import StructuredOutputValidationError
+from mulligan.policy import HandleErrors
+from mulligan.values import RunResult
+
+__all__ = ["NotOfSchema", "Output", "OutputType", "ProviderStrategy", "ToolStrategy", "output_of"]
+
+T = TypeVar("T")
+Strategy = Literal["tool", "provider"]
+
+WRITE_TO_SCHEMA = frozenset({"openai"})
+"""Providers whose models write an answer to a JSON schema by themselves: the Responses API. A server that speaks Chat
+Completions may or may not, so those are given output tools, which all take; `ProviderStrategy` says otherwise."""
+_VALUE = "value"
+
+
+@dataclass(frozen=True, eq=False)
+class ToolStrategy:
+    """The model gives its answer by calling a tool that takes it: one tool for each member of a union.
+
+    Args:
+        schema: A pydantic model, dataclass, TypedDict, a union of them, or a JSON schema as a dict.
+        handle_errors: The policy for an output that is not valid; the agent's where None.
+        tool_message_content: What the output call's result says, for later turns of the conversation.
+    """
+
+    schema: Any
+    handle_errors: HandleErrors | None = None
+    tool_message_content: str | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class ProviderStrategy:
+    """The provider makes the model write its answer to the JSON schema, in strict form where the schema allows that.
+
+    Args:
+        schema: A pydantic model, dataclass, TypedDict, a union of them, or a JSON schema as a dict.
+        handle_errors: The policy for an output that is not valid; the agent's where None.
+    """
+
+    schema: Any
+    handle_errors: HandleErrors | None = None
+
+
+class NotOfSchema(ValueError):
+    """A value does not fit a JSON schema. `faults` are (path, what is wrong) and quote no value."""
+
+    def __init__(self, faults: list[tuple[str, str]]) -> None:
+        self.faults = faults
+        super().__init__("; ".join(f"{path}: {says}" if path else says for path, says in faults))
+
+
+@dataclass(frozen=True, eq=False)
+class OutputType:
+    """One type of output. What is no object (a list, a number) is wrapped in one, as tools and providers take objects."""
+
+    name: str
+    description: str
+    schema: dict[str, Any]
+    is_wrapped: bool
+    _adapter: TypeAdapter[Any] | None
+    _validator: Any = None
+
+    @property
+    def required(self) -> list[str]:
+        """Names of the fields that have no default."""
+        return list(self.schema.get("required", []))
+
+    def validate(self, value: JsonValue) -> Any:
+        """The value as Python's, still wrapped.
+
+        Raises:
+            pydantic.ValidationError, NotOfSchema: it does not fit; and whatever a user's own validators raise.
+        """
+        if self._adapter is not None:
+            return self._adapter.validate_json(json.dumps(value))
+        if faults := [_fault(error) for error in self._validator.iter_errors(value)]:
+            raise NotOfSchema(faults)
+        return value
+
+    def written(self, validated: Any) -> JsonValue:
+        """What `validate` gave as JSON, with its defaults: what a run's result holds."""
+        if self._adapter is None:
+            return validated  # type: ignore[no-any-return]
+        return self._adapter.dump_python(validated, mode="json", by_alias=True, warnings="error")  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True, eq=False)
+class Output:
+    """What an agent's answer must be. `types` are a union's members, each a tool; `whole` is all of it in one schema."""
+
+    types: tuple[OutputType, ...]
+    whole: OutputType
+    strategy: Strategy | None = None
+    handle_errors: HandleErrors | None = None
+    tool_message_content: str | None = None
+
+    @classmethod
+    def declared(cls, given: Any) -> Output:
+        """Read what `Agent(output=…)` was given.
+
+        Raises:
+            TypeError: no JSON schema can be made of it, or two members have one name: one sentence.
+        """
+        strategy: Strategy | None = None
+        content = None
+        if isinstance(given, ToolStrategy):
+            strategy, content = "tool", given.tool_message_content
+        elif isinstance(given, ProviderStrategy):
+            strategy = "provider"
+        schema = given.schema if isinstance(given, (ToolStrategy, ProviderStrategy)) else given
+        members = _members(schema)
+        types = [_type(member) for member in members]
+        if len(types) > 1 and any(each.is_wrapped for each in types):
+            types = [_type(schema)]  # `Order | None`, `int | str`: no tool of its own for each of those
+        names = [each.name for each in types]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise TypeError(f"two types of its output are named {twice[0]!r}; give one another name.")
+        whole = types[0] if len(types) == 1 else _type(schema)
+        return cls(tuple(types), whole, strategy, getattr(given, "handle_errors", None), content)
+
+    def by(self, model: str) -> Strategy:
+        """The strategy for a model (`provider:NAME`): the one chosen; else by what its provider is known to take."""
+        if self.strategy is not None:
+            return self.strategy
+        return "provider" if model.partition(":")[0] in WRITE_TO_SCHEMA and len(self.types) == 1 else "tool"
+
+    def type_named(self, name: str) -> OutputType | None:
+        """The member whose tool has that name."""
+        return next((each for each in self.types if each.name == name), None)
+
+
+@overload
+def output_of(result: RunResult | Mapping[str, Any], schema: type[T]) -> T: ...
+@overload
+def output_of(result: RunResult | Mapping[str, Any], schema: Any) -> Any: ...
+def output_of(result: RunResult | Mapping[str, Any], schema: Any) -> Any:
+    """A run's structured output as the Python object that it is; in a workflow as well as outside.
+
+    Args:
+        result: A RunResult, or its JSON as any Temporal client gets it.
+        schema: What the agent was declared with: a type, a union (the member that the model chose comes back), a dict.
+
+    Raises:
+        StructuredOutputValidationError: the run did not complete (`missing_output`), or its output is
+            something else (`invalid_output`).
+    """
+    run = result if isinstance(result, RunResult) else RunResult.model_validate(result)
+    output = Output.declared(schema)
+    kind = output.type_named(run.output_type or "") or output.whole
+    if run.status != "completed":
+        raise StructuredOutputValidationError(
+            f"The run ended as {run.status!r}, so it has no {kind.name}.", kind="missing_output", tool_name=kind.name
+        )
+    try:
+        validated = kind.validate({_VALUE: run.output} if kind.is_wrapped else run.output)
+    except ValueError as error:
+        raise StructuredOutputValidationError(
+            f"The run's output is no {kind.name}: {error}", kind="invalid_output", tool_name=kind.name, source=error
+        ) from error
+    if not kind.is_wrapped:
+        return validated
+    return getattr(validated, _VALUE) if isinstance(validated, BaseModel) else validated[_VALUE]
+
+
+def unwrapped(kind: OutputType, value: JsonValue) -> JsonValue:
+    """What stands in a run's result for a valid value of that type."""
+    return value[_VALUE] if kind.is_wrapped and isinstance(value, dict) else value
+
+
+def _members(schema: Any) -> list[Any]:
+    """A union's members, also where it is `Annotated` (with a discriminator); a single type is its only one."""
+    bare = get_args(schema)[0] if get_origin(schema) is Annotated else schema
+    return list(get_args(bare)) if get_origin(bare) in (Union, UnionType) else [schema]
+
+
+def _type(schema: Any) -> OutputType:
+    if isinstance(schema, dict):
+        return _of_json_schema(schema)
+    name = _legal(getattr(schema, "__name__", "")) if len(_members(schema)) == 1 else "output"
+    readable_type = readable(schema)
+    try:
+        adapter = TypeAdapter(readable_type)
+        shown = _inlined(adapter.json_schema(by_alias=True))
+        is_wrapped = shown.get("type") != "object"
+        if is_wrapped:
+            # Built as a model, so that a fault's path and a discriminator are what pydantic makes of them.
+            holder = create_model(name, __config__=ConfigDict(extra="forbid"), value=(readable_type, ...))
+            adapter = TypeAdapter(holder)
+            shown = adapter.json_schema(by_alias=True)
+    except (PydanticSchemaGenerationError, PydanticUserError, ValueError, TypeError) as error:
+        raise TypeError(f"no JSON schema can be made of its output {schema!r}: {first_sentence(error)}") from error
+    return OutputType(name, str(shown.get("description", "")), tidy(shown), is_wrapped, adapter)
+
+
+def _of_json_schema(schema: dict[str, Any]) -> OutputType:
+    """A dict is a JSON schema, of the draft that its `$schema` names; 2020-12 where it names none."""
+    # Imported where it is needed: most agents have no such schema.
+    import referencing
+    from jsonschema.exceptions import SchemaError
+    from jsonschema.validators import Draft202012Validator, validator_for
+
+    is_wrapped = schema.get("type", "object" if "properties" in schema else None) != "object"
+    if is_wrapped:
+        inner = {key: value for key, value in schema.items() if key not in ("$defs", "definitions", "$schema")}
+        kept: dict[str, Any] = {key: schema[key] for key in ("$defs", "definitions", "$schema") if key in schema}
+        shown: dict[str, Any] = {
+            "type": "object",
+            "properties": {_VALUE: inner},
+            "required": [_VALUE],
+            "additionalProperties": False,
+            **kept,
+        }
+    else:
+        shown = {"type": "object", **schema}
+    of_draft = validator_for(shown, default=Draft202012Validator)
+    try:
+        of_draft.check_schema(shown)
+        json.dumps(shown, allow_nan=False)
+    except SchemaError as error:
+        raise TypeError(f"its output is no JSON schema: {error.message} (at {error.json_path}).") from error
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"its output is no JSON schema: {error}.") from error
+    name = _legal(str(schema.get("title", "output")))
+    # A registry of its own: nothing is fetched from a network for a `$ref`.
+    validator = of_draft(shown, registry=referencing.Registry())
+    return OutputType(name, str(schema.get("description", "")), shown, is_wrapped, None, validator)
+
+
+def _legal(name: str) -> str:
+    return re.sub(r"[^a-zA-Z0-9_-]+", "_", name).strip("_")[:64] or "output"
+
+
+def _inlined(schema: dict[str, Any]) -> dict[str, Any]:
+    """A schema whose root is a reference (a type that holds itself), with what that says at the root."""
+    reference = schema.get("$ref", "")
+    if not reference.startswith("#/$defs/"):
+        return schema
+    return {**schema["$defs"][reference.removeprefix("#/$defs/")], "$defs": schema["$defs"]}
+
+
+def _fault(error: Any) -> tuple[str, str]:
+    """One fault that jsonschema found. Its own messages quote the value; these do not."""
+    path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.absolute_path).lstrip(".")
+    wanted = json.dumps(error.validator_value, ensure_ascii=False, default=str)
+    match error.validator:
+        case "required":
+            missing = [name for name in error.validator_value if name not in error.instance]
+            where = ", ".join(f"{path}.{name}" if path else name for name in missing)
+            return where, "is required, but missing"
+        case "type":
+            return path, f"should be of type {wanted.strip(chr(34))}"
+        case "enum" | "const":
+            return path, f"should be one of {wanted}" if error.validator == "enum" else f"should be {wanted}"
+        case "additionalProperties":
+            return path, "has fields that are not known"
+        case "anyOf" | "oneOf":
+            return path, "is of none of the forms that are allowed"
+    return path, f"does not keep to {error.validator}: {wanted[:200]}"

@@ -1,0 +1,124 @@
+"""Who is asked about a call: a second model that mends it, the guard; and what a repeated mistake is told."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.live.conftest import DONE, Lab, call
+from tests.support.openai_turn import Failure, Turn
+from tests.support.shop import RAN
+
+WRONG = '{"payment": {"to": "AT12345", "amount": 3}}'
+RIGHT = '{"payment": {"iban": "AT12345", "amount": 3}}'
+
+
+@pytest.mark.parametrize(
+    ("answer", "mended"),
+    [
+        (Turn(calls=[("pay", RIGHT)]), True),
+        (Turn(text=f"```json\n{RIGHT}\n```"), True),
+        (Turn(text="null"), False),
+        (Turn(text="I cannot tell."), False),
+        (Turn(calls=[("pay", WRONG)]), False),
+        (Turn(failure=Failure(400)), False),
+        (Turn(failure=Failure(503)), False),
+    ],
+    ids=["a call", "a text", "null", "prose", "wrong again", "refused", "down"],
+)
+async def test_a_second_model_mends(lab: Lab, answer: Turn, mended: bool) -> None:
+    """In one call: what it gives is validated, its tokens count, its call is in the trace. Else the model is told."""
+    lab.model.script("mender", lambda request, nth: answer)
+    before = len(lab.model.requests_of("mender"))
+    ran = await lab.run([call("pay", WRONG), DONE], agent="mended_by_model")
+    asked = lab.model.requests_of("mender")[before:]
+    assert len(asked) == 1
+    assert [tool["function"]["name"] for tool in asked[0].json["tools"]] == ["pay"]
+    assert WRONG in asked[0].json["messages"][-1]["content"]
+    assert "`payment.iban`: is required" in asked[0].json["messages"][-1]["content"]
+    chats = [span for span in ran.spans_of("chat mender") if "mulligan.mends" in span.attributes]
+    assert len(chats) == 1
+    [paid] = ran.calls
+    if mended:
+        assert [(repair["by"], repair["after"]) for repair in paid["repairs"]] == [("fix", json.loads(RIGHT))]
+        assert RAN[ran.id] == [("pay", {"iban": "AT12345", "amount": 3.0})]
+    else:
+        assert (paid["result"]["error"]["kind"], RAN[ran.id]) == ("invalid_arguments", [])
+    answered = answer.failure is None
+    assert ran.result["usage"]["input_tokens"] == (30 if answered else 20)
+
+
+async def test_an_agents_repair_asks_a_second_model(lab: Lab) -> None:
+    lab.model.script("mender", [Turn(calls=[("click", '{"selector": "#a"}')])])
+    ran = await lab.run([call("click", "the button a"), DONE], agent="repaired_by_model")
+    assert [repair["by"] for repair in ran.calls[0]["repairs"]] == ["repair"]
+    assert RAN[ran.id] == [("click", {"selector": "#a"})]
+
+
+async def test_resources(lab: Lab) -> None:
+    """Opened once a worker; tools of both kinds have them, and the run's metadata."""
+    turn = Turn(calls=[("where", "{}"), ("where_by_thread", '{"kind": "street"}')])
+    ran = await lab.run([turn, DONE], agent="resourceful", metadata={"city": "Graz"})
+    assert [each["result"]["text"] for each in ran.calls] == ["on the corner, Graz", "on the corner"]
+
+
+async def test_a_repeated_mistake_is_told_more_each_time(lab: Lab) -> None:
+    """It says so, gives an example that is valid, then what was sent beside what is taken; the budget is max_steps."""
+    ran = await lab.run([call("search_orders", '{"client": "Ada"}')] * 4 + [DONE], max_steps=9)
+    texts = [each["result"]["text"] for each in ran.calls]
+    assert "very call before" not in texts[0]
+    assert "You made this very call before" in texts[1]
+    example = json.loads(texts[1].partition("has the arguments: ")[2].splitlines()[0])
+    assert set(example) == {"customer"}
+    assert "This is the 3rd time" in texts[2]
+    assert "You sent an object with `client`: string." in texts[2]
+    assert "`customer`: string, required" in texts[2]
+    assert "This is the 4th time" in texts[3]
+    assert ran.result["recovered_failures"] == 4
+    spans = ran.spans_of("ai.toolCall")
+    assert all("Ada" not in str(span.attributes) for span in spans)
+    other = await lab.run(
+        [call("click", "{}"), call("click", '{"a": 1}'), call("clik"), call("clik", '{"x": 1}'), DONE]
+    )
+    texts = [each["result"]["text"] for each in other.calls]
+    assert ["very call before" in text for text in texts] == [False, False, False, True]
+
+
+async def test_an_example_is_taken(lab: Lab) -> None:
+    """A model that does as the text says is through."""
+
+    def script(request: dict[str, Any], nth: int) -> Turn:
+        if nth < 2:
+            return call("pay", "{}")
+        if nth == 2:
+            text = request["messages"][-1]["content"]
+            return call("pay", text.partition("has the arguments: ")[2].splitlines()[0])
+        return DONE
+
+    lab.model.script("mender", lambda request, nth: Turn(text="null"))
+    ran = await lab.run(script, agent="mended_by_model")
+    assert [each["result"]["error"] is None for each in ran.calls] == [False, False, True]
+
+
+async def test_an_empty_answer(lab: Lab) -> None:
+    """It is told once; a model that says nothing again has nothing to say."""
+    ran = await lab.run([Turn(text=""), DONE])
+    assert (ran.result["output"], ran.result["recovered_failures"]) == ("done", 1)
+    assert ran.steps[0]["error"]["kind"] == "missing_output"
+    [span] = ran.spans_of("ai.toolCall")
+    assert (span.status, span.attributes["error.type"]) == ("ERROR", "missing_output")
+    silent = await lab.run([Turn(text=""), Turn(text=" ")])
+    assert (silent.result["status"], silent.result["steps"]) == ("completed", 2)
+
+
+async def test_calls_filtered_out(lab: Lab) -> None:
+    """A call that a content filter broke off is not run; one that was whole is."""
+    turn = Turn(calls=[("now", "{}", None), ("click", '{"selector": "#', None)], finish_reason="content_filter")
+    ran = await lab.run([turn, DONE])
+    assert [each["result"]["error"] and each["result"]["error"]["kind"] for each in ran.calls] == [
+        None,
+        "truncated_call",
+    ]
+    assert "a content filter" in ran.calls[1]["result"]["text"]

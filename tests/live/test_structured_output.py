@@ -1,0 +1,290 @@
+"""Structured output, one row each: what the model answers, what it is told, what the run gives."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from mulligan import (
+    MultipleStructuredOutputsError,
+    StructuredOutputValidationError,
+    output_of,
+)
+from tests.live.conftest import Lab
+from tests.support.answers import Exchange, Note, Refund
+from tests.support.openai_turn import Turn
+from tests.support.shop import RAN
+
+GOOD = '{"order": 7, "amount": 12.5}'
+REFUND = {"order": 7, "amount": 12.5, "reason": "none given"}
+EXCHANGE = '{"order": 7, "instead": "a lamp"}'
+
+
+def calls(*named: tuple[str, str], text: str | None = None) -> Turn:
+    return Turn(text=text, calls=[(name, raw, None) for name, raw in named])
+
+
+@dataclass
+class Row:
+    """`kinds`: of all failures, in their order. `told`: a part of what the model reads for each."""
+
+    name: str
+    agent: str
+    turns: list[Turn]
+    output: Any
+    kinds: tuple[str, ...] = ()
+    told: tuple[str, ...] = ()
+    ran: int = 0
+    repairs: int = 0
+    api: str = "openai-chat"
+
+
+ROWS = [
+    Row("a model by a call", "refund", [calls(("Refund", GOOD))], REFUND),
+    Row("a dataclass of a union", "either", [calls(("Exchange", EXCHANGE))], {"order": 7, "instead": "a lamp"}),
+    Row("a TypedDict", "note", [calls(("Note", '{"text": "a", "tags": []}'))], {"text": "a", "tags": []}),
+    Row("a JSON schema", "plan", [calls(("Plan", '{"steps": ["a"]}'))], {"steps": ["a"]}),
+    Row("a list", "numbers", [calls(("list", '{"value": [1, 2]}'))], [1, 2]),
+    Row("a bare list", "numbers", [calls(("list", "[1, 2]"))], [1, 2], repairs=1),
+    Row("nothing, where that is an answer", "maybe", [calls(("output", '{"value": null}'))], None),
+    Row("written by the provider", "written", [Turn(text=GOOD)], REFUND),
+    Row("written by the provider that takes schemas", "refund", [Turn(text=GOOD)], REFUND, api="openai"),
+    Row("written, of a union", "written_either", [Turn(text='{"value": ' + EXCHANGE + "}")], json.loads(EXCHANGE)),
+    Row(
+        "written, by a JSON schema",
+        "written_plan",
+        [Turn(text='{"steps": ["a"], "urgent": true}')],
+        {"steps": ["a"], "urgent": True},
+    ),
+    Row("written in a fence", "written", [Turn(text=f"```json\n{GOOD}\n```")], REFUND),
+    Row("a call, mended", "refund", [calls(("Refund", "{'order': 7, 'amount': '12.5',}"))], REFUND, repairs=1),
+    Row(
+        "not valid, then valid",
+        "refund",
+        [calls(("Refund", '{"order": 7, "amount": -1}')), calls(("Refund", GOOD))],
+        REFUND,
+        ("invalid_output",),
+        ("`amount`: should be greater than 0",),
+    ),
+    Row(
+        "cut off in a string",
+        "refund",
+        [calls(("Refund", '{"order": 7, "amount": 1, "reason": "be')), calls(("Refund", GOOD))],
+        REFUND,
+        ("invalid_output",),
+        ("in the middle of a string",),
+    ),
+    Row(
+        "cut off by length",
+        "refund",
+        [Turn(calls=[("Refund", '{"order": 7, "amo', None)], finish_reason="length"), calls(("Refund", GOOD))],
+        REFUND,
+        ("truncated_call",),
+        ("cut off by the length limit",),
+    ),
+    Row(
+        "against the JSON schema",
+        "plan",
+        [calls(("Plan", '{"steps": [], "x": 1}')), calls(("Plan", '{"steps": ["a"]}'))],
+        {"steps": ["a"]},
+        ("invalid_output",),
+        ("`steps`",),
+    ),
+    Row(
+        "two of a union",
+        "either",
+        [calls(("Refund", GOOD), ("Exchange", EXCHANGE)), calls(("Refund", GOOD))],
+        REFUND,
+        ("multiple_outputs", "multiple_outputs"),
+        ("2 outputs in one step (`Refund`, `Exchange`)", "Give exactly one"),
+    ),
+    Row(
+        "together with an ordinary call",
+        "refund",
+        [calls(("now", "{}"), ("Refund", GOOD)), calls(("Refund", GOOD))],
+        REFUND,
+        ("premature_output",),
+        ("came together with other calls",),
+        ran=1,
+    ),
+    Row(
+        "invalid, together with an ordinary call",
+        "refund",
+        [calls(("Refund", "{}"), ("now", "{}")), calls(("Refund", GOOD))],
+        REFUND,
+        ("premature_output",),
+        ("came together with other calls",),
+        ran=1,
+    ),
+    Row(
+        "two, together with an ordinary call that fails",
+        "either",
+        [calls(("Refund", GOOD), ("explode", "{}"), ("Exchange", "{}")), calls(("Exchange", EXCHANGE))],
+        json.loads(EXCHANGE),
+        ("multiple_outputs", "tool_exception", "multiple_outputs"),
+        ("2 outputs", "raised ZeroDivisionError", "2 outputs"),
+        ran=1,
+    ),
+    Row("beside text", "refund", [calls(("Refund", GOOD), text="Here it is.")], REFUND),
+    Row(
+        "plain text",
+        "refund",
+        [Turn(text="You get 12.50 back."), calls(("Refund", GOOD))],
+        REFUND,
+        ("missing_output",),
+        ("by calling `Refund`",),
+    ),
+    Row(
+        "nothing at all",
+        "either",
+        [Turn(text=""), calls(("Refund", GOOD))],
+        REFUND,
+        ("missing_output",),
+        ("one of `Refund` or `Exchange`",),
+    ),
+    Row(
+        "prose for a schema",
+        "written",
+        [Turn(text="12.50"), Turn(text=GOOD)],
+        REFUND,
+        ("missing_output",),
+        ("JSON alone",),
+    ),
+    Row(
+        "a schema not kept to",
+        "written",
+        [Turn(text='{"order": 13, "amount": 1}'), Turn(text=GOOD)],
+        REFUND,
+        ("invalid_output",),
+        ("order 13 is cursed",),
+    ),
+    Row(
+        "written too early",
+        "written",
+        [calls(("now", "{}"), text=GOOD), Turn(text=GOOD)],
+        REFUND,
+        ("premature_output",),
+        ("came together with other calls",),
+        ran=1,
+    ),
+    Row("talk beside a call", "written", [calls(("now", "{}"), text="Let me see."), Turn(text=GOOD)], REFUND, ran=1),
+    Row(
+        "the policy of the strategy",
+        "own_text",
+        [calls(("Refund", "{}")), calls(("Refund", GOOD))],
+        REFUND,
+        ("invalid_output",),
+        ("Mind the amount.",),
+    ),
+    Row(
+        "a policy by type",
+        "by_type",
+        [calls(("Refund", "{}")), calls(("Refund", GOOD))],
+        REFUND,
+        ("invalid_output",),
+        ("`order`: is required",),
+    ),
+    Row(
+        "a policy by function",
+        "by_function",
+        [Turn(text="no"), calls(("Refund", GOOD))],
+        REFUND,
+        ("missing_output",),
+        ("StructuredOutputValidationError missing_output: try again",),
+    ),
+]
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+async def test_output(lab: Lab, row: Row) -> None:
+    """The run completes with a valid output; each failure is told once, counted, and has one ERROR span."""
+    ran = await lab.run(row.turns, agent=row.agent, api=row.api)
+    assert ran.error is None
+    assert ran.result["status"] == "completed"
+    assert ran.result["output"] == row.output
+    messages = (await ran.handle.query("messages", args=[0, 100]))["messages"]
+    told = [m["text"] for m in messages if m["role"] == "tool" and m["error"]]
+    told += [m["text"] for m in messages[1:] if m["role"] == "user"]
+    failures = [call["result"]["error"]["kind"] for call in ran.calls if call["result"]["error"]]
+    failures += [step["error"]["kind"] for step in ran.steps if step["error"]]
+    assert tuple(failures) == row.kinds
+    for text, part in zip(told, row.told, strict=True):
+        assert part in text
+    assert len(RAN[ran.id]) == row.ran
+    assert ran.result["recovered_failures"] == len(row.kinds)
+    assert ran.result["repairs"] == row.repairs
+    recovered = [span for span in ran.spans_of("ai.toolCall") if span.attributes["mulligan.recovered"]]
+    assert sorted(span.attributes["error.type"] for span in recovered) == sorted(row.kinds)
+    assert all(span.status == "ERROR" and span.attributes["ai.toolCall.name"] for span in recovered)
+    assert ran.result["tool_calls"] == len(ran.calls)
+
+
+async def test_the_object_comes_back(lab: Lab) -> None:
+    """`output_of` gives the Python object that the model chose, in a union too."""
+    first = await lab.run([calls(("Exchange", EXCHANGE))], agent="either")
+    assert output_of(first.result, Refund | Exchange) == Exchange(order=7, instead="a lamp")
+    assert first.result["output_type"] == "Exchange"
+    second = await lab.run([calls(("Note", '{"text": "a", "tags": ["b"]}'))], agent="note")
+    assert output_of(second.result, Note) == {"text": "a", "tags": ["b"]}
+    third = await lab.run([Turn(text="no")] * 2, agent="refund", max_steps=2)
+    assert (third.result["status"], third.result["output"]) == ("max_steps", None)
+    with pytest.raises(StructuredOutputValidationError, match="ended as 'max_steps'"):
+        output_of(third.result, Refund)
+
+
+@pytest.mark.parametrize(
+    ("agent", "turn", "error", "fields"),
+    [
+        (
+            "strict_output",
+            calls(("Refund", "{}")),
+            StructuredOutputValidationError,
+            {"kind": "invalid_output", "tool_name": "Refund"},
+        ),
+        ("strict_output", Turn(text="no"), StructuredOutputValidationError, {"kind": "missing_output"}),
+        (
+            "strict_output",
+            calls(("Refund", GOOD), ("Exchange", EXCHANGE)),
+            MultipleStructuredOutputsError,
+            {"tool_names": ["Refund", "Exchange"]},
+        ),
+        ("by_type", Turn(text="no"), StructuredOutputValidationError, {"kind": "missing_output"}),
+    ],
+    ids=["invalid", "missing", "multiple", "another type"],
+)
+async def test_a_policy_fails_the_run(lab: Lab, agent: str, turn: Turn, error: type, fields: dict[str, Any]) -> None:
+    """With the typed error and the model's message in it; the span says that nothing was recovered."""
+    ran = await lab.run([turn, calls(("Refund", GOOD))], agent=agent)
+    assert type(ran.error) is error
+    assert {name: getattr(ran.error, name) for name in fields} == fields
+    assert ran.error.model_message["role"] == "assistant"  # type: ignore[union-attr]
+    assert {span.attributes["mulligan.recovered"] for span in ran.spans_of("ai.toolCall")} == {False}
+    assert len([s for s in ran.spans_of("ai.toolCall") if s.status == "ERROR"]) == max(1, len(turn.calls))
+
+
+async def test_endings_without_output(lab: Lab) -> None:
+    """Cut off or refused is a status of its own: what was said is kept, and never called completed."""
+    for turn, status, output in [
+        (Turn(text='{"order": 7', finish_reason="length"), "truncated", '{"order": 7'),
+        (Turn(refusal="I will not."), "refused", "I will not."),
+    ]:
+        for agent in ("written", "refund"):
+            ran = await lab.run([turn], agent=agent)
+            assert (ran.result["status"], ran.result["output"]) == (status, output)
+
+
+async def test_what_the_provider_is_told(lab: Lab) -> None:
+    """Output tools beside the tools, or the schema in strict form where it can be."""
+    ran = await lab.run([calls(("Refund", GOOD))], agent="noted")
+    names = [each["function"]["name"] for each in ran.requests[0].json["tools"]]
+    assert names[-1] == "Refund"
+    assert "response_format" not in ran.requests[0].json
+    assert ran.calls[0]["result"]["text"] == "Refund noted."
+    written = await lab.run([Turn(text=GOOD)], agent="written")
+    sent = written.requests[0].json["response_format"]["json_schema"]
+    assert (sent["name"], sent["strict"], sent["schema"]["required"]) == ("Refund", True, ["order", "amount", "reason"])
+    plan = await lab.run([Turn(text='{"steps": ["a"]}')], agent="plan", api="openai")
+    assert plan.requests[0].json["text"]["format"]["strict"] is False

@@ -1,0 +1,69 @@
+"""Tools that live elsewhere: another worker has their code, the agent's worker their policy."""
+
+from __future__ import annotations
+
+import pytest
+
+from mulligan.loading import load
+from tests.live.conftest import DONE, Lab, call
+from tests.support.openai_turn import Turn
+from tests.support.shop import RAN
+from worker import running_worker
+
+
+@pytest.fixture(scope="module")
+async def gpu(lab: Lab):
+    """A worker on the queue `gpu` that has the tools, and not the agents."""
+    async with running_worker(lab.client, load(["tests.support.gpu_tools"]), lab.telemetry, "gpu"):
+        yield
+
+
+@pytest.mark.usefixtures("gpu")
+async def test_each_tool_runs_where_it_lives(lab: Lab) -> None:
+    """With the resources there; what is not deployed there, or has no worker at all, is told to the model."""
+    named = [("embed", '{"text": "abc"}'), ("not_deployed", "{}"), ("deserted", "{}"), ("now", "{}")]
+    ran = await lab.run([Turn(calls=[(name, raw, None) for name, raw in named]), DONE], agent="far")
+    assert ran.result["status"] == "completed"
+    embedded, missing, deserted, now = (each["result"] for each in ran.calls)
+    assert (embedded["text"], now["text"]) == ("[3]", "noon")
+    assert missing["error"]["kind"] == "unknown_tool"
+    assert "task queue 'gpu' does not know it" in missing["text"]
+    assert deserted["error"]["kind"] == "tool_lost"
+    assert "no worker of task queue 'nobody-is-here' took it within 0.5 s" in deserted["text"]
+    assert (
+        RAN[ran.id] == [("embed", {"text": "abc", "with": "a GPU", "agent": "far"}), ("now", {})]
+        or len(RAN[ran.id]) == 2
+    )
+    recovered = [span for span in ran.spans_of("ai.toolCall") if span.attributes["mulligan.recovered"]]
+    assert sorted(span.attributes["error.type"] for span in recovered) == ["tool_lost", "unknown_tool"]
+    assert len(ran.spans_of("ai.toolCall")) == 4
+
+
+@pytest.mark.usefixtures("gpu")
+async def test_bad_input_does_not_travel(lab: Lab) -> None:
+    """It is prepared where the agent is: the other worker is not asked."""
+    ran = await lab.run([call("embed", '{"txt": 1}'), call("embed", "{'text': 'a',}"), DONE], agent="far")
+    assert ran.calls[0]["result"]["error"]["kind"] == "invalid_arguments"
+    assert [arguments["text"] for _, arguments in RAN[ran.id]] == ["a"]
+
+
+@pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize(
+    ("agent", "text", "told"),
+    [
+        ("far", "refuse", "The GPU is hot."),
+        ("far_picky", "break", "raised ZeroDivisionError"),
+        ("far_picky", "refuse", None),
+        ("far_strict", "break", None),
+    ],
+)
+async def test_the_agents_policy_holds(lab: Lab, agent: str, text: str, told: str | None) -> None:
+    """Though the worker that ran the tool does not know the agent: one span, one text, or the run's typed failure."""
+    ran = await lab.run([call("embed", f'{{"text": "{text}"}}'), DONE], agent=agent)
+    [span] = ran.spans_of("ai.toolCall")
+    assert (span.status, span.attributes["mulligan.recovered"]) == ("ERROR", told is not None)
+    if told is None:
+        assert type(ran.error).__name__ == "ToolExecutionError"
+    else:
+        assert told in ran.calls[0]["result"]["text"]
+        assert ran.result["recovered_failures"] == 1

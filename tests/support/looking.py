@@ -1,0 +1,35 @@
+"""Prepare a call of an agent's tool without a worker: what `take_answer` does for one call, but for spans and guards."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from activities import feedback
+from activities.feedback import Target
+from activities.prepare_call import Prepared, prepare
+from activities.tool_runtime import ToolRuntime
+from mulligan import Agent, ToolCall
+from mulligan.fixer import AskModel, Fixer, InvalidToolInput
+
+FIXER_LIMIT = 10.0
+
+
+async def prepare_for(call: ToolCall, agent: Agent, runtime: ToolRuntime) -> Prepared:
+    """Prepare a call of one of the agent's tools.
+
+    Raises:
+        ToolCallError: there is no such tool, or its arguments are not what it takes and nobody could mend them.
+    """
+    tool = agent.tool(call.name)
+    if tool is None:
+        raise feedback.unknown_tool(call, [known.name for known in agent.tools])
+
+    async def ask(fixer: Fixer, invalid: InvalidToolInput) -> Any:
+        assert not isinstance(fixer, AskModel)
+        try:
+            return await runtime.ask(fixer, (invalid,), limit=FIXER_LIMIT)
+        except Exception:
+            return None
+
+    fixers = [("fix", tool.fix), ("repair", agent.repair)]
+    return await prepare(call, Target(tool.name, tool.arguments), fixers, ask)
