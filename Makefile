@@ -2,7 +2,7 @@
 # A name on PATH is not enough: pyenv's shims are there for versions of Python that have no uv.
 UV := $(shell uv --version >/dev/null 2>&1 && command -v uv || echo .uv/bin/uv)
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format check pin
+.PHONY: help demo test docs lint format check pin
 
 help:  ## This list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 12
@@ -12,6 +12,9 @@ demo: | $(UV)  ## An agent run on an embedded Temporal server, with mistakes and
 
 test: | $(UV)  ## All tests, against real servers
 	@$(UV) run pytest -q
+
+docs: | $(UV)  ## Print docs/recovery.md from what the tests see
+	@$(UV) run pytest -q tests/live/test_matrix_page.py --write-docs
 
 lint: | $(UV)  ## Format and types, as CI checks them
 	@$(UV) run ruff format --check -q .

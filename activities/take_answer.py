@@ -51,7 +51,8 @@ class AnswerTaker:
         """The answer as the workflow goes on with it. `before` is the conversation that it answers."""
         text, calls = reply.text, list(reply.calls)
         if agent.calls_in_text and not calls:
-            text, calls = find_calls(text, agent.callable_by(order.model))
+            # A text of a megabyte takes seconds to read: not on the worker's event loop.
+            text, calls = await asyncio.to_thread(find_calls, text, agent.callable_by(order.model))
         own = _with_own_ids(calls, used_ids, order.step)
         long = fit.too_long(own)
         message = AssistantMessage(

@@ -22,6 +22,11 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--write-docs`: pages that are printed from tests are written, not compared."""
+    parser.addoption("--write-docs", action="store_true", help="Write docs/recovery.md from what the tests see.")
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Get Temporal's dev server before any test's time limit runs: on a new machine it is built, for minutes."""
     if not any({"live", "acceptance"} & set(item.path.parts) for item in session.items):

@@ -32,6 +32,8 @@ class Ran:
     steps: list[dict[str, Any]]
     requests: list[Recorded] = field(default_factory=list)
     spans: list[Span] = field(default_factory=list)
+    rejected: list[str] = field(default_factory=list)
+    """What the model was told by a user's message: answers that were not taken, with no call to blame."""
 
     @property
     def calls(self) -> list[dict[str, Any]]:
@@ -73,11 +75,14 @@ class Lab:
             if error is None:
                 raise
         steps = (await handle.query("steps", args=[0, 1000]))["steps"]
+        messages = (await handle.query("messages", args=[0, 1000]))["messages"]
+        said = next((n for n, message in enumerate(messages) if message["role"] == "assistant"), len(messages))
+        rejected = [message["text"] for message in messages[said:] if message["role"] == "user"]
         requests = self.model.requests_of(handle.id)
         assert [request.refusal for request in requests if request.refusal] == []
         self.telemetry.flush()
         spans = [s for s in self.otlp.spans() if s.trace_id == result.get("trace_id", self._trace_of(handle.id))]
-        return Ran(handle.id, handle, result, error, steps, requests, spans)
+        return Ran(handle.id, handle, result, error, steps, requests, spans, rejected)
 
     def _trace_of(self, workflow_id: str) -> str:
         roots = [s for s in self.otlp.spans() if s.attributes.get("temporal.workflow_id") == workflow_id]

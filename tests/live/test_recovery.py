@@ -3,25 +3,14 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
 from tests.live.conftest import DONE, Lab, call
+from tests.live.matrix import Row, observe
 from tests.support.openai_turn import Turn
 from tests.support.shop import RAN
-
-
-@dataclass
-class Row:
-    name: str
-    calls: list[tuple[str, str]]
-    kinds: list[str | None]
-    told: list[str]
-    ran: int = 0
-    repairs: tuple[str, ...] = ()
-
 
 ROWS = [
     Row("unknown name", [("clik", "{}")], ["unknown_tool"], ["Did you mean `click`?"]),
@@ -42,18 +31,18 @@ ROWS = [
     ),
     Row("tool error", [("refuse", "{}")], ["tool_error"], ["The shop is closed until nine."], 1),
     Row("tool exception", [("explode", "{}")], ["tool_exception"], ["raised ZeroDivisionError: division by zero"], 1),
-    Row("a tool that exits", [("leave", "{}")], ["tool_exception"], ["raised SystemExit: 3"]),
+    Row("a tool that exits", [("leave", "{}")], ["tool_exception"], ["raised SystemExit: 3"], 1),
     Row("a thread that hangs", [("hang_thread", "{}")], ["tool_timeout"], ["did not finish within 0.5 s"], 1),
     Row("a coroutine that blocks", [("hang_loop", "{}")], ["tool_timeout"], ["did not finish within 0.5 s"], 1),
     Row("a tool that ignores cancellation", [("ignore_cancel", "{}")], ["tool_timeout"], ["did not finish"], 1),
-    Row("circular result", [("give", '{"what": "circular"}')], ["invalid_result"], ["refers to itself"]),
-    Row("NaN result", [("give", '{"what": "nan"}')], ["invalid_result"], ["NaN"]),
-    Row("bytes result", [("give", '{"what": "bytes"}')], ["invalid_result"], ["type bytes"]),
-    Row("object result", [("give", '{"what": "object"}')], ["invalid_result"], ["type object"]),
-    Row("generator result", [("give", '{"what": "generator"}')], ["invalid_result"], ["type generator"]),
-    Row("no result", [("give", '{"what": "none"}')], [None], ["null"]),
-    Row("a model as result", [("give", '{"what": "order"}')], [None], ['{"id": 1, "note": null}']),
-    Row("huge result", [("give", '{"what": "huge"}')], [None], ["4,967,232 more characters were left out"]),
+    Row("circular result", [("give", '{"what": "circular"}')], ["invalid_result"], ["refers to itself"], 1),
+    Row("NaN result", [("give", '{"what": "nan"}')], ["invalid_result"], ["NaN"], 1),
+    Row("bytes result", [("give", '{"what": "bytes"}')], ["invalid_result"], ["type bytes"], 1),
+    Row("object result", [("give", '{"what": "object"}')], ["invalid_result"], ["type object"], 1),
+    Row("generator result", [("give", '{"what": "generator"}')], ["invalid_result"], ["type generator"], 1),
+    Row("no result", [("give", '{"what": "none"}')], [None], ["null"], 1),
+    Row("a model as result", [("give", '{"what": "order"}')], [None], ['{"id": 1, "note": null}'], 1),
+    Row("huge result", [("give", '{"what": "huge"}')], [None], ["4,967,232 more characters were left out"], 1),
     Row("empty arguments", [("now", "")], [None], ["noon"], 1, ("empty_arguments",)),
     Row(
         "mended JSON",
@@ -101,7 +90,7 @@ async def test_recovered(lab: Lab, row: Row, api: str) -> None:
     """The run completes; each call has one result, in order; each failure has one ERROR span, in the run's trace."""
     if api == "openai" and row.name.startswith(("a thread", "a coroutine", "a tool that", "retried", "no result")):
         pytest.skip("the same on either API, and slow")
-    ran = await lab.run([Turn(calls=[(name, raw, None) for name, raw in row.calls]), DONE], api=api)
+    ran = await observe(lab, row, api)
     assert ran.result["status"] == "completed"
     assert ran.result["output"] == "done"
     assert [call["result"]["error"] and call["result"]["error"]["kind"] for call in ran.calls] == row.kinds

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -14,6 +13,7 @@ from mulligan import (
     output_of,
 )
 from tests.live.conftest import Lab
+from tests.live.matrix import Row, observe
 from tests.support.answers import Exchange, Note, Refund
 from tests.support.openai_turn import Turn
 from tests.support.shop import RAN
@@ -27,41 +27,44 @@ def calls(*named: tuple[str, str], text: str | None = None) -> Turn:
     return Turn(text=text, calls=[(name, raw, None) for name, raw in named])
 
 
-@dataclass
-class Row:
-    """`kinds`: of all failures, in their order. `told`: a part of what the model reads for each."""
-
-    name: str
-    agent: str
-    turns: list[Turn]
-    output: Any
-    kinds: tuple[str, ...] = ()
-    told: tuple[str, ...] = ()
-    ran: int = 0
-    repairs: int = 0
-    api: str = "openai-chat"
+def row(
+    name: str,
+    agent: str,
+    turns: list[Turn],
+    output: Any,
+    kinds: tuple[str, ...] = (),
+    told: tuple[str, ...] = (),
+    **more: Any,
+) -> Row:
+    return Row(name, agent=agent, turns=turns, output=output, kinds=kinds, told=told, **more)
 
 
 ROWS = [
-    Row("a model by a call", "refund", [calls(("Refund", GOOD))], REFUND),
-    Row("a dataclass of a union", "either", [calls(("Exchange", EXCHANGE))], {"order": 7, "instead": "a lamp"}),
-    Row("a TypedDict", "note", [calls(("Note", '{"text": "a", "tags": []}'))], {"text": "a", "tags": []}),
-    Row("a JSON schema", "plan", [calls(("Plan", '{"steps": ["a"]}'))], {"steps": ["a"]}),
-    Row("a list", "numbers", [calls(("list", '{"value": [1, 2]}'))], [1, 2]),
-    Row("a bare list", "numbers", [calls(("list", "[1, 2]"))], [1, 2], repairs=1),
-    Row("nothing, where that is an answer", "maybe", [calls(("output", '{"value": null}'))], None),
-    Row("written by the provider", "written", [Turn(text=GOOD)], REFUND),
-    Row("written by the provider that takes schemas", "refund", [Turn(text=GOOD)], REFUND, api="openai"),
-    Row("written, of a union", "written_either", [Turn(text='{"value": ' + EXCHANGE + "}")], json.loads(EXCHANGE)),
-    Row(
+    row("a model by a call", "refund", [calls(("Refund", GOOD))], REFUND),
+    row("a dataclass of a union", "either", [calls(("Exchange", EXCHANGE))], {"order": 7, "instead": "a lamp"}),
+    row("a TypedDict", "note", [calls(("Note", '{"text": "a", "tags": []}'))], {"text": "a", "tags": []}),
+    row("a JSON schema", "plan", [calls(("Plan", '{"steps": ["a"]}'))], {"steps": ["a"]}),
+    row("a list", "numbers", [calls(("list", '{"value": [1, 2]}'))], [1, 2]),
+    row("a bare list", "numbers", [calls(("list", "[1, 2]"))], [1, 2], repairs=("bare_value",)),
+    row("nothing, where that is an answer", "maybe", [calls(("output", '{"value": null}'))], None),
+    row("written by the provider", "written", [Turn(text=GOOD)], REFUND),
+    row("written by the provider that takes schemas", "refund", [Turn(text=GOOD)], REFUND, api="openai"),
+    row("written, of a union", "written_either", [Turn(text='{"value": ' + EXCHANGE + "}")], json.loads(EXCHANGE)),
+    row(
         "written, by a JSON schema",
         "written_plan",
         [Turn(text='{"steps": ["a"], "urgent": true}')],
         {"steps": ["a"], "urgent": True},
     ),
-    Row("written in a fence", "written", [Turn(text=f"```json\n{GOOD}\n```")], REFUND),
-    Row("a call, mended", "refund", [calls(("Refund", "{'order': 7, 'amount': '12.5',}"))], REFUND, repairs=1),
-    Row(
+    row("written in a fence", "written", [Turn(text=f"```json\n{GOOD}\n```")], REFUND),
+    row(
+        "a call, mended",
+        "refund",
+        [calls(("Refund", "{'order': 7, 'amount': '12.5',}"))],
+        REFUND,
+        repairs=("json:single_quotes+trailing_commas",),
+    ),
+    row(
         "not valid, then valid",
         "refund",
         [calls(("Refund", '{"order": 7, "amount": -1}')), calls(("Refund", GOOD))],
@@ -69,7 +72,7 @@ ROWS = [
         ("invalid_output",),
         ("`amount`: should be greater than 0",),
     ),
-    Row(
+    row(
         "cut off in a string",
         "refund",
         [calls(("Refund", '{"order": 7, "amount": 1, "reason": "be')), calls(("Refund", GOOD))],
@@ -77,7 +80,7 @@ ROWS = [
         ("invalid_output",),
         ("in the middle of a string",),
     ),
-    Row(
+    row(
         "cut off by length",
         "refund",
         [Turn(calls=[("Refund", '{"order": 7, "amo', None)], finish_reason="length"), calls(("Refund", GOOD))],
@@ -85,7 +88,7 @@ ROWS = [
         ("truncated_call",),
         ("cut off by the length limit",),
     ),
-    Row(
+    row(
         "against the JSON schema",
         "plan",
         [calls(("Plan", '{"steps": [], "x": 1}')), calls(("Plan", '{"steps": ["a"]}'))],
@@ -93,7 +96,7 @@ ROWS = [
         ("invalid_output",),
         ("`steps`",),
     ),
-    Row(
+    row(
         "two of a union",
         "either",
         [calls(("Refund", GOOD), ("Exchange", EXCHANGE)), calls(("Refund", GOOD))],
@@ -101,7 +104,7 @@ ROWS = [
         ("multiple_outputs", "multiple_outputs"),
         ("2 outputs in one step (`Refund`, `Exchange`)", "Give exactly one"),
     ),
-    Row(
+    row(
         "together with an ordinary call",
         "refund",
         [calls(("now", "{}"), ("Refund", GOOD)), calls(("Refund", GOOD))],
@@ -110,7 +113,7 @@ ROWS = [
         ("came together with other calls",),
         ran=1,
     ),
-    Row(
+    row(
         "invalid, together with an ordinary call",
         "refund",
         [calls(("Refund", "{}"), ("now", "{}")), calls(("Refund", GOOD))],
@@ -119,7 +122,7 @@ ROWS = [
         ("came together with other calls",),
         ran=1,
     ),
-    Row(
+    row(
         "two, together with an ordinary call that fails",
         "either",
         [calls(("Refund", GOOD), ("explode", "{}"), ("Exchange", "{}")), calls(("Exchange", EXCHANGE))],
@@ -128,8 +131,8 @@ ROWS = [
         ("2 outputs", "raised ZeroDivisionError", "2 outputs"),
         ran=1,
     ),
-    Row("beside text", "refund", [calls(("Refund", GOOD), text="Here it is.")], REFUND),
-    Row(
+    row("beside text", "refund", [calls(("Refund", GOOD), text="Here it is.")], REFUND),
+    row(
         "plain text",
         "refund",
         [Turn(text="You get 12.50 back."), calls(("Refund", GOOD))],
@@ -137,7 +140,7 @@ ROWS = [
         ("missing_output",),
         ("by calling `Refund`",),
     ),
-    Row(
+    row(
         "nothing at all",
         "either",
         [Turn(text=""), calls(("Refund", GOOD))],
@@ -145,7 +148,7 @@ ROWS = [
         ("missing_output",),
         ("one of `Refund` or `Exchange`",),
     ),
-    Row(
+    row(
         "prose for a schema",
         "written",
         [Turn(text="12.50"), Turn(text=GOOD)],
@@ -153,7 +156,7 @@ ROWS = [
         ("missing_output",),
         ("JSON alone",),
     ),
-    Row(
+    row(
         "a schema not kept to",
         "written",
         [Turn(text='{"order": 13, "amount": 1}'), Turn(text=GOOD)],
@@ -161,7 +164,7 @@ ROWS = [
         ("invalid_output",),
         ("order 13 is cursed",),
     ),
-    Row(
+    row(
         "written too early",
         "written",
         [calls(("now", "{}"), text=GOOD), Turn(text=GOOD)],
@@ -170,8 +173,8 @@ ROWS = [
         ("came together with other calls",),
         ran=1,
     ),
-    Row("talk beside a call", "written", [calls(("now", "{}"), text="Let me see."), Turn(text=GOOD)], REFUND, ran=1),
-    Row(
+    row("talk beside a call", "written", [calls(("now", "{}"), text="Let me see."), Turn(text=GOOD)], REFUND, ran=1),
+    row(
         "the policy of the strategy",
         "own_text",
         [calls(("Refund", "{}")), calls(("Refund", GOOD))],
@@ -179,7 +182,7 @@ ROWS = [
         ("invalid_output",),
         ("Mind the amount.",),
     ),
-    Row(
+    row(
         "a policy by type",
         "by_type",
         [calls(("Refund", "{}")), calls(("Refund", GOOD))],
@@ -187,7 +190,7 @@ ROWS = [
         ("invalid_output",),
         ("`order`: is required",),
     ),
-    Row(
+    row(
         "a policy by function",
         "by_function",
         [Turn(text="no"), calls(("Refund", GOOD))],
@@ -201,13 +204,11 @@ ROWS = [
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 async def test_output(lab: Lab, row: Row) -> None:
     """The run completes with a valid output; each failure is told once, counted, and has one ERROR span."""
-    ran = await lab.run(row.turns, agent=row.agent, api=row.api)
+    ran = await observe(lab, row, row.api)
     assert ran.error is None
     assert ran.result["status"] == "completed"
     assert ran.result["output"] == row.output
-    messages = (await ran.handle.query("messages", args=[0, 100]))["messages"]
-    told = [m["text"] for m in messages if m["role"] == "tool" and m["error"]]
-    told += [m["text"] for m in messages[1:] if m["role"] == "user"]
+    told = [call["result"]["text"] for call in ran.calls if call["result"]["error"]] + ran.rejected
     failures = [call["result"]["error"]["kind"] for call in ran.calls if call["result"]["error"]]
     failures += [step["error"]["kind"] for step in ran.steps if step["error"]]
     assert tuple(failures) == row.kinds
@@ -215,7 +216,7 @@ async def test_output(lab: Lab, row: Row) -> None:
         assert part in text
     assert len(RAN[ran.id]) == row.ran
     assert ran.result["recovered_failures"] == len(row.kinds)
-    assert ran.result["repairs"] == row.repairs
+    assert tuple(repair["by"] for call in ran.calls for repair in call["repairs"]) == row.repairs
     recovered = [span for span in ran.spans_of("ai.toolCall") if span.attributes["mulligan.recovered"]]
     assert sorted(span.attributes["error.type"] for span in recovered) == sorted(row.kinds)
     assert all(span.status == "ERROR" and span.attributes["ai.toolCall.name"] for span in recovered)

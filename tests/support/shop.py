@@ -72,8 +72,9 @@ def explode(ctx: ToolContext) -> str:
 
 
 @tool
-def leave() -> str:
+def leave(ctx: ToolContext) -> str:
     """Try to end the worker."""
+    RAN[ctx.workflow_id].append(("leave", {}))
     raise SystemExit(3)
 
 
@@ -115,8 +116,11 @@ async def flaky(ctx: ToolContext) -> str:
 
 
 @tool
-def give(what: Literal["circular", "nan", "bytes", "object", "generator", "none", "order", "huge"]) -> Any:
+def give(
+    what: Literal["circular", "nan", "bytes", "object", "generator", "none", "order", "huge"], ctx: ToolContext
+) -> Any:
     """Return something."""
+    RAN[ctx.workflow_id].append(("give", {"what": what}))
     circular: list[Any] = []
     circular.append(circular)
     return {

@@ -67,6 +67,7 @@ def test_a_dialect_is_read_with_the_arguments_as_they_were_written(text: str) ->
         ('```json\n{"name": "made_up", "arguments": {"q": 1}}\n```', "", [("made_up", '{"q": 1}')]),
         ('<tool_call>{"name": "made.up", "arguments": "{\\"q\\": 1}"}</tool_call>', "", [("made.up", '{"q": 1}')]),
         ('```json\n{"action": "search", "action_input": "of all"}\n```', "", [("search", '"of all"')]),
+        ('```json\n{"name": "made_up", "arguments": {"q": "a\nb"}}\n```', "", [("made_up", '{"q": "a\nb"}')]),
         ("<function=search>{'q': 1,}</function>", "", [("search", "{'q': 1,}")]),
         # A fence within a string of the arguments, in JSON and in what is nearly JSON.
         ('```json\n{"name": "search", "arguments": {"q": "a\\n```py\\nb\\n```\\n"}}\n```', "", [("search", '{"q": "a\\n```py\\nb\\n```\\n"}')]),
@@ -124,6 +125,8 @@ def test_arguments_that_were_cut_off_are_never_taken_for_whole() -> None:
 
 
 NO_CALLS = [
+    '```json\n{"name": "search", "id": "3"}\n```',
+    '```json\n{"name": "search", "arguments": {}, "age": 3}\n```',
     "",
     "Plain prose about {braces}, [lists] and `code`.",
     'I would call {"name": "made_up", "arguments": {}} if I could.',

@@ -103,6 +103,11 @@ def test_none_can_be_made(schema: dict[str, Any]) -> None:
         example(schema)
 
 
+def test_what_must_hold_itself_is_given_up_at_once() -> None:
+    with pytest.raises(NoExample, match="itself"):
+        example({"$ref": "#/$defs/N", "$defs": {"N": of(next={"$ref": "#/$defs/N"})}})
+
+
 def test_what_would_grow_without_end_is_given_up() -> None:
     """Twelve levels of two within each other are 4096 values: nobody would read them."""
     wide = {f"D{i}": of(a={"$ref": f"#/$defs/D{i + 1}"}, b={"$ref": f"#/$defs/D{i + 1}"}) for i in range(11)}

@@ -1,0 +1,98 @@
+"""The recovery matrix: what was seen of its rows, and the page in docs/ that is printed from that."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.live.conftest import DONE, Lab, Ran
+from tests.support.openai_turn import Turn
+from tests.support.shop import RAN
+
+INTRODUCTION = """# What a model and a tool may do wrong, and what becomes of it
+
+Printed from the tests (`make docs`): each row was run on a real Temporal server, with the real `openai` client and an OTLP
+receiver. No row fails a run. `runs`: how often a tool was started. A span with `ERROR` and a kind is an `ai.toolCall` with
+`mulligan.recovered=true`; `unset` is OpenTelemetry's word for success. A text is what the model reads; the longer ones are cut here.
+"""
+_SEEN: dict[tuple[str, str], Ran] = {}
+
+
+@dataclass
+class Row:
+    """One thing that goes wrong (or only seems to): `turns` of the model, and what is expected of the run.
+
+    `kinds`: of each call, then of each answer that was not taken. `told`: a part of the text for each call.
+    """
+
+    name: str
+    calls: list[tuple[str, str]] = field(default_factory=list)
+    kinds: Sequence[str | None] = ()
+    told: Sequence[str] = ()
+    ran: int = 0
+    repairs: tuple[str, ...] = ()
+    turns: list[Turn] = field(default_factory=list)
+    agent: str = "shop"
+    output: Any = "done"
+    api: str = "openai-chat"
+
+    @property
+    def said(self) -> list[Turn]:
+        """What the model says: the row's turns, or its calls and then that it is done."""
+        return self.turns or [Turn(calls=[(name, raw, None) for name, raw in self.calls]), DONE]
+
+
+async def observe(lab: Lab, row: Row, api: str) -> Ran:
+    """Run a row, once a session for each API."""
+    key = (row.name, api)
+    if key not in _SEEN:
+        _SEEN[key] = await lab.run(row.said, agent=row.agent, api=api)
+    return _SEEN[key]
+
+
+async def page(lab: Lab, parts: Sequence[tuple[str, Sequence[Row]]]) -> str:
+    """The whole page: a table for each part."""
+    gate = asyncio.Semaphore(6)
+
+    async def seen(row: Row) -> Ran:
+        async with gate:
+            return await observe(lab, row, row.api)
+
+    text = INTRODUCTION
+    for title, rows in parts:
+        text += f"\n## {title}\n\n| what happens | the model reads | runs | run | span |\n|---|---|---|---|---|\n"
+        for row, ran in zip(rows, await asyncio.gather(*(seen(row) for row in rows)), strict=True):
+            text += _line(row, ran)
+    return text
+
+
+def _line(row: Row, ran: Ran) -> str:
+    wrong = [call["result"]["text"] for call in ran.calls if call["result"]["error"]]
+    messages = wrong or [call["result"]["text"] for call in ran.calls[:1]]
+    if ran.rejected:
+        messages = [*wrong, *ran.rejected]
+    spans = [
+        f"`ERROR` {span.attributes['error.type']}" if span.status == "ERROR" else "unset"
+        for span in ran.spans_of("ai.toolCall")
+        if span.status == "UNSET" or span.attributes["mulligan.recovered"]
+    ]
+    repairs = [repair["by"] for call in ran.calls for repair in call["repairs"]]
+    happens = f"**{row.name}**<br>{_said(row.said[0])}" + (f"<br>mended by {', '.join(repairs)}" if repairs else "")
+    cells = [happens, "<br>".join(map(_shown, messages)), str(len(RAN[ran.id])), ran.result["status"], ", ".join(spans)]
+    return "| " + " | ".join(cells) + " |\n"
+
+
+def _said(turn: Turn) -> str:
+    said = [f"{name[:60]}({raw})" for name, raw, *_ in turn.calls]
+    if turn.text is not None:
+        said.insert(0, turn.text or "(nothing)")
+    cut = f" (cut off: {turn.finish_reason})" if turn.finish_reason in ("length", "content_filter") else ""
+    return "<br>".join(f"`{_shown(each, 90)}`" for each in said) + cut
+
+
+def _shown(text: str, longest: int = 260) -> str:
+    text = text if len(text) <= longest else text[:longest] + "…"
+    text = "".join(each if each.isprintable() or each == "\n" else "�" for each in text)
+    return text.replace("|", "\\|").replace("`" * 3, "'''").replace("\n", " ⏎ ").strip()

@@ -1,0 +1,40 @@
+"""docs/recovery.md is what the tests saw: it cannot say anything else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.live.conftest import DONE, Lab
+from tests.live.matrix import Row, page
+from tests.live.test_recovery import ROWS as CALLS
+from tests.live.test_structured_output import ROWS as OUTPUTS
+from tests.support.openai_turn import Turn
+
+PAGE = Path(__file__).parents[2] / "docs/recovery.md"
+CUT = Turn(calls=[("click", '{"selector": "#a"}', None), ("click", '{"selector": "#', None)], finish_reason="length")
+SAME = ("click", '{"selector": "#a"}', "call_1")
+ANSWERS = [
+    Row("cut off by length inside of a call", turns=[CUT, DONE]),
+    Row("the very same call twice", turns=[Turn(calls=[SAME, SAME]), DONE]),
+    Row("no text, no call", turns=[Turn(text=""), DONE]),
+    Row("nothing, twice", turns=[Turn(text=""), Turn(text="")]),
+    Row("cut off in the text", turns=[Turn(text="half an ans", finish_reason="length")]),
+    Row("filtered", turns=[Turn(text="", finish_reason="content_filter")]),
+    Row("a refusal", turns=[Turn(refusal="I will not.")]),
+    Row("the guard says no", turns=[Turn(calls=[("click", '{"selector": "#b"}', None)]), DONE], agent="guarded"),
+    Row(
+        "a call in the text (`calls_in_text`)",
+        turns=[Turn(text='```json\n{"name": "click", "arguments": {"selector": "#a"}}\n```'), DONE],
+        agent="wordy",
+    ),
+    Row("the same bad call again", turns=[Turn(calls=[("click", "{}", None)])] * 3 + [DONE]),
+]
+
+
+async def test_the_page(lab: Lab, pytestconfig: pytest.Config) -> None:
+    printed = await page(lab, [("Calls and tools", CALLS), ("Answers", ANSWERS), ("Structured output", OUTPUTS)])
+    if pytestconfig.getoption("--write-docs"):
+        PAGE.write_text(printed)
+    assert PAGE.read_text() == printed, "run `make docs`"
