@@ -6,12 +6,12 @@ valid arguments where they differ, and what repairs changed: each is bounded so 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
 from activities.providers.protocol import Reply
 from activities.render_result import cut
+from mulligan.shorten import shortened, size
 from mulligan.values import Repair, ToolCall
 
 TEXT_CHARS = 100_000
@@ -49,16 +49,7 @@ def fit_call(call: ToolCall) -> ToolCall:
 
 def fit_repairs(repairs: Sequence[Repair]) -> list[Repair]:
     """What repairs changed, each side short enough to be shown."""
-    return [Repair(by=each.by, before=_shown(each.before), after=_shown(each.after)) for each in repairs]
-
-
-def size(value: Any) -> int:
-    """Bytes of a value as JSON."""
-    return len(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
-
-
-def _shown(value: Any) -> Any:
-    if size(value) <= REPAIR_BYTES:
-        return value
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return cut(text, REPAIR_BYTES // 6)
+    return [
+        Repair(by=each.by, **{side: shortened(getattr(each, side), REPAIR_BYTES) for side in ("before", "after")})
+        for each in repairs
+    ]

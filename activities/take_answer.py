@@ -27,6 +27,7 @@ from mulligan.errors import StructuredOutputError
 from mulligan.handoff import FoundOutput, ModelAnswer, ModelCall, PreparedCall, Rejected
 from mulligan.output import OutputType, unwrapped
 from mulligan.policy import MISTAKES, Mistake
+from mulligan.shorten import size
 from mulligan.telemetry import Telemetry
 from mulligan.values import AssistantMessage, Message, ToolCall
 
@@ -180,7 +181,7 @@ class _Taking:
             return
         if not text.strip() or not _looks_like_json(text):
             raise feedback.missing_output([Target(kind.name, kind, True)], by_call=False)
-        if fit.size(text) > fit.ARGUMENTS_BYTES:
+        if size(text) > fit.ARGUMENTS_BYTES:
             raise feedback.too_long_output(kind.name, len(text), fit.ARGUMENTS_BYTES)
         done = await self._prepare_output(call, kind)
         self._take(kind, done.arguments, as_said=not done.repairs and _says_the_same(self.message.text, done.arguments))

@@ -1,9 +1,11 @@
 """The shipped tools. Those for files see one folder, the workspace, and nothing else."""
 
+from tools.fetch_page import fetch_page
 from tools.list_files import list_files
+from tools.query_sqlite import query_sqlite
 from tools.read_file import read_file
 from tools.read_section import read_section
 from tools.search_files import search_files
 from tools.write_file import write_file
 
-__all__ = ["list_files", "read_file", "read_section", "search_files", "write_file"]
+__all__ = ["fetch_page", "list_files", "query_sqlite", "read_file", "read_section", "search_files", "write_file"]

@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import BaseModel, TypeAdapter
 
 from mulligan.handoff import Held, PreparedCall, Ref, chain
+from mulligan.shorten import shortened
 from mulligan.values import (
     AssistantMessage,
     ErrorInfo,
@@ -176,22 +177,15 @@ class Conversation:
 
 
 def _shortened(step: Step, max_bytes: int) -> Step:
-    """The step with each long text cut, so that all of it fits."""
-    # Seven texts a call, of up to six bytes a character.
-    longest = max_bytes // (42 * (len(step.tool_calls) + 1))
-
-    def cut(value: Any) -> Any:
-        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-        if len(text) <= longest:
-            return value
-        return f"{text[:longest]}… ({len(text) - longest} more characters: query `messages`)"
-
+    """The step with each long text cut, so that all of it fits; whole it stands in the messages."""
+    share = max_bytes // (7 * (len(step.tool_calls) + 1))  # seven texts a call
     short = step.model_dump(mode="json")
-    short["text"] = cut(step.text)
+    short["text"] = shortened(step.text, share)
     for call in short["tool_calls"]:
-        call["raw_arguments"], call["arguments"] = cut(call["raw_arguments"]), cut(call["arguments"])
+        for name in ("name", "raw_arguments", "arguments"):
+            call[name] = shortened(call[name], share)
         for repair in call["repairs"]:
-            repair["before"], repair["after"] = cut(repair["before"]), cut(repair["after"])
+            repair |= {name: shortened(repair[name], share // len(call["repairs"])) for name in ("before", "after")}
         for told in filter(None, (call["result"], (call["result"] or {}).get("error"))):
-            told |= {name: cut(told[name]) for name in ("text", "message") if name in told}
+            told |= {name: shortened(told[name], share) for name in ("text", "message") if name in told}
     return Step.model_validate(short)

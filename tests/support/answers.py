@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, TypedDict
 
 from pydantic import BaseModel, Field, ValidationError, field_validator
 
-from mulligan import Agent, ProviderStrategy, ToolContext, ToolStrategy, ask_model, tool
+from mulligan import Agent, ProviderStrategy, Tool, ToolContext, ToolStrategy, ask_model, tool
 from tests.support.shop import RAN, click, explode, now, search_orders
 
 MODEL = "openai-chat:nobody"
@@ -53,7 +53,7 @@ PLAN = {
     "required": ["steps"],
     "additionalProperties": False,
 }
-TOOLS = [search_orders, click, now, explode]
+TOOLS: list[Tool] = [search_orders, click, now, explode]
 
 
 def agent(name: str, output: Any, **options: Any) -> Agent:

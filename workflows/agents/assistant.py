@@ -1,7 +1,7 @@
 """`assistant`: works on the files of its workspace."""
 
 from mulligan import Agent
-from tools import list_files, read_file, search_files, write_file
+from tools import list_files, query_sqlite, read_file, search_files, write_file
 
 assistant = Agent(
     name="assistant",
@@ -12,6 +12,6 @@ assistant = Agent(
         "for. Where a tool tells you that something went wrong, read what it says and correct your call.\n"
         "End with a short answer that says what you found or did, naming the files."
     ),
-    tools=[list_files, read_file, search_files, write_file],
+    tools=[list_files, read_file, search_files, query_sqlite, write_file],
     max_steps=40,
 )

@@ -1,0 +1,64 @@
+"""A JSON value made short enough to be shown, and still of its kind: an object stays an object, a list a list."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+__all__ = ["shortened", "size"]
+
+_LONGEST_TEXTS = (2_000, 200, 20)
+"""Characters of the texts in it, tried from the gentlest on."""
+_NOTE = "…"
+
+
+def size(value: Any) -> int:
+    """Bytes of a value as JSON."""
+    return len(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
+
+
+def shortened(value: Any, max_bytes: int) -> Any:
+    """The value in at most about `max_bytes`: texts in it are cut, then fields or items left out; each says how much."""
+    if size(value) <= max_bytes:
+        return value
+    if isinstance(value, str):
+        return _cut(value, max_bytes // 6)
+    for longest in _LONGEST_TEXTS:
+        cut = _with_short_texts(value, longest)
+        if size(cut) <= max_bytes:
+            return cut
+    return _first_of(cut, max_bytes)
+
+
+def _with_short_texts(value: Any, longest: int) -> Any:
+    if isinstance(value, dict):
+        return {_cut(name, longest): _with_short_texts(inner, longest) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [_with_short_texts(inner, longest) for inner in value]
+    return _cut(value, longest) if isinstance(value, str) else value
+
+
+def _first_of(value: Any, max_bytes: int) -> Any:
+    """As many fields or items as fit, and how many are left out."""
+    left = max_bytes
+    if isinstance(value, dict):
+        kept: dict[str, Any] = {}
+        for name, inner in value.items():
+            left -= size(name) + size(inner) + 4
+            if left < 0:
+                return {**kept, _NOTE: f"{len(value) - len(kept)} more fields"}
+            kept[name] = inner
+        return kept
+    if isinstance(value, list):
+        items: list[Any] = []
+        for inner in value:
+            left -= size(inner) + 2
+            if left < 0:
+                return [*items, f"{_NOTE} {len(value) - len(items)} more items"]
+            items.append(inner)
+        return items
+    return value
+
+
+def _cut(text: str, longest: int) -> str:
+    return text if len(text) <= longest else f"{text[:longest]}{_NOTE} ({len(text) - longest} more characters)"

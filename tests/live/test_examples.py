@@ -1,0 +1,24 @@
+"""The workflows of `workflows/examples`, as a user would start them."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+
+from mulligan.loading import load
+from tests.live.conftest import Lab
+from worker import running_worker
+
+
+@pytest.mark.parametrize(("letter", "decision"), [("The lamp of order 7 broke.", "refunded"), ("Order 8!", "waits")])
+async def test_refund_desk(lab: Lab, letter: str, decision: str) -> None:
+    """A typed output decides in code; the second turn goes on with the first one's conversation."""
+    queue = f"examples-{uuid.uuid4().hex[:6]}"
+    async with running_worker(lab.client, load(["workflows.examples.refund_desk"]), lab.telemetry, queue):
+        answer = await lab.client.execute_workflow("RefundDesk", letter, id=queue, task_queue=queue)
+    assert answer["decision"] == decision
+    assert answer["text"] == "Thank you for your letter; we have looked at it with care."
+    lab.telemetry.flush()
+    failed = [span for span in lab.otlp.spans() if span.attributes.get("error.type") == "invalid_output"]
+    assert any(span.attributes["ai.toolCall.name"] == "Letter" for span in failed)
