@@ -41,6 +41,11 @@ def agents(
             fields = ", ".join(_field(name, tool["parameters"]) for name in tool["parameters"].get("properties", {}))
             first_line = tool["description"].split("\n")[0]
             _terminal.out.print(Text.assemble("  ", (tool["name"], "cyan"), f"({fields})  ", (first_line, "dim")))
+        for kind in agent["output"]:
+            fields = ", ".join(_field(name, kind["schema"]) for name in kind["schema"].get("properties", {}))
+            _terminal.out.print(Text.assemble("  → ", (kind["name"], "green"), f"({fields})"))
+    if loose := sorted(loaded.registry.tools):
+        _terminal.out.print(Text.assemble("tools for agents of other workers: ", (", ".join(loose), "cyan")))
 
 
 def _described(agent: Any) -> dict[str, Any]:
@@ -58,6 +63,9 @@ def _described(agent: Any) -> dict[str, Any]:
                 "attempts": tool.attempts,
             }
             for tool in agent.tools
+        ],
+        "output": [
+            {"name": kind.name, "schema": kind.schema} for kind in (agent.answers.types if agent.answers else ())
         ],
     }
 

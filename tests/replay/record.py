@@ -1,6 +1,6 @@
 """Record the histories that test_replay.py holds the workflow to. Run it when a new shape is released, never to make a test pass:
 
-uv run python -m tests.replay.record NAME
+uv run python -m tests.replay.record PREFIX [NAME]…
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import os
 import socket
 import sys
 import uuid
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,20 +43,35 @@ RUNS: dict[str, dict[str, Any]] = {
     "out_of_steps": {"turns": [call("now")] * 3, "max_steps": 2},
     "policy_fails_the_run": {"turns": [call("clik")], "agent": "strict"},
     "continued": {"turns": [call("now")] * 12 + [DONE], "max_steps": 20},
+    "structured": {
+        "turns": [
+            Turn(text="Twelve fifty."),
+            Turn(calls=[("Refund", '{"order": 7, "amount": 12.5}', None), ("now", "{}", None)]),
+            call("Refund", '{"order": 7, "amount": -1}'),
+            call("Refund", "{'order': 7, 'amount': 12.5}"),
+        ],
+        "agent": "refund",
+    },
+    "written": {"turns": [Turn(text="Twelve."), Turn(text='{"order": 7, "amount": 12.5}')], "agent": "written"},
+    "elsewhere": {"turns": [Turn(calls=[("deserted", "{}", None), ("now", "{}", None)]), DONE], "agent": "far"},
+    "silent": {"turns": [Turn(text=""), Turn(text="")]},
 }
+TWO_TURNS = "two_turns"
 
 
-async def record(prefix: str) -> None:
-    """One file for each run of a chain."""
+async def record(prefix: str, names: Sequence[str]) -> None:
+    """One file for each run of a chain; of all runs where none is named."""
     async with (
         temporal_server(dynamic_config=["limit.historyCount.suggestContinueAsNew=60"]) as server,
         OpenAIServer() as model,
     ):
         os.environ.update(model.environment())
         client = await connect(server.address, identity="recorder")
-        loaded = load(["tests.support.shop", "tests.support.two_turns"])
+        loaded = load([f"tests.support.{name}" for name in ("shop", "answers", "far", "two_turns")])
         async with running_worker(client, loaded, Telemetry(), "agents"):
             for name, given in RUNS.items():
+                if names and name not in names:
+                    continue
                 run_id = f"{name}-{uuid.uuid4().hex[:6]}"
                 model.script(run_id, given["turns"])
                 start = {"agent": "shop", "prompt": "Go.", "model": f"openai-chat:{run_id}"}
@@ -63,13 +79,15 @@ async def record(prefix: str) -> None:
                 handle = await client.start_workflow("AgentWorkflow", start, id=run_id, task_queue="agents")
                 await asyncio.gather(handle.result(), return_exceptions=True)
                 await save(client, run_id, f"{prefix}-{name}")
+            if names and TWO_TURNS not in names:
+                return
             models = []
             for letter, turns in {"a": [call("now"), DONE, call("clik"), DONE], "b": [DONE]}.items():
                 model.script(f"two-{letter}", turns)
                 models.append(f"openai-chat:two-{letter}")
             handle = await client.start_workflow("TwoTurns", models, id="two", task_queue="agents")
             await handle.result()
-            await save(client, "two", f"{prefix}-two_turns")
+            await save(client, "two", f"{prefix}-{TWO_TURNS}")
 
 
 async def save(client: Any, workflow_id: str, name: str) -> None:
@@ -86,4 +104,4 @@ async def save(client: Any, workflow_id: str, name: str) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(record(sys.argv[1]))
+    asyncio.run(record(sys.argv[1], sys.argv[2:]))
