@@ -52,10 +52,11 @@ async def test_an_agent_of_your_own(mulligan: Run, environment: dict[str, str], 
     """shop.py as printed: the worker loads it, `start --wait` prints its answer, `show` the mistake and the repair."""
     (tmp_path / "shop.py").write_text(block("python", "support = Agent("))
     (tmp_path / "turns.py").write_text(block("python", "class TwoTurns"))
+    (tmp_path / "letters.py").write_text(block("python", "reader = Agent("))
     env = environment | {"MULLIGAN_TASK_QUEUE": QUEUE}
     assert "```sh\nuv run worker.py --load shop\n```" in README
     worker = await asyncio.create_subprocess_exec(
-        sys.executable, str(ROOT / "worker.py"), "--load", "shop", "--load", "turns",
+        sys.executable, str(ROOT / "worker.py"), "--load", "shop", "--load", "turns", "--load", "letters",
         env=env, cwd=tmp_path, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
     assert worker.stderr is not None
@@ -72,6 +73,10 @@ async def test_an_agent_of_your_own(mulligan: Run, environment: dict[str, str], 
         result = await client.execute_workflow("AgentWorkflow", given, id="readme-1", task_queue=QUEUE)
         assert result["status"] == "completed"
         assert await client.execute_workflow("TwoTurns", "Ada", id="readme-2", task_queue=QUEUE)
+        given = {"agent": "reader", "prompt": "My lamp broke."}
+        read = await client.execute_workflow("AgentWorkflow", given, id="readme-3", task_queue=QUEUE)
+        assert (read["output"], read["output_type"]) == ({"order": 7, "amount": 12.5}, "Refund")
+        assert read["recovered_failures"] == 1
     finally:
         worker.terminate()
         await worker.wait()
