@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Protocol, cast, get_args, get_origin, get_type_hints
 
 import docstring_parser
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, PydanticUserError, create_model
+from pydantic import AliasChoices, AliasPath, BaseModel, ConfigDict, Field, JsonValue, PydanticUserError, create_model
 from pydantic.errors import PydanticSchemaGenerationError
 from pydantic.fields import FieldInfo
 
@@ -137,7 +137,10 @@ def arguments_model(function: Callable[..., Any], name: str, context_type: type)
 def _field(hint: Any, parameter: inspect.Parameter, description: str | None) -> FieldInfo:
     own = next((m for m in get_args(hint)[1:] if isinstance(m, FieldInfo)), None) if _is_annotated(hint) else None
     options: dict[str, Any] = {}
-    if own is None or own.alias is None:
+    if own is not None and own.alias is None and own.validation_alias is not None:
+        # The model may write what is declared; what is shown back to it is the first of that.
+        options["serialization_alias"] = _first_name(own.validation_alias) or parameter.name
+    elif own is None or own.alias is None:
         options["alias"] = parameter.name
     if description and (own is None or own.description is None):
         options["description"] = description
@@ -147,6 +150,12 @@ def _field(hint: Any, parameter: inspect.Parameter, description: str | None) -> 
     if default is not parameter.empty:
         options["default"] = default
     return Field(**options)  # type: ignore[no-any-return]
+
+
+def _first_name(alias: str | AliasPath | AliasChoices) -> str | None:
+    if isinstance(alias, AliasChoices):
+        return next((choice for choice in alias.choices if isinstance(choice, str)), None)
+    return alias if isinstance(alias, str) else None
 
 
 def _is_annotated(hint: Any) -> bool:

@@ -40,6 +40,8 @@ ROWS = [
     Row("bytes result", [("give", '{"what": "bytes"}')], ["invalid_result"], ["type bytes"], 1),
     Row("object result", [("give", '{"what": "object"}')], ["invalid_result"], ["type object"], 1),
     Row("generator result", [("give", '{"what": "generator"}')], ["invalid_result"], ["type generator"], 1),
+    Row("an exception as result", [("give", '{"what": "exception"}')], ["invalid_result"], ["type ValueError"], 1),
+    Row("a dataclass as result", [("give", '{"what": "dataclass"}')], [None], ['{"kilos": 2.5}'], 1),
     Row("no result", [("give", '{"what": "none"}')], [None], ["null"], 1),
     Row("a model as result", [("give", '{"what": "order"}')], [None], ['{"id": 1, "note": null}'], 1),
     Row("huge result", [("give", '{"what": "huge"}')], [None], ["4,967,232 more characters were left out"], 1),

@@ -8,6 +8,7 @@ import os
 import signal
 import time
 from collections import defaultdict
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
@@ -115,10 +116,16 @@ async def flaky(ctx: ToolContext) -> str:
     return "worked"
 
 
+Thing = Literal["circular", "nan", "bytes", "object", "generator", "exception", "none", "order", "dataclass", "huge"]
+
+
+@dataclass
+class Parcel:
+    kilos: float
+
+
 @tool
-def give(
-    what: Literal["circular", "nan", "bytes", "object", "generator", "none", "order", "huge"], ctx: ToolContext
-) -> Any:
+def give(what: Thing, ctx: ToolContext) -> Any:
     """Return something."""
     RAN[ctx.workflow_id].append(("give", {"what": what}))
     circular: list[Any] = []
@@ -129,8 +136,10 @@ def give(
         "bytes": b"\xff\x00",
         "object": object(),
         "generator": (n for n in range(3)),
+        "exception": ValueError("an exception, returned"),
         "none": None,
         "order": Order(id=1),
+        "dataclass": Parcel(kilos=2.5),
         "huge": "x" * 5_000_000,
     }[what]
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 import pytest
 from inline_snapshot import snapshot
-from pydantic import BaseModel, Field, SecretStr
+from pydantic import AliasChoices, BaseModel, Field, SecretStr
 
 from mulligan import Agent, DeclarationError, Tool, ToolContext, tool
 
@@ -171,3 +171,20 @@ def test_secrets_keep_their_value() -> None:
     from activities.prepare_call import valid
 
     assert valid(log_in.arguments, {"password": "sesame"}) == {"password": "sesame"}
+
+
+def test_a_name_of_ones_own_for_a_parameter() -> None:
+    """`alias` and `validation_alias` are what the model writes, and is shown."""
+
+    @tool
+    def send(
+        to: Annotated[str, Field(alias="recipient")],
+        text: Annotated[str, Field(validation_alias="body")],
+        copies: Annotated[int, Field(validation_alias=AliasChoices("copies", "times"))] = 1,
+    ) -> None:
+        """Send."""
+
+    assert list(send.schema["properties"]) == ["recipient", "body", "copies"]
+    validated = send.arguments.validate({"recipient": "Ada", "body": "Hi", "times": 2})
+    assert send.arguments.bind(validated, None) == ([], {"to": "Ada", "text": "Hi", "copies": 2})
+    assert send.arguments.written(validated) == {"recipient": "Ada", "body": "Hi", "copies": 2}

@@ -1,0 +1,47 @@
+"""What is shortened stays of its kind and within its bound, and says that it is not whole."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mulligan.shorten import shortened, size
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=3_000),
+    lambda inner: st.lists(inner, max_size=20) | st.dictionaries(st.text(max_size=50), inner, max_size=20),
+    max_leaves=60,
+)
+
+
+@pytest.mark.parametrize(
+    ("value", "kept"),
+    [
+        ({"a": "x" * 5_000, "b": 1}, {"a": "x" * 200 + "… (4800 more characters)", "b": 1}),
+        ({"a": [{"b": "é" * 5_000}]}, {"a": [{"b": "é" * 200 + "… (4800 more characters)"}]}),
+        ("x" * 5_000, "x" * 166 + "… (4834 more characters)"),
+        ({"a": "short"}, {"a": "short"}),
+        (None, None),
+    ],
+)
+def test_texts_are_cut_first(value: Any, kept: Any) -> None:
+    assert shortened(value, 1_000) == kept
+
+
+def test_then_fields_and_items_are_left_out() -> None:
+    fields = shortened({f"k{n}": n for n in range(1_000)}, 500)
+    assert (fields["k0"], fields["…"]) == (0, f"{1_000 - len(fields) + 1} more fields")
+    items = shortened(list(range(1_000)), 500)
+    assert (items[0], items[-1]) == (0, f"… {1_000 - len(items) + 1} more items")
+
+
+@settings(derandomize=True, deadline=None, max_examples=300)
+@given(JSON)
+def test_kind_and_bound(value: Any) -> None:
+    made = shortened(value, 600)
+    assert type(made) is type(value)
+    assert size(made) <= 700
+    assert shortened(value, size(value)) == value
