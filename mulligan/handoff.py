@@ -208,7 +208,7 @@ class FoundOutput(BaseModel):
     type: str
     call: int | None = Field(default=None, exclude_if=_absent)
     as_said: bool = Field(default=False, exclude_if=_is_false)
-    value: JsonValue = Field(default=None, exclude_if=_absent)
+    value: JsonValue = None
 
 
 class Rejected(BaseModel):

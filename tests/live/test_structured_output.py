@@ -45,6 +45,7 @@ ROWS = [
     row("a TypedDict", "note", [calls(("Note", '{"text": "a", "tags": []}'))], {"text": "a", "tags": []}),
     row("a JSON schema", "plan", [calls(("Plan", '{"steps": ["a"]}'))], {"steps": ["a"]}),
     row("a list", "numbers", [calls(("list", '{"value": [1, 2]}'))], [1, 2]),
+    row("a list that is empty", "numbers", [calls(("list", '{"value": []}'))], []),
     row("a bare list", "numbers", [calls(("list", "[1, 2]"))], [1, 2], repairs=("bare_value",)),
     row("nothing, where that is an answer", "maybe", [calls(("output", '{"value": null}'))], None),
     row("written by the provider", "written", [Turn(text=GOOD)], REFUND),

@@ -8,10 +8,31 @@ from activities import feedback
 from activities.feedback import Target
 from activities.prepare_call import Prepared, prepare
 from activities.tool_runtime import ToolRuntime
-from mulligan import Agent, ToolCall
+from mulligan import Agent, ToolCall, ToolCallError, tool
 from mulligan.fixer import AskModel, Fixer, InvalidToolInput
 
 FIXER_LIMIT = 10.0
+RUNTIME = ToolRuntime()
+
+
+@tool
+def say(text: str) -> str:
+    """Say."""
+    return text
+
+
+@tool
+def count(numbers: list[int]) -> int:
+    """Count."""
+    return len(numbers)
+
+
+async def look(name: str, raw: str, agent: Agent) -> Prepared | ToolCallError:
+    """What becomes of a call, the error that it ends with included."""
+    try:
+        return await prepare_for(ToolCall(id="1", name=name, arguments=raw), agent, RUNTIME)
+    except ToolCallError as error:
+        return error
 
 
 async def prepare_for(call: ToolCall, agent: Agent, runtime: ToolRuntime) -> Prepared:

@@ -13,13 +13,11 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, Field, SecretStr, field_validator
 
 from activities.prepare_call import Prepared
-from activities.tool_runtime import ToolRuntime
-from mulligan import Agent, InvalidToolInput, Tool, ToolCall, ToolCallError, tool
+from mulligan import Agent, InvalidToolInput, Tool, ToolCallError, tool
 from tests.support import looking
-from tests.support.looking import prepare_for
+from tests.support.looking import count, say
 
 GARBAGE = settings(derandomize=True, deadline=None, max_examples=400, suppress_health_check=list(HealthCheck))
-RUNTIME = ToolRuntime()
 
 
 class Customer(BaseModel):
@@ -42,27 +40,12 @@ def order(customer: Customer, size: Literal["s", "l"] = "s", count: int = 1, pas
     return ""
 
 
-@tool
-def say(text: str) -> str:
-    """Say."""
-    return text
-
-
-@tool
-def count(numbers: list[int]) -> int:
-    """Count."""
-    return len(numbers)
-
-
 def agent(*tools: Tool, **options: Any) -> Agent:
     return Agent(name="a", model="scripted:x", tools=tools or (order, say, count), **options)
 
 
 async def look(name: str, raw: str, of: Agent | None = None) -> Prepared | ToolCallError:
-    try:
-        return await prepare_for(ToolCall(id="1", name=name, arguments=raw), of or agent(), RUNTIME)
-    except ToolCallError as error:
-        return error
+    return await looking.look(name, raw, of or agent())
 
 
 VALUES = st.recursive(

@@ -13,11 +13,9 @@ import pytest
 from pydantic import BaseModel, Field
 
 from activities.prepare_call import Prepared
-from activities.tool_runtime import ToolRuntime
-from mulligan import Agent, InvalidToolInput, Tool, ToolCall, ToolCallError, tool
-from tests.support.looking import prepare_for
-
-RUNTIME = ToolRuntime()
+from mulligan import Agent, InvalidToolInput, Tool, ToolCallError, tool
+from tests.support import looking
+from tests.support.looking import count, say
 
 
 class Speed(Enum):
@@ -28,27 +26,12 @@ class Back(BaseModel):
     inside: Annotated[int, Field(validation_alias="in", serialization_alias="out")]
 
 
-@tool
-def say(text: str) -> str:
-    """Say."""
-    return text
-
-
-@tool
-def count(numbers: list[int]) -> int:
-    """Count."""
-    return len(numbers)
-
-
 def agent(*tools: Tool, **options: Any) -> Agent:
     return Agent(name="a", model="scripted:x", tools=tools or (say, count, typed), **options)
 
 
 async def look(name: str, raw: str, of: Agent | None = None) -> Prepared | ToolCallError:
-    try:
-        return await prepare_for(ToolCall(id="1", name=name, arguments=raw), of or agent(), RUNTIME)
-    except ToolCallError as error:
-        return error
+    return await looking.look(name, raw, of or agent())
 
 
 DEEP = "[" * 100_000
