@@ -6,11 +6,11 @@ import asyncio
 import logging
 import signal
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from importlib.metadata import version
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from temporalio.client import Client
@@ -56,47 +56,55 @@ def sandbox(loaded: Loaded) -> SandboxedWorkflowRunner:
 
 
 @asynccontextmanager
-async def running_worker(
-    client: Client, loaded: Loaded, telemetry: Telemetry, task_queue: str
-) -> AsyncIterator[Worker]:
-    """A worker for what was loaded, while the block runs: the one place where the rooms are wired together."""
-    chosen = settings()
+async def wired(loaded: Loaded, telemetry: Telemetry) -> AsyncIterator[list[Callable[..., Any]]]:
+    """The activities for what was loaded, while the block runs: the one place where the rooms are wired together."""
     registry = loaded.registry
     runtime = ToolRuntime()
     definitions = Definitions(registry)
-    cache = PrefixCache(chosen.prefix_cache_bytes)
+    cache = PrefixCache(settings().prefix_cache_bytes)
     known = providers(registry.scripts)
     resources = Resources(loaded)
     taker = AnswerTaker(known, telemetry, runtime, resources)
     recording = RecordRunActivities(registry, telemetry, runtime)
-    worker = Worker(
-        client,
-        task_queue=task_queue,
-        workflows=[AgentWorkflow, *loaded.workflows],
-        activities=[
-            OpenRunActivity(registry, definitions, telemetry, runtime).open_run,
-            CallModelActivity(registry, known, definitions, cache, telemetry, taker).call_model,
-            CallToolActivity(registry, cache, telemetry, runtime, resources).call_tool,
-            recording.record_lost_call,
-            recording.finish_run,
-        ],
-        workflow_runner=sandbox(loaded),
-        # Without one the SDK hashes every loaded module at start: a second, for nothing.
-        build_id=f"mulligan-{version('mulligan')}",
-        max_cached_workflows=chosen.max_cached_workflows,
-        # A dead worker's workflows go elsewhere after this, not after the default 10 s.
-        sticky_queue_schedule_to_start_timeout=timedelta(seconds=2),
-        # Beats reach the server often enough for a heartbeat timeout of 8 s.
-        max_heartbeat_throttle_interval=timedelta(seconds=3),
-        graceful_shutdown_timeout=timedelta(seconds=chosen.grace_seconds),
-    )
     try:
-        async with resources.opened(runtime), worker:
-            yield worker
+        async with resources.opened(runtime):
+            yield [
+                OpenRunActivity(registry, definitions, telemetry, runtime).open_run,
+                CallModelActivity(registry, known, definitions, cache, telemetry, taker).call_model,
+                CallToolActivity(registry, cache, telemetry, runtime, resources).call_tool,
+                recording.record_lost_call,
+                recording.finish_run,
+            ]
     finally:
         runtime.close()
         for provider in known.values():
             await provider.close()
+
+
+@asynccontextmanager
+async def running_worker(
+    client: Client, loaded: Loaded, telemetry: Telemetry, task_queue: str
+) -> AsyncIterator[Worker]:
+    """A worker for what was loaded, while the block runs."""
+    chosen = settings()
+    async with wired(loaded, telemetry) as activities:
+        worker = Worker(
+            client,
+            task_queue=task_queue,
+            workflows=[AgentWorkflow, *loaded.workflows],
+            activities=activities,
+            workflow_runner=sandbox(loaded),
+            # Without one the SDK hashes every loaded module at start: a second, for nothing.
+            build_id=f"mulligan-{version('mulligan')}",
+            max_cached_workflows=chosen.max_cached_workflows,
+            # A dead worker's workflows go elsewhere after this, not after the default 10 s.
+            sticky_queue_schedule_to_start_timeout=timedelta(seconds=2),
+            # Beats reach the server often enough for a heartbeat timeout of 8 s.
+            max_heartbeat_throttle_interval=timedelta(seconds=3),
+            graceful_shutdown_timeout=timedelta(seconds=chosen.grace_seconds),
+        )
+        async with worker:
+            yield worker
 
 
 async def serve(load_these: Sequence[str], task_queue: str) -> None:

@@ -36,6 +36,28 @@ class Loaded:
     modules_of_tools: dict[str, str] = field(default_factory=dict)
 
 
+def served(agents: Iterable[Agent], scripts: Iterable[Script]) -> Loaded:
+    """Agents that are at hand, as if their modules had been loaded: with the `resources()` of those.
+
+    Raises:
+        DeclarationError: they cannot be served together.
+    """
+    agents = list(agents)
+    modules = {agent.name: module for agent in agents if (module := _module_at(agent.source)) is not None}
+    found = {module.__name__: module for module in modules.values()}
+    return Loaded(
+        Registry(agents, scripts),
+        (),
+        tuple(found),
+        {name: _resources(module) for name, module in found.items() if _has_resources(module)},
+        {name: module.__name__ for name, module in modules.items()},
+    )
+
+
+def _module_at(file: str) -> ModuleType | None:
+    return next((module for module in list(sys.modules.values()) if getattr(module, "__file__", None) == file), None)
+
+
 def load(modules: Iterable[str]) -> Loaded:
     """Import the shipped agents and the modules, and collect what they hold.
 

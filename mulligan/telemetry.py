@@ -85,10 +85,10 @@ def _exporter(environ: Mapping[str, str] = os.environ) -> Any:
 class Telemetry:
     """The spans of this process. Without an OTLP endpoint (or a processor of one's own) it does nothing, at no cost."""
 
-    def __init__(self, *processors: SpanProcessor, content: bool | None = None) -> None:
+    def __init__(self, *processors: SpanProcessor, content: bool | None = None, exports: bool | None = None) -> None:
         self.content = captures_content() if content is None else content
         self._provider: TracerProvider | None = None
-        exports = is_configured()
+        exports = is_configured() if exports is None else exports
         if exports or processors:
             # The environment (OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES) wins over our own name.
             resource = Resource.create()

@@ -1,0 +1,87 @@
+"""A scripted model for tests: what it says, turn by turn, and what it was told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from mulligan.script import Say, Script
+from mulligan.values import AssistantMessage, Message
+
+__all__ = ["Model", "when_told"]
+
+Turn = Say | str | Callable[[Sequence[Message]], Say]
+
+
+class Model(Script):
+    """A `Script` that remembers what it was told, and does not forgive a test that expects something else.
+
+    A turn is a `Say`, a text, or a function of the whole conversation that gives a `Say` (and may assert). An assertion that
+    fails there fails the test, as does a model that is asked more often than it has turns, or less.
+
+    Args:
+        turns: What it says.
+        name: Runs ask for it as `scripted:NAME`.
+        is_strict: Whether turns that were not used up fail the test.
+    """
+
+    told: list[list[Message]]
+    """What was new before each of its turns: the prompt, then results of tools and what else it was told."""
+
+    def __init__(self, *turns: Turn, name: str = "test", is_strict: bool = True) -> None:
+        says = [Say(turn) if isinstance(turn, str) else turn for turn in turns]
+        super().__init__(name, says)
+        object.__setattr__(self, "is_strict", is_strict)
+        object.__setattr__(self, "told", [])
+        object.__setattr__(self, "failure", None)
+
+    def answer(self, messages: Sequence[Message]) -> Say:
+        """What it says to this conversation."""
+        spoken = [index for index, message in enumerate(messages) if isinstance(message, AssistantMessage)]
+        nth = len(spoken)
+        new = list(messages[spoken[-1] + 1 :] if spoken else messages)
+        del self.told[nth:]  # an attempt that is tried again says the same
+        self.told.append(new)
+        try:
+            if nth >= len(self.turns):
+                raise AssertionError(
+                    f"{self!r} has {len(self.turns)} turns, but was asked once more; it was told: {_texts(new)}"
+                )
+            turn = self.turns[nth]
+            return turn if isinstance(turn, Say) else turn(messages)
+        except BaseException as error:
+            object.__setattr__(self, "failure", error)
+            raise
+
+    def check(self) -> None:
+        """Fail as the test should: by what one of its turns raised, or since turns are left over.
+
+        Raises:
+            AssertionError: and whatever a turn's function raised.
+        """
+        failure: BaseException | None = vars(self)["failure"]
+        if failure is not None:
+            raise failure from None
+        left = len(self.turns) - len(self.told)
+        if vars(self)["is_strict"] and left > 0:
+            raise AssertionError(f"{self!r} has {len(self.turns)} turns, but {left} of them were not asked for.")
+
+    def __repr__(self) -> str:
+        return f"Model({self.name!r})"
+
+
+def when_told(text: str, then: Say | str) -> Callable[[Sequence[Message]], Say]:
+    """A turn: what the model was told since it last spoke holds that text; then it says this."""
+    said = Say(then) if isinstance(then, str) else then
+
+    def turn(messages: Sequence[Message]) -> Say:
+        last = max((n for n, message in enumerate(messages) if isinstance(message, AssistantMessage)), default=-1)
+        told = _texts(messages[last + 1 :])
+        assert text in told, f"The model was to be told {text!r}, but was told: {told}"
+        return said
+
+    return turn
+
+
+def _texts(messages: Sequence[Any]) -> str:
+    return "\n".join(message.text for message in messages)
