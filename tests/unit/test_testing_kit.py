@@ -14,7 +14,18 @@ from pydantic import BaseModel
 from temporalio import workflow
 from temporalio.client import WorkflowFailureError
 
-from mulligan import Agent, Call, DurableAgent, Message, Say, ToolContext, ToolExecutionError, UnknownToolError, tool
+from mulligan import (
+    Agent,
+    Call,
+    DurableAgent,
+    Message,
+    Say,
+    Tool,
+    ToolContext,
+    ToolExecutionError,
+    UnknownToolError,
+    tool,
+)
 from mulligan.testing import Model, run_agent, run_workflow, when_told
 from tests.support import answers
 
@@ -48,7 +59,7 @@ async def whoami(ctx: ToolContext) -> dict[str, Any]:
     return {"agent": ctx.agent, "metadata": dict(ctx.metadata), "resources": ctx.resources}
 
 
-TOOLS = [add, hang, whoami]
+TOOLS: list[Tool] = [add, hang, whoami]
 calc = Agent(name="calc", model="openai:nobody", tools=TOOLS)
 summing = Agent(name="summing", model="openai:nobody", tools=TOOLS, output=Sum)
 strict = Agent(name="strict", model="openai:nobody", tools=TOOLS, handle_errors=False)
