@@ -17,25 +17,28 @@ def size(value: Any) -> int:
     return len(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
 
 
-def shortened(value: Any, max_bytes: int) -> Any:
-    """The value in at most about `max_bytes`: texts in it are cut, then fields or items left out; each says how much."""
+def shortened(value: Any, max_bytes: int, hint: str = "") -> Any:
+    """The value in at most about `max_bytes`: texts in it are cut, then fields or items left out; each says how much.
+
+    `hint` is said with it: where all of it is to be had.
+    """
     if size(value) <= max_bytes:
         return value
     if isinstance(value, str):
-        return _cut(value, max_bytes // 6)
+        return _cut(value, max_bytes // 6, hint)
     for longest in _LONGEST_TEXTS:
-        cut = _with_short_texts(value, longest)
+        cut = _with_short_texts(value, longest, hint)
         if size(cut) <= max_bytes:
             return cut
     return _first_of(cut, max_bytes)
 
 
-def _with_short_texts(value: Any, longest: int) -> Any:
+def _with_short_texts(value: Any, longest: int, hint: str) -> Any:
     if isinstance(value, dict):
-        return {_cut(name, longest): _with_short_texts(inner, longest) for name, inner in value.items()}
+        return {_cut(name, longest, ""): _with_short_texts(inner, longest, hint) for name, inner in value.items()}
     if isinstance(value, list):
-        return [_with_short_texts(inner, longest) for inner in value]
-    return _cut(value, longest) if isinstance(value, str) else value
+        return [_with_short_texts(inner, longest, hint) for inner in value]
+    return _cut(value, longest, hint) if isinstance(value, str) else value
 
 
 def _first_of(value: Any, max_bytes: int) -> Any:
@@ -60,5 +63,5 @@ def _first_of(value: Any, max_bytes: int) -> Any:
     return value
 
 
-def _cut(text: str, longest: int) -> str:
-    return text if len(text) <= longest else f"{text[:longest]}{_NOTE} ({len(text) - longest} more characters)"
+def _cut(text: str, longest: int, hint: str) -> str:
+    return text if len(text) <= longest else f"{text[:longest]}{_NOTE} ({len(text) - longest} more characters{hint})"

@@ -23,6 +23,7 @@ from mulligan.values import (
     UserMessage,
 )
 
+_IN_MESSAGES = ": query `messages`"
 HELD_FROM = 100
 """Characters of a result from which on a reference to it is the shorter one."""
 
@@ -180,12 +181,12 @@ def _shortened(step: Step, max_bytes: int) -> Step:
     """The step with each long text cut, so that all of it fits; whole it stands in the messages."""
     share = max_bytes // (7 * (len(step.tool_calls) + 1))  # seven texts a call
     short = step.model_dump(mode="json")
-    short["text"] = shortened(step.text, share)
+    short["text"] = shortened(step.text, share, _IN_MESSAGES)
     for call in short["tool_calls"]:
         for name in ("name", "raw_arguments", "arguments"):
-            call[name] = shortened(call[name], share)
+            call[name] = shortened(call[name], share, _IN_MESSAGES)
         for repair in call["repairs"]:
             repair |= {name: shortened(repair[name], share // len(call["repairs"])) for name in ("before", "after")}
         for told in filter(None, (call["result"], (call["result"] or {}).get("error"))):
-            told |= {name: shortened(told[name], share) for name in ("text", "message") if name in told}
+            told |= {name: shortened(told[name], share, _IN_MESSAGES) for name in ("text", "message") if name in told}
     return Step.model_validate(short)

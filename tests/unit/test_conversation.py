@@ -87,7 +87,7 @@ def test_a_step_larger_than_an_answer_is_shortened() -> None:
     [step] = conversation(1, size=1_000_000).step_page(0, 1, 100_000)
     assert len(step.model_dump_json()) < 100_000
     assert step.tool_calls[1].result is not None
-    assert "more characters)" in step.tool_calls[1].result.text
+    assert "more characters: query `messages`)" in step.tool_calls[1].result.text
 
 
 def test_what_is_carried_over_is_all_of_it() -> None:
