@@ -31,6 +31,7 @@ from activities.tool_runtime import ToolRuntime
 from mulligan.client import connect, leave, no_server
 from mulligan.errors import DeclarationError
 from mulligan.loading import Loaded, load
+from mulligan.metrics import temporal_runtime
 from mulligan.settings import settings
 from mulligan.telemetry import Telemetry
 from workflows.agent_workflow import AgentWorkflow
@@ -117,7 +118,7 @@ async def serve(load_these: Sequence[str], task_queue: str) -> None:
     loaded = load(load_these)
     telemetry = Telemetry()
     try:
-        client = await connect()
+        client = await connect(runtime=temporal_runtime())
         stop = asyncio.Event()
         for sign in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(sign, stop.set)

@@ -57,6 +57,8 @@ async def ask_model_to_mend(
             reply = await provider.complete(request)
         telemetry.answered(
             span,
+            provider=provider.name,
+            requested=model,
             response_id=reply.response_id,
             model=reply.model,
             finish_reason=reply.finish_reason,

@@ -114,7 +114,7 @@ class CallModelActivity:
                 # The client's own timeout is for each read; this one is for the whole attempt.
                 async with asyncio.timeout(order.timeout):
                     reply = await provider.complete(request)
-                self._describe(span, request, reply)
+                self._describe(span, provider.name, request, reply)
                 return reply
         except ModelRequestError:
             raise
@@ -152,9 +152,11 @@ class CallModelActivity:
             next_retry_delay=timedelta(seconds=delay),
         )
 
-    def _describe(self, span: Span, request: Request, reply: Reply) -> None:
+    def _describe(self, span: Span, provider: str, request: Request, reply: Reply) -> None:
         self._telemetry.answered(
             span,
+            provider=provider,
+            requested=request.model,
             response_id=reply.response_id,
             model=reply.model,
             finish_reason=reply.finish_reason,

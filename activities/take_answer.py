@@ -217,7 +217,10 @@ class _Taking:
             error.model_message = self.message.model_dump(mode="json")
             own = answers.handle_errors if answers is not None else None
         policy = nearest(error, own, self.agent.handle_errors, override=self.order.on_invalid_tool_input)
-        span = self.by.telemetry.tool_call(self.order.where, call, step=self.order.step, attempt=1, start=started)
+        is_known = accepts is not None or isinstance(error, StructuredOutputError)
+        span = self.by.telemetry.tool_call(
+            self.order.where, call, step=self.order.step, attempt=1, start=started, is_known=is_known
+        )
         return await settle(error, policy, self.by.runtime, span)
 
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import re
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -18,14 +17,15 @@ from typing import Any
 
 from opentelemetry import trace
 from opentelemetry.context import Context
-from opentelemetry.sdk.resources import SERVICE_NAME, Resource
 from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
+from mulligan import otlp
 from mulligan.handoff import FinishRun, Where
+from mulligan.metrics import UNKNOWN_TOOL, Metrics
 from mulligan.values import ToolCall, Usage
 
 INVOKE_AGENT, AGENT_FINISH, TOOL_CALL = "invoke_agent", "agent.finish", "ai.toolCall"
@@ -56,59 +56,39 @@ def derive(bits: int, *parts: object) -> int:
     return int.from_bytes(digest[: bits // 8], "big") or 1
 
 
-def is_configured(environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether an OTLP endpoint for traces is set, and OpenTelemetry is not switched off."""
-    endpoint = environ.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") or environ.get("OTEL_EXPORTER_OTLP_ENDPOINT")
-    switched_off = environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
-    return bool(endpoint) and not switched_off and environ.get("OTEL_TRACES_EXPORTER") != "none"
-
-
-def captures_content(environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether prompts, arguments and results may stand on spans: only when asked for."""
-    wish = environ.get("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", "").strip().lower()
-    return wish in {"true", "1", "span_only", "span_and_event"}
-
-
-def _exporter(environ: Mapping[str, str] = os.environ) -> Any:
-    """The exporter for the protocol asked for: gRPC where nothing is said, but HTTP at HTTP's own port, 4318."""
-    endpoint = environ.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") or environ.get("OTEL_EXPORTER_OTLP_ENDPOINT", "")
-    protocol = environ.get("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL") or environ.get("OTEL_EXPORTER_OTLP_PROTOCOL", "")
-    if protocol.startswith("http") or (not protocol and re.search(r":4318(?!\d)", endpoint)):
-        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter as OverHTTP
-
-        return OverHTTP()
-    from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter as OverGRPC
-
-    return OverGRPC()
-
-
 class Telemetry:
-    """The spans of this process. Without an OTLP endpoint (or a processor of one's own) it does nothing, at no cost."""
+    """The spans of this process, and its metrics. Without an OTLP endpoint (or a processor of one's own) it does nothing."""
 
-    def __init__(self, *processors: SpanProcessor, content: bool | None = None, exports: bool | None = None) -> None:
-        self.content = captures_content() if content is None else content
+    def __init__(
+        self,
+        *processors: SpanProcessor,
+        content: bool | None = None,
+        exports: bool | None = None,
+        metrics: Metrics | None = None,
+    ) -> None:
+        self.content = otlp.captures_content() if content is None else content
+        self.metrics = Metrics(exports=exports) if metrics is None else metrics
         self._provider: TracerProvider | None = None
-        exports = is_configured() if exports is None else exports
+        exports = otlp.is_configured() if exports is None else exports
         if exports or processors:
-            # The environment (OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES) wins over our own name.
-            resource = Resource.create()
-            if str(resource.attributes.get(SERVICE_NAME, "")).startswith("unknown_service"):
-                resource = resource.merge(Resource({SERVICE_NAME: "mulligan-worker"}))
-            self._provider = TracerProvider(resource=resource, id_generator=_DerivedIds(), shutdown_on_exit=False)
+            ids = _DerivedIds()
+            self._provider = TracerProvider(resource=otlp.resource(), id_generator=ids, shutdown_on_exit=False)
             for processor in processors:
                 self._provider.add_span_processor(processor)
             if exports:
-                self._provider.add_span_processor(BatchSpanProcessor(_exporter(), schedule_delay_millis=1_000))
+                self._provider.add_span_processor(BatchSpanProcessor(otlp.span_exporter(), schedule_delay_millis=1_000))
         source = self._provider or trace.NoOpTracerProvider()
         self._tracer = source.get_tracer("mulligan", version("mulligan"))
 
     def flush(self) -> None:
         """Export what is finished, now."""
+        self.metrics.flush()
         if self._provider is not None:
             self._provider.force_flush()
 
     def shutdown(self) -> None:
         """Export what is left, and stop."""
+        self.metrics.shutdown()
         if self._provider is not None:
             self._provider.shutdown()
 
@@ -139,6 +119,7 @@ class Telemetry:
 
     def finish_run(self, finished: FinishRun) -> None:
         """Export `agent.finish`: what the run came to."""
+        self.metrics.run(finished.steps, agent=finished.where.agent, status=finished.status)
         span = self._start(AGENT_FINISH, finished.where, SpanKind.INTERNAL, "finish", finished.turn)
         span.set_attributes(
             {
@@ -164,17 +145,31 @@ class Telemetry:
         )
         if mends:
             span.set_attribute(MENDS, mends)
+        began, failed = time.monotonic(), None
         try:
             with trace.use_span(span, end_on_exit=False, record_exception=False, set_status_on_exception=False):
                 yield span
         except BaseException as error:
-            _fail(span, type(error).__name__, str(error), type(error).__name__)
+            failed = type(error).__name__
+            _fail(span, failed, str(error), failed)
             raise
         finally:
             span.end()
+            self.metrics.model_call(time.monotonic() - began, provider=provider, model=model, error=failed)
 
-    def answered(self, span: Span, *, response_id: str, model: str, finish_reason: str, usage: Usage) -> None:
-        """Put what the provider said about its answer on the `chat` span."""
+    def answered(
+        self,
+        span: Span,
+        *,
+        provider: str,
+        requested: str,
+        response_id: str,
+        model: str,
+        finish_reason: str,
+        usage: Usage,
+    ) -> None:
+        """Put what the provider said about its answer on the `chat` span, and count its tokens."""
+        self.metrics.tokens(usage, provider=provider, model=requested)
         span.set_attributes(
             {
                 "gen_ai.response.finish_reasons": [finish_reason],
@@ -191,9 +186,12 @@ class Telemetry:
 
     def tool_call(
         self, where: Where, call: ToolCall, *, step: int, attempt: int,
-        repaired_by: Sequence[str] = (), arguments: Any = None, start: float | None = None,
+        repaired_by: Sequence[str] = (), arguments: Any = None, start: float | None = None, is_known: bool = True,
     ) -> ToolCallSpan:  # fmt: skip
-        """Start the span of one attempt of a tool call. `start`: seconds since the epoch, now where None."""
+        """Start the span of one attempt of a tool call. `start`: seconds since the epoch, now where None.
+
+        `is_known`: whether there is a tool, or an output, of that name; a name that a model made up is not counted by.
+        """
         span = self._start(TOOL_CALL, where, SpanKind.INTERNAL, "tool", call.id, step, attempt, start=start)
         span.set_attributes(
             {
@@ -211,7 +209,8 @@ class Telemetry:
         )
         for name in ("ai.toolCall.args", "gen_ai.tool.call.arguments"):
             self.put_content(span, name, call.arguments if arguments is None else arguments)
-        return ToolCallSpan(self, span)
+        counted_as = call.name if is_known else UNKNOWN_TOOL
+        return ToolCallSpan(self, span, where.agent, counted_as, time.time() if start is None else start)
 
     def _start(self, name: str, where: Where, kind: SpanKind, *key: object, start: float | None = None) -> Span:
         with _chosen(derive(64, where.trace, *key)):
@@ -223,22 +222,28 @@ class Telemetry:
 class ToolCallSpan:
     """One attempt of a tool call, open until it is told how it went. One that is never told is never exported."""
 
-    def __init__(self, telemetry: Telemetry, span: Span) -> None:
+    def __init__(self, telemetry: Telemetry, span: Span, agent: str, tool: str, start: float) -> None:
         self._telemetry = telemetry
         self.span = span
+        self._agent, self._tool, self._start = agent, tool, start
 
     def succeed(self, text: str) -> None:
         """The tool gave a result. The status stays unset, as OpenTelemetry asks of success."""
         for name in ("ai.toolCall.result", "gen_ai.tool.call.result"):
             self._telemetry.put_content(self.span, name, text)
-        self.span.end()
+        self._end(None, recovered=False)
 
     def fail(self, kind: str, *, text: str, safe_text: str, exception: str, recovered: bool) -> None:
         """It went wrong. `text` is what the model was told; `safe_text` the part of it that quotes no input."""
         shown = text if self._telemetry.content else safe_text
         self.span.set_attributes({RECOVERED: recovered, "ai.toolCall.error": _cut(shown)})
         _fail(self.span, kind, _cut(shown), exception)
+        self._end(kind, recovered=recovered)
+
+    def _end(self, error: str | None, *, recovered: bool) -> None:
         self.span.end()
+        took = time.time() - self._start
+        self._telemetry.metrics.tool_call(took, agent=self._agent, tool=self._tool, error=error, recovered=recovered)
 
     def fail_attempt(self, kind: str, text: str, exception: str) -> None:
         """This attempt went wrong, and the model is not told: another attempt follows, or the run ends."""

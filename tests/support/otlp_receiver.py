@@ -49,7 +49,9 @@ UNPACK: dict[str, Callable[[bytes], bytes]] = {
 class OtlpReceiver:
     """The receiver; `with` (or `async with`) starts it on ports of its own and stops it."""
 
-    def __init__(self) -> None:
+    def __init__(self, takes_metrics: bool = True) -> None:
+        self.takes_metrics = takes_metrics  # if not, as Jaeger: there is no such service
+        self.refused_metrics = 0
         self.endpoint_grpc = ""
         self.endpoint_http = ""  # the base: exporters add /v1/traces and /v1/metrics
         self.attempts = 0  # exports that came, taken or not
@@ -198,6 +200,9 @@ class _MetricsService(metrics_grpc.MetricsServiceServicer):
         self._receiver = receiver
 
     def Export(self, request: metrics_pb2.ExportMetricsServiceRequest, context: Any) -> Any:
+        if not self._receiver.takes_metrics:
+            self._receiver.refused_metrics += 1
+            context.abort(grpc.StatusCode.UNIMPLEMENTED, "unknown service")
         if status := self._receiver.receive([], metrics_of(request)):
             abort(context, status)
         return metrics_pb2.ExportMetricsServiceResponse()
@@ -236,6 +241,9 @@ class _HttpHandler(BaseHTTPRequestHandler):
                 traces = trace_pb2.ExportTraceServiceRequest.FromString(unpack(payload))
                 refused = self.server.receiver.receive(spans_of(traces), [])
                 return refused or 200, trace_pb2.ExportTraceServiceResponse().SerializeToString()
+            if self.path == "/v1/metrics" and not self.server.receiver.takes_metrics:
+                self.server.receiver.refused_metrics += 1
+                return 404, b""
             if self.path == "/v1/metrics":
                 metrics = metrics_pb2.ExportMetricsServiceRequest.FromString(unpack(payload))
                 refused = self.server.receiver.receive([], metrics_of(metrics))

@@ -208,6 +208,7 @@ def no_clicks_on_b(call: ToolCall, ctx: ToolContext) -> str | None:
 
 
 guarded = Agent(name="guarded", model="openai-chat:nobody", tools=[click], guard=no_clicks_on_b)
+counted = Agent(name="counted", model="openai-chat:nobody", tools=TOOLS, model_patience=5)
 asked = Agent(
     name="asked",
     model="openai-chat:nobody",

@@ -15,9 +15,10 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
 
-from mulligan import telemetry
+from mulligan import otlp
 from mulligan.handoff import FinishRun, Where
-from mulligan.telemetry import Telemetry, captures_content, derive, is_configured
+from mulligan.otlp import captures_content, is_configured
+from mulligan.telemetry import LONGEST_TEXT, Telemetry, derive
 from mulligan.values import ToolCall, Usage
 
 WHERE = Where(agent="a", conversation="0", trace=f"00-{1:032x}-{2:016x}-01")
@@ -59,7 +60,7 @@ def test_nothing_is_exported_unless_asked(environ: dict[str, str], exports: bool
 def test_the_protocol(environ: dict[str, str], kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in environ.items():
         monkeypatch.setenv(name, value)
-    exporter = telemetry._exporter(environ)
+    exporter = otlp.span_exporter(environ)
     assert kind in type(exporter).__module__
     exporter.shutdown()
 
@@ -236,7 +237,7 @@ def test_content_is_on_spans_only_if_asked_for(content: bool) -> None:
     assert ["secret" in json.dumps(each) for each in both] == [content] * 2
     assert both[1]["ai.toolCall.error"] == ("safe\nsecret" if content else "safe")
     assert both[0].get("ai.toolCall.args") == (CALL.arguments if content else None)
-    assert len(both[0].get("ai.toolCall.result", "")) < telemetry.LONGEST_TEXT + 50
+    assert len(both[0].get("ai.toolCall.result", "")) < LONGEST_TEXT + 50
     tracing.shutdown()
 
 
@@ -277,7 +278,7 @@ def test_resource_attributes_of_the_environment(team: str, name: str, monkeypatc
 
 def test_another_port_is_not_https(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(ENDPOINT, "http://localhost:43180")
-    exporter = telemetry._exporter({ENDPOINT: "http://localhost:43180"})
+    exporter = otlp.span_exporter({ENDPOINT: "http://localhost:43180"})
     exporter.shutdown()
     assert "grpc" in type(exporter).__module__
 

@@ -1,0 +1,77 @@
+"""What OpenTelemetry's environment variables ask for: whether and how traces and metrics leave this process, by OTLP."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from opentelemetry.sdk.resources import SERVICE_NAME, Resource
+
+__all__ = [
+    "Signal",
+    "captures_content",
+    "endpoint_of",
+    "is_configured",
+    "metric_exporter",
+    "over_http",
+    "resource",
+    "span_exporter",
+]
+
+Signal = Literal["TRACES", "METRICS"]
+
+
+def is_configured(environ: Mapping[str, str] = os.environ, signal: Signal = "TRACES") -> bool:
+    """Whether an OTLP endpoint for the signal is set, and OpenTelemetry is not switched off."""
+    switched_off = environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
+    return bool(endpoint_of(environ, signal)) and not switched_off and environ.get(f"OTEL_{signal}_EXPORTER") != "none"
+
+
+def captures_content(environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether prompts, arguments and results may stand on spans: only when asked for."""
+    wish = environ.get("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", "").strip().lower()
+    return wish in {"true", "1", "span_only", "span_and_event"}
+
+
+def endpoint_of(environ: Mapping[str, str], signal: Signal) -> str:
+    """Where the signal is sent; nothing where no endpoint is set."""
+    return environ.get(f"OTEL_EXPORTER_OTLP_{signal}_ENDPOINT") or environ.get("OTEL_EXPORTER_OTLP_ENDPOINT", "")
+
+
+def over_http(environ: Mapping[str, str], signal: Signal) -> bool:
+    """The protocol asked for: gRPC where nothing is said, but HTTP at HTTP's own port, 4318."""
+    protocol = environ.get(f"OTEL_EXPORTER_OTLP_{signal}_PROTOCOL") or environ.get("OTEL_EXPORTER_OTLP_PROTOCOL", "")
+    at_its_port = re.search(r":4318(?!\d)", endpoint_of(environ, signal)) is not None
+    return protocol.startswith("http") or (not protocol and at_its_port)
+
+
+def span_exporter(environ: Mapping[str, str] = os.environ) -> Any:
+    """The exporter for spans: it reads the rest (endpoint, headers, certificates) from the environment itself."""
+    if over_http(environ, "TRACES"):
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter as OverHTTP
+
+        return OverHTTP()
+    from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter as OverGRPC
+
+    return OverGRPC()
+
+
+def metric_exporter(environ: Mapping[str, str] = os.environ) -> Any:
+    """The exporter for metrics."""
+    if over_http(environ, "METRICS"):
+        from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter as OverHTTP
+
+        return OverHTTP()
+    from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import OTLPMetricExporter as OverGRPC
+
+    return OverGRPC()
+
+
+def resource() -> Resource:
+    """Who sends: the environment (OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES) wins over our own name."""
+    ours = Resource.create()
+    if str(ours.attributes.get(SERVICE_NAME, "")).startswith("unknown_service"):
+        ours = ours.merge(Resource({SERVICE_NAME: "mulligan-worker"}))
+    return ours

@@ -1,0 +1,96 @@
+"""Metrics over OTLP: what operators ask for first, with no name in them that a model made up; and Temporal's own."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from typing import Any
+
+import pytest
+
+from mulligan.devserver import DevServer
+from tests.live.conftest import Lab, call
+from tests.support.openai_turn import Failure, Turn
+from tests.support.otlp_receiver import OtlpReceiver
+
+MADE_UP = "a_tool_that_the_model_made_up"
+
+
+def points(lab: Lab, name: str, **having: Any) -> list[tuple[dict[str, Any], int]]:
+    """The newest points of a histogram that have these attributes (dots as `__`), with their counts."""
+    wanted = {key.replace("__", "."): value for key, value in having.items()}
+    newest = lab.otlp.metrics(name)[-1]
+    return [
+        (point.attributes, point.count or 0)
+        for point in newest.points
+        if all(point.attributes.get(key) == value for key, value in wanted.items())
+    ]
+
+
+async def test_what_a_run_counts(lab: Lab) -> None:
+    """Calls by tool and error, tokens by kind, attempts by error, steps by status."""
+    turns = [
+        Turn(calls=[("click", "{}", None), ("click", '{"selector": "#a"}', None), (MADE_UP, "{}", None)]),
+        Turn(calls=[(MADE_UP, "{}", "x"), (MADE_UP, "{}", "x")]),
+        call("explode"),
+        Turn(text="done", fail_first=[Failure(503)]),
+    ]
+    ran = await lab.run(turns, agent="counted")
+    tools = {
+        (about["gen_ai.tool.name"], about.get("error.type"), about["mulligan.recovered"]): count
+        for about, count in points(lab, "mulligan.tool_call.duration", gen_ai__agent__name="counted")
+    }
+    assert tools == {
+        ("click", "invalid_arguments", True): 1,
+        ("click", None, False): 1,
+        ("(unknown)", "unknown_tool", True): 2,
+        ("(unknown)", "duplicate_call", True): 1,
+        ("explode", "tool_exception", True): 1,
+    }
+    chats = points(lab, "gen_ai.client.operation.duration", gen_ai__request__model=ran.id)
+    assert sorted((about.get("error.type", ""), count) for about, count in chats) == [("", 4), ("Unavailable", 1)]
+    tokens = points(lab, "gen_ai.client.token.usage", gen_ai__request__model=ran.id)
+    assert sorted((about["gen_ai.token.type"], count) for about, count in tokens) == [("input", 4), ("output", 4)]
+    [(about, count)] = points(lab, "mulligan.run.steps", gen_ai__agent__name="counted")
+    assert (about["mulligan.status"], count) == ("completed", 1)
+    everything = [point.attributes for metric in lab.otlp.metrics() for point in metric.points]
+    assert MADE_UP not in str(everything)
+
+
+@pytest.mark.parametrize("protocol", ["grpc", "http/protobuf"])
+async def test_temporals_own(temporal: DevServer, protocol: str) -> None:
+    """A worker sends the SDK's metrics to the same endpoint."""
+    with OtlpReceiver() as otlp:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "worker.py", "--task-queue", "metrics",
+            env={**os.environ, **otlp.environment(protocol), "TEMPORAL_ADDRESS": temporal.address, "OTEL_METRIC_EXPORT_INTERVAL": "200"},
+            stdin=asyncio.subprocess.DEVNULL,
+        )  # fmt: skip
+        try:
+            while not any(metric.name.startswith("temporal_") for metric in otlp.metrics()):
+                await asyncio.sleep(0.1)
+        finally:
+            process.terminate()
+            await process.wait()
+
+
+async def test_an_endpoint_for_traces_alone(lab: Lab, temporal: DevServer) -> None:
+    """As Jaeger's: it is said once that metrics are not taken there, and not again at each export."""
+    with OtlpReceiver(takes_metrics=False) as otlp:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "worker.py", "--task-queue", "metrics",
+            env={**os.environ, **otlp.environment(), "TEMPORAL_ADDRESS": temporal.address, "OTEL_METRIC_EXPORT_INTERVAL": "100"},
+            stdin=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        assert process.stderr is not None
+        await process.stderr.readline()
+        given = {"agent": "demo", "prompt": "Hello?", "model": "scripted:echo"}
+        await lab.client.execute_workflow("AgentWorkflow", given, id="traces-alone", task_queue="metrics")
+        while otlp.refused_metrics < 20:
+            await asyncio.sleep(0.1)
+        process.terminate()
+        rest = (await process.stderr.read()).decode()
+        await process.wait()
+    assert rest.count("takes no metrics") == 1
+    assert len(rest.splitlines()) <= 3  # that, and what it says as it drains
