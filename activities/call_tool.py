@@ -23,6 +23,7 @@ from mulligan.handoff import CALL_TOOL, CallTool, ToolOutcome, tool_message
 from mulligan.telemetry import Telemetry, ToolCallSpan
 from mulligan.tool import MAX_RESULT_CHARS, Tool, ToolContext, ToolError
 
+_RECORDED = "recorded"
 _SHUT_DOWN = "The tool's worker shut down before it was done."
 
 
@@ -63,6 +64,7 @@ class CallToolActivity:
         agent = self._registry.agents.get(order.where.agent)
         tool = self._registry.tool(order.where.agent, order.call.name)
         another = tool is not None and info.attempt < tool.attempts
+        self._record_a_lost_attempt(order)
         span = self._telemetry.tool_call(
             order.where,
             order.call,
@@ -77,11 +79,13 @@ class CallToolActivity:
         except ToolCallError as error:
             if another and tool is not None and _wants_another(tool, error):
                 span.fail_attempt(error.kind, error.message, _name(error))
+                _say_it_is_recorded()
                 raise ApplicationError(error.message, type=error.kind) from error
             return await self._told(agent, tool, error, span)
         except ApplicationError:  # the worker shuts down
             if another:
                 span.fail_attempt("tool_lost", _SHUT_DOWN, "WorkerShutdown")
+                _say_it_is_recorded()
             raise
         except asyncio.CancelledError:
             details = activity.cancellation_details()
@@ -91,6 +95,22 @@ class CallToolActivity:
             raise
         span.succeed(text)
         return ToolOutcome(text=text, attempts=info.attempt)
+
+    def _record_a_lost_attempt(self, order: CallTool) -> None:
+        """The span of the attempt before this one, if it could not write its own: its worker died, or was cut off."""
+        info = activity.info()
+        if info.attempt == 1 or info.is_local or list(info.heartbeat_details) == [_RECORDED, info.attempt - 1]:
+            return
+        lost = self._telemetry.tool_call(
+            order.where,
+            order.call,
+            step=order.step,
+            attempt=info.attempt - 1,
+            repaired_by=order.repaired_by,
+            arguments=order.arguments,
+            start=info.scheduled_time.timestamp(),
+        )
+        lost.fail_attempt("tool_lost", "Its worker died, or stopped answering.", "WorkerLost")
 
     async def _run(
         self, order: CallTool, agent: Agent | None, tool: Tool | None, heart: Heart, span: ToolCallSpan
@@ -176,6 +196,13 @@ class CallToolActivity:
         told = await settle(error, policy, self._runtime, span)
         longest = tool.max_result_chars if tool else MAX_RESULT_CHARS
         return ToolOutcome(text=cut(told.text, longest), error=told.error, failure=told.failure, attempts=attempts)
+
+
+def _say_it_is_recorded() -> None:
+    """For the next attempt, by the heartbeat's details: this one has written its span."""
+    info = activity.info()
+    if not info.is_local:
+        activity.heartbeat(_RECORDED, info.attempt)
 
 
 def _wants_another(tool: Tool, error: ToolCallError) -> bool:

@@ -97,6 +97,13 @@ async def test_killed_workers(lab: Lab, temporal: DevServer, tmp_path: Path) -> 
     assert (span.attributes["error.type"], span.attributes["mulligan.recovered"]) == ("tool_lost", True)
     assert survived.calls[1]["result"] == {"text": "survived", "error": None}
     assert survived.calls[1]["attempts"] == 2
+    attempts = [span for span in survived.spans_of("ai.toolCall") if span.attributes["ai.toolCall.name"] == "die_once"]
+    assert sorted(
+        (s.attributes["mulligan.attempt"], s.status, s.attributes["mulligan.recovered"]) for s in attempts
+    ) == [
+        (1, "ERROR", False),
+        (2, "UNSET", False),
+    ]
     for ran in (lost, survived, stopped):
         assert ran.result["output"] == "done"
         ids = {span.span_id for span in ran.spans}
