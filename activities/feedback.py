@@ -196,9 +196,7 @@ def missing_output(targets: Sequence[Target], *, by_call: bool) -> StructuredOut
     """Plain text, or nothing, where the output is the answer."""
     names = " or ".join(f"`{target.name}`" for target in targets)
     if by_call:
-        message = f"You answered in plain text, but your final answer must be given by calling {names}. Call it now."
-        if len(targets) > 1:
-            message = message.replace("by calling", "by calling one of").replace("Call it", "Call one of them")
+        message = f"You answered in plain text, but your final answer must be given by calling {names}. Do that now."
         detail = ""
     else:
         message = (

@@ -33,11 +33,11 @@ def nearest(error: Mistake, *policies: HandleErrors | None, override: str | None
     return next((policy for policy in policies if policy is not None), True)
 
 
-async def settle(error: Mistake, policy: HandleErrors, runtime: ToolRuntime, *spans: ToolCallSpan) -> Told:
-    """Ask the policy, and close the spans of what went wrong with what it says."""
+async def settle(error: Mistake, policy: HandleErrors, runtime: ToolRuntime, span: ToolCallSpan | None = None) -> Told:
+    """Ask the policy, and close the span of what went wrong with what it says."""
     told = await _decide(error, policy, runtime)
     exception = type(source_of(error) or error).__name__
-    for span in spans:
+    if span is not None:
         span.fail(
             error.kind, text=told.text, safe_text=told.safe_text, exception=exception, recovered=told.failure is None
         )

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import uuid
 
+import pytest
 from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 
@@ -50,8 +52,9 @@ async def test_the_callers_trace_goes_on(lab: Lab) -> None:
     assert ran.result["trace_id"] == trace.format_trace_id(span.get_span_context().trace_id)
 
 
-async def test_content_only_by_opt_in(lab: Lab) -> None:
-    """A secret in prompt, arguments and results is in no span, unless content is asked for."""
+async def test_content_only_by_opt_in(lab: Lab, caplog: pytest.LogCaptureFixture) -> None:
+    """A secret in prompt, arguments and results is in no span, log line or metric, unless content is asked for."""
+    caplog.set_level(logging.INFO)
     script = [
         call("click", f'{{"selector": "{SECRET}"}}'),
         call("click", f'{{"selektor": "{SECRET}"}}'),
@@ -61,7 +64,18 @@ async def test_content_only_by_opt_in(lab: Lab) -> None:
     ]
     ran = await lab.run(script, prompt=SECRET)
     assert ran.result["recovered_failures"] == 3
-    assert SECRET not in repr(ran.spans)
+    output = f'{{"order": "{SECRET}", "amount": 1}}'
+    wrong = [
+        call("Refund", output),
+        call("Refund", output),
+        Turn(text=SECRET),
+        call("Refund", '{"order": 7, "amount": 1}'),
+    ]
+    structured = await lab.run(wrong, agent="refund", prompt=SECRET)
+    assert structured.result["recovered_failures"] == 3
+    assert SECRET not in repr(ran.spans + structured.spans)
+    assert SECRET not in repr(lab.otlp.metrics())
+    assert SECRET not in caplog.text
     queue = f"open-{uuid.uuid4().hex[:6]}"
     telemetry = Telemetry(content=True)
     async with running_worker(lab.client, load(["tests.support.shop"]), telemetry, queue):

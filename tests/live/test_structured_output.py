@@ -147,7 +147,7 @@ ROWS = [
         [Turn(text=""), calls(("Refund", GOOD))],
         REFUND,
         ("missing_output",),
-        ("one of `Refund` or `Exchange`",),
+        ("by calling `Refund` or `Exchange`",),
     ),
     row(
         "prose for a schema",
