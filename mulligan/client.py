@@ -11,10 +11,11 @@ from opentelemetry import propagate
 from temporalio.api.common.v1 import Payload
 from temporalio.client import Client, Interceptor, OutboundInterceptor, StartWorkflowInput, WorkflowHandle
 from temporalio.contrib.pydantic import pydantic_data_converter as data_converter
-from temporalio.converter import JSONPlainPayloadConverter
+from temporalio.converter import DataConverter, JSONPlainPayloadConverter
 from temporalio.envconfig import ClientConfig
 
 from mulligan.handoff import TRACE_HEADER
+from mulligan.settings import settings
 
 __all__ = ["DEFAULT_ADDRESS", "connect", "data_converter"]
 
@@ -30,13 +31,23 @@ async def connect(address: str | None = None, **options: Any) -> Client:
 
     Raises:
         RuntimeError: no server answers there, or it refuses us (temporalio's own error).
+        DeclarationError: a setting of ours cannot be.
     """
     config: dict[str, Any] = {"target_host": address or DEFAULT_ADDRESS}
     if address is None:
         config |= ClientConfig.load_client_connect_config()
-    config = {"data_converter": data_converter, **config, **options}
+    config = {"data_converter": _converter(), **config, **options}
     config["interceptors"] = [*config.get("interceptors", ()), TraceHeader()]
     return await Client.connect(**config)
+
+
+def _converter() -> DataConverter:
+    """The pydantic one; with encryption where there are keys."""
+    if not (keys := settings().encryption_keys.get_secret_value()):
+        return data_converter
+    from mulligan.encryption import encrypted, keys_of
+
+    return encrypted(data_converter, keys_of(keys))
 
 
 def address_in_use() -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from mulligan.errors import DeclarationError
@@ -27,6 +27,9 @@ class Settings(BaseSettings):
     """How much of conversations a worker remembers; 0: nothing, each step asks the workflow."""
     max_cached_workflows: Annotated[int, Field(ge=0)] = 1000
     """How many open runs a worker holds in memory; 0: none, each task replays."""
+
+    encryption_keys: SecretStr = SecretStr("")
+    """`id:key,id:key`: what Temporal keeps is encrypted with the first, and read with any; none: not encrypted."""
 
     @field_validator("load", mode="before")
     @classmethod

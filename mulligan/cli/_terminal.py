@@ -49,8 +49,11 @@ def run(work: Coroutine[Any, Any, int | None]) -> NoReturn:
 async def connected() -> Client:
     """A client, or the end of the command: which address was tried, and how to start a server."""
     from mulligan.client import connect, no_server
+    from mulligan.errors import DeclarationError
 
     try:
         return await connect()
+    except DeclarationError as error:
+        fail(str(error))
     except (RuntimeError, ValueError, OSError) as error:
         fail(no_server(error))

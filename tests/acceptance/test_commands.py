@@ -32,7 +32,8 @@ async def test_start_show_tail_list(mulligan: Run, worker: Process) -> None:
         mulligan("tail", "a-1", "--json"),
         mulligan("list", "--json"),
     )
-    assert show.code == 0
+    for ran in (show, show_json, tail, listed):
+        assert ran.code == 0, ran.err
     assert "✗ search_orders" in show.out
     assert "✓ search_orders" in show.out
     assert "completed: 3 steps" in show.out
@@ -43,7 +44,6 @@ async def test_start_show_tail_list(mulligan: Run, worker: Process) -> None:
     lines = [json.loads(line) for line in tail.out.splitlines()]
     assert lines[:-1] == seen["steps"]
     assert lines[-1]["status"] == "completed"
-    assert tail.code == 0
     runs = {run["id"]: run for run in json.loads(listed.out)}
     assert (runs["a-1"]["agent"], runs["a-1"]["status"]) == ("support", "completed")
 
@@ -83,6 +83,7 @@ WRONG: list[tuple[list[str], dict[str, str], str]] = [
     (["start", "support", "x"], {"TEMPORAL_ADDRESS": NOWHERE}, f"no Temporal server answers at {NOWHERE}"),
     (["agents", "--load", "nowhere.at_all"], {}, "there is no module 'nowhere.at_all'"),
     (["agents"], {"MULLIGAN_GRACE_SECONDS": "soon"}, "MULLIGAN_GRACE_SECONDS is 'soon'"),
+    (["list", "--limit", "1"], {"MULLIGAN_ENCRYPTION_KEYS": "x"}, "MULLIGAN_ENCRYPTION_KEYS: entry 1 is no key"),
     (["dev", "--port", "70000"], {}, "70000"),
     (["fly"], {}, "No such command 'fly'"),
 ]

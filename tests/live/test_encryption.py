@@ -1,0 +1,54 @@
+"""With keys set, nothing that was said stands readable in the server's database; all else works as before."""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+
+import pytest
+
+from mulligan import connect
+from mulligan.devserver import temporal_server
+from mulligan.loading import load
+from tests.live.conftest import DONE, Lab, call
+from worker import running_worker
+
+SECRET = "sesame-0815"
+OLD, NEW = (f"{name}:{base64.b64encode(name.encode() * 32).decode()}" for name in "on")
+
+
+@pytest.mark.parametrize("keys", ["", f"{NEW},{OLD}"], ids=["open", "encrypted"])
+async def test_the_database(lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keys: str) -> None:
+    """Read as bytes, with its write-ahead log: prompts, arguments, results, answers, errors and failures."""
+    file = tmp_path / "temporal.db"
+    async with temporal_server(db=file) as server:
+        monkeypatch.setenv("MULLIGAN_ENCRYPTION_KEYS", keys)
+        client = await connect(server.address)
+        async with running_worker(client, load(["tests.support.shop"]), lab.telemetry, "agents"):
+            at = Lab(client, lab.model, lab.otlp, lab.telemetry)
+            said = [call("click", f'{{"selector": "{SECRET}"}}'), call("click", f'{{"s": "{SECRET}"}}'), DONE]
+            ran = await at.run(said, prompt=SECRET, metadata={"note": SECRET})
+            assert ran.calls[0]["result"]["text"] == f"clicked {SECRET}"
+            assert ran.result["recovered_failures"] == 1
+            failed = await at.run([call("clik", f'{{"s": "{SECRET}"}}')], agent="strict", prompt=SECRET)
+            assert type(failed.error).__name__ == "UnknownToolError"
+            assert getattr(failed.error, "raw_arguments", "") == f'{{"s": "{SECRET}"}}'
+    kept = b"".join(path.read_bytes() for path in tmp_path.glob("temporal.db*"))
+    assert (SECRET.encode() in kept) is not bool(keys)
+    assert b"AgentWorkflow" in kept
+
+
+async def test_a_key_is_changed_while_a_run_is_open(lab: Lab, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A worker with the new key before the old one goes on with it."""
+    go = tmp_path / "go"
+    monkeypatch.setenv("MULLIGAN_ENCRYPTION_KEYS", OLD)
+    address = lab.client.service_client.config.target_host
+    one = Lab(await connect(address), lab.model, lab.otlp, lab.telemetry, "rotated")
+    handle = await one.start([call("now"), call("wait_for_file"), DONE], metadata={"file": str(go)})
+    monkeypatch.setenv("MULLIGAN_ENCRYPTION_KEYS", f"{NEW},{OLD}")
+    client = await connect(address)
+    two = Lab(client, lab.model, lab.otlp, lab.telemetry, "rotated")
+    async with running_worker(client, load(["tests.support.shop"]), lab.telemetry, "rotated"):
+        go.touch()
+        ran = await two.look(client.get_workflow_handle(handle.id))
+    assert [each["result"]["text"] for each in ran.calls] == ["noon", "it is there"]
