@@ -29,7 +29,7 @@ from temporalio.bridge.proto.workflow_activation import (
     WorkflowActivation,
     WorkflowActivationJob,
 )
-from temporalio.client import WorkflowFailureError
+from temporalio.client import WorkflowFailureError, WorkflowQueryFailedError
 from temporalio.common import Priority, RetryPolicy, TypedSearchAttributes
 from temporalio.exceptions import ApplicationError, TimeoutError, TimeoutType
 from temporalio.testing import ActivityEnvironment
@@ -94,14 +94,18 @@ class Engine:
         return PAYLOADS.from_payload(self._result) if self._result is not None else None
 
     async def query(self, name: str, *arguments: Any, result_type: Any = None, **_: Any) -> Any:
-        """Ask a query of the workflow, as it runs or after its end."""
+        """Ask a query of the workflow, as it runs or after its end.
+
+        Raises:
+            WorkflowQueryFailedError: it has no such query, or that raised.
+        """
         number = str(next(self._numbers))
         asked = QueryWorkflow(query_id=number, query_type=name, arguments=PAYLOADS.to_payloads(arguments))
         for command in await self._answered(WorkflowActivationJob(query_workflow=asked)):
             if command.HasField("respond_to_query"):
                 answer = command.respond_to_query
                 if answer.HasField("failed"):
-                    raise data_converter.failure_converter.from_failure(answer.failed, PAYLOADS)
+                    raise WorkflowQueryFailedError(answer.failed.message)
                 return PAYLOADS.from_payload(answer.succeeded.response, result_type)
         raise RuntimeError(f"The workflow did not answer the query {name!r}.")
 
@@ -115,7 +119,9 @@ class Engine:
             done, _ = await asyncio.wait(self._open, return_when=asyncio.FIRST_COMPLETED)
             # One at a time, in the order in which they were started: the same run each time.
             task = min(done, key=lambda each: self._open[each])
-            resolved = ResolveActivity(seq=self._open.pop(task), result=task.result())
+            # One that was cancelled as it was scheduled has never begun.
+            result = _cancelled() if task.cancelled() else task.result()
+            resolved = ResolveActivity(seq=self._open.pop(task), result=result)
             await self._activate(WorkflowActivationJob(resolve_activity=resolved))
         elif self._timers:
             number = min(self._timers, key=lambda each: self._timers[each])
@@ -177,9 +183,7 @@ class Engine:
             try:
                 value = await self._attempt(order, attempt, beats, is_local=is_local)
             except asyncio.CancelledError:
-                resolution = ActivityResolution()
-                resolution.cancelled.failure.canceled_failure_info.SetInParent()
-                return resolution
+                return _cancelled()
             except Exception as error:  # noqa: BLE001 - what a server would be told
                 failure = Failure()
                 data_converter.failure_converter.to_failure(error, PAYLOADS, failure)
@@ -212,6 +216,7 @@ class Engine:
             activity_type=order.activity_type,
             attempt=attempt,
             heartbeat_details=list(beats),
+            heartbeat_timeout=None if is_local else order.heartbeat_timeout.ToTimedelta() or None,
             is_local=is_local,
             namespace=NAMESPACE,
             start_to_close_timeout=limit,
@@ -224,9 +229,11 @@ class Engine:
         hints = activity._Definition.must_from_callable(function).arg_types
         arguments = PAYLOADS.from_payloads(order.arguments, hints)
         try:
-            async with asyncio.timeout(limit.total_seconds() or None):
+            async with asyncio.timeout(limit.total_seconds() or None) as whole:
                 return await environment.run(function, *arguments)
         except builtins.TimeoutError:
+            if not whole.expired():
+                raise  # the activity's own
             raise TimeoutError(
                 "activity StartToClose timeout", type=TimeoutType.START_TO_CLOSE, last_heartbeat_details=[]
             ) from None
@@ -272,6 +279,12 @@ class Engine:
             last_completion_result=Payloads(),
             last_failure=None,
         )
+
+
+def _cancelled() -> ActivityResolution:
+    resolution = ActivityResolution()
+    resolution.cancelled.failure.canceled_failure_info.SetInParent()
+    return resolution
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,14 +10,15 @@ from mulligan.values import AssistantMessage, Message
 
 __all__ = ["Model", "when_told"]
 
-Turn = Say | str | Callable[[Sequence[Message]], Say]
+Turn = Say | str | Callable[[Sequence[Message]], Say | str]
 
 
 class Model(Script):
     """A `Script` that remembers what it was told, and does not forgive a test that expects something else.
 
-    A turn is a `Say`, a text, or a function of the whole conversation that gives a `Say` (and may assert). An assertion that
-    fails there fails the test, as does a model that is asked more often than it has turns, or less.
+    A turn is a `Say`, a text, or a function of the whole conversation that gives one of them (and may assert). An assertion
+    that fails there fails the test, as does a model that is asked more often than it has turns, or less. One model speaks in
+    one conversation at a time; it may be used again, for the next run.
 
     Args:
         turns: What it says.
@@ -29,9 +30,12 @@ class Model(Script):
     """What was new before each of its turns: the prompt, then results of tools and what else it was told."""
 
     def __init__(self, *turns: Turn, name: str = "test", is_strict: bool = True) -> None:
-        says = [Say(turn) if isinstance(turn, str) else turn for turn in turns]
-        super().__init__(name, says)
+        super().__init__(name, [_turn(turn) for turn in turns])
         object.__setattr__(self, "is_strict", is_strict)
+        self.begin()
+
+    def begin(self) -> None:
+        """Forget what the run before told it."""
         object.__setattr__(self, "told", [])
         object.__setattr__(self, "failure", None)
 
@@ -50,21 +54,37 @@ class Model(Script):
             turn = self.turns[nth]
             return turn if isinstance(turn, Say) else turn(messages)
         except BaseException as error:
-            object.__setattr__(self, "failure", error)
+            # The first one: what comes after it may come of it.
+            if vars(self)["failure"] is None:
+                object.__setattr__(self, "failure", error)
             raise
 
-    def check(self) -> None:
-        """Fail as the test should: by what one of its turns raised, or since turns are left over.
+    def check_turns(self) -> None:
+        """Raise what one of its turns raised: an activity made the text of a ModelRequestError of it.
 
         Raises:
-            AssertionError: and whatever a turn's function raised.
+            BaseException: whatever a turn's function raised.
         """
         failure: BaseException | None = vars(self)["failure"]
         if failure is not None:
             raise failure from None
+
+    def check(self, ended: str = "", because: BaseException | None = None) -> None:
+        """Fail as the test should: by what one of its turns raised, or since turns are left over.
+
+        Args:
+            ended: How the run ended: said of turns that are left over, as it is why they are.
+            because: The error that it ended with.
+
+        Raises:
+            AssertionError: and whatever a turn's function raised.
+        """
+        self.check_turns()
         left = len(self.turns) - len(self.told)
         if vars(self)["is_strict"] and left > 0:
-            raise AssertionError(f"{self!r} has {len(self.turns)} turns, but {left} of them were not asked for.")
+            raise AssertionError(
+                f"{self!r} has {len(self.turns)} turns, but {left} of them were not asked for{ended and ': '}{ended}."
+            ) from because
 
     def __repr__(self) -> str:
         return f"Model({self.name!r})"
@@ -81,6 +101,20 @@ def when_told(text: str, then: Say | str) -> Callable[[Sequence[Message]], Say]:
         return said
 
     return turn
+
+
+def _turn(turn: Turn) -> Say | Callable[[Sequence[Message]], Say]:
+    if not callable(turn):
+        return Say(turn) if isinstance(turn, str) else turn
+
+    def checked(messages: Sequence[Message]) -> Say:
+        said = turn(messages)
+        if not isinstance(said, Say | str):  # a function that asserts, and then forgets to answer
+            name = getattr(turn, "__name__", repr(turn))
+            raise TypeError(f"The turn {name} gave {said!r}; a turn gives a Say, or a text.")
+        return Say(said) if isinstance(said, str) else said
+
+    return checked
 
 
 def _texts(messages: Sequence[Any]) -> str:

@@ -20,11 +20,12 @@ from temporalio.client import Client
 
 from mulligan.agent import Agent
 from mulligan.client import connect
-from mulligan.devserver import temporal_server
+from mulligan.devserver import DevServer, temporal_server
 from mulligan.loading import served
+from mulligan.script import Script
 from mulligan.telemetry import Telemetry
 from mulligan.testing.model import Model
-from mulligan.testing.run import AgentRun, observed
+from mulligan.testing.run import AgentRun, begin, check, check_turns, input_of, observed
 from mulligan.values import RunInput
 
 T = TypeVar("T")
@@ -39,50 +40,77 @@ class AgentsOnTemporal:
 
     def run(self, agent: Agent, prompt: str | RunInput, **options: Any) -> AgentRun:
         """As `mulligan.testing.run_agent`, on a real server; for a test that is no coroutine."""
-        return asyncio.run_coroutine_threadsafe(self._run(agent, prompt, **options), self._loop).result()
+        return _do(self._run(agent, prompt, **options), self._loop)
 
     def run_async(self, agent: Agent, prompt: str | RunInput, **options: Any) -> Awaitable[AgentRun]:
         """The same for an `async def` test."""
         return asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._run(agent, prompt, **options), self._loop))
 
     async def _run(
-        self, agent: Agent, prompt: str | RunInput, *, model: Model, others: Sequence[Agent] = (), **run_input: Any
+        self,
+        agent: Agent,
+        prompt: str | RunInput,
+        *,
+        model: Model,
+        others: Sequence[Agent] = (),
+        scripts: Sequence[Script] = (),
+        **run_input: Any,
     ) -> AgentRun:
         from worker import running_worker
 
-        given = prompt if isinstance(prompt, RunInput) else RunInput(agent=agent.name, prompt=prompt, **run_input)
-        given = given.model_copy(update={"agent": agent.name, "model": f"scripted:{model.name}"})
+        given = input_of(agent, prompt, model, run_input)
         queue = f"test-{uuid.uuid4().hex[:8]}"
-        spans = InMemorySpanExporter()
+        spans, models = InMemorySpanExporter(), [model, *scripts]
         telemetry = Telemetry(SimpleSpanProcessor(spans), content=True, exports=False)
+        begin(models)
         try:
-            async with running_worker(self.client, served([agent, *others], [model]), telemetry, queue):
+            async with running_worker(self.client, served([agent, *others], models), telemetry, queue):
                 handle = await self.client.start_workflow("AgentWorkflow", given, id=queue, task_queue=queue)
 
                 async def query(name: str, *arguments: Any) -> Any:
                     return await handle.query(name, args=arguments)
 
-                return await observed(handle.result(), query, spans)
-        finally:
-            model.check()
+                run = await observed(handle.result(), query, spans)
+        except Exception:
+            check_turns(models)
+            raise
+        check(models, run)
+        return run
 
 
 @pytest.fixture(scope="session")
-def agents_on_temporal() -> Iterator[AgentsOnTemporal]:
-    """An embedded Temporal server for the session: on a new machine it is downloaded or built first, for minutes."""
+def mulligan_loop() -> Iterator[asyncio.AbstractEventLoop]:
+    """The event loop of the server, the client and the workers."""
     loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever, name="agents_on_temporal", daemon=True)
+    thread = threading.Thread(target=loop.run_forever, name="mulligan_loop", daemon=True)
     thread.start()
-
-    def do(coroutine: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(coroutine, loop).result()
-
-    server = temporal_server(progress=lambda line: print(line, file=sys.stderr))
-    address = do(server.__aenter__()).address
     try:
-        yield AgentsOnTemporal(do(connect(address)), loop)
+        yield loop
     finally:
-        do(server.__aexit__(None, None, None))
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()
+
+
+@pytest.fixture(scope="session")
+def mulligan_server(mulligan_loop: asyncio.AbstractEventLoop) -> Iterator[DevServer]:
+    """An embedded Temporal server for the session: on a new machine it is downloaded or built first, for minutes.
+
+    Never the one of TEMPORAL_ADDRESS: tests do not belong there.
+    """
+    server = temporal_server(progress=lambda line: print(line, file=sys.stderr))
+    running = _do(server.__aenter__(), mulligan_loop)
+    try:
+        yield running
+    finally:
+        _do(server.__aexit__(None, None, None), mulligan_loop)
+
+
+@pytest.fixture(scope="session")
+def agents_on_temporal(mulligan_server: DevServer, mulligan_loop: asyncio.AbstractEventLoop) -> AgentsOnTemporal:
+    """Runs agents on the embedded server."""
+    return AgentsOnTemporal(_do(connect(mulligan_server.address), mulligan_loop), mulligan_loop)
+
+
+def _do(coroutine: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop) -> T:
+    return asyncio.run_coroutine_threadsafe(coroutine, loop).result()

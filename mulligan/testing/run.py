@@ -4,26 +4,27 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any
-
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from pydantic import TypeAdapter
-from temporalio.client import WorkflowFailureError
+from typing import TYPE_CHECKING, Any
 
 from mulligan.agent import Agent
 from mulligan.errors import MulliganError, error_of
+from mulligan.handoff import DEFINITION_QUERY, Definition, ToolDefinition
 from mulligan.loading import served
-from mulligan.telemetry import Telemetry
-from mulligan.testing._engine import Engine
+from mulligan.script import Script
 from mulligan.testing.model import Model
 from mulligan.values import Message, RunInput, RunResult, Step, StepCall
 
+if TYPE_CHECKING:  # else loaded as a run begins: a test module is imported for each test that is selected, or not
+    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+    from mulligan.testing._engine import Engine
+
 __all__ = ["AgentRun", "SpanSeen", "run_agent", "run_workflow"]
 
-_MESSAGES: TypeAdapter[list[Message]] = TypeAdapter(list[Message])
+_ITS_ONE_AGENT = "0"
+"""The key of an AgentWorkflow's conversation."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,10 @@ class AgentRun:
     steps: list[Step]
     messages: list[Message]
     spans: list[SpanSeen] = field(default_factory=list)
+    instructions: str = ""
+    """What the model was told at each of its turns, beside the messages."""
+    tools: list[ToolDefinition] = field(default_factory=list)
+    """The tools that it was offered, with those for structured output."""
 
     @property
     def calls(self) -> list[StepCall]:
@@ -57,29 +62,41 @@ class AgentRun:
 
 
 async def run_agent(
-    agent: Agent, prompt: str | RunInput, *, model: Model, others: Sequence[Agent] = (), **run_input: Any
+    agent: Agent,
+    prompt: str | RunInput,
+    *,
+    model: Model,
+    others: Sequence[Agent] = (),
+    scripts: Sequence[Script] = (),
+    **run_input: Any,
 ) -> AgentRun:
     """Run an agent, in milliseconds: no server, no network, no key. Timers and retries do not wait.
 
     Args:
         agent: The agent under test, with its own tools: they run. Its model is not asked.
-        prompt: What it is asked, or a whole RunInput (whose `model` is set to `model`).
+        prompt: What it is asked, or a whole RunInput (its `agent` and `model` are set).
         model: What the model says, and what it expects to be told.
         others: More agents that the worker would have.
+        scripts: More models: what `ask_model("scripted:NAME")` asks.
         run_input: Fields of the RunInput: `max_steps`, `metadata`, `on_invalid_tool_input` …
 
     Raises:
         AssertionError: of the model's turns; or it was asked more or less often than it has turns.
         DeclarationError: the agents cannot be served together.
+        ValidationError: a field that RunInput does not take.
     """
+    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
     from workflows.agent_workflow import AgentWorkflow
 
-    given = prompt if isinstance(prompt, RunInput) else RunInput(agent=agent.name, prompt=prompt, **run_input)
-    given = given.model_copy(update={"agent": agent.name, "model": f"scripted:{model.name}"})
-    return await _run(AgentWorkflow, [given], [agent, *others], [model])
+    spans, models = InMemorySpanExporter(), [model, *scripts]
+    async with _engine(AgentWorkflow, [agent, *others], models, spans) as engine:
+        run = await observed(engine.run(input_of(agent, prompt, model, run_input)), engine.query, spans)
+    check(models, run)
+    return run
 
 
-async def run_workflow(workflow: type, *arguments: Any, agents: Sequence[Agent], models: Sequence[Model]) -> Any:
+async def run_workflow(workflow: type, *arguments: Any, agents: Sequence[Agent], models: Sequence[Script]) -> Any:
     """Run a workflow of one's own that holds `DurableAgent`s; returns its result as JSON values.
 
     Agents ask the models that they are declared with, so `agents` are declared with `scripted:NAME` of one of `models`, or
@@ -87,41 +104,81 @@ async def run_workflow(workflow: type, *arguments: Any, agents: Sequence[Agent],
 
     Raises:
         WorkflowFailureError: it failed.
+        RuntimeError: its code raised what fails a workflow task, or it does what only a server can.
         AssertionError: of the models' turns.
     """
+    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
     async with _engine(workflow, agents, models, InMemorySpanExporter()) as engine:
-        return await engine.run(*arguments)
+        result = await engine.run(*arguments)
+    check(models)
+    return result
 
 
-async def _run(workflow: type, arguments: Sequence[Any], agents: Sequence[Agent], models: Sequence[Model]) -> AgentRun:
-    spans = InMemorySpanExporter()
-    async with _engine(workflow, agents, models, spans) as engine:
-        return await observed(engine.run(*arguments), engine.query, spans)
+def input_of(agent: Agent, prompt: str | RunInput, model: Model, fields: dict[str, Any]) -> RunInput:
+    """The input of a run of this agent by that model."""
+    given = prompt.model_dump(exclude_unset=True) if isinstance(prompt, RunInput) else {"prompt": prompt}
+    return RunInput.model_validate({**given, **fields, "agent": agent.name, "model": f"scripted:{model.name}"})
+
+
+def begin(models: Sequence[Script]) -> None:
+    """A run begins: models forget what the one before told them."""
+    for model in models:
+        if isinstance(model, Model):
+            model.begin()
+
+
+def check_turns(models: Sequence[Script]) -> None:
+    """What a turn raised comes first: all else that went wrong may come of it."""
+    for model in models:
+        if isinstance(model, Model):
+            model.check_turns()
+
+
+def check(models: Sequence[Script], run: AgentRun | None = None) -> None:
+    """At a run's end the models say whether the test holds."""
+    check_turns(models)
+    error = run.error if run else None
+    ended = f"the run ended as {run.result.status!r}" if run and run.result else ""
+    if error is not None:
+        ended = f"the run failed with {error}"
+    for model in models:
+        if isinstance(model, Model):
+            model.check(ended.rstrip("."), error)
 
 
 @asynccontextmanager
 async def _engine(
-    workflow: type, agents: Sequence[Agent], models: Sequence[Model], spans: InMemorySpanExporter
+    workflow: type, agents: Sequence[Agent], models: Sequence[Script], spans: InMemorySpanExporter
 ) -> AsyncIterator[Engine]:
-    """An engine for a workflow; at its end the models say whether the test holds."""
+    """An engine for a workflow."""
+    from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+
+    from mulligan.telemetry import Telemetry
+    from mulligan.testing._engine import Engine
     from worker import wired
 
+    begin(models)
     telemetry = Telemetry(SimpleSpanProcessor(spans), content=True, exports=False)
     async with wired(served(agents, models), telemetry) as activities:
         engine = Engine(workflow, activities, f"test-{uuid.uuid4().hex[:8]}")
         try:
             yield engine
+        except Exception:
+            check_turns(models)
+            raise
         finally:
             engine.close()
-            for model in models:
-                model.check()
 
 
 async def observed(
     result: Awaitable[Any], query: Callable[..., Awaitable[Any]], spans: InMemorySpanExporter
 ) -> AgentRun:
     """Wait for a run's end, and look at all that there is to see of it."""
-    ended, error = None, None
+    from pydantic import TypeAdapter
+    from temporalio.client import WorkflowFailureError, WorkflowQueryFailedError
+
+    ended, error, told = None, None, Definition(instructions="", tools=[])
     try:
         ended = RunResult.model_validate(await result)
     except WorkflowFailureError as failure:
@@ -132,8 +189,11 @@ async def observed(
         SpanSeen(span.name, span.status.status_code.name, dict(span.attributes or {}))
         for span in spans.get_finished_spans()
     ]
+    with suppress(WorkflowQueryFailedError):  # a run that failed before its agent was found
+        told = Definition.model_validate(await query(DEFINITION_QUERY, _ITS_ONE_AGENT))
     steps = [Step.model_validate(step) for step in await _all_of(query, "steps")]
-    return AgentRun(ended, error, steps, _MESSAGES.validate_python(await _all_of(query, "messages")), seen)
+    messages = TypeAdapter(list[Message]).validate_python(await _all_of(query, "messages"))
+    return AgentRun(ended, error, steps, messages, seen, told.instructions, told.tools)
 
 
 async def _all_of(query: Callable[..., Awaitable[Any]], name: str) -> list[Any]:

@@ -7,35 +7,91 @@ import subprocess
 import sys
 from pathlib import Path
 
-from mulligan import Call, Say
-from mulligan.testing import AgentRun, Model, run_agent
-from mulligan.testing.plugin import AgentsOnTemporal, agents_on_temporal
-from tests.support.shop import shop
+import pytest
 
-__all__ = ["agents_on_temporal"]
+from mulligan import Agent, Call, RunInput, Say, UserMessage
+from mulligan.testing import AgentRun, Model, run_agent
+from mulligan.testing.plugin import AgentsOnTemporal, agents_on_temporal, mulligan_loop, mulligan_server
+from tests.support.answers import by_function, refund, strict_output
+from tests.support.shop import shop, strict_shop
+
+__all__ = ["agents_on_temporal", "mulligan_loop", "mulligan_server"]
 
 PAGE = Path(__file__).parents[2] / "docs/testing.md"
 
 
-def model() -> Model:
-    return Model(
-        Say("Let me see.", calls=[Call("search_orders", {"client": "Ada"}), Call("click", "{'element': '#a'}")]),
-        Say(calls=[Call("flaky"), Call("clik"), Call("give", {"what": "circular"})]),
-        Say(calls=[Call("search_orders", {"customer": "Ada"})]),
-        "done",
-    )
+GO = "Go."
+LONG = RunInput(agent="shop", messages=[UserMessage(role="user", text="y" * 400_000)])
+"""Too much to travel with an activity: the worker asks the workflow for it, by query."""
+SCRIPTS: dict[str, tuple[Agent, str | RunInput, list[Say]]] = {
+    "mistakes": (
+        shop, GO, [
+            Say("Let me see.", calls=[Call("search_orders", {"client": "Ada"}), Call("click", "{'element': '#a'}")]),
+            Say(calls=[Call("flaky"), Call("clik"), Call("give", {"what": "circular"})]),
+            Say(calls=[Call("search_orders", {"customer": "Ada"})]),
+            Say("done"),
+        ],
+    ),
+    "tools that go wrong": (
+        shop, GO, [
+            Say(calls=[Call(name) for name in ("refuse", "explode", "leave", "hang_thread", "ignore_cancel")]),
+            Say(calls=[Call("now", id="twice"), Call("now", id="twice"), Call("now", "[1")]),
+            Say(calls=[Call("click", {}), Call("click", {})]),
+            Say(calls=[Call("click", {})]),
+            Say(""),
+            Say("done", finish_reason="length"),
+        ],
+    ),
+    "no step left": (shop, GO, [Say(calls=[Call("now")])] * 6),
+    "a long conversation": (shop, LONG, [Say(calls=[Call("give", {"what": "huge"})]), Say("done")]),
+    "a failure that is not told": (strict_shop, GO, [Say(calls=[Call("now")]), Say(calls=[Call("explode")])]),
+    "an unknown tool that is not told": (strict_shop, GO, [Say(calls=[Call("clik")])]),
+    "attempts, then not told": (strict_shop, GO, [Say(calls=[Call("flaky")]), Say(calls=[Call("hang_loop")])]),
+    "structured output": (
+        refund, GO, [
+            Say("You get it back."),
+            Say(calls=[Call("Refund", {"order": 13, "amount": 1}), Call("now")]),
+            Say(calls=[Call("Refund", {"order": 7, "amount": "12.5"})]),
+        ],
+    ),
+    "structured output by a function": (
+        by_function, GO, [
+            Say('{"order": 7, "amount": 1}'),
+            Say(calls=[Call("Refund", {"order": 7})]),
+            Say(calls=[Call("Refund", {"order": 7, "amount": 1}), Call("Refund", {"order": 8, "amount": 1})]),
+            Say(calls=[Call("Refund", {"order": 7, "amount": 1})]),
+        ],
+    ),
+    "structured output that is not told": (strict_output, GO, [Say(calls=[Call("Refund", {"order": 7})])]),
+}  # fmt: skip
 
 
-def seen(run: AgentRun) -> tuple[object, ...]:
-    assert run.result is not None
-    spans = sorted((span.name, span.status, str(span.attributes.get("mulligan.recovered"))) for span in run.spans)
-    return run.result.model_dump(exclude={"trace_id"}), run.steps, run.messages, spans
+def seen(run: AgentRun) -> dict[str, object]:
+    """All but what is another one in each run: ids of traces and workflows, times."""
+    names = ("mulligan.recovered", "mulligan.attempt", "error.type", "ai.toolCall.name", "ai.toolCall.error")
+    return {
+        "result": run.result and run.result.model_dump(exclude={"trace_id"}),
+        "error": run.error and (type(run.error), str(run.error)),
+        "steps": run.steps,
+        "messages": run.messages,
+        "told": (run.instructions, run.tools),
+        "spans": sorted((s.name, s.status, *(str(s.attributes.get(name)) for name in names)) for s in run.spans),
+    }
 
 
-async def test_with_and_without_a_server(agents_on_temporal: AgentsOnTemporal) -> None:
-    """Steps, messages, result and spans are equal."""
-    on_server = await agents_on_temporal.run_async(shop, "Go.", model=model())
-    assert seen(on_server) == seen(await run_agent(shop, "Go.", model=model()))
+@pytest.mark.parametrize("script", SCRIPTS)
+async def test_with_and_without_a_server(agents_on_temporal: AgentsOnTemporal, script: str) -> None:
+    """Result or error, steps, messages, what the model was told, and spans are equal."""
+    agent, prompt, says = SCRIPTS[script]
+    there, here = Model(*says, is_strict=False), Model(*says, is_strict=False)
+    on_server = seen(await agents_on_temporal.run_async(agent, prompt, model=there))
+    assert seen(await run_agent(agent, prompt, model=here)) == on_server
+    assert here.told == there.told
+
+
+def test_a_failing_turn_fails_the_test(agents_on_temporal: AgentsOnTemporal) -> None:
+    with pytest.raises(AssertionError, match="asked once more; it was told: noon"):
+        agents_on_temporal.run(shop, GO, model=Model(Say(calls=[Call("now")])))
 
 
 def test_the_page_is_run(tmp_path: Path) -> None:

@@ -18,12 +18,18 @@ from mulligan import (
     Agent,
     Call,
     DurableAgent,
+    InvalidRunInputError,
+    InvalidToolInput,
     Message,
+    RunInput,
     Say,
+    Script,
     Tool,
     ToolContext,
     ToolExecutionError,
     UnknownToolError,
+    UserMessage,
+    ask_model,
     tool,
 )
 from mulligan.testing import Model, run_agent, run_workflow, when_told
@@ -95,6 +101,71 @@ async def test_context_and_output() -> None:
     assert model.told[1][0].text == '{"agent": "summing", "metadata": {"city": "Graz"}, "resources": null}'
 
 
+async def test_what_else_the_model_was_told() -> None:
+    """Instructions and tools, those of structured output too; nothing where no agent was found."""
+    asked = Agent(
+        name="asked", model="openai:nobody", instructions=lambda given: f"Mind {given.metadata['who']}.", output=Sum
+    )
+    model = Model(Say(calls=[Call("Sum", {"total": 1})]))
+    run = await run_agent(asked, "?", model=model, metadata={"who": "Ada"})
+    assert (run.instructions, [offered.name for offered in run.tools]) == ("Mind Ada.", ["Sum"])
+    assert run.tools[0].parameters["required"] == ["total"]
+    empty = await run_agent(asked, "", model=Model("never", is_strict=False))
+    assert (type(empty.error), empty.instructions, empty.tools) == (InvalidRunInputError, "", [])
+
+
+def client_is_customer(invalid: InvalidToolInput) -> object | None:
+    return {"customer": invalid.arguments["client"]} if "client" in invalid.arguments else None
+
+
+@tool(fix=client_is_customer)
+async def greet(customer: str) -> str:
+    """Greet."""
+    return f"Hello {customer}"
+
+
+@tool(fix=ask_model("scripted:mender"))
+async def part(customer: str) -> str:
+    """Say goodbye."""
+    return f"Bye {customer}"
+
+
+polite = Agent(name="polite", model="openai:nobody", tools=[greet, part])
+
+
+async def test_fixers() -> None:
+    """A function, and a second model, which is checked like the first."""
+    mender = Model(lambda told: Say('{"customer": "Grace"}' if "kunde" in told[0].text else "null"), name="mender")
+    model = Model(Say(calls=[Call("greet", {"client": "Ada"}), Call("part", {"kunde": "Grace"})]), "bye")
+    run = await run_agent(polite, "?", model=model, scripts=[mender, Script("unasked", [])])
+    assert [call.arguments for call in run.calls] == [{"customer": "Ada"}, {"customer": "Grace"}]
+    assert [[repair.by for repair in call.repairs] for call in run.calls] == [["fix"], ["fix"]]
+    assert [message.text for message in model.told[1]] == ["Hello Ada", "Bye Grace"]
+    assert len(mender.told) == 1
+
+
+async def test_a_run_input() -> None:
+    """What is given beside it counts; a conversation too large for one activity is asked for by query."""
+    given = RunInput(agent="other", messages=[UserMessage(role="user", text="y" * 400_000)], max_steps=7)
+    model = Model(Say(calls=[Call("whoami")]), "x", is_strict=False)
+    run = await run_agent(calc, given, model=model, max_steps=1)
+    assert run.result is not None
+    assert (run.result.status, len(model.told[0][0].text)) == ("max_steps", 400_000)
+    with pytest.raises(ValueError, match="max_stepps"):
+        await run_agent(calc, "?", model=model, max_stepps=1)
+
+
+async def test_a_model_is_used_again() -> None:
+    """Also after a run that it has failed."""
+    model = Model(when_told("good", "x"))
+    for prompt in ("good", "bad", "good"):
+        if prompt == "bad":
+            with pytest.raises(AssertionError, match="told: bad"):
+                await run_agent(calc, prompt, model=model)
+        else:
+            assert (await run_agent(calc, prompt, model=model)).output == "x"
+
+
 async def test_resources_of_the_agents_module() -> None:
     model = Model(Say(calls=[Call("where")]), "there")
     run = await run_agent(answers.resourceful, "Where?", model=model)
@@ -129,15 +200,24 @@ def broken(messages: Sequence[Message]) -> Say:
 @pytest.mark.parametrize(
     ("model", "error", "says"),
     [
-        (Model("a", "b"), AssertionError, r"has 2 turns, but 1 of them were not asked for"),
+        (Model("a", "b"), AssertionError, r"has 2 turns, but 1 of them .* asked for: the run ended as 'completed'\.$"),
         (Model(Say(calls=[Call("whoami")])), AssertionError, r"asked once more; it was told: \{"),
         (Model(when_told("wrong", "x")), AssertionError, r"was to be told 'wrong', but was told: Go\."),
         (Model(broken), LookupError, "in the test's own code"),
+        (Model(lambda messages: None), TypeError, r"The turn <lambda> gave None; a turn gives a Say, or a text\."),  # type: ignore[arg-type, return-value]
     ],
 )
 async def test_a_test_that_expects_something_else_fails(model: Model, error: type[Exception], says: str) -> None:
     with pytest.raises(error, match=says):
         await run_agent(calc, "Go.", model=model)
+
+
+async def test_turns_that_were_not_asked_for_since_the_run_failed() -> None:
+    """It is told why, or the test's author looks in the wrong place."""
+    model = Model(Say(calls=[Call("nope")]), "never said")
+    with pytest.raises(AssertionError, match="not asked for: the run failed with UnknownToolError") as failure:
+        await run_agent(strict, "?", model=model)
+    assert isinstance(failure.value.__cause__, UnknownToolError)
 
 
 @workflow.defn
@@ -185,7 +265,15 @@ async def test_a_workflow_that_fails() -> None:
 @pytest.mark.parametrize(("kind", "says"), [(Waits, "waits for what never comes"), (Broken, "a bug of the workflow")])
 async def test_what_only_a_server_can_do(kind: type, says: str) -> None:
     with pytest.raises(RuntimeError, match=says):
-        await run_workflow(kind, agents=[], models=[])
+        await run_workflow(kind, agents=[], models=[Model("never said")])
+
+
+def test_the_import_is_cheap() -> None:
+    """A conftest.py imports it for every test of a project."""
+    heavy = "temporalio.worker", "temporalio.client", "opentelemetry", "openai", "worker", "workflows", "activities"
+    code = f"import sys, mulligan.testing; sys.exit(', '.join(set({heavy}) & set(sys.modules)) or 0)"
+    ran = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
 
 
 @pytest.mark.parametrize("number", range(2))
@@ -197,4 +285,4 @@ def test_the_page_is_run(number: int, tmp_path: Path) -> None:
         cwd=tmp_path, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False,
     )  # fmt: skip
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert "1 passed" in ran.stdout
+    assert f"{BLOCKS[number].count('def test_')} passed" in ran.stdout
