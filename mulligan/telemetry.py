@@ -87,10 +87,10 @@ class Telemetry:
             self._provider.force_flush()
 
     def shutdown(self) -> None:
-        """Export what is left, and stop."""
-        self.metrics.shutdown()
+        """Export what is left, spans first, and stop."""
         if self._provider is not None:
             self._provider.shutdown()
+        self.metrics.shutdown()
 
     def open_run(
         self, *, workflow_id: str, run_id: str, first_run_id: str, conversation: str, turn: int, agent: str,
