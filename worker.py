@@ -7,15 +7,18 @@ import logging
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
 from importlib.metadata import version
 from typing import Annotated, Any
 
 import typer
+from temporalio.api.workflowservice.v1 import GetSystemInfoRequest
 from temporalio.client import Client
+from temporalio.common import VersioningBehavior
 from temporalio.exceptions import FailureError
-from temporalio.worker import Worker
+from temporalio.service import RPCError
+from temporalio.worker import Worker, WorkerDeploymentConfig, WorkerDeploymentVersion
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
 from activities.call_model import CallModelActivity
@@ -30,9 +33,10 @@ from activities.take_answer import AnswerTaker
 from activities.tool_runtime import ToolRuntime
 from mulligan.client import connect, leave, no_server
 from mulligan.errors import DeclarationError
+from mulligan.health import health_server
 from mulligan.loading import Loaded, load
 from mulligan.metrics import temporal_runtime
-from mulligan.settings import settings
+from mulligan.settings import Settings, settings
 from mulligan.telemetry import Telemetry
 from workflows.agent_workflow import AgentWorkflow
 
@@ -82,6 +86,18 @@ async def wired(loaded: Loaded, telemetry: Telemetry) -> AsyncIterator[list[Call
             await provider.close()
 
 
+def deployment(chosen: Settings) -> WorkerDeploymentConfig:
+    """Which build this is. With Worker Versioning on, a run stays with the build that it began on."""
+    # Without a build id the SDK hashes every loaded module at start: a second, for nothing.
+    name, build = chosen.deployment_name or "mulligan", chosen.build_id or f"mulligan-{version('mulligan')}"
+    return WorkerDeploymentConfig(
+        version=WorkerDeploymentVersion(name, build),
+        use_worker_versioning=bool(chosen.build_id),
+        # Users' own workflows may say otherwise in @workflow.defn.
+        default_versioning_behavior=VersioningBehavior.PINNED if chosen.build_id else VersioningBehavior.UNSPECIFIED,
+    )
+
+
 @asynccontextmanager
 async def running_worker(
     client: Client, loaded: Loaded, telemetry: Telemetry, task_queue: str
@@ -95,8 +111,7 @@ async def running_worker(
             workflows=[AgentWorkflow, *loaded.workflows],
             activities=activities,
             workflow_runner=sandbox(loaded),
-            # Without one the SDK hashes every loaded module at start: a second, for nothing.
-            build_id=f"mulligan-{version('mulligan')}",
+            deployment_config=deployment(chosen),
             max_cached_workflows=chosen.max_cached_workflows,
             # A dead worker's workflows go elsewhere after this, not after the default 10 s.
             sticky_queue_schedule_to_start_timeout=timedelta(seconds=2),
@@ -117,20 +132,42 @@ async def serve(load_these: Sequence[str], task_queue: str) -> None:
     """
     loaded = load(load_these)
     telemetry = Telemetry()
+    stop = asyncio.Event()
+    serving: Client | None = None
+
+    async def unready() -> str:
+        if serving is None or stop.is_set():
+            return "draining" if stop.is_set() else "starting"
+        return await _cut_off(serving)
+
     try:
-        client = await connect(runtime=temporal_runtime())
-        stop = asyncio.Event()
-        for sign in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(sign, stop.set)
-        async with running_worker(client, loaded, telemetry, task_queue):
-            agents = ", ".join(sorted(loaded.registry.agents))
-            at = client.service_client.config.target_host
-            say(f"Serving {agents} on task queue {task_queue!r} at {at}. Ctrl-C drains and ends.")
-            await stop.wait()
-            say("Draining: calls that run may finish; no new ones are taken.")
+        async with AsyncExitStack() as stack:
+            if address := settings().health_address:
+                say(f"Health at http://{await stack.enter_async_context(health_server(address, unready))}/readyz")
+            client = await connect(runtime=temporal_runtime())
+            for sign in (signal.SIGTERM, signal.SIGINT):
+                asyncio.get_running_loop().add_signal_handler(sign, stop.set)
+            async with running_worker(client, loaded, telemetry, task_queue):
+                serving = client
+                agents = ", ".join(sorted(loaded.registry.agents))
+                at = client.service_client.config.target_host
+                say(f"Serving {agents} on task queue {task_queue!r} at {at}. Ctrl-C drains and ends.")
+                await stop.wait()
+                say("Draining: calls that run may finish; no new ones are taken.")
     finally:
         # What the last spans say of this worker must not be lost with it.
         await asyncio.to_thread(telemetry.shutdown)
+
+
+async def _cut_off(client: Client) -> str:
+    """Why the server cannot be reached, or nothing."""
+    try:
+        await client.workflow_service.get_system_info(
+            GetSystemInfoRequest(), timeout=timedelta(seconds=2), retry=False
+        )
+    except RPCError as error:
+        return f"Temporal does not answer: {error.status.name}"
+    return ""
 
 
 class _OneLine(logging.Filter):

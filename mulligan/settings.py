@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated
 
-from pydantic import Field, SecretStr, ValidationError, field_validator
+from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from mulligan.errors import DeclarationError
@@ -27,9 +28,40 @@ class Settings(BaseSettings):
     """How much of conversations a worker remembers; 0: nothing, each step asks the workflow."""
     max_cached_workflows: Annotated[int, Field(ge=0)] = 1000
     """How many open runs a worker holds in memory; 0: none, each task replays."""
-
+    health_address: str = ""
+    """`host:port` where a worker answers `/livez` and `/readyz` over HTTP; none: nowhere."""
+    temporal_ui_url: str = ""
+    """Temporal's UI, for links; none: the dev server's, if it answers, or Temporal Cloud's."""
+    jaeger_url: str = ""
+    """Jaeger's UI and query API, for links and `show --trace`; none: http://localhost:16686, if it answers."""
+    deployment_name: str = Field("", validation_alias="TEMPORAL_DEPLOYMENT_NAME")
+    build_id: str = Field("", validation_alias="TEMPORAL_WORKER_BUILD_ID")
+    """Both, or neither: Worker Versioning. Named as Temporal's Worker Controller sets them."""
     encryption_keys: SecretStr = SecretStr("")
     """`id:key,id:key`: what Temporal keeps is encrypted with the first, and read with any; none: not encrypted."""
+
+    @field_validator("health_address")
+    @classmethod
+    def _has_port(cls, value: str) -> str:
+        if value and not re.fullmatch(r"(\[[0-9a-fA-F:]+\]|[\w.-]+):\d{1,5}", value):
+            raise ValueError("it must be host:port, such as 127.0.0.1:8080")
+        return value
+
+    @field_validator("temporal_ui_url", "jaeger_url")
+    @classmethod
+    def _is_url(cls, value: str) -> str:
+        if value and not re.match(r"https?://[^/]", value):
+            raise ValueError("it must begin with http:// or https://")
+        return value.rstrip("/")
+
+    @model_validator(mode="after")
+    def _both_or_neither(self) -> Settings:
+        if bool(self.deployment_name) != bool(self.build_id):
+            raise DeclarationError(
+                "TEMPORAL_DEPLOYMENT_NAME and TEMPORAL_WORKER_BUILD_ID switch Worker Versioning on together; "
+                f"only {'the name' if self.deployment_name else 'the build id'} is set."
+            )
+        return self
 
     @field_validator("load", mode="before")
     @classmethod
@@ -48,5 +80,6 @@ def settings() -> Settings:
     except ValidationError as error:
         fault = error.errors(include_url=False)[0]
         name = f"MULLIGAN_{fault['loc'][0]}".upper()
-        says = fault["msg"][0].lower() + fault["msg"][1:]
+        says = fault["msg"].removeprefix("Value error, ")
+        says = says[0].lower() + says[1:]
         raise DeclarationError(f"{name} is {fault['input']!r}, but {says}.") from None
