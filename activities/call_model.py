@@ -13,10 +13,11 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from activities.definitions import QUERY_TIMEOUT, Definitions, this_workflow
-from activities.heartbeat import Heart, beating
+from activities.heartbeat import Heart, attempt_before_was_lost, beating
 from activities.prefix_cache import Prefix, PrefixCache
 from activities.providers.protocol import Provider, Reply, Request, Unavailable
 from activities.take_answer import AnswerTaker
+from mulligan import semconv
 from mulligan.agent import Agent, Registry
 from mulligan.errors import ModelRequestError, ModelUnavailableError
 from mulligan.handoff import CALL_MODEL, CONVERSATION_QUERY, ModelAnswer, ModelCall, Page, PageAsked, tool_message
@@ -53,14 +54,15 @@ class CallModelActivity:
             ModelRequestError, ModelUnavailableError: not to be tried again.
             ApplicationError: to be tried again by Temporal, after the delay that it carries.
         """
-        agent = self._registry.agents.get(order.where.agent)
-        if agent is None:
-            # As in a rolling deploy: another worker of the queue may have it.
-            raise ApplicationError(f"This worker serves no agent {order.where.agent!r}.", type="AgentNotLoaded")
         kind, _, model = order.model.partition(":")
         provider = self._providers[kind]
         key = (activity.info().workflow_id or "", order.where.conversation)
+        self._open_spans(order, provider, model)
         async with beating() as heart:
+            agent = self._registry.agents.get(order.where.agent)
+            if agent is None:
+                # As in a rolling deploy: another worker of the queue may have it.
+                raise ApplicationError(f"This worker serves no agent {order.where.agent!r}.", type="AgentNotLoaded")
             prefix = await self._conversation(order, key, provider)
             try:
                 reply = await self._ask(order, agent, provider, model, prefix, heart)
@@ -73,6 +75,18 @@ class CallModelActivity:
             if done.text is not None:
                 self._cache.hold(key, tool_message(call, done.text, done.error))
         return answer
+
+    def _open_spans(self, order: ModelCall, provider: Provider, model: str) -> None:
+        """What the trace needs before this attempt's own span: the parent of its steps, and an attempt that was lost."""
+        info = activity.info()
+        at = info.scheduled_time.timestamp()
+        if info.attempt == 1 or attempt_before_was_lost():
+            self._telemetry.open_group(order.where, order.step, at)
+        if attempt_before_was_lost():
+            lost = info.attempt - 1
+            self._telemetry.lost_chat(
+                order.where, provider=provider.name, model=model, step=order.step, attempt=lost, start=at
+            )
 
     async def _conversation(self, order: ModelCall, key: tuple[str, str], provider: Provider) -> Prefix:
         """The whole conversation: what the cache holds, what came with the call, and what the workflow is asked for."""
@@ -131,7 +145,7 @@ class CallModelActivity:
         now = time.time()
         # The first failure's time rides in the heartbeat's details, which are there on the next attempt. Time that the
         # call waited for a worker is not the endpoint's fault and does not count.
-        first = info.heartbeat_details[0] if info.heartbeat_details else now
+        first = heart.details[0] if heart.details else now
         heart.say(first)
         status = error.status if isinstance(error, Unavailable) else None
         said = f"{error}" if isinstance(error, Unavailable) else f"{type(error).__name__}: {error}"
@@ -164,7 +178,7 @@ class CallModelActivity:
         )
         if self._telemetry.content:
             shown = [message.model_dump(mode="json") for message in request.messages]
-            self._telemetry.put_content(span, "gen_ai.input.messages", shown)
+            self._telemetry.put_content(span, semconv.INPUT_MESSAGES, shown)
             calls = [call.model_dump(mode="json") for call in reply.calls]
             said = [{"role": "assistant", "text": reply.text, "tool_calls": calls}]
-            self._telemetry.put_content(span, "gen_ai.output.messages", said)
+            self._telemetry.put_content(span, semconv.OUTPUT_MESSAGES, said)

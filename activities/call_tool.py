@@ -11,7 +11,7 @@ from temporalio.exceptions import ApplicationError
 
 from activities import feedback
 from activities.feedback import Target
-from activities.heartbeat import Heart, beating
+from activities.heartbeat import Heart, attempt_before_was_lost, beating
 from activities.prefix_cache import PrefixCache
 from activities.render_result import UnusableResult, cut, render
 from activities.resources import Resources
@@ -23,7 +23,6 @@ from mulligan.handoff import CALL_TOOL, CallTool, ToolOutcome, tool_message
 from mulligan.telemetry import Telemetry, ToolCallSpan
 from mulligan.tool import MAX_RESULT_CHARS, Tool, ToolContext, ToolError
 
-_RECORDED = "recorded"
 _SHUT_DOWN = "The tool's worker shut down before it was done."
 
 
@@ -79,13 +78,11 @@ class CallToolActivity:
         except ToolCallError as error:
             if another and tool is not None and _wants_another(tool, error):
                 span.fail_attempt(error.kind, error.message, _name(error))
-                _say_it_is_recorded()
                 raise ApplicationError(error.message, type=error.kind) from error
             return await self._told(agent, tool, error, span)
         except ApplicationError:  # the worker shuts down
             if another:
                 span.fail_attempt("tool_lost", _SHUT_DOWN, "WorkerShutdown")
-                _say_it_is_recorded()
             raise
         except asyncio.CancelledError:
             details = activity.cancellation_details()
@@ -99,7 +96,7 @@ class CallToolActivity:
     def _record_a_lost_attempt(self, order: CallTool) -> None:
         """The span of the attempt before this one, if it could not write its own: its worker died, or was cut off."""
         info = activity.info()
-        if info.attempt == 1 or info.is_local or list(info.heartbeat_details) == [_RECORDED, info.attempt - 1]:
+        if not attempt_before_was_lost():
             return
         lost = self._telemetry.tool_call(
             order.where,
@@ -193,16 +190,10 @@ class CallToolActivity:
             # Whose policy it is, the agent's own worker knows: there it is told, and its span made.
             return ToolOutcome(unsettled={**error.to_json(), "detail": error.detail}, attempts=attempts)
         policy = nearest(error, tool.handle_errors if tool else None, agent.handle_errors if agent else None)
-        told = await settle(error, policy, self._runtime, span)
+        told = await settle(error, policy, self._runtime)
+        told.close(span)
         longest = tool.max_result_chars if tool else MAX_RESULT_CHARS
         return ToolOutcome(text=cut(told.text, longest), error=told.error, failure=told.failure, attempts=attempts)
-
-
-def _say_it_is_recorded() -> None:
-    """For the next attempt, by the heartbeat's details: this one has written its span."""
-    info = activity.info()
-    if not info.is_local:
-        activity.heartbeat(_RECORDED, info.attempt)
 
 
 def _wants_another(tool: Tool, error: ToolCallError) -> bool:

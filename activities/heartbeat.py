@@ -12,6 +12,7 @@ from temporalio.exceptions import ApplicationError
 
 EVERY = 2.0
 """Seconds between two beats: the workflow's heartbeat timeout is 8."""
+_ENDED = "mulligan.ended"
 
 
 @asynccontextmanager
@@ -24,7 +25,10 @@ async def beating() -> AsyncIterator[Heart]:
     task = asyncio.create_task(heart.beat_on())
     try:
         yield heart
-    except asyncio.CancelledError:
+    except BaseException as error:
+        heart.say_ended()
+        if not isinstance(error, asyncio.CancelledError):
+            raise
         details = activity.cancellation_details()
         if details is not None and details.worker_shutdown:
             # Not the run's cancellation: Temporal tries again elsewhere, if the retry policy lets it.
@@ -34,17 +38,26 @@ async def beating() -> AsyncIterator[Heart]:
         task.cancel()
 
 
+def attempt_before_was_lost() -> bool:
+    """Whether the attempt before this one went down with its worker, or was cut off: it did not say that it ended."""
+    info = activity.info()
+    return info.attempt > 1 and not info.is_local and _ended(info.attempt - 1) not in info.heartbeat_details
+
+
 class Heart:
     """The details that each beat carries: they are there on the next attempt."""
 
     def __init__(self) -> None:
-        self._details: tuple[Any, ...] = tuple(activity.info().heartbeat_details)
+        info = activity.info()
+        self.details: tuple[Any, ...] = tuple(said for said in info.heartbeat_details if not _is_end(said))
+        """What was said last, by this attempt or the one before."""
+        self._attempt = info.attempt
         self._is_local = activity.info().is_local
         self._loop = asyncio.get_running_loop()
 
     def say(self, *details: Any) -> None:
         """Beat now, with new details. From any thread."""
-        self._details = details
+        self.details = details
         if self._is_local:
             return
         try:
@@ -60,8 +73,20 @@ class Heart:
     async def beat_on(self) -> None:
         """Beat for ever."""
         while True:
-            activity.heartbeat(*self._details)
+            activity.heartbeat(*self.details)
             await asyncio.sleep(EVERY)
 
+    def say_ended(self) -> None:
+        """For the next attempt: this one has failed in good order, and writes its own spans."""
+        activity.heartbeat(*self.details, _ended(self._attempt))
+
     def _beat(self) -> None:
-        activity.heartbeat(*self._details)
+        activity.heartbeat(*self.details)
+
+
+def _ended(attempt: int) -> dict[str, int]:
+    return {_ENDED: attempt}
+
+
+def _is_end(said: Any) -> bool:
+    return isinstance(said, dict) and list(said) == [_ENDED]

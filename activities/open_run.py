@@ -72,6 +72,7 @@ class OpenRunActivity:
             agent=agent.name,
             parent=order.parent,
             metadata=run_input.metadata,
+            at=info.scheduled_time.timestamp(),
         )
         return OpenedRun(facts=_facts(agent, definition, self._definitions.keep(definition)), trace=trace)
 

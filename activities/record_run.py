@@ -39,10 +39,11 @@ class RecordRunActivities:
         span = self._telemetry.tool_call(
             lost.where, lost.call, step=lost.step, attempt=lost.attempts, start=lost.started
         )
-        told = await settle(error, policy, self._runtime, span)
+        told = await settle(error, policy, self._runtime)
+        told.close(span)
         return ToolOutcome(text=told.text, error=told.error, failure=told.failure, attempts=lost.attempts)
 
     @activity.defn(name=FINISH_RUN)
     async def finish_run(self, finished: FinishRun) -> None:
         """The closing span of a run."""
-        self._telemetry.finish_run(finished)
+        self._telemetry.finish_run(finished, activity.info().workflow_type or "")

@@ -24,6 +24,17 @@ class Told:
     safe_text: str
     error: ErrorInfo
     failure: dict[str, Any] | None
+    exception: str
+
+    def close(self, span: ToolCallSpan) -> None:
+        """Say it on the span of what went wrong, and end that."""
+        span.fail(
+            self.error.kind,
+            text=self.text,
+            safe_text=self.safe_text,
+            exception=self.exception,
+            recovered=self.failure is None,
+        )
 
 
 def nearest(error: Mistake, *policies: HandleErrors | None, override: str | None = None) -> HandleErrors:
@@ -33,18 +44,8 @@ def nearest(error: Mistake, *policies: HandleErrors | None, override: str | None
     return next((policy for policy in policies if policy is not None), True)
 
 
-async def settle(error: Mistake, policy: HandleErrors, runtime: ToolRuntime, span: ToolCallSpan | None = None) -> Told:
-    """Ask the policy, and close the span of what went wrong with what it says."""
-    told = await _decide(error, policy, runtime)
-    exception = type(source_of(error) or error).__name__
-    if span is not None:
-        span.fail(
-            error.kind, text=told.text, safe_text=told.safe_text, exception=exception, recovered=told.failure is None
-        )
-    return told
-
-
-async def _decide(error: Mistake, policy: HandleErrors, runtime: ToolRuntime) -> Told:
+async def settle(error: Mistake, policy: HandleErrors, runtime: ToolRuntime) -> Told:
+    """Ask the policy."""
     standard = text = error.text
     failure: MulliganError | None = None
     try:
@@ -68,4 +69,5 @@ async def _decide(error: Mistake, policy: HandleErrors, runtime: ToolRuntime) ->
         safe_text=error.message if text == standard else text,
         error=ErrorInfo(kind=error.kind, message=error.message),
         failure=failure.to_json() if failure else None,
+        exception=type(source_of(error) or error).__name__,
     )

@@ -6,8 +6,9 @@ import asyncio
 import json
 import re
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 
 from pydantic import JsonValue
 
@@ -66,6 +67,9 @@ class AnswerTaker:
         taking = _Taking(self, order, agent, message, reply.finish_reason, before, consultation)
         prepared = await taking.look_at_calls(calls, long)
         rejected = await taking.look_at_text(text)
+        # All of them now: an attempt that is lost while a second model thinks has told the model of nothing.
+        for close in taking.closings:
+            close()
         return ModelAnswer(
             message=message,
             prepared=prepared,
@@ -88,6 +92,8 @@ class _Taking:
     before: Sequence[Message]
     consultation: Consultation
     output: FoundOutput | None = None
+    closings: list[Callable[[], None]] = field(default_factory=list)
+    """Of the spans."""
 
     async def look_at_calls(self, written: Sequence[ToolCall], long: set[int]) -> list[PreparedCall]:
         """Prepare each call, side by side; what is wrong with one is told to the model, or fails the run."""
@@ -169,7 +175,7 @@ class _Taking:
             arguments=done.arguments,
             start=started,
         )
-        span.succeed(prepared.text)
+        self.closings.append(partial(span.succeed, prepared.text))
         return prepared
 
     async def _written_output(self, text: str, kind: OutputType, *, is_final: bool) -> None:
@@ -221,7 +227,9 @@ class _Taking:
         span = self.by.telemetry.tool_call(
             self.order.where, call, step=self.order.step, attempt=1, start=started, is_known=is_known
         )
-        return await settle(error, policy, self.by.runtime, span)
+        told = await settle(error, policy, self.by.runtime)
+        self.closings.append(partial(told.close, span))
+        return told
 
 
 def _prepared(call: ToolCall, done: Prepared) -> PreparedCall:

@@ -17,7 +17,7 @@ from opentelemetry.metrics import NoOpMeterProvider
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import MetricReader, PeriodicExportingMetricReader
 
-from mulligan import otlp
+from mulligan import otlp, semconv
 from mulligan.values import Usage
 
 if TYPE_CHECKING:
@@ -42,8 +42,8 @@ class Metrics:
         self._provider = MeterProvider(readers, resource=otlp.resource(), shutdown_on_exit=False) if readers else None
         meter = (self._provider or NoOpMeterProvider()).get_meter("mulligan", version("mulligan"))
 
-        def histogram(name: str, unit: str, description: str, buckets: tuple[float, ...]) -> Any:
-            return meter.create_histogram(name, unit, description, explicit_bucket_boundaries_advisory=buckets)
+        def histogram(of: str, unit: str, description: str, buckets: tuple[float, ...]) -> Any:
+            return meter.create_histogram(of, unit, description, explicit_bucket_boundaries_advisory=buckets)
 
         self._model = histogram("gen_ai.client.operation.duration", "s", "An attempt of a model call.", SECONDS)
         self._tokens = histogram("gen_ai.client.token.usage", "{token}", "Tokens of a model call.", TOKENS)
@@ -57,16 +57,16 @@ class Metrics:
     def tokens(self, usage: Usage, *, provider: str, model: str) -> None:
         """A model call was answered."""
         for kind, count in (("input", usage.input_tokens), ("output", usage.output_tokens)):
-            self._tokens.record(count, {**_chat(provider, model), "gen_ai.token.type": kind})
+            self._tokens.record(count, {**_chat(provider, model), semconv.TOKEN_TYPE: kind})
 
     def tool_call(self, seconds: float, *, agent: str, tool: str, error: str | None, recovered: bool) -> None:
         """An attempt of a tool call ended, or a mistake in a call was told to the model."""
-        about = {"gen_ai.agent.name": agent, "gen_ai.tool.name": tool, "mulligan.recovered": recovered}
+        about = {semconv.AGENT_NAME: agent, semconv.TOOL_NAME: tool, semconv.RECOVERED: recovered}
         self._tool.record(max(0.0, seconds), {**about, **_error(error)})
 
     def run(self, steps: int, *, agent: str, status: str) -> None:
         """A run, or a turn of a `DurableAgent`, ended."""
-        self._steps.record(steps, {"gen_ai.agent.name": agent, "mulligan.status": status})
+        self._steps.record(steps, {semconv.AGENT_NAME: agent, semconv.STATUS: status})
 
     def flush(self) -> None:
         """Export what was counted, now."""
@@ -105,11 +105,11 @@ def temporal_runtime(environ: Mapping[str, str] = os.environ) -> Runtime | None:
 
 
 def _chat(provider: str, model: str) -> dict[str, str]:
-    return {"gen_ai.operation.name": "chat", "gen_ai.provider.name": provider, "gen_ai.request.model": model}
+    return {semconv.OPERATION_NAME: semconv.CHAT, semconv.PROVIDER_NAME: provider, semconv.REQUEST_MODEL: model}
 
 
 def _error(kind: str | None) -> dict[str, str]:
-    return {"error.type": kind} if kind else {}
+    return {semconv.ERROR_TYPE: kind} if kind else {}
 
 
 class _SaidOnce(logging.Filter):

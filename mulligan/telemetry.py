@@ -1,59 +1,40 @@
-"""Traces over OTLP: set-up, every span, and the one place with the names of spans and attributes.
+"""Every span of a run.
 
-No span is made in workflow code (a replay would make it again). Ids are derived from the run and the call, so a retried
-activity exports the same span, not a second one. Names follow OpenTelemetry's GenAI conventions (1.41).
+None is made in workflow code (a replay would make it again). Ids are derived from the run and the call, so that each span
+knows its parent's without being told, and what is recorded again is the same span.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
 from importlib.metadata import version
 from typing import Any
 
 from opentelemetry import trace
-from opentelemetry.context import Context
 from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor
-from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode
-from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from mulligan import otlp
+from mulligan import otlp, semconv
 from mulligan.handoff import FinishRun, Where
 from mulligan.metrics import UNKNOWN_TOOL, Metrics
+from mulligan.span_export import exporting
+from mulligan.trace_ids import (
+    STEPS_IN_A_GROUP,
+    DerivedIds,
+    chosen,
+    context_of,
+    derive,
+    group,
+    parent_of_step,
+    trace_id_of_run,
+)
 from mulligan.values import ToolCall, Usage
 
-INVOKE_AGENT, AGENT_FINISH, TOOL_CALL = "invoke_agent", "agent.finish", "ai.toolCall"
-OPERATION, PROVIDER, ERROR_TYPE = "gen_ai.operation.name", "gen_ai.provider.name", "error.type"
-STEP, ATTEMPT, RECOVERED, REPAIRS = "mulligan.step", "mulligan.attempt", "mulligan.recovered", "mulligan.repairs"
-MENDS = "mulligan.mends"
 LONGEST_TEXT = 4_096
 """Characters of an error's text, or of content, on a span: backends drop or cut what is longer."""
-
-_PROPAGATOR = TraceContextTextMapPropagator()
-_span_id: ContextVar[int | None] = ContextVar("span_id", default=None)
-_trace_id: ContextVar[int | None] = ContextVar("trace_id", default=None)
-
-
-class _DerivedIds(RandomIdGenerator):
-    """Ids that the caller has chosen; random ones for spans of users' own code."""
-
-    def generate_span_id(self) -> int:
-        return _span_id.get() or super().generate_span_id()
-
-    def generate_trace_id(self) -> int:
-        return _trace_id.get() or super().generate_trace_id()
-
-
-def derive(bits: int, *parts: object) -> int:
-    """An id that is the same whenever the same thing is recorded again. Never 0, which OpenTelemetry calls invalid."""
-    digest = hashlib.sha256("\x1f".join(map(str, parts)).encode(errors="replace")).digest()
-    return int.from_bytes(digest[: bits // 8], "big") or 1
 
 
 class Telemetry:
@@ -71,12 +52,12 @@ class Telemetry:
         self._provider: TracerProvider | None = None
         exports = otlp.is_configured() if exports is None else exports
         if exports or processors:
-            ids = _DerivedIds()
+            ids = DerivedIds()
             self._provider = TracerProvider(resource=otlp.resource(), id_generator=ids, shutdown_on_exit=False)
             for processor in processors:
                 self._provider.add_span_processor(processor)
             if exports:
-                self._provider.add_span_processor(BatchSpanProcessor(otlp.span_exporter(), schedule_delay_millis=1_000))
+                self._provider.add_span_processor(exporting())
         source = self._provider or trace.NoOpTracerProvider()
         self._tracer = source.get_tracer("mulligan", version("mulligan"))
 
@@ -94,57 +75,67 @@ class Telemetry:
 
     def open_run(
         self, *, workflow_id: str, run_id: str, first_run_id: str, conversation: str, turn: int, agent: str,
-        parent: str | None, metadata: Mapping[str, str],
+        parent: str | None, metadata: Mapping[str, str], at: float,
     ) -> str:  # fmt: skip
-        """Export the run's `invoke_agent` span, at once and short; returns the traceparent that all others hang on."""
-        context = _context(parent)
+        """Export the run's `invoke_agent` span, at once and short; returns the traceparent that all others hang on.
+
+        `at`: seconds since the epoch, the same on each attempt. Then an attempt whose worker was killed after the export
+        is followed by the very same span, and Jaeger shows it once.
+        """
+        context = context_of(parent)
         outer = trace.get_current_span(context).get_span_context()
-        trace_id = outer.trace_id if outer.is_valid else derive(128, "trace", workflow_id, first_run_id)
+        trace_id = outer.trace_id if outer.is_valid else trace_id_of_run(workflow_id, first_run_id)
         span_id = derive(64, "run", workflow_id, first_run_id, conversation, turn)
-        with _chosen(span_id, trace_id):
-            span = self._tracer.start_span(f"{INVOKE_AGENT} {agent}", context, SpanKind.INTERNAL)
+        with chosen(span_id, trace_id):
+            span = self._tracer.start_span(
+                f"{semconv.INVOKE_AGENT} {agent}", context, SpanKind.INTERNAL, start_time=_nanoseconds(at)
+            )
         span.set_attributes(
             {
-                OPERATION: INVOKE_AGENT,
-                "gen_ai.agent.name": agent,
-                "gen_ai.conversation.id": workflow_id,
-                "temporal.workflow_id": workflow_id,
-                "temporal.run_id": run_id,
-                **{f"mulligan.metadata.{key}": value for key, value in metadata.items()},
+                semconv.OPERATION_NAME: semconv.INVOKE_AGENT,
+                semconv.AGENT_NAME: agent,
+                semconv.CONVERSATION_ID: workflow_id,
+                semconv.WORKFLOW_ID: workflow_id,
+                semconv.RUN_ID: run_id,
+                **{f"{semconv.METADATA}{key}": value for key, value in metadata.items()},
             }
         )
-        span.end()
+        span.end(_nanoseconds(at))
         flags = 1 if span.get_span_context().trace_flags.sampled or not span.get_span_context().is_valid else 0
         return f"00-{trace_id:032x}-{span_id:016x}-{flags:02x}"
 
-    def finish_run(self, finished: FinishRun) -> None:
+    def finish_run(self, finished: FinishRun, workflow_type: str) -> None:
         """Export `agent.finish`: what the run came to."""
         self.metrics.run(finished.steps, agent=finished.where.agent, status=finished.status)
-        span = self._start(AGENT_FINISH, finished.where, SpanKind.INTERNAL, "finish", finished.turn)
+        span = self._start(semconv.AGENT_FINISH, finished.where.trace, SpanKind.INTERNAL, "finish", finished.turn)
         span.set_attributes(
             {
-                "mulligan.status": finished.status,
-                "mulligan.steps": finished.steps,
-                "mulligan.recovered_failures": finished.recovered_failures,
+                semconv.WORKFLOW_TYPE: workflow_type,
+                semconv.STATUS: finished.status,
+                semconv.STEPS: finished.steps,
+                semconv.RECOVERED_FAILURES: finished.recovered_failures,
                 **_usage(finished.usage),
             }
         )
         if finished.error_type:
-            span.set_attribute(ERROR_TYPE, finished.error_type)
+            span.set_attribute(semconv.ERROR_TYPE, finished.error_type)
             span.set_status(Status(StatusCode.ERROR, finished.error_type))
         span.end()
+
+    def open_group(self, where: Where, step: int, at: float) -> None:
+        """Export the span of the hundred steps that begin with `step`, if one begins there. `at`: as for `open_run`."""
+        if step <= STEPS_IN_A_GROUP or step % STEPS_IN_A_GROUP != 1:
+            return
+        span = self._start(semconv.AGENT_STEPS, where.trace, SpanKind.INTERNAL, *group(step), start=at)
+        span.set_attributes({semconv.STEP: step, semconv.LAST_STEP: step + STEPS_IN_A_GROUP - 1})
+        span.end(_nanoseconds(at))
 
     @contextmanager
     def chat(
         self, where: Where, *, provider: str, model: str, step: int, attempt: int, mends: str = ""
     ) -> Iterator[Span]:
         """The span of one attempt of a model call; `mends`: the call it mends. What it raises is recorded and goes on."""
-        span = self._start(f"chat {model}", where, SpanKind.CLIENT, "chat", step, attempt, *filter(None, [mends]))
-        span.set_attributes(
-            {OPERATION: "chat", PROVIDER: provider, "gen_ai.request.model": model, STEP: step, ATTEMPT: attempt}
-        )
-        if mends:
-            span.set_attribute(MENDS, mends)
+        span = self._start_chat(where, provider=provider, model=model, step=step, attempt=attempt, mends=mends)
         began, failed = time.monotonic(), None
         try:
             with trace.use_span(span, end_on_exit=False, record_exception=False, set_status_on_exception=False):
@@ -156,6 +147,12 @@ class Telemetry:
         finally:
             span.end()
             self.metrics.model_call(time.monotonic() - began, provider=provider, model=model, error=failed)
+
+    def lost_chat(self, where: Where, *, provider: str, model: str, step: int, attempt: int, start: float) -> None:
+        """The span of an attempt whose worker died, or stopped answering, before it could write its own."""
+        span = self._start_chat(where, provider=provider, model=model, step=step, attempt=attempt, start=start)
+        _fail(span, "WorkerLost", "Its worker died, or stopped answering.", "WorkerLost")
+        span.end()
 
     def answered(
         self,
@@ -172,17 +169,19 @@ class Telemetry:
         self.metrics.tokens(usage, provider=provider, model=requested)
         span.set_attributes(
             {
-                "gen_ai.response.finish_reasons": [finish_reason],
-                **({"gen_ai.response.id": response_id} if response_id else {}),
-                **({"gen_ai.response.model": model} if model else {}),
+                semconv.FINISH_REASONS: [finish_reason],
+                **({semconv.RESPONSE_ID: response_id} if response_id else {}),
+                **({semconv.RESPONSE_MODEL: model} if model else {}),
                 **_usage(usage),
             }
         )
 
-    def put_content(self, span: Span, name: str, value: Any) -> None:
+    def put_content(self, span: Span, attribute: str, value: Any) -> None:
         """Put content on a span, if that was asked for."""
         if self.content and span.is_recording():
-            span.set_attribute(name, _cut(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)))
+            span.set_attribute(
+                attribute, _cut(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+            )
 
     def tool_call(
         self, where: Where, call: ToolCall, *, step: int, attempt: int,
@@ -192,30 +191,53 @@ class Telemetry:
 
         `is_known`: whether there is a tool, or an output, of that name; a name that a model made up is not counted by.
         """
-        span = self._start(TOOL_CALL, where, SpanKind.INTERNAL, "tool", call.id, step, attempt, start=start)
+        span = self._start(
+            semconv.TOOL_CALL,
+            parent_of_step(where.trace, step),
+            SpanKind.INTERNAL,
+            "tool",
+            call.id,
+            step,
+            attempt,
+            start=start,
+        )
         span.set_attributes(
             {
-                "ai.toolCall.name": _cut(call.name),
-                "ai.toolCall.id": call.id,
-                OPERATION: "execute_tool",
-                "gen_ai.tool.name": _cut(call.name),
-                "gen_ai.tool.call.id": call.id,
-                "gen_ai.tool.type": "function",
-                STEP: step,
-                ATTEMPT: attempt,
-                RECOVERED: False,
-                REPAIRS: list(repaired_by),
+                semconv.AI_NAME: _cut(call.name),
+                semconv.AI_ID: call.id,
+                semconv.OPERATION_NAME: semconv.EXECUTE_TOOL,
+                semconv.TOOL_NAME: _cut(call.name),
+                semconv.TOOL_CALL_ID: call.id,
+                semconv.TOOL_TYPE: "function",
+                semconv.STEP: step,
+                semconv.ATTEMPT: attempt,
+                semconv.RECOVERED: False,
+                semconv.REPAIRS: list(repaired_by),
             }
         )
-        for name in ("ai.toolCall.args", "gen_ai.tool.call.arguments"):
-            self.put_content(span, name, call.arguments if arguments is None else arguments)
+        for attribute in (semconv.AI_ARGS, semconv.TOOL_ARGUMENTS):
+            self.put_content(span, attribute, call.arguments if arguments is None else arguments)
         counted_as = call.name if is_known else UNKNOWN_TOOL
         return ToolCallSpan(self, span, where.agent, counted_as, time.time() if start is None else start)
 
-    def _start(self, name: str, where: Where, kind: SpanKind, *key: object, start: float | None = None) -> Span:
-        with _chosen(derive(64, where.trace, *key)):
+    def _start_chat(
+        self, where: Where, *, provider: str, model: str, step: int, attempt: int, mends: str = "",
+        start: float | None = None,
+    ) -> Span:  # fmt: skip
+        key = ("chat", step, attempt, *filter(None, [mends]))
+        span = self._start(
+            f"{semconv.CHAT} {model}", parent_of_step(where.trace, step), SpanKind.CLIENT, *key, start=start
+        )
+        about = {semconv.OPERATION_NAME: semconv.CHAT, semconv.PROVIDER_NAME: provider, semconv.REQUEST_MODEL: model}
+        span.set_attributes({**about, semconv.STEP: step, semconv.ATTEMPT: attempt})
+        if mends:
+            span.set_attribute(semconv.MENDS, mends)
+        return span
+
+    def _start(self, span_name: str, parent: str, kind: SpanKind, *key: object, start: float | None = None) -> Span:
+        with chosen(derive(64, parent, *key)):
             return self._tracer.start_span(
-                name, _context(where.trace), kind, start_time=None if start is None else int(start * 1e9)
+                span_name, context_of(parent), kind, start_time=None if start is None else _nanoseconds(start)
             )
 
 
@@ -229,14 +251,14 @@ class ToolCallSpan:
 
     def succeed(self, text: str) -> None:
         """The tool gave a result. The status stays unset, as OpenTelemetry asks of success."""
-        for name in ("ai.toolCall.result", "gen_ai.tool.call.result"):
-            self._telemetry.put_content(self.span, name, text)
+        for attribute in (semconv.AI_RESULT, semconv.TOOL_RESULT):
+            self._telemetry.put_content(self.span, attribute, text)
         self._end(None, recovered=False)
 
     def fail(self, kind: str, *, text: str, safe_text: str, exception: str, recovered: bool) -> None:
         """It went wrong. `text` is what the model was told; `safe_text` the part of it that quotes no input."""
         shown = text if self._telemetry.content else safe_text
-        self.span.set_attributes({RECOVERED: recovered, "ai.toolCall.error": _cut(shown)})
+        self.span.set_attributes({semconv.RECOVERED: recovered, semconv.AI_ERROR: _cut(shown)})
         _fail(self.span, kind, _cut(shown), exception)
         self._end(kind, recovered=recovered)
 
@@ -251,18 +273,18 @@ class ToolCallSpan:
 
 
 def _fail(span: Span, kind: str, text: str, exception: str) -> None:
-    span.set_attribute(ERROR_TYPE, kind)
+    span.set_attribute(semconv.ERROR_TYPE, kind)
     span.set_status(Status(StatusCode.ERROR, text))
     # Not record_exception: it writes a stack trace, whose lines may quote values that are nobody's business.
-    span.add_event("exception", {"exception.type": exception, "exception.message": text})
+    span.add_event(semconv.EXCEPTION, {semconv.EXCEPTION_TYPE: exception, semconv.EXCEPTION_MESSAGE: text})
 
 
 def _usage(usage: Usage) -> dict[str, int]:
     return {
-        "gen_ai.usage.input_tokens": usage.input_tokens,
-        "gen_ai.usage.output_tokens": usage.output_tokens,
-        "gen_ai.usage.cache_read.input_tokens": usage.cached_input_tokens,
-        "gen_ai.usage.reasoning.output_tokens": usage.reasoning_tokens,
+        semconv.INPUT_TOKENS: usage.input_tokens,
+        semconv.OUTPUT_TOKENS: usage.output_tokens,
+        semconv.CACHED_INPUT_TOKENS: usage.cached_input_tokens,
+        semconv.REASONING_TOKENS: usage.reasoning_tokens,
     }
 
 
@@ -272,15 +294,5 @@ def _cut(text: str) -> str:
     )
 
 
-def _context(traceparent: str | None) -> Context:
-    return _PROPAGATOR.extract({"traceparent": traceparent} if traceparent else {}, context=Context())
-
-
-@contextmanager
-def _chosen(span_id: int, trace_id: int | None = None) -> Iterator[None]:
-    span_token, trace_token = _span_id.set(span_id), _trace_id.set(trace_id)
-    try:
-        yield
-    finally:
-        _span_id.reset(span_token)
-        _trace_id.reset(trace_token)
+def _nanoseconds(seconds: float) -> int:
+    return int(seconds * 1e9)

