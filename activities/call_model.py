@@ -57,7 +57,7 @@ class CallModelActivity:
         kind, _, model = order.model.partition(":")
         provider = self._providers[kind]
         key = (activity.info().workflow_id or "", order.where.conversation)
-        self._open_spans(order, provider, model)
+        await self._open_spans(order, provider, model)
         async with beating() as heart:
             agent = self._registry.agents.get(order.where.agent)
             if agent is None:
@@ -76,12 +76,13 @@ class CallModelActivity:
                 self._cache.hold(key, tool_message(call, done.text, done.error))
         return answer
 
-    def _open_spans(self, order: ModelCall, provider: Provider, model: str) -> None:
+    async def _open_spans(self, order: ModelCall, provider: Provider, model: str) -> None:
         """What the trace needs before this attempt's own span: the parent of its steps, and an attempt that was lost."""
         info = activity.info()
         at = info.scheduled_time.timestamp()
         if info.attempt == 1 or attempt_before_was_lost():
             self._telemetry.open_group(order.where, order.step, at)
+            await self._telemetry.parents_sent()
         if attempt_before_was_lost():
             lost = info.attempt - 1
             self._telemetry.lost_chat(

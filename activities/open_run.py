@@ -74,6 +74,7 @@ class OpenRunActivity:
             metadata=run_input.metadata,
             at=info.scheduled_time.timestamp(),
         )
+        await self._telemetry.parents_sent()
         return OpenedRun(facts=_facts(agent, definition, self._definitions.keep(definition)), trace=trace)
 
     async def _instructions(self, agent: Agent, run_input: RunInput) -> str:

@@ -47,15 +47,18 @@ def over_http(environ: Mapping[str, str], signal: Signal) -> bool:
     return protocol.startswith("http") or (not protocol and at_its_port)
 
 
-def span_exporter(environ: Mapping[str, str] = os.environ) -> Any:
-    """The exporter for spans: it reads the rest (endpoint, headers, certificates) from the environment itself."""
+def span_exporter(environ: Mapping[str, str] = os.environ, timeout: float | None = None) -> Any:
+    """The exporter for spans: it reads the rest (endpoint, headers, certificates) from the environment itself.
+
+    `timeout`: seconds for one export with all its retries, in place of the environment's.
+    """
     if over_http(environ, "TRACES"):
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter as OverHTTP
 
-        return OverHTTP()
+        return OverHTTP(timeout=timeout)
     from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter as OverGRPC
 
-    return OverGRPC()
+    return OverGRPC(timeout=timeout)
 
 
 def metric_exporter(environ: Mapping[str, str] = os.environ) -> Any:

@@ -20,7 +20,7 @@ from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 from mulligan import otlp, semconv
 from mulligan.handoff import FinishRun, Where
 from mulligan.metrics import UNKNOWN_TOOL, Metrics
-from mulligan.span_export import exporting
+from mulligan.span_export import HeldBack, exporting
 from mulligan.trace_ids import (
     STEPS_IN_A_GROUP,
     DerivedIds,
@@ -35,6 +35,8 @@ from mulligan.values import ToolCall, Usage
 
 LONGEST_TEXT = 4_096
 """Characters of an error's text, or of content, on a span: backends drop or cut what is longer."""
+_SHORT = 1e-3
+"""Seconds. Jaeger warns of spans that last no time at all."""
 
 
 class Telemetry:
@@ -50,6 +52,7 @@ class Telemetry:
         self.content = otlp.captures_content() if content is None else content
         self.metrics = Metrics(exports=exports) if metrics is None else metrics
         self._provider: TracerProvider | None = None
+        self._exporting: HeldBack | None = None
         exports = otlp.is_configured() if exports is None else exports
         if exports or processors:
             ids = DerivedIds()
@@ -57,9 +60,15 @@ class Telemetry:
             for processor in processors:
                 self._provider.add_span_processor(processor)
             if exports:
-                self._provider.add_span_processor(exporting())
+                self._exporting = exporting()
+                self._provider.add_span_processor(self._exporting)
         source = self._provider or trace.NoOpTracerProvider()
         self._tracer = source.get_tracer("mulligan", version("mulligan"))
+
+    async def parents_sent(self) -> None:
+        """Wait, for a second at most, until what was opened is exported: then no child is ever without its parent."""
+        if self._exporting is not None:
+            await self._exporting.parents_sent()
 
     def flush(self) -> None:
         """Export what is finished, now."""
@@ -100,7 +109,7 @@ class Telemetry:
                 **{f"{semconv.METADATA}{key}": value for key, value in metadata.items()},
             }
         )
-        span.end(_nanoseconds(at))
+        span.end(_nanoseconds(at + _SHORT))
         flags = 1 if span.get_span_context().trace_flags.sampled or not span.get_span_context().is_valid else 0
         return f"00-{trace_id:032x}-{span_id:016x}-{flags:02x}"
 
@@ -128,7 +137,7 @@ class Telemetry:
             return
         span = self._start(semconv.AGENT_STEPS, where.trace, SpanKind.INTERNAL, *group(step), start=at)
         span.set_attributes({semconv.STEP: step, semconv.LAST_STEP: step + STEPS_IN_A_GROUP - 1})
-        span.end(_nanoseconds(at))
+        span.end(_nanoseconds(at + _SHORT))
 
     @contextmanager
     def chat(
@@ -155,16 +164,8 @@ class Telemetry:
         span.end()
 
     def answered(
-        self,
-        span: Span,
-        *,
-        provider: str,
-        requested: str,
-        response_id: str,
-        model: str,
-        finish_reason: str,
-        usage: Usage,
-    ) -> None:
+        self, span: Span, *, provider: str, requested: str, response_id: str, model: str, finish_reason: str, usage: Usage
+    ) -> None:  # fmt: skip
         """Put what the provider said about its answer on the `chat` span, and count its tokens."""
         self.metrics.tokens(usage, provider=provider, model=requested)
         span.set_attributes(

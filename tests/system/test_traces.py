@@ -1,0 +1,191 @@
+"""A run's trace in a real Jaeger: nothing missing, nothing twice, whatever happens to its workers."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import sys
+import uuid
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+import pytest
+from temporalio.client import Client
+
+from mulligan import connect
+from mulligan.devserver import DevServer, temporal_server
+from tests.live.conftest import DONE, call
+from tests.support.jaeger_server import JaegerServer, attributes
+from tests.support.openai_server import OpenAIServer
+from tests.support.openai_turn import Failure, Turn
+
+ADA = '{"customer": "Ada"}'
+MISTAKES = [
+    call("serch_orders", ADA),
+    call("search_orders", '{"customer": "Ada"'),
+    call("search_orders", '{"client": "Ada"}'),
+    call("refuse"),
+    call("explode"),
+    call("hang_thread"),
+    call("flaky"),
+    call("give", '{"what": "object"}'),
+    call("click", '{"element": "#a"}'),
+    Turn(calls=[("now", "{}", None), ("refuse", "{}", None), ("nothing", "{}", None)]),
+    Turn(calls=[("now", "{}", None)], fail_first=[Failure(status=500)]),
+    Turn(text=""),
+]
+KILLS = 8
+Spans = list[dict[str, Any]]
+
+
+@asynccontextmanager
+async def worker(server: DevServer, queue: str, jaeger: JaegerServer, **environ: str) -> AsyncIterator[int]:
+    """`worker.py` as a process that serves; gives its id. At the end it drains, if it is still there."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "worker.py", "--load", "tests.support.shop", "--task-queue", queue,
+        env={**os.environ, **jaeger.environment(), "TEMPORAL_ADDRESS": server.address, **environ},
+        stdin=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    assert process.stderr
+    await process.stderr.readline()
+    # Else a talkative worker would stop at a full pipe.
+    reading = asyncio.create_task(process.stderr.read())
+    try:
+        yield process.pid
+    finally:
+        if process.returncode is None:
+            process.terminate()
+        await process.wait()
+        await reading
+
+
+async def start(client: Client, model: OpenAIServer, queue: str, turns: list[Any], **run_input: Any) -> Any:
+    run_id = f"run-{uuid.uuid4().hex[:8]}"
+    model.script(run_id, turns)
+    given = {"agent": "shop", "prompt": "Go.", "model": f"openai-chat:{run_id}", "max_steps": 1000, **run_input}
+    return await client.start_workflow("AgentWorkflow", given, id=run_id, task_queue=queue)
+
+
+async def recovered(handle: Any) -> Counter[tuple[str, str]]:
+    """The failures that the run recovered from, by its own steps."""
+    steps: list[dict[str, Any]] = (await handle.query("steps", args=[0, 1000]))["steps"]
+    calls = [call for step in steps for call in step["tool_calls"]]
+    return Counter((call["id"], call["result"]["error"]["kind"]) for call in calls if call["result"]["error"])
+
+
+def told(spans: Spans) -> Counter[tuple[str, str]]:
+    """The failures that the trace shows as recovered."""
+    about = [attributes(span) for span in spans if span["name"] == "ai.toolCall"]
+    return Counter(
+        (each["ai.toolCall.id"], each["error.type"])
+        for each in about
+        if each["mulligan.recovered"] and not each["ai.toolCall.id"].startswith("answer_")
+    )
+
+
+def assert_whole(spans: Spans) -> None:
+    """No span is there twice, and each but the root has its parent."""
+    ids = Counter(span["spanId"] for span in spans)
+    assert [span for span in ids if ids[span] > 1] == []
+    roots = [span for span in spans if span.get("parentSpanId") not in ids]
+    assert [span["name"] for span in roots] == ["invoke_agent shop"]
+
+
+async def in_jaeger(jaeger: JaegerServer, trace_id: str, settled: int = 20) -> Spans:
+    """The trace once it has its end, and has not grown for `settled` looks."""
+    spans: Spans = []
+    unchanged = 0
+    while unchanged < settled:
+        await asyncio.sleep(0.1)
+        now = await jaeger.spans(trace_id)
+        ended = any(span["name"] == "agent.finish" for span in now)
+        unchanged = unchanged + 1 if ended and len(now) == len(spans) else 0
+        spans = now
+    return spans
+
+
+@pytest.mark.timeout(180)
+async def test_workers_without_memory(jaeger: JaegerServer, model: OpenAIServer) -> None:
+    """Three workers, none of which remembers anything, and a run that continues as new: one span for each failure."""
+    config = ["limit.historyCount.suggestContinueAsNew=60"]
+    forgetful = {"MULLIGAN_MAX_CACHED_WORKFLOWS": "0", "MULLIGAN_PREFIX_CACHE_BYTES": "0"}
+    async with temporal_server(dynamic_config=config) as server, AsyncExitStack() as workers:
+        for _ in range(3):
+            await workers.enter_async_context(worker(server, "agents", jaeger, **forgetful))
+        client = await connect(server.address)
+        handle = await start(client, model, "agents", [*MISTAKES, *MISTAKES, DONE])
+        result = await handle.result()
+        first = client.get_workflow_handle(handle.id, run_id=handle.first_execution_run_id)
+        assert (await first.describe()).status.name == "CONTINUED_AS_NEW"  # type: ignore[union-attr]
+        failures = await recovered(handle)
+        spans = await in_jaeger(jaeger, result["trace_id"])
+    assert result["status"] == "completed"
+    assert_whole(spans)
+    assert told(spans) == failures
+    # Beside the calls: two empty answers.
+    assert result["recovered_failures"] == failures.total() + 2
+    by_name = Counter(span["name"].split(" ")[0] for span in spans)
+    assert by_name["chat"] == result["steps"] + 2  # two were tried again
+    flaky = [attributes(span) for span in spans if attributes(span).get("ai.toolCall.name") == "flaky"]
+    assert sorted((each["mulligan.attempt"], each.get("error.type", "")) for each in flaky) == [
+        (1, "tool_exception"), (1, "tool_exception"), (2, "tool_exception"), (2, "tool_exception"), (3, ""), (3, ""),
+    ]  # fmt: skip
+    assert [span["status"].get("message") for span in spans if span["name"] == "agent.finish"] == [None]
+
+
+@pytest.mark.timeout(280)
+async def test_killed_at_any_point(jaeger: JaegerServer, model: OpenAIServer, temporal: DevServer) -> None:
+    """kill -9, again and again: nothing is told twice, nothing that did not happen; only a killed worker's last second is lost."""
+    chance = random.Random(5)
+    client = await connect(temporal.address)
+    queue = f"killed-{uuid.uuid4().hex[:6]}"
+    mixed = [[call("now"), call("refuse"), call("explode"), call("serch")][n % 4] for n in range(600)]
+    handle = await start(client, model, queue, [*mixed, DONE])
+    ending = asyncio.create_task(handle.result())
+    for _ in range(KILLS):
+        async with worker(temporal, queue, jaeger) as pid:
+            # What the last one left must be given up by Temporal before there is anything to break again.
+            await model.wait_for_requests(len(model.requests_of(handle.id)) + 1, model=handle.id)
+            await asyncio.sleep(chance.uniform(0, 2.5))
+            assert not ending.done()
+            os.kill(pid, signal.SIGKILL)
+    async with worker(temporal, queue, jaeger):
+        await ending
+    result = await ending
+    async with worker(temporal, queue, jaeger):
+        failures = await recovered(handle)
+    spans = await in_jaeger(jaeger, result["trace_id"])
+    assert result["status"] == "completed"
+    assert_whole(spans)
+    shown = told(spans)
+    assert shown - failures == Counter()
+    lost = failures - shown
+    print(f"{KILLS} kills: {lost.total()} of {failures.total()} spans lost")
+    assert lost.total() < failures.total()
+
+
+async def test_a_long_run_is_readable(jaeger: JaegerServer, model: OpenAIServer, temporal: DevServer) -> None:
+    """From step 101 on each hundred steps hang below a span of their own, also while the run goes on."""
+    client = await connect(temporal.address)
+    queue = f"long-{uuid.uuid4().hex[:6]}"
+    async with worker(temporal, queue, jaeger):
+        handle = await start(client, model, queue, [*[call("now") for _ in range(210)], DONE])
+        result = await handle.result()
+        spans = await in_jaeger(jaeger, result["trace_id"])
+    assert_whole(spans)
+    [root] = [span for span in spans if span["name"] == "invoke_agent shop"]
+    groups = {span["spanId"]: attributes(span) for span in spans if span["name"] == "agent.steps"}
+    assert sorted((each["mulligan.step"], each["mulligan.step.last"]) for each in groups.values()) == [
+        (101, 200),
+        (201, 300),
+    ]
+    for span in spans:
+        if span["name"] in ("ai.toolCall", f"chat {handle.id}"):
+            hundred = (attributes(span)["mulligan.step"] - 1) // 100
+            hangs_on = span["parentSpanId"]
+            assert groups[hangs_on]["mulligan.step"] == hundred * 100 + 1 if hundred else hangs_on == root["spanId"]
+    assert len(spans) == 1 + 2 + 211 + 210 + 1
