@@ -33,7 +33,7 @@ def exporting() -> HeldBack:
 
 
 class HeldBack(SpanProcessor):
-    """Hands each span on to `processor` half a second after its end; `invoke_agent` and `agent.steps` go by `parents`, at once.
+    """Hands spans on to `processor` half a second after their end; `invoke_agent` and `agent.steps` to `parents`, at once.
 
     A span ends some milliseconds before Temporal has the result of its activity. A worker that is killed between the two
     must not have exported it: the next worker does the work again, and would tell of it a second time. So what such a

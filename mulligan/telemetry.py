@@ -93,7 +93,7 @@ class Telemetry:
         """
         context = context_of(parent)
         outer = trace.get_current_span(context).get_span_context()
-        trace_id = outer.trace_id if outer.is_valid else trace_id_of_run(workflow_id, first_run_id)
+        trace_id = outer.trace_id if outer.is_valid else int(trace_id_of_run(workflow_id, first_run_id), 16)
         span_id = derive(64, "run", workflow_id, first_run_id, conversation, turn)
         with chosen(span_id, trace_id):
             span = self._tracer.start_span(

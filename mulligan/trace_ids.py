@@ -51,9 +51,9 @@ def derive(bits: int, *parts: object) -> int:
     return int.from_bytes(digest[: bits // 8], "big") or 1
 
 
-def trace_id_of_run(workflow_id: str, first_run_id: str) -> int:
+def trace_id_of_run(workflow_id: str, first_run_id: str) -> str:
     """The trace of a run that joins no other."""
-    return derive(128, "trace", workflow_id, first_run_id)
+    return f"{derive(128, 'trace', workflow_id, first_run_id):032x}"
 
 
 def parent_of_step(trace: str, step: int) -> str:

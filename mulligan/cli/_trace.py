@@ -1,54 +1,131 @@
-"""A trace as a tree, from the spans that this process made."""
+"""A trace for a person's eyes: the tree at the left, when each span ran at the right."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+import time
+from collections.abc import Sequence
 
-from opentelemetry.sdk.trace import ReadableSpan
+from rich.console import Console
 from rich.text import Text
-from rich.tree import Tree
 
 from mulligan import semconv
 from mulligan.cli._steps import short
+from mulligan.trace_view.span import TraceSpan
+from mulligan.trace_view.tree import Line, grow, lines
+
+LONGEST_NAME = 40
+DURATION = 10
+"""Columns of a duration."""
+BAR, NARROWEST_BAR = 40, 10
+"""Columns of the waterfall: at most; and at least, else there is none."""
 
 
-def trace_tree(spans: Iterable[ReadableSpan]) -> Tree:
-    """The spans of one run below its root."""
-    ordered = sorted(spans, key=lambda span: span.start_time or 0)
-    here = {span.context.span_id for span in ordered if span.context}
-    below: dict[int, list[ReadableSpan]] = {}
-    roots = []
-    for span in ordered:
-        if span.parent is not None and span.parent.span_id in here:
-            below.setdefault(span.parent.span_id, []).append(span)
-        else:
-            roots.append(span)
-    tree = Tree(Text("trace " + (f"{roots[0].context.trace_id:032x}" if roots and roots[0].context else "(none)")))
-    for root in roots:
-        _grow(tree, root, below)
-    return tree
+def draw(console: Console, spans: Sequence[TraceSpan], *, whole: bool = False) -> None:
+    """Draw a trace as wide as the terminal; into a pipe as wide as it likes. `whole`: nothing is folded."""
+    now = time.time()
+    found = lines(grow(spans), whole=whole)
+    labels = [_label(line) for line in found]
+    widest = max((label.cell_len for label in labels), default=0)
+    bar = BAR
+    if console.is_terminal:
+        # The tree is what it is about: the bar takes what is left.
+        bar = min(BAR, console.width - DURATION - min(widest, console.width * 2 // 3) - 2)
+        bar = bar if bar >= NARROWEST_BAR else 0
+        widest = min(widest, console.width - DURATION - bar - 2)
+    begin = min((line.start for line in found), default=0.0)
+    end = max((now if line.end is None else line.end for line in found), default=0.0)
+    for line, label in zip(found, labels, strict=True):
+        label.truncate(widest, overflow="ellipsis", pad=True)
+        label.append(f"{_took(line, now):>{DURATION}}", style="dim")
+        if bar:
+            label.append("  ")
+            label.append(_bar(line, begin, end, now, bar), style=_colour(line))
+        label.rstrip()
+        console.print(label, soft_wrap=True)
+        for text in _texts(line):
+            below = Text.assemble((line.below, "dim"), (text, "dim"))
+            if console.is_terminal:
+                below.truncate(console.width, overflow="ellipsis")
+            console.print(below, soft_wrap=True)
 
 
-def _grow(tree: Tree, span: ReadableSpan, below: dict[int, list[ReadableSpan]]) -> None:
-    branch = tree.add(_label(span))
-    for child in below.get(span.context.span_id if span.context else 0, []):
-        _grow(branch, child, below)
+def heading(trace_id: str, spans: Sequence[TraceSpan], origin: str) -> str:
+    """What is above a drawing."""
+    roots = grow(spans)
+    ends = [root.end for root in roots]
+    seconds = max(time.time() if end is None else end for end in ends) - min(root.start for root in roots)
+    errors = sum(root.errors for root in roots)
+    failed = f", {errors:,} error{'s' * (errors != 1)}" if errors else ""
+    return f"trace {trace_id}  {duration(seconds)}, {len(spans):,} spans{failed}, {origin}"
 
 
-def _label(span: ReadableSpan) -> Text:
-    attributes: dict[str, Any] = dict(span.attributes or {})
-    label = Text(span.name, style="bold")
+def duration(seconds: float) -> str:
+    """A duration by the two units that matter."""
+    if seconds < 1:
+        return f"{seconds * 1000:.1f} ms" if seconds < 0.1 else f"{seconds * 1000:.0f} ms"
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} m {rest:02} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02} m" if hours < 24 else f"{hours // 24} d {hours % 24:02} h"
+
+
+def _label(line: Line) -> Text:
+    label = Text(line.prefix)
+    if line.node is None:
+        return label.append(f"… {line.folded}", style="dim")
+    span, attributes = line.node.span, line.node.span.attributes
+    label.append(short(span.name, LONGEST_NAME), style="bold")
     if span.name == semconv.TOOL_CALL:
-        label.append(f" {short(str(attributes.get('ai.toolCall.name', '')), 40)}", style="cyan")
-    if not span.status.is_ok:
-        label.append(f"  ERROR {attributes.get(semconv.ERROR_TYPE, '')}", style="red bold")
-        if attributes.get(semconv.RECOVERED):
-            label.append("  recovered", style="green")
-    if attributes.get(semconv.REPAIRS):
-        label.append(f"  repaired by {', '.join(attributes[semconv.REPAIRS])}", style="yellow")
-    if span.name == semconv.AGENT_FINISH:
-        label.append(f"  {attributes.get('mulligan.status')}", style="green")
-    elif span.parent is not None and span.start_time and span.end_time:
-        label.append(f"  {(span.end_time - span.start_time) / 1e6:.1f} ms", style="dim")
+        label.append(f" {short(str(attributes.get(semconv.AI_NAME, '')), LONGEST_NAME)}", style="cyan")
+    if span.is_error:
+        label.append(f"  ERROR {short(str(attributes.get(semconv.ERROR_TYPE, '')), LONGEST_NAME)}", style="red bold")
+    if span.is_error and attributes.get(semconv.RECOVERED):
+        label.append("  recovered", style="green")
+    if repairs := attributes.get(semconv.REPAIRS):
+        label.append(f"  repaired by {short(', '.join(map(str, repairs)), LONGEST_NAME)}", style="yellow")
+    attempt = attributes.get(semconv.ATTEMPT)
+    if isinstance(attempt, int) and attempt > 1:
+        label.append(f"  attempt {attempt}", style="yellow")
+    if span.name == semconv.AGENT_FINISH and semconv.STATUS in attributes:
+        label.append(f"  {short(str(attributes[semconv.STATUS]))}", style="red" if span.is_error else "green")
+    if span.end is None:
+        label.append("  running", style="cyan")
+    if line.folded:
+        label.append(f"  … {line.folded}", style="dim")
     return label
+
+
+def _texts(line: Line) -> list[str]:
+    """What went wrong, or what a running call waits for."""
+    if line.node is None or not (line.node.span.is_error or line.node.span.end is None):
+        return []
+    span = line.node.span
+    text = short(str(span.attributes.get(semconv.AI_ERROR) or span.message))
+    return [text] if text and text != span.attributes.get(semconv.ERROR_TYPE) else []
+
+
+def _took(line: Line, now: float) -> str:
+    if line.node is not None and line.node.span.name == semconv.AGENT_FINISH:
+        return ""
+    return duration(max(0.0, (now if line.end is None else line.end) - line.start))
+
+
+def _bar(line: Line, begin: float, end: float, now: float, width: int) -> str:
+    """When it ran: at least a column, so that nothing is out of sight; with a head where it still runs."""
+    scale = width / (end - begin) if end > begin else 0.0
+    first = min(width - 1, int((line.start - begin) * scale))
+    last = min(width, max(first + 1, round(((now if line.end is None else line.end) - begin) * scale)))
+    length = last - first
+    return " " * first + ("━" * length if line.end is not None else "━" * (length - 1) + "▶")
+
+
+def _colour(line: Line) -> str:
+    if line.node is None:
+        return "dim"
+    span = line.node.span
+    if span.is_error:
+        return "red"
+    return "cyan" if line.end is None else "dim" if line.node.children else "green"

@@ -84,8 +84,11 @@ async def _on(server: Any, folder: Path, *, as_json: bool) -> int:
 
 
 def _picture(spans: Any, seconds: float) -> None:
-    from mulligan.cli._trace import trace_tree
+    from mulligan.cli._trace import draw, heading
+    from mulligan.trace_view.span import of_this_process
 
-    _terminal.out.print()
-    _terminal.out.print(trace_tree(spans))
+    shown = of_this_process(spans)
+    trace_id = f"{spans[0].context.trace_id:032x}" if spans else "(none)"
+    _terminal.out.print(f"\n{heading(trace_id, shown, 'from this process')}", markup=False, soft_wrap=True)
+    draw(_terminal.out, shown)
     say(f"\n{seconds:.1f} s. Next: an agent of your own, as the README shows, or `mulligan --help`.")

@@ -1,4 +1,4 @@
-"""`mulligan show`: a run's steps, and where it stands or how it ended."""
+"""`mulligan show`: a run's steps, and where it stands or how it ended; or its trace."""
 
 from __future__ import annotations
 
@@ -12,21 +12,30 @@ from mulligan.cli._terminal import AsJson, fail, put_json, run
 
 def show(
     id: Annotated[str, typer.Argument(help="The run's id.")],  # noqa: A002 - what Temporal calls it
+    trace: Annotated[bool, typer.Option("--trace", help="Draw its trace: a tree, and when each span ran.")] = False,
+    whole: Annotated[bool, typer.Option("--all", help="With --trace: leave nothing out of a long one.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show a run's steps: what the model said, each call, its repairs, its result or what the model was told.
 
-    Example: `mulligan show my-run`
+    Examples: `mulligan show my-run`, `mulligan show my-run --trace`
+
+    A trace is from Jaeger (`MULLIGAN_JAEGER_URL`, or http://localhost:16686 if it answers), else from Temporal's history:
+    that holds the times of all calls and every failure that the model was told of, but no attempts that were followed by
+    another, and no tokens.
 
     Exit code: 0 completed or still open, 1 it did not complete, 2 no such run or no server.
     """
-    run(_show(id, as_json=as_json))
+    if whole and not trace:
+        fail("--all goes with --trace.")
+    run(_trace(id, whole=whole, as_json=as_json) if trace else _show(id, as_json=as_json))
 
 
 async def _show(run_id: str, *, as_json: bool) -> int:
     from temporalio.client import WorkflowExecutionStatus
     from temporalio.service import RPCError
 
+    from mulligan.cli._links import say_links_of
     from mulligan.cli._steps import end_view, step_view
     from mulligan.follow import Ended, all_steps, ended
 
@@ -57,9 +66,46 @@ async def _show(run_id: str, *, as_json: bool) -> int:
         if is_open and progress is not None:
             running = ", ".join(progress["running"]) or "the model"
             _terminal.out.print(f"step {progress['step']} of {progress['max_steps']}; waits for {running}", style="dim")
+    await say_links_of(client, handle)
     if unanswered:
         _terminal.say(f"its steps cannot be read now: no worker that serves it answers ({unanswered})")
     return _terminal.OK if end.completed or is_open else _terminal.NOT_COMPLETED
+
+
+async def _trace(run_id: str, *, whole: bool, as_json: bool) -> int:
+    from temporalio.client import WorkflowExecutionStatus
+
+    from mulligan.cli._links import say_links_of
+    from mulligan.cli._trace import draw, heading
+    from mulligan.errors import DeclarationError
+    from mulligan.follow import ended
+    from mulligan.settings import settings
+    from mulligan.trace_view.events import Unreadable
+    from mulligan.trace_view.source import run_trace
+
+    client = await _terminal.connected()
+    handle = await find(client, run_id)
+    is_open = (await handle.describe()).status == WorkflowExecutionStatus.RUNNING
+    try:
+        found = await run_trace(client, run_id, settings().jaeger_url, is_open=is_open)
+        end = None if is_open else await ended(handle)
+    except DeclarationError as error:
+        fail(str(error))
+    except Unreadable as error:
+        fail(f"the history of {run_id!r} cannot be read: {error}. If it is encrypted, set MULLIGAN_ENCRYPTION_KEYS.")
+    if found is not None and found.warning:
+        _terminal.say(found.warning)
+    if as_json:
+        spans = [span.to_json() for span in found.spans] if found else []
+        put_json({"id": run_id, "trace_id": found and found.trace_id, "source": found and found.source, "spans": spans})
+    elif found is None:
+        _terminal.say(f"{run_id} has no trace: no worker has opened an agent in it.")
+    else:
+        title = heading(found.trace_id, found.spans, found.origin)
+        _terminal.out.print(title, markup=False, soft_wrap=True)
+        draw(_terminal.out, found.spans, whole=whole)
+    await say_links_of(client, handle, found.trace_id if found else None)
+    return _terminal.OK if end is None or end.completed else _terminal.NOT_COMPLETED
 
 
 async def find(client: Any, run_id: str) -> Any:

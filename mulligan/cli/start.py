@@ -56,8 +56,10 @@ async def _start(given: dict[str, Any], run_id: str, queue: str, *, wait: bool, 
     from temporalio.exceptions import WorkflowAlreadyStartedError
     from temporalio.service import RPCError
 
+    from mulligan.cli._links import say_links
     from mulligan.cli._steps import as_text
     from mulligan.cli.tail import follow_to_the_end
+    from mulligan.trace_ids import trace_id_of_run
 
     client = await _terminal.connected()
     try:
@@ -66,11 +68,18 @@ async def _start(given: dict[str, Any], run_id: str, queue: str, *, wait: bool, 
         fail(f"a run with the id {run_id!r} is open; choose another --id, or see `mulligan show {run_id}`.")
     except RPCError as error:
         fail(f"Temporal did not take the run: {error.message}")
-    started = {"id": run_id, "run_id": handle.first_execution_run_id}
+    first_run_id = handle.first_execution_run_id or ""
+    started = {"id": run_id, "run_id": first_run_id}
     if not wait:
         put_json(started) if as_json else _terminal.out.print(run_id, markup=False, soft_wrap=True)
+    else:
+        say(f"started {run_id}")
+    joined = str(given.get("traceparent") or "").split("-")
+    await say_links(
+        client, run_id, first_run_id, joined[1] if len(joined) == 4 else trace_id_of_run(run_id, first_run_id)
+    )
+    if not wait:
         return _terminal.OK
-    say(f"started {run_id}")
     end = await follow_to_the_end(client.get_workflow_handle(run_id), to_stderr=True, as_json=False)
     if as_json:
         put_json({**started, "status": end.status, "result": end.result, "error": end.error})

@@ -25,10 +25,12 @@ def tail(
 
 
 async def _tail(run_id: str, *, as_json: bool) -> int:
+    from mulligan.cli._links import say_links_of
     from mulligan.cli.show import find
 
     client = await _terminal.connected()
     handle = await find(client, run_id)
+    await say_links_of(client, handle)
     end = await follow_to_the_end(handle, to_stderr=False, as_json=as_json)
     return _terminal.OK if end.completed else _terminal.NOT_COMPLETED
 

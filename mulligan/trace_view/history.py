@@ -1,0 +1,96 @@
+"""What Temporal's history holds of a run: its activities over the whole chain of continue-as-new.
+
+No worker is asked: history is there when none runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from temporalio.api.enums.v1 import PendingActivityState
+from temporalio.api.workflow.v1 import PendingActivityInfo
+from temporalio.client import Client, WorkflowHandle
+from temporalio.service import RPCError, RPCStatusCode
+
+from mulligan.handoff import CallTool, ModelCall, OpenedRun
+from mulligan.trace_view.events import Execution, Reader, seconds
+
+__all__ = ["chain", "trace_of"]
+
+Handle = WorkflowHandle[Any, Any]
+
+
+async def trace_of(client: Client, handle: Handle) -> str:
+    """The W3C traceparent of a run's first agent; "" where none was opened yet. Reads no more of history than it must.
+
+    Raises:
+        Unreadable: it cannot be decoded.
+    """
+    reader = Reader(client.data_converter, Execution(handle.id, handle.run_id or ""))
+    async for event in handle.fetch_history_events(page_size=30):
+        done = await reader.read(event)
+        if done is not None and isinstance(done.outcome, OpenedRun):
+            return done.outcome.trace
+        if done is not None and isinstance(done.order, (ModelCall, CallTool)):
+            return done.order.where.trace
+    return ""
+
+
+async def chain(client: Client, workflow_id: str) -> list[Execution]:
+    """The workflow runs that one run of an agent went through, the first one first. Those beyond retention are left out.
+
+    Raises:
+        Unreadable: a payload cannot be decoded.
+    """
+    handle = client.get_workflow_handle(workflow_id)
+    description = await handle.describe()
+    run_ids = [description.run_id]
+    while before := await _continued_from(client, workflow_id, run_ids[-1]):
+        run_ids.append(before)
+    executions = []
+    for run_id in reversed(run_ids):
+        try:
+            executions.append(await _read(client, workflow_id, run_id))
+        except RPCError as error:
+            if error.status != RPCStatusCode.NOT_FOUND:
+                raise
+    if executions and executions[-1].closed is None:
+        await _see_pending(client, executions[-1], description.raw_description.pending_activities)
+    return executions
+
+
+async def _continued_from(client: Client, workflow_id: str, run_id: str) -> str:
+    handle = client.get_workflow_handle(workflow_id, run_id=run_id)
+    try:
+        async for event in handle.fetch_history_events(page_size=1):
+            return event.workflow_execution_started_event_attributes.continued_execution_run_id
+    except RPCError as error:
+        if error.status != RPCStatusCode.NOT_FOUND:
+            raise
+    return ""
+
+
+async def _read(client: Client, workflow_id: str, run_id: str) -> Execution:
+    execution = Execution(workflow_id, run_id)
+    reader = Reader(client.data_converter, execution)
+    async for event in client.get_workflow_handle(workflow_id, run_id=run_id).fetch_history_events():
+        await reader.read(event)
+    return execution
+
+
+async def _see_pending(client: Client, execution: Execution, pending: Iterable[PendingActivityInfo]) -> None:
+    """What history says only when an activity ends: which attempt it is at, since when, and what went wrong before."""
+    running = {activity.sequence: activity for activity in execution.activities if activity.ended is None}
+    for info in pending:
+        # The SDK's activity ids count up in a workflow: that is how both sides know an activity.
+        activity = running.get(int(info.activity_id) if info.activity_id.isdigit() else -1)
+        if activity is None:
+            continue
+        activity.attempt = info.attempt
+        if info.state == PendingActivityState.PENDING_ACTIVITY_STATE_STARTED:
+            activity.started = seconds(info.last_started_time)
+        else:
+            activity.waits = "waits for a worker" if info.attempt <= 1 else f"attempt {info.attempt} follows"
+        if info.HasField("last_failure"):
+            activity.failure = await Reader(client.data_converter, execution).failure(info.last_failure)

@@ -1,0 +1,57 @@
+"""Where a run's trace is to be had: from Jaeger, else from Temporal's history."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from temporalio.client import Client
+
+from mulligan.trace_view import history, history_spans, jaeger
+from mulligan.trace_view.jaeger import NoAnswer, NotJaeger, without_secrets
+from mulligan.trace_view.span import TraceSpan
+
+__all__ = ["RunTrace", "run_trace"]
+
+
+@dataclass(frozen=True)
+class RunTrace:
+    """A run's trace; `origin` says where its spans are from, `warning` what is wrong there."""
+
+    trace_id: str
+    spans: list[TraceSpan]
+    source: Literal["jaeger", "history"]
+    origin: str
+    warning: str = ""
+
+
+async def run_trace(client: Client, workflow_id: str, jaeger_url: str, *, is_open: bool) -> RunTrace | None:
+    """The trace of a run; None where no agent of it was opened. What an open run does now is from history, always.
+
+    Raises:
+        Unreadable: history cannot be decoded.
+    """
+    traceparent = await history.trace_of(client, client.get_workflow_handle(workflow_id))
+    if not traceparent:
+        return None
+    trace_id = traceparent.split("-")[1]
+    url, warning = jaeger_url or jaeger.DEFAULT_URL, ""
+    at = f"Jaeger at {without_secrets(url)}"
+    try:
+        spans = await jaeger.spans_of(trace_id, url)
+        why = f"{at} does not have it"
+    except NoAnswer as error:
+        spans, why = [], f"{at} does not answer"
+        # Nobody asked for the usual address; the one that was set is meant to be there.
+        warning = f"{why}: {error}" if jaeger_url else ""
+    except NotJaeger as error:
+        spans, why = [], f"{at} cannot be understood"
+        warning = f"what answers at {without_secrets(url)} does not answer as Jaeger does ({error})"
+    if spans and not is_open:
+        return RunTrace(trace_id, spans, "jaeger", f"from {at}")
+    recorded = history_spans.spans_of(await history.chain(client, workflow_id))
+    if not spans:
+        return RunTrace(trace_id, recorded, "history", f"from Temporal's history ({why})", warning)
+    known = {span.span_id for span in spans}
+    running = [span for span in recorded if span.end is None and span.span_id not in known]
+    return RunTrace(trace_id, spans + running, "jaeger", f"from {at}; what runs now, from Temporal's history")

@@ -1,0 +1,300 @@
+"""`mulligan show --trace`: by the command; and what history says against what the worker exported."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import uuid
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from mulligan import Agent, ToolError, connect, tool
+from mulligan.devserver import DevServer, temporal_server
+from mulligan.loading import load, served
+from mulligan.telemetry import Telemetry
+from mulligan.trace_view.source import run_trace
+from mulligan.trace_view.span import TraceSpan
+from tests.acceptance.conftest import Run
+from tests.live.conftest import DONE, Lab, call
+from tests.support.openai_server import OpenAIServer
+from tests.support.openai_turn import Failure, Turn
+from tests.support.otlp_receiver import OtlpReceiver, Span
+from worker import running_worker
+
+pytestmark = pytest.mark.timeout(120)
+NO_JAEGER = "http://127.0.0.1:1"
+ADA = '{"customer": "Ada"}'
+Process = asyncio.subprocess.Process
+
+
+async def shown(mulligan: Run, *words: str, **env: str) -> tuple[int, str, str]:
+    ran = await mulligan("show", *words, "--trace", **{"MULLIGAN_JAEGER_URL": NO_JAEGER, **env})
+    return ran.code, ran.out, ran.err
+
+
+async def test_the_command(mulligan: Run, worker: Process) -> None:
+    """Without Jaeger: the tree, what went wrong, a bar for each span, no colours in a pipe; and as JSON."""
+    await mulligan("start", "support", "What has Ada ordered?", "--id", "t-1", "--wait")
+    code, out, err = await shown(mulligan, "t-1")
+    assert code == 0
+    assert err.startswith("Jaeger at http://127.0.0.1:1 does not answer: ")
+    head, root, *below = out.splitlines()
+    assert head.startswith("trace ")
+    assert head.endswith("7 spans, 1 error, from Temporal's history (Jaeger at http://127.0.0.1:1 does not answer)")
+    assert root.startswith("└── invoke_agent support")
+    assert below[0].startswith("    ├── chat support  ")
+    assert below[1].startswith("    ├── ai.toolCall search_orders  ERROR invalid_arguments  recovered")
+    assert "so it was not run: - `customer`: is required, but missing" in below[2]
+    assert below[-1].startswith("    └── agent.finish  completed")
+    assert all("━" in line for line in [root, below[0], below[1], *below[3:]])
+    assert "\x1b" not in out
+    code, out, _ = await shown(mulligan, "t-1", "--json")
+    answer = json.loads(out)
+    result = json.loads((await mulligan("show", "t-1", "--json")).out)["result"]
+    assert (code, answer["id"], answer["source"], answer["trace_id"]) == (0, "t-1", "history", result["trace_id"])
+    [failed] = [span for span in answer["spans"] if span["is_error"]]
+    assert failed["attributes"]["error.type"] == "invalid_arguments"
+
+
+async def test_a_run_that_failed_and_one_that_is_not(mulligan: Run, worker: Process) -> None:
+    """Exit codes as without --trace."""
+    await mulligan("start", "slow", "Go", "--model", "scripted:broken", "--id", "t-3", "--wait")
+    code, out, _ = await shown(mulligan, "t-3")
+    assert code == 1
+    assert "ai.toolCall sarch_orders  ERROR unknown_tool" in out
+    assert "recovered" not in out
+    assert "agent.finish  ERROR unknown_tool  failed" in out
+    await mulligan("start", "nobody", "Go", "--id", "t-4", "--wait")
+    assert await shown(mulligan, "t-4") == (1, "", "t-4 has no trace: no worker has opened an agent in it.\n")
+    code, out, err = await shown(mulligan, "nobody-at-all")
+    assert (code, out) == (2, "")
+    assert "there is no run 'nobody-at-all'" in err
+    alone = await mulligan("show", "t-3", "--all")
+    assert (alone.code, alone.out) == (2, "")
+    assert "--all goes with --trace" in alone.err
+
+
+NONSENSE = {
+    "a page": ("200 OK", "<html>"),
+    "another API": ("200 OK", '{"result": [1]}'),
+    "an error": ("503 Service Unavailable", '{"error": "later"}'),
+    "no span ids": ("200 OK", '{"result": {"resourceSpans": [{"scopeSpans": [{"spans": [{"name": "x"}]}]}]}}'),
+}
+
+
+@asynccontextmanager
+async def answering(status: str, body: str) -> AsyncIterator[str]:
+    """A server that says the same to everybody."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n{body}".encode())
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    async with server:
+        yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+
+
+@pytest.mark.parametrize("what", NONSENSE)
+async def test_what_is_no_jaeger(mulligan: Run, worker: Process, what: str) -> None:
+    """History is drawn, and stderr says why; a password in the URL is not repeated."""
+    run_id = f"t-nonsense-{what.replace(' ', '-')}"
+    await mulligan("start", "support", "Go", "--id", run_id, "--wait")
+    async with answering(*NONSENSE[what]) as address:
+        code, out, err = await shown(mulligan, run_id, MULLIGAN_JAEGER_URL=f"http://ada:sesame@{address}")
+    assert code == 0
+    assert f"from Temporal's history (Jaeger at http://{address} cannot be understood)" in out
+    assert f"what answers at http://{address} does not answer as Jaeger does (status " in err
+    assert "sesame" not in out + err
+    assert "Traceback" not in err
+
+
+@tool(local=True)
+def add(a: int, b: int) -> int:
+    """Add, within the workflow task."""
+    if a >= 0:
+        return a + b
+    raise ToolError("Only what is positive.")
+
+
+near = Agent(name="near", model="openai-chat:nobody", tools=[add])
+MISTAKES = [
+    call("serch_orders", ADA),
+    call("search_orders", '{"customer": "Ada"'),
+    call("search_orders", '{"client": "Ada"}'),
+    call("refuse"),
+    call("hang_thread"),
+    call("click", '{"element": "#a"}'),
+    Turn(calls=[("now", "{}", None), ("refuse", "{}", None), ("nothing", "{}", None)]),
+    Turn(text=""),
+    DONE,
+]
+FAR = [("embed", '{"text": "abc"}'), ("not_deployed", "{}"), ("deserted", "{}"), ("now", "{}"), ("embed", "{}")]
+SUMS = ['{"a": 1, "b": 2}', '{"a": -1, "b": 2}', "{}"]
+RUNS: dict[str, tuple[list[Turn], dict[str, Any]]] = {
+    "mistakes": (MISTAKES, {"max_steps": 20, "metadata": {"team": "a"}}),
+    "a failed run": ([call("now"), call("refuse")], {"agent": "strict"}),
+    "a fatal answer": ([call("now"), Turn(calls=[("now", "{}", None), ("nothing", "{}", None)])], {"agent": "strict"}),
+    "no steps left": ([call("now"), call("now")], {"max_steps": 2}),
+    "elsewhere": ([Turn(calls=[(name, raw, None) for name, raw in FAR]), DONE], {"agent": "far"}),
+    "structured": ([call("Refund", '{"order": 7}'), call("Refund", '{"order": 7, "amount": 2}')], {"agent": "refund"}),
+    "written": ([Turn(text="No."), Turn(text='{"order": 7, "amount": 2}')], {"agent": "written"}),
+    "a joined trace": ([DONE], {"traceparent": f"00-{0xABC:032x}-{0xDEF:016x}-01"}),
+    "long": ([call("now")] * 101 + [DONE], {"max_steps": 200}),
+    "local": (
+        [Turn(calls=[("add", raw, None) for raw in SUMS]), call("add", "{'a': 1, 'b': 3,}"), DONE],
+        {"agent": "near"},
+    ),
+}
+KNOWN = ("mulligan.step", "ai.toolCall.name", "ai.toolCall.id", "mulligan.attempt", "mulligan.recovered", "error.type",
+         "mulligan.status", "gen_ai.agent.name", "temporal.run_id",
+         "gen_ai.request.model", "mulligan.metadata.team", "mulligan.step.last", "temporal.workflow_type")  # fmt: skip
+
+
+def facts(span: Any, parent_id: str, is_error: bool) -> tuple[Any, ...]:
+    """What both must say of a span."""
+    repairs = tuple(span.attributes.get("mulligan.repairs") or ())
+    return parent_id, span.name, is_error, repairs, {name: span.attributes.get(name) for name in KNOWN}
+
+
+def of_worker(spans: Sequence[Span]) -> dict[str, Any]:
+    return {span.span_id: facts(span, span.parent_span_id, span.status == "ERROR") for span in spans}
+
+
+def of_history(spans: Sequence[TraceSpan]) -> dict[str, Any]:
+    return {span.span_id: facts(span, span.parent_id, span.is_error) for span in spans}
+
+
+@pytest.fixture(scope="module")
+async def lab(temporal: DevServer) -> AsyncIterator[Lab]:
+    """The live tests' own, on queues that are these tests' alone, and gone when they are over."""
+    client, queue = await connect(temporal.address), "traced"
+    modules = [f"tests.support.{name}" for name in ("shop", "answers", "far", "two_turns")]
+    with pytest.MonkeyPatch.context() as environ:
+        async with OpenAIServer() as model, OtlpReceiver() as otlp:
+            for name, value in {**model.environment(), **otlp.environment()}.items():
+                environ.setenv(name, value)
+            telemetry = Telemetry()
+            async with (
+                running_worker(client, load(modules), telemetry, queue),
+                running_worker(client, load(["tests.support.gpu_tools"]), telemetry, "gpu"),
+                running_worker(client, served([near], []), telemetry, "near"),
+            ):
+                yield Lab(client, model, otlp, telemetry, queue)
+            telemetry.shutdown()
+
+
+@pytest.mark.parametrize("what", RUNS)
+async def test_history_says_what_the_worker_exported(lab: Lab, what: str) -> None:
+    """The same spans with the same ids, names, parents and failures."""
+    turns, given = RUNS[what]
+    queue = "near" if given.get("agent") == "near" else lab.task_queue
+    ran = await Lab(lab.client, lab.model, lab.otlp, lab.telemetry, queue).run(turns, **given)
+    found = await run_trace(lab.client, ran.id, NO_JAEGER, is_open=False)
+    assert found is not None
+    assert {span.trace_id for span in ran.spans} == {found.trace_id}
+    assert of_history(found.spans) == of_worker(ran.spans)
+    began = {span.span_id: span.start_ns / 1e9 for span in ran.spans}
+    # One machine's clock; history's times are those around the activity.
+    assert all(span.start - 0.5 <= began[span.span_id] <= (span.end or 0) + 0.5 for span in found.spans)
+
+
+async def test_attempts_that_were_tried_again_are_left_out(lab: Lab) -> None:
+    """The last attempt is there, with its number."""
+    failing = Turn(calls=[("flaky", "{}", None)], fail_first=[Failure(status=500)])
+    ran = await lab.run([failing, DONE])
+    found = await run_trace(lab.client, ran.id, NO_JAEGER, is_open=False)
+    assert found is not None
+    left_out = of_worker(ran.spans).keys() - of_history(found.spans)
+    assert {span.name for span in ran.spans if span.span_id in left_out} == {"chat " + ran.id, "ai.toolCall"}
+    assert len(left_out) == 3
+    assert of_history(found.spans).items() <= of_worker(ran.spans).items()
+
+
+async def test_turns_of_several_agents(lab: Lab) -> None:
+    """A user's own workflow: several roots in one trace. How each turn ended, history does not say."""
+    run_id = f"own-{uuid.uuid4().hex[:8]}"
+    lab.model.script(run_id, [call("now"), Turn(text="It is here."), call("clik"), Turn(text="So is 8.")])
+    lab.model.script(run_id + "-b", [DONE])
+    models = [f"openai-chat:{run_id}", f"openai:{run_id}-b"]
+    handle = await lab.client.start_workflow("TwoTurns", models, id=run_id, task_queue=lab.task_queue)
+    trace_id = (await handle.result())[-1]
+    lab.telemetry.flush()
+    found = await run_trace(lab.client, run_id, NO_JAEGER, is_open=False)
+    assert found is not None
+    assert found.trace_id == trace_id
+    exported = {span.span_id: (span.name, span.parent_span_id) for span in lab.otlp.spans(trace_id=trace_id)}
+    assert {span.span_id: (span.name, span.parent_id) for span in found.spans} == exported
+
+
+async def test_a_chain_of_runs(lab: Lab) -> None:
+    """Continued as new: all of its runs, in one trace."""
+    async with temporal_server(dynamic_config=["limit.historyCount.suggestContinueAsNew=60"]) as server:
+        client = await connect(server.address)
+        at = Lab(client, lab.model, lab.otlp, lab.telemetry, f"chain-{uuid.uuid4().hex[:6]}")
+        async with running_worker(client, load(["tests.support.shop"]), lab.telemetry, at.task_queue):
+            turns = [call("clik") if n == 3 else call("search_orders", ADA) for n in range(25)]
+            ran = await at.run([*turns, DONE], max_steps=100)
+            found = await run_trace(client, ran.id, NO_JAEGER, is_open=False)
+    assert found is not None
+    assert len(found.spans) == 2 * 25 + 3
+    assert of_history(found.spans).keys() == of_worker(ran.spans).keys()
+
+
+async def test_an_open_run(lab: Lab) -> None:
+    """What runs has no end; no worker is asked. Terminated, it is over."""
+    queue = f"open-{uuid.uuid4().hex[:6]}"
+    at = Lab(lab.client, lab.model, lab.otlp, lab.telemetry, queue)
+    async with running_worker(lab.client, load(["tests.support.shop"]), lab.telemetry, queue):
+        handle = await at.start([call("wait_for_file"), DONE], metadata={"file": "/nowhere/at/all"})
+        while await now_running(lab, handle.id) != ["ai.toolCall wait_for_file: "]:
+            await asyncio.sleep(0.1)
+        await handle.terminate()
+    found = await run_trace(lab.client, handle.id, NO_JAEGER, is_open=False)
+    assert found is not None
+    [held] = [span for span in found.spans if span.name == "ai.toolCall"]
+    assert (held.end is not None, held.is_error, held.attributes["error.type"]) == (True, True, "terminated")
+
+
+async def now_running(lab: Lab, run_id: str) -> list[str]:
+    found = await run_trace(lab.client, run_id, NO_JAEGER, is_open=True)
+    if found is None:
+        return []
+    running = [span for span in found.spans if span.end is None]
+    return [f"{span.name} {span.attributes.get('ai.toolCall.name', '')}: {span.message}" for span in running]
+
+
+async def test_a_model_that_is_down(lab: Lab) -> None:
+    """An open run says at which attempt its model call is, and what went wrong with the one before."""
+    down = Turn(text="done", fail_first=[Failure(status=503, headers={"retry-after": "600"})])
+    handle = await lab.start([down], agent="asked")
+    while not (said := [line for line in await now_running(lab, handle.id) if "attempt 2 follows" in line]):
+        await asyncio.sleep(0.1)
+    assert "503" in said[0]
+    await handle.terminate()
+
+
+async def test_encrypted_history(lab: Lab, mulligan: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the key it is drawn; without it, a sentence says what is missing."""
+    key = "k:" + base64.b64encode(b"0" * 32).decode()
+    async with temporal_server() as server:
+        monkeypatch.setenv("MULLIGAN_ENCRYPTION_KEYS", key)
+        client = await connect(server.address)
+        at = Lab(client, lab.model, lab.otlp, lab.telemetry, "near")
+        async with running_worker(client, served([near], []), lab.telemetry, at.task_queue):
+            ran = await at.run([call("add", '{"a": -1, "b": 2}'), DONE], agent="near")
+        environ = {"TEMPORAL_ADDRESS": server.address}
+        code, out, _ = await shown(mulligan, ran.id, MULLIGAN_ENCRYPTION_KEYS=key, **environ)
+        assert code == 0
+        assert "ai.toolCall add  ERROR tool_error  recovered" in out
+        code, out, err = await shown(mulligan, ran.id, **environ)
+    assert (code, out) == (2, "")
+    assert f"the history of '{ran.id}' cannot be read" in err
+    assert "set MULLIGAN_ENCRYPTION_KEYS" in err
+    assert "Traceback" not in err

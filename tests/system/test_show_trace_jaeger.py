@@ -1,0 +1,168 @@
+"""`mulligan show --trace` with a real Jaeger: the same picture as from Temporal's history, with what only Jaeger knows."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+import uuid
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.workflowservice.v1 import DeleteWorkflowExecutionRequest
+
+from mulligan import connect
+from mulligan.devserver import DevServer, temporal_server
+from mulligan.loading import load
+from mulligan.telemetry import Telemetry
+from mulligan.trace_view import jaeger as source
+from mulligan.trace_view.source import RunTrace, run_trace
+from tests.acceptance.conftest import ROOT, Outcome, command
+from tests.live.conftest import DONE, call
+from tests.support.jaeger_server import JaegerServer
+from tests.support.openai_server import OpenAIServer
+from tests.support.openai_turn import Failure, Turn
+from worker import running_worker
+
+pytestmark = pytest.mark.timeout(180)
+QUEUE, NOWHERE = "show-trace", "http://127.0.0.1:1"
+
+
+@pytest.fixture(scope="module")
+async def served(temporal: DevServer, model: OpenAIServer, jaeger: JaegerServer) -> AsyncIterator[Any]:
+    """A worker that exports to Jaeger; gives the client of its server."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "worker.py", "--load", "tests.support.shop", "--task-queue", QUEUE, cwd=ROOT,
+        env={**os.environ, **jaeger.environment(), "TEMPORAL_ADDRESS": temporal.address},
+        stdin=asyncio.subprocess.DEVNULL,
+    )  # fmt: skip
+    yield await connect(temporal.address)
+    process.terminate()
+    assert await process.wait() == 0
+
+
+async def show(temporal: DevServer, jaeger: JaegerServer, *words: str) -> Outcome:
+    program = str(Path(sys.executable).parent / "mulligan")
+    env = {**os.environ, "TEMPORAL_ADDRESS": temporal.address, "MULLIGAN_JAEGER_URL": jaeger.query_url}
+    return await command(program, "show", *words, "--trace", env=env)
+
+
+async def in_jaeger(client: Any, run_id: str, jaeger: JaegerServer, spans: int) -> RunTrace:
+    """The trace once so many spans are there."""
+    while True:
+        found = await run_trace(client, run_id, jaeger.query_url, is_open=False)
+        if found is not None and found.source == "jaeger" and len(found.spans) >= spans:
+            return found
+        await asyncio.sleep(0.2)
+
+
+async def start(client: Any, model: OpenAIServer, turns: list[Turn], **given: Any) -> Any:
+    run_id = f"jaeger-{uuid.uuid4().hex[:8]}"
+    model.script(run_id, turns)
+    given = {"agent": "shop", "prompt": "Go.", "model": f"openai-chat:{run_id}", **given}
+    return await client.start_workflow("AgentWorkflow", given, id=run_id, task_queue=QUEUE)
+
+
+async def test_jaeger_and_history_say_the_same(
+    served: Any, temporal: DevServer, model: OpenAIServer, jaeger: JaegerServer
+) -> None:
+    """By their ids, for what history knows; attempts that were tried again and tokens are Jaeger's alone."""
+    flaky = Turn(calls=[("flaky", "{}", None), ("clik", "{}", None)], fail_first=[Failure(status=500)])
+    handle = await start(served, model, [flaky, call("click", '{"element": "#a"}'), DONE])
+    await handle.result()
+    # The root, the end, three answers and one failure of the model, `flaky` three times, and two calls.
+    by_jaeger = await in_jaeger(served, handle.id, jaeger, 11)
+    by_history = await run_trace(served, handle.id, NOWHERE, is_open=False)
+    assert by_history is not None
+    assert (len(by_jaeger.spans), len(by_history.spans)) == (11, 8)
+    theirs = {span.span_id: span for span in by_jaeger.spans}
+    for span in by_history.spans:
+        assert (span.name, span.parent_id, span.is_error) == (
+            theirs[span.span_id].name,
+            theirs[span.span_id].parent_id,
+            theirs[span.span_id].is_error,
+        )
+        for name, value in span.attributes.items():
+            assert theirs[span.span_id].attributes[name] == value
+    ran = await show(temporal, jaeger, handle.id)
+    link = f"trace     {jaeger.query_url}/trace/{by_jaeger.trace_id}\n"
+    assert (ran.code, ran.err) == (0, link)
+    assert f"11 spans, 4 errors, from Jaeger at {jaeger.query_url}\n" in ran.out
+    assert "ai.toolCall flaky  attempt 3" in ran.out
+    assert "ai.toolCall flaky  ERROR tool_exception  attempt 2" in ran.out
+    answer = json.loads((await show(temporal, jaeger, handle.id, "--json")).out)
+    assert answer["source"] == "jaeger"
+    tokens = [span["attributes"].get("gen_ai.usage.input_tokens") for span in answer["spans"]]
+    assert 10 in tokens
+
+
+async def test_a_trace_that_jaeger_does_not_have(
+    served: Any, temporal: DevServer, model: OpenAIServer, jaeger: JaegerServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """History is drawn, and the heading says so."""
+    trace_id = uuid.uuid4().hex
+    handle = await start(served, model, [DONE], traceparent=f"00-{trace_id}-{'1' * 16}-00")
+    await handle.result()
+    ran = await show(temporal, jaeger, handle.id)
+    assert (ran.code, ran.err) == (0, f"trace     {jaeger.query_url}/trace/{trace_id}\n")
+    assert f"from Temporal's history (Jaeger at {jaeger.query_url} does not have it)" in ran.out
+    # Without a setting it is Jaeger's usual address that is tried.
+    monkeypatch.setattr(source, "DEFAULT_URL", jaeger.query_url)
+    found = await run_trace(served, handle.id, "", is_open=False)
+    assert found is not None
+    assert jaeger.query_url in found.origin
+
+
+async def test_an_open_run(served: Any, temporal: DevServer, model: OpenAIServer, jaeger: JaegerServer) -> None:
+    """What is over is from Jaeger; what runs now is not there yet, and is from history."""
+    handle = await start(served, model, [call("now"), call("wait_for_file"), DONE], metadata={"file": "/nowhere"})
+    while "ai.toolCall wait_for_file  running" not in (ran := await show(temporal, jaeger, handle.id)).out:
+        await asyncio.sleep(0.2)
+    while f"from Jaeger at {jaeger.query_url}; what runs now, from Temporal's history" not in ran.out:
+        ran = await show(temporal, jaeger, handle.id)
+    assert ran.code == 0
+    assert "━▶" in ran.out
+    await handle.terminate()
+
+
+async def test_a_long_run(served: Any, temporal: DevServer, model: OpenAIServer, jaeger: JaegerServer) -> None:
+    """Hundreds of steps are a line each, with the error in them; all of it on demand."""
+    turns = [call("clik") if step == 150 else call("now") for step in range(1, 251)]
+    handle = await start(served, model, [*turns, DONE], max_steps=300)
+    await handle.result()
+    found = await in_jaeger(served, handle.id, jaeger, 505)
+    assert len(found.spans) == 505
+    ran = await show(temporal, jaeger, handle.id)
+    lines = ran.out.splitlines()
+    assert len(lines) < 60
+    assert sum("agent.steps" in line for line in lines) == 2
+    assert sum("ERROR unknown_tool  recovered" in line for line in lines) == 1
+    assert any("agent.steps  … steps 201 to 251, 101 spans" in line for line in lines)
+    whole = await show(temporal, jaeger, handle.id, "--all")
+    assert len(whole.out.splitlines()) == 505 + 2
+
+
+async def test_a_chain_whose_first_run_is_gone(model: OpenAIServer) -> None:
+    """As beyond retention: what is left is drawn. Not in the quick suite, as the server takes its time to delete."""
+    async with temporal_server(dynamic_config=["limit.historyCount.suggestContinueAsNew=60"]) as server:
+        client = await connect(server.address)
+        async with running_worker(client, load(["tests.support.shop"]), Telemetry(exports=False), QUEUE):
+            handle = await start(client, model, [*[call("now")] * 25, DONE], max_steps=100)
+            await handle.result()
+        whole = await run_trace(client, handle.id, NOWHERE, is_open=False)
+        first = WorkflowExecution(workflow_id=handle.id, run_id=handle.first_execution_run_id)
+        await client.workflow_service.delete_workflow_execution(
+            DeleteWorkflowExecutionRequest(namespace="default", workflow_execution=first)
+        )
+        assert whole is not None
+        left: RunTrace | None = whole
+        while left is not None and len(left.spans) == len(whole.spans):
+            left = await run_trace(client, handle.id, NOWHERE, is_open=False)
+    assert left is not None
+    assert left.trace_id == whole.trace_id
+    assert left.spans[-1].name == "agent.finish"
+    assert left.spans == whole.spans[-len(left.spans) :]

@@ -1,0 +1,55 @@
+"""Links to Temporal's UI and Jaeger's: to what is set, what is known, or what answers; never to what does not."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from mulligan.cli._links import jaeger_link, temporal_link
+
+PAGE = "/namespaces/default/workflows/run%2F8/r1/history"
+
+
+@pytest.fixture
+async def port() -> AsyncIterator[int]:
+    """Somebody listens there."""
+    async with await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0) as server:
+        yield server.sockets[0].getsockname()[1]
+
+
+@pytest.mark.parametrize(
+    ("server", "link"),
+    [
+        ("eu-west-1.aws.api.temporal.io:7233", f"https://cloud.temporal.io{PAGE}"),
+        ("shop.a1b2c.tmprl.cloud:7233", f"https://cloud.temporal.io{PAGE}"),
+        ("temporal.example.com:7233", None),
+        ("evil-tmprl.cloud:7233", None),
+        ("127.0.0.1:1", None),  # nobody listens at 1001
+        ("127.0.0.1:65000", None),  # nor can anybody at 66000
+    ],
+)
+async def test_where_nothing_is_set(server: str, link: str | None) -> None:
+    assert await temporal_link(server, "default", "run/8", "r1") == link
+
+
+async def test_the_dev_server_s_ui_if_it_answers(port: int) -> None:
+    assert await temporal_link(f"localhost:{port - 1000}", "default", "run/8", "r1") == f"http://localhost:{port}{PAGE}"
+    assert await temporal_link(f"temporal.example.com:{port - 1000}", "default", "run/8", "r1") is None
+
+
+async def test_what_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MULLIGAN_TEMPORAL_UI_URL", "https://temporal.example.com/ui/")
+    monkeypatch.setenv("MULLIGAN_JAEGER_URL", "https://me:secret@jaeger.example.com/")
+    assert await temporal_link("10.0.0.1:7233", "a b", "w", None) == (
+        "https://temporal.example.com/ui/namespaces/a%20b/workflows/w"
+    )
+    assert await jaeger_link("ab" * 16) == f"https://jaeger.example.com/trace/{'ab' * 16}"
+
+
+async def test_the_usual_jaeger_if_it_answers(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mulligan.trace_view.jaeger.DEFAULT_URL", "http://localhost:1")
+    assert await jaeger_link("ab" * 16) is None
+    monkeypatch.setattr("mulligan.trace_view.jaeger.DEFAULT_URL", f"http://localhost:{port}")
+    assert await jaeger_link("ab" * 16) == f"http://localhost:{port}/trace/{'ab' * 16}"
