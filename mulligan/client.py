@@ -9,17 +9,38 @@ from typing import Any, NoReturn
 
 from opentelemetry import propagate
 from temporalio.api.common.v1 import Payload
-from temporalio.client import Client, Interceptor, OutboundInterceptor, StartWorkflowInput, WorkflowHandle
+from temporalio.client import (
+    Client,
+    Interceptor,
+    OutboundInterceptor,
+    StartWorkflowInput,
+    WorkflowHandle,
+    WorkflowQueryFailedError,
+)
 from temporalio.contrib.pydantic import pydantic_data_converter as data_converter
 from temporalio.converter import DataConverter, JSONPlainPayloadConverter
-from temporalio.envconfig import ClientConfig
+from temporalio.envconfig import ClientConfig, ClientConnectConfig
 
+from mulligan.errors import DeclarationError
 from mulligan.handoff import TRACE_HEADER
 from mulligan.settings import settings
 
 __all__ = ["DEFAULT_ADDRESS", "connect", "data_converter"]
 
 DEFAULT_ADDRESS = "localhost:7233"
+FAULTS = {
+    "InvalidCertificate(UnknownIssuer": "has a certificate of an authority that is not trusted here; set "
+    "TEMPORAL_TLS_SERVER_CA_CERT_PATH to the authority's certificate",
+    "InvalidCertificate(NotValidForName": "has a certificate for another name; set TEMPORAL_TLS_SERVER_NAME to that name",
+    "InvalidCertificate(Expired": "has a certificate that has expired",
+    "InvalidContentType": "does not speak TLS, which a TEMPORAL_TLS setting or an API key asks for",
+    "InconsistentKeys": "was not asked: TEMPORAL_TLS_CLIENT_KEY_PATH is not the key of TEMPORAL_TLS_CLIENT_CERT_PATH",
+    "code: Unauthenticated": "refuses us; see TEMPORAL_API_KEY and TEMPORAL_NAMESPACE",
+    "code: PermissionDenied": "refuses us; see TEMPORAL_API_KEY and TEMPORAL_NAMESPACE",
+    "tonic::transport::Error(Transport, hyper": "ended the connection; it may want TLS (TEMPORAL_TLS=true), or a client "
+    "certificate that it trusts (TEMPORAL_TLS_CLIENT_CERT_PATH and TEMPORAL_TLS_CLIENT_KEY_PATH)",
+}
+"""What a server that is there may have against us, by the words of temporalio's error."""
 
 
 async def connect(address: str | None = None, **options: Any) -> Client:
@@ -31,14 +52,32 @@ async def connect(address: str | None = None, **options: Any) -> Client:
 
     Raises:
         RuntimeError: no server answers there, or it refuses us (temporalio's own error).
-        DeclarationError: a setting of ours cannot be.
+        DeclarationError: a setting cannot be: one of ours, or of Temporal's.
     """
     config: dict[str, Any] = {"target_host": address or DEFAULT_ADDRESS}
     if address is None:
-        config |= ClientConfig.load_client_connect_config()
+        config |= _configured()
     config = {"data_converter": _converter(), **config, **options}
     config["interceptors"] = [*config.get("interceptors", ()), TraceHeader()]
-    return await Client.connect(**config)
+    try:
+        return await Client.connect(**config)
+    except ValueError as error:
+        raise DeclarationError(f"Temporal's settings cannot be used: {error}.") from None
+
+
+def _configured() -> ClientConnectConfig:
+    """What the environment and `temporal.toml` say."""
+    try:
+        config = ClientConfig.load_client_connect_config()
+    except OSError as error:
+        raise DeclarationError(f"Temporal's settings name {error.filename}: {error.strerror}.") from None
+    except (RuntimeError, ValueError) as error:
+        # Its further lines quote the file, which may hold a key.
+        raise DeclarationError(f"Temporal's settings cannot be read: {str(error).splitlines()[0]}.") from None
+    if "api_key" in config:
+        # With the newline at a file's end, as Kubernetes' secrets often have, temporalio sends no key at all.
+        config["api_key"] = config["api_key"].strip()
+    return config
 
 
 def _converter() -> DataConverter:
@@ -56,12 +95,28 @@ def address_in_use() -> str:
 
 
 def no_server(error: BaseException) -> str:
-    """What to tell a person when `connect()` failed: where it was tried, and how to get a server."""
+    """What to tell a person when `connect()` failed: where it was tried, and what to do about it."""
     reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+    for words, fault in FAULTS.items():
+        if words in reason:
+            return f"the Temporal server at {address_in_use()} {fault}."
     return (
         f"no Temporal server answers at {address_in_use()} ({reason}). Start one with `uv run mulligan dev`, "
         "or set TEMPORAL_ADDRESS to yours."
     )
+
+
+def unreadable(error: BaseException) -> str:
+    """What to tell a person when keys are missing: ours for a run, or a worker's for our question; empty: it is not that."""
+    said = str(error)
+    if "Unknown payload encoding binary/encrypted" in said:
+        return "this run is encrypted; set MULLIGAN_ENCRYPTION_KEYS to the keys of its worker."
+    if isinstance(error, ValueError) and said.startswith("A payload "):
+        return said
+    # temporalio does not decrypt what a query's failure says.
+    if isinstance(error, WorkflowQueryFailedError) and said == "Encoded failure":
+        return "the worker could not answer; it may lack the first of our MULLIGAN_ENCRYPTION_KEYS."
+    return ""
 
 
 def leave(main: Callable[[], object]) -> NoReturn:

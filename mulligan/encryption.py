@@ -57,15 +57,16 @@ class EncryptionCodec(PayloadCodec):
         if payload.metadata.get("encoding") != ENCODING:
             return payload
         key_id = payload.metadata.get(KEY_ID, b"")
-        cipher = self._ciphers.get(key_id.decode(errors="replace"))
+        named = key_id.decode(errors="replace")[:64]
+        cipher = self._ciphers.get(named)
         if cipher is None:
-            named = key_id.decode(errors="replace")
             raise ValueError(f"A payload is encrypted with the key {named!r}; {VARIABLE} has no such key.")
         try:
             plain = cipher.decrypt(payload.data[:NONCE_BYTES], payload.data[NONCE_BYTES:], key_id)
-        except InvalidTag:
+        except (InvalidTag, ValueError):  # too short for a nonce is a ValueError
             raise ValueError(
-                "A payload cannot be decrypted: its key was another one of that name, or it was changed."
+                f"A payload cannot be decrypted with the key {named!r}: its key was another one of that name, "
+                "or it was changed."
             ) from None
         return Payload.FromString(plain)
 

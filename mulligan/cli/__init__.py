@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from mulligan.cli.agents import agents
+from mulligan.cli.codec_server import codec_server
 from mulligan.cli.demo import demo
 from mulligan.cli.dev import dev
 from mulligan.cli.list_runs import list_runs
@@ -26,6 +27,7 @@ app.command()(show)
 app.command()(tail)
 app.command("list")(list_runs)
 app.command()(agents)
+app.command()(codec_server)
 
 
 def main() -> None:

@@ -43,7 +43,15 @@ def fail(sentence: str, code: int = WRONG_USE) -> NoReturn:
 
 def run(work: Coroutine[Any, Any, int | None]) -> NoReturn:
     """Run a command's coroutine; what it returns is the exit code."""
-    raise typer.Exit(asyncio.run(work) or OK)
+    try:
+        code = asyncio.run(work)
+    except Exception as error:
+        from mulligan.client import unreadable
+
+        if not (sentence := unreadable(error)):
+            raise
+        fail(sentence)
+    raise typer.Exit(code or OK)
 
 
 async def connected() -> Client:

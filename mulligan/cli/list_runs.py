@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
@@ -11,6 +11,9 @@ from rich.text import Text
 
 from mulligan.cli import _terminal
 from mulligan.cli._terminal import AsJson, fail, put_json, run
+
+if TYPE_CHECKING:
+    from temporalio.client import WorkflowExecution
 
 
 def list_runs(
@@ -45,7 +48,7 @@ async def _list(limit: int, status: str | None, *, as_json: bool) -> int:
             runs.append(
                 {
                     "id": execution.id,
-                    "agent": (await execution.memo()).get("agent"),
+                    "agent": await _agent(execution),
                     "status": execution.status.name.lower() if execution.status else "unknown",
                     "started": execution.start_time.isoformat(),
                     "seconds": ((execution.close_time or datetime.now(UTC)) - execution.start_time).total_seconds(),
@@ -60,6 +63,19 @@ async def _list(limit: int, status: str | None, *, as_json: bool) -> int:
     else:
         _terminal.out.print(_table(runs))
     return _terminal.OK
+
+
+async def _agent(execution: WorkflowExecution) -> str | None:
+    """Its agent's name; None where it is encrypted and the key is not here: the other runs are listed all the same."""
+    from mulligan.client import unreadable
+
+    try:
+        agent: str | None = (await execution.memo()).get("agent")
+    except (KeyError, ValueError) as error:
+        if not unreadable(error):
+            raise
+        return None
+    return agent
 
 
 def _table(runs: list[dict[str, Any]]) -> Table:

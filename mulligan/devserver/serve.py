@@ -156,14 +156,15 @@ async def _until_it_answers(
 async def _configured_server(progress: Callable[[str], None]) -> DevServer | None:
     try:
         profile = ClientConfigProfile.load()
-    except RuntimeError as error:
+        config = profile.to_client_connect_config()
+    except (RuntimeError, OSError) as error:
         progress(f"Temporal's configuration cannot be read ({error}): starting a dev server")
         return None
     if not profile.address:
         return None
     try:
         async with asyncio.timeout(_SECONDS_TO_ANSWER):
-            answers = await _answers(profile.to_client_connect_config())
+            answers = await _answers(config)
     except TimeoutError:
         answers = False
     if answers:
