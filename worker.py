@@ -144,9 +144,10 @@ async def serve(load_these: Sequence[str], task_queue: str) -> None:
         async with AsyncExitStack() as stack:
             if address := settings().health_address:
                 say(f"Health at http://{await stack.enter_async_context(health_server(address, unready))}/readyz")
-            client = await connect(runtime=temporal_runtime())
+            # Before it connects: as process 1 of a container it would not be stopped by a signal that nobody handles.
             for sign in (signal.SIGTERM, signal.SIGINT):
                 asyncio.get_running_loop().add_signal_handler(sign, stop.set)
+            client = await connect(runtime=temporal_runtime())
             async with running_worker(client, loaded, telemetry, task_queue):
                 serving = client
                 agents = ", ".join(sorted(loaded.registry.agents))
@@ -162,9 +163,7 @@ async def serve(load_these: Sequence[str], task_queue: str) -> None:
 async def _cut_off(client: Client) -> str:
     """Why the server cannot be reached, or nothing."""
     try:
-        await client.workflow_service.get_system_info(
-            GetSystemInfoRequest(), timeout=timedelta(seconds=2), retry=False
-        )
+        await client.workflow_service.get_system_info(GetSystemInfoRequest(), timeout=timedelta(seconds=2), retry=False)
     except RPCError as error:
         return f"Temporal does not answer: {error.status.name}"
     return ""

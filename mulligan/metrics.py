@@ -100,7 +100,9 @@ def temporal_runtime(environ: Mapping[str, str] = os.environ) -> Runtime | None:
     config = OpenTelemetryConfig(
         url=url, headers=headers, http=http, metric_periodicity=timedelta(milliseconds=every), durations_as_seconds=True
     )
-    tags = {"service_name": str(otlp.resource().attributes.get("service.name", ""))}
+    # Temporal's core takes them as its resource: without an instance, workers would count in one series.
+    told = otlp.resource().attributes
+    tags = {name: str(value) for name, value in told.items() if not name.startswith("telemetry.sdk.")}
     return Runtime(telemetry=TelemetryConfig(metrics=config, global_tags=tags))
 
 

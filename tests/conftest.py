@@ -29,7 +29,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Get Temporal's dev server before any test's time limit runs: on a new machine it is built, for minutes."""
-    if not any({"live", "acceptance"} & set(item.path.parts) for item in session.items):
+    if not any({"live", "acceptance", "system"} & set(item.path.parts) for item in session.items):
         return
     capture = session.config.pluginmanager.getplugin("capturemanager")
     with capture.global_and_fixture_disabled() if capture else nullcontext():

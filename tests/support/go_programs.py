@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -18,12 +19,16 @@ _JAEGER_SOURCE = Path(__file__).parent / "jaeger"
 
 async def jaeger_program() -> Path:
     """Jaeger v2, built from the `go.mod` and `go.sum` in `tests/support/jaeger` (about 4 minutes on 2 cores)."""
-    return await _made("jaeger", JAEGER, ("build", "-v", "-ldflags", "-s -w"), "github.com/jaegertracing/jaeger/cmd/jaeger")
+    return await _made(
+        "jaeger", JAEGER, ("build", "-v", "-ldflags", "-s -w"), "github.com/jaegertracing/jaeger/cmd/jaeger"
+    )
 
 
 async def go_program(package: str, version: str) -> Path:
     """The program of a Go package, by `go install package@version`."""
-    return await _made(package.rsplit("/", 1)[-1], version, ("install", "-v"), f"{package}@{version}")
+    # As Go names it: a last element that is the module's major version does not count.
+    name = re.sub(r"/v\d+$", "", package).rsplit("/", 1)[-1]
+    return await _made(name, version, ("install", "-v"), f"{package}@{version}")
 
 
 async def _made(name: str, version: str, command: tuple[str, ...], package: str) -> Path:
@@ -37,7 +42,9 @@ async def _made(name: str, version: str, command: tuple[str, ...], package: str)
             target = ("-o", scratch / name) if command[0] == "build" else ()
             await run_telling(
                 (go, *command, *target, package),
-                lambda seconds, lines: f"building {name} {version} for the tests, once: {seconds:.0f} s, {len(lines)} packages",
+                lambda seconds, lines: (
+                    f"building {name} {version} for the tests, once: {seconds:.0f} s, {len(lines)} packages"
+                ),
                 _say,
                 cwd=source,
                 env={**env, "GOBIN": str(scratch)},

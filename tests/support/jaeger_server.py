@@ -53,7 +53,7 @@ def _value(value: dict[str, Any]) -> Any:
 @asynccontextmanager
 async def jaeger_server(program: Path) -> AsyncIterator[JaegerServer]:
     """Run `program` on free ports of the loopback."""
-    otlp, query = _free_ports(2)
+    otlp, query = free_ports(2)
     ports = {"OTLP_PORT": str(otlp), "QUERY_PORT": str(query)}
     async with process_group(program, "--config", _CONFIG, env=ports) as process:
         assert process.stdout
@@ -80,7 +80,7 @@ async def _read(stream: asyncio.StreamReader, into: list[bytes]) -> None:
         into.append(line)
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
     taken = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     try:
         return [listening.getsockname()[1] for listening in taken]

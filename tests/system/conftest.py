@@ -8,15 +8,13 @@ from contextlib import nullcontext
 
 import pytest
 
-from tests.live.conftest import lab, model, otlp  # noqa: F401 - fixtures
+from tests.live.conftest import model, otlp  # noqa: F401 - fixtures
 from tests.support.go_programs import jaeger_program
 from tests.support.jaeger_server import JaegerServer, jaeger_server
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Build Jaeger first: it takes minutes."""
-    if not any("jaeger" in getattr(item, "fixturenames", ()) for item in session.items):
-        return
     capture = session.config.pluginmanager.getplugin("capturemanager")
     with capture.global_and_fixture_disabled() if capture else nullcontext():
         asyncio.run(jaeger_program())

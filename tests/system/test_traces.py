@@ -38,7 +38,7 @@ MISTAKES = [
     Turn(calls=[("now", "{}", None)], fail_first=[Failure(status=500)]),
     Turn(text=""),
 ]
-KILLS = 8
+KILLS = 5
 Spans = list[dict[str, Any]]
 
 

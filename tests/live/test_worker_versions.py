@@ -1,0 +1,151 @@
+"""Worker Versioning: a deploy breaks no run. It stays with the build that it began on; where that is gone it can be moved."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from google.protobuf.field_mask_pb2 import FieldMask
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.deployment.v1 import WorkerDeploymentVersion
+from temporalio.api.enums.v1 import EventType
+from temporalio.api.workflow.v1 import VersioningOverride, WorkflowExecutionOptions
+from temporalio.api.workflowservice.v1 import (
+    SetWorkerDeploymentCurrentVersionRequest,
+    UpdateWorkflowExecutionOptionsRequest,
+)
+from temporalio.client import Client
+from temporalio.service import RPCError, RPCStatusCode
+
+from mulligan import connect
+from mulligan.devserver import temporal_server
+from mulligan.loading import load
+from tests.live.conftest import DONE, Lab, call
+from tests.live.test_continue_as_new import SOON
+from worker import running_worker
+
+
+@asynccontextmanager
+async def worker_of(build: str, at: Lab, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
+    """A worker of one build; the deployment is named as the task queue, and the worker's identity is the build's id."""
+    client = await connect(at.client.service_client.config.target_host, identity=build)
+    with monkeypatch.context() as environment:
+        environment.setenv("TEMPORAL_DEPLOYMENT_NAME", at.task_queue)
+        environment.setenv("TEMPORAL_WORKER_BUILD_ID", build)
+        running = running_worker(client, load(["tests.support.shop"]), at.telemetry, at.task_queue)
+        await running.__aenter__()
+    try:
+        yield
+    finally:
+        await running.__aexit__(None, None, None)
+
+
+async def make_current(build: str, at: Lab) -> None:
+    """As `temporal worker deployment set-current-version` does, once the server knows the version by its worker."""
+    request = SetWorkerDeploymentCurrentVersionRequest(
+        namespace=at.client.namespace, deployment_name=at.task_queue, build_id=build
+    )
+    while True:
+        try:
+            await at.client.workflow_service.set_worker_deployment_current_version(request)
+            return
+        except RPCError as error:
+            if error.status not in (RPCStatusCode.NOT_FOUND, RPCStatusCode.FAILED_PRECONDITION):
+                raise
+            await asyncio.sleep(0.2)
+
+
+async def served_by(handle: Any) -> set[str]:
+    """The builds of a run's workflow tasks, and of the workers that its activities ran on."""
+    builds = set()
+    async for event in handle.fetch_history_events():
+        if event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED:
+            builds.add(event.workflow_task_completed_event_attributes.deployment_version.build_id)
+        elif event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_STARTED:
+            builds.add(event.activity_task_started_event_attributes.identity)
+    return builds
+
+
+async def in_the_middle(at: Lab, flag: Path, steps: int = 1) -> Any:
+    """A run whose tool waits until the file is there; more steps follow."""
+    turns = [call("wait_for_file"), *(call("now") for _ in range(steps)), DONE]
+    handle = await at.start(turns, max_steps=100, metadata={"file": str(flag)})
+    while (await handle.query("progress"))["running"] != ["wait_for_file"]:
+        await asyncio.sleep(0.1)
+    return handle
+
+
+def on_its_own_queue(lab: Lab, client: Client | None = None) -> Lab:
+    return Lab(client or lab.client, lab.model, lab.otlp, lab.telemetry, f"versions-{uuid.uuid4().hex[:6]}")
+
+
+async def test_a_run_stays_with_its_build(lab: Lab, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """What begins after a deploy runs on the new build, what began before it on the old one: both to the end."""
+    at = on_its_own_queue(lab)
+    async with worker_of("a", at, monkeypatch), worker_of("b", at, monkeypatch):
+        await make_current("a", at)
+        before = await in_the_middle(at, tmp_path / "go")
+        await make_current("b", at)
+        after = await at.run([call("now"), DONE])
+        (tmp_path / "go").touch()
+        ran = await at.look(before)
+    assert (ran.result["status"], ran.result["recovered_failures"], len(ran.steps)) == ("completed", 0, 3)
+    assert await served_by(before) == {"a"}
+    assert after.result["status"] == "completed"
+    assert await served_by(after.handle) == {"b"}
+
+
+async def test_continued_as_new_it_stays(lab: Lab, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A run of weeks does not change its build at a step boundary either."""
+    async with temporal_server(dynamic_config=SOON) as server:
+        at = on_its_own_queue(lab, await connect(server.address))
+        async with worker_of("a", at, monkeypatch), worker_of("b", at, monkeypatch):
+            await make_current("a", at)
+            run = await in_the_middle(at, tmp_path / "go", steps=8)
+            await make_current("b", at)
+            (tmp_path / "go").touch()
+            ran = await at.look(run)
+            assert (await run.describe()).run_id != run.first_execution_run_id
+            assert await served_by(run) == {"a"}
+    assert ran.result["status"] == "completed"
+
+
+async def test_a_run_can_be_moved(lab: Lab, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A run whose build is gone waits for it, and is not given to another. Pinned to the next build it goes on there."""
+    monkeypatch.setenv("MULLIGAN_GRACE_SECONDS", "0")
+    at = on_its_own_queue(lab)
+    async with worker_of("b", at, monkeypatch):
+        async with worker_of("a", at, monkeypatch):
+            await make_current("a", at)
+            moved = await in_the_middle(at, tmp_path / "never")
+            await make_current("b", at)
+        await at.run([DONE])
+        assert await served_by(moved) == {"a"}
+        await pin(moved.id, "b", at)
+        ran = await at.look(moved)
+    assert ran.result["status"] == "completed"
+    assert [call["result"]["error"] and call["result"]["error"]["kind"] for call in ran.calls] == ["tool_lost", None]
+    assert await served_by(moved) == {"a", "b"}
+
+
+async def pin(workflow_id: str, build: str, at: Lab) -> None:
+    """As `temporal workflow update-options --versioning-override-behavior pinned` does."""
+    override = VersioningOverride(
+        pinned=VersioningOverride.PinnedOverride(
+            behavior=VersioningOverride.PINNED_OVERRIDE_BEHAVIOR_PINNED,
+            version=WorkerDeploymentVersion(deployment_name=at.task_queue, build_id=build),
+        )
+    )
+    await at.client.workflow_service.update_workflow_execution_options(
+        UpdateWorkflowExecutionOptionsRequest(
+            namespace=at.client.namespace,
+            workflow_execution=WorkflowExecution(workflow_id=workflow_id),
+            workflow_execution_options=WorkflowExecutionOptions(versioning_override=override),
+            update_mask=FieldMask(paths=["versioning_override"]),
+        )
+    )

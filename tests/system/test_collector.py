@@ -1,0 +1,223 @@
+"""deploy/collector.yaml, run for real: what of a run's trace goes on to Jaeger, and what is thinned out.
+
+The program is Jaeger's, which is a build of the same Collector (contrib 0.140) with the same tail sampling.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import sys
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx2
+import pytest
+from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.trace import NonRecordingSpan, SpanContext, Status, StatusCode, TraceFlags, set_span_in_context
+
+from mulligan import connect, semconv
+from mulligan.devserver import DevServer
+from mulligan.devserver._process import process_group
+from tests.support.go_programs import jaeger_program
+from tests.support.jaeger_server import free_ports
+from tests.support.otlp_receiver import OtlpReceiver
+
+ROOT = Path(__file__).parent.parent.parent
+CONFIG = ROOT / "deploy/collector.yaml"
+COMPLETED = {semconv.WORKFLOW_TYPE: "AgentWorkflow", semconv.STATUS: "completed"}
+PORTS = ("OTLP_GRPC_PORT", "OTLP_HTTP_PORT", "HEALTH_PORT", "METRICS_PORT", "OWN_METRICS_PORT")
+
+
+@dataclass
+class Collector:
+    """A running collector, and what it sends on."""
+
+    ports: dict[str, str]
+    jaeger: OtlpReceiver
+
+    def __post_init__(self) -> None:
+        self.endpoint = f"http://127.0.0.1:{self.ports['OTLP_GRPC_PORT']}"
+        self.provider = TracerProvider(shutdown_on_exit=False)
+        self.provider.add_span_processor(SimpleSpanProcessor(OTLPSpanExporter(endpoint=self.endpoint)))
+
+    def send(
+        self,
+        trace: int,
+        name: str,
+        attributes: dict[str, str] | None = None,
+        *,
+        error: bool = False,
+        child: bool = True,
+    ) -> None:
+        """Export a span. `child`: below some span that was or will be sent, or in a caller's trace."""
+        ids = self.provider.id_generator
+        parent = SpanContext(trace, secrets.randbits(64), is_remote=True, trace_flags=TraceFlags(1))
+        if child:
+            span = self.provider.get_tracer("t").start_span(name, set_span_in_context(NonRecordingSpan(parent)))
+        else:
+            ids.generate_trace_id = lambda: trace  # type: ignore[method-assign]
+            span = self.provider.get_tracer("t").start_span(name)
+        span.set_attributes(attributes or {})
+        if error:
+            span.set_status(Status(StatusCode.ERROR))
+        span.end()
+
+    def begin(self, trace: int, *, child: bool = False) -> None:
+        self.send(trace, "invoke_agent a", {semconv.OPERATION_NAME: semconv.INVOKE_AGENT}, child=child)
+
+    def finish(self, trace: int, other_than_completed: dict[str, str] | None = None) -> None:
+        self.send(trace, semconv.AGENT_FINISH, COMPLETED | (other_than_completed or {}))
+
+    async def decided(self) -> None:
+        """Wait until all that was sent before has been decided: a span that is always kept has come through."""
+        last = secrets.randbits(128)
+        self.send(last, "last", error=True)
+        await self.jaeger.spans_arrived(1, trace_id=f"{last:032x}")
+
+    def kept(self, trace: int) -> list[str]:
+        return [span.name for span in self.jaeger.spans(trace_id=f"{trace:032x}")]
+
+
+@asynccontextmanager
+async def collector(percent: float, wait: str = "2s") -> AsyncIterator[Collector]:
+    """`deploy/collector.yaml` on free ports, in front of a receiver."""
+    program = await jaeger_program()
+    ports = dict(zip(PORTS, map(str, free_ports(len(PORTS))), strict=True))
+    with OtlpReceiver() as jaeger:
+        settings = {
+            **ports, "JAEGER_OTLP": jaeger.endpoint_grpc.removeprefix("http://"), "BATCH_TIMEOUT": "100ms",
+            "TRACES_KEPT_PERCENT": str(percent), "TRACE_DECISION_WAIT": wait,
+        }  # fmt: skip
+        async with process_group(program, "--config", CONFIG, env=settings) as process:
+            assert process.stdout
+            reading = asyncio.create_task(process.stdout.read())
+            async with httpx2.AsyncClient() as client:
+                while not await _is_healthy(client, ports["HEALTH_PORT"]):
+                    assert process.returncode is None, (await reading).decode()
+                    await asyncio.sleep(0.1)
+            yield Collector(ports, jaeger)
+            process.kill()
+            await reading
+
+
+async def _is_healthy(client: httpx2.AsyncClient, port: str) -> bool:
+    try:
+        return (await client.get(f"http://127.0.0.1:{port}/status")).is_success
+    except httpx2.TransportError:
+        return False
+
+
+@pytest.fixture(scope="module")
+async def strict() -> AsyncIterator[Collector]:
+    """Nothing that may be thinned out is kept: what comes through has a reason."""
+    async with collector(percent=0) as running:
+        yield running
+
+
+CASES = ["clean", "recovered", "open", "not_completed", "user_workflow", "resumed", "in_a_callers_trace", "not_ours"]
+ENDS_AS = {"not_completed": {semconv.STATUS: "max_steps"}, "user_workflow": {semconv.WORKFLOW_TYPE: "TwoTurns"}}
+
+
+async def test_only_a_clean_run_that_was_seen_whole_is_thinned_out(strict: Collector) -> None:
+    trace = {case: secrets.randbits(128) for case in CASES}
+    for case in CASES:
+        if case == "not_ours":
+            strict.send(trace[case], "GET /", child=False)
+            continue
+        if case != "resumed":
+            strict.begin(trace[case], child=case == "in_a_callers_trace")
+        strict.send(trace[case], semconv.TOOL_CALL, error=case == "recovered")
+        if case != "open":
+            strict.finish(trace[case], ENDS_AS.get(case))
+    await strict.decided()
+    assert {case for case in CASES if strict.kept(trace[case])} == set(CASES) - {"clean"}
+    assert sorted(strict.kept(trace["recovered"])) == [semconv.AGENT_FINISH, semconv.TOOL_CALL, "invoke_agent a"]
+
+
+async def test_an_error_long_after_the_decision_is_kept_with_all_before_it(strict: Collector) -> None:
+    trace = secrets.randbits(128)
+    strict.begin(trace)
+    strict.send(trace, "chat m")
+    await strict.decided()
+    strict.send(trace, semconv.TOOL_CALL, error=True)
+    strict.finish(trace)
+    await strict.jaeger.spans_arrived(4, trace_id=f"{trace:032x}")
+    assert sorted(strict.kept(trace)) == [semconv.AGENT_FINISH, semconv.TOOL_CALL, "chat m", "invoke_agent a"]
+
+
+async def test_an_error_that_comes_after_its_run_was_thinned_out_is_kept(strict: Collector) -> None:
+    """Which should not be: all that a run exports is there before its end. The spans before it are gone by then."""
+    trace = secrets.randbits(128)
+    strict.begin(trace)
+    strict.finish(trace)
+    await strict.decided()
+    assert strict.kept(trace) == []
+    # Ids of thinned traces are forgotten when the next comes.
+    other = secrets.randbits(128)
+    strict.begin(other)
+    strict.finish(other)
+    await strict.decided()
+    strict.send(trace, semconv.TOOL_CALL, error=True)
+    await strict.decided()
+    assert strict.kept(trace) == [semconv.TOOL_CALL]
+
+
+async def test_the_share_of_clean_runs_that_is_kept_is_one_number() -> None:
+    """The share is by the trace's id: of 400 at 25 %, five standard deviations are 43."""
+    async with collector(percent=25) as running:
+        traces = [secrets.randbits(128) for _ in range(400)]
+        for trace in traces:
+            running.begin(trace)
+            running.finish(trace)
+        await running.decided()
+        assert 57 <= sum(bool(running.kept(trace)) for trace in traces) <= 143
+
+
+async def test_what_a_real_worker_sends(strict: Collector, temporal: DevServer) -> None:
+    """The example's run is clean; the demo's makes mistakes. And metrics can be scraped, each worker's apart."""
+    strict.jaeger.clear()
+    queue = f"collector-{uuid.uuid4().hex[:6]}"
+    environment = {
+        **os.environ, "TEMPORAL_ADDRESS": temporal.address, "OTEL_EXPORTER_OTLP_ENDPOINT": strict.endpoint,
+        "OTEL_METRIC_EXPORT_INTERVAL": "500", "PYTHONPATH": str(ROOT / "deploy/example"),
+    }  # fmt: skip
+    worker = await asyncio.create_subprocess_exec(
+        sys.executable, "worker.py", "--load", "stock", "--task-queue", queue,
+        env=environment, cwd=ROOT, stdin=asyncio.subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        client = await connect(temporal.address)
+        ran = {}
+        for agent in ("stock", "demo"):
+            given = {"agent": agent, "prompt": "Go."}
+            ran[agent] = await client.execute_workflow(
+                "AgentWorkflow", given, id=f"{queue}-{agent}", task_queue=queue, result_type=dict
+            )
+            assert ran[agent]["status"] == "completed"
+        scraped = [await _scraped(strict, begins) for begins in ("mulligan_run_steps_count{", "temporal_num_pollers{")]
+    finally:
+        worker.terminate()
+        assert await worker.wait() == 0
+    await strict.decided()
+    assert not strict.kept(int(ran["stock"]["trace_id"], 16))
+    assert semconv.AGENT_FINISH in strict.kept(int(ran["demo"]["trace_id"], 16))
+    for line in scraped:
+        assert 'job="mulligan-worker"' in line
+        assert 'instance="' in line
+
+
+async def _scraped(running: Collector, beginning: str) -> str:
+    """The line of /metrics that begins so, once it is there."""
+    async with httpx2.AsyncClient() as client:
+        while True:
+            text = (await client.get(f"http://127.0.0.1:{running.ports['METRICS_PORT']}/metrics")).text
+            if found := [line for line in text.splitlines() if line.startswith(beginning)]:
+                return found[0]
+            await asyncio.sleep(0.2)

@@ -1,0 +1,211 @@
+"""deploy/compose.yaml: valid by the Compose Specification's own loader, and right in what no schema sees."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from mulligan import Agent
+from mulligan.agent import seconds
+from tests.support.go_programs import JAEGER, go_program
+
+ROOT = Path(__file__).parent.parent.parent
+DEPLOY = ROOT / "deploy"
+COMPOSE_GO = ("github.com/compose-spec/compose-go/v2/cmd", "v2.16.2")
+ONE_SHOT = {"temporal-schema", "temporal-namespace"}
+CANNOT_BE_ASKED = {"collector"}  # its image holds one program
+PUBLISHED = {"7233": "temporal", "8233": "temporal-ui", "16686": "jaeger", "9090": "prometheus", "3000": "grafana"}
+
+
+async def loaded(file: Path) -> tuple[int, str, str]:
+    """The project as Compose understands it, with no setting but those given."""
+    program = await go_program(*COMPOSE_GO)
+    process = await asyncio.create_subprocess_exec(
+        program, "--format", "json", file.name, cwd=file.parent, env={"PATH": os.environ["PATH"]},
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    out, err = await process.communicate()
+    assert process.returncode is not None
+    return process.returncode, out.decode(), err.decode()
+
+
+@pytest.fixture(scope="module")
+async def project() -> dict[str, Any]:
+    code, out, err = await loaded(DEPLOY / "compose.yaml")
+    assert code == 0, err
+    assert err == ""  # it would say here which variable must be set
+    model: dict[str, Any] = json.loads(out)
+    return model
+
+
+@pytest.fixture(scope="module")
+def services(project: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = project["services"]
+    return found
+
+
+@pytest.fixture(scope="module")
+def worker(services: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = services["worker"]
+    return found
+
+
+async def test_the_loader_refuses_what_is_no_compose_file(tmp_path: Path) -> None:
+    """Or the other tests would say nothing."""
+    text = (DEPLOY / "compose.yaml").read_text()
+    for right, wrong in (("init: true", "inti: true"), ("condition: service_healthy", "condition: healthy")):
+        assert right in text
+        (tmp_path / "compose.yaml").write_text(text.replace(right, wrong))
+        code, _, err = await loaded(tmp_path / "compose.yaml")
+        assert code == 1
+        assert wrong.split(":")[0] in err
+
+
+def test_what_a_service_names_is_declared(project: dict[str, Any], services: dict[str, Any]) -> None:
+    """The loader's command checks the schema, not this."""
+    for name, service in services.items():
+        assert set(service["networks"]) <= set(project["networks"]), name
+        assert set(service.get("depends_on", {})) <= set(services), name
+        named = {mount["source"] for mount in service.get("volumes", []) if mount["type"] == "volume"}
+        assert named <= set(project["volumes"]), name
+
+
+def test_services_start_when_what_they_need_is_ready(services: dict[str, Any]) -> None:
+    for name, service in services.items():
+        assert ("healthcheck" in service) == (name not in ONE_SHOT | CANNOT_BE_ASKED), name
+        for needed, how in service.get("depends_on", {}).items():
+            is_ready = "service_completed_successfully" if needed in ONE_SHOT else "service_healthy"
+            assert how["condition"] == ("service_started" if needed in CANNOT_BE_ASKED else is_ready), (name, needed)
+    assert set(services["worker"]["depends_on"]) == {"temporal-namespace", "collector"}
+
+
+def test_one_shots_end_and_all_others_come_back(services: dict[str, Any]) -> None:
+    for name, service in services.items():
+        assert service["restart"].startswith("on-failure" if name in ONE_SHOT else "unless-stopped"), name
+
+
+def test_images_are_what_the_tests_run(services: dict[str, Any]) -> None:
+    images = dict(service["image"].rsplit(":", 1) for service in services.values())
+    assert all(re.match(r"v?\d+\.\d+", tag) for tag in images.values()), images
+    ours = (ROOT / "mulligan/devserver/go.mod").read_text()
+    collectors = (ROOT / "tests/support/jaeger/go.mod").read_text()
+    assert images["temporalio/server"] == _version(ours, "go.temporal.io/server")
+    assert images["temporalio/admin-tools"].startswith(images["temporalio/server"])
+    assert images["temporalio/ui"] == _version(ours, "github.com/temporalio/ui-server/v2")
+    assert images["jaegertracing/jaeger"].startswith(JAEGER)
+    contrib = "github.com/open-telemetry/opentelemetry-collector-contrib/processor/tailsamplingprocessor"
+    assert images["otel/opentelemetry-collector-contrib"] == _version(collectors, contrib)
+    assert f'version = "{images["mulligan-worker"]}"' in (ROOT / "pyproject.toml").read_text()
+
+
+def _version(go_mod: str, module: str) -> str:
+    found = re.search(rf"^\s*{re.escape(module)} v(\S+)", go_mod, re.MULTILINE)
+    assert found, module
+    return found[1]
+
+
+def test_only_the_loopback_sees_it(services: dict[str, Any], project: dict[str, Any]) -> None:
+    ports = [(port, name) for name, service in services.items() for port in service.get("ports", [])]
+    assert {port["host_ip"] for port, _ in ports} == {"127.0.0.1"}
+    assert {port["published"]: name for port, name in ports} == PUBLISHED
+    assert project["networks"]["database"]["internal"] is True
+    assert set(services["postgresql"]["networks"]) == {"database"}
+    assert {name for name in services if "database" in services[name]["networks"]} == {
+        "postgresql", "temporal", "temporal-schema",
+    }  # fmt: skip
+
+
+def test_nothing_has_more_rights_than_it_needs(services: dict[str, Any]) -> None:
+    for name, service in services.items():
+        assert service["cap_drop"] == ["ALL"], name
+        assert service["security_opt"] == ["no-new-privileges:true"], name
+        assert not {"privileged", "network_mode", "pid", "devices"} & set(service), name
+    assert {name for name in services if "cap_add" in services[name]} == {"postgresql", "temporal-ui"}
+
+
+def test_the_worker_is_confined_and_drains(worker: dict[str, Any]) -> None:
+    assert worker["read_only"] is True
+    assert worker["init"] is True
+    assert "ports" not in worker
+    assert {mount["target"]: mount.get("read_only", False) for mount in worker["volumes"]} == {
+        "/agents": True, "/workspace": False, "/workspace/orders.md": True,
+    }  # fmt: skip
+    grace = float(worker["environment"]["MULLIGAN_GRACE_SECONDS"])
+    longest = seconds(Agent(name="any", model="scripted:any").model_timeout)
+    assert longest < grace < _seconds(worker["stop_grace_period"])
+    assert worker["environment"]["MULLIGAN_HEALTH_ADDRESS"] in worker["healthcheck"]["test"][-1]
+
+
+def _seconds(duration: str) -> float:
+    units = {"h": 3600, "m": 60, "s": 1}
+    return sum(float(number) * units[unit] for number, unit in re.findall(r"([\d.]+)([hms])", duration))
+
+
+def test_keys_are_passed_on_and_stand_nowhere(worker: dict[str, Any]) -> None:
+    """A name without a value: the container gets what the shell has, if it has it."""
+    for name in ("OPENAI_API_KEY", "MULLIGAN_ENCRYPTION_KEYS"):
+        assert name in worker["environment"]
+        assert worker["environment"][name] is None
+
+
+def test_what_is_mounted_or_built_is_there(services: dict[str, Any]) -> None:
+    for name, service in services.items():
+        for mount in service.get("volumes", []):
+            if mount["type"] == "bind":
+                assert Path(mount["source"]).exists(), (name, mount)
+    build = services["worker"]["build"]
+    assert (Path(build["context"]) / build["dockerfile"]).is_file()
+    for script in ("schema.sh", "namespace.sh"):
+        assert any(script in word for name in ONE_SHOT for word in services[name]["entrypoint"])
+        assert (DEPLOY / "temporal" / script).is_file()
+    assert (DEPLOY / "temporal" / Path(services["temporal"]["environment"]["DYNAMIC_CONFIG_FILE_PATH"]).name).is_file()
+
+
+def _hosts() -> Iterator[tuple[str, str]]:
+    """Every place that a file beside compose.yaml names: (host, port)."""
+    prometheus = yaml.safe_load((DEPLOY / "prometheus.yml").read_text())
+    for scraped in prometheus["scrape_configs"]:
+        for target in scraped["static_configs"][0]["targets"]:
+            yield tuple(target.split(":"))
+    sources = yaml.safe_load((DEPLOY / "grafana/provisioning/datasources/prometheus.yaml").read_text())
+    for source in sources["datasources"]:
+        yield tuple(source["url"].removeprefix("http://").split(":"))
+
+
+def test_what_prometheus_and_grafana_ask_is_there(services: dict[str, Any]) -> None:
+    places = set(_hosts())
+    assert {host for host, _ in places} <= set(services)
+    config = (DEPLOY / "collector.yaml").read_text()
+    assert {port for host, port in places if host == "collector"} == {
+        re.findall(rf"{name}:-(\d+)", config)[0] for name in ("METRICS_PORT", "OWN_METRICS_PORT")
+    }
+    listens = services["temporal"]["environment"]["PROMETHEUS_ENDPOINT"].split(":")[1]
+    assert [port for host, port in places if host == "temporal"] == [listens]
+    assert services["worker"]["environment"]["OTEL_EXPORTER_OTLP_ENDPOINT"] == "http://collector:4317"
+    mounted = {mount["target"] for mount in services["prometheus"]["volumes"]}
+    assert set(yaml.safe_load((DEPLOY / "prometheus.yml").read_text())["rule_files"]) <= mounted
+
+
+def test_the_dashboards_are_where_grafana_looks(services: dict[str, Any]) -> None:
+    mounts = {mount["target"]: Path(mount["source"]) for mount in services["grafana"]["volumes"]}
+    provider = yaml.safe_load((DEPLOY / "grafana/provisioning/dashboards/mulligan.yaml").read_text())["providers"][0]
+    home = Path(services["grafana"]["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"])
+    assert str(home.parent) == provider["options"]["path"]
+    assert (mounts[str(home.parent)] / home.name).is_file()
+    assert mounts["/etc/grafana/provisioning"] == DEPLOY / "grafana/provisioning"
+
+
+def test_the_collectors_settings_are_those_that_its_file_reads(services: dict[str, Any]) -> None:
+    read = set(re.findall(r"\$\{env:(\w+)", (DEPLOY / "collector.yaml").read_text()))
+    assert set(services["collector"]["environment"]) <= read
+    limit = re.search(r"MEMORY_LIMIT_MIB:-(\d+)", (DEPLOY / "collector.yaml").read_text())
+    assert limit
+    assert int(limit[1]) < int(services["collector"]["mem_limit"].removesuffix("m"))

@@ -1,0 +1,288 @@
+"""The dashboard and the alerts ask for what is there: each query is held against what a collector and a server expose.
+
+What they expose comes from real runs on a real Temporal server, by workers that are processes of their own, through deploy/'s
+own configuration of the collector. So a metric or label that is renamed here, by the SDK or by the collector, fails a test.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import timedelta
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import promql_parser
+import pytest
+import yaml
+from promql_parser import MatchOp
+from temporalio import workflow
+from temporalio.client import Client, WorkflowFailureError
+
+from mulligan import connect
+from mulligan.devserver import find_temporal
+from tests.support.go_programs import jaeger_program
+from tests.support.jaeger_server import JaegerServer, free_ports
+from tests.support.openai_server import OpenAIServer
+from tests.support.openai_turn import Failure, Turn
+
+ROOT = Path(__file__).parents[2]
+DASHBOARD = json.loads((ROOT / "deploy/grafana/dashboards/mulligan.json").read_text())
+PANELS = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
+VARIABLES = {variable["name"]: variable for variable in DASHBOARD["templating"]["list"]}
+ALERTS = yaml.safe_load((ROOT / "deploy/prometheus-alerts.yml").read_text())["groups"][0]["rules"]
+QUERIES = {f"{panel['title']}, {target['refId']}": target["expr"] for panel in PANELS for target in panel["targets"]}
+QUERIES |= {alert["alert"]: alert["expr"] for alert in ALERTS}
+
+Series = list[dict[str, str]]
+"""The labels of each series; the metric's name is `__name__`, as Prometheus has it."""
+
+
+@workflow.defn
+class Drifts:
+    """Does something else when it is replayed: what a deploy may do to an open run."""
+
+    @workflow.run
+    async def run(self) -> None:
+        if workflow.unsafe.is_replaying():
+            await workflow.execute_activity("nothing", start_to_close_timeout=timedelta(seconds=1))
+        await workflow.sleep(0.1)
+
+
+@asynccontextmanager
+async def process(*command: str | Path, **env: str) -> AsyncIterator[asyncio.subprocess.Process]:
+    """A program that says nothing; ended by its own id."""
+    quiet = asyncio.subprocess.DEVNULL
+    running = await asyncio.create_subprocess_exec(
+        *command, env={**os.environ, **env}, cwd=ROOT, stdin=quiet, stdout=quiet, stderr=quiet
+    )
+    try:
+        yield running
+    finally:
+        if running.returncode is None:
+            running.terminate()
+        await running.wait()
+
+
+async def connected(address: str) -> Client:
+    while True:
+        try:
+            return await connect(address)
+        except RuntimeError:
+            await asyncio.sleep(0.1)
+
+
+async def run_all_kinds(client: Client, model: OpenAIServer) -> None:
+    """Mistakes, retries, a hung tool, runs that complete and that fail, a workflow that cannot go on, a queue of nobody's."""
+    bad_calls = [("click", "{}", None), ("click", '{"selector": "#a"}', None), ("a_made_up_tool", "{}", None)]
+    bad_tools = [("flaky", "{}", None), ("explode", "{}", None), ("hang_thread", "{}", None)]
+    done = Turn(text="done", fail_first=[Failure(503)])
+    model.script("good", [Turn(calls=bad_calls), Turn(calls=bad_tools), done])
+    model.script("bad", [Turn(calls=[("explode", "{}", None)])])
+    for agent, scripted in (("counted", "good"), ("strict", "bad")):
+        given = {"agent": agent, "prompt": "Go.", "model": f"openai-chat:{scripted}"}
+        try:
+            await client.execute_workflow("AgentWorkflow", given, id=agent, task_queue="agents")
+        except WorkflowFailureError:
+            assert agent == "strict"
+    await client.start_workflow("Drifts", id="drifts", task_queue="drift")
+    await client.start_workflow("AgentWorkflow", {}, id="waits", task_queue="nobodys-queue")
+
+
+@pytest.fixture(scope="module")
+async def exposed(model: OpenAIServer, jaeger: JaegerServer) -> AsyncIterator[Series]:
+    """What Prometheus would scrape, once every query finds something, or for as long as that may take."""
+    names = (
+        "PORT",
+        "UI",
+        "SERVER",
+        "OTLP_GRPC_PORT",
+        "OTLP_HTTP_PORT",
+        "HEALTH_PORT",
+        "METRICS_PORT",
+        "OWN_METRICS_PORT",
+    )
+    port = dict(zip(names, map(str, free_ports(len(names))), strict=True))
+    ports = {"--port": port["PORT"], "--ui-port": port["UI"], "--metrics-port": port["SERVER"]}
+    # The server tells its backlog as often as it saves how far it is: once a minute by default.
+    often = ("--dynamic-config-value", 'matching.updateAckInterval="1s"')
+    server = (await find_temporal(lambda _: None), "server", "start-dev", "--ip", "127.0.0.1", *often)
+    to = {
+        "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{port['OTLP_GRPC_PORT']}",
+        "OTEL_METRIC_EXPORT_INTERVAL": "500",
+    }
+    settings = {**model.environment(), **to, "TEMPORAL_ADDRESS": f"127.0.0.1:{port['PORT']}"}
+    collector = {**port, "JAEGER_OTLP": jaeger.otlp_url.removeprefix("http://")}
+    worker = (sys.executable, "worker.py", "--load")
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(process(*server, *(part for pair in ports.items() for part in pair)))
+        await stack.enter_async_context(
+            process(await jaeger_program(), "--config", ROOT / "deploy/collector.yaml", **collector)
+        )
+        client = await connected(settings["TEMPORAL_ADDRESS"])
+        for _ in range(2):
+            await stack.enter_async_context(process(*worker, "tests.support.shop", **settings))
+        drifting = (*worker, "tests.system.test_dashboard", "--task-queue", "drift")
+        await stack.enter_async_context(process(*drifting, **settings, MULLIGAN_MAX_CACHED_WORKFLOWS="0"))
+        await run_all_kinds(client, model)
+        found: Series = []
+        try:
+            async with asyncio.timeout(90):
+                asked = [one for query in QUERIES.values() for one in selectors(query)]
+                while not all(matching(found, one) for one in asked) or len(workers_of(found, "agents")) < 2:
+                    found = [*await scrape(port["METRICS_PORT"]), *await scrape(port["SERVER"])]
+                    await asyncio.sleep(0.5)
+        except TimeoutError:
+            pass  # the tests say what is missing
+        yield found
+
+
+async def scrape(port: str) -> Series:
+    """The series at /metrics."""
+    async with httpx2.AsyncClient() as http:
+        text = (await http.get(f"http://127.0.0.1:{port}/metrics")).raise_for_status().text
+    lines = re.findall(r"^(\w+)(?:\{(.*)\})? ", text, re.MULTILINE)
+    return [{"__name__": name, **dict(re.findall(r'(\w+)="((?:[^"\\]|\\.)*)"', labels))} for name, labels in lines]
+
+
+def nodes(query: str) -> Iterator[promql_parser.Expr]:
+    """A query's parts; the dashboard's variables are as Grafana fills them in for "All"."""
+    found: list[promql_parser.Expr] = []
+    query = query.replace("$__rate_interval_ms", "300000").replace("$__rate_interval", "5m")
+    query = re.sub(r"\$\w+", ".*", query)
+    promql_parser.walk(promql_parser.parse(query), lambda node: found.append(node))
+    yield from found
+
+
+def selectors(query: str) -> list[promql_parser.VectorSelector]:
+    """Where a query takes its series from."""
+    instant = [node for node in nodes(query) if isinstance(node, promql_parser.VectorSelector)]
+    ranges = [node.vector_selector for node in nodes(query) if isinstance(node, promql_parser.MatrixSelector)]
+    return instant + ranges
+
+
+def matching(series: Series, selector: promql_parser.VectorSelector) -> Series:
+    """The series that a selector takes, by Prometheus' rules: a label that is not there is empty."""
+
+    def takes(labels: dict[str, str], matcher: promql_parser.Matcher) -> bool:
+        value, negates = labels.get(matcher.name, ""), matcher.op in (MatchOp.NotEqual, MatchOp.NotRe)
+        is_text = matcher.op in (MatchOp.Equal, MatchOp.NotEqual)
+        fits = value == matcher.value if is_text else re.fullmatch(matcher.value, value) is not None
+        return fits != negates
+
+    return [
+        labels
+        for labels in series
+        if labels["__name__"] == selector.name and all(takes(labels, matcher) for matcher in selector.matchers.matchers)
+    ]
+
+
+@pytest.mark.parametrize("query", QUERIES.values(), ids=QUERIES.keys())
+async def test_a_query_finds_what_it_asks_for(exposed: Series, query: str) -> None:
+    """Each selector finds a series; each label that it filters or groups by is one of the metric's."""
+    for selector in selectors(query):
+        assert matching(exposed, selector), f"nothing is {selector}"
+        known = {label for labels in exposed if labels["__name__"] == selector.name for label in labels}
+        assert {matcher.name for matcher in selector.matchers.matchers} <= known
+    for node in nodes(query):
+        if isinstance(node, promql_parser.AggregateExpr) and node.modifier is not None:
+            for selector in selectors(node.expr.prettify()):
+                assert set(node.modifier.labels) <= {label for found in matching(exposed, selector) for label in found}
+
+
+async def test_what_the_variables_offer(exposed: Series) -> None:
+    """Namespaces and queues of workers alone, not those of Temporal's own."""
+    offered = {}
+    for name, variable in VARIABLES.items():
+        if asked := re.fullmatch(r"label_values\((.+), (\w+)\)", variable.get("definition", "")):
+            [selector] = selectors(asked[1])
+            offered[name] = {found[asked[2]] for found in matching(exposed, selector)}
+    assert offered == {
+        "namespace": {"default"},
+        "task_queue": {"agents", "drift"},
+        "agent": {"counted", "strict"},
+        "model": {"good", "bad"},
+    }
+
+
+async def test_workers_are_told_apart(exposed: Series) -> None:
+    """Two workers of a queue are two series, of Temporal's metrics too: else one overwrites the other's counters."""
+    assert len(workers_of(exposed, "agents")) == 2
+    ours = {found["instance"] for found in exposed if found["__name__"] == "mulligan_run_steps_count"}
+    assert ours <= workers_of(exposed, "agents")
+
+
+def workers_of(series: Series, queue: str) -> set[str]:
+    """The instances that poll a task queue."""
+    [pollers] = selectors('temporal_num_pollers{service_name="temporal-core-sdk",poller_type="workflow_task"}')
+    return {found.get("instance", "") for found in matching(series, pollers) if found["task_queue"] == queue}
+
+
+def test_the_dashboard_is_whole() -> None:
+    """What Grafana asks of a dashboard that is provisioned, and an operator of a panel."""
+    assert (DASHBOARD["uid"], DASHBOARD["schemaVersion"]) == ("mulligan", 41)
+    assert "id" not in DASHBOARD
+    everything = DASHBOARD["panels"]
+    assert len({panel["id"] for panel in everything}) == len(everything)
+    sources = [holder["datasource"] for panel in PANELS for holder in (panel, *panel["targets"])]
+    sources += [variable["datasource"] for variable in VARIABLES.values() if variable["type"] == "query"]
+    assert all(source == {"type": "prometheus", "uid": "${datasource}"} for source in sources)
+    for panel in PANELS:
+        assert panel["description"].count(". ") <= 3, panel["title"]
+        assert panel["fieldConfig"]["defaults"]["unit"]
+        assert len({target["refId"] for target in panel["targets"]}) == len(panel["targets"])
+    for query in QUERIES.values():
+        assert set(re.findall(r"\$(\w+)", query)) <= {*VARIABLES, "__rate_interval", "__rate_interval_ms"}
+
+
+def test_nothing_overlaps() -> None:
+    def cells(panel: dict[str, Any]) -> set[tuple[int, int]]:
+        at = panel["gridPos"]
+        return {(x, y) for x in range(at["x"], at["x"] + at["w"]) for y in range(at["y"], at["y"] + at["h"])}
+
+    for one, other in combinations(DASHBOARD["panels"], 2):
+        assert not cells(one) & cells(other), (one["title"], other["title"])
+    assert all(0 <= x < 24 for panel in DASHBOARD["panels"] for x, _ in cells(panel))
+
+
+def test_legends_name_what_is_grouped_by() -> None:
+    for panel in PANELS:
+        for target in panel["targets"]:
+            assert names_in(target["legendFormat"], r"\{\{(\w+)\}\}") <= grouped_by(target["expr"]), panel["title"]
+    for alert in ALERTS:
+        assert names_in(alert["annotations"]["summary"], r"\$labels\.(\w+)") <= grouped_by(alert["expr"]), alert[
+            "alert"
+        ]
+        assert alert["labels"]["severity"] in {"critical", "warning"}
+
+
+def names_in(text: str, pattern: str) -> set[str]:
+    return set(re.findall(pattern, text))
+
+
+def grouped_by(query: str) -> set[str]:
+    return {
+        label
+        for node in nodes(query)
+        if isinstance(node, promql_parser.AggregateExpr) and node.modifier is not None
+        for label in node.modifier.labels
+    }
+
+
+def test_each_says_what_to_do() -> None:
+    """Each panel and each alert names a section of docs/operating.md that is there."""
+    page = (ROOT / "docs/operating.md").read_text()
+    anchors = {
+        re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in re.findall(r"^#+ (.+)$", page, re.M)
+    }
+    told = [panel["description"] for panel in PANELS] + [alert["annotations"]["runbook"] for alert in ALERTS]
+    for text in told:
+        [anchor] = re.findall(r"docs/operating\.md#([\w-]+)", text)
+        assert anchor in anchors

@@ -1,0 +1,162 @@
+"""deploy/Dockerfile, done by hand: its build stage in a scratch folder, then its entry point.
+
+There is no Docker here. What this cannot see: the base images, the user, and the read-only file system; of the last it
+sees that the worker writes nothing but to its workspace.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import shlex
+import shutil
+import sys
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from mulligan import connect
+from mulligan.devserver import DevServer
+from tests.support.jaeger_server import free_ports
+
+ROOT = Path(__file__).parent.parent.parent
+DEPLOY = ROOT / "deploy"
+Instruction = tuple[str, str]
+
+
+def stages(dockerfile: Path) -> list[list[Instruction]]:
+    """The instructions of each stage, lines joined, comments out."""
+    text = re.sub(r"^\s*#.*\n", "", dockerfile.read_text(), flags=re.MULTILINE).replace("\\\n", " ")
+    found: list[list[Instruction]] = []
+    for line in filter(str.strip, text.splitlines()):
+        word, rest = line.split(maxsplit=1)
+        if word == "FROM":
+            found.append([])
+        if found:
+            found[-1].append((word, rest))
+    return found
+
+
+def environment(stage: list[Instruction]) -> dict[str, str]:
+    """What its ENV sets."""
+    pairs = (pair.partition("=") for word, rest in stage if word == "ENV" for pair in shlex.split(rest))
+    return {name: value for name, _, value in pairs}
+
+
+def told(stage: list[Instruction], word: str) -> str:
+    """The one instruction of that word."""
+    [rest] = [rest for each, rest in stage if each == word]
+    return rest
+
+
+_, BUILD, FINAL = stages(DEPLOY / "Dockerfile")
+BASE = {name: value for name, value in os.environ.items() if not name.startswith(("UV_", "VIRTUAL_ENV", "PYTHON"))}
+
+
+async def run(*command: str | Path, cwd: Path, env: dict[str, str]) -> None:
+    process = await asyncio.create_subprocess_exec(
+        *command, cwd=cwd, env=env, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+    )
+    out, _ = await process.communicate()
+    assert process.returncode == 0, out.decode()
+
+
+@pytest.fixture(scope="module")
+async def venv(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the build stage makes: each COPY and RUN of it, with the environment that it sets."""
+    source = tmp_path_factory.mktemp("src")
+    made = tmp_path_factory.mktemp("opt") / "mulligan"
+    env = {**BASE, **environment(BUILD), "UV_PROJECT_ENVIRONMENT": str(made), "UV_PYTHON": sys.executable}
+    env["PATH"] = os.pathsep.join((str(Path(os.environ.get("UV") or shutil.which("uv") or "").parent), env["PATH"]))
+    for word, rest in BUILD:
+        if word == "COPY" and "--from" not in rest:
+            *names, target = rest.split()
+            for name in names:
+                copied = source / target / name if target == "./" else source / target
+                (shutil.copytree if (ROOT / name).is_dir() else shutil.copy)(ROOT / name, copied)
+        elif word == "RUN":
+            await run("/bin/sh", "-c", re.sub(r"--mount=\S+", "", rest), cwd=source, env=env)
+    shutil.rmtree(source)  # the final image has the environment alone
+    return made
+
+
+def snapshot(*folders: Path) -> dict[Path, int]:
+    return {path: path.stat().st_mtime_ns for folder in folders for path in [folder, *folder.rglob("*")]}
+
+
+async def test_the_image_serves_a_users_package_writes_nothing_and_drains(
+    venv: Path, temporal: DevServer, tmp_path: Path
+) -> None:
+    """As `docker run -v ./example:/agents:ro` would: the final stage's ENV, WORKDIR and ENTRYPOINT."""
+    agents = shutil.copytree(DEPLOY / "example", tmp_path / "agents", ignore=shutil.ignore_patterns("__pycache__"))
+    home, [port] = tmp_path / "home", free_ports(1)
+    home.mkdir()
+    (agents / "worker.py").write_text("raise SystemExit('a file of a user stands in for the worker')\n")
+    # UV_COMPILE_BYTECODE: an image whose bytecode is not made is slower at each start, and cannot make it then.
+    assert list(venv.rglob("worker.cpython-*.pyc"))
+    env = {
+        **BASE, **environment(FINAL), "PATH": f"{venv / 'bin'}:/usr/bin:/bin", "HOME": str(home),
+        "MULLIGAN_WORKSPACE": str(tmp_path / "workspace"), "MULLIGAN_LOAD": "stock", "TEMPORAL_ADDRESS": temporal.address,
+        "MULLIGAN_TASK_QUEUE": "image", "MULLIGAN_HEALTH_ADDRESS": f"127.0.0.1:{port}",
+    }  # fmt: skip
+    before = snapshot(venv, agents, home)
+    program, *arguments = json.loads(told(FINAL, "ENTRYPOINT"))
+    worker = await asyncio.create_subprocess_exec(
+        venv / "bin" / program, *arguments, cwd=agents, env=env, stderr=asyncio.subprocess.PIPE
+    )
+    try:
+        client = await connect(temporal.address)
+        given = {"agent": "stock", "prompt": "Are there lamps?"}
+        handle = await client.start_workflow("AgentWorkflow", given, id="image", task_queue="image", result_type=dict)
+        assert (await handle.result())["output"] == "I looked: lamp: 3 in stock."
+        async with httpx2.AsyncClient() as http:
+            assert (await http.get(f"http://127.0.0.1:{port}/readyz")).text == "ok\n"
+    finally:
+        worker.terminate()
+        _, said = await worker.communicate()
+    assert worker.returncode == 0, said.decode()
+    assert b"Draining" in said
+    assert snapshot(venv, agents, home) == before
+
+
+def test_the_final_image_holds_no_tool_that_built_it(venv: Path) -> None:
+    assert not {"uv", "pip", "ruff", "pytest", "mypy"} & {path.name for path in (venv / "bin").iterdir()}
+    assert [rest for word, rest in FINAL if word == "COPY"] == ["--from=build /opt/mulligan /opt/mulligan"]
+
+
+def test_it_runs_as_nobody_in_particular_and_gets_the_signal() -> None:
+    assert re.fullmatch(r"[1-9]\d+:[1-9]\d+", told(FINAL, "USER")), "by number: Kubernetes' runAsNonRoot reads no names"
+    assert told(FINAL, "STOPSIGNAL") == "SIGTERM"
+    assert isinstance(json.loads(told(FINAL, "ENTRYPOINT")), list)  # no shell between, which would keep the signal
+    assert environment(FINAL)["MULLIGAN_WORKSPACE"] == "/workspace"
+
+
+def test_the_build_sees_what_it_copies_and_nothing_else() -> None:
+    """An allow list: no `.env` and no `.git` of a developer gets into a layer."""
+    first, *rules = [
+        line for line in (DEPLOY / "Dockerfile.dockerignore").read_text().splitlines() if line and line[0] != "#"
+    ]
+    assert first == "*"
+    seen = {rule.removeprefix("!") for rule in rules if rule.startswith("!")}
+    copied = {name for word, rest in BUILD if word == "COPY" and "--from" not in rest for name in rest.split()[:-1]}
+    assert seen == copied
+    assert all((ROOT / name).exists() for name in copied)
+
+
+def test_the_example_is_derived_from_this_image_with_the_same_tools() -> None:
+    text = (DEPLOY / "example/Dockerfile").read_text()
+    assert "ARG MULLIGAN=mulligan-worker:0.1.0" in text
+    assert "mulligan-worker:0.1.0" in (DEPLOY / "compose.yaml").read_text()
+    versions = set(re.findall(r"astral-sh/uv:([\w.]+)", text + (DEPLOY / "Dockerfile").read_text()))
+    assert len(versions) == 1
+    assert told(FINAL, "USER") in text
+
+
+@pytest.mark.parametrize(
+    "dockerfile", [DEPLOY / "Dockerfile", DEPLOY / "example/Dockerfile"], ids=["worker", "example"]
+)
+async def test_hadolint_has_nothing_to_say(dockerfile: Path) -> None:
+    await run(Path(sys.executable).with_name("hadolint"), dockerfile, cwd=ROOT, env=BASE)

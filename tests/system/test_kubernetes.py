@@ -1,0 +1,296 @@
+"""deploy/kubernetes, as Kustomize builds it: valid by Kubernetes' and KEDA's own schemas, and right in what no schema sees."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import ipaddress
+import json
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import jsonschema
+import kubernetes_validate
+import pytest
+import yaml
+
+from mulligan import Agent
+from mulligan.agent import seconds
+from mulligan.devserver.build import find_go
+from mulligan.settings import Settings, settings
+from tests.support.go_programs import go_program
+
+ROOT = Path(__file__).parent.parent.parent
+KUBERNETES = ROOT / "deploy/kubernetes"
+KUSTOMIZE = ("sigs.k8s.io/kustomize/kustomize/v5", "v5.7.1")
+KEDA = "github.com/kedacore/keda/v2@v2.21.0"
+VERSIONS = ("1.31", "1.37")  # of Kubernetes: the oldest that is meant, the newest that there are schemas for
+
+Manifest = dict[str, Any]
+
+
+async def build(folder: Path) -> list[Manifest]:
+    """What `kubectl apply -k` would send."""
+    program = await go_program(*KUSTOMIZE)
+    process = await asyncio.create_subprocess_exec(
+        program, "build", folder, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
+    out, err = await process.communicate()
+    assert process.returncode == 0, err.decode()
+    assert err == b""
+    return list(yaml.safe_load_all(out))
+
+
+@pytest.fixture(scope="module")
+async def shared() -> list[Manifest]:
+    """What all versions have in common."""
+    return await build(KUBERNETES / "namespace")
+
+
+@pytest.fixture(scope="module")
+async def version() -> list[Manifest]:
+    """The version that the checkout has."""
+    return await build(KUBERNETES / "versions/0.1.0")
+
+
+@pytest.fixture(scope="module")
+async def next_version(tmp_path_factory: pytest.TempPathFactory) -> list[Manifest]:
+    """As docs/deploying.md says to make one: the folder copied, the tag and the suffix changed."""
+    tree = tmp_path_factory.mktemp("deploy") / "kubernetes"
+    shutil.copytree(KUBERNETES, tree)
+    made = shutil.copytree(tree / "versions/0.1.0", tree / "versions/0.2.0") / "kustomization.yaml"
+    text = made.read_text()
+    made.write_text(text.replace("newTag: 0.1.0", "newTag: 0.2.0").replace("nameSuffix: -0-1-0", "nameSuffix: -0-2-0"))
+    return await build(made.parent)
+
+
+@pytest.fixture(scope="module")
+async def keda(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """KEDA's source, which holds the schemas of its resources and of its scalers."""
+    scratch = tmp_path_factory.mktemp("keda")
+    go, env = await find_go(scratch, print)
+    process = await asyncio.create_subprocess_exec(
+        go, "mod", "download", "-json", KEDA, cwd=scratch, env=env, stdout=asyncio.subprocess.PIPE
+    )
+    out, _ = await process.communicate()
+    assert process.returncode == 0, out.decode()
+    return Path(json.loads(out)["Dir"])
+
+
+def only(kind: str, manifests: list[Manifest]) -> Manifest:
+    [found] = [manifest for manifest in manifests if manifest["kind"] == kind]
+    return found
+
+
+def pod_of(manifests: list[Manifest]) -> Manifest:
+    spec: Manifest = only("Deployment", manifests)["spec"]["template"]["spec"]
+    return spec
+
+
+def environment(manifests: list[Manifest]) -> dict[str, str]:
+    """The container's, but for Secrets and what a pod alone knows of itself."""
+    [container] = pod_of(manifests)["containers"]
+    config = only("ConfigMap", manifests)
+    assert {"configMapRef": {"name": config["metadata"]["name"]}} in container["envFrom"]
+    return {**config["data"], **{each["name"]: each["value"] for each in container["env"] if "value" in each}}
+
+
+def crd_schema(keda: Path, kind: str) -> Manifest:
+    """A custom resource's schema, strict as the API server is with fields that it does not know."""
+    crd = yaml.safe_load((keda / f"config/crd/bases/keda.sh_{kind.lower()}s.yaml").read_text())
+    [schema] = [each["schema"]["openAPIV3Schema"] for each in crd["spec"]["versions"] if each["name"] == "v1alpha1"]
+    schema["properties"]["metadata"]["x-kubernetes-preserve-unknown-fields"] = True
+
+    def close(node: Any) -> None:
+        for below in node.values() if isinstance(node, dict) else ():
+            close(below)
+        if isinstance(node, dict) and "properties" in node and "x-kubernetes-preserve-unknown-fields" not in node:
+            node.setdefault("additionalProperties", False)
+
+    close(schema)
+    return dict(schema)
+
+
+def validate(manifest: Manifest, keda: Path) -> None:
+    if manifest["apiVersion"].startswith("keda.sh/"):
+        jsonschema.validate(manifest, crd_schema(keda, manifest["kind"]))
+    else:
+        for each in VERSIONS:
+            kubernetes_validate.validate(manifest, each, strict=True)
+
+
+def test_valid(shared: list[Manifest], version: list[Manifest], keda: Path) -> None:
+    for manifest in (*shared, *version):
+        validate(manifest, keda)
+
+
+@pytest.mark.parametrize(
+    ("kind", "path"),
+    [
+        ("Deployment", "spec.template.spec.terminationGracePeriodSeconds"),
+        ("Deployment", "spec.template.spec.containers.0.livenessProbe.httpGet.path"),
+        ("PodDisruptionBudget", "spec.maxUnavailable"),
+        ("ScaledObject", "spec.minReplicaCount"),
+        ("ScaledObject", "spec.triggers.0.authenticationRef.name"),
+        ("TriggerAuthentication", "spec.secretTargetRef.0.key"),
+    ],
+)
+def test_what_is_wrong_is_seen(version: list[Manifest], keda: Path, kind: str, path: str) -> None:
+    """Or `test_valid` would say nothing."""
+    manifest = copy.deepcopy(only(kind, version))
+    part: Any = manifest
+    *above, last = path.split(".")
+    for name in above:
+        part = part[int(name) if name.isdigit() else name]
+    part[f"{last}s"] = part.pop(last)
+    with pytest.raises(jsonschema.ValidationError):
+        validate(manifest, keda)
+
+
+def test_the_trigger_is_one_that_keda_knows(version: list[Manifest], keda: Path) -> None:
+    """KEDA takes a trigger's metadata as free text, and says what is wrong with it only when it runs."""
+    scalers = json.loads((keda / "schema/generated/scalers-schema.json").read_text())["scalers"]
+    [trigger] = only("ScaledObject", version)["spec"]["triggers"]
+    [parameters] = [each["parameters"] for each in scalers if each["type"] == trigger["type"]]
+    lasting = [each for each in parameters if "deprecated" not in each]
+    taken = {each["name"] for each in lasting if each.get("metadataVariableReadable")}
+    taken |= {f"{each['name']}FromEnv" for each in lasting if each.get("envVariableReadable")}
+    assert set(trigger["metadata"]) <= taken
+    needed = {each["name"] for each in parameters if not each.get("optional") and "default" not in each}
+    assert needed <= {name.removesuffix("FromEnv") for name in trigger["metadata"]}
+    authentication = only("TriggerAuthentication", version)["spec"]["secretTargetRef"]
+    readable = {each["name"] for each in parameters if each.get("triggerAuthenticationVariableReadable")}
+    assert {each["parameter"] for each in authentication} <= readable
+
+
+def test_the_settings_are_ours(version: list[Manifest], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The worker takes them, and knows each by its name."""
+    given = environment(version)
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    chosen = settings()
+    assert (chosen.deployment_name, chosen.build_id) == ("mulligan-worker", "0.1.0")
+    ours = {name.removeprefix("MULLIGAN_").lower() for name in given if name.startswith("MULLIGAN_")}
+    assert ours - {"workspace"} <= set(Settings.model_fields)
+
+
+def test_a_model_call_outlives_a_deploy(version: list[Manifest]) -> None:
+    """A model call may take its time, the worker waits for it, Kubernetes waits for the worker."""
+    pod, [container] = pod_of(version), pod_of(version)["containers"]
+    grace = float(environment(version)["MULLIGAN_GRACE_SECONDS"])
+    assert seconds(Agent(name="any", model="scripted:any").model_timeout) < grace
+    assert grace + 10 <= pod["terminationGracePeriodSeconds"]
+    assert container["livenessProbe"]["terminationGracePeriodSeconds"] < grace
+    assert only("Deployment", version)["spec"]["strategy"]["rollingUpdate"]["maxUnavailable"] == 0
+
+
+def test_the_probes_ask_where_the_worker_answers(version: list[Manifest]) -> None:
+    [container] = pod_of(version)["containers"]
+    host, _, port = environment(version)["MULLIGAN_HEALTH_ADDRESS"].rpartition(":")
+    assert host in {"0.0.0.0", "[::]"}
+    ports = {each["name"]: each["containerPort"] for each in container["ports"]}
+    asked = {name: container[f"{name}Probe"]["httpGet"] for name in ("startup", "liveness", "readiness")}
+    assert {ports[probe["port"]] for probe in asked.values()} == {int(port)}
+    assert asked["readiness"]["path"] == "/readyz"
+    # A worker that cannot reach Temporal must not be restarted for it.
+    assert asked["startup"]["path"] == asked["liveness"]["path"] == "/livez"
+
+
+def selects(selector: Manifest, labels: dict[str, str]) -> bool:
+    wanted: dict[str, str] = selector["matchLabels"]
+    return bool(wanted) and wanted.items() <= labels.items()
+
+
+def selectors(manifests: list[Manifest]) -> Iterator[Manifest]:
+    yield only("Deployment", manifests)["spec"]["selector"]
+    yield only("PodDisruptionBudget", manifests)["spec"]["selector"]
+    for spread in pod_of(manifests)["topologySpreadConstraints"]:
+        yield spread["labelSelector"]
+
+
+def test_two_versions_stand_side_by_side(version: list[Manifest], next_version: list[Manifest]) -> None:
+    """The build id is the image's tag; nothing of one version is, or selects, anything of another."""
+    for manifests, tag in ((version, "0.1.0"), (next_version, "0.2.0")):
+        [container] = pod_of(manifests)["containers"]
+        assert container["image"].endswith(f":{tag}")
+        assert environment(manifests)["TEMPORAL_WORKER_BUILD_ID"] == tag
+        assert "set-by-the-version" not in yaml.safe_dump_all(manifests)
+    old, new = (only("Deployment", each)["spec"]["template"]["metadata"]["labels"] for each in (version, next_version))
+    assert [(selects(each, old), selects(each, new)) for each in selectors(version)] == [(True, False)] * 4
+    assert [(selects(each, old), selects(each, new)) for each in selectors(next_version)] == [(False, True)] * 4
+    names = [{(each["kind"], each["metadata"]["name"]) for each in manifests} for manifests in (version, next_version)]
+    assert not names[0] & names[1]
+
+
+def test_keda_scales_this_version_by_its_own_backlog(version: list[Manifest]) -> None:
+    scaled = only("ScaledObject", version)["spec"]
+    assert scaled["scaleTargetRef"]["name"] == only("Deployment", version)["metadata"]["name"]
+    assert "replicas" not in only("Deployment", version)["spec"]
+    # Without a pod the server does not know the version, and a draining version's runs stand still.
+    assert 1 <= scaled.get("idleReplicaCount", 1) <= scaled["minReplicaCount"] < scaled["maxReplicaCount"]
+    [trigger] = scaled["triggers"]
+    authentication = only("TriggerAuthentication", version)
+    assert trigger["authenticationRef"]["name"] == authentication["metadata"]["name"]
+    given = environment(version)
+    read = {name.removesuffix("FromEnv"): given[of] for name, of in trigger["metadata"].items() if name.endswith("Env")}
+    assert read == {
+        "endpoint": given["TEMPORAL_ADDRESS"],
+        "namespace": given["TEMPORAL_NAMESPACE"],
+        "taskQueue": given["MULLIGAN_TASK_QUEUE"],
+        "workerDeploymentName": given["TEMPORAL_DEPLOYMENT_NAME"],
+        "workerDeploymentBuildId": given["TEMPORAL_WORKER_BUILD_ID"],
+    }
+    [container] = pod_of(version)["containers"]
+    [key] = authentication["spec"]["secretTargetRef"]
+    assert {"secretRef": {"name": key["name"]}} in container["envFrom"]
+
+
+def test_a_pod_may_do_little(shared: list[Manifest], version: list[Manifest]) -> None:
+    """Kubernetes' Pod Security Standard `restricted`, which the namespace enforces, and a file system that is read-only."""
+    pod, [container] = pod_of(version), pod_of(version)["containers"]
+    assert only("Namespace", shared)["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["securityContext"]["seccompProfile"]["type"] == "RuntimeDefault"
+    assert container["securityContext"]["allowPrivilegeEscalation"] is False
+    assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    assert container["securityContext"]["readOnlyRootFilesystem"] is True
+    assert not {"hostNetwork", "hostPID", "hostIPC"} & set(pod)
+    assert pod["automountServiceAccountToken"] is False
+    assert pod["serviceAccountName"] == only("ServiceAccount", shared)["metadata"]["name"]
+    assert {each["metadata"]["namespace"] for each in (*shared, *version) if each["kind"] != "Namespace"} == {
+        "mulligan"
+    }
+
+
+def test_the_image_fits_the_pod(version: list[Manifest]) -> None:
+    """Its user, and the folders that it writes to."""
+    dockerfile = (ROOT / "deploy/Dockerfile").read_text()
+    pod, [container] = pod_of(version), pod_of(version)["containers"]
+    [user] = re.findall(r"^USER (\d+):\1$", dockerfile, re.MULTILINE)
+    assert {pod["securityContext"][name] for name in ("runAsUser", "runAsGroup", "fsGroup")} == {int(user)}
+    mounted = {each["mountPath"] for each in container["volumeMounts"]}
+    assert mounted == {"/tmp", environment(version)["MULLIGAN_WORKSPACE"]}
+    assert "HOME=/tmp" in dockerfile
+    assert {each["name"] for each in container["volumeMounts"]} == {each["name"] for each in pod["volumes"]}
+
+
+def test_what_a_worker_needs_it_reaches(shared: list[Manifest], version: list[Manifest]) -> None:
+    policy = only("NetworkPolicy", shared)["spec"]
+    assert selects(policy["podSelector"], only("Deployment", version)["spec"]["template"]["metadata"]["labels"])
+    assert (policy["ingress"], policy["policyTypes"]) == ([], ["Ingress", "Egress"])
+    given = environment(version)
+    in_cluster = {
+        int(given["TEMPORAL_ADDRESS"].rpartition(":")[2]),
+        urlsplit(given["OTEL_EXPORTER_OTLP_ENDPOINT"]).port,
+    }
+    dns, inside, outside = ({each["port"] for each in rule["ports"]} for rule in policy["egress"])
+    assert (dns, inside, outside) == ({53}, in_cluster, {443, 7233})
+    blocks = [peer["ipBlock"] for rule in policy["egress"] for peer in rule.get("to", ()) if "ipBlock" in peer]
+    private = "10.0.0.1 172.20.0.1 192.168.0.1 100.64.0.1 169.254.169.254 fd00::1 fe80::1"
+    for address in map(ipaddress.ip_address, private.split()):
+        [block] = [each for each in blocks if address in ipaddress.ip_network(each["cidr"])]
+        assert any(address in ipaddress.ip_network(each) for each in block["except"]), address
