@@ -2,16 +2,19 @@
 # A name on PATH is not enough: pyenv's shims are there for versions of Python that have no uv.
 UV := $(shell uv --version >/dev/null 2>&1 && command -v uv || echo .uv/bin/uv)
 .DEFAULT_GOAL := help
-.PHONY: help demo test docs lint format check pin
+.PHONY: help demo test test-system docs lint format check pin
 
 help:  ## This list
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 12
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 14
 
 demo: | $(UV)  ## An agent run on an embedded Temporal server, with mistakes and recoveries; no key needed
 	@$(UV) run --no-dev mulligan demo
 
 test: | $(UV)  ## All tests, against real servers
 	@$(UV) run pytest -q
+
+test-system: | $(UV)  ## Tests with a real Jaeger (built once, in minutes), the deployment's files, the dashboard
+	@$(UV) run --group system pytest -q tests/system
 
 docs: | $(UV)  ## Print docs/recovery.md from what the tests see
 	@$(UV) run pytest -q tests/live/test_matrix_page.py --write-docs
@@ -25,7 +28,7 @@ format: | $(UV)  ## Put the code into shape
 	@$(UV) run ruff format -q .
 	@$(UV) run ruff check --fix -q .
 
-check: lint test  ## What CI runs
+check: lint test-system test  ## What CI runs
 
 pin: | $(UV)  ## Take the newest versions that pyproject.toml allows, and write them down there
 	@rm -f uv.lock && $(UV) lock --quiet --no-config
