@@ -52,17 +52,17 @@ async def test_links(mulligan: Run, worker: Process) -> None:
     """To the run in Temporal's UI and its trace in Jaeger's, on stderr, by each command that shows one run."""
     uis = {"MULLIGAN_TEMPORAL_UI_URL": "http://ui.example", "MULLIGAN_JAEGER_URL": "http://127.0.0.1:1"}
     parent = "00-" + "ab" * 16 + "-" + "cd" * 8 + "-01"
-    for given, name in (({}, "l-1"), ({"traceparent": parent}, "l-2")):
-        words = ("start", "support", "Hi", "--id", name, "--input", json.dumps(given))
-        started = await mulligan(*words, "--wait", "--json", **uis)
-        answer = json.loads(started.out)
-        trace_id = answer["result"]["trace_id"]
-        assert ("traceparent" in given) == (trace_id == "ab" * 16)
-        shown = [started, *[await mulligan(*how, name, **uis) for how in (["show"], ["tail"], ["show", "--trace"])]]
-        for ran in shown:
-            assert f"http://ui.example/namespaces/default/workflows/{name}/{answer['run_id']}/history" in ran.err, ran
-            assert f"http://127.0.0.1:1/trace/{trace_id}" in ran.err, ran
-            assert ran.code == 0
+    started = await mulligan("start", "support", "Hi", "--id", "l-1", "--wait", "--json", **uis)
+    answer = json.loads(started.out)
+    trace_id = answer["result"]["trace_id"]
+    shown = await asyncio.gather(*(mulligan(*how, "l-1", **uis) for how in (["show"], ["tail"], ["show", "--trace"])))
+    for ran in (started, *shown):
+        assert f"http://ui.example/namespaces/default/workflows/l-1/{answer['run_id']}/history" in ran.err, ran
+        assert f"http://127.0.0.1:1/trace/{trace_id}" in ran.err, ran
+        assert ran.code == 0
+    joins = json.dumps({"traceparent": parent})
+    joined = await mulligan("start", "support", "Hi", "--id", "l-2", "--input", joins, **uis)
+    assert f"http://127.0.0.1:1/trace/{'ab' * 16}" in joined.err
 
 
 async def test_words_win_over_input(mulligan: Run, worker: Process) -> None:

@@ -8,9 +8,15 @@ from contextlib import nullcontext
 
 import pytest
 
-from tests.live.conftest import model, otlp  # noqa: F401 - fixtures
+from mulligan import connect
+from mulligan.devserver import DevServer
+from mulligan.telemetry import Telemetry
+from tests.acceptance.conftest import environment, mulligan  # noqa: F401 - fixtures
+from tests.live.conftest import Lab, model, otlp  # noqa: F401 - fixtures
 from tests.support.go_programs import jaeger_program
 from tests.support.jaeger_server import JaegerServer, jaeger_server
+from tests.support.openai_server import OpenAIServer
+from tests.support.otlp_receiver import OtlpReceiver
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -25,3 +31,11 @@ async def jaeger() -> AsyncIterator[JaegerServer]:
     """A real Jaeger."""
     async with jaeger_server(await jaeger_program()) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+async def lab(temporal: DevServer, model: OpenAIServer, otlp: OtlpReceiver) -> AsyncIterator[Lab]:  # noqa: F811
+    """As in tests/live, but without a worker: each test starts its own, on a queue of its own."""
+    telemetry = Telemetry()
+    yield Lab(await connect(temporal.address), model, otlp, telemetry, "nobody")
+    telemetry.shutdown()

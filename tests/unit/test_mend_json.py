@@ -267,18 +267,18 @@ def test_what_a_cut_leaves_is_never_completed(value, data):
 @pytest.mark.parametrize(
     "text",
     [
-        "{" + "'a" * 300_000,
-        "[" + "," * 900_000,
-        "[" + "1," * 450_000,
-        '{"a": "' + "\\" * 900_000,
-        '{"a": "' + "\\n" * 450_000 + '",}',
-        "{" + "/*" * 400_000,
-        "{" + "//\n" * 300_000,
-        "```" * 300_000,
-        "{`" * 300_000,
-        "{'a': [" + "]" * 900_000,
-        "[" * 90 + "1," * 400_000,
-        "{" + "".join(f"a{n}: {n}," for n in range(50_000)) + "}",
+        "{" + "'a" * 100_000,
+        "[" + "," * 300_000,
+        "[" + "1," * 150_000,
+        '{"a": "' + "\\" * 300_000,
+        '{"a": "' + "\\n" * 150_000 + '",}',
+        "{" + "/*" * 133_333,
+        "{" + "//\n" * 100_000,
+        "```" * 100_000,
+        "{`" * 100_000,
+        "{'a': [" + "]" * 300_000,
+        "[" * 90 + "1," * 133_333,
+        "{" + "".join(f"a{n}: {n}," for n in range(16_666)) + "}",
     ],
     ids=lambda text: text[:10],
 )
@@ -287,4 +287,4 @@ def test_time_is_bounded_by_the_length(text):
     list(mend(text))
     with pytest.raises(NotJson):
         parse_json(text)
-    assert time.process_time() - began < 20  # 1 to 3 s where nothing else runs
+    assert time.process_time() - began < 8  # 0.3 to 1.6 s where nothing else runs
