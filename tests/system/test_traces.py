@@ -168,6 +168,26 @@ async def test_killed_at_any_point(jaeger: JaegerServer, model: OpenAIServer, te
     assert lost.total() < failures.total()
 
 
+async def test_a_model_call_that_was_lost_with_its_worker(
+    jaeger: JaegerServer, model: OpenAIServer, temporal: DevServer
+) -> None:
+    """The next attempt writes the span of the one that could not, once."""
+    client = await connect(temporal.address)
+    queue = f"lost-{uuid.uuid4().hex[:6]}"
+    handle = await start(client, model, queue, [Turn(text="done", fail_first=[Failure(delay=10), Failure()])])
+    async with worker(temporal, queue, jaeger) as pid:
+        await model.wait_for_requests(1, model=handle.id)
+        os.kill(pid, signal.SIGKILL)
+    async with worker(temporal, queue, jaeger):
+        result = await handle.result()
+        spans = await in_jaeger(jaeger, result["trace_id"])
+    assert_whole(spans)
+    chats = [attributes(span) for span in spans if span["name"] == f"chat {handle.id}"]
+    assert sorted((each["mulligan.attempt"], each.get("error.type")) for each in chats) == [
+        (1, "WorkerLost"), (2, "Unavailable"), (3, None),
+    ]  # fmt: skip
+
+
 async def test_a_long_run_is_readable(jaeger: JaegerServer, model: OpenAIServer, temporal: DevServer) -> None:
     """From step 101 on each hundred steps hang below a span of their own, also while the run goes on."""
     client = await connect(temporal.address)
