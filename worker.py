@@ -153,6 +153,8 @@ async def serve(load_these: Sequence[str], task_queue: str) -> None:
                 agents = ", ".join(sorted(loaded.registry.agents))
                 at = client.service_client.config.target_host
                 say(f"Serving {agents} on task queue {task_queue!r} at {at}. Ctrl-C drains and ends.")
+                if build := settings().build_id:
+                    say(f"Build {build} of {settings().deployment_name}: runs come once it is the current version.")
                 await stop.wait()
                 say("Draining: calls that run may finish; no new ones are taken.")
     finally:

@@ -11,7 +11,7 @@ import pytest
 from mulligan import connect
 from mulligan.devserver import DevServer
 from mulligan.telemetry import Telemetry
-from tests.acceptance.conftest import environment, mulligan  # noqa: F401 - fixtures
+from tests.acceptance.conftest import environment, mulligan, worker  # noqa: F401 - fixtures
 from tests.live.conftest import Lab, model, otlp  # noqa: F401 - fixtures
 from tests.support.go_programs import jaeger_program
 from tests.support.jaeger_server import JaegerServer, jaeger_server
