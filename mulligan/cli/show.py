@@ -37,7 +37,7 @@ async def _show(run_id: str, *, as_json: bool) -> int:
 
     from mulligan.cli._links import say_links_of
     from mulligan.cli._steps import end_view, step_view
-    from mulligan.follow import Ended, all_steps, ended
+    from mulligan.follow import Ended, all_steps, ask, ended
 
     client = await _terminal.connected()
     handle = await find(client, run_id)
@@ -45,7 +45,7 @@ async def _show(run_id: str, *, as_json: bool) -> int:
     progress: dict[str, Any] | None = None
     unanswered = ""
     try:
-        progress = await handle.query("progress")
+        progress = await ask(handle, "progress")
         steps = await all_steps(handle)
     except RPCError as error:
         unanswered = error.message

@@ -34,7 +34,7 @@ async def test_start_show_tail_list(mulligan: Run, worker: Process) -> None:
     )
     for ran in (show, show_json, tail, listed):
         assert ran.code == 0, ran.err
-    assert "✗ search_orders" in show.out
+    assert "✗ search_orders" in show.out, show.err
     assert "✓ search_orders" in show.out
     assert "completed: 3 steps" in show.out
     seen: dict[str, Any] = json.loads(show_json.out)
