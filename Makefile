@@ -10,7 +10,7 @@ help:  ## This list
 demo: | $(UV)  ## An agent run on an embedded Temporal server, with mistakes and recoveries; no key needed
 	@$(UV) run --no-dev mulligan demo
 
-test: | $(UV)  ## All tests, against real servers
+test: | $(UV)  ## The tests, against real servers
 	@$(UV) run pytest -q
 
 test-system: | $(UV)  ## Tests with a real Jaeger (built once, in minutes), the deployment's files, the dashboard

@@ -13,7 +13,7 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from activities.definitions import QUERY_TIMEOUT, Definitions, this_workflow
-from activities.heartbeat import Heart, attempt_before_was_lost, beating
+from activities.heartbeat import Heart, attempt_before_was_lost, beating, given_up
 from activities.prefix_cache import Prefix, PrefixCache
 from activities.providers.protocol import Provider, Reply, Request, Unavailable
 from activities.take_answer import AnswerTaker
@@ -124,7 +124,7 @@ class CallModelActivity:
         attempt = activity.info().attempt
         try:
             with self._telemetry.chat(
-                order.where, provider=provider.name, model=model, step=order.step, attempt=attempt
+                order.where, provider=provider.name, model=model, step=order.step, attempt=attempt, is_void=given_up
             ) as span:
                 # The client's own timeout is for each read; this one is for the whole attempt.
                 async with asyncio.timeout(order.timeout):

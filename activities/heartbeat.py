@@ -44,6 +44,12 @@ def attempt_before_was_lost() -> bool:
     return info.attempt > 1 and not info.is_local and _ended(info.attempt - 1) not in info.heartbeat_details
 
 
+def given_up() -> bool:
+    """Whether Temporal has given this attempt up, and said so: the next one writes the span of it, so this one must not."""
+    details = activity.cancellation_details()
+    return details is not None and not (details.cancel_requested or details.worker_shutdown)
+
+
 class Heart:
     """The details that each beat carries: they are there on the next attempt."""
 

@@ -175,6 +175,7 @@ class _Taking:
             arguments=done.arguments,
             start=started,
         )
+        span.is_over()
         self.closings.append(partial(span.succeed, prepared.text))
         return prepared
 
@@ -228,6 +229,7 @@ class _Taking:
             self.order.where, call, step=self.order.step, attempt=1, start=started, is_known=is_known
         )
         told = await settle(error, policy, self.by.runtime)
+        span.is_over()
         self.closings.append(partial(told.close, span))
         return told
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
 from typing import Any
@@ -141,9 +141,13 @@ class Telemetry:
 
     @contextmanager
     def chat(
-        self, where: Where, *, provider: str, model: str, step: int, attempt: int, mends: str = ""
-    ) -> Iterator[Span]:
-        """The span of one attempt of a model call; `mends`: the call it mends. What it raises is recorded and goes on."""
+        self, where: Where, *, provider: str, model: str, step: int, attempt: int, mends: str = "",
+        is_void: Callable[[], bool] = lambda: False,
+    ) -> Iterator[Span]:  # fmt: skip
+        """The span of one attempt of a model call; `mends`: the call it mends. What it raises is recorded and goes on.
+
+        `is_void`, asked at its end: whether another attempt tells of this one. Then its span is never exported.
+        """
         span = self._start_chat(where, provider=provider, model=model, step=step, attempt=attempt, mends=mends)
         began, failed = time.monotonic(), None
         try:
@@ -154,7 +158,8 @@ class Telemetry:
             _fail(span, failed, str(error), failed)
             raise
         finally:
-            span.end()
+            if not is_void():
+                span.end()
             self.metrics.model_call(time.monotonic() - began, provider=provider, model=model, error=failed)
 
     def lost_chat(self, where: Where, *, provider: str, model: str, step: int, attempt: int, start: float) -> None:
@@ -192,16 +197,8 @@ class Telemetry:
 
         `is_known`: whether there is a tool, or an output, of that name; a name that a model made up is not counted by.
         """
-        span = self._start(
-            semconv.TOOL_CALL,
-            parent_of_step(where.trace, step),
-            SpanKind.INTERNAL,
-            "tool",
-            call.id,
-            step,
-            attempt,
-            start=start,
-        )
+        key = ("tool", call.id, step, attempt)
+        span = self._start(semconv.TOOL_CALL, parent_of_step(where.trace, step), SpanKind.INTERNAL, *key, start=start)
         span.set_attributes(
             {
                 semconv.AI_NAME: _cut(call.name),
@@ -249,6 +246,11 @@ class ToolCallSpan:
         self._telemetry = telemetry
         self.span = span
         self._agent, self._tool, self._start = agent, tool, start
+        self._over: float | None = None
+
+    def is_over(self) -> None:
+        """What it tells of ends now, though how it went is told later: its siblings may take longer."""
+        self._over = time.time()
 
     def succeed(self, text: str) -> None:
         """The tool gave a result. The status stays unset, as OpenTelemetry asks of success."""
@@ -264,9 +266,9 @@ class ToolCallSpan:
         self._end(kind, recovered=recovered)
 
     def _end(self, error: str | None, *, recovered: bool) -> None:
-        self.span.end()
-        took = time.time() - self._start
-        self._telemetry.metrics.tool_call(took, agent=self._agent, tool=self._tool, error=error, recovered=recovered)
+        end, count = self._over or time.time(), self._telemetry.metrics.tool_call
+        self.span.end(_nanoseconds(end))
+        count(end - self._start, agent=self._agent, tool=self._tool, error=error, recovered=recovered)
 
     def fail_attempt(self, kind: str, text: str, exception: str) -> None:
         """This attempt went wrong, and the model is not told: another attempt follows, or the run ends."""
@@ -290,9 +292,8 @@ def _usage(usage: Usage) -> dict[str, int]:
 
 
 def _cut(text: str) -> str:
-    return (
-        text if len(text) <= LONGEST_TEXT else text[:LONGEST_TEXT] + f"… ({len(text) - LONGEST_TEXT} more characters)"
-    )
+    more = len(text) - LONGEST_TEXT
+    return text if more <= 0 else f"{text[:LONGEST_TEXT]}… ({more} more characters)"
 
 
 def _nanoseconds(seconds: float) -> int:
