@@ -22,7 +22,7 @@ async def beating() -> AsyncIterator[Heart]:
     if activity.info().is_local:
         yield heart
         return
-    task = asyncio.create_task(heart.beat_on())
+    heart.beat_on()
     try:
         yield heart
     except BaseException as error:
@@ -35,7 +35,7 @@ async def beating() -> AsyncIterator[Heart]:
             raise ApplicationError("The worker shut down before it was done.", type="WorkerShutdown") from None
         raise
     finally:
-        task.cancel()
+        heart.stop()
 
 
 def attempt_before_was_lost() -> bool:
@@ -60,6 +60,7 @@ class Heart:
         self._attempt = info.attempt
         self._is_local = activity.info().is_local
         self._loop = asyncio.get_running_loop()
+        self._next: asyncio.TimerHandle | None = None
 
     def say(self, *details: Any) -> None:
         """Beat now, with new details. From any thread."""
@@ -76,11 +77,17 @@ class Heart:
         else:
             self._loop.call_soon_threadsafe(self._beat)
 
-    async def beat_on(self) -> None:
-        """Beat for ever."""
-        while True:
-            activity.heartbeat(*self.details)
-            await asyncio.sleep(EVERY)
+    def beat_on(self) -> None:
+        """Beat now and again."""
+        if self._attempt > 1 or self._next is not None:
+            # Not at the start of a first attempt: most are done before the second beat, and each is a call to the server.
+            self._beat()
+        self._next = self._loop.call_later(EVERY, self.beat_on)
+
+    def stop(self) -> None:
+        """Beat no more."""
+        if self._next is not None:
+            self._next.cancel()
 
     def say_ended(self) -> None:
         """For the next attempt: this one has failed in good order, and writes its own spans."""

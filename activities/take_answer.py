@@ -124,6 +124,8 @@ class _Taking:
                 told = await self._tell(call, error, started)
                 return PreparedCall(text=told.text, error=told.error, failure=told.failure)
 
+        if len(calls) == 1:
+            return [await look(0, calls[0])]
         return list(await asyncio.gather(*(look(index, call) for index, call in enumerate(calls))))
 
     async def look_at_text(self, text: str) -> Rejected | None:
@@ -241,13 +243,13 @@ def _prepared(call: ToolCall, done: Prepared) -> PreparedCall:
 
 def _with_own_ids(calls: Sequence[ToolCall], used: set[str], step: int) -> list[ToolCall]:
     """The calls, each with an id that is legal and its own in the whole conversation."""
-    taken = set(used)
+    taken: set[str] = set()
     own = []
     for index, call in enumerate(calls):
         legal = re.sub(r"[^a-zA-Z0-9_-]", "_", call.id)[:LONGEST_ID]
         call_id = legal or f"call_{step}_{index}"
         again = 0
-        while call_id in taken:
+        while call_id in taken or call_id in used:
             again += 1
             call_id = f"{(legal or 'call')[: LONGEST_ID - 16]}_{step}_{index}" + (f"_{again}" if again > 1 else "")
         taken.add(call_id)

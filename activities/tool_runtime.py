@@ -148,18 +148,19 @@ class ToolRuntime:
             work = _Work(function, args, kwargs)
             future = asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work.run(), loop))
             try:
-                async with asyncio.timeout(START_WITHIN):
-                    await work.begun.wait()
-            except TimeoutError:
-                if work.claim.acquire(blocking=False):
-                    logger.warning("The tools' event loop is blocked by an `async def` tool; a new one takes over.")
-                    if self._loop is loop:
-                        self._loop = None
-                    continue
+                # Most are done by then. A loop that says when each begins would have to wake this one, each time.
+                await asyncio.wait([future], timeout=min(limit, START_WITHIN))
+                if limit < START_WITHIN and not work.began:
+                    await asyncio.wait([future], timeout=START_WITHIN - limit)
             except asyncio.CancelledError:
                 future.cancel()
                 raise
-            async with asyncio.timeout(limit):
+            if not future.done() and work.claim.acquire(blocking=False):
+                logger.warning("The tools' event loop is blocked by an `async def` tool; a new one takes over.")
+                if self._loop is loop:
+                    self._loop = None
+                continue
+            async with asyncio.timeout_at(work.began + limit):
                 return await future
 
     def _new_loop(self) -> asyncio.AbstractEventLoop:
@@ -198,14 +199,14 @@ class _Work:
 
     def __init__(self, function: Callable[..., Awaitable[Any]], args: Any, kwargs: Any) -> None:
         self._function, self._args, self._kwargs = function, args, kwargs
-        self._home = asyncio.get_running_loop()
         self.claim = threading.Lock()
-        self.begun = asyncio.Event()
+        self.began = 0.0
+        """In seconds of the loops' clock, which is one."""
 
     async def run(self) -> Any:
+        self.began = asyncio.get_running_loop().time()
         if not self.claim.acquire(blocking=False):
             return None  # given to another loop while this one was blocked
-        self._home.call_soon_threadsafe(self.begun.set)
         try:
             return await self._function(*self._args, **self._kwargs)
         except asyncio.CancelledError as error:

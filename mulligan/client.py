@@ -17,10 +17,10 @@ from temporalio.client import (
     WorkflowHandle,
     WorkflowQueryFailedError,
 )
-from temporalio.contrib.pydantic import pydantic_data_converter as data_converter
 from temporalio.converter import DataConverter, JSONPlainPayloadConverter
 from temporalio.envconfig import ClientConfig, ClientConnectConfig
 
+from mulligan.converter import data_converter
 from mulligan.errors import DeclarationError
 from mulligan.handoff import TRACE_HEADER
 from mulligan.settings import settings

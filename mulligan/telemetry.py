@@ -26,6 +26,7 @@ from mulligan.trace_ids import (
     DerivedIds,
     chosen,
     context_of,
+    context_of_caller,
     derive,
     group,
     parent_of_step,
@@ -91,7 +92,7 @@ class Telemetry:
         `at`: seconds since the epoch, the same on each attempt. Then an attempt whose worker was killed after the export
         is followed by the very same span, and Jaeger shows it once.
         """
-        context = context_of(parent)
+        context = context_of_caller(parent)
         outer = trace.get_current_span(context).get_span_context()
         trace_id = outer.trace_id if outer.is_valid else int(trace_id_of_run(workflow_id, first_run_id), 16)
         span_id = derive(64, "run", workflow_id, first_run_id, conversation, turn)
@@ -233,6 +234,8 @@ class Telemetry:
         return span
 
     def _start(self, span_name: str, parent: str, kind: SpanKind, *key: object, start: float | None = None) -> Span:
+        if self._provider is None:
+            return trace.get_current_span(context_of(parent))  # spans of users' own providers join the run's trace
         with chosen(derive(64, parent, *key)):
             return self._tracer.start_span(
                 span_name, context_of(parent), kind, start_time=None if start is None else _nanoseconds(start)

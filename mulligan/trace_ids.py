@@ -12,6 +12,7 @@ from contextvars import ContextVar
 
 from opentelemetry.context import Context
 from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
+from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, set_span_in_context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 STEPS_IN_A_GROUP = 100
@@ -69,6 +70,13 @@ def group(step: int) -> tuple[str, int]:
     return "steps", (step - 1) // STEPS_IN_A_GROUP
 
 
-def context_of(traceparent: str | None) -> Context:
-    """The context in which a child of `traceparent` is started."""
+def context_of(traceparent: str) -> Context:
+    """The context in which a child of one of our own spans is started."""
+    _, trace_id, span_id, flags = traceparent.split("-")
+    about = SpanContext(int(trace_id, 16), int(span_id, 16), is_remote=True, trace_flags=TraceFlags(int(flags, 16)))
+    return set_span_in_context(NonRecordingSpan(about), Context())
+
+
+def context_of_caller(traceparent: str | None) -> Context:
+    """The context of whoever started the run, if what it says of itself is a traceparent."""
     return _PROPAGATOR.extract({"traceparent": traceparent} if traceparent else {}, context=Context())

@@ -81,7 +81,6 @@ async def call_model(order: ModelCall, facts: AgentFacts) -> ModelAnswer:
             start_to_close_timeout=timedelta(seconds=facts.model_timeout) + policies.ANSWER_MARGIN,
             heartbeat_timeout=policies.HEARTBEAT_TIMEOUT,
             retry_policy=policies.model_retry(facts.model_attempts),
-            summary=order.model[:60],
         )
         return answer
     except ActivityError as error:

@@ -28,6 +28,7 @@ from mulligan.values import Message, Progress, RunInput, RunResult, Status, Tool
 from workflows import dispatch, policies
 from workflows._mailroom import Mailroom
 from workflows.conversation import CallRecord, Conversation, StepRecord
+from workflows.growth import Growth
 
 __all__ = ["DurableAgent"]
 
@@ -58,20 +59,23 @@ class DurableAgent:
     ```
 
     The name is looked up on the worker (`--load`). A workflow that continues as new in the middle of a turn takes the
-    turn in pieces: `begin()`, `step()` until it says True, `finish()`; it gives what `carry()` returned to the next
-    run's `DurableAgent(state=…)`, which goes on with `step()`.
+    turn in pieces: `begin()`, `step()` until it says True, `finish()`. When `is_continue_as_new_suggested()`, it gives
+    what `carry()` returns to the next run's `DurableAgent(state=…)`, which goes on with `step()`.
     """
 
     def __init__(self, agent: str = "", *, state: bytes | None = None) -> None:
         carried = json.loads(zstandard.decompress(state)) if state else None
         self.agent: str = carried["agent"] if carried else agent
         self.input: RunInput | None = None
-        self.status: Status | Literal["running", "failed", "cancelled"] = "running"
+        self.status: Status | Literal["running", "failed", "cancelled"] = (
+            carried.get("status", "running") if carried else "running"
+        )
         self.conversation = Conversation.load(carried["conversation"]) if carried else Conversation()
-        self._turn = _Turn.model_validate(carried["turn"]) if carried else None
+        self._turn = _Turn.model_validate(carried["turn"]) if carried and carried["turn"] else None
         self._sent = self.conversation.ref(self.conversation.said)
         """What the model has been called with, or has said: what its worker holds."""
         self._running: list[str] = []
+        self._growth = Growth(is_carried=state is not None)
         self._key = Mailroom.of_this_workflow().register(self)
 
     async def run(
@@ -151,10 +155,22 @@ class DurableAgent:
         await dispatch.finish_run(self._finished(turn, turn.result.status))
         return turn.result
 
+    def is_continue_as_new_suggested(self) -> bool:
+        """Whether it is time, at a step boundary or between turns, to `workflow.continue_as_new` with what `carry()` gives.
+
+        Not while the conversation is too long to be handed over: then the agent goes on in this history.
+        """
+        if not self._growth.is_enough():
+            return False
+        fits = len(self.carry()) <= policies.CARRY_BYTES
+        if not fits:
+            self._growth.not_now()
+        return fits
+
     def carry(self) -> bytes:
-        """What a new run needs to go on with this turn: the turn and the conversation, as compressed JSON."""
-        turn = self._open_turn.model_dump(mode="json")
-        state = {"agent": self.agent, "turn": turn, "conversation": self.conversation.dump()}
+        """What a new run needs to go on with this agent: its turn and its conversation, as compressed JSON."""
+        turn = self._turn.model_dump(mode="json") if self._turn else None
+        state = {"agent": self.agent, "status": self.status, "turn": turn, "conversation": self.conversation.dump()}
         return zstandard.compress(json.dumps(state, separators=(",", ":")).encode())
 
     @property

@@ -34,6 +34,13 @@ INLINE_BYTES = 256 * 1024
 PAGE_BYTES = 500_000
 """A query's answer: the server warns beyond 512 KB and refuses 2 MB."""
 
+HISTORY_EVENTS, HISTORY_BYTES = 4_000, 4 * 1024 * 1024
+"""How far a workflow run's history grows before it continues as new: near Temporal's own suggestion (4,096 events, 4 MB).
+A cold replay of that takes 2 s; the server ends a run at 51,200 events or 50 MB."""
+
+TRY_AGAIN_BYTES = 1_000_000
+"""A conversation that did not fit into a hand-over is not compressed again at each step, but after so much more history."""
+
 CARRY_BYTES = 1_800_000
 """What continue-as-new may carry: the server terminates a run whose input is over 2 MB, so it is measured first."""
 

@@ -20,8 +20,8 @@ class Scripted:
         self._scripts = {"echo": Script("echo", [_echo]), **scripts}
 
     def encode(self, message: Message) -> list[Any]:
-        """A script reads messages as they are."""
-        return [message]
+        """A script reads messages as they are: what is kept of one is its length."""
+        return [len(message.text) + (_written(message.tool_calls) if isinstance(message, AssistantMessage) else 0)]
 
     async def close(self) -> None:
         """There is nothing to close."""
@@ -71,11 +71,7 @@ def _echo(messages: Sequence[Message]) -> Say:
 
 def _usage(request: Request, text: str, calls: Sequence[ToolCall]) -> Usage:
     """A rough count, the same each time: four characters are a token."""
-    heard = len(request.definition.instructions)
-    for message in request.messages:
-        heard += len(message.text)
-        if isinstance(message, AssistantMessage):
-            heard += _written(message.tool_calls)
+    heard = sum(request.items, len(request.definition.instructions))
     return Usage(input_tokens=-(-heard // 4), output_tokens=-(-(len(text) + _written(calls)) // 4))
 
 

@@ -11,6 +11,7 @@ from temporalio.worker import Replayer
 
 from mulligan import data_converter
 from mulligan.loading import load
+from tests.support.sandboxed import Sandboxed
 from worker import sandbox
 from workflows.agent_workflow import AgentWorkflow
 
@@ -21,13 +22,14 @@ def test_there_are_histories() -> None:
     assert len(HISTORIES) >= 6
 
 
+@pytest.mark.parametrize("agent_workflow", [AgentWorkflow, Sandboxed])
 @pytest.mark.parametrize("file", HISTORIES, ids=lambda file: file.stem)
-async def test_replays(file: Path) -> None:
-    """The workflow's code of today makes the commands that stand in the history."""
+async def test_replays(file: Path, agent_workflow: type[AgentWorkflow]) -> None:
+    """The workflow's code of today makes the commands that stand in the history; in the sandbox too, which it is served without."""
     data = json.loads(file.read_text())
     loaded = load(["tests.support.two_turns"])
     replayer = Replayer(
-        workflows=[AgentWorkflow, *loaded.workflows],
+        workflows=[agent_workflow, *loaded.workflows],
         workflow_runner=sandbox(loaded),
         data_converter=data_converter,
     )

@@ -16,7 +16,10 @@ from tests.support.provider_bench import GO, said
 
 
 def scripted_request(model: str, messages: Sequence[Message]) -> Request:
-    return Request(model=model, definition=Definition(instructions="Be kind.", tools=[]), items=[], messages=messages)
+    items = [item for message in messages for item in Scripted({}).encode(message)]
+    return Request(
+        model=model, definition=Definition(instructions="Be kind.", tools=[]), items=items, messages=messages
+    )
 
 
 async def test_scripted() -> None:
@@ -26,7 +29,7 @@ async def test_scripted() -> None:
         lambda messages: Say(messages[-1].text.upper()),
     ]
     provider = Scripted({"s": Script("s", turns)})
-    assert provider.encode(GO) == [GO]
+    assert provider.encode(GO) == [len(GO.text)]
     first = await provider.complete(scripted_request("s", [GO]))
     assert first == await provider.complete(scripted_request("s", [GO]))
     assert [(call.id, call.arguments) for call in first.calls] == [("call_1_1", '{"q": "é"}'), ("mine", "{nope")]

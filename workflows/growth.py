@@ -1,0 +1,34 @@
+"""When the history of a workflow run has grown enough to go on in a fresh one."""
+
+from __future__ import annotations
+
+from temporalio import workflow
+
+from workflows import policies
+
+
+class Growth:
+    """What the history of this workflow run has grown by since it began.
+
+    Temporal's suggestion counts what the run was given to begin with: with a long conversation carried over, it would be
+    followed soon again, and the hand-overs would become most of what is written.
+    """
+
+    def __init__(self, *, is_carried: bool) -> None:
+        self._began = workflow.info().get_current_history_size() if is_carried else 0
+        self._not_before = 0
+
+    def is_enough(self) -> bool:
+        """Whether it is time, at a step boundary."""
+        info = workflow.info()
+        size = info.get_current_history_size()
+        grown = size - self._began
+        if size < self._not_before:
+            return False
+        if info.get_current_history_length() >= policies.HISTORY_EVENTS or grown >= policies.HISTORY_BYTES:
+            return True
+        return info.is_continue_as_new_suggested() and grown >= self._began
+
+    def not_now(self) -> None:
+        """What must be carried does not fit: to find that out took time, so it is not tried at each step."""
+        self._not_before = workflow.info().get_current_history_size() + policies.TRY_AGAIN_BYTES
