@@ -141,20 +141,23 @@ class Telemetry:
 
     @contextmanager
     def chat(
-        self, where: Where, *, provider: str, model: str, step: int, attempt: int, mends: str = "",
+        self, where: Where, *, provider: str, model: str, step: int, attempt: int, mends: str = "", compacts: int = 0,
         is_void: Callable[[], bool] = lambda: False,
     ) -> Iterator[Span]:  # fmt: skip
-        """The span of one attempt of a model call; `mends`: the call it mends. What it raises is recorded and goes on.
+        """The span of one attempt of a model call; what it raises is recorded and goes on.
 
-        `is_void`, asked at its end: whether another attempt tells of this one. Then its span is never exported.
+        `mends`: the call that it mends. `compacts`: how many messages it sums up. `is_void`, asked at its end: whether
+        another attempt tells of this one; then its span is never exported.
         """
-        span = self._start_chat(where, provider=provider, model=model, step=step, attempt=attempt, mends=mends)
+        span = self._start_chat(
+            where, provider=provider, model=model, step=step, attempt=attempt, mends=mends, compacts=compacts
+        )
         began, failed = time.monotonic(), None
         try:
             with trace.use_span(span, end_on_exit=False, record_exception=False, set_status_on_exception=False):
                 yield span
         except BaseException as error:
-            failed = type(error).__name__
+            failed = getattr(error, "kind", type(error).__name__)
             _fail(span, failed, str(error), failed)
             raise
         finally:
@@ -162,9 +165,9 @@ class Telemetry:
                 span.end()
             self.metrics.model_call(time.monotonic() - began, provider=provider, model=model, error=failed)
 
-    def lost_chat(self, where: Where, *, provider: str, model: str, step: int, attempt: int, start: float) -> None:
-        """The span of an attempt whose worker died, or stopped answering, before it could write its own."""
-        span = self._start_chat(where, provider=provider, model=model, step=step, attempt=attempt, start=start)
+    def lost_chat(self, where: Where, *, start: float, **about: Any) -> None:
+        """The span of an attempt whose worker died, or stopped answering, before it could write its own; as `chat`."""
+        span = self._start_chat(where, **about, start=start)
         _fail(span, "WorkerLost", "Its worker died, or stopped answering.", "WorkerLost")
         span.end()
 
@@ -185,9 +188,8 @@ class Telemetry:
     def put_content(self, span: Span, attribute: str, value: Any) -> None:
         """Put content on a span, if that was asked for."""
         if self.content and span.is_recording():
-            span.set_attribute(
-                attribute, _cut(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
-            )
+            text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+            span.set_attribute(attribute, _cut(text))
 
     def tool_call(
         self, where: Where, call: ToolCall, *, step: int, attempt: int,
@@ -219,24 +221,22 @@ class Telemetry:
         return ToolCallSpan(self, span, where.agent, counted_as, time.time() if start is None else start)
 
     def _start_chat(
-        self, where: Where, *, provider: str, model: str, step: int, attempt: int, mends: str = "",
+        self, where: Where, *, provider: str, model: str, step: int, attempt: int, mends: str = "", compacts: int = 0,
         start: float | None = None,
     ) -> Span:  # fmt: skip
-        key = ("chat", step, attempt, *filter(None, [mends]))
-        span = self._start(
-            f"{semconv.CHAT} {model}", parent_of_step(where.trace, step), SpanKind.CLIENT, *key, start=start
-        )
+        what = {semconv.MENDS: mends} if mends else {semconv.COMPACTION: compacts} if compacts else {}
+        # A compaction comes before the step whose call opens the hundred: its parent must be there already.
+        parent = where.trace if compacts else parent_of_step(where.trace, step)
+        key = ("chat", step, attempt, *what, *what.values())
+        span = self._start(f"{semconv.CHAT} {model}", parent, SpanKind.CLIENT, *key, start=start)
         about = {semconv.OPERATION_NAME: semconv.CHAT, semconv.PROVIDER_NAME: provider, semconv.REQUEST_MODEL: model}
-        span.set_attributes({**about, semconv.STEP: step, semconv.ATTEMPT: attempt})
-        if mends:
-            span.set_attribute(semconv.MENDS, mends)
+        span.set_attributes({**about, **what, semconv.STEP: step, semconv.ATTEMPT: attempt})
         return span
 
     def _start(self, span_name: str, parent: str, kind: SpanKind, *key: object, start: float | None = None) -> Span:
+        begin = None if start is None else _nanoseconds(start)
         with chosen(derive(64, parent, *key)):
-            return self._tracer.start_span(
-                span_name, context_of(parent), kind, start_time=None if start is None else _nanoseconds(start)
-            )
+            return self._tracer.start_span(span_name, context_of(parent), kind, start_time=begin)
 
 
 class ToolCallSpan:
