@@ -1,0 +1,139 @@
+"""Compaction: older steps are summed up, the run goes on, and nothing of it is lost to its user."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from temporalio.client import Client
+
+from mulligan import connect
+from mulligan.devserver import temporal_server
+from mulligan.follow import all_of, all_steps
+from mulligan.loading import load
+from tests.live.conftest import Lab, Ran
+from tests.support.compacting import LIMIT, PROMPT, READ, is_summing_up, reading
+from tests.support.openai_turn import Failure, Turn
+from worker import running_worker
+
+SOON = ["limit.historyCount.suggestContinueAsNew=60"]
+
+
+@pytest.fixture(scope="module")
+async def soon(lab: Lab) -> AsyncIterator[Lab]:
+    """A server on which runs continue as new after a few steps."""
+    async with temporal_server(dynamic_config=SOON) as server:
+        client: Client = await connect(server.address)
+        at = Lab(client, lab.model, lab.otlp, lab.telemetry, f"compact-{uuid.uuid4().hex[:6]}")
+        async with running_worker(client, load(["tests.support.compacting"]), lab.telemetry, at.task_queue):
+            yield at
+
+
+async def run(at: Lab, script: Any, **given: Any) -> tuple[Ran, list[dict[str, Any]], list[dict[str, Any]]]:
+    """A run to its end: with all of its steps and messages, whichever run of the chain holds them."""
+    ran = await at.run(script, **{"agent": "page_reader", "prompt": PROMPT, **given})
+
+    async def ask(run_id: str | None, name: str, *args: Any) -> Any:
+        return await at.client.get_workflow_handle(ran.id, run_id=run_id).query(name, args=args)
+
+    return ran, await all_steps(at.client, ran.handle), await all_of(ask, "messages")
+
+
+@pytest.mark.parametrize("api", ["openai-chat", "openai"])
+async def test_a_long_run(soon: Lab, api: str) -> None:
+    """Compacted many times, continued as new several times: every message is still to be had, every call ran once."""
+    pages = 40
+    ran, steps, messages = await run(soon, reading(pages), api=api)
+    result = ran.result
+    assert (result["status"], result["output"]) == ("completed", f"heron, after {pages}")
+    assert (result["steps"], result["tool_calls"], result["recovered_failures"]) == (pages + 1, pages, 0)
+    # Nothing of the log is lost, and its numbers are those of the whole run.
+    assert [message["role"] for message in messages] == ["user", *["assistant", "tool"] * pages, "assistant"]
+    assert messages[0]["text"] == PROMPT
+    assert [m["text"].split(":")[0] for m in messages if m["role"] == "tool"] == [f"PAGE {n + 1}" for n in range(pages)]
+    assert [step["step"] for step in steps] == list(range(1, pages + 2))
+    # The trap: the model gives each call the same id.
+    keys = [key for _, key in READ[ran.id]]
+    ids = [call["id"] for step in steps for call in step["tool_calls"]]
+    assert len(set(keys)) == len(set(ids)) == pages
+    assert [page for page, _ in READ[ran.id]] == list(range(1, pages + 1))
+    # What the model is sent stays within its limit, by and large: one step, of 2 KB here, more.
+    asked = [request for request in ran.requests if not is_summing_up(request.json)]
+    assert len(asked) == pages + 1
+    assert max(len(json.dumps(request.conversation)) for request in asked) < 4 * LIMIT + 3_000
+    assert all(request.prompt.startswith(PROMPT) for request in asked)
+    compacted = [step["compaction"] for step in steps if "compaction" in step]
+    assert len(compacted) >= 5
+    assert all(one["text"].startswith("Read so far: PAGE ") and one["error"] is None for one in compacted)
+    usages = [one["usage"] for one in [*steps, *compacted]]
+    assert result["usage"]["input_tokens"] == sum(usage["input_tokens"] for usage in usages)
+    # The trace: one chat for each, beside the steps; no span twice, none without its parent.
+    spans = [span for span in ran.spans if "mulligan.compaction" in span.attributes]
+    assert [span.attributes["mulligan.compaction"] for span in spans] == [one["messages"] for one in compacted]
+    known = {span.span_id for span in ran.spans}
+    assert len(known) == len(ran.spans) == 2 * pages + 1 + len(spans) + 2
+    assert {span.parent_span_id for span in ran.spans} - known <= {""}
+    # The last run of the chain says where the rest is.
+    [*_, newest] = [run_ async for run_ in soon.client.list_workflows(f'WorkflowId = "{ran.id}"')] or [None]
+    page = await ran.handle.query("messages", args=[0, 10])
+    assert page["messages"] == []
+    assert page["total"] == 2 * pages + 2
+    assert newest is not None
+    earlier = await soon.client.get_workflow_handle(ran.id, run_id=page["earlier"]["run_id"]).query(
+        "messages", args=[page["next"] - 1, 1]
+    )
+    assert len(earlier["messages"]) == 1
+    step_page = await ran.handle.query("steps")
+    assert (step_page["steps"], step_page["earlier"]) == ([], page["earlier"])
+
+
+REFUSED = {
+    "empty": (Turn(text=" "), "empty_summary"),
+    "a refusal": (Turn(refusal="I cannot."), "refused"),
+    "cut off": (Turn(text="Read so", finish_reason="length"), "truncated_summary"),
+    "longer": (Turn(text="PAGE 0. " * 2_000), "long_summary"),
+    "a call": (Turn(calls=[("read_page", "{}", None)]), "empty_summary"),
+    "a 400": (Turn(failure=Failure(status=400)), "ModelRequestError"),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+async def test_no_summary_is_no_failure(soon: Lab, what: str) -> None:
+    """The run goes on with all that it has, and does not ask again at each step."""
+    summary, kind = REFUSED[what]
+    pages = 8
+    ran, steps, messages = await run(soon, reading(pages, summary=summary))
+    assert (ran.result["status"], ran.result["output"]) == ("completed", f"heron, after {pages}")
+    assert len(messages) == 2 * pages + 2
+    given_up = [step["compaction"] for step in steps if "compaction" in step]
+    assert {one["error"]["kind"] for one in given_up} == {kind}
+    assert 1 <= len(given_up) <= 4
+    assert all(one["text"] == "" for one in given_up)
+    spans = [span for span in ran.spans if "mulligan.compaction" in span.attributes]
+    assert {(span.status, span.attributes["error.type"]) for span in spans} == {("ERROR", kind)}
+    asked = [request for request in ran.requests if not is_summing_up(request.json)]
+    assert len(asked[-1].conversation) >= 2 * pages + 1
+    usages = [step["usage"] for step in steps] + [one["usage"] for one in given_up]
+    assert ran.result["usage"]["input_tokens"] == sum(usage["input_tokens"] for usage in usages)
+
+
+async def test_an_endpoint_that_is_down_for_a_while(soon: Lab) -> None:
+    """Tried again as any model call, with an ERROR span for each attempt that failed."""
+    ran, steps, _ = await run(soon, reading(6, fail_first=[Failure(status=500), Failure(drop="before")]))
+    assert ran.result["status"] == "completed"
+    [first, *_] = [step["compaction"] for step in steps if "compaction" in step]
+    assert first["error"] is None
+    spans = [span for span in ran.spans if "mulligan.compaction" in span.attributes][:3]
+    assert [(span.attributes["mulligan.attempt"], span.status) for span in spans] == [
+        (1, "ERROR"), (2, "ERROR"), (3, "UNSET"),
+    ]  # fmt: skip
+
+
+async def test_nothing_is_compacted_below_the_limit(soon: Lab) -> None:
+    ran, steps, _ = await run(soon, reading(4), agent="page_reader_with_room")
+    assert ran.result["status"] == "completed"
+    assert not any("compaction" in step for step in steps)
+    assert all(call["id"].startswith("same") for step in steps for call in step["tool_calls"])
