@@ -109,10 +109,11 @@ def _facts(agent: Agent, model: str, definition: Definition, digest: str) -> Age
         structured=agent.answers is not None,
         guarded=agent.guard is not None,
         compact_at=agent.compact_at,
-        compact_model=_compact_model(agent, model) if agent.compact_at is not None else None,
+        compact_model=_compact_model(agent, model),
     )
 
 
 def _compact_model(agent: Agent, model: str) -> str | None:
     """Who sums up where it is not the run's own model: a script has no turn for that."""
-    return agent.compact_model or (f"scripted:{SUMMARY}" if model.startswith("scripted:") else None)
+    by_script = agent.compact_at is not None and model.startswith("scripted:")
+    return agent.compact_model or (f"scripted:{SUMMARY}" if by_script else None)

@@ -24,7 +24,7 @@ _INSTRUCTIONS = (
     "summary and nothing else, in at most {words:,} words."
 )
 _NARROWER = (100_000, 20_000, 5_000, 1_000, 200)
-"""Characters of a single text, tried in turn until all of it fits: long tool results give way first."""
+"""Characters of a single text, tried in turn until all of it fits: long results give way, and the user's words do not."""
 WORDS_PER_TOKEN = 0.6
 
 
@@ -39,16 +39,16 @@ def transcript(messages: Sequence[Message], max_bytes: int) -> str:
     A text, and not messages: no server then asks for tools that go with the calls, or for results that are elsewhere.
     """
     for longest in _NARROWER:
-        written = "\n\n".join(_written(message, longest) for message in messages)
+        written = "\n\n".join(_written(message, longest, max(longest, max_bytes // 4)) for message in messages)
         if len(written.encode()) <= max_bytes:
             break
     return written
 
 
-def _written(message: Message, longest: int) -> str:
+def _written(message: Message, longest: int, of_user: int) -> str:
     match message:
         case UserMessage():
-            return f"[user]\n{ends_of(message.text, longest)}"
+            return f"[user]\n{ends_of(message.text, of_user)}"
         case ToolMessage():
             wrong = f", which went wrong ({message.error.kind})" if message.error else ""
             return f"[result of {message.name}{wrong}]\n{ends_of(message.text, longest)}"

@@ -116,6 +116,8 @@ class Agent:
             least = f"it must be a whole number of tokens, {LEAST_COMPACT_AT:,} or more, or None"
             raise DeclarationError(f"{where}: compact_at is {self.compact_at!r}; {least}.")
         if self.compact_model is not None:
+            if self.compact_at is None:
+                raise DeclarationError(f"{where}: compact_model is set, but compact_at, by which it is asked, is not.")
             check_model(self.compact_model, f"{where}, compact_model")
         if seconds(self.model_timeout) <= 0 or seconds(self.model_patience) < 0:
             raise DeclarationError(f"{where}: model_timeout and model_patience must be more than 0 seconds.")

@@ -25,7 +25,7 @@ def read_page(number: int, ctx: ToolContext) -> str:
 
 
 reader = Agent(name="page_reader", model="openai-chat:nobody", tools=[read_page], compact_at=LIMIT, max_steps=1_000)
-uncut = Agent(name="page_reader_with_room", model="openai-chat:nobody", tools=[read_page], compact_at=10**6)
+roomy = Agent(name="page_reader_with_room", model="openai-chat:nobody", tools=[read_page], compact_at=10**6)
 
 
 def is_summing_up(body: dict[str, Any]) -> bool:
