@@ -88,11 +88,16 @@ async def test_a_long_run(soon: Lab, api: str, pages: int) -> None:
 async def test_a_refused_request_is_no_failure(soon: Lab) -> None:
     """The endpoint takes every request but that for a summary (as where it would be too long): the run goes on."""
     pages = 6
-    ran, steps, messages = await run(soon, reading(pages, summary=Turn(failure=Failure(status=400))))
+    refusing = reading(pages, summary=Turn(failure=Failure(status=400)))
+    ran, steps, messages = await run(soon, refusing, agent="terse_page_reader")
     assert (ran.result["status"], ran.result["output"]) == ("completed", f"heron, after {pages}")
     assert len(messages) == 2 * pages + 2
     [given_up] = [step["compaction"] for step in steps if "compaction" in step]
     assert (given_up["text"], given_up["error"]["kind"]) == ("", "ModelRequestError")
+    # Of the agent's settings it is asked with those that are not about answers.
+    given = {name: [name in request.json for request in ran.requests] for name in ("temperature", "stop", "max_tokens")}
+    summing_up = [is_summing_up(request.json) for request in ran.requests]
+    assert given == dict(zip(given, ([True] * len(summing_up), *[[not one for one in summing_up]] * 2), strict=True))
     [span] = [span for span in ran.spans if "mulligan.compaction" in span.attributes]
     assert (span.status, span.attributes["error.type"]) == ("ERROR", "ModelRequestError")
 

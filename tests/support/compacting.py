@@ -26,6 +26,13 @@ def read_page(number: int, ctx: ToolContext) -> str:
 
 reader = Agent(name="page_reader", model="openai-chat:nobody", tools=[read_page], compact_at=LIMIT, max_steps=1_000)
 roomy = Agent(name="page_reader_with_room", model="openai-chat:nobody", tools=[read_page], compact_at=10**6)
+terse = Agent(
+    name="terse_page_reader",
+    model="openai-chat:nobody",
+    tools=[read_page],
+    compact_at=LIMIT,
+    model_settings={"temperature": 0.5, "stop": ["THE END"], "max_tokens": 99},
+)
 
 
 def is_summing_up(body: dict[str, Any]) -> bool:
