@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import uuid
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from temporalio.client import Client
+from temporalio.client import Client, WorkflowFailureError
+from temporalio.exceptions import CancelledError
 
 from mulligan import connect
 from mulligan.devserver import temporal_server
@@ -119,3 +121,22 @@ async def test_nothing_is_compacted_below_the_limit(soon: Lab) -> None:
     assert ran.result["status"] == "completed"
     assert not any("compaction" in step for step in steps)
     assert all(call["id"].startswith("same") for step in steps for call in step["tool_calls"])
+
+
+async def test_a_run_is_cancelled_as_it_is_summed_up(soon: Lab) -> None:
+    """It ends cancelled, as in any other call; the trace is closed, and what was said stays readable."""
+    never = asyncio.Event()
+    handle = await soon.start(reading(9, summary=Turn(text="late", wait=never)), agent="page_reader", prompt=PROMPT)
+    while not any(is_summing_up(request.json) for request in soon.model.requests_of(handle.id)):
+        await asyncio.sleep(0.05)
+    await handle.cancel()
+    with pytest.raises(WorkflowFailureError) as failure:
+        await handle.result()
+    assert isinstance(failure.value.cause, CancelledError)
+    steps = await all_steps(soon.client, handle)
+    assert len(steps) >= 5
+    soon.telemetry.flush()
+    [root] = [s for s in soon.otlp.spans() if s.attributes.get("temporal.workflow_id") == handle.id]
+    [finish] = [s for s in soon.otlp.spans() if s.parent_span_id == root.span_id and s.name == "agent.finish"]
+    assert finish.attributes["mulligan.status"] == "cancelled"
+    assert finish.attributes["mulligan.steps"] == len(steps)
