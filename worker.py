@@ -23,6 +23,7 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxR
 
 from activities.call_model import CallModelActivity
 from activities.call_tool import CallToolActivity
+from activities.compact_conversation import CompactConversationActivity
 from activities.definitions import Definitions
 from activities.open_run import OpenRunActivity
 from activities.prefix_cache import PrefixCache
@@ -76,6 +77,7 @@ async def wired(loaded: Loaded, telemetry: Telemetry) -> AsyncIterator[list[Call
             yield [
                 OpenRunActivity(registry, definitions, telemetry, runtime).open_run,
                 CallModelActivity(registry, known, definitions, cache, telemetry, taker).call_model,
+                CompactConversationActivity(registry, known, cache, telemetry).compact_conversation,
                 CallToolActivity(registry, cache, telemetry, runtime, resources).call_tool,
                 recording.record_lost_call,
                 recording.finish_run,

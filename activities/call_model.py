@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import random
-import time
 from collections.abc import Mapping
-from datetime import timedelta
 
 from opentelemetry.trace import Span
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from activities.definitions import QUERY_TIMEOUT, Definitions, this_workflow
+from activities.definitions import Definitions
+from activities.find_conversation import find_conversation
 from activities.heartbeat import Heart, attempt_before_was_lost, beating, given_up
+from activities.patience import try_again
 from activities.prefix_cache import Prefix, PrefixCache
 from activities.providers.protocol import Provider, Reply, Request, Unavailable
 from activities.take_answer import AnswerTaker
 from mulligan import semconv
 from mulligan.agent import Agent, Registry
-from mulligan.errors import ModelRequestError, ModelUnavailableError
-from mulligan.handoff import CALL_MODEL, CONVERSATION_QUERY, ModelAnswer, ModelCall, Page, PageAsked, tool_message
+from mulligan.errors import ModelRequestError
+from mulligan.handoff import CALL_MODEL, ModelAnswer, ModelCall, tool_message
 from mulligan.telemetry import Telemetry
-
-LONGEST_DELAY = 60.0
-"""Seconds between two attempts at most, unless the endpoint asks for more by Retry-After."""
 
 
 class CallModelActivity:
@@ -63,7 +59,7 @@ class CallModelActivity:
             if agent is None:
                 # As in a rolling deploy: another worker of the queue may have it.
                 raise ApplicationError(f"This worker serves no agent {order.where.agent!r}.", type="AgentNotLoaded")
-            prefix = await self._conversation(order, key, provider)
+            prefix = await find_conversation(order, key, provider, self._cache)
             try:
                 reply = await self._ask(order, agent, provider, model, prefix, heart)
                 answer = await self._taker.take(order, agent, reply, prefix.messages, prefix.call_ids)
@@ -89,25 +85,6 @@ class CallModelActivity:
                 order.where, provider=provider.name, model=model, step=order.step, attempt=lost, start=at
             )
 
-    async def _conversation(self, order: ModelCall, key: tuple[str, str], provider: Provider) -> Prefix:
-        """The whole conversation: what the cache holds, what came with the call, and what the workflow is asked for."""
-        prefix = self._cache.take(key, provider, order.whole, order.prefix) or Prefix(provider)
-        if order.new is not None and prefix.ref == order.prefix:
-            prefix.extend(self._cache.resolve(key, order.new))
-        while (have := len(prefix.messages)) < order.whole.count:
-            page = await this_workflow().query(
-                CONVERSATION_QUERY,
-                PageAsked(conversation=order.where.conversation, since=have, count=order.whole.count - have),
-                result_type=Page,
-                rpc_timeout=QUERY_TIMEOUT,
-            )
-            if not page.messages:
-                break
-            prefix.extend(page.messages)
-        if prefix.ref != order.whole:
-            raise ApplicationError("The workflow has moved on while its messages were read.", type="StaleConversation")
-        return prefix
-
     async def _ask(
         self, order: ModelCall, agent: Agent, provider: Provider, model: str, prefix: Prefix, heart: Heart
     ) -> Reply:
@@ -120,6 +97,7 @@ class CallModelActivity:
             parallel_tool_calls=agent.parallel_tool_calls,
             calls_in_text=agent.calls_in_text,
             timeout=order.timeout,
+            summed_up=order.summed_up or 0,
         )
         attempt = activity.info().attempt
         try:
@@ -135,37 +113,10 @@ class CallModelActivity:
             raise
         except TimeoutError as error:
             slow = Unavailable(f"no answer within {order.timeout:g} s")
-            raise self._try_again(order, slow, heart) from error
+            raise try_again(order, slow, heart) from error
         except Exception as error:
             # What an endpoint does wrong has no end of shapes (HTML for JSON, no choices): each is worth another try.
-            raise self._try_again(order, error, heart) from error
-
-    def _try_again(self, order: ModelCall, error: Exception, heart: Heart) -> ApplicationError:
-        """The failure that Temporal retries, with the delay to wait; or the typed one when patience is spent."""
-        info = activity.info()
-        now = time.time()
-        # The first failure's time rides in the heartbeat's details, which are there on the next attempt. Time that the
-        # call waited for a worker is not the endpoint's fault and does not count.
-        first = heart.details[0] if heart.details else now
-        heart.say(first)
-        status = error.status if isinstance(error, Unavailable) else None
-        said = f"{error}" if isinstance(error, Unavailable) else f"{type(error).__name__}: {error}"
-        asked = error.retry_after if isinstance(error, Unavailable) else None
-        delay = asked if asked is not None else min(LONGEST_DELAY, 2.0 ** (info.attempt - 1))
-        # Jitter upwards only: many runs that were told "in 5 s" must not all come back in the same instant.
-        delay *= 1 + random.random() / 4  # noqa: S311 - not for secrets
-        out_of_time = now + delay - first > order.patience
-        out_of_attempts = order.attempts is not None and info.attempt >= order.attempts
-        if out_of_time or out_of_attempts:
-            return ModelUnavailableError(
-                f"{order.model} was not to be had: {info.attempt} attempts in {now - first:.0f} s; the last: {said}"
-            )
-        return ApplicationError(
-            said,
-            {"status": status},
-            type="ModelUnavailable",
-            next_retry_delay=timedelta(seconds=delay),
-        )
+            raise try_again(order, error, heart) from error
 
     def _describe(self, span: Span, provider: str, request: Request, reply: Reply) -> None:
         self._telemetry.answered(

@@ -20,8 +20,9 @@ from activities.tool_runtime import TookTooLong, ToolRuntime
 from mulligan.agent import Agent, Registry
 from mulligan.errors import ToolCallError, ToolExecutionError, ToolTimeoutError
 from mulligan.handoff import CALL_TOOL, CallTool, ToolOutcome, tool_message
-from mulligan.telemetry import Telemetry, ToolCallSpan
+from mulligan.telemetry import Telemetry
 from mulligan.tool import MAX_RESULT_CHARS, Tool, ToolContext, ToolError
+from mulligan.tool_call_span import ToolCallSpan
 
 _SHUT_DOWN = "The tool's worker shut down before it was done."
 

@@ -8,6 +8,7 @@ import inspect
 from temporalio import activity
 
 from activities.definitions import QUERY_TIMEOUT, Definitions, define, this_workflow
+from activities.providers.scripted import SUMMARY
 from activities.tool_runtime import ToolRuntime
 from mulligan.agent import Agent, Registry, check_model, seconds
 from mulligan.errors import DeclarationError, InvalidRunInputError
@@ -75,7 +76,7 @@ class OpenRunActivity:
             at=info.scheduled_time.timestamp(),
         )
         await self._telemetry.parents_sent()
-        return OpenedRun(facts=_facts(agent, definition, self._definitions.keep(definition)), trace=trace)
+        return OpenedRun(facts=_facts(agent, model, definition, self._definitions.keep(definition)), trace=trace)
 
     async def _instructions(self, agent: Agent, run_input: RunInput) -> str:
         if isinstance(agent.instructions, str):
@@ -85,7 +86,7 @@ class OpenRunActivity:
         return str(given)
 
 
-def _facts(agent: Agent, definition: Definition, digest: str) -> AgentFacts:
+def _facts(agent: Agent, model: str, definition: Definition, digest: str) -> AgentFacts:
     return AgentFacts(
         model=agent.model,
         max_steps=agent.max_steps,
@@ -107,4 +108,12 @@ def _facts(agent: Agent, definition: Definition, digest: str) -> AgentFacts:
         digest=digest,
         structured=agent.answers is not None,
         guarded=agent.guard is not None,
+        compact_at=agent.compact_at,
+        compact_model=_compact_model(agent, model),
     )
+
+
+def _compact_model(agent: Agent, model: str) -> str | None:
+    """Who sums up where it is not the run's own model: a script has no turn for that."""
+    by_script = agent.compact_at is not None and model.startswith("scripted:")
+    return agent.compact_model or (f"scripted:{SUMMARY}" if by_script else None)

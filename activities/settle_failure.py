@@ -9,7 +9,7 @@ from typing import Any
 from activities.tool_runtime import TookTooLong, ToolRuntime
 from mulligan.errors import MulliganError
 from mulligan.policy import MODELS_OWN_MISTAKES, HandleErrors, Mistake, source_of, tell, with_reason
-from mulligan.telemetry import ToolCallSpan
+from mulligan.tool_call_span import ToolCallSpan
 from mulligan.values import ErrorInfo, well_formed
 
 POLICY_LIMIT = 10.0

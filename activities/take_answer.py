@@ -55,7 +55,7 @@ class AnswerTaker:
         if agent.calls_in_text and not calls:
             # A text of a megabyte takes seconds to read: not on the worker's event loop.
             text, calls = await asyncio.to_thread(find_calls, text, agent.callable_by(order.model))
-        own = _with_own_ids(calls, used_ids, order.step)
+        own = _with_own_ids(calls, used_ids, order.step, order.whole.digest if order.summed_up else "")
         long = fit.too_long(own)
         message = AssistantMessage(
             role="assistant",
@@ -241,13 +241,19 @@ def _prepared(call: ToolCall, done: Prepared) -> PreparedCall:
     return PreparedCall(arguments=None if as_written else done.arguments, repairs=fit.fit_repairs(done.repairs))
 
 
-def _with_own_ids(calls: Sequence[ToolCall], used: set[str], step: int) -> list[ToolCall]:
-    """The calls, each with an id that is legal and its own in the whole conversation."""
+def _with_own_ids(calls: Sequence[ToolCall], used: set[str], step: int, digest: str = "") -> list[ToolCall]:
+    """The calls, each with an id that is legal and its own in the whole conversation.
+
+    `used` are the ids that are there to be seen. Where a compaction took others away, each id gets a mark that no
+    earlier one can have: of the conversation's `digest`, which is another at each step, and which no model knows.
+    """
     taken: set[str] = set()
     own = []
     for index, call in enumerate(calls):
         legal = re.sub(r"[^a-zA-Z0-9_-]", "_", call.id)[:LONGEST_ID]
         call_id = legal or f"call_{step}_{index}"
+        if digest:
+            call_id = f"{(legal or 'call')[: LONGEST_ID - 18]}_{digest[:12]}_{index}"
         again = 0
         while call_id in taken or call_id in used:
             again += 1

@@ -25,6 +25,7 @@ from mulligan.script import Call, Say, Script
 from mulligan.tool import Tool, ToolContext, ToolError, tool
 from mulligan.values import (
     AssistantMessage,
+    Compaction,
     ErrorInfo,
     Message,
     Repair,
@@ -45,6 +46,7 @@ __all__ = [
     "Agent",
     "AssistantMessage",
     "Call",
+    "Compaction",
     "DeclarationError",
     "DurableAgent",
     "ErrorInfo",

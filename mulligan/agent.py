@@ -21,6 +21,8 @@ __all__ = ["Agent", "Registry"]
 Instructions = str | Callable[[RunInput], str | Awaitable[str]]
 Guard = Callable[[ToolCall, ToolContext], str | Awaitable[str | None] | None]
 PROVIDERS = ("openai", "openai-chat", "scripted")
+LEAST_COMPACT_AT = 1_000
+"""Tokens. In less, the summary and the words around it would be most of the conversation."""
 SETTINGS_OF_OUR_OWN = frozenset({"model", "messages", "input", "instructions", "tools", "stream", "store", "n"})
 """Model settings that the runtime itself decides: given in `model_settings` they would break a run."""
 
@@ -38,6 +40,9 @@ class Agent:
             or a `ToolStrategy` or `ProviderStrategy` of one. None: text.
         max_steps: How many model calls a run may make.
         max_total_tokens: Input and output tokens after which a run ends with status `max_tokens`.
+        compact_at: Tokens (1,000 or more) of conversation from which on its older steps are summed up, by a model call of
+            its own. None: never.
+        compact_model: Who sums up; None: the run's model.
         handle_errors: The policy for what goes wrong (see `HandleErrors`).
         repair: As a tool's `fix`, for every tool of the agent; asked after it.
         guard: Asked before a valid call runs, with the ToolCall (its arguments valid JSON) and the ToolContext. A text
@@ -60,6 +65,8 @@ class Agent:
     output: Any = None
     max_steps: int = 20
     max_total_tokens: int | None = None
+    compact_at: int | None = None
+    compact_model: str | None = None
     handle_errors: HandleErrors = True
     repair: Fixer | None = None
     guard: Guard | None = None
@@ -105,6 +112,13 @@ class Agent:
         self._read_output(where, names)
         if self.max_steps < 1:
             raise DeclarationError(f"{where}: max_steps is {self.max_steps}; it must be 1 or more.")
+        if self.compact_at is not None and (type(self.compact_at) is not int or self.compact_at < LEAST_COMPACT_AT):
+            least = f"it must be a whole number of tokens, {LEAST_COMPACT_AT:,} or more, or None"
+            raise DeclarationError(f"{where}: compact_at is {self.compact_at!r}; {least}.")
+        if self.compact_model is not None:
+            if self.compact_at is None:
+                raise DeclarationError(f"{where}: compact_model is set, but compact_at, by which it is asked, is not.")
+            check_model(self.compact_model, f"{where}, compact_model")
         if seconds(self.model_timeout) <= 0 or seconds(self.model_patience) < 0:
             raise DeclarationError(f"{where}: model_timeout and model_patience must be more than 0 seconds.")
         if self.model_attempts is not None and self.model_attempts < 1:

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from temporalio.client import WorkflowFailureError, WorkflowHandle
+from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
 from temporalio.exceptions import CancelledError, FailureError
 from temporalio.service import RPCError, RPCStatusCode
 
 from mulligan.errors import error_of
 
-__all__ = ["Ended", "all_steps", "ask", "ended", "follow"]
+__all__ = ["Ended", "all_of", "all_steps", "ask", "ended", "follow"]
 
 EVERY = 0.5
 """Seconds between two looks at a run: each is a query that its worker answers."""
@@ -28,7 +28,11 @@ _AWAY = {
 """What a query answers while no worker polls."""
 _PATIENCE = timedelta(seconds=10)
 
+PAGE = 100
+
 Handle = WorkflowHandle[Any, Any]
+Ask = Callable[..., Awaitable[Any]]
+"""Asks a query of a run of the chain, of the newest where its run id is None: (run id, query, *arguments)."""
 
 
 @dataclass(frozen=True)
@@ -78,18 +82,48 @@ async def ask(handle: Handle, query: str, *args: Any) -> Any:
         return await handle.query(query, args=args, rpc_timeout=_PATIENCE)
 
 
-async def all_steps(handle: Handle, since: int = 0) -> list[dict[str, Any]]:
-    """The steps from number `since` (counted from 0) on."""
-    steps: list[dict[str, Any]] = []
-    following: int | None = since
-    while following is not None:
-        page = await ask(handle, "steps", following, 100)
-        steps += page["steps"]
+async def all_of(ask: Ask, name: str, since: int = 0) -> list[Any]:
+    """The `steps` or `messages` (`name`) from number `since` (counted from 0) on: of those before a compaction, too.
+
+    These are asked of the runs of the chain that hold them. What is past its retention is left out.
+
+    Raises:
+        RPCError: no worker answers.
+    """
+    found: list[Any] = []
+    wanted: list[tuple[str | None, int, int | None]] = [(None, since, None)]
+    """Stretches of numbers, and the run to ask for each; the next one last."""
+    while wanted:
+        run_id, start, end = wanted.pop()
+        try:
+            page = await ask(run_id, name, start, PAGE if end is None else min(PAGE, end - start))
+        except RPCError as error:
+            if run_id is None or error.status != RPCStatusCode.NOT_FOUND:
+                raise
+            continue
+        found += page[name]
         following = page["next"]
-    return steps
+        if following is not None and (end is None or following < end):
+            wanted.append((run_id, following, end))
+        if earlier := page.get("earlier"):
+            wanted.append((earlier["run_id"], start, following if end is None else min(following, end)))
+    return found
 
 
-async def follow(handle: Handle) -> AsyncIterator[dict[str, Any] | Ended]:
+async def all_steps(client: Client, handle: Handle, since: int = 0) -> list[dict[str, Any]]:
+    """The steps of a run from number `since` (counted from 0) on.
+
+    Raises:
+        RPCError: no worker answers.
+    """
+
+    async def of_chain(run_id: str | None, name: str, *args: Any) -> Any:
+        return await ask(client.get_workflow_handle(handle.id, run_id=run_id) if run_id else handle, name, *args)
+
+    return await all_of(of_chain, "steps", since)
+
+
+async def follow(client: Client, handle: Handle) -> AsyncIterator[dict[str, Any] | Ended]:
     """Each step once all its calls are settled, then how the run ended.
 
     A run whose worker is away is waited for; its steps come when it is back.
@@ -100,10 +134,10 @@ async def follow(handle: Handle) -> AsyncIterator[dict[str, Any] | Ended]:
         while True:
             over = end.done()
             try:
-                for step in await all_steps(handle, seen):
+                for step in await all_steps(client, handle, seen):
                     if not over and any(call["result"] is None for call in step["tool_calls"]):
                         break
-                    seen += 1
+                    seen = step["step"]
                     yield step
             except RPCError as error:
                 if over or error.status not in _AWAY:

@@ -133,6 +133,8 @@ class AgentFacts(BaseModel):
     digest: str
     structured: bool = Field(default=False, exclude_if=_is_false)
     guarded: bool = Field(default=False, exclude_if=_is_false)
+    compact_at: int | None = Field(default=None, exclude_if=_absent)
+    compact_model: str | None = Field(default=None, exclude_if=_absent)
 
 
 class OpenRun(BaseModel):
@@ -164,6 +166,7 @@ class ModelCall(BaseModel):
     """Ask the model for the next step. The worker has `prefix`, or asks the workflow for it; `new` comes after it.
 
     `new` is None where it is too large to travel: then the worker asks for that as well, as for `Held` that it has not.
+    `summed_up`: how many answers of the model a compaction took out of the conversation; the ids of their calls are taken.
     """
 
     where: Where
@@ -178,6 +181,7 @@ class ModelCall(BaseModel):
     attempts: int | None = Field(default=None, exclude_if=_absent)
     on_invalid_tool_input: str | None = Field(default=None, exclude_if=_absent)
     guard: GuardContext | None = Field(default=None, exclude_if=_absent)
+    summed_up: int | None = Field(default=None, exclude_if=_absent)
 
 
 class GuardContext(BaseModel):

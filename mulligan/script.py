@@ -41,8 +41,8 @@ class Script:
     """What the model `scripted:NAME` answers, turn by turn.
 
     A turn is a `Say`, or a function of the conversation so far that returns one. Which turn it is follows from the
-    conversation alone (how often the assistant has spoken), so retries and replays say the same. Past its end a script
-    repeats its last turn.
+    conversation alone (how often the assistant has spoken, before a compaction too), so retries and replays say the same.
+    Past its end a script repeats its last turn.
     """
 
     name: str
@@ -55,9 +55,9 @@ class Script:
             frame = frame.f_back
         object.__setattr__(self, "source", frame.f_code.co_filename if frame else "<unknown file>")
 
-    def answer(self, messages: Sequence[Message]) -> Say:
-        """What the model says to this conversation."""
-        spoken = sum(isinstance(message, AssistantMessage) for message in messages)
+    def answer(self, messages: Sequence[Message], summed_up: int = 0) -> Say:
+        """What the model says to this conversation. `summed_up`: how often it spoke before what is left of it."""
+        spoken = summed_up + sum(isinstance(message, AssistantMessage) for message in messages)
         turn = self.turns[min(spoken, len(self.turns) - 1)]
         return turn if isinstance(turn, Say) else turn(messages)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-__all__ = ["shortened", "size"]
+__all__ = ["ends_of", "shortened", "size"]
 
 _LONGEST_TEXTS = (2_000, 200, 20)
 """Characters of the texts in it, tried from the gentlest on."""
@@ -31,6 +31,14 @@ def shortened(value: Any, max_bytes: int, hint: str = "") -> Any:
         if size(cut) <= max_bytes:
             return cut
     return _first_of(cut, max_bytes)
+
+
+def ends_of(text: str, longest: int) -> str:
+    """The beginning and the end of a text, in about `longest` characters, with a note of how much is left out."""
+    if len(text) <= longest:
+        return text
+    half = longest // 2
+    return f"{text[:half]}{_NOTE} ({len(text) - 2 * half:,} characters left out here) {_NOTE}{text[len(text) - half :]}"
 
 
 def _with_short_texts(value: Any, longest: int, hint: str) -> Any:

@@ -21,6 +21,7 @@ from mulligan import otlp, semconv
 from mulligan.handoff import FinishRun, Where
 from mulligan.metrics import UNKNOWN_TOOL, Metrics
 from mulligan.span_export import HeldBack, exporting
+from mulligan.tool_call_span import ToolCallSpan, cut, fail, nanoseconds
 from mulligan.trace_ids import (
     STEPS_IN_A_GROUP,
     DerivedIds,
@@ -34,8 +35,6 @@ from mulligan.trace_ids import (
 )
 from mulligan.values import ToolCall, Usage
 
-LONGEST_TEXT = 4_096
-"""Characters of an error's text, or of content, on a span: backends drop or cut what is longer."""
 _SHORT = 1e-3
 """Seconds. Jaeger warns of spans that last no time at all."""
 
@@ -98,7 +97,7 @@ class Telemetry:
         span_id = derive(64, "run", workflow_id, first_run_id, conversation, turn)
         with chosen(span_id, trace_id):
             span = self._tracer.start_span(
-                f"{semconv.INVOKE_AGENT} {agent}", context, SpanKind.INTERNAL, start_time=_nanoseconds(at)
+                f"{semconv.INVOKE_AGENT} {agent}", context, SpanKind.INTERNAL, start_time=nanoseconds(at)
             )
         span.set_attributes(
             {
@@ -110,7 +109,7 @@ class Telemetry:
                 **{f"{semconv.METADATA}{key}": value for key, value in metadata.items()},
             }
         )
-        span.end(_nanoseconds(at + _SHORT))
+        span.end(nanoseconds(at + _SHORT))
         flags = 1 if span.get_span_context().trace_flags.sampled or not span.get_span_context().is_valid else 0
         return f"00-{trace_id:032x}-{span_id:016x}-{flags:02x}"
 
@@ -138,35 +137,38 @@ class Telemetry:
             return
         span = self._start(semconv.AGENT_STEPS, where.trace, SpanKind.INTERNAL, *group(step), start=at)
         span.set_attributes({semconv.STEP: step, semconv.LAST_STEP: step + STEPS_IN_A_GROUP - 1})
-        span.end(_nanoseconds(at + _SHORT))
+        span.end(nanoseconds(at + _SHORT))
 
     @contextmanager
     def chat(
-        self, where: Where, *, provider: str, model: str, step: int, attempt: int, mends: str = "",
+        self, where: Where, *, provider: str, model: str, step: int, attempt: int, mends: str = "", compacts: int = 0,
         is_void: Callable[[], bool] = lambda: False,
     ) -> Iterator[Span]:  # fmt: skip
-        """The span of one attempt of a model call; `mends`: the call it mends. What it raises is recorded and goes on.
+        """The span of one attempt of a model call; what it raises is recorded and goes on.
 
-        `is_void`, asked at its end: whether another attempt tells of this one. Then its span is never exported.
+        `mends`: the call that it mends. `compacts`: how many messages it sums up. `is_void`, asked at its end: whether
+        another attempt tells of this one; then its span is never exported.
         """
-        span = self._start_chat(where, provider=provider, model=model, step=step, attempt=attempt, mends=mends)
+        span = self._start_chat(
+            where, provider=provider, model=model, step=step, attempt=attempt, mends=mends, compacts=compacts
+        )
         began, failed = time.monotonic(), None
         try:
             with trace.use_span(span, end_on_exit=False, record_exception=False, set_status_on_exception=False):
                 yield span
         except BaseException as error:
-            failed = type(error).__name__
-            _fail(span, failed, str(error), failed)
+            failed = getattr(error, "kind", type(error).__name__)
+            fail(span, failed, str(error), failed)
             raise
         finally:
             if not is_void():
                 span.end()
             self.metrics.model_call(time.monotonic() - began, provider=provider, model=model, error=failed)
 
-    def lost_chat(self, where: Where, *, provider: str, model: str, step: int, attempt: int, start: float) -> None:
-        """The span of an attempt whose worker died, or stopped answering, before it could write its own."""
-        span = self._start_chat(where, provider=provider, model=model, step=step, attempt=attempt, start=start)
-        _fail(span, "WorkerLost", "Its worker died, or stopped answering.", "WorkerLost")
+    def lost_chat(self, where: Where, *, start: float, **about: Any) -> None:
+        """The span of an attempt whose worker died, or stopped answering, before it could write its own; as `chat`."""
+        span = self._start_chat(where, **about, start=start)
+        fail(span, "WorkerLost", "Its worker died, or stopped answering.", "WorkerLost")
         span.end()
 
     def answered(
@@ -186,9 +188,8 @@ class Telemetry:
     def put_content(self, span: Span, attribute: str, value: Any) -> None:
         """Put content on a span, if that was asked for."""
         if self.content and span.is_recording():
-            span.set_attribute(
-                attribute, _cut(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
-            )
+            text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+            span.set_attribute(attribute, cut(text))
 
     def tool_call(
         self, where: Where, call: ToolCall, *, step: int, attempt: int,
@@ -202,10 +203,10 @@ class Telemetry:
         span = self._start(semconv.TOOL_CALL, parent_of_step(where.trace, step), SpanKind.INTERNAL, *key, start=start)
         span.set_attributes(
             {
-                semconv.AI_NAME: _cut(call.name),
+                semconv.AI_NAME: cut(call.name),
                 semconv.AI_ID: call.id,
                 semconv.OPERATION_NAME: semconv.EXECUTE_TOOL,
-                semconv.TOOL_NAME: _cut(call.name),
+                semconv.TOOL_NAME: cut(call.name),
                 semconv.TOOL_CALL_ID: call.id,
                 semconv.TOOL_TYPE: "function",
                 semconv.STEP: step,
@@ -220,69 +221,24 @@ class Telemetry:
         return ToolCallSpan(self, span, where.agent, counted_as, time.time() if start is None else start)
 
     def _start_chat(
-        self, where: Where, *, provider: str, model: str, step: int, attempt: int, mends: str = "",
+        self, where: Where, *, provider: str, model: str, step: int, attempt: int, mends: str = "", compacts: int = 0,
         start: float | None = None,
     ) -> Span:  # fmt: skip
-        key = ("chat", step, attempt, *filter(None, [mends]))
-        span = self._start(
-            f"{semconv.CHAT} {model}", parent_of_step(where.trace, step), SpanKind.CLIENT, *key, start=start
-        )
+        what = {semconv.MENDS: mends} if mends else {semconv.COMPACTION: compacts} if compacts else {}
+        # A compaction comes before the step whose call opens the hundred: its parent must be there already.
+        parent = where.trace if compacts else parent_of_step(where.trace, step)
+        key = ("chat", step, attempt, *what, *what.values())
+        span = self._start(f"{semconv.CHAT} {model}", parent, SpanKind.CLIENT, *key, start=start)
         about = {semconv.OPERATION_NAME: semconv.CHAT, semconv.PROVIDER_NAME: provider, semconv.REQUEST_MODEL: model}
-        span.set_attributes({**about, semconv.STEP: step, semconv.ATTEMPT: attempt})
-        if mends:
-            span.set_attribute(semconv.MENDS, mends)
+        span.set_attributes({**about, **what, semconv.STEP: step, semconv.ATTEMPT: attempt})
         return span
 
     def _start(self, span_name: str, parent: str, kind: SpanKind, *key: object, start: float | None = None) -> Span:
         if self._provider is None:
             return trace.get_current_span(context_of(parent))  # spans of users' own providers join the run's trace
+        begin = None if start is None else nanoseconds(start)
         with chosen(derive(64, parent, *key)):
-            return self._tracer.start_span(
-                span_name, context_of(parent), kind, start_time=None if start is None else _nanoseconds(start)
-            )
-
-
-class ToolCallSpan:
-    """One attempt of a tool call, open until it is told how it went. One that is never told is never exported."""
-
-    def __init__(self, telemetry: Telemetry, span: Span, agent: str, tool: str, start: float) -> None:
-        self._telemetry = telemetry
-        self.span = span
-        self._agent, self._tool, self._start = agent, tool, start
-        self._over: float | None = None
-
-    def is_over(self) -> None:
-        """What it tells of ends now, though how it went is told later: its siblings may take longer."""
-        self._over = time.time()
-
-    def succeed(self, text: str) -> None:
-        """The tool gave a result. The status stays unset, as OpenTelemetry asks of success."""
-        for attribute in (semconv.AI_RESULT, semconv.TOOL_RESULT):
-            self._telemetry.put_content(self.span, attribute, text)
-        self._end(None, recovered=False)
-
-    def fail(self, kind: str, *, text: str, safe_text: str, exception: str, recovered: bool) -> None:
-        """It went wrong. `text` is what the model was told; `safe_text` the part of it that quotes no input."""
-        shown = text if self._telemetry.content else safe_text
-        self.span.set_attributes({semconv.RECOVERED: recovered, semconv.AI_ERROR: _cut(shown)})
-        _fail(self.span, kind, _cut(shown), exception)
-        self._end(kind, recovered=recovered)
-
-    def _end(self, error: str | None, *, recovered: bool) -> None:
-        end, count = self._over or time.time(), self._telemetry.metrics.tool_call
-        self.span.end(_nanoseconds(end))
-        count(end - self._start, agent=self._agent, tool=self._tool, error=error, recovered=recovered)
-
-    def fail_attempt(self, kind: str, text: str, exception: str) -> None:
-        """This attempt went wrong, and the model is not told: another attempt follows, or the run ends."""
-        self.fail(kind, text=text, safe_text=text, exception=exception, recovered=False)
-
-
-def _fail(span: Span, kind: str, text: str, exception: str) -> None:
-    span.set_attribute(semconv.ERROR_TYPE, kind)
-    span.set_status(Status(StatusCode.ERROR, text))
-    # Not record_exception: it writes a stack trace, whose lines may quote values that are nobody's business.
-    span.add_event(semconv.EXCEPTION, {semconv.EXCEPTION_TYPE: exception, semconv.EXCEPTION_MESSAGE: text})
+            return self._tracer.start_span(span_name, context_of(parent), kind, start_time=begin)
 
 
 def _usage(usage: Usage) -> dict[str, int]:
@@ -292,12 +248,3 @@ def _usage(usage: Usage) -> dict[str, int]:
         semconv.CACHED_INPUT_TOKENS: usage.cached_input_tokens,
         semconv.REASONING_TOKENS: usage.reasoning_tokens,
     }
-
-
-def _cut(text: str) -> str:
-    more = len(text) - LONGEST_TEXT
-    return text if more <= 0 else f"{text[:LONGEST_TEXT]}… ({more} more characters)"
-
-
-def _nanoseconds(seconds: float) -> int:
-    return int(seconds * 1e9)

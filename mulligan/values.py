@@ -11,6 +11,7 @@ from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field
 
 __all__ = [
     "AssistantMessage",
+    "Compaction",
     "ErrorInfo",
     "Message",
     "Progress",
@@ -179,6 +180,18 @@ class StepCall(BaseModel):
     attempts: int = 0
 
 
+class Compaction(BaseModel):
+    """How the conversation was made shorter before a step: `text` sums up its oldest `messages`, by a model call.
+
+    With an `error` it was given up, for the time being: nothing was summed up, and the run went on as it was.
+    """
+
+    messages: int
+    text: str = ""
+    usage: Usage = Usage()
+    error: ErrorInfo | None = None
+
+
 class Step(BaseModel):
     """One model call with the tool calls that it asked for."""
 
@@ -187,6 +200,7 @@ class Step(BaseModel):
     usage: Usage = Usage()
     tool_calls: list[StepCall] = []
     error: ErrorInfo | None = None
+    compaction: Compaction | None = Field(default=None, exclude_if=lambda value: value is None)
 
 
 class Progress(BaseModel):

@@ -61,7 +61,7 @@ class Mailroom:
     def conversation(self, asked: PageAsked) -> Page:
         """Messages that a worker's cache does not hold."""
         conversation = self._agents[asked.conversation].conversation
-        return Page(messages=conversation.page(asked.since, asked.count, policies.PAGE_BYTES))
+        return Page(messages=conversation.view_page(asked.since, asked.count, policies.PAGE_BYTES))
 
     def input(self, key: str) -> RunInput:
         """The input of an agent's newest turn."""

@@ -13,6 +13,7 @@ from temporalio.common import RawValue
 from mulligan.run_input import check
 from workflows import policies
 from workflows.durable_agent import DurableAgent
+from workflows.records import Earlier
 
 NO_INPUT = RawValue(Payload())
 
@@ -58,8 +59,11 @@ class AgentWorkflow:
         if self._agent is None:
             return {"messages": [], "next": None, "total": 0}
         conversation = self._agent.conversation
-        page = conversation.page(max(0, since), max(1, limit), policies.PAGE_BYTES)
-        return _page("messages", page, since, len(conversation.messages))
+        since, first = max(0, since), conversation.first
+        if conversation.earlier and since < first:
+            return _earlier("messages", first, first + len(conversation.messages), conversation.earlier)
+        page = conversation.page(since, max(1, limit), policies.PAGE_BYTES)
+        return _page("messages", page, since, first + len(conversation.messages))
 
     @workflow.query
     def steps(self, since: int = 0, limit: int = 100) -> dict[str, Any]:
@@ -67,12 +71,20 @@ class AgentWorkflow:
         if self._agent is None:
             return {"steps": [], "next": None, "total": 0}
         conversation = self._agent.conversation
-        page = conversation.step_page(max(0, since), max(1, limit), policies.PAGE_BYTES)
-        return _page("steps", page, since, len(conversation.steps))
+        since, first = max(0, since), conversation.first_step
+        if conversation.earlier and since < first:
+            return _earlier("steps", first, first + len(conversation.steps), conversation.earlier)
+        page = conversation.step_page(since, max(1, limit), policies.PAGE_BYTES)
+        return _page("steps", page, since, first + len(conversation.steps))
 
 
 def _page(name: str, page: Sequence[BaseModel], since: int, total: int) -> dict[str, Any]:
     """A page of a query's answer; `next` is where to go on, null at the end."""
-    end = max(0, since) + len(page)
+    end = since + len(page)
     shown = [item.model_dump(mode="json") for item in page]
     return {name: shown, "next": end if end < total else None, "total": total}
+
+
+def _earlier(name: str, first: int, total: int, earlier: Earlier) -> dict[str, Any]:
+    """An empty page: what was asked for was summed up, and a run before this one holds it, all that is before `next`."""
+    return {name: [], "next": first, "total": total, "earlier": {"run_id": earlier.run_id}}

@@ -1,20 +1,23 @@
-"""The conversation of a run: append, digest, page, carry over. Pure: no Temporal, no clock, no I/O."""
+"""The conversation of a run: append, digest, page, carry over. Pure: no Temporal, no clock, no I/O.
+
+It has two faces. The log is all messages, numbered from the beginning: what users page through. The view is what the
+model is sent, and so what workers hold: the log itself, until a compaction puts one message in place of the oldest.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from pydantic import BaseModel, TypeAdapter
+from pydantic import TypeAdapter
 
 from mulligan.handoff import Held, PreparedCall, Ref, chain
 from mulligan.shorten import shortened
 from mulligan.values import (
     AssistantMessage,
-    ErrorInfo,
+    Compaction,
     Message,
-    Repair,
     Step,
     StepCall,
     StepResult,
@@ -22,6 +25,7 @@ from mulligan.values import (
     Usage,
     UserMessage,
 )
+from workflows.records import CallRecord, Earlier, Opening, StepRecord
 
 _IN_MESSAGES = ": query `messages`"
 HELD_FROM = 100
@@ -30,29 +34,22 @@ HELD_FROM = 100
 _MESSAGES: TypeAdapter[list[Message]] = TypeAdapter(list[Message])
 
 
-class CallRecord(BaseModel):
-    """What a step says of a call beside the messages themselves."""
-
-    arguments: Any = None
-    repairs: list[Repair] = []
-    attempts: int = 0
-
-
-class StepRecord(BaseModel):
-    """A step, by the place of its assistant message, with what is not in the messages."""
-
-    at: int
-    usage: Usage
-    calls: list[CallRecord] = []
-    error: ErrorInfo | None = None
-
-
 class Conversation:
     """The messages of a run with the chained digest of each, and the steps that they were made in."""
 
     def __init__(self) -> None:
         self.messages: list[Message] = []
         self.steps: list[StepRecord] = []
+        self.earlier: Earlier | None = None
+        self.opening: Opening | None = None
+        self.cut = 0
+        """Where, in `messages`, what the view shows as it was begins: all before it is the opening's."""
+        self.asked = (0, 0)
+        """Where the user's request of this turn stands in the log: from, until."""
+        self.again_at = 0
+        """Tokens before which no compaction is tried again."""
+        self.compaction: Compaction | None = None
+        """The one that the next step will show."""
         self._digests = [""]
         self._sizes: list[int] = []
         self._settled: dict[str, ToolMessage] = {}
@@ -64,47 +61,92 @@ class Conversation:
         self._digests.append(digest)
         self._sizes.append(size)
 
+    def ask(self, messages: Sequence[Message]) -> None:
+        """Add the messages that a turn begins with; the user's at their end are its request."""
+        before = len(self.messages)
+        for message in messages:
+            self.append(message)
+        end = len(self.messages)
+        while end > before and self.messages[end - 1].role != "user":
+            end -= 1
+        start = end
+        while start > before and self.messages[start - 1].role == "user":
+            start -= 1
+        self.asked = (self.first + start, self.first + end)
+
+    @property
+    def first(self) -> int:
+        """The number, in the log, of the first message that is held here."""
+        return self.earlier.messages if self.earlier else 0
+
+    @property
+    def first_step(self) -> int:
+        """The same of the steps."""
+        return self.earlier.steps if self.earlier else 0
+
     def ref(self, count: int | None = None) -> Ref:
-        """The conversation up to `count` messages: all of it where None."""
-        count = len(self.messages) if count is None else count
+        """The view up to `count` messages: all of it where None."""
+        count = len(self._digests) - 1 if count is None else count
         return Ref(count=count, digest=self._digests[count])
 
     @property
     def said(self) -> int:
-        """How many messages there are up to the newest that the model said: what its worker has seen."""
-        return self.steps[-1].at + 1 if self.steps else 0
+        """How many messages of the view there are up to the newest that the model said: what its worker has seen."""
+        return self.steps[-1].at + 1 - self.shift if self.steps else 0
+
+    @property
+    def shift(self) -> int:
+        """What a message's place in `messages` is more than its place in the view."""
+        return self.cut - 1 if self.opening else 0
 
     def new_since(self, count: int, max_bytes: int) -> list[UserMessage | AssistantMessage | ToolMessage | Held] | None:
-        """What comes after the first `count` messages, for a worker; None where it is larger than `max_bytes`.
+        """What comes after the first `count` messages of the view, for a worker; None where it is larger than `max_bytes`.
 
         A result that is longer than its reference goes by reference: the worker that ran the tool holds it.
         """
         new: list[UserMessage | AssistantMessage | ToolMessage | Held] = []
-        for message in self.messages[count:]:
+        inline = 0
+        for message, size in self._view(count):
             if isinstance(message, ToolMessage) and len(message.text) > HELD_FROM:
                 new.append(Held(role="held", call_id=message.call_id))
             else:
                 new.append(message)
-        inline = sum(size for size, sent in zip(self._sizes[count:], new, strict=True) if sent.role != "held")
+                inline += size
         return new if inline <= max_bytes else None
 
-    def size_since(self, count: int) -> int:
-        """Bytes of JSON of the messages after the first `count`."""
-        return sum(self._sizes[count:])
+    def size(self, start: int, end: int | None = None) -> int:
+        """Bytes of JSON of the messages that are held here, from one on and before another."""
+        return sum(self._sizes[start:end])
 
     def page(self, since: int, count: int, max_bytes: int) -> list[Message]:
-        """As many of the `count` messages from `since` on as fit into `max_bytes`: at least one, if there is one."""
-        end, size = since, 0
-        while end < min(since + count, len(self.messages)):
-            size += self._sizes[end]
-            if size > max_bytes and end > since:
-                break
-            end += 1
-        return self.messages[since:end]
+        """As many of the log's `count` messages from `since` on as fit into `max_bytes`: at least one, if there is one."""
+        start = since - self.first
+        end = start + count
+        return _fitting(zip(self.messages[start:end], self._sizes[start:end], strict=True), max_bytes)
+
+    def view_page(self, since: int, count: int, max_bytes: int) -> list[Message]:
+        """The same of the view."""
+        return _fitting(self._view(since)[:count], max_bytes)
+
+    def open_with(self, opening: Opening, cut: int) -> None:
+        """Put one message in place of all before `cut`: of the view's digests none is as it was."""
+        self.opening, self.cut = opening, cut
+        self._digests = [""]
+        for message, _ in self._view(0):
+            self._digests.append(chain(self._digests[-1], message)[0])
+
+    def _view(self, since: int) -> list[tuple[Message, int]]:
+        """What the model is sent after the first `since` messages of it, each with its bytes."""
+        start = max(self.cut, since + self.shift)
+        view = list(zip(self.messages[start:], self._sizes[start:], strict=True))
+        if self.opening and not since:
+            view.insert(0, (self.opening.message, chain("", self.opening.message)[1]))
+        return view
 
     def begin_step(self, message: AssistantMessage, prepared: Sequence[PreparedCall], usage: Usage) -> StepRecord:
         """Add what the model said, and the step that begins with it."""
-        record = StepRecord(at=len(self.messages), usage=usage)
+        record = StepRecord(at=len(self.messages), usage=usage, compaction=self.compaction)
+        self.compaction = None
         for call, found in zip(message.tool_calls, prepared, strict=True):
             arguments = found.arguments
             if arguments is None and found.error is None:
@@ -129,6 +171,7 @@ class Conversation:
         """As many of the `limit` steps from `since` on as fit into `max_bytes`: at least one, if there is one."""
         page: list[Step] = []
         size = 0
+        since -= self.first_step
         for index in range(since, min(since + limit, len(self.steps))):
             step = self._step(index)
             size += len(step.model_dump_json().encode())
@@ -158,23 +201,54 @@ class Conversation:
                     result=StepResult(text=result.text, error=result.error) if result else None,
                 )
             )
-        return Step(step=index + 1, text=said.text, usage=record.usage, tool_calls=calls, error=record.error)
+        number = self.first_step + index + 1
+        about = {"error": record.error, "compaction": record.compaction}
+        return Step(step=number, text=said.text, usage=record.usage, tool_calls=calls, **about)
 
-    def dump(self) -> dict[str, Any]:
-        """Everything, as JSON: what continue-as-new carries."""
-        return {
-            "messages": _MESSAGES.dump_python(self.messages, mode="json"),
-            "steps": [record.model_dump(mode="json", exclude_defaults=True) for record in self.steps],
+    def dump(self, run_id: str = "") -> dict[str, Any]:
+        """What continue-as-new carries, as JSON: everything; after a compaction what is in the view.
+
+        Of the rest it says that `run_id`, this run, holds it.
+        """
+        steps = [record for record in self.steps if record.at >= self.cut]
+        moved = [record.model_copy(update={"at": record.at - self.cut}) for record in steps]
+        state = {
+            "messages": _MESSAGES.dump_python(self.messages[self.cut :], mode="json"),
+            "steps": [record.model_dump(mode="json", exclude_defaults=True) for record in moved],
+            "asked": self.asked,
+            "again_at": self.again_at,
         }
+        earlier = self.earlier
+        if self.cut:
+            passed = len(self.steps) - len(steps)
+            earlier = Earlier(messages=self.first + self.cut, steps=self.first_step + passed, run_id=run_id)
+        if self.opening and earlier:
+            state |= {"opening": self.opening.model_dump(mode="json"), "earlier": earlier.model_dump(mode="json")}
+        return state
 
     @classmethod
     def load(cls, state: dict[str, Any]) -> Conversation:
         """The conversation that `dump` gave."""
         conversation = cls()
+        if "opening" in state:
+            conversation.earlier = Earlier.model_validate(state["earlier"])
+            conversation.open_with(Opening.model_validate(state["opening"]), 0)
         for message in _MESSAGES.validate_python(state["messages"]):
             conversation.append(message)
         conversation.steps = [StepRecord.model_validate(record) for record in state["steps"]]
+        conversation.asked = tuple(state.get("asked", (0, 0)))
+        conversation.again_at = state.get("again_at", 0)
         return conversation
+
+
+def _fitting(messages: Iterable[tuple[Message, int]], max_bytes: int) -> list[Message]:
+    page: list[Message] = []
+    for message, size in messages:
+        max_bytes -= size
+        if max_bytes < 0 and page:
+            break
+        page.append(message)
+    return page
 
 
 def _shortened(step: Step, max_bytes: int) -> Step:
@@ -182,6 +256,8 @@ def _shortened(step: Step, max_bytes: int) -> Step:
     share = max_bytes // (7 * (len(step.tool_calls) + 1))  # seven texts a call
     short = step.model_dump(mode="json")
     short["text"] = shortened(step.text, share, _IN_MESSAGES)
+    if step.compaction is not None:
+        short["compaction"]["text"] = shortened(step.compaction.text, share)
     for call in short["tool_calls"]:
         for name in ("name", "raw_arguments", "arguments"):
             call[name] = shortened(call[name], share, _IN_MESSAGES)

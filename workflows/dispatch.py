@@ -12,6 +12,7 @@ from temporalio import workflow
 from temporalio.api.common.v1 import Payload
 from temporalio.exceptions import ActivityError, TimeoutError, TimeoutType, is_cancelled_exception
 
+from mulligan.compaction import COMPACT_CONVERSATION, CompactConversation, Compacted
 from mulligan.errors import ModelUnavailableError, error_of
 from mulligan.handoff import (
     CALL_MODEL,
@@ -33,7 +34,7 @@ from mulligan.handoff import (
     ToolOutcome,
     idempotency_key,
 )
-from mulligan.values import RunInput
+from mulligan.values import ErrorInfo, RunInput
 from workflows import policies
 
 _UNKNOWN_TOOL = ToolFacts(timeout=60)
@@ -88,6 +89,27 @@ async def call_model(order: ModelCall, facts: AgentFacts) -> ModelAnswer:
             raise
         given_up = ModelUnavailableError(f"The call of {order.model} was given up: {error.cause or error}")
         raise error_of(error) or given_up from error
+
+
+async def compact_conversation(order: CompactConversation, facts: AgentFacts) -> Compacted:
+    """Have the older messages summed up. That there is no summary, for whatever reason, is an outcome."""
+    try:
+        outcome: Compacted = await workflow.execute_activity(
+            COMPACT_CONVERSATION,
+            order,
+            result_type=Compacted,
+            start_to_close_timeout=timedelta(seconds=facts.model_timeout) + policies.ANSWER_MARGIN,
+            heartbeat_timeout=policies.HEARTBEAT_TIMEOUT,
+            retry_policy=policies.model_retry(facts.model_attempts),
+            summary=f"sum up {order.cut} messages",
+        )
+        return outcome
+    except ActivityError as error:
+        if is_cancelled_exception(error):
+            raise
+        typed = error_of(error)
+        kind = type(typed or error.cause or error).__name__
+        return Compacted(error=ErrorInfo(kind=kind, message=f"{error.cause or error}"))
 
 
 async def call_tool(order: CallTool, facts: ToolFacts | None) -> ToolOutcome:

@@ -8,14 +8,14 @@ from collections.abc import Sequence
 from typing import Literal, cast
 
 import zstandard
-from pydantic import BaseModel, JsonValue
+from pydantic import JsonValue
+from temporalio import workflow
 from temporalio.exceptions import FailureError, is_cancelled_exception
 
 from mulligan.errors import error_of, from_json
 from mulligan.handoff import (
     AgentFacts,
     CallTool,
-    FinishRun,
     ModelAnswer,
     ModelCall,
     PreparedCall,
@@ -27,26 +27,15 @@ from mulligan.handoff import (
 from mulligan.values import Message, Progress, RunInput, RunResult, Status, ToolCall, ToolMessage, UserMessage
 from workflows import dispatch, policies
 from workflows._mailroom import Mailroom
-from workflows.conversation import CallRecord, Conversation, StepRecord
+from workflows._turn import Turn
+from workflows.compaction import compact_if_due
+from workflows.conversation import Conversation
 from workflows.growth import Growth
+from workflows.records import CallRecord, StepRecord
 
 __all__ = ["DurableAgent"]
 
 _STATUS_OF_FINISH: dict[str, Status] = {"length": "truncated", "content_filter": "refused", "refusal": "refused"}
-
-
-class _Turn(BaseModel):
-    """A turn in work: carried over, beside the conversation, when its run continues as new."""
-
-    number: int
-    input: RunInput
-    facts: AgentFacts
-    trace: str
-    result: RunResult
-
-    @property
-    def max_steps(self) -> int:
-        return self.input.max_steps or self.facts.max_steps
 
 
 class DurableAgent:
@@ -71,7 +60,7 @@ class DurableAgent:
             carried.get("status", "running") if carried else "running"
         )
         self.conversation = Conversation.load(carried["conversation"]) if carried else Conversation()
-        self._turn = _Turn.model_validate(carried["turn"]) if carried and carried["turn"] else None
+        self._turn = Turn.model_validate(carried["turn"]) if carried and carried["turn"] else None
         self._sent = self.conversation.ref(self.conversation.said)
         """What the model has been called with, or has said: what its worker holds."""
         self._running: list[str] = []
@@ -102,18 +91,16 @@ class DurableAgent:
         """Open a turn: its messages join the conversation, the agent is resolved, the trace begins."""
         self.input, self.status = run_input, "running"
         before = len(self.conversation.messages)
-        for message in run_input.messages:
-            self.conversation.append(message)
-        if run_input.prompt is not None:
-            self.conversation.append(UserMessage(role="user", text=run_input.prompt))
-        small = self.conversation.size_since(before) <= policies.INLINE_BYTES
+        prompt = [UserMessage(role="user", text=run_input.prompt)] if run_input.prompt is not None else []
+        self.conversation.ask([*run_input.messages, *prompt])
+        small = self.conversation.size(before) <= policies.INLINE_BYTES
         number = self._turn.number + 1 if self._turn else 1
         try:
             opened = await dispatch.open_run(run_input, small=small, conversation=self._key, turn=number)
         except FailureError:
             self.status = "failed"
             raise
-        self._turn = _Turn(
+        self._turn = Turn(
             number=number,
             input=run_input.model_copy(update={"messages": [], "prompt": None}),
             facts=opened.facts,
@@ -126,6 +113,7 @@ class DurableAgent:
         turn = self._open_turn
         result = turn.result
         try:
+            await self._compact(turn)
             answer = await self._call_model(turn)
             record = self.conversation.begin_step(answer.message, answer.prepared, answer.usage)
             self._sent = self.conversation.ref()
@@ -152,7 +140,7 @@ class DurableAgent:
     async def finish(self) -> RunResult:
         """Close the turn's trace and give its result."""
         turn = self._open_turn
-        await dispatch.finish_run(self._finished(turn, turn.result.status))
+        await dispatch.finish_run(turn.finished(self._where(turn), turn.result.status))
         return turn.result
 
     def is_continue_as_new_suggested(self) -> bool:
@@ -170,7 +158,8 @@ class DurableAgent:
     def carry(self) -> bytes:
         """What a new run needs to go on with this agent: its turn and its conversation, as compressed JSON."""
         turn = self._turn.model_dump(mode="json") if self._turn else None
-        state = {"agent": self.agent, "status": self.status, "turn": turn, "conversation": self.conversation.dump()}
+        conversation = self.conversation.dump(workflow.info().run_id)
+        state = {"agent": self.agent, "status": self.status, "turn": turn, "conversation": conversation}
         return zstandard.compress(json.dumps(state, separators=(",", ":")).encode())
 
     @property
@@ -194,22 +183,29 @@ class DurableAgent:
         return self._open_turn.facts
 
     @property
-    def _open_turn(self) -> _Turn:
+    def _open_turn(self) -> Turn:
         if self._turn is None:
             raise RuntimeError("No turn is open: call begin(), or run(), first.")
         return self._turn
 
-    def _where(self, turn: _Turn) -> Where:
+    def _where(self, turn: Turn) -> Where:
         return Where(agent=self.agent, conversation=self._key, trace=turn.trace)
 
     def _ends(self, status: Status) -> bool:
         self._open_turn.result.status = self.status = status
         return True
 
-    async def _call_model(self, turn: _Turn) -> ModelAnswer:
+    async def _compact(self, turn: Turn) -> None:
+        step = turn.result.steps + 1
+        done = await compact_if_due(self.conversation, self._sent, self._where(turn), turn.facts, turn.model, step)
+        if done is not None:
+            turn.result.usage = turn.result.usage + done.usage
+            self._sent = self._sent if done.error else self.conversation.ref()
+
+    async def _call_model(self, turn: Turn) -> ModelAnswer:
         order = ModelCall(
             where=self._where(turn),
-            model=turn.input.model or turn.facts.model,
+            model=turn.model,
             definition=turn.facts.digest,
             step=turn.result.steps + 1,
             prefix=self._sent,
@@ -220,10 +216,11 @@ class DurableAgent:
             attempts=turn.facts.model_attempts,
             on_invalid_tool_input=turn.input.on_invalid_tool_input,
             guard=dispatch.guard_context(turn.input) if turn.facts.guarded else None,
+            summed_up=self.conversation.opening.answers if self.conversation.opening else None,
         )
         return await dispatch.call_model(order, turn.facts)
 
-    async def _settle_calls(self, turn: _Turn, answer: ModelAnswer, record: StepRecord) -> None:
+    async def _settle_calls(self, turn: Turn, answer: ModelAnswer, record: StepRecord) -> None:
         """Run the valid calls side by side; every call gets one result, in the order of the calls."""
         for prepared in answer.prepared:
             if prepared.failure is not None:
@@ -241,7 +238,7 @@ class DurableAgent:
         turn.result.repairs += sum(len(kept.repairs) for kept in record.calls)
         self.conversation.end_step(results)
 
-    def _reject(self, turn: _Turn, rejected: Rejected, record: StepRecord) -> None:
+    def _reject(self, turn: Turn, rejected: Rejected, record: StepRecord) -> None:
         """Tell the model by a user's message what no call of its answer is to blame for."""
         if rejected.failure is not None:
             raise from_json(rejected.failure)
@@ -249,7 +246,7 @@ class DurableAgent:
         turn.result.recovered_failures += 1
         self.conversation.append(UserMessage(role="user", text=rejected.text))
 
-    async def _settle(self, turn: _Turn, call: ToolCall, prepared: PreparedCall, kept: CallRecord) -> ToolMessage:
+    async def _settle(self, turn: Turn, call: ToolCall, prepared: PreparedCall, kept: CallRecord) -> ToolMessage:
         if prepared.text is not None:
             outcome = ToolOutcome(text=prepared.text, error=prepared.error, attempts=0)
         else:
@@ -265,7 +262,7 @@ class DurableAgent:
         self.conversation.settle(result)
         return result
 
-    async def _call_tool(self, turn: _Turn, call: ToolCall, prepared: PreparedCall, kept: CallRecord) -> ToolOutcome:
+    async def _call_tool(self, turn: Turn, call: ToolCall, prepared: PreparedCall, kept: CallRecord) -> ToolOutcome:
         order = CallTool(
             where=self._where(turn),
             call=call.model_copy(update={"arguments": ""}),
@@ -277,23 +274,13 @@ class DurableAgent:
         )
         return await dispatch.call_tool(order, turn.facts.tools.get(call.name))
 
-    async def _close_failed(self, turn: _Turn, error: BaseException) -> None:
+    async def _close_failed(self, turn: Turn, error: BaseException) -> None:
         self.status = "cancelled" if is_cancelled_exception(error) else "failed"
-        finished = self._finished(turn, self.status)
+        finished = turn.finished(self._where(turn), self.status)
         if self.status == "failed":
             typed = error_of(error)
             finished.error_type = getattr(typed, "kind", None) or type(typed or error).__name__
         await dispatch.finish_run(finished)
-
-    def _finished(self, turn: _Turn, status: str) -> FinishRun:
-        return FinishRun(
-            where=self._where(turn),
-            turn=turn.number,
-            status=status,
-            steps=turn.result.steps,
-            recovered_failures=turn.result.recovered_failures,
-            usage=turn.result.usage,
-        )
 
 
 def _output(answer: ModelAnswer, record: StepRecord) -> JsonValue:

@@ -44,6 +44,9 @@ TRY_AGAIN_BYTES = 1_000_000
 CARRY_BYTES = 1_800_000
 """What continue-as-new may carry: the server terminates a run whose input is over 2 MB, so it is measured first."""
 
+COMPACTION_PATIENCE = 300.0
+"""Seconds that a compaction waits for an endpoint that is down: the run can go on without it, and its call waits longer."""
+
 
 def model_retry(attempts: int | None) -> RetryPolicy:
     """The activity itself sets each delay (Retry-After, jitter) and gives up when the patience is spent."""

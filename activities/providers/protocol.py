@@ -27,6 +27,8 @@ class Request:
     calls_in_text: bool = False
     """Calls are looked for in the text, so that it is no matter whether the server takes tools."""
     timeout: float = 300.0
+    summed_up: int = 0
+    """How many answers of the model were before these messages, and are summed up in them."""
 
 
 @dataclass(frozen=True)

@@ -10,14 +10,18 @@ from mulligan.errors import ModelRequestError
 from mulligan.script import Say, Script
 from mulligan.values import AssistantMessage, Message, ToolCall, Usage, UserMessage
 
+SUMMARY = "summary"
+"""The script that sums up for a run of a scripted model: the run's own has no turn for that."""
+SUMMARY_CHARS = 1_000
+
 
 class Scripted:
-    """Answers by the scripts that the worker has loaded, and by one of its own, `echo`."""
+    """Answers by the scripts that the worker has loaded, and by two of its own, `echo` and `summary`."""
 
     name = "scripted"
 
     def __init__(self, scripts: Mapping[str, Script]) -> None:
-        self._scripts = {"echo": Script("echo", [_echo]), **scripts}
+        self._scripts = {"echo": Script("echo", [_echo]), SUMMARY: Script(SUMMARY, [_sum_up]), **scripts}
 
     def encode(self, message: Message) -> list[Any]:
         """A script reads messages as they are: what is kept of one is its length."""
@@ -36,8 +40,8 @@ class Scripted:
         if script is None:
             known = ", ".join(sorted(self._scripts))
             raise ModelRequestError(f"There is no script {request.model!r}; this worker has loaded: {known}.")
-        say = _answer(script, request.messages)
-        step = 1 + sum(isinstance(message, AssistantMessage) for message in request.messages)
+        say = _answer(script, request.messages, request.summed_up)
+        step = 1 + request.summed_up + sum(isinstance(message, AssistantMessage) for message in request.messages)
         calls = [
             ToolCall(id=f"call_{step}_{index}" if call.id is None else call.id, name=call.name, arguments=call.raw)
             for index, call in enumerate(say.calls, 1)
@@ -52,9 +56,9 @@ class Scripted:
         )
 
 
-def _answer(script: Script, messages: Sequence[Message]) -> Say:
+def _answer(script: Script, messages: Sequence[Message], summed_up: int) -> Say:
     try:
-        say = script.answer(messages)
+        say = script.answer(messages, summed_up)
     except Exception as error:  # a user's function; tried again it would do the same for an hour
         raise ModelRequestError(f"Script {script.name!r} raised {type(error).__name__}: {error}") from error
     if not isinstance(say, Say):
@@ -67,6 +71,14 @@ def _answer(script: Script, messages: Sequence[Message]) -> Say:
 
 def _echo(messages: Sequence[Message]) -> Say:
     return Say(next((message.text for message in reversed(messages) if isinstance(message, UserMessage)), ""))
+
+
+def _sum_up(messages: Sequence[Message]) -> Say:
+    """The end of what there is to sum up: a stand-in that is shorter, and shows what it was made of."""
+    said = _echo(messages).text
+    return Say(
+        f"A script summed up {len(said):,} characters, that end with: {said[-min(SUMMARY_CHARS, len(said) // 4) :]}"
+    )
 
 
 def _usage(request: Request, text: str, calls: Sequence[ToolCall]) -> Usage:

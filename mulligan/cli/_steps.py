@@ -22,6 +22,8 @@ def step_view(step: dict[str, Any]) -> RenderableType:
     if step["text"]:
         head.append(f"  {short(step['text'])}", style="not bold italic")
     lines: list[RenderableType] = [head]
+    if compaction := step.get("compaction"):
+        lines.insert(0, compaction_line(compaction))
     for call in step["tool_calls"]:
         lines += [Padding(line, (0, 0, 0, 2 if first else 6)) for first, line in call_lines(call)]
     if step.get("error"):
@@ -29,6 +31,14 @@ def step_view(step: dict[str, Any]) -> RenderableType:
             Padding(Text(f"✗ {step['error']['kind']}: {short(step['error']['message'])}", "red"), (0, 0, 0, 2))
         )
     return Group(*lines)
+
+
+def compaction_line(compaction: dict[str, Any]) -> Text:
+    """That the conversation was made shorter before a step; or why it was not."""
+    messages = f"{compaction['messages']} messages"
+    if error := compaction.get("error"):
+        return Text(f"✗ {messages} were not summed up: {error['kind']}: {short(error['message'])}", style="red")
+    return Text.assemble((f"∑ {messages} summed up: ", "yellow"), (short(compaction["text"]), "dim"))
 
 
 def call_lines(call: dict[str, Any]) -> list[tuple[bool, Text]]:

@@ -80,6 +80,8 @@ def _label(line: Line) -> Text:
     label.append(short(span.name, LONGEST_NAME), style="bold")
     if span.name == semconv.TOOL_CALL:
         label.append(f" {short(str(attributes.get(semconv.AI_NAME, '')), LONGEST_NAME)}", style="cyan")
+    if compacted := attributes.get(semconv.COMPACTION):
+        label.append(f"  sums up {compacted} messages", style="yellow")
     if span.is_error:
         label.append(f"  ERROR {short(str(attributes.get(semconv.ERROR_TYPE, '')), LONGEST_NAME)}", style="red bold")
     if span.is_error and attributes.get(semconv.RECOVERED):

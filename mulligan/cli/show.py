@@ -46,7 +46,7 @@ async def _show(run_id: str, *, as_json: bool) -> int:
     unanswered = ""
     try:
         progress = await ask(handle, "progress")
-        steps = await all_steps(handle)
+        steps = await all_steps(client, handle)
     except RPCError as error:
         unanswered = error.message
     description = await handle.describe()

@@ -31,18 +31,18 @@ async def _tail(run_id: str, *, as_json: bool) -> int:
     client = await _terminal.connected()
     handle = await find(client, run_id)
     await say_links_of(client, handle)
-    end = await follow_to_the_end(handle, to_stderr=False, as_json=as_json)
+    end = await follow_to_the_end(client, handle, to_stderr=False, as_json=as_json)
     return _terminal.OK if end.completed else _terminal.NOT_COMPLETED
 
 
-async def follow_to_the_end(handle: Any, *, to_stderr: bool, as_json: bool) -> Ended:
+async def follow_to_the_end(client: Any, handle: Any, *, to_stderr: bool, as_json: bool) -> Ended:
     """Print a run's steps as they come; returns how it ended."""
     from mulligan.cli._steps import end_view, step_view
     from mulligan.follow import follow
 
     console = _terminal.err if to_stderr else _terminal.out
     end = Ended("running")
-    async for news in follow(handle):
+    async for news in follow(client, handle):
         if isinstance(news, Ended):
             end = news
             if as_json:

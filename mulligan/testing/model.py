@@ -39,10 +39,10 @@ class Model(Script):
         object.__setattr__(self, "told", [])
         object.__setattr__(self, "failure", None)
 
-    def answer(self, messages: Sequence[Message]) -> Say:
+    def answer(self, messages: Sequence[Message], summed_up: int = 0) -> Say:
         """What it says to this conversation."""
         spoken = [index for index, message in enumerate(messages) if isinstance(message, AssistantMessage)]
-        nth = len(spoken)
+        nth = summed_up + len(spoken)
         new = list(messages[spoken[-1] + 1 :] if spoken else messages)
         del self.told[nth:]  # an attempt that is tried again says the same
         self.told.append(new)

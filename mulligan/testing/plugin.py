@@ -67,10 +67,11 @@ class AgentsOnTemporal:
             async with running_worker(self.client, served([agent, *others], models), telemetry, queue):
                 handle = await self.client.start_workflow("AgentWorkflow", given, id=queue, task_queue=queue)
 
-                async def query(name: str, *arguments: Any) -> Any:
-                    return await handle.query(name, args=arguments)
+                async def ask(run_id: str | None, name: str, *arguments: Any) -> Any:
+                    of_chain = self.client.get_workflow_handle(queue, run_id=run_id)
+                    return await of_chain.query(name, args=arguments)
 
-                run = await observed(handle.result(), query, spans)
+                run = await observed(handle.result(), ask, spans)
         except Exception:
             check_turns(models)
             raise

@@ -91,7 +91,11 @@ async def run_agent(
 
     spans, models = InMemorySpanExporter(), [model, *scripts]
     async with _engine(AgentWorkflow, [agent, *others], models, spans) as engine:
-        run = await observed(engine.run(input_of(agent, prompt, model, run_input)), engine.query, spans)
+
+        async def ask(_: str | None, name: str, *arguments: Any) -> Any:
+            return await engine.query(name, *arguments)
+
+        run = await observed(engine.run(input_of(agent, prompt, model, run_input)), ask, spans)
     check(models, run)
     return run
 
@@ -171,12 +175,12 @@ async def _engine(
             engine.close()
 
 
-async def observed(
-    result: Awaitable[Any], query: Callable[..., Awaitable[Any]], spans: InMemorySpanExporter
-) -> AgentRun:
-    """Wait for a run's end, and look at all that there is to see of it."""
+async def observed(result: Awaitable[Any], ask: Callable[..., Awaitable[Any]], spans: InMemorySpanExporter) -> AgentRun:
+    """Wait for a run's end, and look at all that there is to see of it. `ask`: as `mulligan.follow` asks queries."""
     from pydantic import TypeAdapter
     from temporalio.client import WorkflowFailureError, WorkflowQueryFailedError
+
+    from mulligan.follow import all_of
 
     ended, error, told = None, None, Definition(instructions="", tools=[])
     try:
@@ -190,17 +194,7 @@ async def observed(
         for span in spans.get_finished_spans()
     ]
     with suppress(WorkflowQueryFailedError):  # a run that failed before its agent was found
-        told = Definition.model_validate(await query(DEFINITION_QUERY, _ITS_ONE_AGENT))
-    steps = [Step.model_validate(step) for step in await _all_of(query, "steps")]
-    messages = TypeAdapter(list[Message]).validate_python(await _all_of(query, "messages"))
+        told = Definition.model_validate(await ask(None, DEFINITION_QUERY, _ITS_ONE_AGENT))
+    steps = [Step.model_validate(step) for step in await all_of(ask, "steps")]
+    messages = TypeAdapter(list[Message]).validate_python(await all_of(ask, "messages"))
     return AgentRun(ended, error, steps, messages, seen, told.instructions, told.tools)
-
-
-async def _all_of(query: Callable[..., Awaitable[Any]], name: str) -> list[Any]:
-    found: list[Any] = []
-    since: int | None = 0
-    while since is not None:
-        page = await query(name, since, 1_000)
-        found += page[name]
-        since = page["next"]
-    return found

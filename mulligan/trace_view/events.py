@@ -16,6 +16,7 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.converter import DataConverter
 from temporalio.exceptions import ApplicationError
 
+from mulligan.compaction import COMPACT_CONVERSATION, CompactConversation, Compacted
 from mulligan.handoff import (
     CALL_MODEL,
     CALL_TOOL,
@@ -37,6 +38,7 @@ AGENT_WORKFLOW = "AgentWorkflow"
 _SHAPES: Mapping[str, tuple[type[BaseModel] | None, type[BaseModel] | None]] = {
     OPEN_RUN: (OpenRun, OpenedRun),
     CALL_MODEL: (ModelCall, ModelAnswer),
+    COMPACT_CONVERSATION: (CompactConversation, Compacted),
     CALL_TOOL: (CallTool, ToolOutcome),
     RECORD_LOST_CALL: (None, ToolOutcome),
     FINISH_RUN: (None, None),

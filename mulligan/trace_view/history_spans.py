@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from mulligan import semconv
+from mulligan.compaction import CompactConversation, Compacted
 from mulligan.errors import error_of
 from mulligan.handoff import (
     CALL_TOOL,
@@ -78,7 +79,7 @@ class _OneExecution:
         for activity in sorted(self._execution.activities, key=lambda one: one.event_id):
             if isinstance(activity.order, OpenRun):
                 self._opened(activity, activity.order)
-            elif isinstance(activity.order, ModelCall):
+            elif isinstance(activity.order, (ModelCall, CompactConversation)):
                 self._turns.see(activity.order.where.trace)
                 self._asked(activity, activity.order)
             elif isinstance(activity.order, CallTool):
@@ -114,12 +115,20 @@ class _OneExecution:
             },
         )
 
-    def _asked(self, activity: Activity, order: ModelCall) -> None:
-        self._open_group(activity, order)
-        model = order.model.partition(":")[2]
+    def _asked(self, activity: Activity, order: ModelCall | CompactConversation) -> None:
+        model, answer = order.model.partition(":")[2], activity.outcome
         error, message = self._error(activity)
+        about: dict[str, Any] = {}
+        if isinstance(order, CompactConversation):
+            about = {semconv.COMPACTION: order.cut}
+            if isinstance(answer, Compacted) and answer.error is not None:
+                error, message = answer.error.kind, answer.error.message
+        else:
+            self._open_group(activity, order)
         self._put(
-            order.where.trace, order.step, ("chat", str(order.step)), (semconv.CHAT, order.step, activity.attempt),
+            order.where.trace, order.step, ("chat", str(order.step), *about),
+            (semconv.CHAT, order.step, activity.attempt, *about, *about.values()),
+            parent=order.where.trace if about else None,
             name=f"{semconv.CHAT} {model}",
             times=self._times(activity),
             error=error,
@@ -128,10 +137,11 @@ class _OneExecution:
                 semconv.OPERATION_NAME: semconv.CHAT,
                 semconv.REQUEST_MODEL: model,
                 semconv.ATTEMPT: activity.attempt,
+                **about,
             },
         )  # fmt: skip
-        if isinstance(activity.outcome, ModelAnswer) and activity.ended is not None:
-            self._answered(order, activity.outcome, activity.ended)
+        if isinstance(order, ModelCall) and isinstance(answer, ModelAnswer) and activity.ended is not None:
+            self._answered(order, answer, activity.ended)
 
     def _open_group(self, activity: Activity, order: ModelCall) -> None:
         step, trace = order.step, order.where.trace
@@ -244,8 +254,9 @@ class _OneExecution:
     def _put(
         self, trace: str, step: int, key: tuple[str, ...], id_key: tuple[object, ...], *, name: str,
         times: tuple[float, float | None], error: str, message: str, attributes: dict[str, Any],
+        parent: str | None = None,
     ) -> None:  # fmt: skip
-        parent = parent_of_step(trace, step)
+        parent = parent or parent_of_step(trace, step)
         self._spans[trace, *key] = TraceSpan(
             span_id=f"{derive(64, parent, *id_key):016x}",
             parent_id=parent.split("-")[2],

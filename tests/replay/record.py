@@ -20,6 +20,7 @@ from mulligan.devserver import temporal_server
 from mulligan.loading import load
 from mulligan.telemetry import Telemetry
 from tests.live.conftest import DONE, call
+from tests.support.compacting import reading
 from tests.support.openai_server import OpenAIServer
 from tests.support.openai_turn import Turn
 from worker import running_worker
@@ -54,6 +55,7 @@ RUNS: dict[str, dict[str, Any]] = {
     },
     "written": {"turns": [Turn(text="Twelve."), Turn(text='{"order": 7, "amount": 12.5}')], "agent": "written"},
     "elsewhere": {"turns": [Turn(calls=[("deserted", "{}", None), ("now", "{}", None)]), DONE], "agent": "far"},
+    "compacted": {"turns": reading(12), "agent": "page_reader", "max_steps": 20},
     "silent": {"turns": [Turn(text=""), Turn(text="")]},
 }
 TWO_TURNS = "two_turns"
@@ -67,7 +69,7 @@ async def record(prefix: str, names: Sequence[str]) -> None:
     ):
         os.environ.update(model.environment())
         client = await connect(server.address, identity="recorder")
-        loaded = load([f"tests.support.{name}" for name in ("shop", "answers", "far", "two_turns")])
+        loaded = load([f"tests.support.{name}" for name in ("shop", "answers", "far", "two_turns", "compacting")])
         async with running_worker(client, loaded, Telemetry(), "agents"):
             for name, given in RUNS.items():
                 if names and name not in names:

@@ -20,6 +20,7 @@ from mulligan.trace_view.source import run_trace
 from mulligan.trace_view.span import TraceSpan
 from tests.acceptance.conftest import Run
 from tests.live.conftest import DONE, Lab, call
+from tests.support.compacting import reading
 from tests.support.openai_server import OpenAIServer
 from tests.support.openai_turn import Failure, Turn
 from tests.support.otlp_receiver import OtlpReceiver, Span
@@ -137,7 +138,7 @@ MISTAKES = [
 ]
 FAR = [("embed", '{"text": "abc"}'), ("not_deployed", "{}"), ("deserted", "{}"), ("now", "{}"), ("embed", "{}")]
 SUMS = ['{"a": 1, "b": 2}', '{"a": -1, "b": 2}', "{}"]
-RUNS: dict[str, tuple[list[Turn], dict[str, Any]]] = {
+RUNS: dict[str, tuple[Any, dict[str, Any]]] = {
     "mistakes": (MISTAKES, {"max_steps": 20, "metadata": {"team": "a"}}),
     "a failed run": ([call("now"), call("refuse")], {"agent": "strict"}),
     "a fatal answer": ([call("now"), Turn(calls=[("now", "{}", None), ("nothing", "{}", None)])], {"agent": "strict"}),
@@ -151,10 +152,12 @@ RUNS: dict[str, tuple[list[Turn], dict[str, Any]]] = {
         [Turn(calls=[("add", raw, None) for raw in SUMS]), call("add", "{'a': 1, 'b': 3,}"), DONE],
         {"agent": "near"},
     ),
+    "compacted": (reading(8), {"agent": "page_reader"}),
+    "not compacted": (reading(8, summary=Turn(text="")), {"agent": "page_reader"}),
 }
 KNOWN = ("mulligan.step", "ai.toolCall.name", "ai.toolCall.id", "mulligan.attempt", "mulligan.recovered", "error.type",
          "mulligan.status", "gen_ai.agent.name", "temporal.run_id",
-         "gen_ai.request.model", "mulligan.metadata.team", "mulligan.step.last", "temporal.workflow_type")  # fmt: skip
+         "mulligan.compaction", "gen_ai.request.model", "mulligan.metadata.team", "mulligan.step.last", "temporal.workflow_type")  # fmt: skip
 
 
 def facts(span: Any, parent_id: str, is_error: bool) -> tuple[Any, ...]:
@@ -175,7 +178,7 @@ def of_history(spans: Sequence[TraceSpan]) -> dict[str, Any]:
 async def lab(temporal: DevServer) -> AsyncIterator[Lab]:
     """The live tests' own, on queues that are these tests' alone, and gone when they are over."""
     client, queue = await connect(temporal.address), "traced"
-    modules = [f"tests.support.{name}" for name in ("shop", "answers", "far", "two_turns")]
+    modules = [f"tests.support.{name}" for name in ("shop", "answers", "far", "two_turns", "compacting")]
     with pytest.MonkeyPatch.context() as environ:
         async with OpenAIServer() as model, OtlpReceiver() as otlp:
             for name, value in {**model.environment(), **otlp.environment()}.items():

@@ -206,7 +206,7 @@ def test_digests_are_chained() -> None:
 def test_what_is_new_goes_along_only_if_it_is_small() -> None:
     """References do not count, whatever they stand for."""
     made = conversation(1, size=10_000)
-    assert made.size_since(0) > 10_000
+    assert made.size(0) > 10_000
     assert made.new_since(made.said, 1_000) is not None
     assert made.new_since(0, 100) is None
     assert made.new_since(len(made.messages), 0) == []

@@ -20,7 +20,8 @@ from mulligan import otlp
 from mulligan.handoff import FinishRun, Where
 from mulligan.otlp import captures_content, is_configured
 from mulligan.span_export import HeldBack
-from mulligan.telemetry import LONGEST_TEXT, Telemetry
+from mulligan.telemetry import Telemetry
+from mulligan.tool_call_span import LONGEST_TEXT
 from mulligan.trace_ids import derive
 from mulligan.values import ToolCall, Usage
 

@@ -1,0 +1,149 @@
+"""Make a conversation shorter: find it, and have a model sum up its older messages. No summary never fails a run."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+from temporalio import activity
+from temporalio.exceptions import ApplicationError
+
+from activities.find_conversation import find_conversation
+from activities.fit_answer import fit_text
+from activities.heartbeat import Heart, attempt_before_was_lost, beating, given_up
+from activities.patience import try_again
+from activities.prefix_cache import PrefixCache
+from activities.providers.protocol import Provider, Reply, Request, Unavailable
+from activities.sum_up import HEADING, instructions, transcript
+from mulligan import semconv
+from mulligan.agent import Registry
+from mulligan.compaction import COMPACT_CONVERSATION, CompactConversation, Compacted
+from mulligan.errors import ModelRequestError, ModelUnavailableError
+from mulligan.handoff import Definition
+from mulligan.telemetry import Telemetry
+from mulligan.values import ErrorInfo, Message, Usage, UserMessage
+
+BYTES_PER_TOKEN = 4
+"""A rough count, as the workflow makes it."""
+ABOUT_ANSWERS = frozenset(
+    {"response_format", "text", "stop", "max_tokens", "max_completion_tokens", "max_output_tokens", "logit_bias"}
+)
+"""Model settings that say what the agent's answers look like, and nothing of summaries."""
+
+
+class NoSummary(Exception):
+    """What the model said is no summary, and asked again it would say the like."""
+
+    def __init__(self, kind: str, message: str, usage: Usage) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.usage = usage
+
+
+class CompactConversationActivity:
+    """The activity, with what the worker gives it."""
+
+    def __init__(
+        self, registry: Registry, providers: Mapping[str, Provider], cache: PrefixCache, telemetry: Telemetry
+    ) -> None:
+        self._registry = registry
+        self._providers = providers
+        self._cache = cache
+        self._telemetry = telemetry
+
+    @activity.defn(name=COMPACT_CONVERSATION)
+    async def compact_conversation(self, order: CompactConversation) -> Compacted:
+        """Have the older messages summed up. What the model or its endpoint does wrong is in the outcome.
+
+        Raises:
+            ApplicationError: to be tried again by Temporal, after the delay that it carries.
+        """
+        key = (activity.info().workflow_id or "", order.where.conversation)
+        if attempt_before_was_lost():
+            self._say_lost(order)
+        async with beating() as heart:
+            if order.where.agent not in self._registry.agents:
+                # As in a rolling deploy: another worker of the queue may have it.
+                raise ApplicationError(f"This worker serves no agent {order.where.agent!r}.", type="AgentNotLoaded")
+            run_provider = self._providers[order.run_model.partition(":")[0]]
+            prefix = await find_conversation(order, key, run_provider, self._cache)
+            # Put back also where it is summed up now: this attempt's result may be lost.
+            self._cache.put(key, prefix)
+            try:
+                return await self._sum_up(order, prefix.messages[: order.cut], heart)
+            except NoSummary as error:
+                return Compacted(usage=error.usage, error=ErrorInfo(kind=error.kind, message=str(error)))
+            except (ModelRequestError, ModelUnavailableError) as error:
+                return Compacted(error=ErrorInfo(kind=type(error).__name__, message=error.message))
+
+    async def _sum_up(self, order: CompactConversation, messages: Sequence[Message], heart: Heart) -> Compacted:
+        kind, _, model = order.model.partition(":")
+        provider = self._providers[kind]
+        # In a thread: of some megabytes it takes a while to write them down.
+        shown = await asyncio.to_thread(transcript, messages, order.compact_at * BYTES_PER_TOKEN)
+        message = UserMessage(role="user", text=shown)
+        settings = self._registry.agents[order.where.agent].model_settings if order.model == order.run_model else {}
+        request = Request(
+            model=model,
+            definition=Definition(instructions=instructions(order.compact_at), tools=[]),
+            items=provider.encode(message),
+            messages=[message],
+            settings={name: value for name, value in settings.items() if name not in ABOUT_ANSWERS},
+            timeout=order.timeout,
+        )
+        attempt = activity.info().attempt
+        try:
+            with self._telemetry.chat(
+                order.where, provider=provider.name, model=model, step=order.step, attempt=attempt,
+                compacts=order.cut, is_void=given_up,
+            ) as span:  # fmt: skip
+                async with asyncio.timeout(order.timeout):
+                    reply = await provider.complete(request)
+                self._telemetry.answered(
+                    span,
+                    provider=provider.name,
+                    requested=model,
+                    response_id=reply.response_id,
+                    model=reply.model,
+                    finish_reason=reply.finish_reason,
+                    usage=reply.usage,
+                )
+                self._telemetry.put_content(span, semconv.INPUT_MESSAGES, [message.model_dump(mode="json")])
+                self._telemetry.put_content(span, semconv.OUTPUT_MESSAGES, [{"role": "assistant", "text": reply.text}])
+                return Compacted(heading=HEADING, summary=_summary(reply, messages), usage=reply.usage)
+        except (ModelRequestError, NoSummary):
+            raise
+        except TimeoutError as error:
+            raise try_again(order, Unavailable(f"no answer within {order.timeout:g} s"), heart) from error
+        except Exception as error:
+            # What an endpoint does wrong has no end of shapes: each is worth another try.
+            raise try_again(order, error, heart) from error
+
+    def _say_lost(self, order: CompactConversation) -> None:
+        info = activity.info()
+        kind, _, model = order.model.partition(":")
+        self._telemetry.lost_chat(
+            order.where, provider=self._providers[kind].name, model=model, step=order.step, attempt=info.attempt - 1,
+            start=info.scheduled_time.timestamp(), compacts=order.cut,
+        )  # fmt: skip
+
+
+def _summary(reply: Reply, messages: Sequence[Message]) -> str:
+    """The summary.
+
+    Raises:
+        NoSummary: what the model said is none.
+    """
+    # Some servers give a reasoning model's thoughts as a part of its text.
+    summary = fit_text(reply.text.rpartition("</think>")[2].strip())
+    if reply.finish_reason in ("refusal", "content_filter"):
+        raise NoSummary("refused", "The model refused to sum the conversation up.", reply.usage)
+    if not summary:
+        raise NoSummary("empty_summary", "The model gave no summary.", reply.usage)
+    if reply.finish_reason == "length":
+        raise NoSummary("truncated_summary", "The summary was cut off by the length limit.", reply.usage)
+    replaced = sum(len(message.model_dump_json().encode()) for message in messages)
+    if (length := len(summary.encode())) >= replaced:
+        told = f"The summary is {length:,} bytes long, and what it would replace {replaced:,}."
+        raise NoSummary("long_summary", told, reply.usage)
+    return summary

@@ -1,0 +1,142 @@
+"""Compaction: older steps are summed up, the run goes on, and nothing of it is lost to its user."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import uuid
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from temporalio.client import Client, WorkflowFailureError
+from temporalio.exceptions import CancelledError
+
+from mulligan import connect
+from mulligan.devserver import temporal_server
+from mulligan.follow import all_of, all_steps
+from mulligan.loading import load
+from tests.live.conftest import Lab, Ran
+from tests.support.compacting import LIMIT, PROMPT, READ, is_summing_up, reading
+from tests.support.openai_turn import Failure, Turn
+from worker import running_worker
+
+SOON = ["limit.historyCount.suggestContinueAsNew=60"]
+
+
+@pytest.fixture(scope="module")
+async def soon(lab: Lab) -> AsyncIterator[Lab]:
+    """A server on which runs continue as new after a few steps."""
+    async with temporal_server(dynamic_config=SOON) as server:
+        client: Client = await connect(server.address)
+        at = Lab(client, lab.model, lab.otlp, lab.telemetry, f"compact-{uuid.uuid4().hex[:6]}")
+        async with running_worker(client, load(["tests.support.compacting"]), lab.telemetry, at.task_queue):
+            yield at
+
+
+async def run(at: Lab, script: Any, **given: Any) -> tuple[Ran, list[dict[str, Any]], list[dict[str, Any]]]:
+    """A run to its end: with all of its steps and messages, whichever run of the chain holds them."""
+    ran = await at.run(script, **{"agent": "page_reader", "prompt": PROMPT, **given})
+
+    async def ask(run_id: str | None, name: str, *args: Any) -> Any:
+        return await at.client.get_workflow_handle(ran.id, run_id=run_id).query(name, args=args)
+
+    return ran, await all_steps(at.client, ran.handle), await all_of(ask, "messages")
+
+
+@pytest.mark.parametrize(("api", "pages"), [("openai-chat", 22), ("openai", 11)])
+async def test_a_long_run(soon: Lab, api: str, pages: int) -> None:
+    """Compacted and continued as new, both several times: every message is still to be had, every call ran once."""
+    ran, steps, messages = await run(soon, reading(pages), api=api)
+    result = ran.result
+    assert (result["status"], result["output"]) == ("completed", f"heron, after {pages}")
+    assert (result["steps"], result["tool_calls"], result["recovered_failures"]) == (pages + 1, pages, 0)
+    # Nothing of the log is lost, and its numbers are those of the whole run.
+    assert [message["role"] for message in messages] == ["user", *["assistant", "tool"] * pages, "assistant"]
+    assert messages[0]["text"] == PROMPT
+    assert [m["text"].split(":")[0] for m in messages if m["role"] == "tool"] == [f"PAGE {n + 1}" for n in range(pages)]
+    assert [step["step"] for step in steps] == list(range(1, pages + 2))
+    # The trap: the model gives each call the same id.
+    keys = [key for _, key in READ[ran.id]]
+    ids = [call["id"] for step in steps for call in step["tool_calls"]]
+    assert len(set(keys)) == len(set(ids)) == pages
+    assert [page for page, _ in READ[ran.id]] == list(range(1, pages + 1))
+    # What the model is sent stays within its limit, by and large: one step, of 2 KB here, more.
+    asked = [request for request in ran.requests if not is_summing_up(request.json)]
+    assert len(asked) == pages + 1
+    assert max(len(json.dumps(request.conversation)) for request in asked) < 4 * LIMIT + 3_000
+    assert all(request.prompt.startswith(PROMPT) for request in asked)
+    compacted = [step["compaction"] for step in steps if "compaction" in step]
+    assert len(compacted) >= pages // 5
+    assert all(one["text"].startswith("Read so far: PAGE ") and one["error"] is None for one in compacted)
+    usages = [one["usage"] for one in [*steps, *compacted]]
+    assert result["usage"]["input_tokens"] == sum(usage["input_tokens"] for usage in usages)
+    # The trace: one chat for each, beside the steps; no span twice, none without its parent.
+    spans = [span for span in ran.spans if "mulligan.compaction" in span.attributes]
+    assert [span.attributes["mulligan.compaction"] for span in spans] == [one["messages"] for one in compacted]
+    known = {span.span_id for span in ran.spans}
+    assert len(known) == len(ran.spans) == 2 * pages + 1 + len(spans) + 2
+    assert {span.parent_span_id for span in ran.spans} - known <= {""}
+    # The last run of the chain says who holds the rest.
+    page, steps_page = await ran.handle.query("messages", args=[0, 10]), await ran.handle.query("steps")
+    assert (page["messages"], page["total"], steps_page["steps"]) == ([], 2 * pages + 2, [])
+    assert page["earlier"] == steps_page["earlier"]
+    earlier = soon.client.get_workflow_handle(ran.id, run_id=page["earlier"]["run_id"])
+    [last] = (await earlier.query("messages", args=[page["next"] - 1, 1]))["messages"]
+    assert last == messages[page["next"] - 1]
+    assert earlier.run_id not in (ran.handle.first_execution_run_id, None)
+
+
+async def test_a_refused_request_is_no_failure(soon: Lab) -> None:
+    """The endpoint takes every request but that for a summary (as where it would be too long): the run goes on."""
+    pages = 6
+    refusing = reading(pages, summary=Turn(failure=Failure(status=400)))
+    ran, steps, messages = await run(soon, refusing, agent="terse_page_reader")
+    assert (ran.result["status"], ran.result["output"]) == ("completed", f"heron, after {pages}")
+    assert len(messages) == 2 * pages + 2
+    [given_up] = [step["compaction"] for step in steps if "compaction" in step]
+    assert (given_up["text"], given_up["error"]["kind"]) == ("", "ModelRequestError")
+    # Of the agent's settings it is asked with those that are not about answers.
+    given = {name: [name in request.json for request in ran.requests] for name in ("temperature", "stop", "max_tokens")}
+    summing_up = [is_summing_up(request.json) for request in ran.requests]
+    assert given == dict(zip(given, ([True] * len(summing_up), *[[not one for one in summing_up]] * 2), strict=True))
+    [span] = [span for span in ran.spans if "mulligan.compaction" in span.attributes]
+    assert (span.status, span.attributes["error.type"]) == ("ERROR", "ModelRequestError")
+
+
+async def test_an_endpoint_that_is_down_for_a_while(soon: Lab) -> None:
+    """Tried again as any model call, with an ERROR span for each attempt that failed."""
+    ran, steps, _ = await run(soon, reading(6, fail_first=[Failure(status=500), Failure(drop="before")]))
+    assert ran.result["status"] == "completed"
+    [first, *_] = [step["compaction"] for step in steps if "compaction" in step]
+    assert first["error"] is None
+    spans = [span for span in ran.spans if "mulligan.compaction" in span.attributes][:3]
+    assert [(span.attributes["mulligan.attempt"], span.status) for span in spans] == [
+        (1, "ERROR"), (2, "ERROR"), (3, "UNSET"),
+    ]  # fmt: skip
+
+
+async def test_nothing_is_compacted_below_the_limit(soon: Lab) -> None:
+    ran, steps, _ = await run(soon, reading(4), agent="page_reader_with_room")
+    assert ran.result["status"] == "completed"
+    assert not any("compaction" in step for step in steps)
+    assert all(call["id"].startswith("same") for step in steps for call in step["tool_calls"])
+
+
+async def test_a_run_is_cancelled_as_it_is_summed_up(soon: Lab) -> None:
+    """It ends cancelled, as in any other call; the trace is closed, and what was said stays readable."""
+    never = asyncio.Event()
+    handle = await soon.start(reading(9, summary=Turn(text="late", wait=never)), agent="page_reader", prompt=PROMPT)
+    while not any(is_summing_up(request.json) for request in soon.model.requests_of(handle.id)):
+        await asyncio.sleep(0.05)
+    await handle.cancel()
+    with pytest.raises(WorkflowFailureError) as failure:
+        await handle.result()
+    assert isinstance(failure.value.cause, CancelledError)
+    steps = await all_steps(soon.client, handle)
+    assert len(steps) >= 5
+    soon.telemetry.flush()
+    [root] = [s for s in soon.otlp.spans() if s.attributes.get("temporal.workflow_id") == handle.id]
+    [finish] = [s for s in soon.otlp.spans() if s.parent_span_id == root.span_id and s.name == "agent.finish"]
+    assert finish.attributes["mulligan.status"] == "cancelled"
+    assert finish.attributes["mulligan.steps"] == len(steps)

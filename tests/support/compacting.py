@@ -1,0 +1,64 @@
+"""An agent that reads page after page, and a model that knows no more than what it is sent."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any
+
+from mulligan import Agent, ToolContext, tool
+from tests.support.openai_turn import Failure, Turn, Usage
+
+READ: dict[str, list[tuple[int, str]]] = defaultdict(list)
+"""What was read, by workflow id: (page, idempotency key)."""
+LIMIT = 2_000
+PROMPT = "Read the pages in order. The word that you will be asked for is heron."
+
+
+@tool
+def read_page(number: int, ctx: ToolContext) -> str:
+    """Read a page."""
+    READ[ctx.workflow_id].append((number, ctx.idempotency_key))
+    return f"PAGE {number}: " + f"line of page {number}. " * 80
+
+
+reader = Agent(name="page_reader", model="openai-chat:nobody", tools=[read_page], compact_at=LIMIT, max_steps=1_000)
+roomy = Agent(name="page_reader_with_room", model="openai-chat:nobody", tools=[read_page], compact_at=10**6)
+terse = Agent(
+    name="terse_page_reader",
+    model="openai-chat:nobody",
+    tools=[read_page],
+    compact_at=LIMIT,
+    model_settings={"temperature": 0.5, "stop": ["THE END"], "max_tokens": 99},
+)
+
+
+def is_summing_up(body: dict[str, Any]) -> bool:
+    """Whether a request asks for a summary."""
+    return "You sum up the earlier part" in json.dumps(body)
+
+
+def reading(
+    pages: int, *, summary: Turn | None = None, fail_first: list[Failure] | None = None, call_id: str | None = "same"
+) -> Callable[[dict[str, Any], int], Turn]:
+    """A model that asks for page after page: the next one is told by what it is sent, and by nothing else.
+
+    It counts tokens as OpenAI does, about: four characters are one. All its calls have one id.
+    """
+
+    def script(body: dict[str, Any], nth: int) -> Turn:
+        sent = json.dumps(body.get("messages") or body.get("input"))
+        usage = Usage(input_tokens=len(sent) // 4, output_tokens=10)
+        seen = max((int(number) for number in re.findall(r"PAGE (\d+)", sent)), default=0)
+        if is_summing_up(body):
+            if summary is not None:
+                return summary
+            assert "tools" not in body
+            return Turn(text=f"Read so far: PAGE {seen}.", usage=usage, fail_first=fail_first or ())
+        if seen >= pages:
+            return Turn(text=f"heron, after {seen}" if "heron" in sent else "What word?", usage=usage)
+        return Turn(calls=[("read_page", json.dumps({"number": seen + 1}), call_id)], usage=usage)
+
+    return script

@@ -1,0 +1,397 @@
+"""Compaction: where a conversation is cut, what is kept of it, and what the model is sent then."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import BaseModel
+from temporalio import workflow
+
+from activities.sum_up import transcript
+from mulligan import (
+    Agent,
+    AssistantMessage,
+    Call,
+    DeclarationError,
+    DurableAgent,
+    ErrorInfo,
+    Message,
+    Say,
+    ToolCall,
+    ToolContext,
+    ToolMessage,
+    ToolStrategy,
+    Usage,
+    UserMessage,
+    tool,
+)
+from mulligan.cli._steps import compaction_line
+from mulligan.handoff import PreparedCall
+from mulligan.shorten import ends_of
+from mulligan.testing import Model, run_agent, run_workflow
+from workflows.compaction import place_of_cut, tokens
+from workflows.conversation import Conversation
+from workflows.records import Opening
+
+ROOT = Path(__file__).parents[2]
+[PAGE] = re.findall(r"```python\n(.*?)```", (ROOT / "docs/compaction.md").read_text(), re.DOTALL)
+LIMIT = 1_000
+GO = "Find the heron."
+KEYS: list[str] = []
+
+
+@tool
+def look(n: int, ctx: ToolContext) -> str:
+    """Look at a page of 800 bytes."""
+    KEYS.append(ctx.idempotency_key)
+    return f"{n}: " + "x" * 800
+
+
+def agent(**options: Any) -> Agent:
+    return Agent(**{"name": "looker", "model": "scripted:test", "tools": [look], "compact_at": LIMIT, **options})
+
+
+def looks(count: int, start: int = 0, **options: Any) -> list[Say]:
+    return [Say(calls=[Call("look", {"n": n}, **options)]) for n in range(start, start + count)]
+
+
+def summaries(*said: Any) -> Model:
+    return Model(*said, name="sums", is_strict=False)
+
+
+def made(sizes: list[int], *, prompt: str = GO, usage: int = 0) -> Conversation:
+    """A conversation of steps with a call each, with results of these sizes."""
+    conversation = Conversation()
+    conversation.ask([UserMessage(role="user", text=prompt)])
+    for n, size in enumerate(sizes):
+        call = ToolCall(id=f"c{n}", name="look", arguments="{}")
+        said = AssistantMessage(role="assistant", tool_calls=[call])
+        conversation.begin_step(said, [PreparedCall()], Usage(input_tokens=usage))
+        conversation.end_step([ToolMessage(role="tool", call_id=call.id, name="look", text="x" * size)])
+    return conversation
+
+
+def opening(summary: str = "so far", answers: int = 1) -> Opening:
+    return Opening(task=GO, heading="[Summed up]", summary=summary, answers=answers)
+
+
+@settings(derandomize=True, deadline=None, max_examples=200)
+@given(st.lists(st.integers(0, 3_000), max_size=12), st.integers(1_000, 4_000), st.integers(0, 2_000))
+def test_a_cut_parts_no_call_from_its_result(sizes: list[int], limit: int, prompt: int) -> None:
+    conversation = made(sizes, prompt="p" * prompt)
+    cut = place_of_cut(conversation, limit)
+    if cut is None:
+        return
+    kept, gone = conversation.messages[cut:], conversation.messages[:cut]
+    assert isinstance(kept[0], AssistantMessage)
+    calls = {call.id for message in kept if isinstance(message, AssistantMessage) for call in message.tool_calls}
+    assert calls == {message.call_id for message in kept if isinstance(message, ToolMessage)}
+    # A fourth of the limit stays, and the newest step; less than a fourth is not worth a summary.
+    assert conversation.size(cut) <= limit or len(kept) == 2
+    assert conversation.size(1, cut) >= limit
+    assert len(gone) > 1
+
+
+def test_what_is_not_worth_a_summary_is_left() -> None:
+    assert place_of_cut(made([]), LIMIT) is None
+    assert place_of_cut(made([9_000]), LIMIT) is None
+    assert place_of_cut(made([50, 9_000]), LIMIT) is None
+    assert place_of_cut(made([50, 9_000], prompt="p" * 9_000), LIMIT) is None
+    assert place_of_cut(made([1_500, 9_000]), LIMIT) == 3
+    assert place_of_cut(made([9_000] + [50] * 3), LIMIT) == 3
+
+
+def test_the_size_is_what_the_provider_counted_and_what_came_since() -> None:
+    counted, uncounted = made([4_000, 4_000], usage=700), made([4_000, 4_000])
+    assert 1_700 <= tokens(counted) <= 1_730
+    assert 2_000 <= tokens(uncounted) <= 2_150
+    assert tokens(made([])) == 0
+
+
+@pytest.mark.parametrize("carry", [False, True])
+def test_the_view_is_another_the_log_stays(carry: bool) -> None:
+    """Messages and steps keep their numbers, in the run and over the chain; workers see opening and rest."""
+    conversation = made([100] * 6)
+    whole, steps = list(conversation.messages), conversation.step_page(0, 9, 10**6)
+    before = conversation.ref()
+    conversation.open_with(opening(answers=4), 9)
+    if carry:
+        conversation = Conversation.load(json.loads(json.dumps(conversation.dump("run-1"))))
+    assert conversation.ref() != before
+    assert conversation.ref().count == 5
+    assert conversation.view_page(0, 99, 10**6) == [opening().message, *whole[9:]]
+    assert conversation.view_page(3, 1, 10**6) == whole[11:12]
+    assert conversation.said == 4
+    assert conversation.new_since(conversation.said, 10**6) == whole[12:]
+    assert conversation.new_since(0, 10**6) == [opening().message, *whole[9:]]
+    assert (conversation.first, conversation.first_step) == ((9, 4) if carry else (0, 0))
+    assert conversation.page(9, 99, 10**6) == whole[9:]
+    assert conversation.step_page(4, 9, 10**6) == steps[4:]
+    if not carry:
+        assert conversation.page(0, 99, 10**6) == whole
+        assert conversation.step_page(0, 9, 10**6) == steps
+    conversation.append(UserMessage(role="user", text="More."))
+    assert conversation.view_page(5, 9, 10**6) == [conversation.messages[-1]]
+
+
+def test_a_chain_knows_who_holds_what() -> None:
+    """Each run names the one before it that holds what it dropped: not one that had nothing to drop."""
+    conversation = made([100] * 4)
+    conversation.open_with(opening(), 3)
+    conversation = Conversation.load(conversation.dump("run-1"))
+    assert conversation.earlier is not None
+    assert (conversation.earlier.messages, conversation.earlier.steps, conversation.earlier.run_id) == (3, 1, "run-1")
+    conversation = Conversation.load(conversation.dump("run-2"))
+    assert conversation.earlier is not None
+    assert conversation.earlier.run_id == "run-1"
+    conversation.open_with(opening(), 2)
+    conversation = Conversation.load(conversation.dump("run-3"))
+    assert conversation.earlier is not None
+    assert (conversation.earlier.messages, conversation.earlier.steps, conversation.earlier.run_id) == (5, 2, "run-3")
+    assert conversation.asked == (0, 1)
+
+
+def test_a_request_is_what_the_turn_began_with() -> None:
+    """Not what the model was told at the end of the turn before, though that is a user's message as well."""
+    conversation = made([10])
+    conversation.append(UserMessage(role="user", text="You answered in plain text."))
+    conversation.ask([UserMessage(role="user", text="Now"), UserMessage(role="user", text="the crane.")])
+    assert conversation.asked == (4, 6)
+    conversation.ask([UserMessage(role="user", text="Go on."), conversation.messages[1], conversation.messages[2]])
+    assert conversation.asked == (6, 7)
+
+
+def test_a_conversation_without_compaction_is_carried_as_before() -> None:
+    state = made([100]).dump("run-1")
+    assert state.keys() == {"messages", "steps", "asked", "again_at"}
+    old = {"messages": state["messages"], "steps": state["steps"]}
+    assert Conversation.load(old).messages == made([100]).messages
+
+
+def test_the_transcript_gives_way_where_it_is_longest() -> None:
+    """Long results lose their middle; what the user said stays."""
+    said = AssistantMessage(
+        role="assistant", text="so", tool_calls=[ToolCall(id="1", name="look", arguments='{"n": 1}')]
+    )
+    wrong = ErrorInfo(kind="tool_error", message="no")
+    messages: list[Message] = [
+        UserMessage(role="user", text="u" * 2_000),
+        said,
+        ToolMessage(role="tool", call_id="1", name="look", text="begin" + "x" * 90_000 + "end", error=wrong),
+    ]
+    text = transcript(messages, 10_000)
+    assert len(text) < 10_000
+    assert "u" * 2_000 in text
+    assert 'calls look {"n": 1}' in text
+    assert "[result of look, which went wrong (tool_error)]\nbegin" in text
+    assert text.endswith("end")
+    assert "x" * 90_000 in transcript(messages, 10**6)
+    results = [ToolMessage(role="tool", call_id=str(n), name="look", text="x" * 5_000) for n in range(6)]
+    text = transcript([messages[0], *results], 10_000)
+    assert "u" * 2_000 in text
+    assert text.count("x" * 500) == 12
+
+
+def test_the_two_ends_of_a_text() -> None:
+    assert ends_of("abc", 3) == "abc"
+    assert ends_of("a" * 50 + "b" * 50, 10) == "aaaaa… (90 characters left out here) …bbbbb"
+
+
+@pytest.mark.parametrize("wrong", [0, 999, -1, 2_000.0, "2000", True])
+def test_a_limit_that_cannot_be(wrong: Any) -> None:
+    with pytest.raises(DeclarationError, match=r"compact_at is .*; it must be a whole number of tokens, 1,000 or more"):
+        agent(compact_at=wrong)
+
+
+def test_a_model_that_cannot_be() -> None:
+    with pytest.raises(DeclarationError, match="compact_model: the model is 'gpt'; it must be one of"):
+        agent(compact_model="gpt")
+    with pytest.raises(DeclarationError, match="compact_model is set, but compact_at"):
+        agent(compact_at=None, compact_model="scripted:sums")
+
+
+async def test_the_trap_of_ids() -> None:
+    """A model that gives every call one id: each call is its own, also where the earlier ones are out of sight."""
+    KEYS.clear()
+    model = Model(*looks(14, id="same"), "done")
+    run = await run_agent(agent(), GO, model=model)
+    assert sum(step.compaction is not None for step in run.steps) >= 2
+    ids = [call.id for call in run.calls]
+    assert len(set(ids)) == len(set(KEYS)) == 14
+    assert all(len(each) <= 40 for each in ids)
+    assert [call.result and call.result.text.split(":")[0] for call in run.calls] == [str(n) for n in range(14)]
+
+
+async def test_what_the_model_is_sent() -> None:
+    """The request, the summary, the newest steps; the summary before goes into the next one."""
+    seen: list[list[Message]] = []
+
+    def done(messages: Any) -> str:
+        seen.append(list(messages))
+        return "done"
+
+    told: list[str] = []
+
+    def sum_up(messages: Any) -> str:
+        told.append(messages[0].text)
+        return f"Summary {len(told)}."
+
+    sums = Model(*[sum_up] * 9, name="sums", is_strict=False)
+    run = await run_agent(
+        agent(compact_model="scripted:sums"), GO, model=Model(*looks(9), done), scripts=[sums]
+    )  # fmt: skip
+    assert [len(told), run.result and run.result.status] == [2, "completed"]
+    assert told[0].startswith(f"[user]\n{GO}\n\n[assistant]\ncalls look")
+    assert "Summary 1." in told[1]
+    for text, step in zip(told, [step for step in run.steps if step.compaction], strict=True):
+        newest = step.step - 2
+        assert f"[result of look]\n{newest - 1}: x" in text
+        assert f"[result of look]\n{newest}: x" not in text
+    [messages] = seen
+    assert isinstance(messages[0], UserMessage)
+    assert messages[0].text.startswith(f"{GO}\n\n[")
+    assert messages[0].text.endswith("\n\nSummary 2.")
+    assert [message.role for message in messages[1:]] == ["assistant", "tool"] * ((len(messages) - 1) // 2)
+    assert len(messages) < 9
+    assert [message.role for message in run.messages] == ["user", *["assistant", "tool"] * 9, "assistant"]
+
+
+async def test_a_long_request_keeps_its_ends() -> None:
+    sent: list[str] = []
+
+    def done(messages: Any) -> str:
+        sent.append(messages[0].text)
+        return "done"
+
+    prompt = f"Find the heron. {'y' * 9_000} It is grey."
+    await run_agent(agent(), prompt, model=Model(*looks(3), done))
+    assert sent[0].startswith("Find the heron. yyy")
+    assert "It is grey.\n\n[" in sent[0]
+    assert len(sent[0]) < 4_000
+
+
+async def scripted(said: Any) -> Any:
+    return await run_agent(
+        agent(compact_model="scripted:sums", compact_at=2_000),
+        GO,
+        model=Model(*looks(16), "done"),
+        scripts=[summaries(*[said] * 9)],
+    )
+
+
+NO_SUMMARY = {
+    "empty_summary": Say("  "),
+    "refused": Say("I cannot.", finish_reason="refusal"),
+    "truncated_summary": Say("Read so", finish_reason="length"),
+    "long_summary": Say("z" * 20_000),
+}
+
+
+@pytest.mark.parametrize("kind", NO_SUMMARY)
+async def test_no_summary_is_no_failure(kind: str) -> None:
+    """The run goes on with all that it has, and does not ask again at each step."""
+    run = await scripted(NO_SUMMARY[kind])
+    assert run.output == "done"
+    given_up = [step.compaction for step in run.steps if step.compaction]
+    assert {one.error.kind for one in given_up} == {kind}
+    assert {one.text for one in given_up} == {""}
+    # Of 3,600 tokens in all: at 2,000, and after each 500 more.
+    assert 3 <= len(given_up) <= 4
+    [*spans] = [span for span in run.spans if "mulligan.compaction" in span.attributes]
+    assert [(span.status, span.attributes["error.type"]) for span in spans] == [("ERROR", kind)] * len(given_up)
+    spent = sum(
+        step.usage.total_tokens + (step.compaction.usage.total_tokens if step.compaction else 0) for step in run.steps
+    )
+    assert run.result.usage.total_tokens == spent
+
+
+async def test_thoughts_are_no_part_of_a_summary() -> None:
+    run = await scripted("<think>What was it?</think>\nThree pages.")
+    assert next(step.compaction.text for step in run.steps if step.compaction) == "Three pages."
+
+
+@workflow.defn
+class TwoTurns:
+    """Two turns of one conversation."""
+
+    @workflow.run
+    async def run(self) -> list[Any]:
+        looker = DurableAgent("looker")
+        results = [await looker.run(prompt) for prompt in ("Find the heron.", "Now the crane.")]
+        return [results[1].output, looker.conversation.asked]
+
+
+async def test_turns() -> None:
+    """The request of the turn in work stays, word for word; those before it are summed up with the rest."""
+    sent: list[str] = []
+    told: list[str] = []
+
+    def done(messages: Any) -> str:
+        sent.append(messages[0].text)
+        return "done"
+
+    def sum_up(messages: Any) -> str:
+        told.append(messages[0].text)
+        return "So far."
+
+    model = Model(*looks(6), done, *looks(6, 6), done, name="test")
+    await run_workflow(
+        TwoTurns, agents=[agent(compact_model="scripted:sums")],
+        models=[model, Model(*[sum_up] * 9, name="sums", is_strict=False)],
+    )  # fmt: skip
+    assert sent[0].startswith("Find the heron.\n\n[")
+    assert sent[1].startswith("Now the crane.\n\n[")
+    assert "heron" not in sent[1]
+    assert any("Find the heron." in text and "Now the crane." in text for text in told)
+
+
+class Found(BaseModel):
+    bird: str
+
+
+async def test_structured_output_after_a_compaction() -> None:
+    """The output is asked for, refused and taken as without one."""
+    model = Model(*looks(6), "A heron.", Say(calls=[Call("Found", {"bird": "heron"})]))
+    run = await run_agent(agent(output=ToolStrategy(Found)), GO, model=model)
+    assert run.output == {"bird": "heron"}
+    assert run.result is not None
+    assert run.result.recovered_failures == 1
+    assert any(step.compaction for step in run.steps)
+
+
+async def test_calls_in_text_after_a_compaction() -> None:
+    written = [Say(f'```json\n{{"name": "look", "arguments": {{"n": {n}}}}}\n```') for n in range(12)]
+    run = await run_agent(agent(calls_in_text=True, compact_at=2_000), GO, model=Model(*written, "done"))
+    assert run.output == "done"
+    assert len({call.id for call in run.calls}) == 12
+    assert any(step.compaction for step in run.steps)
+
+
+async def test_a_mistake_out_of_sight_is_not_insisted_on() -> None:
+    """The model is told that it made a call before only where it can see that."""
+    wrong = Say(calls=[Call("look", {"m": 1})])
+    run = await run_agent(agent(), GO, model=Model(wrong, wrong, *looks(6), wrong, "done"))
+    told = [call.result.text for call in run.calls if call.result and call.result.error]
+    assert ["You made this very call before" in text for text in told] == [False, True, False]
+
+
+def test_a_compaction_is_shown() -> None:
+    assert (
+        compaction_line({"messages": 7, "text": "Pages\nwere read."}).plain
+        == "∑ 7 messages summed up: Pages were read."
+    )
+    failed = {"messages": 7, "text": "", "error": {"kind": "refused", "message": "No."}}
+    assert compaction_line(failed).plain == "✗ 7 messages were not summed up: refused: No."
+
+
+async def test_the_page_is_run() -> None:
+    """docs/compaction.md: its test passes."""
+    page: dict[str, Any] = {"__name__": "page"}
+    exec(compile(PAGE, "docs/compaction.md", "exec", dont_inherit=True), page)
+    await page["test_a_long_book"]()
