@@ -14,7 +14,7 @@ from temporalio.exceptions import ApplicationError
 
 from activities.definitions import QUERY_TIMEOUT, Definitions, this_workflow
 from activities.heartbeat import Heart, attempt_before_was_lost, beating, given_up
-from activities.prefix_cache import Prefix, PrefixCache
+from activities.prefix_cache import Key, Miss, Prefix, PrefixCache
 from activities.providers.protocol import Provider, Reply, Request, Unavailable
 from activities.take_answer import AnswerTaker
 from mulligan import semconv
@@ -63,8 +63,9 @@ class CallModelActivity:
             if agent is None:
                 # As in a rolling deploy: another worker of the queue may have it.
                 raise ApplicationError(f"This worker serves no agent {order.where.agent!r}.", type="AgentNotLoaded")
-            prefix = await self._conversation(order, key, provider)
+            prefix, miss = self._cache.take(key, provider, order.whole, order.prefix)
             try:
+                await self._conversation(order, key, prefix, miss)
                 reply = await self._ask(order, agent, provider, model, prefix, heart)
                 answer = await self._taker.take(order, agent, reply, prefix.messages, prefix.call_ids)
                 prefix.extend([answer.message])
@@ -89,11 +90,27 @@ class CallModelActivity:
                 order.where, provider=provider.name, model=model, step=order.step, attempt=lost, start=at
             )
 
-    async def _conversation(self, order: ModelCall, key: tuple[str, str], provider: Provider) -> Prefix:
-        """The whole conversation: what the cache holds, what came with the call, and what the workflow is asked for."""
-        prefix = self._cache.take(key, provider, order.whole, order.prefix) or Prefix(provider)
+    async def _conversation(self, order: ModelCall, key: Key, prefix: Prefix, miss: Miss | None) -> None:
+        """Bring what the cache holds up to the whole: by what came with the call, then by asking the workflow."""
+        held = len(prefix.messages)
         if order.new is not None and prefix.ref == order.prefix:
             prefix.extend(self._cache.resolve(key, order.new))
+        is_whole = len(prefix.messages) == order.whole.count
+        result = "hit" if is_whole else "partial" if prefix.messages else miss or "absent"
+        asked = await self._ask_for_rest(order, prefix)
+        if prefix.ref != order.whole:
+            # A result that is held under its call's id may be another than the run's: one from before a reset, say.
+            prefix.cut_back(held)
+            result = "mismatch"
+            asked += await self._ask_for_rest(order, prefix)
+        self._telemetry.metrics.prefix_cache(result, asked)
+        if prefix.ref != order.whole:
+            prefix.cut_back(0)
+            raise ApplicationError("The workflow has moved on while its messages were read.", type="StaleConversation")
+
+    async def _ask_for_rest(self, order: ModelCall, prefix: Prefix) -> int:
+        """Ask the workflow for the messages that are not there yet; returns their bytes as JSON."""
+        asked = 0
         while (have := len(prefix.messages)) < order.whole.count:
             page = await this_workflow().query(
                 CONVERSATION_QUERY,
@@ -103,10 +120,8 @@ class CallModelActivity:
             )
             if not page.messages:
                 break
-            prefix.extend(page.messages)
-        if prefix.ref != order.whole:
-            raise ApplicationError("The workflow has moved on while its messages were read.", type="StaleConversation")
-        return prefix
+            asked += prefix.extend(page.messages)
+        return asked
 
     async def _ask(
         self, order: ModelCall, agent: Agent, provider: Provider, model: str, prefix: Prefix, heart: Heart

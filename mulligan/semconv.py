@@ -49,6 +49,7 @@ MENDS = "mulligan.mends"
 STATUS = "mulligan.status"
 STEPS = "mulligan.steps"
 RECOVERED_FAILURES = "mulligan.recovered_failures"
+CACHE_RESULT = "mulligan.prefix_cache.result"
 METADATA = "mulligan.metadata."
 """Before a key of the run's metadata."""
 
