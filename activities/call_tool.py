@@ -49,8 +49,9 @@ class CallToolActivity:
         outcome = await self._attempt(order)
         if outcome.unsettled is not None:
             return outcome
-        key = (activity.info().workflow_id or "", order.where.conversation)
-        self._cache.hold(key, tool_message(order.call, outcome.text, outcome.error))
+        if order.where.agent in self._registry.agents:  # else its model is never called here, and nobody takes it up
+            key = (activity.info().workflow_id or "", order.where.conversation)
+            self._cache.hold(key, tool_message(order.call, outcome.text, outcome.error))
         return outcome
 
     async def _attempt(self, order: CallTool) -> ToolOutcome:

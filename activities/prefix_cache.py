@@ -85,7 +85,7 @@ class PrefixCache:
     """The conversations, and the results made here for them, that were used last: within a bound in bytes of memory.
 
     What a model call has taken out counts as well, but cannot be let go of: where that alone is more than the bound,
-    nothing else is kept.
+    nothing else is kept. What it grows by meanwhile counts from the next use of the cache on.
     """
 
     def __init__(self, max_bytes: int, changed: Callable[[int], None] = lambda _: None) -> None:
@@ -119,21 +119,21 @@ class PrefixCache:
                     prefix, miss = found, None
                     break
         self._in_use[id(prefix)] = prefix
-        self._tell()
+        self._settle()
         return prefix, miss
 
     def put(self, key: Key, prefix: Prefix) -> None:
-        """Keep a conversation, and let go of what was not used for the longest time."""
+        """Keep a conversation that was taken out, or one that is new."""
         self._in_use.pop(id(prefix), None)
         if prefix.messages:
             self._keep(key, None, prefix, prefix.size)
-        self._tell()
+        self._settle()
 
     def hold(self, key: Key, result: ToolMessage) -> None:
         """Keep a result that was made here, until the next model call takes it up."""
         result.model_dump_json()  # as Temporal will: what is not ASCII keeps its UTF-8 beside it from then on
         self._keep(key, result.call_id, result, footprint(result))
-        self._tell()
+        self._settle()
 
     def resolve(self, key: Key, new: Sequence[UserMessage | AssistantMessage | ToolMessage | Held]) -> list[Message]:
         """The messages as far as they are known here: up to the first whose result another worker holds.
@@ -151,7 +151,7 @@ class PrefixCache:
                     break
                 message = result
             known.append(message)
-        self._tell()
+        self._settle()
         return known
 
     def _keep(self, key: Key, call_id: str | None, value: Prefix | ToolMessage, size: int) -> None:
@@ -161,19 +161,19 @@ class PrefixCache:
             return  # it would push out all others, and go then itself
         self._entries[key, call_id] = value, size
         self._bytes += size
-        excess = self.size - self._max_bytes
-        while excess > 0 and self._entries:
-            _, (_, freed) = self._entries.popitem(last=False)
-            self._bytes -= freed
-            excess -= freed
 
     def _pop(self, key: Key, call_id: str | None) -> Prefix | ToolMessage | None:
         value, size = self._entries.pop((key, call_id), (None, 0))
         self._bytes -= size
         return value
 
-    def _tell(self) -> None:
+    def _settle(self) -> None:
+        """Let go of what was not used for the longest time, as far as the bound asks for it; then tell the size."""
         size = self.size
+        while size > self._max_bytes and self._entries:
+            _, (_, freed) = self._entries.popitem(last=False)
+            self._bytes -= freed
+            size -= freed
         if size != self._told:
             self._changed(size - self._told)
             self._told = size
