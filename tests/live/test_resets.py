@@ -140,7 +140,7 @@ async def test_a_tool_of_the_past_ends_late(at: Lab, remembered: Remembered) -> 
     GATES.update({(run_id, 1, 1): late, (run_id, 2, 2): second})
     handle = await start(at, run_id, [TWO_LOOKS, LOOK, DONE])
     await remembered.wait_for("Look 1 at 2", run_id)
-    *_, tools_scheduled = await points_of(handle)
+    _opened, _called, tools_scheduled, *_ = await points_of(handle)
     again = await reset(at, handle, tools_scheduled)
     await remembered.wait_for("Look 2 at 1", run_id)
     late.set()

@@ -6,7 +6,9 @@ import asyncio
 from collections import Counter
 from threading import Event
 
-from mulligan import Agent, ToolContext, tool
+from temporalio import workflow
+
+from mulligan import Agent, DurableAgent, ToolContext, tool
 
 RAN: Counter[tuple[str, int]] = Counter()
 """How often the tool was begun, by workflow id and argument."""
@@ -25,12 +27,28 @@ async def look(ctx: ToolContext, n: int = 0) -> str:
     return f"Look {times} at {n}: " + "é" * 200
 
 
+@tool(task_queue="a-queue-that-no-worker-serves", queue_timeout=0.2)
+async def deserted() -> str:
+    """A tool whose worker is gone: what the model is told of it, no worker has made."""
+    return ""
+
+
 changing = Agent(
     name="changing",
     model="openai-chat:nobody",
     instructions="You look.",
-    tools=[look],
+    tools=[look, deserted],
     max_steps=100,
     # A second attempt would hide that the first had a wrong prompt.
     model_attempts=1,
 )
+
+
+@workflow.defn
+class OneConversation:
+    """A turn by each of some models."""
+
+    @workflow.run
+    async def run(self, models: list[str]) -> list[str]:
+        agent = DurableAgent("changing")
+        return [(await agent.run("Go.", model=model)).output for model in models]
