@@ -185,6 +185,14 @@ def test_results_are_handed_over_once() -> None:
     assert cache.size == 0
 
 
+def test_a_result_that_came_along_is_held_no_longer() -> None:
+    """Short ones travel with the call, so nobody would ever take them up."""
+    cache = PrefixCache(MUCH)
+    cache.hold(KEY, result("c1"))
+    assert cache.resolve(KEY, [result("c1")]) == [result("c1")]
+    assert cache.size == 0
+
+
 def test_a_result_that_is_made_again_is_counted_once() -> None:
     """As after an attempt whose completion was lost."""
     cache = PrefixCache(MUCH)
