@@ -67,7 +67,7 @@ async def wired(loaded: Loaded, telemetry: Telemetry) -> AsyncIterator[list[Call
     registry = loaded.registry
     runtime = ToolRuntime()
     definitions = Definitions(registry)
-    cache = PrefixCache(settings().prefix_cache_bytes)
+    cache = PrefixCache(settings().prefix_cache_bytes, telemetry.metrics.prefix_cache_size)
     known = providers(registry.scripts)
     resources = Resources(loaded)
     taker = AnswerTaker(known, telemetry, runtime, resources)

@@ -10,7 +10,7 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from activities.definitions import Definitions
-from activities.find_conversation import find_conversation
+from activities.find_conversation import conversation_of
 from activities.heartbeat import Heart, attempt_before_was_lost, beating, given_up
 from activities.patience import try_again
 from activities.prefix_cache import Prefix, PrefixCache
@@ -59,14 +59,10 @@ class CallModelActivity:
             if agent is None:
                 # As in a rolling deploy: another worker of the queue may have it.
                 raise ApplicationError(f"This worker serves no agent {order.where.agent!r}.", type="AgentNotLoaded")
-            prefix = await find_conversation(order, key, provider, self._cache)
-            try:
+            async with conversation_of(order, provider, self._cache, self._telemetry.metrics) as prefix:
                 reply = await self._ask(order, agent, provider, model, prefix, heart)
                 answer = await self._taker.take(order, agent, reply, prefix.messages, prefix.call_ids)
                 prefix.extend([answer.message])
-            finally:
-                # After a failure too: the next attempt need not ask for all of it again.
-                self._cache.put(key, prefix)
         for call, done in zip(answer.message.tool_calls, answer.prepared, strict=True):
             if done.text is not None:
                 self._cache.hold(key, tool_message(call, done.text, done.error))

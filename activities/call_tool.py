@@ -19,7 +19,7 @@ from activities.settle_failure import nearest, settle
 from activities.tool_runtime import TookTooLong, ToolRuntime
 from mulligan.agent import Agent, Registry
 from mulligan.errors import ToolCallError, ToolExecutionError, ToolTimeoutError
-from mulligan.handoff import CALL_TOOL, CallTool, ToolOutcome, tool_message
+from mulligan.handoff import CALL_TOOL, CallTool, ToolOutcome, idempotency_key, tool_message
 from mulligan.telemetry import Telemetry
 from mulligan.tool import MAX_RESULT_CHARS, Tool, ToolContext, ToolError
 from mulligan.tool_call_span import ToolCallSpan
@@ -50,8 +50,9 @@ class CallToolActivity:
         outcome = await self._attempt(order)
         if outcome.unsettled is not None:
             return outcome
-        key = (activity.info().workflow_id or "", order.where.conversation)
-        self._cache.hold(key, tool_message(order.call, outcome.text, outcome.error))
+        if order.where.agent in self._registry.agents:  # else its model is never called here, and nobody takes it up
+            key = (activity.info().workflow_id or "", order.where.conversation)
+            self._cache.hold(key, tool_message(order.call, outcome.text, outcome.error))
         return outcome
 
     async def _attempt(self, order: CallTool) -> ToolOutcome:
@@ -124,10 +125,11 @@ class CallToolActivity:
         except Exception as error:
             raise Target(tool.name, tool.arguments).not_valid(call, order.arguments, error) from error
         info = activity.info()
+        workflow_id = info.workflow_id or ""
         context = ToolContext(
-            idempotency_key=order.key,
+            idempotency_key=idempotency_key(info.namespace, workflow_id, order.where, call.id),
             attempt=info.attempt,
-            workflow_id=info.workflow_id or "",
+            workflow_id=workflow_id,
             agent=order.where.agent,
             call_id=call.id,
             step=order.step,

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from activities.find_conversation import find_conversation
+from activities.find_conversation import conversation_of
 from activities.fit_answer import fit_text
 from activities.heartbeat import Heart, attempt_before_was_lost, beating, given_up
 from activities.patience import try_again
@@ -58,7 +58,6 @@ class CompactConversationActivity:
         Raises:
             ApplicationError: to be tried again by Temporal, after the delay that it carries.
         """
-        key = (activity.info().workflow_id or "", order.where.conversation)
         if attempt_before_was_lost():
             self._say_lost(order)
         async with beating() as heart:
@@ -66,11 +65,9 @@ class CompactConversationActivity:
                 # As in a rolling deploy: another worker of the queue may have it.
                 raise ApplicationError(f"This worker serves no agent {order.where.agent!r}.", type="AgentNotLoaded")
             run_provider = self._providers[order.run_model.partition(":")[0]]
-            prefix = await find_conversation(order, key, run_provider, self._cache)
-            # Put back also where it is summed up now: this attempt's result may be lost.
-            self._cache.put(key, prefix)
             try:
-                return await self._sum_up(order, prefix.messages[: order.cut], heart)
+                async with conversation_of(order, run_provider, self._cache, self._telemetry.metrics) as prefix:
+                    return await self._sum_up(order, prefix.messages[: order.cut], heart)
             except NoSummary as error:
                 return Compacted(usage=error.usage, error=ErrorInfo(kind=error.kind, message=str(error)))
             except (ModelRequestError, ModelUnavailableError) as error:

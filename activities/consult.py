@@ -102,14 +102,13 @@ class Consultation:
     def _context(self, call: ToolCall) -> ToolContext:
         info, given, where = activity.info(), self.order.guard, self.order.where
         workflow_id = info.workflow_id or ""
-        first_run_id, metadata = (given.first_run_id, given.metadata) if given else ("", {})
         return ToolContext(
-            idempotency_key=idempotency_key(info.namespace, workflow_id, first_run_id, where.conversation, call.id),
+            idempotency_key=idempotency_key(info.namespace, workflow_id, where, call.id),
             attempt=1,
             workflow_id=workflow_id,
             agent=self.agent.name,
             call_id=call.id,
             step=self.order.step,
-            metadata=metadata,
+            metadata=given.metadata if given else {},
             resources=self.resources.of_agent(self.agent.name),
         )

@@ -2,28 +2,57 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from activities.definitions import QUERY_TIMEOUT, this_workflow
-from activities.prefix_cache import Key, Prefix, PrefixCache
+from activities.prefix_cache import Prefix, PrefixCache
 from activities.providers.protocol import Provider
-from mulligan.compaction import CompactConversation
-from mulligan.handoff import CONVERSATION_QUERY, ModelCall, Page, PageAsked
+from mulligan.handoff import ConversationAsked
+from mulligan.metrics import Metrics
+from mulligan.reference import CONVERSATION_QUERY, Page, PageAsked
 
 
-async def find_conversation(
-    order: ModelCall | CompactConversation, key: Key, provider: Provider, cache: PrefixCache
-) -> Prefix:
+@asynccontextmanager
+async def conversation_of(
+    order: ConversationAsked, provider: Provider, cache: PrefixCache, metrics: Metrics
+) -> AsyncIterator[Prefix]:
     """The whole conversation: what the cache holds, what came with the order, and what the workflow is asked for.
 
-    It is taken out of the cache: who asked puts it back.
+    Put back at the end, after a failure too: the next attempt need not ask for all of it again.
 
     Raises:
         ApplicationError: to be tried again: the workflow has moved on meanwhile.
     """
-    prefix = cache.take(key, provider, order.whole, order.prefix) or Prefix(provider)
-    if order.new is not None and prefix.ref == order.prefix:
-        prefix.extend(cache.resolve(key, order.new))
+    key = (activity.info().workflow_id or "", order.where.conversation)
+    prefix, miss = cache.take(key, provider, order.whole, order.known)
+    try:
+        held = len(prefix.messages)
+        if held == order.known:
+            prefix.extend(cache.resolve(key, order.new or prefix.open_calls()))
+        is_whole = len(prefix.messages) == order.whole.count
+        result = "hit" if is_whole else "partial" if prefix.messages else miss or "absent"
+        asked = await _ask_for_rest(order, prefix)
+        if prefix.ref != order.whole:
+            # Of another past: a result under a call's id from before a reset, another run of this workflow id.
+            prefix.cut_back(0)
+            result = "mismatch"
+            asked += await _ask_for_rest(order, prefix)
+        metrics.prefix_cache(result, asked)
+        if prefix.ref != order.whole:
+            prefix.cut_back(0)
+            raise ApplicationError("The workflow has moved on while its messages were read.", type="StaleConversation")
+        yield prefix
+    finally:
+        cache.put(key, prefix)
+
+
+async def _ask_for_rest(order: ConversationAsked, prefix: Prefix) -> int:
+    """Ask the workflow for the messages that are not there yet; returns their bytes as JSON."""
+    asked = 0
     while (have := len(prefix.messages)) < order.whole.count:
         page = await this_workflow().query(
             CONVERSATION_QUERY,
@@ -33,7 +62,5 @@ async def find_conversation(
         )
         if not page.messages:
             break
-        prefix.extend(page.messages)
-    if prefix.ref != order.whole:
-        raise ApplicationError("The workflow has moved on while its messages were read.", type="StaleConversation")
-    return prefix
+        asked += prefix.extend(page.messages)
+    return asked

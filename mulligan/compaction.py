@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 from pydantic import BaseModel, Field
 
-from mulligan.handoff import Held, Ref, Where
-from mulligan.values import AssistantMessage, ErrorInfo, ToolMessage, Usage, UserMessage
+from mulligan.handoff import ConversationAsked
+from mulligan.values import ErrorInfo, Usage
 
 __all__ = ["COMPACT_CONVERSATION", "CompactConversation", "Compacted"]
 
@@ -15,22 +13,18 @@ COMPACT_CONVERSATION = "compact_conversation"
 """Temporal's activity type."""
 
 
-class CompactConversation(BaseModel):
-    """Sum up the first `cut` messages of a conversation: found as for a `ModelCall`, by `prefix`, `new` and `whole`.
+class CompactConversation(ConversationAsked):
+    """Sum up the first `cut` messages of a conversation: found as for a `ModelCall`.
 
     `model` is asked; `run_model` is the run's, in whose form the worker holds the conversation. `compact_at`: the agent's
     limit, in tokens. `step`: the one that comes next.
     """
 
-    where: Where
     model: str
     run_model: str
     step: int
     cut: int
     compact_at: int
-    prefix: Ref
-    new: list[Annotated[UserMessage | AssistantMessage | ToolMessage | Held, Field(discriminator="role")]] | None
-    whole: Ref
     patience: float
     timeout: float
     attempts: int | None = Field(default=None, exclude_if=lambda value: value is None)

@@ -6,14 +6,14 @@ Fields may be added if they are optional; none may be renamed or given another m
 from __future__ import annotations
 
 import hashlib
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
-from pydantic import BaseModel, Field, JsonValue
+from pydantic import BaseModel, Field, JsonValue, PlainSerializer, model_validator
 
+from mulligan.reference import Held, Ref
 from mulligan.values import (
     AssistantMessage,
     ErrorInfo,
-    Message,
     Repair,
     RunInput,
     ToolCall,
@@ -42,21 +42,10 @@ OPEN_RUN, CALL_MODEL, CALL_TOOL, RECORD_LOST_CALL, FINISH_RUN = (
 """Temporal's activity types: the workflow asks by name and so never imports what has side effects."""
 TRACE_HEADER = "_tracer-data"
 """The Temporal header in which the SDK's own OpenTelemetry interceptors carry the W3C context."""
-CONVERSATION_QUERY = "mulligan_conversation"
-"""The query by which a worker asks a workflow for messages that its cache does not hold."""
 INPUT_QUERY = "mulligan_input"
 """The query for the RunInput of a conversation's newest turn, where it was too large to be handed over."""
 DEFINITION_QUERY = "mulligan_definition"
 """The query for the definition that was pinned when the run opened, where the worker's own code has moved on."""
-
-
-def chain(digest: str, message: BaseModel) -> tuple[str, int]:
-    """The digest of a conversation with one more message, and that message's size in bytes as JSON.
-
-    Workflow and worker each compute it, so what a worker holds is known to be what the workflow means.
-    """
-    encoded = message.model_dump_json().encode()
-    return hashlib.sha256(digest.encode() + encoded).hexdigest()[:16], len(encoded)
 
 
 def tool_message(call: ToolCall, text: str, error: ErrorInfo | None) -> ToolMessage:
@@ -64,24 +53,20 @@ def tool_message(call: ToolCall, text: str, error: ErrorInfo | None) -> ToolMess
     return ToolMessage(role="tool", call_id=call.id, name=call.name, text=text, error=error)
 
 
-def idempotency_key(namespace: str, workflow_id: str, first_run_id: str, conversation: str, call_id: str) -> str:
-    """The same for each attempt of a call, also in a chain of runs; another for every other call of every other run."""
-    parts = (namespace, workflow_id, first_run_id, conversation, call_id)
+def idempotency_key(namespace: str, workflow_id: str, where: Where, call_id: str) -> str:
+    """The same for each attempt of a call, also in a chain of runs; another for every other call of every other run.
+
+    Of the run it takes the trace, whose ids are made of the workflow's id and its first run's.
+    """
+    parts = (namespace, workflow_id, where.trace, where.conversation, call_id)
     return hashlib.sha256("\x1f".join(parts).encode()).hexdigest()[:32]
-
-
-class Ref(BaseModel):
-    """A conversation by its length and the chained digest of its messages: what a worker may hold in its cache."""
-
-    count: int
-    digest: str
 
 
 class Where(BaseModel):
     """What every activity of a run is told: whose it is, and the trace that its spans belong to (W3C traceparent)."""
 
     agent: str
-    conversation: str
+    conversation: str = Field(default="0", exclude_if=lambda value: value == "0")
     trace: str
 
 
@@ -155,29 +140,33 @@ class OpenedRun(BaseModel):
     trace: str
 
 
-class Held(BaseModel):
-    """A tool result by its call's id alone: the worker that made it holds it, so that it stands in history once."""
+class ConversationAsked(BaseModel):
+    """What an activity is told of the conversation that it is about; no part of this grows with it.
 
-    role: Literal["held"]
-    call_id: str
-
-
-class ModelCall(BaseModel):
-    """Ask the model for the next step. The worker has `prefix`, or asks the workflow for it; `new` comes after it.
-
-    `new` is None where it is too large to travel: then the worker asks for that as well, as for `Held` that it has not.
-    `summed_up`: how many answers of the model a compaction took out of the conversation; the ids of their calls are taken.
+    The worker that called the model last holds the first `known` messages. `new` comes after them; it is left out where it
+    is just the results of the last message's calls, which the workers that ran the tools hold, and where it is too large to
+    travel. Whatever a worker does not hold, it asks the workflow for; the digest of the `whole` says that all is right.
     """
 
     where: Where
+    known: int | None = Field(default=None, exclude_if=_absent)
+    new: list[Annotated[UserMessage | AssistantMessage | ToolMessage | Held, Field(discriminator="role")]] | None = (
+        Field(default=None, exclude_if=_absent)
+    )
+    whole: Ref
+
+
+class ModelCall(ConversationAsked):
+    """Ask the model for the next step. Seconds.
+
+    `summed_up`: how many answers of the model a compaction took out of the conversation; the ids of their calls are taken.
+    """
+
     model: str
     definition: str
     step: int
-    prefix: Ref
-    new: list[Annotated[UserMessage | AssistantMessage | ToolMessage | Held, Field(discriminator="role")]] | None
-    whole: Ref
-    patience: float
-    timeout: float
+    patience: float = Field(default=3600.0, exclude_if=lambda value: value == 3600.0)
+    timeout: float = Field(default=300.0, exclude_if=lambda value: value == 300.0)
     attempts: int | None = Field(default=None, exclude_if=_absent)
     on_invalid_tool_input: str | None = Field(default=None, exclude_if=_absent)
     guard: GuardContext | None = Field(default=None, exclude_if=_absent)
@@ -187,7 +176,6 @@ class ModelCall(BaseModel):
 class GuardContext(BaseModel):
     """What a guard's ToolContext is made of: only sent where there is a guard."""
 
-    first_run_id: str
     metadata: dict[str, str]
 
 
@@ -223,15 +211,28 @@ class Rejected(BaseModel):
     failure: dict[str, Any] | None = Field(default=None, exclude_if=_absent)
 
 
-class ModelAnswer(BaseModel):
-    """What the model said; `prepared` has one entry for each of the message's calls, in their order."""
+def _brief(value: BaseModel) -> dict[str, Any]:
+    """As JSON without what is as it is mostly: each answer stands in history, and there are thousands."""
+    return value.model_dump(mode="json", exclude_defaults=True)
 
-    message: AssistantMessage
-    prepared: list[PreparedCall] = Field(default=[], exclude_if=_absent)
-    finish_reason: str
-    usage: Usage
+
+class ModelAnswer(BaseModel):
+    """What the model said; `prepared` has one entry for each of the message's calls, in their order.
+
+    It is left out where every call is valid as the model wrote it.
+    """
+
+    message: Annotated[AssistantMessage, PlainSerializer(_brief)]
+    prepared: list[PreparedCall] = Field(default=[], exclude_if=lambda value: not any(map(_brief, value)))
+    finish_reason: str = Field(default="tool_calls", exclude_if=lambda value: value == "tool_calls")
+    usage: Annotated[Usage, PlainSerializer(_brief)]
     output: FoundOutput | None = Field(default=None, exclude_if=_absent)
     rejected: Rejected | None = Field(default=None, exclude_if=_absent)
+
+    @model_validator(mode="after")
+    def _each_call_prepared(self) -> ModelAnswer:
+        self.prepared = self.prepared or [PreparedCall() for _ in self.message.tool_calls]
+        return self
 
 
 class CallTool(BaseModel):
@@ -242,7 +243,6 @@ class CallTool(BaseModel):
     arguments: JsonValue
     repaired_by: list[str] = Field(default=[], exclude_if=_absent)
     step: int
-    key: str
     metadata: dict[str, str] = Field(default={}, exclude_if=lambda value: not value)
 
 
@@ -280,17 +280,3 @@ class FinishRun(BaseModel):
     recovered_failures: int
     usage: Usage
     error_type: str | None = Field(default=None, exclude_if=_absent)
-
-
-class PageAsked(BaseModel):
-    """A worker asks the workflow for messages of a conversation that it does not hold: `count` of them, from `since`."""
-
-    conversation: str
-    since: int
-    count: int
-
-
-class Page(BaseModel):
-    """Messages from the one asked for on, as many as fit into an answer."""
-
-    messages: list[Message]

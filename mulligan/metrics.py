@@ -49,6 +49,10 @@ class Metrics:
         self._tokens = histogram("gen_ai.client.token.usage", "{token}", "Tokens of a model call.", TOKENS)
         self._tool = histogram("mulligan.tool_call.duration", "s", "An attempt of a tool call.", SECONDS)
         self._steps = histogram("mulligan.run.steps", "{step}", "Steps of a run, at its end.", STEPS)
+        of = "mulligan.prefix_cache"
+        self._found = meter.create_counter(f"{of}.requests", "{request}", "Model calls that looked a conversation up.")
+        self._asked = meter.create_counter(f"{of}.fetched", "By", "Messages asked of workflows, as JSON.")
+        self._held = meter.create_up_down_counter(f"{of}.size", "By", "Memory of conversations and results, about.")
 
     def model_call(self, seconds: float, *, provider: str, model: str, error: str | None) -> None:
         """An attempt of a model call ended."""
@@ -67,6 +71,15 @@ class Metrics:
     def run(self, steps: int, *, agent: str, status: str) -> None:
         """A run, or a turn of a `DurableAgent`, ended."""
         self._steps.record(steps, {semconv.AGENT_NAME: agent, semconv.STATUS: status})
+
+    def prefix_cache(self, result: str, fetched: int) -> None:
+        """A model call has its conversation: by what was held (`result`), and by so many bytes asked of the workflow."""
+        self._found.add(1, {semconv.CACHE_RESULT: result})
+        self._asked.add(fetched)
+
+    def prefix_cache_size(self, change: int) -> None:
+        """The memory that conversations take has changed by so many bytes."""
+        self._held.add(change)
 
     def flush(self) -> None:
         """Export what was counted, now."""

@@ -50,6 +50,7 @@ COMPACTION = "mulligan.compaction"
 STATUS = "mulligan.status"
 STEPS = "mulligan.steps"
 RECOVERED_FAILURES = "mulligan.recovered_failures"
+CACHE_RESULT = "mulligan.prefix_cache.result"
 METADATA = "mulligan.metadata."
 """Before a key of the run's metadata."""
 

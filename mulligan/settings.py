@@ -25,7 +25,7 @@ class Settings(BaseSettings):
     grace_seconds: Annotated[float, Field(ge=0)] = 30
     """How long a draining worker lets calls finish."""
     prefix_cache_bytes: Annotated[int, Field(ge=0)] = 256 * 1024 * 1024
-    """How much of conversations a worker remembers; 0: nothing, each step asks the workflow."""
+    """Bytes of memory for what a worker remembers of conversations; 0: nothing, each step asks the workflow."""
     max_cached_workflows: Annotated[int, Field(ge=0)] = 1000
     """How many open runs a worker holds in memory; 0: none, each task replays."""
     health_address: str = ""

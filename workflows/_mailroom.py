@@ -6,15 +6,8 @@ from typing import Protocol
 
 from temporalio import workflow
 
-from mulligan.handoff import (
-    CONVERSATION_QUERY,
-    DEFINITION_QUERY,
-    INPUT_QUERY,
-    AgentFacts,
-    Definition,
-    Page,
-    PageAsked,
-)
+from mulligan.handoff import DEFINITION_QUERY, INPUT_QUERY, AgentFacts, Definition
+from mulligan.reference import CONVERSATION_QUERY, Page, PageAsked
 from mulligan.values import RunInput
 from workflows import policies
 from workflows.conversation import Conversation

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mulligan.compaction import CompactConversation, Compacted
-from mulligan.handoff import AgentFacts, Ref, Where
+from mulligan.handoff import AgentFacts, Where
 from mulligan.shorten import ends_of
 from mulligan.values import AssistantMessage, Compaction
 from workflows import dispatch, policies
@@ -19,12 +19,12 @@ KEPT = 4
 
 
 async def compact_if_due(
-    conversation: Conversation, sent: Ref, where: Where, facts: AgentFacts, model: str, step: int
+    conversation: Conversation, sent: int, where: Where, facts: AgentFacts, model: str, step: int
 ) -> Compaction | None:
     """Have the older steps summed up, where the conversation has grown to the agent's limit.
 
-    `sent`: what the worker has of it. `step`: the one that comes next, and will show what this returns. Where no summary
-    can be had, the conversation stays as it is, until it has grown by a fourth of the limit.
+    `sent`: how many messages of it the worker has. `step`: the one that comes next, and will show what this returns.
+    Where no summary can be had, the conversation stays as it is, until it has grown by a fourth of the limit.
     """
     limit, size = facts.compact_at, tokens(conversation)
     if limit is None or size < max(limit, conversation.again_at):
@@ -39,8 +39,8 @@ async def compact_if_due(
         step=step,
         cut=cut - conversation.shift,
         compact_at=limit,
-        prefix=sent,
-        new=conversation.new_since(sent.count, policies.INLINE_BYTES),
+        known=sent,
+        new=conversation.new_since(sent, policies.INLINE_BYTES),
         whole=conversation.ref(),
         patience=min(facts.model_patience, policies.COMPACTION_PATIENCE),
         timeout=facts.model_timeout,

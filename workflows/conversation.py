@@ -12,7 +12,8 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from mulligan.handoff import Held, PreparedCall, Ref, chain
+from mulligan.handoff import PreparedCall
+from mulligan.reference import Held, Ref, chain
 from mulligan.shorten import shortened
 from mulligan.values import (
     AssistantMessage,
@@ -100,9 +101,10 @@ class Conversation:
         return self.cut - 1 if self.opening else 0
 
     def new_since(self, count: int, max_bytes: int) -> list[UserMessage | AssistantMessage | ToolMessage | Held] | None:
-        """What comes after the first `count` messages of the view, for a worker; None where it is larger than `max_bytes`.
+        """What comes after the first `count` messages of the view, for a worker.
 
-        A result that is longer than its reference goes by reference: the worker that ran the tool holds it.
+        A result that is longer than its reference goes by reference: the worker that ran the tool holds it. None where there
+        are only such results, as the worker can tell, and where it is more than `max_bytes`.
         """
         new: list[UserMessage | AssistantMessage | ToolMessage | Held] = []
         inline = 0
@@ -112,7 +114,8 @@ class Conversation:
             else:
                 new.append(message)
                 inline += size
-        return new if inline <= max_bytes else None
+        is_told = all(isinstance(message, Held) for message in new)
+        return None if is_told or inline > max_bytes else new
 
     def size(self, start: int, end: int | None = None) -> int:
         """Bytes of JSON of the messages that are held here, from one on and before another."""

@@ -24,7 +24,6 @@ from mulligan.handoff import (
     AgentFacts,
     CallTool,
     FinishRun,
-    GuardContext,
     LostCall,
     ModelAnswer,
     ModelCall,
@@ -32,7 +31,6 @@ from mulligan.handoff import (
     OpenRun,
     ToolFacts,
     ToolOutcome,
-    idempotency_key,
 )
 from mulligan.values import ErrorInfo, RunInput
 from workflows import policies
@@ -161,17 +159,6 @@ async def record(activity: str, what: BaseModel, result_type: type[Any] | None =
         start_to_close_timeout=policies.RECORD_TIMEOUT,
         retry_policy=policies.RECORD_RETRY,
     )
-
-
-def key_of(conversation: str, call_id: str) -> str:
-    """A call's idempotency key."""
-    info = workflow.info()
-    return idempotency_key(info.namespace, info.workflow_id, info.first_execution_run_id, conversation, call_id)
-
-
-def guard_context(run_input: RunInput) -> GuardContext:
-    """What a guard may know of the run."""
-    return GuardContext(first_run_id=workflow.info().first_execution_run_id, metadata=run_input.metadata)
 
 
 def _lost(order: CallTool, facts: ToolFacts, error: ActivityError, started: float) -> LostCall:

@@ -16,6 +16,7 @@ from mulligan.errors import error_of, from_json
 from mulligan.handoff import (
     AgentFacts,
     CallTool,
+    GuardContext,
     ModelAnswer,
     ModelCall,
     PreparedCall,
@@ -61,8 +62,8 @@ class DurableAgent:
         )
         self.conversation = Conversation.load(carried["conversation"]) if carried else Conversation()
         self._turn = Turn.model_validate(carried["turn"]) if carried and carried["turn"] else None
-        self._sent = self.conversation.ref(self.conversation.said)
-        """What the model has been called with, or has said: what its worker holds."""
+        self._sent = self.conversation.said
+        """How many messages the model has been called with, or has said: what its worker holds."""
         self._running: list[str] = []
         self._growth = Growth(is_carried=state is not None)
         self._key = Mailroom.of_this_workflow().register(self)
@@ -116,7 +117,7 @@ class DurableAgent:
             await self._compact(turn)
             answer = await self._call_model(turn)
             record = self.conversation.begin_step(answer.message, answer.prepared, answer.usage)
-            self._sent = self.conversation.ref()
+            self._sent = self.conversation.ref().count
             result.steps += 1
             result.usage = result.usage + answer.usage
             await self._settle_calls(turn, answer, record)
@@ -200,7 +201,7 @@ class DurableAgent:
         done = await compact_if_due(self.conversation, self._sent, self._where(turn), turn.facts, turn.model, step)
         if done is not None:
             turn.result.usage = turn.result.usage + done.usage
-            self._sent = self._sent if done.error else self.conversation.ref()
+            self._sent = self._sent if done.error else self.conversation.ref().count
 
     async def _call_model(self, turn: Turn) -> ModelAnswer:
         order = ModelCall(
@@ -208,14 +209,14 @@ class DurableAgent:
             model=turn.model,
             definition=turn.facts.digest,
             step=turn.result.steps + 1,
-            prefix=self._sent,
-            new=self.conversation.new_since(self._sent.count, policies.INLINE_BYTES),
+            known=self._sent,
+            new=self.conversation.new_since(self._sent, policies.INLINE_BYTES),
             whole=self.conversation.ref(),
             patience=turn.facts.model_patience,
             timeout=turn.facts.model_timeout,
             attempts=turn.facts.model_attempts,
             on_invalid_tool_input=turn.input.on_invalid_tool_input,
-            guard=dispatch.guard_context(turn.input) if turn.facts.guarded else None,
+            guard=GuardContext(metadata=turn.input.metadata) if turn.facts.guarded else None,
             summed_up=self.conversation.opening.answers if self.conversation.opening else None,
         )
         return await dispatch.call_model(order, turn.facts)
@@ -269,7 +270,6 @@ class DurableAgent:
             arguments=kept.arguments,
             repaired_by=[repair.by for repair in prepared.repairs],
             step=turn.result.steps,
-            key=dispatch.key_of(self._key, call.id),
             metadata=turn.input.metadata,
         )
         return await dispatch.call_tool(order, turn.facts.tools.get(call.name))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from activities.prefix_cache import PrefixCache
 from mulligan.loading import load
 from tests.live.conftest import DONE, Lab, call
 from tests.support.openai_turn import Turn
@@ -37,6 +38,16 @@ async def test_each_tool_runs_where_it_lives(lab: Lab) -> None:
     recovered = [span for span in ran.spans_of("ai.toolCall") if span.attributes["mulligan.recovered"]]
     assert sorted(span.attributes["error.type"] for span in recovered) == ["tool_lost", "unknown_tool"]
     assert len(ran.spans_of("ai.toolCall")) == 4
+
+
+@pytest.mark.usefixtures("gpu")
+async def test_a_worker_without_the_agent_holds_no_results(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its model is never called there: nobody would take them up."""
+    held: list[str] = []
+    monkeypatch.setattr(PrefixCache, "hold", lambda self, key, result: held.append(result.name))
+    ran = await lab.run([Turn(calls=[("embed", '{"text": "abc"}', None), ("now", "{}", None)]), DONE], agent="far")
+    assert [call["result"]["text"] for call in ran.calls] == ["[3]", "noon"]
+    assert held == ["now"]
 
 
 @pytest.mark.usefixtures("gpu")

@@ -9,11 +9,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from activities.prefix_cache import _PER_BYTE, Prefix, PrefixCache
+from activities.prefix_cache import Prefix, PrefixCache
 from activities.providers.openai_chat import OpenAIChat
 from activities.providers.scripted import Scripted
 from mulligan import AssistantMessage, Message, ToolCall, ToolMessage, UserMessage
-from mulligan.handoff import Held, Ref, chain
+from mulligan.reference import Held, Ref, chain
 
 ONE: Any = Scripted({})
 OTHER: Any = OpenAIChat()
@@ -40,8 +40,18 @@ def prefix(*messages: Message, provider: Any = ONE) -> Prefix:
     return made
 
 
-def bytes_of(*messages: Message) -> int:
-    return sum(len(message.model_dump_json().encode()) for message in messages)
+def size_of(what: Prefix | ToolMessage) -> int:
+    """What it counts for when it is kept alone."""
+    cache = PrefixCache(MUCH)
+    cache.put(KEY, what) if isinstance(what, Prefix) else cache.hold(KEY, what)
+    return cache.size
+
+
+def has(cache: PrefixCache, key: Key) -> bool:
+    """Takes it out, so ask once."""
+    found, _ = cache.take(key, ONE, prefix(said("a")).ref)
+    cache.put(key, found)
+    return bool(found.messages)
 
 
 def test_a_prefix_is_its_messages() -> None:
@@ -50,13 +60,27 @@ def test_a_prefix_is_its_messages() -> None:
     made, short = prefix(first, second, third), prefix(first)
     assert made.ref == Ref(count=3, digest=made.digests[-1])
     assert (made.digests[0], len(set(made.digests)), made.digests[1]) == ("", 4, short.ref.digest)
-    assert (made.size, len(made.items), made.call_ids) == (bytes_of(first, second, third), 3, {"c1"})
+    assert (made.size, len(made.items), made.call_ids) == (sum(made.sizes), 3, {"c1"})
     made.cut_back(1)
     assert made == short
     made.cut_back(5)
     assert made == short
-    made.extend([second, third])
+    assert made.extend([second, third]) == sum(len(each.model_dump_json().encode()) for each in (second, third))
     assert made == prefix(first, second, third)
+
+
+def test_an_id_that_is_still_there_is_not_forgotten() -> None:
+    made = prefix(asks("c1"), result("c1"), asks("c1"))
+    made.cut_back(2)
+    assert made.call_ids == {"c1"}
+
+
+def test_another_provider_encodes_anew() -> None:
+    """A turn may name another model: the worker has the messages, and need not ask for them again."""
+    cache = PrefixCache(MUCH)
+    messages: list[Message] = [said("a"), asks("c1"), result("c1")]
+    cache.put(KEY, prefix(*messages))
+    assert cache.take(KEY, OTHER, prefix(*messages).ref) == (prefix(*messages, provider=OTHER), None)
 
 
 def test_the_same_messages_in_another_order_are_another_conversation() -> None:
@@ -64,44 +88,87 @@ def test_the_same_messages_in_another_order_are_another_conversation() -> None:
     assert chain("", said("a"))[0] != chain("x", said("a"))[0]
 
 
+AB = prefix(said("a"), said("b"))
+
+
 @pytest.mark.parametrize(
-    ("held", "asked", "found"),
+    ("whole", "known", "found"),
     [
-        (prefix(said("a"), said("b")), [prefix(said("a"), said("b")).ref], 2),
-        (prefix(said("a"), said("b")), [prefix(said("a")).ref], 1),
-        (prefix(said("a"), said("b")), [Ref(count=0, digest="")], 0),
-        (prefix(said("a"), said("b")), [prefix(said("a"), said("b"), said("c")).ref, prefix(said("a")).ref], 1),
-        (prefix(said("a"), said("b")), [prefix(said("a")).ref, prefix(said("a"), said("b")).ref], 1),
-        (prefix(said("a"), said("b")), [prefix(said("a"), said("c")).ref], None),
-        (prefix(said("a"), said("b")), [Ref(count=2, digest="")], None),
-        (prefix(said("a"), said("b")), [], None),
-        (prefix(said("a"), provider=OTHER), [prefix(said("a")).ref], None),
+        (AB.ref, None, 2),
+        (prefix(said("a")).ref, None, 1),
+        (prefix(said("a")).ref, 2, 1),
+        (Ref(count=0, digest=""), None, None),
+        (prefix(said("a"), said("b"), said("c")).ref, 1, 1),
+        (prefix(said("a"), said("b"), said("c")).ref, 2, 2),
+        (prefix(said("a"), said("b"), said("c")).ref, 3, None),
+        (prefix(said("a"), said("b"), said("c")).ref, None, None),
+        (prefix(said("a"), said("c")).ref, None, None),
+        (prefix(said("a"), said("c")).ref, 1, 1),
+        (Ref(count=2, digest=""), None, None),
     ],
-    ids=["whole", "shorter", "nothing of it", "the second of two", "the first of two", "a fork", "digest", "none", "provider"],
+    ids=[
+        "whole", "shorter", "shorter than known", "nothing of it", "what is known", "all that is known", "too short",
+        "unknown", "a fork", "before a fork", "digest",
+    ],
 )  # fmt: skip
-def test_take(held: Prefix, asked: list[Ref], found: int | None) -> None:
-    """What fits is cut back to what was asked for. Hit or miss, it is out of the cache then, and its bytes with it."""
-    cache, expected = PrefixCache(MUCH), prefix(*held.messages[:found])
-    cache.put(KEY, held)
-    assert cache.take(("run", "1"), ONE, *asked) is None
-    assert cache.take(("other", "0"), ONE, *asked) is None
-    assert cache.size == bytes_of(*held.messages) * _PER_BYTE
-    assert cache.take(KEY, ONE, *asked) == (None if found is None else expected)
-    assert cache.size == 0
-    assert cache.take(KEY, ONE, *asked) is None
+def test_take(whole: Ref, known: int | None, found: int | None) -> None:
+    """What fits is cut back to what was asked for. Hit or miss, it is out of the cache then."""
+    cache = PrefixCache(MUCH)
+    cache.put(KEY, prefix(*AB.messages))
+    for other in (("run", "1"), ("other", "0")):
+        assert cache.take(other, ONE, whole, known) == (prefix(), "absent")
+    expected = (prefix(), "mismatch") if found is None else (prefix(*AB.messages[:found]), None)
+    assert cache.take(KEY, ONE, whole, known) == expected
+    assert cache.take(KEY, ONE, whole, known) == (prefix(), "absent")
 
 
 def test_the_one_not_used_for_the_longest_time_goes() -> None:
-    one = bytes_of(said("a")) * _PER_BYTE
-    cache, ref = PrefixCache(3 * one), prefix(said("a")).ref
-    for name in "abc":
-        cache.put((name, "0"), prefix(said("a")))
-    used = cache.take(("a", "0"), ONE, ref)
-    assert used is not None
+    """Whether it is a conversation or a result."""
+    cache = PrefixCache(2 * size_of(prefix(said("a"))) + 2 * size_of(result("c1")))
+    cache.put(("a", "0"), prefix(said("a")))
+    cache.hold(KEY, result("c1"))
+    cache.put(("b", "0"), prefix(said("a")))
+    cache.hold(KEY, result("c2"))
+    used, _ = cache.take(("a", "0"), ONE, prefix(said("a")).ref)
     cache.put(("a", "0"), used)
-    cache.put(("d", "0"), prefix(said("a")))
-    assert cache.size == 3 * one
-    assert [name for name in "abcd" if cache.take((name, "0"), ONE, ref)] == ["a", "c", "d"]
+    cache.hold(KEY, result("c3"))
+    cache.hold(KEY, result("c4"))
+    held = [Held(role="held", call_id=f"c{n}") for n in (1, 2, 3, 4)]
+    assert [len(cache.resolve(KEY, [each])) for each in held] == [0, 1, 1, 1]
+    assert has(cache, ("a", "0"))
+    assert not has(cache, ("b", "0"))
+
+
+def test_what_is_larger_than_the_bound_pushes_out_nobody() -> None:
+    cache = PrefixCache(size_of(prefix(said("a"))) + size_of(result("c1")))
+    cache.put(KEY, prefix(said("a")))
+    cache.hold(KEY, result("c1"))
+    cache.put(("large", "0"), prefix(said("a" * 10_000)))
+    cache.hold(("large", "0"), result("c1", "a" * 10_000))
+    assert has(cache, KEY)
+    assert len(cache.resolve(KEY, [Held(role="held", call_id="c1")])) == 1
+
+
+def test_what_is_in_use_counts() -> None:
+    """It cannot be let go of, so others are; and what it grew by counts when it is back, at the latest."""
+    cache = PrefixCache(size_of(prefix(said("a"), said("b"))) + 10)
+    cache.put(KEY, prefix(said("a"), said("b")))
+    used, _ = cache.take(KEY, ONE, prefix(said("a"), said("b")).ref)
+    assert cache.size == size_of(used)
+    cache.put(("other", "0"), prefix(said("a")))
+    assert not has(cache, ("other", "0"))
+    cache.put(KEY, used)
+    assert cache.size == size_of(used)
+    assert has(cache, KEY)
+
+
+def test_an_empty_one_is_not_kept() -> None:
+    """As after a model call that could not ask the workflow: what another attempt has put there stays."""
+    cache = PrefixCache(MUCH)
+    empty, _ = cache.take(KEY, ONE, AB.ref)
+    cache.put(KEY, prefix(said("a")))
+    cache.put(KEY, empty)
+    assert has(cache, KEY)
 
 
 @pytest.mark.parametrize("bound", [0, 1])
@@ -110,7 +177,7 @@ def test_without_room_nothing_is_kept(bound: int) -> None:
     cache.put(KEY, prefix(said("a")))
     cache.hold(KEY, result("c1"))
     assert cache.size == 0
-    assert cache.take(KEY, ONE, prefix(said("a")).ref) is None
+    assert cache.take(KEY, ONE, prefix(said("a")).ref) == (prefix(), "absent")
     assert cache.resolve(KEY, [Held(role="held", call_id="c1")]) == []
 
 
@@ -127,6 +194,14 @@ def test_results_are_handed_over_once() -> None:
     assert cache.size == 0
 
 
+def test_a_result_that_came_along_is_held_no_longer() -> None:
+    """Short ones travel with the call, so nobody would ever take them up."""
+    cache = PrefixCache(MUCH)
+    cache.hold(KEY, result("c1"))
+    assert cache.resolve(KEY, [result("c1")]) == [result("c1")]
+    assert cache.size == 0
+
+
 def test_a_result_that_is_made_again_is_counted_once() -> None:
     """As after an attempt whose completion was lost."""
     cache = PrefixCache(MUCH)
@@ -137,61 +212,104 @@ def test_a_result_that_is_made_again_is_counted_once() -> None:
 
 
 class Use(RuleBasedStateMachine):
-    """Random use. The model is two lists, the newest last; a result's id is its own, as in a run."""
+    """Random use, as by model calls and tools of several runs: what comes out is what was asked for, or nothing."""
 
-    BOUND = 2_000
+    BOUND = 12_000
+    KEYS = st.tuples(st.sampled_from("ab"), st.sampled_from("01"))
+    TEXTS = st.lists(st.sampled_from(["x", "é", "y" * 100, "😀" * 50]), max_size=4)
+    CALLS = st.sampled_from(["c1", "c2", "c3"])
 
     def __init__(self) -> None:
         super().__init__()
-        self.cache = PrefixCache(self.BOUND)
-        self.kept: list[tuple[Key, list[Message]]] = []
-        self.held: list[tuple[Key, ToolMessage]] = []
-        self.count = 0
+        self.told = 0
+        self.cache = PrefixCache(self.BOUND, self._tell)
+        self.kept: list[tuple[Key, str | None, Any]] = []
+        """The model: what was used last is last; a conversation has no call's id."""
+        self.in_use: list[tuple[Key, Prefix]] = []
+
+    def _tell(self, change: int) -> None:
+        self.told += change
 
     def size(self) -> int:
-        conversations = sum(bytes_of(*messages) * _PER_BYTE for _, messages in self.kept)
-        return conversations + sum(len(message.text) for _, message in self.held)
+        """A recount, of all that there is."""
+        return sum(size_of(each) for *_, each in self.kept) + self.size_in_use()
 
-    KEYS = st.tuples(st.sampled_from("ab"), st.sampled_from("01"))
-    TEXTS = st.lists(st.sampled_from(["x", "é", "y" * 100]), max_size=4)
+    def size_in_use(self) -> int:
+        return sum(size_of(used) if used.messages else EMPTY for _, used in self.in_use)
 
-    @rule(key=KEYS, texts=TEXTS)
-    def put(self, key: Key, texts: list[str]) -> None:
-        messages: list[Message] = [said(text) for text in texts]
-        self.cache.put(key, prefix(*messages))
-        self.kept = [*(each for each in self.kept if each[0] != key), (key, messages)]
-        while self.size() > self.BOUND and self.kept:
+    def keep(self, key: Key, call_id: str | None, what: Any) -> None:
+        self.forget(key, call_id)
+        if size_of(what) <= self.BOUND:
+            self.kept.append((key, call_id, what))
+
+    def settle(self) -> None:
+        while self.kept and self.size() > self.BOUND:
             self.kept.pop(0)
+        assert self.told == self.cache.size <= max(self.BOUND, self.size_in_use())
 
-    @rule(key=KEYS, texts=TEXTS, provider=st.sampled_from([ONE, ONE, OTHER]))
-    def take(self, key: Key, texts: list[str], provider: Any) -> None:
-        asked = prefix(*map(said, texts))
-        found = self.cache.take(key, provider, asked.ref)
-        known = [messages for each, messages in self.kept if each == key]
-        self.kept = [each for each in self.kept if each[0] != key]
-        hits = bool(known) and provider is ONE and known[0][: len(texts)] == asked.messages
-        assert found == (asked if hits else None)
+    def forget(self, key: Key, call_id: str | None) -> Any:
+        found = [each for *at, each in self.kept if at == [key, call_id]]
+        self.kept = [entry for entry in self.kept if entry[:2] != (key, call_id)]
+        return found[0] if found else None
 
-    @rule(key=KEYS, size=st.integers(0, 600))
-    def hold(self, key: Key, size: int) -> None:
-        self.count += 1
-        message = result(str(self.count), "x" * size)
+    @rule(key=KEYS, texts=TEXTS, longer=TEXTS, provider=st.sampled_from([ONE, ONE, OTHER]))
+    def take(self, key: Key, texts: list[str], longer: list[str], provider: Any) -> None:
+        whole = prefix(*map(said, texts + longer), provider=provider)
+        found, miss = self.cache.take(key, provider, whole.ref, len(texts))
+        known = self.forget(key, None)
+        messages = known.messages if known else []
+        is_whole = messages[: len(whole.messages)] == whole.messages
+        fits = messages[: len(whole.messages) if is_whole else len(texts)] if len(messages) >= len(texts) else []
+        assert found == prefix(*fits, provider=provider)
+        assert miss == (None if fits else "mismatch" if known else "absent")
+        self.in_use.append((key, found))
+        self.settle()
+
+    @rule(texts=TEXTS, which=st.integers(0, 3))
+    def extend(self, texts: list[str], which: int) -> None:
+        for _, used in self.in_use[which : which + 1]:
+            used.extend([said(text) for text in texts])
+
+    @rule(count=st.integers(0, 5), which=st.integers(0, 3))
+    def cut_back(self, count: int, which: int) -> None:
+        for _, used in self.in_use[which : which + 1]:
+            used.cut_back(count)
+            assert used == prefix(*used.messages, provider=used.provider)
+
+    @rule(which=st.integers(0, 3))
+    def put(self, which: int) -> None:
+        for key, used in self.in_use[which : which + 1]:
+            del self.in_use[which]
+            self.cache.put(key, used)
+            if used.messages:
+                self.keep(key, None, used)
+            self.settle()
+
+    @rule(key=KEYS, call_id=CALLS, size=st.integers(0, 3000))
+    def hold(self, key: Key, call_id: str, size: int) -> None:
+        message = result(call_id, "x" * size)
         self.cache.hold(key, message)
-        self.held.append((key, message))
-        while self.size() > self.BOUND and self.held:
-            self.held.pop(0)
+        self.keep(key, call_id, message)
+        self.settle()
 
-    @rule(key=KEYS, back=st.integers(0, 5))
-    def resolve(self, key: Key, back: int) -> None:
-        call_id = str(self.count - back)
-        known = [message for each, message in self.held if (each, message.call_id) == (key, call_id)]
-        assert self.cache.resolve(key, [Held(role="held", call_id=call_id)]) == known
-        self.held = [each for each in self.held if (each[0], each[1].call_id) != (key, call_id)]
+    @rule(key=KEYS, calls=st.lists(st.tuples(CALLS, st.booleans()), max_size=3))
+    def resolve(self, key: Key, calls: list[tuple[str, bool]]) -> None:
+        inline = result("inline", "inline")
+        new = [Held(role="held", call_id=name) if by_ref else result(name, "inline") for name, by_ref in calls]
+        expected: list[Message] = []
+        for name, by_ref in calls:
+            known = self.forget(key, name)
+            if by_ref and known is None:
+                break
+            expected.append(known if by_ref else inline.model_copy(update={"call_id": name}))
+        assert self.cache.resolve(key, new) == expected
+        self.settle()
 
     @invariant()
     def counts(self) -> None:
-        assert self.cache.size == self.size() <= self.BOUND
+        assert self.cache.size == self.size() >= 0
 
 
+EMPTY = size_of(prefix(said("a"))) - prefix(said("a")).size
 Use.TestCase.settings = settings(derandomize=True, deadline=None, max_examples=100, stateful_step_count=30)
 TestUse = Use.TestCase

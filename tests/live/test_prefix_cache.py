@@ -1,0 +1,222 @@
+"""The prompt is the same whatever a worker remembers, and whichever worker is asked: held against what the model was sent."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from temporalio.worker import Worker
+
+from mulligan import Message, ToolMessage, connect
+from mulligan.devserver import DevServer, temporal_server
+from mulligan.loading import Loaded, load
+from mulligan.settings import settings
+from mulligan.telemetry import Telemetry
+from mulligan.values import RunInput
+from tests.live.conftest import DONE, Lab, call
+from tests.support.openai_turn import Turn
+from worker import deployment, running_worker, sandbox, wired
+from workflows.agent_workflow import AgentWorkflow
+
+STEPS = 6
+LONG = "é" * 300
+"""A result of this is longer than a reference to it."""
+
+
+@pytest.fixture(scope="module")
+async def soon() -> AsyncIterator[DevServer]:
+    """A server on which runs continue as new after a few steps."""
+    async with temporal_server(dynamic_config=["limit.historyCount.suggestContinueAsNew=50"]) as server:
+        yield server
+
+
+@asynccontextmanager
+async def one(address: str, loaded: Loaded, telemetry: Telemetry, queue: str) -> AsyncIterator[None]:
+    async with running_worker(await connect(address), loaded, telemetry, queue):
+        yield
+
+
+@asynccontextmanager
+async def two(address: str, loaded: Loaded, telemetry: Telemetry, queue: str) -> AsyncIterator[None]:
+    """Neither of which keeps runs, so that each task may go to either."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MULLIGAN_MAX_CACHED_WORKFLOWS", "0")
+        async with one(address, loaded, telemetry, queue), one(address, loaded, telemetry, queue):
+            yield
+
+
+@asynccontextmanager
+async def apart(address: str, loaded: Loaded, telemetry: Telemetry, queue: str) -> AsyncIterator[None]:
+    """One that serves workflows alone, and two that serve activities alone."""
+    async with AsyncExitStack() as stack:
+        recording = [
+            a for a in await stack.enter_async_context(wired(loaded, telemetry)) if "record_run" in a.__module__
+        ]
+        runs = Worker(
+            await connect(address),
+            task_queue=queue,
+            workflows=[AgentWorkflow],
+            activities=recording,  # local ones
+            workflow_runner=sandbox(loaded),
+            no_remote_activities=True,
+            deployment_config=deployment(settings()),
+            max_cached_workflows=0,
+        )
+        await stack.enter_async_context(runs)
+        for _ in range(2):
+            activities = await stack.enter_async_context(wired(loaded, telemetry))
+            client = await connect(address)
+            serving = Worker(client, task_queue=queue, activities=activities, deployment_config=deployment(settings()))
+            await stack.enter_async_context(serving)
+        yield
+
+
+def turns() -> Iterator[Turn]:
+    """Results that travel with the call, results that are held, a mistake, several calls at once."""
+    for n in range(STEPS):
+        short, long = ("click", f'{{"selector": "{n}"}}', None), ("click", f'{{"selector": "{n}{LONG}"}}', None)
+        yield Turn(text=f"Step {n}.", calls=[short, long] if n % 2 else [long, ("clik", "{}", None)])
+    yield DONE
+
+
+def expected(told: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    """What each step's request must hold, by the script alone: ids and the words about a mistake are the run's own."""
+    prompt: list[dict[str, Any]] = [
+        {"role": "system", "content": "You work in a shop."},
+        {"role": "user", "content": "Go."},
+    ]
+    ids = iter([message["call_id"] for message in told if message["role"] == "tool"])
+    words = iter([message["text"] for message in told if message["role"] == "tool"])
+    found = []
+    for turn in turns():
+        found.append([*prompt])
+        calls = [(next(ids), name, raw) for name, raw, *_ in turn.calls]
+        prompt.append(
+            {
+                "role": "assistant",
+                "content": turn.text,
+                "tool_calls": [
+                    {"id": id_, "type": "function", "function": {"name": name, "arguments": raw}}
+                    for id_, name, raw in calls
+                ],
+            }
+        )
+        for id_, name, raw in calls:
+            said = next(words)
+            text = f"clicked {json.loads(raw)['selector']}" if name == "click" else said
+            prompt.append({"role": "tool", "tool_call_id": id_, "content": text})
+    return found
+
+
+@pytest.mark.parametrize(
+    ("workers", "cache"),
+    [(one, None), (one, "0"), (two, None), (two, "0"), (two, "12000"), (apart, None), (apart, "0")],
+    ids=lambda value: getattr(value, "__name__", value or "default"),
+)
+async def test_the_prompt_is_the_same(
+    lab: Lab, soon: DevServer, monkeypatch: pytest.MonkeyPatch, workers: Any, cache: str | None
+) -> None:
+    """Each request is what the script says that it is, and begins with the bytes of the one before; no attempt fails."""
+    if cache is not None:
+        monkeypatch.setenv("MULLIGAN_PREFIX_CACHE_BYTES", cache)
+    client = await connect(soon.address)
+    at = Lab(client, lab.model, lab.otlp, lab.telemetry, f"cache-{uuid.uuid4().hex[:6]}")
+    async with workers(soon.address, load(["tests.support.shop"]), lab.telemetry, at.task_queue):
+        ran = await at.run(list(turns()), max_steps=100)
+        messages = (await ran.handle.query("messages", args=[0, 1000]))["messages"]
+        first = client.get_workflow_handle(ran.id, run_id=ran.handle.first_execution_run_id)
+        assert (await first.describe()).status.name == "CONTINUED_AS_NEW"  # type: ignore[union-attr]
+    assert ran.result["output"] == "done"
+    assert ran.result["recovered_failures"] == STEPS / 2
+    assert [request.json["messages"] for request in ran.requests] == expected(messages)
+    prefixes = [messages_of(request.body) for request in ran.requests]
+    assert all(after.startswith(before) for before, after in pairwise(prefixes))
+    assert [span.attributes.get("mulligan.attempt") for span in ran.spans_of(f"chat {ran.id}")] == [1] * (STEPS + 1)
+
+
+def messages_of(body: bytes) -> bytes:
+    """The bytes of a request from its messages on, as far as the next one must begin alike."""
+    text = body.decode()
+    start = text.index('"messages":[')
+    _, end = json.JSONDecoder().raw_decode(text, start + len('"messages":'))
+    return text[start : end - 1].encode()
+
+
+async def counted(lab: Lab) -> Counter[str]:
+    """What the workers of this process have counted so far: requests by result, and bytes."""
+    lab.telemetry.flush()
+    found: Counter[str] = Counter()
+    for name in ("requests", "fetched", "size"):
+        newest = lab.otlp.metrics(f"mulligan.prefix_cache.{name}")[-1]
+        assert (newest.kind, newest.unit) == ("sum", "{request}" if name == "requests" else "By")
+        for point in newest.points:
+            found[point.attributes.get("mulligan.prefix_cache.result", name)] += int(point.value)
+    return found
+
+
+@pytest.fixture
+async def changing(lab: Lab) -> AsyncIterator[Lab]:
+    """A worker of its own, so that nothing else moves its cache."""
+    queue = f"changing-{uuid.uuid4().hex[:6]}"
+    async with running_worker(lab.client, load(["tests.support.changing"]), lab.telemetry, queue):
+        yield Lab(lab.client, lab.model, lab.otlp, lab.telemetry, queue)
+
+
+async def test_what_is_counted(changing: Lab) -> None:
+    """Nothing is asked of the workflow that the worker holds; what no worker has made, and so none holds, is."""
+    ran = await changing.run([call("look"), call("now"), DONE], agent="changing")
+    before = await counted(changing)
+    assert before["size"] > 0
+    ran = await changing.run([call("look"), call("now"), call("deserted"), call("look"), DONE], agent="changing")
+    after = await counted(changing)
+    gone = ran.calls[2]
+    assert len(gone["result"]["text"]) > 100
+    told = ToolMessage(role="tool", call_id=gone["id"], name="deserted", **gone["result"])
+    assert after.pop("size") > before.pop("size")
+    assert after - before == {"hit": 4, "partial": 1, "fetched": json_bytes(told)}
+
+
+async def test_what_a_forgetful_worker_asks_for(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of it, at each step but the first, whose messages come along; and it holds nothing then."""
+    queue = f"forgetful-{uuid.uuid4().hex[:6]}"
+    monkeypatch.setenv("MULLIGAN_PREFIX_CACHE_BYTES", "0")
+    before = await counted(lab)
+    async with running_worker(lab.client, load(["tests.support.shop"]), lab.telemetry, queue):
+        at = Lab(lab.client, lab.model, lab.otlp, lab.telemetry, queue)
+        ran = await at.run([call("now"), call("now"), DONE])
+        messages = (await ran.handle.query("messages"))["messages"]
+    said = RunInput(agent="shop", messages=messages).messages
+    fetched = json_bytes(*said[:3]) + json_bytes(*said[:5])
+    assert await counted(lab) - before == {"hit": 1, "absent": 2, "fetched": fetched}
+
+
+def json_bytes(*messages: Message) -> int:
+    return sum(len(message.model_dump_json().encode()) for message in messages)
+
+
+async def test_another_provider_in_the_next_turn(changing: Lab) -> None:
+    """The worker has the messages: it encodes them anew, and asks the workflow for nothing."""
+    ids = [f"run-{uuid.uuid4().hex[:8]}" for _ in range(2)]
+    for name in ids:
+        changing.model.script(name, lambda _, nth: call("look") if nth % 2 == 0 else DONE)
+    before = await counted(changing)
+    models = [f"openai-chat:{ids[0]}", f"openai:{ids[1]}", f"openai-chat:{ids[0]}"]
+    handle = await changing.client.start_workflow("OneConversation", models, id=ids[0], task_queue=changing.task_queue)
+    assert await handle.result() == ["done"] * 3
+    after = await counted(changing)
+    after.pop("size")
+    assert after - before == {"hit": 6}
+    chat, responses = (changing.model.requests_of(name) for name in ids)
+    assert [request.refusal for request in [*chat, *responses]] == [None] * 6
+    assert [len(request.json["messages"]) for request in chat] == [2, 4, 10, 12]
+    assert [len(request.json["input"]) for request in responses] == [5, 7]
+    seen = [item["output"] for item in responses[-1].json["input"] if item.get("type") == "function_call_output"]
+    assert seen == [f"Look {n} at 0: " + "é" * 200 for n in (1, 2)]
+    seen = [message["content"] for message in chat[-1].json["messages"] if message["role"] == "tool"]
+    assert seen == [f"Look {n} at 0: " + "é" * 200 for n in (1, 2, 3)]

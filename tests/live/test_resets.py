@@ -1,0 +1,190 @@
+"""`temporal workflow reset`, and an id used again: what a worker remembers may be of another past, and is never sent."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from threading import Event
+from typing import Any
+
+import pytest
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.enums.v1 import EventType
+from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
+from temporalio.client import WorkflowHandle
+
+from activities.prefix_cache import Key, Prefix, PrefixCache
+from activities.providers.openai_chat import OpenAIChat
+from mulligan.loading import load
+from mulligan.values import RunInput, ToolMessage
+from tests.live.conftest import DONE, Lab
+from tests.support.changing import GATES
+from tests.support.openai_server import Recorded
+from tests.support.openai_turn import Turn
+from worker import running_worker
+
+LOOK = Turn(calls=[("look", "{}", None)])
+TWO_LOOKS = Turn(calls=[("look", '{"n": 1}', None), ("look", '{"n": 2}', None)])
+
+
+@pytest.fixture(scope="module")
+async def at(lab: Lab) -> AsyncIterator[Lab]:
+    """A worker of its own, so that nothing else moves its cache."""
+    queue = f"changing-{uuid.uuid4().hex[:6]}"
+    async with running_worker(lab.client, load(["tests.support.changing"]), lab.telemetry, queue):
+        yield Lab(lab.client, lab.model, lab.otlp, lab.telemetry, queue)
+
+
+async def points_of(handle: WorkflowHandle[Any, Any]) -> list[int]:
+    """Where a run can be reset to: the workflow tasks that were completed."""
+    done = EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED
+    return [event.event_id async for event in handle.fetch_history_events() if event.event_type == done]
+
+
+async def start(at: Lab, run_id: str, script: Any) -> WorkflowHandle[Any, Any]:
+    """A run of that id: the handle is of this very run, whatever comes after it."""
+    at.model.script(run_id, script)
+    given = {"agent": "changing", "prompt": "Go.", "model": f"openai-chat:{run_id}"}
+    handle = await at.client.start_workflow("AgentWorkflow", given, id=run_id, task_queue=at.task_queue)
+    return at.client.get_workflow_handle(run_id, run_id=handle.first_execution_run_id)
+
+
+async def reset(at: Lab, handle: WorkflowHandle[Any, Any], event_id: int) -> WorkflowHandle[Any, Any]:
+    """The run that goes on from there, as `temporal workflow reset` makes it."""
+    request = ResetWorkflowExecutionRequest(
+        namespace=at.client.namespace,
+        workflow_execution=WorkflowExecution(workflow_id=handle.id, run_id=handle.run_id or ""),
+        reason="a test",
+        workflow_task_finish_event_id=event_id,
+        request_id=str(uuid.uuid4()),
+    )
+    answer = await at.client.workflow_service.reset_workflow_execution(request)
+    return at.client.get_workflow_handle(handle.id, run_id=answer.run_id)
+
+
+async def all_prompts(handle: WorkflowHandle[Any, Any]) -> list[list[Any]]:
+    """What a model call of the run's conversation may have been sent: what was said before each of its answers."""
+    messages = (await handle.query("messages", args=[0, 1000]))["messages"]
+    parsed = RunInput(agent="changing", messages=messages).messages
+    items = [{"role": "system", "content": "You look."}]
+    found = []
+    for message in parsed:
+        if message.role == "assistant":
+            found.append([*items])
+        items += OpenAIChat().encode(message)
+    return found
+
+
+def sent(requests: list[Recorded]) -> list[Any]:
+    return [request.json["messages"] for request in requests]
+
+
+async def no_second_attempt(handle: WorkflowHandle[Any, Any]) -> None:
+    """A wrong prompt is not even tried: Temporal counts no activity's attempt twice."""
+    async for event in handle.fetch_history_events():
+        assert event.activity_task_started_event_attributes.attempt <= 1
+
+
+async def test_a_run_that_has_ended(at: Lab) -> None:
+    """Reset to each of its workflow tasks: what is done again has another outcome, and each prompt is the new run's own."""
+    first = await start(at, f"run-{uuid.uuid4().hex[:8]}", [LOOK, TWO_LOOKS, LOOK, DONE])
+    await first.result()
+    past = await all_prompts(first)
+    assert sent(at.model.requests_of(first.id)) == past
+    points = await points_of(first)
+    assert len(points) >= 8
+    for point in points:
+        before = len(at.model.requests_of(first.id))
+        again = await reset(at, first, point)
+        assert (await again.result())["output"] == "done"
+        now = sent(at.model.requests_of(first.id))[before:]
+        assert now == (await all_prompts(again))[len(past) - len(now) :]
+        await no_second_attempt(again)
+    assert at.model.refusals == []
+
+
+@dataclass
+class Remembered:
+    """Looks on as the worker keeps results and conversations: the texts, a conversation's being its last message's."""
+
+    texts: list[tuple[str, str]]
+
+    async def wait_for(self, begin: str, run_id: str) -> None:
+        while not any(key == run_id and text.startswith(begin) for key, text in self.texts):
+            await asyncio.sleep(0.02)
+
+
+@pytest.fixture
+def remembered(monkeypatch: pytest.MonkeyPatch) -> Remembered:
+    looking, hold, put = Remembered([]), PrefixCache.hold, PrefixCache.put
+
+    def held(self: PrefixCache, key: Key, result: ToolMessage) -> None:
+        hold(self, key, result)
+        looking.texts.append((key[0], result.text))
+
+    def kept(self: PrefixCache, key: Key, prefix: Prefix) -> None:
+        put(self, key, prefix)
+        looking.texts.append((key[0], prefix.messages[-1].text))
+
+    monkeypatch.setattr(PrefixCache, "hold", held)
+    monkeypatch.setattr(PrefixCache, "put", kept)
+    return looking
+
+
+async def test_a_tool_of_the_past_ends_late(at: Lab, remembered: Remembered) -> None:
+    """The run that was reset is terminated, but its tool runs on: its result is held under the id of the new call."""
+    run_id = f"run-{uuid.uuid4().hex[:8]}"
+    late, second = Event(), Event()
+    GATES.update({(run_id, 1, 1): late, (run_id, 2, 2): second})
+    handle = await start(at, run_id, [TWO_LOOKS, LOOK, DONE])
+    await remembered.wait_for("Look 1 at 2", run_id)
+    _opened, _called, tools_scheduled, *_ = await points_of(handle)
+    again = await reset(at, handle, tools_scheduled)
+    await remembered.wait_for("Look 2 at 1", run_id)
+    late.set()
+    await remembered.wait_for("Look 1 at 1", run_id)
+    second.set()
+    assert (await again.result())["output"] == "done"
+    prompts = await all_prompts(again)
+    assert [item["content"][:11] for item in prompts[1][-2:]] == ["Look 2 at 1", "Look 2 at 2"]
+    assert sent(at.model.requests_of(run_id)) == prompts
+    await no_second_attempt(again)
+
+
+async def test_an_answer_of_the_past_comes_late(at: Lab, remembered: Remembered) -> None:
+    """The model call of the run that was reset is answered after the new one's: it leaves its own conversation behind."""
+    run_id = f"run-{uuid.uuid4().hex[:8]}"
+    answered = asyncio.Event()
+    answers = [
+        Turn(text="the past", calls=[("look", "{}", None)], wait=answered),
+        Turn(text="the present", calls=[("look", '{"n": 2}', None)]),
+    ]
+    gate = GATES[run_id, 2, 1] = Event()
+    handle = await start(at, run_id, lambda _, nth: answers.pop(0) if nth == 1 else DONE if nth == 3 else LOOK)
+    await at.model.wait_for_requests(2, run_id)
+    *_, called = await points_of(handle)
+    again = await reset(at, handle, called)
+    await remembered.wait_for("the present", run_id)
+    answered.set()
+    await remembered.wait_for("the past", run_id)
+    gate.set()
+    assert (await again.result())["output"] == "done"
+    prompts = await all_prompts(again)
+    assert prompts[2][-2]["content"] == "the present"
+    assert sent(at.model.requests_of(run_id)) == [prompts[0], prompts[1], *prompts[1:]]
+    await no_second_attempt(again)
+
+
+async def test_an_id_that_is_used_again(at: Lab) -> None:
+    """The same id, and the same calls by the same ids: the second run is not told what the first one saw."""
+    run_id = f"run-{uuid.uuid4().hex[:8]}"
+    for times in (1, 2, 3):
+        before = len(at.model.requests_of(run_id))
+        handle = await start(at, run_id, [LOOK, TWO_LOOKS, DONE])
+        assert (await handle.result())["output"] == "done"
+        prompts = await all_prompts(handle)
+        assert f"Look {times} at 2" in prompts[-1][-1]["content"]
+        assert sent(at.model.requests_of(run_id))[before:] == prompts
+        await no_second_attempt(handle)

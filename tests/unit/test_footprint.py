@@ -1,0 +1,98 @@
+"""What a worker counts for a conversation is what it takes: held against Python's own account of its memory."""
+
+from __future__ import annotations
+
+import gc
+import tracemalloc
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pydantic import TypeAdapter
+
+from activities.prefix_cache import Prefix, PrefixCache
+from activities.providers.openai_chat import OpenAIChat
+from activities.providers.openai_responses import OpenAIResponses
+from activities.providers.scripted import Scripted
+from mulligan import AssistantMessage, ErrorInfo, Message, ToolCall, ToolMessage, UserMessage
+
+MESSAGES: TypeAdapter[list[Message]] = TypeAdapter(list[Message])
+PROVIDERS: list[Any] = [Scripted({}), OpenAIChat(), OpenAIResponses()]
+
+
+def result(n: int, text: str, error: ErrorInfo | None = None) -> ToolMessage:
+    return ToolMessage(role="tool", call_id=f"call_{n:020d}", name="look", text=f"{n:05d}{text}", error=error)
+
+
+def asks(n: int, calls: int, data: Any = None) -> AssistantMessage:
+    arguments = f'{{"customer": "Ada {n}"}}'
+    made = [ToolCall(id=f"call_{n:020d}_{index}", name="search_orders", arguments=arguments) for index in range(calls)]
+    return AssistantMessage(role="assistant", tool_calls=made, provider_data=data)
+
+
+def thinks(n: int) -> AssistantMessage:
+    summary = [{"type": "summary_text", "text": f"A thought, {n} {part}."} for part in range(3)]
+    item = {"type": "reasoning", "id": f"rs_{n:040d}", "summary": summary, "encrypted_content": f"{n:05d}" + "g" * 2000}
+    return asks(n, 1, {"openai": [item, {"type": "function_call"}]})
+
+
+SHAPES: dict[str, Callable[[int], Message]] = {
+    "a word": lambda n: UserMessage(role="user", text=f"hi {n}"),
+    "100 characters": lambda n: UserMessage(role="user", text=f"{n:05d}" + "x" * 95),
+    "1 KB": lambda n: result(n, "x" * 1000),
+    "1 KB, an error": lambda n: result(n, "x" * 1000, ErrorInfo(kind="tool_error", message=f"It broke, {n}.")),
+    "32 KB": lambda n: result(n, "x" * 32_000),
+    "Cyrillic": lambda n: result(n, "ж" * 1000),
+    "Chinese": lambda n: result(n, "漢" * 1000),
+    "one emoji": lambda n: result(n, "x" * 1000 + "😀"),
+    "a call": lambda n: asks(n, 1),
+    "twenty calls": lambda n: asks(n, 20),
+    "reasoning": thinks,
+}
+
+
+def taken(make: Callable[[], Any]) -> tuple[Any, int]:
+    """What is made, and the bytes that it takes."""
+    make()  # what is made once for the whole process
+    gc.collect()
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        made = make()
+        gc.collect()
+        return made, tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("provider", PROVIDERS, ids=lambda provider: type(provider).__name__)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_conversation(shape: str, provider: Any) -> None:
+    """Never a tenth more than what is counted, and not much less."""
+    text = MESSAGES.dump_json([SHAPES[shape](n) for n in range(100)])
+
+    def make() -> Prefix:
+        prefix = Prefix(provider)
+        prefix.extend(MESSAGES.validate_json(text))
+        return prefix
+
+    prefix, bytes_taken = taken(make)
+    assert 0.8 * prefix.size < bytes_taken < 1.1 * prefix.size
+
+
+@pytest.mark.parametrize("length", [10, 500, 50_000])
+def test_many_short_ones(length: int) -> None:
+    """Keys, lists and sets count too: of conversations that have just begun, and of results that nobody takes up."""
+
+    def make() -> PrefixCache:
+        cache = PrefixCache(10**9)
+        for n in range(100):
+            key = (f"a-workflow-with-quite-a-long-id-{n:020d}", "0")
+            prefix = Prefix(PROVIDERS[1])
+            prefix.extend([UserMessage(role="user", text=f"{n:05d}" + "x" * length), asks(n, 1)])
+            cache.put(key, prefix)
+            cache.hold(key, result(n, "é" * length))
+        return cache
+
+    cache, bytes_taken = taken(make)
+    assert 0.7 * cache.size < bytes_taken < 1.1 * cache.size
