@@ -55,6 +55,8 @@ class AnswerTaker:
         if agent.calls_in_text and not calls:
             # A text of a megabyte takes seconds to read: not on the worker's event loop.
             text, calls = await asyncio.to_thread(find_calls, text, agent.callable_by(order.model))
+        count = len(calls)
+        calls = calls[: fit.MOST_CALLS + 1]
         own = _with_own_ids(calls, used_ids, order.step)
         long = fit.too_long(own)
         message = AssistantMessage(
@@ -65,18 +67,20 @@ class AnswerTaker:
         )
         consultation = Consultation(order, agent, self.providers, self.telemetry, self.runtime, self.resources)
         taking = _Taking(self, order, agent, message, reply.finish_reason, before, consultation)
-        prepared = await taking.look_at_calls(calls, long)
+        prepared = await taking.look_at_calls(calls, long, count)
         rejected = await taking.look_at_text(text)
         # All of them now: an attempt that is lost while a second model thinks has told the model of nothing.
         for close in taking.closings:
             close()
-        return ModelAnswer(
-            message=message,
-            prepared=prepared,
-            finish_reason=reply.finish_reason,
-            usage=reply.usage + consultation.spent,
-            output=taking.output,
-            rejected=rejected,
+        return fit.fit_answer(
+            ModelAnswer(
+                message=message,
+                prepared=prepared,
+                finish_reason=reply.finish_reason,
+                usage=reply.usage + consultation.spent,
+                output=taking.output,
+                rejected=rejected,
+            )
         )
 
 
@@ -95,7 +99,7 @@ class _Taking:
     closings: list[Callable[[], None]] = field(default_factory=list)
     """Of the spans."""
 
-    async def look_at_calls(self, written: Sequence[ToolCall], long: set[int]) -> list[PreparedCall]:
+    async def look_at_calls(self, written: Sequence[ToolCall], long: set[int], count: int) -> list[PreparedCall]:
         """Prepare each call, side by side; what is wrong with one is told to the model, or fails the run."""
         calls = self.message.tool_calls
         twice = duplicates(written)
@@ -107,6 +111,8 @@ class _Taking:
             try:
                 if index in twice:
                     raise feedback.duplicate_call(call)
+                if index == fit.MOST_CALLS:
+                    raise feedback.too_many_calls(call, count, fit.MOST_CALLS)
                 if index in long:
                     raise feedback.too_long(call, len(written[index].arguments), fit.ARGUMENTS_BYTES)
                 is_last = index == len(calls) - 1
@@ -124,7 +130,12 @@ class _Taking:
                 told = await self._tell(call, error, started)
                 return PreparedCall(text=told.text, error=told.error, failure=told.failure)
 
-        return list(await asyncio.gather(*(look(index, call) for index, call in enumerate(calls))))
+        prepared = list(await asyncio.gather(*(look(index, call) for index, call in enumerate(calls))))
+        for index in fit.mended_too_long(prepared):
+            error = feedback.too_long(calls[index], size(prepared[index].arguments), fit.ARGUMENTS_BYTES)
+            told = await self._tell(calls[index], error, time.time())
+            prepared[index] = PreparedCall(text=told.text, error=told.error, failure=told.failure)
+        return prepared
 
     async def look_at_text(self, text: str) -> Rejected | None:
         """Take the text as the output, where that is asked for; or say why the answer is not taken."""
@@ -195,7 +206,10 @@ class _Taking:
 
     async def _prepare_output(self, call: ToolCall, kind: OutputType) -> Prepared:
         target = Target(kind.name, kind, True)
-        return await prepare(call, target, [("repair", self.agent.repair)], self.consultation.about(call))
+        done = await prepare(call, target, [("repair", self.agent.repair)], self.consultation.about(call))
+        if done.repairs and (length := size(done.arguments)) > fit.ARGUMENTS_BYTES:
+            raise feedback.too_long_output(kind.name, length, fit.ARGUMENTS_BYTES)
+        return done
 
     async def _would_be_taken(self, call: ToolCall, kind: OutputType) -> bool:
         try:
@@ -251,7 +265,7 @@ def _with_own_ids(calls: Sequence[ToolCall], used: set[str], step: int) -> list[
             again += 1
             call_id = f"{(legal or 'call')[: LONGEST_ID - 16]}_{step}_{index}" + (f"_{again}" if again > 1 else "")
         taken.add(call_id)
-        own.append(call.model_copy(update={"id": call_id}))
+        own.append(call.model_copy(update={"id": call_id, "name": fit.fit_name(call.name)}))
     return own
 
 

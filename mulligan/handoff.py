@@ -133,6 +133,8 @@ class AgentFacts(BaseModel):
     digest: str
     structured: bool = Field(default=False, exclude_if=_is_false)
     guarded: bool = Field(default=False, exclude_if=_is_false)
+    carry_bytes: int | None = Field(default=None, exclude_if=_absent)
+    """What continue-as-new may carry, where that is more than one of Temporal's payloads: there is external storage."""
 
 
 class OpenRun(BaseModel):
@@ -240,6 +242,8 @@ class CallTool(BaseModel):
     step: int
     key: str
     metadata: dict[str, str] = Field(default={}, exclude_if=lambda value: not value)
+    max_bytes: int | None = Field(default=None, exclude_if=_absent)
+    """Of the result: where the results of all calls of the step would be too much for history."""
 
 
 class ToolOutcome(BaseModel):

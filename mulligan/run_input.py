@@ -39,7 +39,7 @@ def check(data: bytes) -> RunInput:
         raise InvalidRunInputError('"prompt" is empty; say what the agent is to do.')
     if run_input.traceparent is not None and not _TRACEPARENT.fullmatch(run_input.traceparent):
         raise InvalidRunInputError(
-            f'"traceparent" is {run_input.traceparent!r}; it must be a W3C traceparent: 00-<32 hex>-<16 hex>-<2 hex>.'
+            f'"traceparent" is {_shown(run_input.traceparent)}; it must be a W3C traceparent: 00-<32 hex>-<16 hex>-<2 hex>.'
         )
     _check_messages(run_input.messages, prompted=run_input.prompt is not None)
     return run_input
@@ -105,7 +105,7 @@ def _path(loc: Sequence[int | str]) -> str:
         if index == 2 and loc[0] == "messages" and part in ("user", "assistant", "tool"):
             continue
         path += f"[{part}]" if isinstance(part, int) else f".{part}" if path else part
-    return path or "input"
+    return (path if len(path) <= 200 else path[:200] + "…") or "input"
 
 
 def _shown(value: Any) -> str:

@@ -71,7 +71,7 @@ class AgentWorkflow:
     def _continue_as_new(self, agent: DurableAgent) -> None:
         """Go on in a fresh history, at a step boundary, if what must be carried fits into the start of a run."""
         carried = agent.carry()
-        if len(carried) <= policies.CARRY_BYTES:
+        if len(carried) <= (agent.facts.carry_bytes or policies.CARRY_BYTES):
             workflow.continue_as_new(carried)
 
 

@@ -91,9 +91,13 @@ async def call_model(order: ModelCall, facts: AgentFacts) -> ModelAnswer:
         raise error_of(error) or given_up from error
 
 
-async def call_tool(order: CallTool, facts: ToolFacts | None) -> ToolOutcome:
-    """Run one call. A tool that fails is an outcome; so is one that was lost, which only the workflow can see."""
+async def call_tool(order: CallTool, facts: ToolFacts | None, calls: int = 1) -> ToolOutcome:
+    """Run one call of a step that has so many `calls`.
+
+    A tool that fails is an outcome; so is one that was lost, which only the workflow can see.
+    """
     facts = facts or _UNKNOWN_TOOL
+    order.max_bytes = policies.share_of_results(calls, local=facts.local)
     started = workflow.time()
     limit = timedelta(seconds=facts.timeout) + policies.ATTEMPT_MARGIN
     retry = policies.tool_retry(facts.attempts)

@@ -102,7 +102,8 @@ class DurableAgent:
             self.conversation.append(message)
         if run_input.prompt is not None:
             self.conversation.append(UserMessage(role="user", text=run_input.prompt))
-        small = self.conversation.size_since(before) <= policies.INLINE_BYTES
+        given = self.conversation.size_since(before) + policies.bytes_of(run_input.metadata)
+        small = given <= policies.INLINE_BYTES
         number = self._turn.number + 1 if self._turn else 1
         try:
             opened = await dispatch.open_run(run_input, small=small, conversation=self._key, turn=number)
@@ -121,6 +122,8 @@ class DurableAgent:
         """One model call, and the tool calls that it asks for. Returns whether the turn is over."""
         turn = self._open_turn
         result = turn.result
+        if policies.history_is_full():
+            return self._ends("max_history")
         try:
             answer = await self._call_model(turn)
             record = self.conversation.begin_step(answer.message, answer.prepared, answer.usage)
@@ -213,14 +216,17 @@ class DurableAgent:
             if prepared.failure is not None:
                 raise from_json(prepared.failure)
         turn.result.tool_calls += len(answer.prepared)
-        calls = zip(answer.message.tool_calls, answer.prepared, record.calls, strict=True)
-        tasks = [asyncio.create_task(self._settle(turn, *call)) for call in calls]
-        try:
-            results = await asyncio.gather(*tasks)
-        except (FailureError, asyncio.CancelledError):
-            for task in tasks:
-                task.cancel()
-            raise
+        calls = list(zip(answer.message.tool_calls, answer.prepared, record.calls, strict=True))
+        at_once = policies.scheduled_at_once(len(calls), turn.input.metadata)
+        results: list[ToolMessage] = []
+        for first in range(0, len(calls), max(1, at_once)):
+            tasks = [asyncio.create_task(self._settle(turn, *call)) for call in calls[first : first + at_once]]
+            try:
+                results += await asyncio.gather(*tasks)
+            except (FailureError, asyncio.CancelledError):
+                for task in tasks:
+                    task.cancel()
+                raise
         turn.result.recovered_failures += sum(result.error is not None for result in results)
         turn.result.repairs += sum(len(kept.repairs) for kept in record.calls)
         self.conversation.end_step(results)
@@ -259,7 +265,7 @@ class DurableAgent:
             key=dispatch.key_of(self._key, call.id),
             metadata=turn.input.metadata,
         )
-        return await dispatch.call_tool(order, turn.facts.tools.get(call.name))
+        return await dispatch.call_tool(order, turn.facts.tools.get(call.name), len(self.conversation.steps[-1].calls))
 
     async def _close_failed(self, turn: _Turn, error: BaseException) -> None:
         self.status = "cancelled" if is_cancelled_exception(error) else "failed"
