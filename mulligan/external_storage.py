@@ -25,7 +25,7 @@ VARIABLE = "MULLIGAN_EXTERNAL_STORAGE"
 STORED_FROM = 512 * 1024
 """Bytes of a payload from which on it is stored. The SDK's default is half of that; but a query's answer is a payload too,
 and pages of up to 500 KB would leave a file behind for each look at a run."""
-CARRY_BYTES = 16_000_000
+CARRY_BYTES = 32_000_000
 """What continue-as-new may carry where there is external storage (docs/long-runs.md has what was measured)."""
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import base64
 import random
 
-from mulligan import Agent, InvalidToolInput, Tool, ToolError, ToolStrategy, tool
+from temporalio import workflow
+
+from mulligan import Agent, DurableAgent, InvalidToolInput, RunInput, Tool, ToolError, ToolStrategy, tool
 
 MEGABYTE = 1_000_000
 LETTER = """The lamp of order seven arrived broken on Monday because rain had come through the roof of that warehouse,
@@ -80,3 +82,18 @@ def fill(invalid: InvalidToolInput) -> object | None:
 
 letter_schema = {"type": "object", "title": "Letter", "properties": {"text": {"type": "string"}}, "required": ["text"]}
 writer = Agent(name="writer", model="openai-chat:nobody", output=ToolStrategy(letter_schema), repair=fill)
+
+
+@workflow.defn
+class HandedOver:
+    """A turn that is handed over to a new run after each step, as a user's own workflow does it."""
+
+    @workflow.run
+    async def run(self, prompt: str, model: str, state: bytes, runs: int) -> list[str | int]:
+        agent = DurableAgent(state=state) if state else DurableAgent("large")
+        if not state:
+            await agent.begin(RunInput(agent="large", prompt=prompt, model=model))
+        if not await agent.step():
+            workflow.continue_as_new(args=[prompt, model, agent.carry(), runs + 1])
+        result = await agent.finish()
+        return [result.status, result.output, result.steps, runs + 1, len(agent.conversation.messages)]
