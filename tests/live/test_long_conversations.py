@@ -65,10 +65,9 @@ async def all_messages(handle: Any) -> list[dict[str, Any]]:
 
 
 async def is_whole(lab: Lab, handle: Any, texts: list[str]) -> None:
-    """The run completed, and its queries and the model's last request hold every text, in its order."""
+    """The run completed, and the model's last request held every text, in its order."""
     ran = await lab.look(handle)
     assert (ran.result["status"], ran.result["steps"]) == ("completed", len(texts) + 1)
-    assert [m["text"] for m in await all_messages(handle) if m["role"] == "tool"] == texts
     assert [m["content"] for m in ran.requests[-1].json["messages"] if m["role"] == "tool"] == texts
 
 
@@ -91,6 +90,7 @@ async def test_noise_goes_through_external_storage(
     async with serving(lab, hasty) as at:
         handle = await at.start([*given("noise", 4), DONE], agent="large")
         await is_whole(at, handle, texts)
+        assert [m["text"] for m in await all_messages(handle) if m["role"] == "tool"] == texts
         assert await runs_of(at, handle.id) >= 2
         monkeypatch.delenv("MULLIGAN_EXTERNAL_STORAGE")
         stranger = (await connect(hasty.address)).get_workflow_handle(handle.id)
@@ -168,12 +168,12 @@ async def test_a_full_history_ends_the_run_with_all_its_data(
 
 
 async def test_pages_of_very_many_messages(lab: Lab, temporal: DevServer) -> None:
-    """Tiny messages, asked for all at once: as many as fit."""
-    given = [{"role": "user", "text": f"{n}"} for n in range(20_000)]
+    """Short messages, asked for all at once: as many as fit."""
+    given = [{"role": "user", "text": f"{n:080}"} for n in range(8_000)]
     async with serving(lab, temporal) as at:
         ran = await at.run([call("take", '{"text": "x"}'), DONE], agent="large", messages=given)
         messages = await all_messages(ran.handle)
         first = await ran.handle.query("messages", args=[0, 10**12])
     assert [m["text"] for m in messages[:-4]] == [m["text"] for m in given]
-    assert first["total"] == len(messages) == 20_004
-    assert 5_000 < first["next"] < 20_000
+    assert first["total"] == len(messages) == 8_004
+    assert 4_000 < first["next"] < 8_000

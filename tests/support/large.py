@@ -30,7 +30,10 @@ def prose(size: int, seed: int = 0) -> str:
 
 
 def write_much(invalid: InvalidToolInput) -> object | None:
-    return {"text": "x" * 3 * MEGABYTE} if isinstance(invalid.arguments, dict) and "much" in invalid.arguments else None
+    """Make much of little."""
+    given = invalid.arguments if isinstance(invalid.arguments, dict) else {}
+    size = 3 * MEGABYTE if "much" in given else MEGABYTE // 2 if "some" in given else 0
+    return {"text": "x" * size} if size else None
 
 
 @tool(max_result_chars=2 * MEGABYTE)
