@@ -87,7 +87,7 @@ def _sentence(fault: Any) -> str:
             return f'"{where}" is missing; it is required.'
         case "extra_forbidden":
             known = _FIELDS if len(fault["loc"]) == 1 else []
-            near = difflib.get_close_matches(str(fault["loc"][-1]), known, n=1)
+            near = difflib.get_close_matches(str(fault["loc"][-1])[:100], known, n=1)
             hint = (
                 f'did you mean "{near[0]}"?' if near else f"known are {', '.join(known)}." if known else "leave it out."
             )
