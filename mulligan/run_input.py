@@ -39,7 +39,7 @@ def check(data: bytes) -> RunInput:
         raise InvalidRunInputError('"prompt" is empty; say what the agent is to do.')
     if run_input.traceparent is not None and not _TRACEPARENT.fullmatch(run_input.traceparent):
         raise InvalidRunInputError(
-            f'"traceparent" is {_shown(run_input.traceparent)}; it must be a W3C traceparent: 00-<32 hex>-<16 hex>-<2 hex>.'
+            f'"traceparent" is {run_input.traceparent[:80]!r}; it must be a W3C traceparent: 00-<32 hex>-<16 hex>-<2 hex>.'
         )
     _check_messages(run_input.messages, prompted=run_input.prompt is not None)
     return run_input
