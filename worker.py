@@ -34,6 +34,7 @@ from activities.take_answer import AnswerTaker
 from activities.tool_runtime import ToolRuntime
 from mulligan.client import connect, leave, no_server
 from mulligan.errors import DeclarationError
+from mulligan.external_storage import CARRY_BYTES
 from mulligan.health import health_server
 from mulligan.loading import Loaded, load
 from mulligan.metrics import temporal_runtime
@@ -72,10 +73,11 @@ async def wired(loaded: Loaded, telemetry: Telemetry) -> AsyncIterator[list[Call
     resources = Resources(loaded)
     taker = AnswerTaker(known, telemetry, runtime, resources)
     recording = RecordRunActivities(registry, telemetry, runtime)
+    carry_bytes = CARRY_BYTES if settings().external_storage else None
     try:
         async with resources.opened(runtime):
             yield [
-                OpenRunActivity(registry, definitions, telemetry, runtime).open_run,
+                OpenRunActivity(registry, definitions, telemetry, runtime, carry_bytes).open_run,
                 CallModelActivity(registry, known, definitions, cache, telemetry, taker).call_model,
                 CompactConversationActivity(registry, known, cache, telemetry).compact_conversation,
                 CallToolActivity(registry, cache, telemetry, runtime, resources).call_tool,

@@ -18,7 +18,7 @@ from activities.resources import Resources
 from activities.settle_failure import nearest, settle
 from activities.tool_runtime import TookTooLong, ToolRuntime
 from mulligan.agent import Agent, Registry
-from mulligan.errors import ToolCallError, ToolExecutionError, ToolTimeoutError
+from mulligan.errors import ToolCallError, ToolExecutionError, ToolTimeoutError, shown
 from mulligan.handoff import CALL_TOOL, CallTool, ToolOutcome, idempotency_key, tool_message
 from mulligan.telemetry import Telemetry
 from mulligan.tool import MAX_RESULT_CHARS, Tool, ToolContext, ToolError
@@ -81,7 +81,7 @@ class CallToolActivity:
             if another and tool is not None and _wants_another(tool, error):
                 span.fail_attempt(error.kind, error.message, _name(error))
                 raise ApplicationError(error.message, type=error.kind) from error
-            return await self._told(agent, tool, error, span)
+            return await self._told(agent, tool, error, span, order.max_bytes)
         except ApplicationError:  # the worker shuts down
             if another:
                 span.fail_attempt("tool_lost", _SHUT_DOWN, "WorkerShutdown")
@@ -143,7 +143,7 @@ class CallToolActivity:
             # The tool's own spans hang below its call's.
             with trace.use_span(span.span, record_exception=False, set_status_on_exception=False):
                 value = await self._runtime.run(tool.function, args, kwargs, limit=limit)
-            return cut(render(value), tool.max_result_chars)
+            return cut(render(value), tool.max_result_chars, order.max_bytes)
         except TookTooLong as error:
             times = f" on each of {tool.attempts} attempts" if info.attempt > 1 else ""
             raise ToolTimeoutError(
@@ -187,16 +187,19 @@ class CallToolActivity:
         tool: Tool | None,
         error: ToolCallError,
         span: ToolCallSpan,
+        max_bytes: int | None,
     ) -> ToolOutcome:
         attempts = activity.info().attempt
         if agent is None and (tool is None or tool.handle_errors is None):
             # Whose policy it is, the agent's own worker knows: there it is told, and its span made.
-            return ToolOutcome(unsettled={**error.to_json(), "detail": error.detail}, attempts=attempts)
+            return ToolOutcome(unsettled={**error.to_json(), "detail": shown(error.detail)}, attempts=attempts)
         policy = nearest(error, tool.handle_errors if tool else None, agent.handle_errors if agent else None)
         told = await settle(error, policy, self._runtime)
         told.close(span)
         longest = tool.max_result_chars if tool else MAX_RESULT_CHARS
-        return ToolOutcome(text=cut(told.text, longest), error=told.error, failure=told.failure, attempts=attempts)
+        return ToolOutcome(
+            text=cut(told.text, longest, max_bytes), error=told.error, failure=told.failure, attempts=attempts
+        )
 
 
 def _wants_another(tool: Tool, error: ToolCallError) -> bool:

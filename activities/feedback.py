@@ -125,6 +125,18 @@ def too_long(call: ToolCall, length: int, limit: int) -> InvalidToolInputError:
     )
 
 
+def too_many_calls(call: ToolCall, count: int, most: int) -> InvalidToolInputError:
+    """The answer has more calls than a step can have; those after this one are left out."""
+    return _invalid(
+        call,
+        "invalid_arguments",
+        f"You made {count:,} calls in one answer, and a step takes {most:,}: this one was not run, nor any after it. "
+        "Make them again, fewer at a time.",
+        "",
+        None,
+    )
+
+
 def too_long_output(name: str, length: int, limit: int) -> StructuredOutputValidationError:
     """The output is longer than a run can carry."""
     return StructuredOutputValidationError(

@@ -25,18 +25,26 @@ from mulligan.telemetry import Telemetry
 from mulligan.values import RunInput
 
 INSTRUCTIONS_LIMIT = 50.0
+DEFINITION_BYTES = 1_500_000
+"""Of what a provider is told of an agent: it is a part of this activity's result, which ends at 2 MB."""
 
 
 class OpenRunActivity:
     """The activity, with what the worker gives it."""
 
     def __init__(
-        self, registry: Registry, definitions: Definitions, telemetry: Telemetry, runtime: ToolRuntime
+        self,
+        registry: Registry,
+        definitions: Definitions,
+        telemetry: Telemetry,
+        runtime: ToolRuntime,
+        carry_bytes: int | None = None,
     ) -> None:
         self._registry = registry
         self._definitions = definitions
         self._telemetry = telemetry
         self._runtime = runtime
+        self._carry_bytes = carry_bytes
 
     @activity.defn(name=OPEN_RUN)
     async def open_run(self, order: OpenRun) -> OpenedRun:
@@ -63,6 +71,11 @@ class OpenRunActivity:
                 raise InvalidRunInputError(str(error)) from None
         model = run_input.model or agent.model
         definition = define(agent, await self._instructions(agent, run_input), model)
+        if (length := len(definition.model_dump_json().encode())) > DEFINITION_BYTES:
+            raise InvalidRunInputError(
+                f'"agent" is "{agent.name}", whose instructions and tools take {length:,} bytes; a run can carry '
+                f"{DEFINITION_BYTES:,}."
+            )
         info = activity.info()
         trace = self._telemetry.open_run(
             workflow_id=info.workflow_id or "",
@@ -76,7 +89,9 @@ class OpenRunActivity:
             at=info.scheduled_time.timestamp(),
         )
         await self._telemetry.parents_sent()
-        return OpenedRun(facts=_facts(agent, model, definition, self._definitions.keep(definition)), trace=trace)
+        facts = _facts(agent, model, definition, self._definitions.keep(definition))
+        facts.carry_bytes = self._carry_bytes
+        return OpenedRun(facts=facts, trace=trace)
 
     async def _instructions(self, agent: Agent, run_input: RunInput) -> str:
         if isinstance(agent.instructions, str):

@@ -76,10 +76,12 @@ def _plain(value: object) -> Any:
     raise UnusableResult(f"it holds an object of type {type(value).__name__}")
 
 
-def cut(text: str, max_chars: int) -> str:
+def cut(text: str, max_chars: int, max_bytes: int | None = None) -> str:
     """A text of at most `max_chars` characters, and of at most what Temporal can carry, with a note of what is left out."""
-    kept = text[:max_chars]
-    while len(json.dumps(kept, ensure_ascii=False).encode()) > MAX_BYTES:
+    most = max_bytes or MAX_BYTES
+    # No character takes less than a byte: a text of megabytes need not be measured to know that.
+    kept = text[: min(max_chars, most)]
+    while len(json.dumps(kept, ensure_ascii=False).encode()) > most:
         kept = kept[: int(len(kept) * 0.9)]
     left_out = len(text) - len(kept)
     return text if not left_out else f"{kept}\n[… {left_out:,} more characters were left out]"

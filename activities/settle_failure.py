@@ -6,8 +6,9 @@ import asyncio
 from dataclasses import dataclass
 from typing import Any
 
+from activities.render_result import MAX_BYTES, cut
 from activities.tool_runtime import TookTooLong, ToolRuntime
-from mulligan.errors import MulliganError
+from mulligan.errors import MulliganError, shown
 from mulligan.policy import MODELS_OWN_MISTAKES, HandleErrors, Mistake, source_of, tell, with_reason
 from mulligan.tool_call_span import ToolCallSpan
 from mulligan.values import ErrorInfo, well_formed
@@ -63,11 +64,12 @@ async def settle(error: Mistake, policy: HandleErrors, runtime: ToolRuntime) -> 
         if isinstance(raised, asyncio.CancelledError) and task is not None and task.cancelling():
             raise
         failure = with_reason(error, raised)
-    text = str(well_formed(text))
+    # A policy's function may say anything.
+    text = cut(str(well_formed(text)), MAX_BYTES)
     return Told(
         text=text,
         safe_text=error.message if text == standard else text,
-        error=ErrorInfo(kind=error.kind, message=error.message),
+        error=ErrorInfo(kind=error.kind, message=shown(error.message)),
         failure=failure.to_json() if failure else None,
         exception=type(source_of(error) or error).__name__,
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ from activities.calls_in_text import find_calls
 from activities.consult import Consultation
 from activities.feedback import Target
 from activities.insist import insist, times_before
+from activities.own_ids import with_own_ids
 from activities.prepare_call import Prepared, duplicates, prepare
 from activities.providers.protocol import Provider, Reply
 from activities.resources import Resources
@@ -32,8 +32,6 @@ from mulligan.shorten import size
 from mulligan.telemetry import Telemetry
 from mulligan.values import AssistantMessage, Message, ToolCall
 
-LONGEST_ID = 40
-"""Characters of a call's id: the contract's 64 is more than OpenAI's Chat Completions take."""
 _CUT_OFF = {"length": "the length limit", "content_filter": "a content filter"}
 _OUTPUT_TAKEN = "The output is taken."
 
@@ -55,7 +53,9 @@ class AnswerTaker:
         if agent.calls_in_text and not calls:
             # A text of a megabyte takes seconds to read: not on the worker's event loop.
             text, calls = await asyncio.to_thread(find_calls, text, agent.callable_by(order.model))
-        own = _with_own_ids(calls, used_ids, order.step, order.whole.digest if order.summed_up else "")
+        count = len(calls)
+        calls = calls[: fit.MOST_CALLS + 1]
+        own = with_own_ids(calls, used_ids, order.step, order.whole.digest if order.summed_up else "")
         long = fit.too_long(own)
         message = AssistantMessage(
             role="assistant",
@@ -65,18 +65,20 @@ class AnswerTaker:
         )
         consultation = Consultation(order, agent, self.providers, self.telemetry, self.runtime, self.resources)
         taking = _Taking(self, order, agent, message, reply.finish_reason, before, consultation)
-        prepared = await taking.look_at_calls(calls, long)
+        prepared = await taking.look_at_calls(calls, long, count)
         rejected = await taking.look_at_text(text)
         # All of them now: an attempt that is lost while a second model thinks has told the model of nothing.
         for close in taking.closings:
             close()
-        return ModelAnswer(
-            message=message,
-            prepared=prepared,
-            finish_reason=reply.finish_reason,
-            usage=reply.usage + consultation.spent,
-            output=taking.output,
-            rejected=rejected,
+        return fit.fit_answer(
+            ModelAnswer(
+                message=message,
+                prepared=prepared,
+                finish_reason=reply.finish_reason,
+                usage=reply.usage + consultation.spent,
+                output=taking.output,
+                rejected=rejected,
+            )
         )
 
 
@@ -95,7 +97,7 @@ class _Taking:
     closings: list[Callable[[], None]] = field(default_factory=list)
     """Of the spans."""
 
-    async def look_at_calls(self, written: Sequence[ToolCall], long: set[int]) -> list[PreparedCall]:
+    async def look_at_calls(self, written: Sequence[ToolCall], long: set[int], count: int) -> list[PreparedCall]:
         """Prepare each call, side by side; what is wrong with one is told to the model, or fails the run."""
         calls = self.message.tool_calls
         twice = duplicates(written)
@@ -107,6 +109,8 @@ class _Taking:
             try:
                 if index in twice:
                     raise feedback.duplicate_call(call)
+                if index == fit.MOST_CALLS:
+                    raise feedback.too_many_calls(call, count, fit.MOST_CALLS)
                 if index in long:
                     raise feedback.too_long(call, len(written[index].arguments), fit.ARGUMENTS_BYTES)
                 is_last = index == len(calls) - 1
@@ -125,8 +129,14 @@ class _Taking:
                 return PreparedCall(text=told.text, error=told.error, failure=told.failure)
 
         if len(calls) == 1:
-            return [await look(0, calls[0])]
-        return list(await asyncio.gather(*(look(index, call) for index, call in enumerate(calls))))
+            prepared = [await look(0, calls[0])]
+        else:
+            prepared = list(await asyncio.gather(*(look(index, call) for index, call in enumerate(calls))))
+        for index in fit.mended_too_long(prepared):
+            error = feedback.too_long(calls[index], size(prepared[index].arguments), fit.ARGUMENTS_BYTES)
+            told = await self._tell(calls[index], error, time.time())
+            prepared[index] = PreparedCall(text=told.text, error=told.error, failure=told.failure)
+        return prepared
 
     async def look_at_text(self, text: str) -> Rejected | None:
         """Take the text as the output, where that is asked for; or say why the answer is not taken."""
@@ -197,7 +207,10 @@ class _Taking:
 
     async def _prepare_output(self, call: ToolCall, kind: OutputType) -> Prepared:
         target = Target(kind.name, kind, True)
-        return await prepare(call, target, [("repair", self.agent.repair)], self.consultation.about(call))
+        done = await prepare(call, target, [("repair", self.agent.repair)], self.consultation.about(call))
+        if done.repairs and (length := size(done.arguments)) > fit.ARGUMENTS_BYTES:
+            raise feedback.too_long_output(kind.name, length, fit.ARGUMENTS_BYTES)
+        return done
 
     async def _would_be_taken(self, call: ToolCall, kind: OutputType) -> bool:
         try:
@@ -239,28 +252,6 @@ class _Taking:
 def _prepared(call: ToolCall, done: Prepared) -> PreparedCall:
     as_written = not done.repairs and _says_the_same(call.arguments, done.arguments)
     return PreparedCall(arguments=None if as_written else done.arguments, repairs=fit.fit_repairs(done.repairs))
-
-
-def _with_own_ids(calls: Sequence[ToolCall], used: set[str], step: int, digest: str = "") -> list[ToolCall]:
-    """The calls, each with an id that is legal and its own in the whole conversation.
-
-    `used` are the ids that are there to be seen. Where a compaction took others away, each id gets a mark that no
-    earlier one can have: of the conversation's `digest`, which is another at each step, and which no model knows.
-    """
-    taken: set[str] = set()
-    own = []
-    for index, call in enumerate(calls):
-        legal = re.sub(r"[^a-zA-Z0-9_-]", "_", call.id)[:LONGEST_ID]
-        call_id = legal or f"call_{step}_{index}"
-        if digest:
-            call_id = f"{(legal or 'call')[: LONGEST_ID - 18]}_{digest[:12]}_{index}"
-        again = 0
-        while call_id in taken or call_id in used:
-            again += 1
-            call_id = f"{(legal or 'call')[: LONGEST_ID - 16]}_{step}_{index}" + (f"_{again}" if again > 1 else "")
-        taken.add(call_id)
-        own.append(call.model_copy(update={"id": call_id}))
-    return own
 
 
 def _is_whole(arguments: str) -> bool:

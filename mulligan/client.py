@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import sys
 from collections.abc import Callable
@@ -81,12 +82,17 @@ def _configured() -> ClientConnectConfig:
 
 
 def _converter() -> DataConverter:
-    """The pydantic one; with encryption where there are keys."""
-    if not (keys := settings().encryption_keys.get_secret_value()):
-        return data_converter
-    from mulligan.encryption import encrypted, keys_of
+    """The pydantic one; with encryption where there are keys, and with external storage where one is named."""
+    chosen, converter = settings(), data_converter
+    if keys := chosen.encryption_keys.get_secret_value():
+        from mulligan.encryption import encrypted, keys_of
 
-    return encrypted(data_converter, keys_of(keys))
+        converter = encrypted(converter, keys_of(keys))
+    if chosen.external_storage:
+        from mulligan.external_storage import external_storage
+
+        converter = dataclasses.replace(converter, external_storage=external_storage(chosen.external_storage))
+    return converter
 
 
 def address_in_use() -> str:
@@ -107,8 +113,18 @@ def no_server(error: BaseException) -> str:
 
 
 def unreadable(error: BaseException) -> str:
-    """What to tell a person when keys are missing: ours for a run, or a worker's for our question; empty: it is not that."""
+    """What to tell a person when keys are missing: ours for a run, or a worker's for our question; or what is stored
+    elsewhere. Empty: it is not that.
+    """
     said = str(error)
+    if "TMPRL1105" in said:
+        return "a part of this run is in external storage; set MULLIGAN_EXTERNAL_STORAGE to that of its worker."
+    if said.startswith("No driver found with name 'mulligan."):
+        return "a part of this run is in another kind of external storage than MULLIGAN_EXTERNAL_STORAGE names."
+    if type(error).__name__ == "StorageError":
+        return said
+    if said.startswith("S3StorageDriver "):
+        return f"{said}: {error.__cause__}." if error.__cause__ else said
     if "Unknown payload encoding binary/encrypted" in said:
         return "this run is encrypted; set MULLIGAN_ENCRYPTION_KEYS to the keys of its worker."
     if isinstance(error, ValueError) and said.startswith("A payload "):

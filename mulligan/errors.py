@@ -52,7 +52,7 @@ class MulliganError(ApplicationError):
 
     def to_json(self) -> dict[str, Any]:
         """The error as data, for activity results; `from_json` reads it."""
-        return {"type": type(self).__name__, "message": self.message, "fields": dict(*self.details)}
+        return {"type": type(self).__name__, "message": shown(self.message), "fields": dict(*self.details)}
 
 
 class InvalidRunInputError(MulliganError):
@@ -204,17 +204,18 @@ def error_of(failure: BaseException) -> MulliganError | None:
 
 def _as_json(value: Any) -> Any:
     if isinstance(value, RemoteSource):
-        return {"type": value.type_name, "message": _cut(str(value))}
+        return {"type": value.type_name, "message": shown(str(value))}
     if isinstance(value, BaseException):
-        return {"type": type(value).__name__, "message": _cut(str(well_formed(str(value))))}
+        return {"type": type(value).__name__, "message": shown(str(well_formed(str(value))))}
     if isinstance(value, str):
-        return _cut(value)
+        return shown(value)
     if isinstance(value, (dict, list)) and len(text := json.dumps(value, default=str)) > RAW_ARGUMENTS_KEPT:
-        return _cut(text)
+        return shown(text)
     return value
 
 
-def _cut(text: str) -> str:
+def shown(text: str) -> str:
+    """As much of a text as a failure carries."""
     if len(text) <= RAW_ARGUMENTS_KEPT:
         return text
     return text[:RAW_ARGUMENTS_KEPT] + f"… ({len(text) - RAW_ARGUMENTS_KEPT} more characters)"

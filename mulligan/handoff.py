@@ -120,6 +120,8 @@ class AgentFacts(BaseModel):
     guarded: bool = Field(default=False, exclude_if=_is_false)
     compact_at: int | None = Field(default=None, exclude_if=_absent)
     compact_model: str | None = Field(default=None, exclude_if=_absent)
+    carry_bytes: int | None = Field(default=None, exclude_if=_absent)
+    """What continue-as-new may carry, where that is more than one of Temporal's payloads: there is external storage."""
 
 
 class OpenRun(BaseModel):
@@ -244,6 +246,8 @@ class CallTool(BaseModel):
     repaired_by: list[str] = Field(default=[], exclude_if=_absent)
     step: int
     metadata: dict[str, str] = Field(default={}, exclude_if=lambda value: not value)
+    max_bytes: int | None = Field(default=None, exclude_if=_absent)
+    """Of the result: where the results of all calls of the step would be too much for history."""
 
 
 class ToolOutcome(BaseModel):

@@ -39,7 +39,7 @@ def check(data: bytes) -> RunInput:
         raise InvalidRunInputError('"prompt" is empty; say what the agent is to do.')
     if run_input.traceparent is not None and not _TRACEPARENT.fullmatch(run_input.traceparent):
         raise InvalidRunInputError(
-            f'"traceparent" is {run_input.traceparent!r}; it must be a W3C traceparent: 00-<32 hex>-<16 hex>-<2 hex>.'
+            f'"traceparent" is {run_input.traceparent[:80]!r}; it must be a W3C traceparent: 00-<32 hex>-<16 hex>-<2 hex>.'
         )
     _check_messages(run_input.messages, prompted=run_input.prompt is not None)
     return run_input
@@ -87,7 +87,7 @@ def _sentence(fault: Any) -> str:
             return f'"{where}" is missing; it is required.'
         case "extra_forbidden":
             known = _FIELDS if len(fault["loc"]) == 1 else []
-            near = difflib.get_close_matches(str(fault["loc"][-1]), known, n=1)
+            near = difflib.get_close_matches(str(fault["loc"][-1])[:100], known, n=1)
             hint = (
                 f'did you mean "{near[0]}"?' if near else f"known are {', '.join(known)}." if known else "leave it out."
             )
@@ -105,7 +105,7 @@ def _path(loc: Sequence[int | str]) -> str:
         if index == 2 and loc[0] == "messages" and part in ("user", "assistant", "tool"):
             continue
         path += f"[{part}]" if isinstance(part, int) else f".{part}" if path else part
-    return path or "input"
+    return (path if len(path) <= 200 else path[:200] + "…") or "input"
 
 
 def _shown(value: Any) -> str:

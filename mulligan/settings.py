@@ -39,6 +39,8 @@ class Settings(BaseSettings):
     """Both, or neither: Worker Versioning. Named as Temporal's Worker Controller sets them."""
     encryption_keys: SecretStr = SecretStr("")
     """`id:key,id:key`: what Temporal keeps is encrypted with the first, and read with any; none: not encrypted."""
+    external_storage: str = ""
+    """`file:///folder` or `s3://bucket/prefix`: where payloads stand that are too large for Temporal; none: nowhere."""
 
     @field_validator("health_address")
     @classmethod

@@ -98,13 +98,13 @@ class RunInput(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    agent: Annotated[str, Field(min_length=1)]
+    agent: Annotated[str, Field(min_length=1, max_length=1000)]
     prompt: Text | None = None
     messages: list[Message] = []
     max_steps: Annotated[
         int | None, Field(ge=1, strict=True, validation_alias=AliasChoices("max_steps", "maxSteps"))
     ] = None
-    model: Annotated[str | None, Field(min_length=1)] = None
+    model: Annotated[str | None, Field(min_length=1, max_length=1000)] = None
     on_invalid_tool_input: Annotated[
         Literal["feedback", "throw"] | None,
         Field(validation_alias=AliasChoices("on_invalid_tool_input", "onInvalidToolInput")),
@@ -135,7 +135,8 @@ class Usage(BaseModel):
         return self.input_tokens + self.output_tokens
 
 
-Status = Literal["completed", "max_steps", "max_tokens", "truncated", "refused"]
+Status = Literal["completed", "max_steps", "max_tokens", "max_history", "truncated", "refused"]
+"""`max_history`: Temporal's history of the run is nearly full, and its conversation too large to go on in a new one."""
 
 
 class RunResult(BaseModel):

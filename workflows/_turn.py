@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel
+import json
+from typing import cast
 
-from mulligan.handoff import AgentFacts, FinishRun, Where
+from pydantic import BaseModel, JsonValue
+
+from mulligan.handoff import AgentFacts, FinishRun, ModelAnswer, Where
 from mulligan.values import RunInput, RunResult
+from workflows.records import StepRecord
 
 
 class Turn(BaseModel):
@@ -38,3 +42,14 @@ class Turn(BaseModel):
             recovered_failures=result.recovered_failures,
             usage=result.usage,
         )
+
+
+def output_of(answer: ModelAnswer, record: StepRecord) -> JsonValue:
+    """The structured output that an answer holds."""
+    found = answer.output
+    assert found is not None
+    if not found.as_said:
+        return found.value
+    if found.call is None:
+        return cast(JsonValue, json.loads(answer.message.text))
+    return cast(JsonValue, record.calls[found.call].arguments)

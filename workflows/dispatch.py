@@ -110,9 +110,13 @@ async def compact_conversation(order: CompactConversation, facts: AgentFacts) ->
         return Compacted(error=ErrorInfo(kind=kind, message=f"{error.cause or error}"))
 
 
-async def call_tool(order: CallTool, facts: ToolFacts | None) -> ToolOutcome:
-    """Run one call. A tool that fails is an outcome; so is one that was lost, which only the workflow can see."""
+async def call_tool(order: CallTool, facts: ToolFacts | None, calls: int = 1) -> ToolOutcome:
+    """Run one call of a step that has so many `calls`.
+
+    A tool that fails is an outcome; so is one that was lost, which only the workflow can see.
+    """
     facts = facts or _UNKNOWN_TOOL
+    order.max_bytes = policies.share_of_results(calls, local=facts.local)
     started = workflow.time()
     limit = timedelta(seconds=facts.timeout) + policies.ATTEMPT_MARGIN
     retry = policies.tool_retry(facts.attempts)

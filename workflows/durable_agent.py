@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
-from typing import Literal, cast
+from typing import Literal
 
 import zstandard
-from pydantic import JsonValue
 from temporalio import workflow
 from temporalio.exceptions import FailureError, is_cancelled_exception
 
@@ -28,7 +27,7 @@ from mulligan.handoff import (
 from mulligan.values import Message, Progress, RunInput, RunResult, Status, ToolCall, ToolMessage, UserMessage
 from workflows import dispatch, policies
 from workflows._mailroom import Mailroom
-from workflows._turn import Turn
+from workflows._turn import Turn, output_of
 from workflows.compaction import compact_if_due
 from workflows.conversation import Conversation
 from workflows.growth import Growth
@@ -94,7 +93,8 @@ class DurableAgent:
         before = len(self.conversation.messages)
         prompt = [UserMessage(role="user", text=run_input.prompt)] if run_input.prompt is not None else []
         self.conversation.ask([*run_input.messages, *prompt])
-        small = self.conversation.size(before) <= policies.INLINE_BYTES
+        given = self.conversation.size(before) + policies.bytes_of(run_input.metadata)
+        small = given <= policies.INLINE_BYTES
         number = self._turn.number + 1 if self._turn else 1
         try:
             opened = await dispatch.open_run(run_input, small=small, conversation=self._key, turn=number)
@@ -113,6 +113,8 @@ class DurableAgent:
         """One model call, and the tool calls that it asks for. Returns whether the turn is over."""
         turn = self._open_turn
         result = turn.result
+        if policies.history_is_full():
+            return self._ends("max_history")
         try:
             await self._compact(turn)
             answer = await self._call_model(turn)
@@ -126,7 +128,7 @@ class DurableAgent:
             is_final = not answer.message.tool_calls and answer.rejected is None
             result.output = None if turn.facts.structured and not is_final else answer.message.text
             if answer.output is not None:
-                result.output, result.output_type = _output(answer, record), answer.output.type
+                result.output, result.output_type = output_of(answer, record), answer.output.type
                 return self._ends("completed")
             if is_final:
                 return self._ends(_STATUS_OF_FINISH.get(answer.finish_reason, "completed"))
@@ -151,7 +153,8 @@ class DurableAgent:
         """
         if not self._growth.is_enough():
             return False
-        fits = len(self.carry()) <= policies.CARRY_BYTES
+        longest = self._turn.facts.carry_bytes if self._turn else None
+        fits = len(self.carry()) <= (longest or policies.CARRY_BYTES)
         if not fits:
             self._growth.not_now()
         return fits
@@ -227,14 +230,17 @@ class DurableAgent:
             if prepared.failure is not None:
                 raise from_json(prepared.failure)
         turn.result.tool_calls += len(answer.prepared)
-        calls = zip(answer.message.tool_calls, answer.prepared, record.calls, strict=True)
-        tasks = [asyncio.create_task(self._settle(turn, *call)) for call in calls]
-        try:
-            results = await asyncio.gather(*tasks)
-        except (FailureError, asyncio.CancelledError):
-            for task in tasks:
-                task.cancel()
-            raise
+        calls = list(zip(answer.message.tool_calls, answer.prepared, record.calls, strict=True))
+        at_once = policies.scheduled_at_once(len(calls), turn.input.metadata)
+        results: list[ToolMessage] = []
+        for first in range(0, len(calls), max(1, at_once)):
+            tasks = [asyncio.create_task(self._settle(turn, *call)) for call in calls[first : first + at_once]]
+            try:
+                results += await asyncio.gather(*tasks)
+            except (FailureError, asyncio.CancelledError):
+                for task in tasks:
+                    task.cancel()
+                raise
         turn.result.recovered_failures += sum(result.error is not None for result in results)
         turn.result.repairs += sum(len(kept.repairs) for kept in record.calls)
         self.conversation.end_step(results)
@@ -272,7 +278,7 @@ class DurableAgent:
             step=turn.result.steps,
             metadata=turn.input.metadata,
         )
-        return await dispatch.call_tool(order, turn.facts.tools.get(call.name))
+        return await dispatch.call_tool(order, turn.facts.tools.get(call.name), len(self.conversation.steps[-1].calls))
 
     async def _close_failed(self, turn: Turn, error: BaseException) -> None:
         self.status = "cancelled" if is_cancelled_exception(error) else "failed"
@@ -281,14 +287,3 @@ class DurableAgent:
             typed = error_of(error)
             finished.error_type = getattr(typed, "kind", None) or type(typed or error).__name__
         await dispatch.finish_run(finished)
-
-
-def _output(answer: ModelAnswer, record: StepRecord) -> JsonValue:
-    """The structured output that an answer holds."""
-    found = answer.output
-    assert found is not None
-    if not found.as_said:
-        return found.value
-    if found.call is None:
-        return cast(JsonValue, json.loads(answer.message.text))
-    return cast(JsonValue, record.calls[found.call].arguments)

@@ -25,7 +25,7 @@ class Growth:
         grown = size - self._began
         if size < self._not_before:
             return False
-        if info.get_current_history_length() >= policies.HISTORY_EVENTS or grown >= policies.HISTORY_BYTES:
+        if info.get_current_history_length() >= policies.GROWN_EVENTS or grown >= policies.GROWN_BYTES:
             return True
         return info.is_continue_as_new_suggested() and grown >= self._began
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
 
+from temporalio import workflow
 from temporalio.common import RetryPolicy
 
 HEARTBEAT_TIMEOUT = timedelta(seconds=8)
@@ -31,10 +33,13 @@ TOOL_BACKOFF_FIRST, TOOL_BACKOFF_LONGEST = timedelta(milliseconds=500), timedelt
 INLINE_BYTES = 256 * 1024
 """New messages up to this travel with the model call; more is fetched by query. Over 2 MB the server ends the run."""
 
+RESULT_BYTES = 1_400_000
+"""One result (render_result.MAX_BYTES)."""
+
 PAGE_BYTES = 500_000
 """A query's answer: the server warns beyond 512 KB and refuses 2 MB."""
 
-HISTORY_EVENTS, HISTORY_BYTES = 4_000, 4 * 1024 * 1024
+GROWN_EVENTS, GROWN_BYTES = 4_000, 4 * 1024 * 1024
 """How far a workflow run's history grows before it continues as new: near Temporal's own suggestion (4,096 events, 4 MB).
 A cold replay of that takes 2 s; the server ends a run at 51,200 events or 50 MB."""
 
@@ -46,6 +51,18 @@ CARRY_BYTES = 1_800_000
 
 COMPACTION_PATIENCE = 300.0
 """Seconds that a compaction waits for an endpoint that is down: the run can go on without it, and its call waits longer."""
+
+STEP_RESULTS_BYTES, STEP_LOCAL_BYTES = 6_000_000, 2_500_000
+"""Results of all calls of a step together: of tools, and of those among them that are local (theirs are one message to the
+server, which ends at 4 MB). Fifty results of a megabyte each filled a history at once: the server terminated the run."""
+
+COMMANDS_BYTES, COMMAND_BYTES = 2_500_000, 1_000
+"""Inputs of calls that are scheduled at once, beside their arguments (fit_answer bounds those), and what each of them
+takes without: they are one message to the server, which ends at 4 MB."""
+
+HISTORY_BYTES, HISTORY_EVENTS = 40_000_000, 45_000
+"""A history that has grown beyond takes no further step: at 50 MB or 51,200 events the server terminates the run. A step
+adds at most about 10 MB (STEP_RESULTS_BYTES) and 800 events (fit_answer.MOST_CALLS)."""
 
 
 def model_retry(attempts: int | None) -> RetryPolicy:
@@ -60,3 +77,29 @@ def tool_retry(attempts: int) -> RetryPolicy:
     return RetryPolicy(
         initial_interval=TOOL_BACKOFF_FIRST, maximum_interval=TOOL_BACKOFF_LONGEST, maximum_attempts=attempts
     )
+
+
+def share_of_results(calls: int, *, local: bool) -> int | None:
+    """Bytes of each result of a step of so many calls; None where each may be as large as one alone can."""
+    share = (STEP_LOCAL_BYTES if local else STEP_RESULTS_BYTES) // max(1, calls)
+    return share if share < RESULT_BYTES else None
+
+
+def bytes_of(metadata: Mapping[str, str]) -> int:
+    """What a run's metadata takes as JSON, about: it goes with every call."""
+    return sum(len(name.encode()) + len(value.encode()) for name, value in metadata.items())
+
+
+def scheduled_at_once(calls: int, metadata: Mapping[str, str]) -> int:
+    """How many calls of a step may be scheduled at once: all, but for a run with very large metadata."""
+    most = max(1, COMMANDS_BYTES // (bytes_of(metadata) + COMMAND_BYTES))
+    # Runs that had scheduled more before there was this limit are replayed as they were.
+    return calls if calls <= most or not workflow.patched("scheduled_at_once") else most
+
+
+def history_is_full() -> bool:
+    """Whether another step might be the one at which the server terminates the run."""
+    info = workflow.info()
+    is_full = info.get_current_history_size() > HISTORY_BYTES or info.get_current_history_length() > HISTORY_EVENTS
+    # Runs that had got further before there was this limit are replayed as they were.
+    return is_full and workflow.patched("max_history")

@@ -1,0 +1,138 @@
+"""The folder that payloads are stored in: what is written, and what a reference can name."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from pathlib import Path
+
+import pytest
+from temporalio.api.common.v1 import Payload
+from temporalio.converter import StorageDriverClaim, StorageDriverRetrieveContext, StorageDriverStoreContext
+
+from mulligan.errors import DeclarationError
+from mulligan.external_storage import external_storage
+from mulligan.stored_files import MOST_BYTES, FolderDriver, StorageError
+
+PAYLOAD = Payload(metadata={"encoding": b"binary/plain"}, data=b"sesame")
+
+
+async def store(folder: Path, payload: Payload = PAYLOAD) -> StorageDriverClaim:
+    [claim] = await FolderDriver(folder).store(StorageDriverStoreContext(), [payload])
+    return claim
+
+
+async def read(folder: Path, claim: StorageDriverClaim) -> Payload:
+    [payload] = await FolderDriver(folder).retrieve(StorageDriverRetrieveContext(), [claim])
+    return payload
+
+
+def file_of(folder: Path, claim: StorageDriverClaim) -> Path:
+    digest = claim.claim_data["sha256"]
+    return folder / digest[:2] / digest
+
+
+async def test_what_is_stored_is_read(tmp_path: Path) -> None:
+    """One file for the same payload, for this user alone, and nothing unfinished beside it."""
+    claim = await store(tmp_path)
+    file = file_of(tmp_path, claim)
+    os.utime(file, (1, 1))
+    assert await store(tmp_path) == claim
+    assert await read(tmp_path, claim) == PAYLOAD
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [file]
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
+    assert file.stat().st_mtime > 1  # so that who deletes old files spares what is in use
+
+
+@pytest.mark.parametrize(
+    "named", ["", "../../etc/passwd", "/etc/passwd", "A" * 64, "a" * 63, "a" * 64 + "\n", "é" * 64]
+)
+async def test_a_reference_names_no_other_file(tmp_path: Path, named: str) -> None:
+    for claim in ({"sha256": named}, {"path": "/etc/passwd"}):
+        with pytest.raises(StorageError, match="names no file of ours"):
+            await read(tmp_path, StorageDriverClaim(claim))
+
+
+@pytest.mark.parametrize("linked", ["file", "folder"])
+async def test_no_link_is_followed(tmp_path: Path, linked: str) -> None:
+    """Also where it leads to just what was stored."""
+    folder, elsewhere = tmp_path / "folder", tmp_path / "elsewhere"
+    folder.mkdir()
+    claim = await store(folder)
+    moved = file_of(folder, claim) if linked == "file" else file_of(folder, claim).parent
+    moved.rename(elsewhere)
+    moved.symlink_to(elsewhere)
+    with pytest.raises(StorageError, match="cannot be read"):
+        await read(folder, claim)
+    if linked == "folder":
+        with pytest.raises(StorageError, match="cannot be written"):
+            await store(folder)
+
+
+@pytest.mark.parametrize("fault", ["gone", "changed", "shorter", "a pipe", "a folder"])
+async def test_what_is_not_there_is_named(tmp_path: Path, fault: str) -> None:
+    claim = await store(tmp_path)
+    file = file_of(tmp_path, claim)
+    match fault:
+        case "changed":
+            file.write_bytes(b"x" * file.stat().st_size)
+        case "shorter":
+            os.truncate(file, 3)
+        case _:
+            file.unlink()
+    if fault == "a pipe":
+        os.mkfifo(file)
+    elif fault == "a folder":
+        file.mkdir()
+    with pytest.raises(StorageError) as raised:
+        await read(tmp_path, claim)
+    assert str(file) in str(raised.value)
+    assert "sesame" not in str(raised.value)
+
+
+async def test_what_cannot_be_written(tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    with pytest.raises(StorageError, match="cannot be written: No such file"):
+        await store(gone)
+    with pytest.raises(StorageError, match="too large"):
+        await store(tmp_path, Payload(data=bytes(MOST_BYTES)))
+
+
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        ("/data", "it must be file:///folder or s3://bucket/prefix."),
+        ("file://host/data", "it must be file:///folder"),
+        ("file:///", "it must be file:///folder"),
+        ("s3://", "it must be file:///folder"),
+        ("s3://Bucket/x", "it must be file:///folder"),
+        ("s3://bucket/x?region=eu", "it must be file:///folder"),
+        ("gs://bucket", "it must be file:///folder"),
+        ("file:///no/such/folder", "there is no folder /no/such/folder."),
+    ],
+)
+def test_bad_values(url: str, says: str) -> None:
+    with pytest.raises(DeclarationError) as raised:
+        external_storage(url)
+    assert str(raised.value).startswith(f"MULLIGAN_EXTERNAL_STORAGE is {url!r}, but ")
+    assert says in str(raised.value)
+
+
+def test_a_password_is_not_quoted() -> None:
+    with pytest.raises(DeclarationError) as raised:
+        external_storage("s3://key:sesame@bucket/x")
+    assert "sesame" not in str(raised.value)
+
+
+def test_s3_without_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "boto3", None)
+    with pytest.raises(DeclarationError, match=r"needs the package boto3: install mulligan\[s3\]"):
+        external_storage("s3://bucket/runs")
+
+
+def test_a_folder_with_a_blank(tmp_path: Path) -> None:
+    folder = tmp_path / "my runs"
+    folder.mkdir()
+    assert external_storage(folder.as_uri()).drivers[0].name() == "mulligan.folder"
