@@ -27,8 +27,8 @@ class WorkerKind:
     environment: dict[str, str] = field(default_factory=dict)
     project: Path | None = None
     """The folder of its own pyproject.toml; None: it runs in ours."""
-    package: str = ""
-    """The distribution whose version the page names, of a rival."""
+    packages: tuple[str, ...] = ()
+    """The distributions whose versions the page names, of a rival."""
 
 
 @dataclass(frozen=True)
@@ -67,11 +67,11 @@ def _module(python: Path | str, name: str) -> dict[str, Any]:
     }
 
 
-def _rival(folder: str, package: str, environment: dict[str, str] | None = None) -> WorkerKind:
+def _rival(folder: str, packages: tuple[str, ...], environment: dict[str, str] | None = None) -> WorkerKind:
     project = RIVALS / folder
     python = project / ".venv" / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
     serving = _module(python, f"benchmarks.rivals.{folder}.worker")
-    return WorkerKind(folder, **serving, environment=environment or {}, project=project, package=package)
+    return WorkerKind(folder, **serving, environment=environment or {}, project=project, packages=packages)
 
 
 _FLOOR = WorkerKind("floor", **_module(sys.executable, "benchmarks.floor"))
@@ -80,9 +80,13 @@ _MULLIGAN = WorkerKind(
     command=lambda queue: [sys.executable, "worker.py", "--load", "benchmarks.agents", "--task-queue", queue],
     replay=lambda file, times: [sys.executable, "-m", "benchmarks.replayed", str(file), str(times)],
 )
-_OPENAI_AGENTS = _rival("openai_agents", "temporalio-openai-agents", {"OPENAI_AGENTS_DISABLE_TRACING": "1"})
-_PYDANTIC_AI = _rival("pydantic_ai", "pydantic-ai-slim")
-_STRANDS = _rival("strands", "temporalio-strands-agents")
+_OPENAI_AGENTS = _rival(
+    "openai_agents",
+    ("openai-agents", "temporalio-openai-agents", "temporalio", "openai"),
+    {"OPENAI_AGENTS_DISABLE_TRACING": "1"},
+)
+_PYDANTIC_AI = _rival("pydantic_ai", ("pydantic-ai-slim", "temporalio", "openai"))
+_STRANDS = _rival("strands", ("strands-agents", "temporalio-strands-agents", "temporalio", "openai"))
 
 ALL: dict[str, Contender] = {
     contender.name: contender

@@ -1,6 +1,6 @@
 """Strands Agents with Temporal's plugin, as the package's README says.
 
-Beside that: retries of the model's client are off, as the README asks for, and the tool's timeout is a day, as one call
+Beside that: retries of the model's client are off, as the README asks for, nothing is printed to stdout, and the tool's timeout is a day, as one call
 of the benchmark waits. Its OpenAI model speaks Chat Completions and streams.
 """
 
@@ -31,6 +31,7 @@ class BenchWorkflow:
     def __init__(self) -> None:
         self.agent = TemporalAgent(
             model="bench",
+            callback_handler=None,
             start_to_close_timeout=timedelta(seconds=60),
             tools=[activity_as_tool(look, start_to_close_timeout=timedelta(seconds=A_DAY))],
         )
