@@ -1,7 +1,7 @@
 """Strands Agents with Temporal's plugin, as the package's README says.
 
-Beside that: retries of the model's client are off, as the README asks for, nothing is printed to stdout, and the tool's timeout is a day, as one call
-of the benchmark waits. Its OpenAI model speaks Chat Completions and streams.
+Beside that: retries of the model's client are off, as the README asks for, nothing is printed to stdout, and the tool's
+timeout is a day, as one call of the benchmark waits. Its OpenAI model speaks Chat Completions and streams.
 """
 
 import asyncio
