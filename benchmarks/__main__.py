@@ -22,6 +22,8 @@ from mulligan.client import leave
 from mulligan.devserver import DevServerError, find_temporal
 
 HERE = Path(__file__).parent
+LONGEST = 2 * 60 * 60
+"""Seconds that a job may take, lest one that hangs holds up the others. `survival` looks for itself."""
 
 
 def say(line: str) -> None:
@@ -56,7 +58,8 @@ async def measure(to_do: Sequence[Job], results: Results) -> int:
         say(f"[{number}/{len(to_do)}] {job}")
         began = time.monotonic()
         try:
-            await measured(job, results)
+            async with asyncio.timeout(None if job.figure == "survival" else LONGEST):
+                await measured(job, results)
         except Exception as error:  # noqa: BLE001 - one that fails must not cost the hours of the others
             failed += 1
             say(f"  failed: {type(error).__name__}: {error}")
@@ -69,6 +72,7 @@ def main(
     quick: Annotated[bool, typer.Option("--quick", help="Small sizes, in minutes, into a folder of its own.")] = False,
     only: Annotated[str, typer.Option(help=f"Figures, separated by commas: {', '.join(FIGURES)}.")] = "",
     contenders: Annotated[str, typer.Option(help=f"Separated by commas: {', '.join(ALL)}.")] = "",
+    sizes: Annotated[str, typer.Option(help="Steps or runs at once, separated by commas: 160,2000.")] = "",
     results: Annotated[Path | None, typer.Option(help="The folder of the raw numbers.")] = None,
     again: Annotated[bool, typer.Option("--again", help="Measure the chosen ones anew.")] = False,
     page: Annotated[bool, typer.Option("--page", help="Measure nothing; print the page.")] = False,
@@ -81,7 +85,9 @@ def main(
     figures, names = _list(only, FIGURES, "--only"), _list(contenders, tuple(ALL), "--contenders")
     folder = results or HERE / (".quick" if quick else "results")
     kept = Results(folder)
-    to_do = chosen(jobs(QUICK if quick else WHOLE), figures, names)
+    planned = jobs(QUICK if quick else WHOLE)
+    known_sizes = sorted({str(job.size) for job in planned}, key=int)
+    to_do = chosen(planned, figures, names, [int(size) for size in _list(sizes, known_sizes, "--sizes")])
     failed = 0
     if not page:
         if again:

@@ -168,11 +168,10 @@ def _replay(read: Reading) -> str:
     for size in read.sizes("replay"):
         for name in ("floor", "mulligan", *RIVAL_NAMES):
             if told := read.replay(name, size):
-                rate, line = told
-                whole = line["events"] / rate.median * 1000
+                rate, of_cpu, line = told
                 row = (f"{ALL[name].title}, {size:,} steps", f"{line['events']:,}", f"{line['bytes'] / 2**20:,.2f}")
-                rows.append((*row, rate.text(0), f"{whole:,.0f}"))
-    return table(("", "events", "MiB", "events a second", "ms for the whole"), rows)
+                rows.append((*row, rate.text(0), of_cpu.text(0)))
+    return table(("", "events", "MiB", "events a second", "events a second of CPU time"), rows)
 
 
 def _text(value: Spread | None, digits: int = 2) -> str:

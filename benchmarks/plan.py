@@ -61,10 +61,14 @@ def jobs(sizes: Sizes) -> list[Job]:
     return made
 
 
-def chosen(made: Sequence[Job], figures: Sequence[str], contenders: Sequence[str]) -> list[Job]:
-    """Those of these figures and contenders; of all where none is named."""
+def chosen(
+    made: Sequence[Job], figures: Sequence[str] = (), contenders: Sequence[str] = (), sizes: Sequence[int] = ()
+) -> list[Job]:
+    """Those of these figures, contenders and sizes; of all where none is named."""
     return [
         job
         for job in made
-        if (not figures or job.figure in figures) and (not contenders or job.contender in contenders)
+        if (not figures or job.figure in figures)
+        and (not contenders or job.contender in contenders)
+        and (not sizes or job.size in sizes)
     ]

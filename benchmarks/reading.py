@@ -79,11 +79,11 @@ class Reading:
         """MiB of an idle worker's private memory."""
         return spread([line["idle"]["private"] / 2**20 for line in self.results.of("memory", name)])
 
-    def replay(self, name: str, steps: int) -> tuple[Spread, dict[str, Any]] | None:
-        """Events a second, and the line with events and bytes."""
+    def replay(self, name: str, steps: int) -> tuple[Spread, Spread, dict[str, Any]] | None:
+        """Events a second, by the clock and by CPU time, and the line with events and bytes."""
         lines = self.results.of("replay", name, steps)
-        rates = spread([line["events"] / seconds for line in lines for seconds in line["seconds"]])
-        return (rates, lines[0]) if rates else None
+        by = [spread([line["events"] / s for line in lines for s in line[of]]) for of in ("seconds", "cpu_seconds")]
+        return (by[0], by[1], lines[0]) if by[0] and by[1] else None
 
     def loads(self) -> Spread | None:
         """The machine's load (1 minute) at the end of each measurement."""
