@@ -7,6 +7,9 @@ waits. `ContinuedWorkflow` also has the `continue_as_new` handler, which hands t
 import asyncio
 from datetime import timedelta
 
+# pydantic-ai would import it in the first workflow task: on a busy machine that takes longer than the SDK gives a task,
+# and the worker then fails for ever on a module imported by half.
+import pydantic_ai.models.openai  # noqa: F401
 from pydantic_ai import Agent, RunContext, UsageLimits
 from pydantic_ai.durable_exec.temporal import PydanticAIPlugin, PydanticAIWorkflow, TemporalDurability
 from pydantic_ai.messages import ModelMessage
