@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -77,9 +78,13 @@ class Results:
             self._file.write_text("".join(json.dumps(line) + "\n" for line in self.lines))
 
 
+@cache
 def commit() -> str:
-    """Mulligan's commit, with a `+` if files were changed since; empty outside of git."""
-    described = subprocess.run(
-        ["git", "describe", "--always", "--dirty=+", "--exclude=*"], cwd=ROOT, capture_output=True, text=True
-    )
-    return described.stdout.strip()
+    """Mulligan's commit as this process began, with a `+` if its files were changed since; empty outside of git."""
+
+    def git(*command: str) -> str:
+        return subprocess.run(["git", *command], cwd=ROOT, capture_output=True, text=True).stdout.strip()
+
+    # What is measured and printed changes as it is measured: that is no other code.
+    changed = git("status", "--porcelain", "--", ".", ":!benchmarks/results", ":!docs")
+    return git("rev-parse", "--short", "HEAD") + ("+" if changed else "")
