@@ -2,7 +2,7 @@
 # A name on PATH is not enough: pyenv's shims are there for versions of Python that have no uv.
 UV := $(shell uv --version >/dev/null 2>&1 && command -v uv || echo .uv/bin/uv)
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-system docs lint format check pin
+.PHONY: help demo test test-system docs bench lint format check pin
 
 help:  ## This list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 14
@@ -19,6 +19,9 @@ test-system: | $(UV)  ## Tests with a real Jaeger (built once, in minutes), the 
 docs: | $(UV)  ## Print docs/recovery.md from what the tests see
 	@$(UV) run pytest -q tests/live/test_matrix_page.py --write-docs
 
+bench: | $(UV)  ## Mulligan measured beside its rivals, for hours; resumable. Minutes: `make bench ARGS=--quick`
+	@$(UV) run --group bench python -m benchmarks $(ARGS)
+
 lint: | $(UV)  ## Format and types, as CI checks them
 	@$(UV) run ruff format --check -q .
 	@$(UV) run ruff check -q .
@@ -31,8 +34,9 @@ format: | $(UV)  ## Put the code into shape
 check: lint test-system test  ## What CI runs
 
 pin: | $(UV)  ## Take the newest versions that pyproject.toml allows, and write them down there
-	@rm -f uv.lock && $(UV) lock --quiet --no-config
-	@$(UV) run python .ci/pin.py
+	@for project in . benchmarks/rivals/*/; do \
+	  rm -f $$project/uv.lock && $(UV) lock --quiet --no-config --project $$project && \
+	  $(UV) run python .ci/pin.py $$project || exit 1; done
 
 .uv/bin/uv:
 	@echo "getting uv (once, into .uv)" >&2

@@ -1,11 +1,15 @@
-"""Write the versions that uv resolved into pyproject.toml: what a lock file pins, without an index's address."""
+"""Write the versions that uv resolved into pyproject.toml: what a lock file pins, without an index's address.
+
+python .ci/pin.py [FOLDER]: of the project in that folder, else of Mulligan's own.
+"""
 
 import re
 import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
-PROJECT = Path(__file__).parent.parent / "pyproject.toml"
+PROJECT = (Path(sys.argv[1]) if sys.argv[1:] else Path(__file__).parent.parent) / "pyproject.toml"
 BEGIN, END = "# versions: begin (written by `make pin`)", "# versions: end"
 
 

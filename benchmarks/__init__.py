@@ -1,1 +1,1 @@
-"""Speed and size, measured: each file is one command. Figures are ratios within one run on one machine."""
+"""Mulligan measured beside its rivals: `make bench`. docs/benchmarks.md is printed from what is in results/."""

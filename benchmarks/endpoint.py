@@ -1,0 +1,192 @@
+"""The scripted model of the benchmark: a process that speaks OpenAI's Responses API and Chat Completions.
+
+    python -m benchmarks.endpoint PORT
+
+The prompt says how many tool calls the model makes (`passage.prompt`); which one is next follows from the results that
+the request holds. Requests are searched, not parsed: a conversation of megabytes would keep the endpoint, and with it
+everybody's figures, busy. `GET /stats` tells what it did so far.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import time
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+from aiohttp import web
+
+from benchmarks.passage import HOLD
+
+TOOL = "look"
+_ORDERS = re.compile(rb"\[(steps|hold):(\d+) run:(\w+)\]")
+_STREAMS = re.compile(rb'"stream"\s*:\s*true')
+_LARGEST_BODY = 1 << 30
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a request's body says."""
+
+    run: str
+    results: int  # of the tool, in the conversation
+    calls: int  # that the model is to make
+    hold: bool
+    streams: bool
+
+    @property
+    def number(self) -> int | None:
+        """The argument of the call to answer with; None: a text, the end."""
+        if self.results < self.calls:
+            return self.results
+        return HOLD if self.hold else None
+
+
+def read(body: bytes) -> Asked | None:
+    """Search a request; None if no prompt of the benchmark is in it."""
+    orders = _ORDERS.search(body)
+    if orders is None:
+        return None
+    # Each stands once in a result, and nowhere else: the first in Chat Completions, the second in the Responses API.
+    results = body.count(b'"tool_call_id"') or body.count(b'"function_call_output"')
+    return Asked(orders[3].decode(), results, int(orders[2]), orders[1] == b"hold", _STREAMS.search(body) is not None)
+
+
+def _name(asked: Asked) -> str:
+    """An id of OpenAI's length: the API's own, so that histories are as large as with it."""
+    return f"{asked.run}{asked.results:0{24 - len(asked.run)}d}"
+
+
+def responses_reply(asked: Asked) -> dict[str, Any]:
+    """The Responses API's object."""
+    name = _name(asked)
+    output: dict[str, Any] = {
+        "type": "message",
+        "id": f"msg_{name}",
+        "role": "assistant",
+        "status": "completed",
+        "content": [{"type": "output_text", "text": "Done.", "annotations": []}],
+    }
+    if asked.number is not None:
+        output = {
+            "type": "function_call",
+            "id": f"fc_{name}",
+            "call_id": f"call_{name}",
+            "name": TOOL,
+            "arguments": json.dumps({"number": asked.number}),
+            "status": "completed",
+        }
+    return {
+        "id": f"resp_{name}",
+        "object": "response",
+        "created_at": 1_700_000_000,
+        "status": "completed",
+        "model": "bench",
+        "output": [output],
+        "parallel_tool_calls": True,
+        "tool_choice": "auto",
+        "tools": [],
+        "error": None,
+        "incomplete_details": None,
+        "instructions": None,
+        "metadata": {},
+        "usage": {
+            "input_tokens": 100,
+            "input_tokens_details": {"cached_tokens": 0},
+            "output_tokens": 10,
+            "output_tokens_details": {"reasoning_tokens": 0},
+            "total_tokens": 110,
+        },
+    }
+
+
+def _chat(asked: Asked, kind: str, choice: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "id": f"chatcmpl-{asked.run}{asked.results}",
+        "object": kind,
+        "created": 1_700_000_000,
+        "model": "bench",
+        "choices": [{"index": 0, **choice}],
+    }
+
+
+def _chat_message(asked: Asked) -> dict[str, Any]:
+    if asked.number is None:
+        return {"role": "assistant", "content": "Done."}
+    call = {
+        "id": f"call_{_name(asked)}",
+        "type": "function",
+        "function": {"name": TOOL, "arguments": json.dumps({"number": asked.number})},
+    }
+    return {"role": "assistant", "content": None, "tool_calls": [call]}
+
+
+_CHAT_USAGE = {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110}
+
+
+def chat_reply(asked: Asked) -> dict[str, Any]:
+    """The Chat Completions' object."""
+    choice = {"message": _chat_message(asked), "finish_reason": "stop" if asked.number is None else "tool_calls"}
+    return {**_chat(asked, "chat.completion", choice), "usage": _CHAT_USAGE}
+
+
+def chat_chunks(asked: Asked) -> bytes:
+    """The same as server-sent events, for those who stream."""
+    delta = _chat_message(asked)
+    for index, call in enumerate(delta.get("tool_calls", ())):
+        call["index"] = index
+    kind, finish = "chat.completion.chunk", "stop" if asked.number is None else "tool_calls"
+    chunks = [
+        _chat(asked, kind, {"delta": delta, "finish_reason": None}),
+        _chat(asked, kind, {"delta": {}, "finish_reason": finish}),
+        {**_chat(asked, kind, {}), "choices": [], "usage": _CHAT_USAGE},
+    ]
+    return b"".join(b"data: " + json.dumps(chunk).encode() + b"\n\n" for chunk in chunks) + b"data: [DONE]\n\n"
+
+
+class Endpoint:
+    """The handlers, and what they count."""
+
+    def __init__(self) -> None:
+        self.requests = 0
+        self.bytes = 0
+        self.most: Counter[str] = Counter()
+        """By run: the most results that a request held, which is how many steps the run has taken."""
+
+    async def answer(self, request: web.Request) -> web.Response:
+        """Be the model."""
+        body = await request.read()
+        self.requests += 1
+        self.bytes += len(body)
+        asked = read(body)
+        if asked is None:
+            fault = {"error": {"message": "This is no prompt of the benchmark.", "type": "invalid_request_error"}}
+            return web.json_response(fault, status=400)
+        self.most[asked.run] = max(self.most[asked.run], asked.results)
+        if request.path.endswith("/responses"):
+            return web.json_response(responses_reply(asked))
+        if asked.streams:
+            return web.Response(body=chat_chunks(asked), content_type="text/event-stream")
+        return web.json_response(chat_reply(asked))
+
+    async def stats(self, _: web.Request) -> web.Response:
+        """What it did so far."""
+        told = {"requests": self.requests, "bytes": self.bytes, "cpu_seconds": time.process_time(), "steps": self.most}
+        return web.json_response(told)
+
+
+def application() -> web.Application:
+    """The endpoint as an aiohttp application."""
+    endpoint = Endpoint()
+    app = web.Application(client_max_size=_LARGEST_BODY)
+    app.router.add_get("/stats", endpoint.stats)
+    app.router.add_post("/v1/responses", endpoint.answer)
+    app.router.add_post("/v1/chat/completions", endpoint.answer)
+    return app
+
+
+if __name__ == "__main__":
+    web.run_app(application(), host="127.0.0.1", port=int(sys.argv[1]), access_log=None, print=None)

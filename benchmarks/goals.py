@@ -1,0 +1,120 @@
+"""What is to be reached, and whether it is, as measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from benchmarks.contenders import ALL, RIVAL_NAMES
+from benchmarks.plan import LOCAL
+from benchmarks.reading import Reading, Spread
+
+KB = 1024
+SLACK = 0.9
+"""Of the floor's steps a second."""
+OVER = 1.10
+LOCAL_SHARE = 0.75
+BYTES_A_STEP = 2.8 * KB
+SURVIVED = 10_000
+
+
+@dataclass(frozen=True)
+class Goal:
+    """A row: what, what is to be reached, what was measured; `reached` is None where there is nothing to reach."""
+
+    figure: str
+    aim: str
+    measured: str
+    reached: bool | None
+
+
+PAIRS = (
+    ("mulligan", "floor", "over HTTP, against the floor (two activities that do nothing)"),
+    ("mulligan-scripted", "floor", "model in process, against the floor"),
+    ("mulligan", "floor-http", "over HTTP, against the floor with the HTTP request"),
+)
+
+
+def goals(read: Reading) -> list[Goal]:
+    """All rows of which something was measured."""
+    return [*_history(read), *_survival(read), *_speed(read), *_throughput(read), *_local(read), *_memory(read)]
+
+
+def marginal(read: Reading, name: str) -> tuple[float, float] | None:
+    """Bytes that a step adds between the first two sizes, and between the second and the third."""
+    found = [(size, line["bytes"]) for size in (10, 40, 160) if (line := read.history(name, size))]
+    if len(found) < 3:
+        return None
+    (a, at_a), (b, at_b), (c, at_c) = found
+    return (at_b - at_a) / (b - a), (at_c - at_b) / (c - b)
+
+
+def _history(read: Reading) -> Iterator[Goal]:
+    if steps := marginal(read, "mulligan"):
+        told = f"a step adds {steps[0]:,.0f} bytes from 10 to 40 steps, {steps[1]:,.0f} from 40 to 160"
+        yield Goal("growth of history", "linear", told, steps[1] <= 1.05 * steps[0])
+    if line := read.history("mulligan", 160):
+        a_step = line["bytes"] / 160
+        told = f"{a_step / KB:.2f} KB at 160 steps"
+        yield Goal("history of a step", "at most 2.8 KB", told, a_step <= BYTES_A_STEP)
+    rivals = [line["bytes"] for name in RIVAL_NAMES if (line := read.history(name, 40))]
+    if rivals and (line := read.history("mulligan", 40)):
+        told = (
+            f"{line['bytes']:,} bytes; the best rival {min(rivals):,}, {min(rivals) / line['bytes']:.1f} times as much"
+        )
+        yield Goal("history of 40 steps", "a tenth of the best rival's", told, 10 * line["bytes"] <= min(rivals))
+
+
+def _survival(read: Reading) -> Iterator[Goal]:
+    if line := read.survival("mulligan"):
+        told = f"{line['steps']:,} steps in {line['runs']} runs: {line['outcome']}"
+        reached = line["outcome"] == "completed" and line["steps"] >= SURVIVED
+        yield Goal("steps survived", "no end: 10,000 shown", told, reached)
+
+
+def _speed(read: Reading) -> Iterator[Goal]:
+    for steps in read.sizes("speed")[-2:]:
+        for name, base, told in PAIRS:
+            if times := read.times("speed", name, base, steps):
+                figure = f"time of a step at {steps:,} steps, {told}"
+                yield Goal(figure, "at most 1.10 times", f"{times.text()} times", times.median <= OVER)
+
+
+def _throughput(read: Reading) -> Iterator[Goal]:
+    for runs in read.sizes("throughput"):
+        for name, base, told in PAIRS:
+            if share := inverse(read.times("throughput", name, base, runs)):
+                figure = f"steps a second, {runs} runs at once, {told}"
+                yield Goal(figure, "at least 0.90 of the floor's", share.text(), share.median >= SLACK)
+        ours = read.times("throughput", "mulligan", "floor", runs)
+        others = {name: times for name in RIVAL_NAMES if (times := read.times("throughput", name, "floor", runs))}
+        if ours and others:
+            best = min(others, key=lambda name: others[name].median)
+            told = f"{others[best].median / ours.median:.2f} times the best rival's ({ALL[best].title})"
+            reached = ours.median < others[best].median
+            yield Goal(f"steps a second, {runs} runs at once", "above every rival", told, reached)
+
+
+def _local(read: Reading) -> Iterator[Goal]:
+    for name, whole in LOCAL.items():
+        for steps in read.sizes("speed"):
+            if times := read.times("speed", name, whole, steps):
+                told = "model in process" if "scripted" in name else "over HTTP"
+                figure = f"a step with a local tool, {told}, {steps} steps"
+                aim = "at most 0.75 of the ordinary step's time"
+                yield Goal(figure, aim, times.text(), times.median <= LOCAL_SHARE)
+
+
+def _memory(read: Reading) -> Iterator[Goal]:
+    ours = read.memory("mulligan")
+    others = {name: each for name in RIVAL_NAMES if (each := read.memory(name))}
+    if ours and others:
+        best = min(others, key=lambda name: others[name].median)
+        told = f"{ours.text(0)} KiB; the best rival {others[best].text(0)} ({ALL[best].title})"
+        reached = ours.median < others[best].median
+        yield Goal("memory of an open run of 100 steps", "below every rival", told, reached)
+
+
+def inverse(times: Spread | None) -> Spread | None:
+    """A share of the speed, from times as long."""
+    return Spread(1 / times.median, 1 / times.most, 1 / times.least, times.count) if times else None

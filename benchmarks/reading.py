@@ -1,0 +1,95 @@
+"""The raw numbers, read: medians, spreads and ratios, as the page and the plots show them."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from benchmarks.results import Results
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A median with the least and the most."""
+
+    median: float
+    least: float
+    most: float
+    count: int
+
+    def text(self, digits: int = 2) -> str:
+        """`1.23 (1.20–1.31)`."""
+        middle = f"{self.median:,.{digits}f}"
+        return middle if self.count == 1 else f"{middle} ({self.least:,.{digits}f}–{self.most:,.{digits}f})"
+
+
+def spread(values: Sequence[float]) -> Spread | None:
+    """Of what there is; None of nothing."""
+    return Spread(statistics.median(values), min(values), max(values), len(values)) if values else None
+
+
+class Reading:
+    """Questions to the results; None where it was not measured."""
+
+    def __init__(self, results: Results) -> None:
+        self.results = results
+
+    def sizes(self, figure: str) -> list[int]:
+        """The sizes that a figure was measured at."""
+        return sorted({line["size"] for line in self.results.lines if line["figure"] == figure})
+
+    def history(self, name: str, steps: int) -> dict[str, Any] | None:
+        """Runs, events, bytes and carried bytes of a chain."""
+        return next(iter(self.results.of("history", name, steps)), None)
+
+    def survival(self, name: str) -> dict[str, Any] | None:
+        """Steps, outcome, runs, bytes."""
+        return next(iter(self.results.of("survival", name)), None)
+
+    def ms_a_step(self, name: str, steps: int) -> Spread | None:
+        """Wall time of a lone run; a floor's is from all sessions that it was measured in."""
+        return self._each("speed", name, steps, lambda line, timed: timed["seconds"] * 1000 / line["steps"])
+
+    def steps_a_second(self, name: str, runs: int) -> Spread | None:
+        """Of so many runs at once."""
+        return self._each("throughput", name, runs, lambda line, timed: line["steps"] * line["runs"] / timed["seconds"])
+
+    def cpu_ms_a_step(self, name: str, steps: int, of: str) -> Spread | None:
+        """CPU time of a process (`worker`, `server`, `endpoint`, `driver`) in a lone run."""
+        return self._each("speed", name, steps, lambda line, timed: timed["cpu"][of] * 1000 / line["steps"])
+
+    def times(self, figure: str, name: str, base: str, size: int) -> Spread | None:
+        """How many times the base's time it takes, pair by pair. Below 1: it is faster."""
+        lines = [line for line in self.results.of(figure, name, size) if base in line["timed"]]
+        return spread([line["timed"][name]["seconds"] / line["timed"][base]["seconds"] for line in lines])
+
+    def ms_a_step_beside(self, name: str, base: str, steps: int) -> Spread | None:
+        """Wall time of either side of a pair: `base` as it was measured in the sessions of `name`."""
+        lines = self.results.of("speed", name, steps)
+        return spread([line["timed"][base]["seconds"] * 1000 / steps for line in lines if base in line["timed"]])
+
+    def memory(self, name: str, kind: str = "private") -> Spread | None:
+        """KiB of a worker's memory that an open run takes."""
+        lines = self.results.of("memory", name)
+        return spread([(line["held"][kind] - line["idle"][kind]) / line["size"] / 1024 for line in lines])
+
+    def idle(self, name: str) -> Spread | None:
+        """MiB of an idle worker's private memory."""
+        return spread([line["idle"]["private"] / 2**20 for line in self.results.of("memory", name)])
+
+    def replay(self, name: str, steps: int) -> tuple[Spread, Spread, dict[str, Any]] | None:
+        """Events a second, by the clock and by CPU time, and the line with events and bytes."""
+        lines = self.results.of("replay", name, steps)
+        by = [spread([line["events"] / s for line in lines for s in line[of]]) for of in ("seconds", "cpu_seconds")]
+        return (by[0], by[1], lines[0]) if by[0] and by[1] else None
+
+    def loads(self) -> Spread | None:
+        """The machine's load (1 minute) at the end of each measurement."""
+        return spread([line["load"] for line in self.results.lines])
+
+    def _each(self, figure: str, name: str, size: int, value: Any) -> Spread | None:
+        own = self.results.of(figure, name, size)
+        lines = own or [line for line in self.results.lines if (line["figure"], line["size"]) == (figure, size)]
+        return spread([value(line, line["timed"][name]) for line in lines if name in line["timed"]])

@@ -1,0 +1,20 @@
+"""Replay a history of ours, as `benchmarks.serving` does the others': python -m benchmarks.replayed HISTORY.json TIMES."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+from temporalio.worker import Replayer
+
+from benchmarks.serving import replay
+from mulligan.client import data_converter
+from mulligan.loading import load
+from worker import sandbox
+from workflows.agent_workflow import AgentWorkflow
+
+if __name__ == "__main__":
+    loaded = load(["benchmarks.agents"])
+    replayer = Replayer(workflows=[AgentWorkflow], workflow_runner=sandbox(loaded), data_converter=data_converter)
+    asyncio.run(replay(replayer, Path(sys.argv[1]), int(sys.argv[2])))

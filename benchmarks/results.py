@@ -1,0 +1,90 @@
+"""The raw numbers: a JSON line for each measurement, added as it is made, so that what was measured is never lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from benchmarks.contenders import ROOT
+
+
+@dataclass(frozen=True)
+class Job:
+    """One thing to measure, some times over. Its size is steps, or runs at once, as the figure has it."""
+
+    figure: str
+    contender: str
+    size: int
+    repeats: int = 1
+    against: Sequence[str] = ()
+    """Measured in turn with it, in each repeat."""
+
+    def __str__(self) -> str:
+        return f"{self.figure} {self.contender} {self.size}"
+
+
+class Results:
+    """What was measured so far, in a folder: `measurements.jsonl` and `machine.json`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._file = folder / "measurements.jsonl"
+        text = self._file.read_text() if self._file.exists() else ""
+        self.lines: list[dict[str, Any]] = [json.loads(line) for line in text.splitlines() if line.strip()]
+
+    def of(self, figure: str, contender: str, size: int | None = None) -> list[dict[str, Any]]:
+        """The lines of a figure of a contender, in the order in which they were measured."""
+        return [
+            line
+            for line in self.lines
+            if (line["figure"], line["contender"]) == (figure, contender) and size in (None, line["size"])
+        ]
+
+    def missing(self, job: Job) -> list[int]:
+        """The numbers of the repeats that were not measured yet."""
+        there = {line["repeat"] for line in self.of(job.figure, job.contender, job.size)}
+        return [repeat for repeat in range(job.repeats) if repeat not in there]
+
+    def add(self, job: Job, repeat: int, **values: Any) -> dict[str, Any]:
+        """Write a measurement down."""
+        line = {
+            "figure": job.figure,
+            "contender": job.contender,
+            "size": job.size,
+            "repeat": repeat,
+            **values,
+            "load": round(os.getloadavg()[0], 2),
+            "at": datetime.now(UTC).isoformat(timespec="seconds"),
+            "commit": commit(),
+        }
+        self.lines.append(line)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with self._file.open("a") as file:
+            file.write(json.dumps(line) + "\n")
+        return line
+
+    def forget(self, jobs: Sequence[Job]) -> None:
+        """Drop what was measured of these jobs, to measure it again."""
+        dropped = {(job.figure, job.contender, job.size) for job in jobs}
+        self.lines = [line for line in self.lines if (line["figure"], line["contender"], line["size"]) not in dropped]
+        if self._file.exists():
+            self._file.write_text("".join(json.dumps(line) + "\n" for line in self.lines))
+
+
+@cache
+def commit() -> str:
+    """Mulligan's commit as this process began, with a `+` if its files were changed since; empty outside of git."""
+
+    def git(*command: str) -> str:
+        return subprocess.run(["git", *command], cwd=ROOT, capture_output=True, text=True).stdout.strip()
+
+    # What is measured and printed changes as it is measured: that is no other code.
+    changed = git("status", "--porcelain", "--", ".", ":!benchmarks/results", ":!docs")
+    return git("rev-parse", "--short", "HEAD") + ("+" if changed else "")

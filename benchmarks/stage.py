@@ -1,0 +1,208 @@
+"""The stage of a measurement: a fresh Temporal server, the endpoint and the workers, each ONE process; we are the driver."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import uuid
+from collections import deque
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+from temporalio.client import Client, WorkflowHandle
+
+from benchmarks.contenders import ALL, ROOT, WorkerKind, kinds
+from benchmarks.process import Usage, usage_of
+from mulligan.devserver import find_temporal
+
+# Of another room: a process that does not outlive us, however we end. The tests' Jaeger is started by it, too.
+from mulligan.devserver._process import process_group
+from mulligan.devserver.serve import DYNAMIC_CONFIG
+
+_SECONDS_TO_START = 90
+_LAST_WORDS = 20
+_CLEARED = ("MULLIGAN_", "TEMPORAL_", "OTEL_", "OPENAI_")
+
+
+class WorkerDiedError(Exception):
+    """A process of the stage ended, or a run does not start; the message has its last words."""
+
+
+@dataclass
+class Process:
+    """A process of the stage, and the last lines that it printed."""
+
+    name: str
+    pid: int
+    process: asyncio.subprocess.Process
+    last_words: deque[str] = field(default_factory=lambda: deque(maxlen=_LAST_WORDS))
+
+    def usage(self) -> Usage:
+        """What it has used so far."""
+        return usage_of(self.pid)
+
+
+@dataclass
+class Stage:
+    """What a measurement is made with."""
+
+    client: Client
+    endpoint_url: str
+    processes: dict[str, Process]
+    http: aiohttp.ClientSession
+
+    async def start(self, name: str, steps: int, *, hold: bool = False) -> WorkflowHandle[Any, Any]:
+        """Start a run of a contender. Its id is what the endpoint counts by."""
+        contender, run = ALL[name], uuid.uuid4().hex[:10]
+        arguments = contender.arguments(steps, run, hold)
+        queue = contender.worker.name
+        return await self.client.start_workflow(contender.workflow, args=arguments, id=run, task_queue=queue)
+
+    async def endpoint_stats(self) -> dict[str, Any]:
+        """What the endpoint did so far."""
+        async with self.http.get(f"{self.endpoint_url}/stats") as answer:
+            stats: dict[str, Any] = await answer.json()
+            return stats
+
+    def worker(self, name: str) -> Process:
+        """The worker of a contender."""
+        return self.processes[ALL[name].worker.name]
+
+    def check(self) -> None:
+        """Whether all processes run.
+
+        Raises:
+            WorkerDiedError: one does not.
+        """
+        for process in self.processes.values():
+            if process.process.returncode is not None:
+                told = "\n".join(process.last_words) or "it said nothing"
+                raise WorkerDiedError(f"{process.name} ended with {process.process.returncode}: {told}")
+
+
+@asynccontextmanager
+async def stage(
+    contenders: Sequence[str], *, stock: bool = False, settings: Sequence[str] = ()
+) -> AsyncIterator[Stage]:
+    """Set it up for these contenders; each of their workers has served a run of three steps when the block begins.
+
+    Args:
+        contenders: names in `contenders.ALL`.
+        stock: Temporal's dev server as it comes; else with the settings of `mulligan dev`.
+        settings: more dynamic settings of the server.
+    """
+    port, model_port = _free_port(), _free_port()
+    program = await find_temporal(print)
+    server: list[str | Path] = [
+        program,
+        "server",
+        "start-dev",
+        "--headless",
+        "--ip",
+        "127.0.0.1",
+        "--log-level",
+        "error",
+    ]
+    server += ["--port", str(port)]
+    for setting in (*(() if stock else DYNAMIC_CONFIG), *settings):
+        server += ["--dynamic-config-value", setting]
+    url = f"http://127.0.0.1:{model_port}"
+    common = {name: value for name, value in os.environ.items() if not name.startswith(_CLEARED)}
+    common |= {
+        "TEMPORAL_ADDRESS": f"127.0.0.1:{port}",
+        "OPENAI_BASE_URL": f"{url}/v1",
+        "OPENAI_API_KEY": "benchmark",
+        "PYTHONPATH": str(ROOT),
+    }
+    async with AsyncExitStack() as stack:
+        processes = {"server": await stack.enter_async_context(_running("server", server, common))}
+        endpoint: list[str | Path] = [sys.executable, "-m", "benchmarks.endpoint", str(model_port)]
+        processes["endpoint"] = await stack.enter_async_context(_running("endpoint", endpoint, common))
+        http = await stack.enter_async_context(aiohttp.ClientSession())
+        made = Stage(await _connected(port), url, processes, http)
+        for kind in kinds(contenders):
+            command = kind.command(kind.name)
+            entered = await stack.enter_async_context(_running(kind.name, command, common | kind.environment))
+            processes[kind.name] = entered
+        for name in contenders:
+            await _warm_up(made, name)
+        yield made
+
+
+async def _warm_up(made: Stage, name: str) -> None:
+    """Wait for the worker: its imports, and the first run's costs, are nobody's figure."""
+    handle = await made.start(name, 3)
+    ended = asyncio.create_task(handle.result())
+    for _ in range(_SECONDS_TO_START):
+        await asyncio.wait({ended}, timeout=1)
+        if ended.done():
+            await ended
+            return
+        made.check()
+    ended.cancel()
+    told = "\n".join(made.worker(name).last_words) or "it said nothing"
+    raise WorkerDiedError(f"{name} did not end a run of 3 steps within {_SECONDS_TO_START} s: {told}")
+
+
+@asynccontextmanager
+async def _running(name: str, command: Sequence[str | Path], environment: dict[str, str]) -> AsyncIterator[Process]:
+    async with process_group(*command, cwd=ROOT, env=environment) as started:
+        process = Process(name, started.pid, started)
+
+        async def listen() -> None:
+            assert started.stdout is not None
+            async for line in started.stdout:
+                process.last_words.append(line.decode(errors="replace").rstrip())
+
+        listening = asyncio.create_task(listen())
+        try:
+            yield process
+        finally:
+            listening.cancel()
+            await asyncio.gather(listening, return_exceptions=True)
+
+
+async def _connected(port: int) -> Client:
+    async with asyncio.timeout(_SECONDS_TO_START):
+        while True:
+            with contextlib.suppress(RuntimeError):
+                return await Client.connect(f"127.0.0.1:{port}")
+            await asyncio.sleep(0.05)
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+        return port
+
+
+def prepare(kind: WorkerKind) -> None:
+    """Make a rival's environment from its pinned versions; does nothing where it stands.
+
+    Raises:
+        subprocess.CalledProcessError: uv cannot; it says why on stderr.
+    """
+    if kind.project is not None:
+        # `uv run` tells its own place in UV.
+        uv = os.environ.get("UV", "uv")
+        subprocess.run([uv, "sync", "--quiet", "--project", str(kind.project)], check=True)
+
+
+async def replay(kind: WorkerKind, file: Path, times: int) -> str:
+    """What the contender's replay of a history prints."""
+    environment = os.environ | {"OPENAI_API_KEY": "benchmark", "PYTHONPATH": str(ROOT)} | kind.environment
+    process = await asyncio.create_subprocess_exec(
+        *kind.replay(file, times), cwd=ROOT, env=environment, stdout=asyncio.subprocess.PIPE
+    )
+    told, _ = await process.communicate()
+    if process.returncode != 0:
+        raise WorkerDiedError(f"the replay by {kind.name} ended with {process.returncode}")
+    return told.decode()

@@ -1,0 +1,144 @@
+"""The benchmark: what its endpoint answers, how often a thing is measured, and what the page says of raw numbers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import endpoint
+from benchmarks.goals import goals
+from benchmarks.page import render
+from benchmarks.passage import BYTES, HOLD, passage, prompt
+from benchmarks.plan import QUICK, WHOLE, chosen, jobs
+from benchmarks.reading import Reading
+from benchmarks.results import Job, Results
+
+FACTS: dict[str, Any] = {
+    "cpu": "A CPU",
+    "cores": 2,
+    "memory_gib": 8,
+    "system": "Linux",
+    "python": "3.11",
+    "server": "temporal version 1",
+    "versions": {"temporalio": "1.35.0"},
+    "rivals": {"strands": {"strands-agents": "1.62.0"}},
+}
+
+
+def chat(steps: int) -> dict[str, Any]:
+    """A conversation for Chat Completions in which so many results are."""
+    messages: list[dict[str, Any]] = [{"role": "user", "content": prompt(3, "ab12")}]
+    for number in range(steps):
+        call = {"id": f"call_{number}", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+        messages.append({"role": "assistant", "tool_calls": [call]})
+        messages.append({"role": "tool", "tool_call_id": f"call_{number}", "content": passage(number)})
+    return {"model": "bench", "messages": messages}
+
+
+def responses(steps: int) -> dict[str, Any]:
+    """The same for the Responses API."""
+    items: list[dict[str, Any]] = [{"role": "user", "content": prompt(3, "ab12")}]
+    for number in range(steps):
+        items.append({"type": "function_call", "call_id": f"call_{number}", "name": "look", "arguments": "{}"})
+        items.append({"type": "function_call_output", "call_id": f"call_{number}", "output": passage(number)})
+    return {"model": "bench", "input": items}
+
+
+@pytest.mark.parametrize("separators", [(",", ":"), (", ", ": ")])
+@pytest.mark.parametrize("made", [chat, responses])
+@pytest.mark.parametrize(("steps", "number"), [(0, 0), (2, 2), (3, None)])
+def test_the_endpoint_counts_the_results(made: Any, separators: Any, steps: int, number: int | None) -> None:
+    asked = endpoint.read(json.dumps(made(steps), separators=separators).encode())
+    assert asked is not None
+    assert (asked.run, asked.results, asked.number, asked.streams) == ("ab12", steps, number, False)
+
+
+def test_a_run_that_is_held_calls_a_tool_that_waits() -> None:
+    body = json.dumps({"messages": [{"role": "user", "content": prompt(0, "ab12", hold=True)}], "stream": True})
+    asked = endpoint.read(body.encode())
+    assert asked is not None
+    assert (asked.number, asked.streams) == (HOLD, True)
+
+
+def test_another_prompt_is_refused() -> None:
+    assert endpoint.read(b'{"messages": []}') is None
+
+
+def test_passages_are_of_one_size_and_unlike() -> None:
+    made = [passage(number) for number in range(2000)]
+    assert {len(text.encode()) for text in made} == {BYTES}
+    assert len(set(made)) == len(made)
+    assert len(prompt(10_000, "a" * 10).encode()) == BYTES
+
+
+def test_every_job_is_told_apart() -> None:
+    """A job is found in the results by its figure, contender and size."""
+    for sizes in (WHOLE, QUICK):
+        made = jobs(sizes)
+        assert len({(job.figure, job.contender, job.size) for job in made}) == len(made)
+    assert {job.figure for job in chosen(jobs(WHOLE), ["memory"], ["strands"])} == {"memory"}
+
+
+def test_what_was_measured_is_not_measured_again(tmp_path: Path) -> None:
+    job = Job("memory", "strands", 30, repeats=2)
+    results = Results(tmp_path)
+    assert results.missing(job) == [0, 1]
+    results.add(job, 0, steps=100)
+    assert Results(tmp_path).missing(job) == [1]
+    results.forget([job])
+    assert Results(tmp_path).missing(job) == [0, 1]
+
+
+@pytest.fixture
+def read(tmp_path: Path) -> Reading:
+    """A few raw numbers: Mulligan takes 1.05 times the floor's time, Strands 3 times."""
+    results = Results(tmp_path)
+    sizes = {"mulligan": (30_000, 110_000, 430_000), "strands": (200_000, 2_000_000, 16_000_000)}
+    for name, bytes_ in sizes.items():
+        for steps, size in zip((10, 40, 160), bytes_, strict=True):
+            results.add(Job("history", name, steps), 0, runs=1, events=12 * steps, bytes=size, carried_bytes=0)
+    cpu = dict.fromkeys(("worker", "server", "endpoint", "driver"), 0.5)
+    for name, seconds in (("mulligan", 2.1), ("strands", 6.0)):
+        for repeat in range(3):
+            timed = {"floor": {"seconds": 2.0, "cpu": cpu}, name: {"seconds": seconds, "cpu": cpu}}
+            results.add(Job("speed", name, 160), repeat, steps=160, runs=1, timed=timed)
+            results.add(Job("throughput", name, 20), repeat, steps=20, runs=20, timed=timed)
+    for name, held in (("mulligan", 90), ("strands", 80)):
+        memory = {"idle": {"private": 0, "resident": 0}, "held": {"private": held << 20, "resident": held << 20}}
+        results.add(Job("memory", name, 10), 0, steps=100, **memory)
+    ended = {"runs": 2, "bytes": 1, "carried_bytes": 1, "seconds": 3}
+    results.add(Job("survival", "mulligan", 10_000), 0, steps=9_000, outcome="TerminatedError: too | long", **ended)
+    return Reading(Results(tmp_path))
+
+
+def test_a_goal_is_reached_or_not(read: Reading) -> None:
+    told = {(goal.figure, goal.aim): goal for goal in goals(read)}
+    reached = {figure: goal.reached for (figure, _), goal in told.items()}
+    assert reached["growth of history"] is True
+    assert reached["history of a step"] is True
+    assert reached["history of 40 steps"] is True
+    assert reached["steps survived"] is False
+    assert reached["time of a step at 160 steps, over HTTP, against the floor (two activities that do nothing)"] is True
+    assert told["steps a second, 20 runs at once", "above every rival"].reached is True
+    assert reached["memory of an open run of 100 steps"] is False
+
+
+def test_the_page_says_what_was_measured(read: Reading) -> None:
+    page = render(read, FACTS, ["history.svg"])
+    assert "| Mulligan | 30,000 | 110,000 | 430,000 | 2,667 → 2,667 |" in page
+    assert "| Strands Agents, 160 steps | 37.5 (37.5–37.5) | 3.00 (3.00–3.00) | – |" in page
+    assert "| Mulligan | 9,000 | TerminatedError: too / long | 2 |" in page
+    assert "![](benchmarks/history.svg)" in page
+    assert "**no**" in page
+    assert "## Replay" not in page  # nothing of it was measured
+
+
+def test_the_page_that_is_kept_is_of_the_numbers_that_are_kept() -> None:
+    root = Path(__file__).parent.parent.parent
+    results = Results(root / "benchmarks" / "results")
+    facts = json.loads((results.folder / "machine.json").read_text())
+    plots = sorted(path.name for path in (root / "docs" / "benchmarks").glob("*.svg"))
+    assert (root / "docs" / "benchmarks.md").read_text() == render(Reading(results), facts, plots)
