@@ -182,7 +182,9 @@ def test_without_room_nothing_is_kept(bound: int) -> None:
 
 
 def test_results_are_handed_over_once() -> None:
-    """To their own conversation, in the place of their reference, up to the first that is not here."""
+    """To their own conversation, in the place of their reference, up to the first that is not here. One that travelled
+    with the call, as short ones do, is held no longer: nobody would ever take it up.
+    """
     cache = PrefixCache(MUCH)
     for call_id in ("c1", "c3"):
         cache.hold(KEY, result(call_id, f"of {call_id}"))
@@ -191,12 +193,6 @@ def test_results_are_handed_over_once() -> None:
     assert cache.resolve(KEY, new) == [said("a"), result("c1", "of c1")]
     assert cache.resolve(KEY, new) == [said("a")]
     assert cache.resolve(KEY, new[3:]) == [result("c3", "of c3"), said("b")]
-    assert cache.size == 0
-
-
-def test_a_result_that_came_along_is_held_no_longer() -> None:
-    """Short ones travel with the call, so nobody would ever take them up."""
-    cache = PrefixCache(MUCH)
     cache.hold(KEY, result("c1"))
     assert cache.resolve(KEY, [result("c1")]) == [result("c1")]
     assert cache.size == 0
