@@ -33,6 +33,7 @@ from activities.take_answer import AnswerTaker
 from activities.tool_runtime import ToolRuntime
 from mulligan.client import connect, leave, no_server
 from mulligan.errors import DeclarationError
+from mulligan.handoff import CALL_MODEL
 from mulligan.health import health_server
 from mulligan.loading import Loaded, load
 from mulligan.metrics import temporal_runtime
@@ -52,6 +53,9 @@ PASSED_THROUGH = (
     "zstandard",  # a C extension; pure
 )
 
+BEAT_WITHIN = timedelta(seconds=3)
+"""Beats reach the server often enough for a heartbeat timeout of 8 s."""
+
 
 def sandbox(loaded: Loaded) -> SandboxedWorkflowRunner:
     """Temporal's sandbox for workflow code, with what may pass."""
@@ -61,7 +65,9 @@ def sandbox(loaded: Loaded) -> SandboxedWorkflowRunner:
 
 
 @asynccontextmanager
-async def wired(loaded: Loaded, telemetry: Telemetry) -> AsyncIterator[list[Callable[..., Any]]]:
+async def wired(
+    loaded: Loaded, telemetry: Telemetry, model_task_queue: str | None = None
+) -> AsyncIterator[list[Callable[..., Any]]]:
     """The activities for what was loaded, while the block runs: the one place where the rooms are wired together."""
     registry = loaded.registry
     runtime = ToolRuntime()
@@ -74,7 +80,7 @@ async def wired(loaded: Loaded, telemetry: Telemetry) -> AsyncIterator[list[Call
     try:
         async with resources.opened(runtime):
             yield [
-                OpenRunActivity(registry, definitions, telemetry, runtime).open_run,
+                OpenRunActivity(registry, definitions, telemetry, runtime, model_task_queue).open_run,
                 CallModelActivity(registry, known, definitions, cache, telemetry, taker).call_model,
                 CallToolActivity(registry, cache, telemetry, runtime, resources).call_tool,
                 recording.record_lost_call,
@@ -104,7 +110,8 @@ async def running_worker(
 ) -> AsyncIterator[Worker]:
     """A worker for what was loaded, while the block runs."""
     chosen = settings()
-    async with wired(loaded, telemetry) as activities:
+    model_task_queue = f"{task_queue}-models" if chosen.limits_model_calls else None
+    async with wired(loaded, telemetry, model_task_queue) as activities:
         worker = Worker(
             client,
             task_queue=task_queue,
@@ -113,14 +120,46 @@ async def running_worker(
             workflow_runner=sandbox(loaded),
             deployment_config=deployment(chosen),
             max_cached_workflows=chosen.max_cached_workflows,
+            max_concurrent_workflow_tasks=chosen.max_concurrent_workflow_tasks,
+            max_concurrent_activities=chosen.max_concurrent_activities,
+            max_activities_per_second=chosen.max_activities_per_second,
+            max_task_queue_activities_per_second=chosen.max_task_queue_activities_per_second,
+            # What is dispatched eagerly does not come through the queue, where its rate is held.
+            disable_eager_activity_execution=chosen.limits_activities,
             # A dead worker's workflows go elsewhere after this, not after the default 10 s.
             sticky_queue_schedule_to_start_timeout=timedelta(seconds=2),
-            # Beats reach the server often enough for a heartbeat timeout of 8 s.
-            max_heartbeat_throttle_interval=timedelta(seconds=3),
+            max_heartbeat_throttle_interval=BEAT_WITHIN,
             graceful_shutdown_timeout=timedelta(seconds=chosen.grace_seconds),
         )
-        async with worker:
-            yield worker
+        workers = [worker]
+        if model_task_queue:
+            # One for the same process: it has the same cache and connections, with slots and a rate of its own.
+            workers += [_model_worker(client, model_task_queue, activities, chosen)]
+        async with AsyncExitStack() as stack:
+            for each in workers:
+                await stack.enter_async_context(each)
+            try:
+                yield worker
+            finally:
+                # Together: one after the other they would take the grace time twice.
+                await asyncio.gather(*(each.shutdown() for each in workers))
+
+
+def _model_worker(
+    client: Client, task_queue: str, activities: Sequence[Callable[..., Any]], chosen: Settings
+) -> Worker:
+    """What serves model calls where they have limits of their own."""
+    return Worker(
+        client,
+        task_queue=task_queue,
+        activities=[each for each in activities if each.__name__ == CALL_MODEL],
+        deployment_config=deployment(chosen),
+        max_concurrent_activities=chosen.max_concurrent_model_calls or chosen.max_concurrent_activities,
+        max_activities_per_second=chosen.max_model_calls_per_second,
+        max_task_queue_activities_per_second=chosen.max_task_queue_model_calls_per_second,
+        max_heartbeat_throttle_interval=BEAT_WITHIN,
+        graceful_shutdown_timeout=timedelta(seconds=chosen.grace_seconds),
+    )
 
 
 async def serve(load_these: Sequence[str], task_queue: str) -> None:

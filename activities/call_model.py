@@ -10,9 +10,10 @@ from datetime import timedelta
 
 from opentelemetry.trace import Span
 from temporalio import activity
-from temporalio.exceptions import ApplicationError
+from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
 from activities.definitions import QUERY_TIMEOUT, Definitions, this_workflow
+from activities.endpoint_limits import WAIT_HERE, EndpointLimits
 from activities.heartbeat import Heart, attempt_before_was_lost, beating, given_up
 from activities.prefix_cache import Prefix, PrefixCache
 from activities.providers.protocol import Provider, Reply, Request, Unavailable
@@ -23,6 +24,7 @@ from mulligan.errors import ModelRequestError, ModelUnavailableError
 from mulligan.handoff import CALL_MODEL, CONVERSATION_QUERY, ModelAnswer, ModelCall, Page, PageAsked, tool_message
 from mulligan.telemetry import Telemetry
 
+TOO_MANY_REQUESTS = 429
 LONGEST_DELAY = 60.0
 """Seconds between two attempts at most, unless the endpoint asks for more by Retry-After."""
 
@@ -45,6 +47,7 @@ class CallModelActivity:
         self._cache = cache
         self._telemetry = telemetry
         self._taker = taker
+        self._limits = EndpointLimits()
 
     @activity.defn(name=CALL_MODEL)
     async def call_model(self, order: ModelCall) -> ModelAnswer:
@@ -122,6 +125,8 @@ class CallModelActivity:
             timeout=order.timeout,
         )
         attempt = activity.info().attempt
+        await self._turn(order, heart)
+        sent = self._limits.now()
         try:
             with self._telemetry.chat(
                 order.where, provider=provider.name, model=model, step=order.step, attempt=attempt, is_void=given_up
@@ -129,36 +134,59 @@ class CallModelActivity:
                 # The client's own timeout is for each read; this one is for the whole attempt.
                 async with asyncio.timeout(order.timeout):
                     reply = await provider.complete(request)
+                self._limits.answered(order.model)
                 self._describe(span, provider.name, request, reply)
                 return reply
         except ModelRequestError:
             raise
         except TimeoutError as error:
             slow = Unavailable(f"no answer within {order.timeout:g} s")
-            raise self._try_again(order, slow, heart) from error
+            raise self._try_again(order, slow, heart, sent) from error
         except Exception as error:
             # What an endpoint does wrong has no end of shapes (HTML for JSON, no choices): each is worth another try.
-            raise self._try_again(order, error, heart) from error
+            raise self._try_again(order, error, heart, sent) from error
 
-    def _try_again(self, order: ModelCall, error: Exception, heart: Heart) -> ApplicationError:
+    async def _turn(self, order: ModelCall, heart: Heart) -> None:
+        """Wait until an endpoint that limits this worker may be asked; where that takes long, leave the worker for it."""
+        delay = await self._limits.turn(order.model)
+        if delay is None:
+            return
+        first, failures = _failed(heart)
+        if order.attempts is not None:
+            # Temporal counts attempts: one that asked nothing must not be one of the few that the agent allows.
+            await asyncio.sleep(min(delay, WAIT_HERE))
+        elif time.time() + delay - first <= order.patience:
+            heart.say(first, failures)
+            raise ApplicationError(
+                f"{order.model} limits this worker: not asked now, again in {delay:.0f} s",
+                type="ModelLimited",
+                category=ApplicationErrorCategory.BENIGN,
+                next_retry_delay=timedelta(seconds=delay),
+            )
+        # Else its patience is over before its turn: it asks once more, rather than to fail without an answer.
+
+    def _try_again(self, order: ModelCall, error: Exception, heart: Heart, sent: float) -> ApplicationError:
         """The failure that Temporal retries, with the delay to wait; or the typed one when patience is spent."""
         info = activity.info()
         now = time.time()
-        # The first failure's time rides in the heartbeat's details, which are there on the next attempt. Time that the
-        # call waited for a worker is not the endpoint's fault and does not count.
-        first = heart.details[0] if heart.details else now
-        heart.say(first)
+        first, failures = _failed(heart)
+        heart.say(first, failures + 1)
         status = error.status if isinstance(error, Unavailable) else None
         said = f"{error}" if isinstance(error, Unavailable) else f"{type(error).__name__}: {error}"
         asked = error.retry_after if isinstance(error, Unavailable) else None
-        delay = asked if asked is not None else min(LONGEST_DELAY, 2.0 ** (info.attempt - 1))
-        # Jitter upwards only: many runs that were told "in 5 s" must not all come back in the same instant.
-        delay *= 1 + random.random() / 4  # noqa: S311 - not for secrets
+        if asked is not None:
+            # Jitter upwards only: never before the time that was asked for.
+            delay = asked * random.uniform(1, 1.25)  # noqa: S311 - not for secrets
+        else:
+            # Each round spreads over as long as it waits, so that runs that failed together drift apart.
+            delay = min(LONGEST_DELAY, 2.0 ** min(failures, 10)) * random.uniform(0.5, 1.5)  # noqa: S311
+        if status == TOO_MANY_REQUESTS or asked is not None:
+            delay = self._limits.limited(order.model, sent=sent, retry_after=asked, backoff=delay)
         out_of_time = now + delay - first > order.patience
         out_of_attempts = order.attempts is not None and info.attempt >= order.attempts
         if out_of_time or out_of_attempts:
             return ModelUnavailableError(
-                f"{order.model} was not to be had: {info.attempt} attempts in {now - first:.0f} s; the last: {said}"
+                f"{order.model} was not to be had: {failures + 1} attempts in {now - first:.0f} s; the last: {said}"
             )
         return ApplicationError(
             said,
@@ -183,3 +211,14 @@ class CallModelActivity:
             calls = [call.model_dump(mode="json") for call in reply.calls]
             said = [{"role": "assistant", "text": reply.text, "tool_calls": calls}]
             self._telemetry.put_content(span, semconv.OUTPUT_MESSAGES, said)
+
+
+def _failed(heart: Heart) -> tuple[float, int]:
+    """When the call was first not answered, and how often it has asked in vain.
+
+    They ride in the heartbeat's details, which are there on the next attempt. Time that the call waited for a worker is
+    not the endpoint's fault and does not count, nor does an attempt that asked nothing.
+    """
+    first = heart.details[0] if heart.details else time.time()
+    failures = heart.details[1] if len(heart.details) > 1 else activity.info().attempt - 1
+    return first, failures

@@ -30,12 +30,18 @@ class OpenRunActivity:
     """The activity, with what the worker gives it."""
 
     def __init__(
-        self, registry: Registry, definitions: Definitions, telemetry: Telemetry, runtime: ToolRuntime
+        self,
+        registry: Registry,
+        definitions: Definitions,
+        telemetry: Telemetry,
+        runtime: ToolRuntime,
+        model_task_queue: str | None = None,
     ) -> None:
         self._registry = registry
         self._definitions = definitions
         self._telemetry = telemetry
         self._runtime = runtime
+        self._model_task_queue = model_task_queue
 
     @activity.defn(name=OPEN_RUN)
     async def open_run(self, order: OpenRun) -> OpenedRun:
@@ -75,7 +81,9 @@ class OpenRunActivity:
             at=info.scheduled_time.timestamp(),
         )
         await self._telemetry.parents_sent()
-        return OpenedRun(facts=_facts(agent, definition, self._definitions.keep(definition)), trace=trace)
+        facts = _facts(agent, definition, self._definitions.keep(definition))
+        facts.model_task_queue = self._model_task_queue
+        return OpenedRun(facts=facts, trace=trace)
 
     async def _instructions(self, agent: Agent, run_input: RunInput) -> str:
         if isinstance(agent.instructions, str):

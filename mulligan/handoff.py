@@ -133,6 +133,8 @@ class AgentFacts(BaseModel):
     digest: str
     structured: bool = Field(default=False, exclude_if=_is_false)
     guarded: bool = Field(default=False, exclude_if=_is_false)
+    model_task_queue: str | None = Field(default=None, exclude_if=_absent)
+    """Where model calls go that have limits of their own; None: to the run's own task queue."""
 
 
 class OpenRun(BaseModel):

@@ -78,6 +78,7 @@ async def call_model(order: ModelCall, facts: AgentFacts) -> ModelAnswer:
             CALL_MODEL,
             order,
             result_type=ModelAnswer,
+            task_queue=facts.model_task_queue,
             start_to_close_timeout=timedelta(seconds=facts.model_timeout) + policies.ANSWER_MARGIN,
             heartbeat_timeout=policies.HEARTBEAT_TIMEOUT,
             retry_policy=policies.model_retry(facts.model_attempts),
