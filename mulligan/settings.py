@@ -31,9 +31,9 @@ class Settings(BaseSettings):
     """How much of conversations a worker remembers; 0: nothing, each step asks the workflow."""
     max_cached_workflows: Annotated[int, Field(ge=0)] = 1000
     """How many open runs a worker holds in memory; 0: none, each task replays."""
-    max_concurrent_activities: Annotated[int, Field(ge=1)] = 100
+    max_concurrent_activities: Annotated[int, Field(ge=1)] = 500
     """How many model and tool calls a worker runs at once."""
-    max_concurrent_workflow_tasks: Annotated[int, Field(ge=2)] = 100
+    max_concurrent_workflow_tasks: Annotated[int, Field(ge=2)] = 32
     """How many runs a worker advances at once: each takes a thread for that moment."""
     max_activities_per_second: _Rate = None
     """How many model and tool calls this worker begins; none: no limit."""
