@@ -26,6 +26,7 @@ from activities.call_tool import CallToolActivity
 from activities.compact_conversation import CompactConversationActivity
 from activities.definitions import Definitions
 from activities.open_run import OpenRunActivity
+from activities.patience import Patience
 from activities.prefix_cache import PrefixCache
 from activities.providers.known import providers
 from activities.record_run import RecordRunActivities
@@ -33,8 +34,10 @@ from activities.resources import Resources
 from activities.take_answer import AnswerTaker
 from activities.tool_runtime import ToolRuntime
 from mulligan.client import connect, leave, no_server
+from mulligan.compaction import COMPACT_CONVERSATION
 from mulligan.errors import DeclarationError
 from mulligan.external_storage import CARRY_BYTES
+from mulligan.handoff import CALL_MODEL
 from mulligan.health import health_server
 from mulligan.loading import Loaded, load
 from mulligan.metrics import temporal_runtime
@@ -54,6 +57,9 @@ PASSED_THROUGH = (
     "zstandard",  # a C extension; pure
 )
 
+BEAT_WITHIN = timedelta(seconds=3)
+"""Beats reach the server often enough for a heartbeat timeout of 8 s."""
+
 
 def sandbox(loaded: Loaded) -> SandboxedWorkflowRunner:
     """Temporal's sandbox for workflow code, with what may pass."""
@@ -63,7 +69,9 @@ def sandbox(loaded: Loaded) -> SandboxedWorkflowRunner:
 
 
 @asynccontextmanager
-async def wired(loaded: Loaded, telemetry: Telemetry) -> AsyncIterator[list[Callable[..., Any]]]:
+async def wired(
+    loaded: Loaded, telemetry: Telemetry, model_task_queue: str | None = None
+) -> AsyncIterator[list[Callable[..., Any]]]:
     """The activities for what was loaded, while the block runs: the one place where the rooms are wired together."""
     registry = loaded.registry
     runtime = ToolRuntime()
@@ -72,14 +80,15 @@ async def wired(loaded: Loaded, telemetry: Telemetry) -> AsyncIterator[list[Call
     known = providers(registry.scripts)
     resources = Resources(loaded)
     taker = AnswerTaker(known, telemetry, runtime, resources)
+    patience = Patience()
     recording = RecordRunActivities(registry, telemetry, runtime)
     carry_bytes = CARRY_BYTES if settings().external_storage else None
     try:
         async with resources.opened(runtime):
             yield [
-                OpenRunActivity(registry, definitions, telemetry, runtime, carry_bytes).open_run,
-                CallModelActivity(registry, known, definitions, cache, telemetry, taker).call_model,
-                CompactConversationActivity(registry, known, cache, telemetry).compact_conversation,
+                OpenRunActivity(registry, definitions, telemetry, runtime, carry_bytes, model_task_queue).open_run,
+                CallModelActivity(registry, known, definitions, cache, telemetry, taker, patience).call_model,
+                CompactConversationActivity(registry, known, cache, telemetry, patience).compact_conversation,
                 CallToolActivity(registry, cache, telemetry, runtime, resources).call_tool,
                 recording.record_lost_call,
                 recording.finish_run,
@@ -93,7 +102,7 @@ async def wired(loaded: Loaded, telemetry: Telemetry) -> AsyncIterator[list[Call
 def deployment(chosen: Settings) -> WorkerDeploymentConfig:
     """Which build this is. With Worker Versioning on, a run stays with the build that it began on."""
     # Without a build id the SDK hashes every loaded module at start: a second, for nothing.
-    name, build = chosen.deployment_name or "mulligan", chosen.build_id or f"mulligan-{version('mulligan')}"
+    name, build = chosen.deployment_name or "mulligan", chosen.build_id or version("mulligan")
     return WorkerDeploymentConfig(
         version=WorkerDeploymentVersion(name, build),
         use_worker_versioning=bool(chosen.build_id),
@@ -108,7 +117,8 @@ async def running_worker(
 ) -> AsyncIterator[Worker]:
     """A worker for what was loaded, while the block runs."""
     chosen = settings()
-    async with wired(loaded, telemetry) as activities:
+    model_task_queue = f"{task_queue}-models" if chosen.limits_model_calls else None
+    async with wired(loaded, telemetry, model_task_queue) as activities:
         worker = Worker(
             client,
             task_queue=task_queue,
@@ -117,14 +127,46 @@ async def running_worker(
             workflow_runner=sandbox(loaded),
             deployment_config=deployment(chosen),
             max_cached_workflows=chosen.max_cached_workflows,
+            max_concurrent_workflow_tasks=chosen.max_concurrent_workflow_tasks,
+            max_concurrent_activities=chosen.max_concurrent_activities,
+            max_activities_per_second=chosen.max_activities_per_second,
+            max_task_queue_activities_per_second=chosen.max_task_queue_activities_per_second,
+            # What is dispatched eagerly does not come through the queue, where its rate is held.
+            disable_eager_activity_execution=chosen.limits_activities,
             # A dead worker's workflows go elsewhere after this, not after the default 10 s.
             sticky_queue_schedule_to_start_timeout=timedelta(seconds=2),
-            # Beats reach the server often enough for a heartbeat timeout of 8 s.
-            max_heartbeat_throttle_interval=timedelta(seconds=3),
+            max_heartbeat_throttle_interval=BEAT_WITHIN,
             graceful_shutdown_timeout=timedelta(seconds=chosen.grace_seconds),
         )
-        async with worker:
-            yield worker
+        workers = [worker]
+        if model_task_queue:
+            # One for the same process: it has the same cache and connections, with slots and a rate of its own.
+            workers += [_model_worker(client, model_task_queue, activities, chosen)]
+        async with AsyncExitStack() as stack:
+            for each in workers:
+                await stack.enter_async_context(each)
+            try:
+                yield worker
+            finally:
+                # Together: one after the other they would take the grace time twice.
+                await asyncio.gather(*(each.shutdown() for each in workers))
+
+
+def _model_worker(
+    client: Client, task_queue: str, activities: Sequence[Callable[..., Any]], chosen: Settings
+) -> Worker:
+    """What serves model calls where they have limits of their own."""
+    return Worker(
+        client,
+        task_queue=task_queue,
+        activities=[each for each in activities if each.__name__ in (CALL_MODEL, COMPACT_CONVERSATION)],
+        deployment_config=deployment(chosen),
+        max_concurrent_activities=chosen.max_concurrent_model_calls or chosen.max_concurrent_activities,
+        max_activities_per_second=chosen.max_model_calls_per_second,
+        max_task_queue_activities_per_second=chosen.max_task_queue_model_calls_per_second,
+        max_heartbeat_throttle_interval=BEAT_WITHIN,
+        graceful_shutdown_timeout=timedelta(seconds=chosen.grace_seconds),
+    )
 
 
 async def serve(load_these: Sequence[str], task_queue: str) -> None:

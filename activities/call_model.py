@@ -12,9 +12,9 @@ from temporalio.exceptions import ApplicationError
 from activities.definitions import Definitions
 from activities.find_conversation import conversation_of
 from activities.heartbeat import Heart, attempt_before_was_lost, beating, given_up
-from activities.patience import try_again
+from activities.patience import Patience
 from activities.prefix_cache import Prefix, PrefixCache
-from activities.providers.protocol import Provider, Reply, Request, Unavailable
+from activities.providers.protocol import Provider, Reply, Request
 from activities.take_answer import AnswerTaker
 from mulligan import semconv
 from mulligan.agent import Agent, Registry
@@ -34,6 +34,7 @@ class CallModelActivity:
         cache: PrefixCache,
         telemetry: Telemetry,
         taker: AnswerTaker,
+        patience: Patience,
     ) -> None:
         self._registry = registry
         self._providers = providers
@@ -41,6 +42,7 @@ class CallModelActivity:
         self._cache = cache
         self._telemetry = telemetry
         self._taker = taker
+        self._patience = patience
 
     @activity.defn(name=CALL_MODEL)
     async def call_model(self, order: ModelCall) -> ModelAnswer:
@@ -96,6 +98,7 @@ class CallModelActivity:
             summed_up=order.summed_up or 0,
         )
         attempt = activity.info().attempt
+        sent = await self._patience.turn(order, heart)
         try:
             with self._telemetry.chat(
                 order.where, provider=provider.name, model=model, step=order.step, attempt=attempt, is_void=given_up
@@ -103,16 +106,14 @@ class CallModelActivity:
                 # The client's own timeout is for each read; this one is for the whole attempt.
                 async with asyncio.timeout(order.timeout):
                     reply = await provider.complete(request)
+                self._patience.answered(order)
                 self._describe(span, provider.name, request, reply)
                 return reply
         except ModelRequestError:
             raise
-        except TimeoutError as error:
-            slow = Unavailable(f"no answer within {order.timeout:g} s")
-            raise try_again(order, slow, heart) from error
         except Exception as error:
             # What an endpoint does wrong has no end of shapes (HTML for JSON, no choices): each is worth another try.
-            raise try_again(order, error, heart) from error
+            raise self._patience.try_again(order, error, heart, sent) from error
 
     def _describe(self, span: Span, provider: str, request: Request, reply: Reply) -> None:
         self._telemetry.answered(

@@ -11,9 +11,9 @@ from temporalio.exceptions import ApplicationError
 from activities.find_conversation import conversation_of
 from activities.fit_answer import fit_text
 from activities.heartbeat import Heart, attempt_before_was_lost, beating, given_up
-from activities.patience import try_again
+from activities.patience import Patience
 from activities.prefix_cache import PrefixCache
-from activities.providers.protocol import Provider, Reply, Request, Unavailable
+from activities.providers.protocol import Provider, Reply, Request
 from activities.sum_up import HEADING, instructions, transcript
 from mulligan import semconv
 from mulligan.agent import Registry
@@ -44,12 +44,18 @@ class CompactConversationActivity:
     """The activity, with what the worker gives it."""
 
     def __init__(
-        self, registry: Registry, providers: Mapping[str, Provider], cache: PrefixCache, telemetry: Telemetry
+        self,
+        registry: Registry,
+        providers: Mapping[str, Provider],
+        cache: PrefixCache,
+        telemetry: Telemetry,
+        patience: Patience,
     ) -> None:
         self._registry = registry
         self._providers = providers
         self._cache = cache
         self._telemetry = telemetry
+        self._patience = patience
 
     @activity.defn(name=COMPACT_CONVERSATION)
     async def compact_conversation(self, order: CompactConversation) -> Compacted:
@@ -89,6 +95,7 @@ class CompactConversationActivity:
             timeout=order.timeout,
         )
         attempt = activity.info().attempt
+        sent = await self._patience.turn(order, heart)
         try:
             with self._telemetry.chat(
                 order.where, provider=provider.name, model=model, step=order.step, attempt=attempt,
@@ -96,6 +103,7 @@ class CompactConversationActivity:
             ) as span:  # fmt: skip
                 async with asyncio.timeout(order.timeout):
                     reply = await provider.complete(request)
+                self._patience.answered(order)
                 self._telemetry.answered(
                     span,
                     provider=provider.name,
@@ -110,11 +118,9 @@ class CompactConversationActivity:
                 return Compacted(heading=HEADING, summary=_summary(reply, messages), usage=reply.usage)
         except (ModelRequestError, NoSummary):
             raise
-        except TimeoutError as error:
-            raise try_again(order, Unavailable(f"no answer within {order.timeout:g} s"), heart) from error
         except Exception as error:
             # What an endpoint does wrong has no end of shapes: each is worth another try.
-            raise try_again(order, error, heart) from error
+            raise self._patience.try_again(order, error, heart, sent) from error
 
     def _say_lost(self, order: CompactConversation) -> None:
         info = activity.info()

@@ -39,12 +39,14 @@ class OpenRunActivity:
         telemetry: Telemetry,
         runtime: ToolRuntime,
         carry_bytes: int | None = None,
+        model_task_queue: str | None = None,
     ) -> None:
         self._registry = registry
         self._definitions = definitions
         self._telemetry = telemetry
         self._runtime = runtime
         self._carry_bytes = carry_bytes
+        self._model_task_queue = model_task_queue
 
     @activity.defn(name=OPEN_RUN)
     async def open_run(self, order: OpenRun) -> OpenedRun:
@@ -91,6 +93,7 @@ class OpenRunActivity:
         await self._telemetry.parents_sent()
         facts = _facts(agent, model, definition, self._definitions.keep(definition))
         facts.carry_bytes = self._carry_bytes
+        facts.model_task_queue = self._model_task_queue
         return OpenedRun(facts=facts, trace=trace)
 
     async def _instructions(self, agent: Agent, run_input: RunInput) -> str:

@@ -122,6 +122,8 @@ class AgentFacts(BaseModel):
     compact_model: str | None = Field(default=None, exclude_if=_absent)
     carry_bytes: int | None = Field(default=None, exclude_if=_absent)
     """What continue-as-new may carry, where that is more than one of Temporal's payloads: there is external storage."""
+    model_task_queue: str | None = Field(default=None, exclude_if=_absent)
+    """Where model calls go that have limits of their own; None: to the run's own task queue."""
 
 
 class OpenRun(BaseModel):

@@ -12,6 +12,9 @@ from mulligan.errors import DeclarationError
 
 __all__ = ["Settings", "settings"]
 
+_Rate = Annotated[float | None, Field(gt=0, allow_inf_nan=False)]
+"""How many a second."""
+
 
 class Settings(BaseSettings):
     """Each is the environment variable `MULLIGAN_` and its name."""
@@ -28,6 +31,20 @@ class Settings(BaseSettings):
     """Bytes of memory for what a worker remembers of conversations; 0: nothing, each step asks the workflow."""
     max_cached_workflows: Annotated[int, Field(ge=0)] = 1000
     """How many open runs a worker holds in memory; 0: none, each task replays."""
+    max_concurrent_activities: Annotated[int, Field(ge=1)] = 500
+    """How many model and tool calls a worker runs at once."""
+    max_concurrent_workflow_tasks: Annotated[int, Field(ge=2)] = 32
+    """How many runs a worker advances at once: each takes a thread for that moment."""
+    max_activities_per_second: _Rate = None
+    """How many model and tool calls this worker begins; none: no limit."""
+    max_task_queue_activities_per_second: _Rate = None
+    """How many model and tool calls all workers of the task queue begin; none: no limit."""
+    max_concurrent_model_calls: Annotated[int | None, Field(ge=1)] = None
+    """How many model calls this worker runs at once; none: they count as activities alone."""
+    max_model_calls_per_second: _Rate = None
+    """How many model calls this worker begins; none: no limit."""
+    max_task_queue_model_calls_per_second: _Rate = None
+    """How many model calls all workers of the task queue begin; none: no limit."""
     health_address: str = ""
     """`host:port` where a worker answers `/livez` and `/readyz` over HTTP; none: nowhere."""
     temporal_ui_url: str = ""
@@ -64,6 +81,21 @@ class Settings(BaseSettings):
                 f"only {'the name' if self.deployment_name else 'the build id'} is set."
             )
         return self
+
+    @property
+    def limits_activities(self) -> bool:
+        """Whether what a task queue or a worker begins is limited to a rate."""
+        return self.max_activities_per_second is not None or self.max_task_queue_activities_per_second is not None
+
+    @property
+    def limits_model_calls(self) -> bool:
+        """Whether model calls have limits of their own, and so a task queue of their own."""
+        limits = (
+            self.max_concurrent_model_calls,
+            self.max_model_calls_per_second,
+            self.max_task_queue_model_calls_per_second,
+        )
+        return any(limit is not None for limit in limits)
 
     @field_validator("load", mode="before")
     @classmethod

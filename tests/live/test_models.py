@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from mulligan import ModelRequestError, ModelUnavailableError
@@ -48,6 +50,24 @@ async def test_patience_is_spent(lab: Lab) -> None:
     assert isinstance(ran.error, ModelUnavailableError)
     assert "500" in ran.error.message
     assert len(ran.requests) > 1
+
+
+async def test_limited_together(lab: Lab) -> None:
+    """One call is told 429: the worker's other calls to that model do not go out, and leave it; other models are asked."""
+    limits = [Turn(failure=Failure(status=429, headers={"Retry-After": "50"}))]
+    first = await lab.start(limits, agent="strict")
+    model = f"openai-chat:{first.id}"
+    await lab.model.wait_for_requests(1, first.id)
+    others = [await lab.start([], agent="strict", model=model) for _ in range(5)]
+    told: list[str] = []
+    while told != ["ModelLimited"] * 5:
+        await asyncio.sleep(0.05)
+        described = [(await other.describe()).raw_description.pending_activities for other in others]
+        told = [each.last_failure.application_failure_info.type for run in described for each in run]
+    assert len(lab.model.requests_of(first.id)) == 1
+    assert (await lab.run([call("now"), DONE], agent="strict")).result["status"] == "completed"
+    for handle in [first, *others]:
+        await handle.terminate()
 
 
 async def test_reasoning_goes_back(lab: Lab) -> None:

@@ -1,0 +1,126 @@
+"""Limits by settings: of this worker, and of a whole task queue, for model calls alone or for all activities."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from temporalio.api.enums.v1 import EventType, PendingActivityState, TaskQueueType
+from temporalio.api.taskqueue.v1 import RateLimit
+from temporalio.api.workflowservice.v1 import UpdateTaskQueueConfigRequest
+
+from mulligan import connect
+from mulligan.loading import load
+from tests.live.conftest import DONE, Lab, call
+from tests.support.openai_turn import Turn
+from worker import running_worker
+
+STARTED = PendingActivityState.PENDING_ACTIVITY_STATE_STARTED
+WAITS = PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED
+
+
+@asynccontextmanager
+async def limited(lab: Lab, queue: str, monkeypatch: pytest.MonkeyPatch, **limits: float) -> AsyncIterator[Lab]:
+    """A worker with such settings, on a queue of its own, by a connection of its own."""
+    client = await connect(lab.client.service_client.config.target_host)
+    with monkeypatch.context() as environment:
+        for name, value in limits.items():
+            environment.setenv(f"MULLIGAN_{name.upper()}", str(value))
+        running = running_worker(client, load(["tests.support.shop"]), lab.telemetry, queue)
+        await running.__aenter__()
+    try:
+        yield Lab(lab.client, lab.model, lab.otlp, lab.telemetry, queue)
+    finally:
+        await running.__aexit__(None, None, None)
+
+
+async def pending(handles: list[Any]) -> Counter[tuple[str, int]]:
+    """What the runs wait for: activity and state."""
+    described = [(await handle.describe()).raw_description for handle in handles]
+    return Counter((each.activity_type.name, each.state) for run in described for each in run.pending_activities)
+
+
+async def until(is_so: Callable[[Counter[tuple[str, int]]], bool], handles: list[Any]) -> None:
+    while not is_so(await pending(handles)):
+        await asyncio.sleep(0.05)
+
+
+async def queues_of(handle: Any) -> Counter[tuple[str, str]]:
+    """The task queue of each activity of a run."""
+    found: Counter[tuple[str, str]] = Counter()
+    async for event in handle.fetch_history_events():
+        if event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
+            told = event.activity_task_scheduled_event_attributes
+            found[told.activity_type.name, told.task_queue.name] += 1
+    return found
+
+
+async def test_model_calls_at_once(lab: Lab, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A worker that runs two model calls at once leaves the others in the queue, and its tools run meanwhile."""
+    async with limited(lab, "two-at-once", monkeypatch, max_concurrent_model_calls=2) as at:
+        go = asyncio.Event()
+        other = await at.start([call("wait_for_file"), DONE], metadata={"file": str(tmp_path / "go")})
+        await until(lambda of: of["call_tool", STARTED] == 1, [other])
+        runs = [await at.start([Turn(text="done", wait=go)]) for _ in range(6)]
+        await until(lambda of: of["call_model", STARTED] == 2 and of["call_model", WAITS] == 4, runs)
+        (tmp_path / "go").touch()
+        await until(lambda of: of["call_model", WAITS] == 1, [other])
+        assert (await pending(runs))["call_model", STARTED] == 2
+        go.set()
+        results = await asyncio.gather(*(handle.result() for handle in [other, *runs]))
+        assert {result["status"] for result in results} == {"completed"}
+        assert await queues_of(other) == {
+            ("open_run", "two-at-once"): 1,
+            ("call_model", "two-at-once-models"): 2,
+            ("call_tool", "two-at-once"): 1,
+        }
+
+
+async def set_rate(at: Lab, queue: str, rate: float) -> None:
+    """As `temporal task-queue config set --task-queue-type activity --queue-rps-limit …` does."""
+    await at.client.workflow_service.update_task_queue_config(
+        UpdateTaskQueueConfigRequest(
+            namespace=at.client.namespace,
+            identity="test",
+            task_queue=queue,
+            task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY,
+            update_queue_rate_limit=UpdateTaskQueueConfigRequest.RateLimitUpdate(
+                rate_limit=RateLimit(requests_per_second=rate), reason="test"
+            ),
+        )
+    )
+
+
+async def test_model_calls_of_all_workers(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The queue's rate holds for two workers together; it can be raised while they run."""
+    slow = {"max_task_queue_model_calls_per_second": 0.01}
+    async with limited(lab, "slow", monkeypatch, **slow) as at, limited(lab, "slow", monkeypatch, **slow):
+        runs = [await at.start([DONE]) for _ in range(5)]
+        await until(lambda of: of["call_model", WAITS] == 4, runs)
+        # As long as another run takes, with its tools, which have no limit.
+        await lab.run([call("now"), call("now"), DONE])
+        assert await pending(runs) == {("call_model", WAITS): 4}
+        await set_rate(at, "slow-models", 1000)
+        assert {(await handle.result())["status"] for handle in runs} == {"completed"}
+
+
+@pytest.mark.parametrize("setting", ["max_activities_per_second", "max_task_queue_activities_per_second"])
+async def test_all_activities(lab: Lab, monkeypatch: pytest.MonkeyPatch, setting: str) -> None:
+    """A rate holds for what would be dispatched eagerly too: the run is opened, and then its model call waits."""
+    async with limited(lab, f"rate-{len(setting)}", monkeypatch, **{setting: 0.01}) as at:
+        run = await at.start([DONE])
+        await until(lambda of: of["call_model", WAITS] == 1, [run])
+        await lab.run([call("now"), call("now"), DONE])
+        assert await pending([run]) == {("call_model", WAITS): 1}
+        await run.terminate()
+
+
+async def test_no_limits(lab: Lab) -> None:
+    """Nothing is different where nothing is set: one queue, eager dispatch."""
+    ran = await lab.run([call("now"), DONE])
+    assert {queue for _, queue in await queues_of(ran.handle)} == {"agents"}

@@ -1,0 +1,185 @@
+"""A thousand open runs on one worker: all complete, and its memory is bounded. `pytest -s` prints the figures."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import sys
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from temporalio.client import Client
+
+from mulligan import connect
+from mulligan.devserver import DevServer, temporal_server
+from tests.support.openai_server import OpenAIServer
+from tests.support.openai_turn import Failure, Turn
+
+RUNS = 1000
+PROMPT = "Wait. " * 700  # 4 KB
+KB = 1024
+
+
+@dataclass
+class Worker:
+    """A worker's process, and what it takes."""
+
+    pid: int
+    queue: str
+    client: Client
+    folder: Path
+    figures: list[str] = field(default_factory=list)
+
+    def memory(self) -> int:
+        """Resident bytes."""
+        pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
+        return pages * resource.getpagesize()
+
+    def threads(self) -> int:
+        return len(os.listdir(f"/proc/{self.pid}/task"))
+
+    def files(self) -> int:
+        return len(os.listdir(f"/proc/{self.pid}/fd"))
+
+    def cpu(self) -> float:
+        """Seconds of processor time so far."""
+        told = Path(f"/proc/{self.pid}/stat").read_text().rsplit(")", 1)[1].split()
+        return (int(told[11]) + int(told[12])) / os.sysconf("SC_CLK_TCK")
+
+    def note(self, when: str) -> int:
+        """Print a line of figures; returns the memory."""
+        print(
+            f"  {when:28} {self.memory() / KB / KB:7.1f} MB  {self.threads():5} threads  {self.files():5} files"
+            f"  {self.cpu():6.1f} s CPU",
+            file=sys.stderr,
+        )
+        return self.memory()
+
+    async def start(self, agent: str, number: int, round_: str, **run_input: Any) -> list[Any]:
+        """Start so many runs, fifty at a time."""
+        given = {"agent": agent, "prompt": PROMPT, "metadata": {"gate": str(self.folder / round_)}, **run_input}
+        few = asyncio.Semaphore(50)
+
+        async def one(index: int) -> Any:
+            async with few:
+                return await self.client.start_workflow(
+                    "AgentWorkflow", given, id=f"{self.queue}-{round_}-{index}", task_queue=self.queue
+                )
+
+        return await asyncio.gather(*(one(index) for index in range(number)))
+
+    async def came(self, number: int, round_: str) -> None:
+        """Wait until the tools of so many runs wait, all at once."""
+        told = self.folder / f"{round_}.came"
+        while not told.exists() or int(told.read_text() or 0) < number:
+            await asyncio.sleep(0.2)
+
+    def open(self, round_: str) -> None:
+        """Let them through."""
+        (self.folder / round_).touch()
+
+
+@asynccontextmanager
+async def worker_process(server: DevServer, folder: Path, **environment: str) -> AsyncIterator[Worker]:
+    """`worker.py` with the crowd's agents; stopped by its own id, and it ends in good order."""
+    queue = f"load-{uuid.uuid4().hex[:6]}"
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "worker.py", "--load", "tests.support.crowd", "--task-queue", queue,
+        env={**os.environ, "TEMPORAL_ADDRESS": server.address, "MULLIGAN_GRACE_SECONDS": "2", **environment},
+        stdin=asyncio.subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        yield Worker(process.pid, queue, await connect(server.address), folder)
+        process.terminate()
+        assert await process.wait() == 0
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+async def completed(handles: list[Any]) -> None:
+    results = await asyncio.gather(*(handle.result() for handle in handles))
+    assert {(result["status"], result["recovered_failures"]) for result in results} == {("completed", 0)}
+
+
+@pytest.fixture(scope="module")
+async def server() -> AsyncIterator[DevServer]:
+    """One of their own: it keeps thousands of runs in memory."""
+    async with temporal_server() as started:
+        yield started
+
+
+async def round_of(worker: Worker, agent: str, name: str, *, slots: int = RUNS) -> int:
+    """A thousand runs, all open at once, in their tools as far as there are slots; then all complete."""
+    handles = await worker.start(agent, RUNS, name)
+    await worker.came(min(slots, RUNS), name)
+    which = f"TaskQueue = '{worker.queue}' AND ExecutionStatus = 'Running'"
+    while (await worker.client.count_workflows(which)).count < RUNS:
+        await asyncio.sleep(0.5)
+    memory = worker.note(f"{agent}: {RUNS} open")
+    worker.open(name)
+    await completed(handles)
+    worker.note(f"{agent}: all done")
+    return memory
+
+
+@pytest.mark.timeout(1800)
+async def test_a_thousand_open_runs(server: DevServer, tmp_path: Path) -> None:
+    """Some hundred kilobytes for each at most, and no thread or connection for each."""
+    async with worker_process(server, tmp_path, MULLIGAN_MAX_CONCURRENT_ACTIVITIES=str(RUNS)) as worker:
+        worker.open("warm")
+        await completed(await worker.start("crowd", 20, "warm"))
+        empty = worker.note("after 20 runs")
+        assert (await round_of(worker, "crowd", "all") - empty) / RUNS < 600 * KB
+        assert worker.threads() < 300
+        assert worker.files() < 200
+
+
+@pytest.mark.timeout(1800)
+async def test_few_are_held(server: DevServer, tmp_path: Path) -> None:
+    """With fifty runs in memory, and two hundred calls at once, the same thousand takes a fraction, also at its end."""
+    slots = 200
+    limits = {"MULLIGAN_MAX_CACHED_WORKFLOWS": "50", "MULLIGAN_MAX_CONCURRENT_ACTIVITIES": str(slots)}
+    async with worker_process(server, tmp_path, **limits) as worker:
+        worker.open("warm")
+        await completed(await worker.start("crowd", 20, "warm"))
+        empty = worker.note("after 20 runs, 50 cached")
+        await round_of(worker, "crowd", "few", slots=slots)
+        assert worker.memory() - empty < 150 * KB * KB
+
+
+@pytest.mark.timeout(900)
+async def test_everybody_is_limited(server: DevServer, tmp_path: Path) -> None:
+    """429 for all, then so many a second: every run gets through, with few requests beyond what it needs."""
+    runs, a_second = 300, 40.0
+    clock = asyncio.get_running_loop().time
+    began, tokens, refused, last = 0.0, 0.0, 0, 0.0
+
+    def bucket(_: dict[str, Any], __: int) -> Turn:
+        nonlocal began, tokens, refused, last
+        now = clock()
+        began = began or now
+        tokens = 0.0 if now < began + 5 else min(a_second, tokens + (now - last) * a_second)
+        last = now
+        if tokens < 1:
+            refused += 1
+            return Turn(failure=Failure(status=429, headers={"Retry-After": "2"}))
+        tokens -= 1
+        return Turn(text="done")
+
+    async with OpenAIServer() as model:
+        model.script("crowd", bucket)
+        async with worker_process(server, tmp_path, **model.environment()) as worker:
+            await completed(await worker.start("asked", runs, "limited"))
+            worker.note("all got through")
+        print(f"  {runs} runs, {len(model.requests)} requests, {refused} of them refused", file=sys.stderr)
+        assert model.refusals == []
+        assert 0 < refused < runs / 2
+        assert len(model.requests) == runs + refused

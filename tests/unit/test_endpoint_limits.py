@@ -1,0 +1,211 @@
+"""An endpoint that answers 429 to everyone, in virtual time: no stampede, everybody gets through, nothing is kept."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections import Counter
+from collections.abc import Coroutine
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from activities import endpoint_limits
+from activities.endpoint_limits import MOST_HERE, EndpointLimits
+from tests.support.virtual_time import VirtualTimeLoop
+
+
+@dataclass
+class Endpoint:
+    """Lets `rate` requests a second through, `burst` at once, and none before `opens`."""
+
+    rate: float
+    burst: int = 10
+    opens: float = 0.0
+    retry_after: float | None = None
+    seen: list[float] = field(default_factory=list)
+    tokens: float = 0.0
+
+    async def ask(self) -> bool:
+        now = asyncio.get_running_loop().time()
+        if now >= self.opens:
+            self.tokens = min(self.burst, self.tokens + self.rate * (now - (self.seen[-1] if self.seen else 0)))
+        self.seen.append(now)
+        if now < self.opens or self.tokens < 1:
+            await asyncio.sleep(0.05)
+            return False
+        self.tokens -= 1
+        await asyncio.sleep(0.2)
+        return True
+
+
+@dataclass
+class Run:
+    """One call, as Temporal brings it back."""
+
+    refused: int = 0
+    sent_away: int = 0
+
+    async def __call__(self, limits: EndpointLimits, endpoint: Endpoint, model: str = "m") -> None:
+        await asyncio.sleep(random.uniform(0, 1))
+        while True:
+            if (delay := await limits.turn(model)) is not None:
+                self.sent_away += 1
+            else:
+                sent = limits.now()
+                if await endpoint.ask():
+                    limits.answered(model)
+                    return
+                own = min(60.0, 2.0**self.refused) if endpoint.retry_after is None else endpoint.retry_after
+                self.refused += 1
+                delay = limits.limited(model, sent=sent, retry_after=endpoint.retry_after, backoff=own)
+                assert delay >= own
+            await asyncio.sleep(delay)
+
+
+def in_virtual_time(make: Any) -> Any:
+    """Run `make(loop)` to its end."""
+    random.seed(7)
+    loop = VirtualTimeLoop()
+    try:
+        work: Coroutine[Any, Any, Any] = make(loop)
+        return loop.run_until_complete(work)
+    finally:
+        loop.close()
+
+
+@pytest.mark.parametrize("workers", [1, 4])
+@pytest.mark.parametrize(
+    "endpoint",
+    [
+        lambda: Endpoint(rate=50, burst=50, opens=10, retry_after=5),
+        lambda: Endpoint(rate=50, burst=50, opens=10),
+        lambda: Endpoint(rate=8, retry_after=20),
+        lambda: Endpoint(rate=8),
+        lambda: Endpoint(rate=50, burst=50, opens=1800),
+    ],
+    ids=["away, Retry-After", "away", "500 a minute, Retry-After", "500 a minute", "away for half an hour"],
+)
+def test_no_stampede(endpoint: Any, workers: int) -> None:
+    """A thousand calls cost little more than a thousand requests, never many of them at once."""
+    at, runs = endpoint(), [Run() for _ in range(1000)]
+
+    async def all_of(loop: VirtualTimeLoop) -> None:
+        limits = [EndpointLimits(loop.time) for _ in range(workers)]
+        await asyncio.gather(*(run(limits[n % workers], at) for n, run in enumerate(runs)))
+
+    in_virtual_time(all_of)
+    assert len(at.seen) < 1400
+    seconds = Counter(int(when) for when in at.seen)
+    assert max(count for second, count in seconds.items() if second > 1) < 2 * at.rate + 10
+    assert max(run.refused for run in runs) < 12
+    assert max(run.sent_away for run in runs) < 50
+
+
+def test_without_it_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The test above can fail: where each call waits by itself alone, they come in bursts, and many times."""
+
+    async def at_once(self: EndpointLimits, model: str, longest: float = 0) -> None:
+        return None
+
+    monkeypatch.setattr(EndpointLimits, "turn", at_once)
+    monkeypatch.setattr(EndpointLimits, "limited", lambda *_, backoff, **__: backoff * random.uniform(1, 1.25))
+    at = Endpoint(rate=50, burst=50, opens=10, retry_after=5)
+    in_virtual_time(lambda loop: asyncio.wait([loop.create_task(Run()(EndpointLimits(), at)) for _ in range(1000)]))
+    assert len(at.seen) > 3000
+
+
+def test_one_model_s_limit_is_not_anothers(caplog: pytest.LogCaptureFixture) -> None:
+    """Another model's calls go out at once; the limit is said once, and when it is over."""
+    caplog.set_level(logging.WARNING)
+    away, here = Endpoint(rate=50, opens=100, retry_after=20), Endpoint(rate=1000, burst=1000)
+    here.tokens = 1000
+
+    async def both(loop: VirtualTimeLoop) -> float:
+        limits = EndpointLimits(loop.time)
+        waiting = [loop.create_task(Run()(limits, away, "openai:limited")) for _ in range(20)]
+        await asyncio.sleep(2)
+        await asyncio.gather(*(Run()(limits, here, "openai:free") for _ in range(100)))
+        done = loop.time()
+        await asyncio.gather(*waiting)
+        await asyncio.sleep(100)
+        assert await limits.turn("openai:limited") is None
+        assert limits._limits == {}
+        return done
+
+    assert in_virtual_time(both) < 4
+    said = [record.getMessage() for record in caplog.records]
+    assert [text.split(".")[0] for text in said] == ["openai:limited limits us", "openai:limited limits us no more"]
+
+
+def test_what_waits_here_is_bounded() -> None:
+    """However many calls there are, a few wait in the worker; the others leave it, for a minute or so at most."""
+
+    async def crowd(loop: VirtualTimeLoop) -> None:
+        limits = EndpointLimits(loop.time)
+        for _ in range(600):
+            limits.answered("m")  # a quick endpoint: the line would be long
+        limits.limited("m", sent=loop.time(), retry_after=0, backoff=0)
+        asked = [loop.create_task(limits.turn("m")) for _ in range(1000)]
+        await asyncio.sleep(0)
+        away = [task.result() for task in asked if task.done()]
+        assert len(asked) - len(away) <= MOST_HERE
+        assert max(delay or 0 for delay in away) < endpoint_limits.WAIT_HERE + endpoint_limits.LONGEST_SPREAD
+        for task in asked:
+            task.cancel()
+
+    in_virtual_time(crowd)
+
+
+def test_a_call_that_is_always_refused_stops_nobody() -> None:
+    """A request that is too large by itself comes back rarely, and the others keep their rate."""
+    at = Endpoint(rate=20, burst=20)
+
+    async def with_one_too_large(loop: VirtualTimeLoop) -> float:
+        limits = EndpointLimits(loop.time)
+
+        async def too_large() -> None:
+            for refused in range(20):
+                while (delay := await limits.turn("m")) is not None:
+                    await asyncio.sleep(delay)
+                delay = limits.limited("m", sent=limits.now(), retry_after=None, backoff=min(60.0, 2.0**refused))
+                await asyncio.sleep(delay)
+
+        poison = loop.create_task(too_large())
+        await asyncio.gather(*(Run()(limits, at) for _ in range(1000)))
+        poison.cancel()
+        return loop.time()
+
+    assert in_virtual_time(with_one_too_large) < 150
+
+
+def test_an_absurd_time_is_for_one_call_alone() -> None:
+    """An endpoint that asks one call to come tomorrow is asked again by another within a minute or so."""
+
+    async def tomorrow(loop: VirtualTimeLoop) -> None:
+        limits = EndpointLimits(loop.time)
+        assert limits.limited("m", sent=0.0, retry_after=86_400, backoff=86_400) >= 86_400
+        delay = await limits.turn("m")
+        assert delay is not None
+        assert delay < 65
+        await asyncio.sleep(delay)
+        assert await limits.turn("m") is None
+
+    in_virtual_time(tomorrow)
+
+
+def test_models_without_end_are_not_kept() -> None:
+    """A run's input may name any model: what is known of them is bounded."""
+
+    async def many(loop: VirtualTimeLoop) -> None:
+        limits = EndpointLimits(loop.time)
+        for number in range(3000):
+            limits.answered(f"m{number}")
+            limits.limited(f"m{number}", sent=loop.time(), retry_after=None, backoff=1)
+            await asyncio.sleep(1)
+        assert len(limits._answered) <= endpoint_limits.MOST_MODELS
+        assert len(limits._limits) < 100
+
+    in_virtual_time(many)

@@ -1,0 +1,33 @@
+"""Settings that cannot be are one clear sentence."""
+
+from __future__ import annotations
+
+import pytest
+
+from mulligan.errors import DeclarationError
+from mulligan.settings import settings
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("MULLIGAN_MAX_CONCURRENT_ACTIVITIES", "0"),
+        ("MULLIGAN_MAX_CONCURRENT_MODEL_CALLS", "many"),
+        ("MULLIGAN_MAX_CONCURRENT_WORKFLOW_TASKS", "1"),
+        ("MULLIGAN_MAX_TASK_QUEUE_MODEL_CALLS_PER_SECOND", "0"),
+        ("MULLIGAN_MAX_ACTIVITIES_PER_SECOND", "inf"),
+    ],
+)
+def test_a_limit_that_cannot_be(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
+    monkeypatch.setenv(name, value)
+    with pytest.raises(DeclarationError, match=rf"{name} is '{value}', but input should be .*\.$"):
+        settings()
+
+
+def test_a_model_s_limits_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only they give model calls a task queue of their own, and an empty variable is none."""
+    monkeypatch.setenv("MULLIGAN_MAX_ACTIVITIES_PER_SECOND", "5")
+    monkeypatch.setenv("MULLIGAN_MAX_CONCURRENT_MODEL_CALLS", "")
+    assert (settings().limits_activities, settings().limits_model_calls) == (True, False)
+    monkeypatch.setenv("MULLIGAN_MAX_CONCURRENT_MODEL_CALLS", "5")
+    assert settings().limits_model_calls
