@@ -14,7 +14,7 @@ import json
 import math
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -46,17 +46,18 @@ class OpenAIClient:
     def __init__(self) -> None:
         self._made: tuple[asyncio.AbstractEventLoop, openai.AsyncOpenAI] | None = None
 
-    async def post(self, path: str, body: Mapping[str, Any], timeout: float) -> dict[str, Any]:
-        """Send a request and read the JSON object that comes back.
+    async def post(
+        self, path: str, body: Mapping[str, Any], name: str, items: Sequence[str], timeout: float
+    ) -> dict[str, Any]:
+        """Send a request, with `items` (as `written`) as the body's last field `name`, and read the object that comes back.
 
         Raises:
             ModelRequestError: it was refused, or cannot be sent.
             Unavailable: worth another try.
         """
-        try:
-            content = json.dumps(body, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
-        except (ValueError, TypeError, RecursionError) as error:
-            raise ModelRequestError(f"The request cannot be written as JSON: {error}.") from None
+        # Last, so that requests of a run differ at their ends only: servers cache by prefix.
+        others = written({field: value for field, value in body.items() if field != name})
+        content = f"{others[:-1]},{written(name)}:[{','.join(items)}]}}".encode()
         client = await self._client()
         import openai
 
@@ -92,6 +93,20 @@ class OpenAIClient:
             if self._made is None or self._made[0] is not loop:
                 self._made = loop, _new_client()
         return self._made[1]
+
+
+def written(value: object) -> str:
+    """A body, or an item of it, as JSON: items once, and then kept, as a conversation of megabytes is sent at each step.
+
+    Raises:
+        ModelRequestError: it cannot be written.
+    """
+    try:
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        text.encode()
+    except (ValueError, TypeError, RecursionError) as error:
+        raise ModelRequestError(f"The request cannot be written as JSON: {error}.") from None
+    return text
 
 
 def classify(error: openai.APIError) -> ModelRequestError | Unavailable:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -19,6 +20,7 @@ from activities.providers._openai import (
     legal_name,
     of_status,
     settings_of,
+    written,
 )
 from activities.providers.protocol import FinishReason, Reply, Request, Unavailable
 from mulligan.errors import ModelRequestError
@@ -44,14 +46,15 @@ class OpenAIChat:
         self._without_tools: set[str] = set()
 
     def encode(self, message: Message) -> list[Any]:
-        """A message as the one that Chat Completions knows."""
+        """A message as the one that Chat Completions knows, as JSON."""
         match message:
             case UserMessage():
-                return [{"role": "user", "content": message.text}]
+                return [written({"role": "user", "content": message.text})]
             case ToolMessage():
-                return [{"role": "tool", "tool_call_id": legal_id(message.call_id), "content": message.text}]
+                said = {"role": "tool", "tool_call_id": legal_id(message.call_id), "content": message.text}
+                return [written(said)]
             case AssistantMessage():
-                return [_assistant(message)]
+                return [written(_assistant(message))]
 
     async def close(self) -> None:
         """Close the connections."""
@@ -84,7 +87,7 @@ class OpenAIChat:
         if not with_tools:
             body.pop("tool_choice", None)
             body.pop("parallel_tool_calls", None)
-            items = _in_text(items)
+            items = [written(message) for message in _in_text([json.loads(item) for item in items])]
         elif request.definition.tools:
             body["tools"] = [
                 {"type": "function", "function": tool.model_dump(mode="json")} for tool in request.definition.tools
@@ -95,11 +98,11 @@ class OpenAIChat:
                 body["tool_choice"] = {"type": "function", "function": {"name": choice["name"]}}
         if (output := request.definition.output) is not None:
             body["response_format"] = {"type": "json_schema", "json_schema": json_schema_of(output)}
-        # Last, so that requests of a run differ at their ends only: servers cache by prefix.
         instructions = request.definition.instructions
-        system = [{"role": "system", "content": instructions}] if instructions else []
-        body["messages"] = [*system, *items]
-        return _reply(await self._client.post("/chat/completions", body, request.timeout))
+        system = [written({"role": "system", "content": instructions})] if instructions else []
+        return _reply(
+            await self._client.post("/chat/completions", body, "messages", [*system, *items], request.timeout)
+        )
 
 
 def _in_text(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -16,6 +16,7 @@ from activities.providers._openai import (
     legal_id,
     legal_name,
     settings_of,
+    written,
 )
 from activities.providers.protocol import FinishReason, Reply, Request, Unavailable
 from mulligan.errors import ModelRequestError
@@ -51,14 +52,8 @@ class OpenAIResponses:
         self._without_reasoning: set[str] = set()
 
     def encode(self, message: Message) -> list[Any]:
-        """A message as input items: one, or several for what the model said."""
-        match message:
-            case UserMessage():
-                return [{"role": "user", "content": message.text}]
-            case ToolMessage():
-                return [{"type": "function_call_output", "call_id": legal_id(message.call_id), "output": message.text}]
-            case AssistantMessage():
-                return _assistant(message)
+        """A message as input items, as JSON: one, or several for what the model said."""
+        return [written(item) for item in _items(message)]
 
     async def close(self) -> None:
         """Close the connections."""
@@ -81,14 +76,26 @@ class OpenAIResponses:
             except ModelRequestError as refused:
                 if refused.status not in (400, 422) or not _ABOUT_REASONING.search(refused.message):
                     raise
-            learned = not any(item.get("type") == "reasoning" for item in request.items)
+            learned = not any(map(_is_reasoning, request.items))
         reply = await self._ask(request, reasoning=False)
         if learned:  # it was the asking that it refused, and it will again
             self._without_reasoning.add(request.model)
         return reply
 
     async def _ask(self, request: Request, *, reasoning: bool) -> Reply:
-        return _reply(await self._client.post("/responses", _body(request, reasoning=reasoning), request.timeout))
+        items = [item for item in request.items if reasoning or not _is_reasoning(item)]
+        body = _body(request, reasoning=reasoning)
+        return _reply(await self._client.post("/responses", body, "input", items, request.timeout))
+
+
+def _items(message: Message) -> list[dict[str, Any]]:
+    match message:
+        case UserMessage():
+            return [{"role": "user", "content": message.text}]
+        case ToolMessage():
+            return [{"type": "function_call_output", "call_id": legal_id(message.call_id), "output": message.text}]
+        case AssistantMessage():
+            return _assistant(message)
 
 
 def _body(request: Request, *, reasoning: bool) -> dict[str, Any]:
@@ -113,9 +120,11 @@ def _body(request: Request, *, reasoning: bool) -> dict[str, Any]:
         settings = body.get("text")
         others = settings if isinstance(settings, Mapping) else {}
         body["text"] = {**others, "format": {"type": "json_schema", **json_schema_of(output)}}
-    # Last, so that requests of a run differ at their ends only: servers cache by prefix.
-    body["input"] = [item for item in request.items if reasoning or item.get("type") != "reasoning"]
     return body
+
+
+def _is_reasoning(item: str) -> bool:
+    return item.startswith('{"type":"reasoning"')
 
 
 def _assistant(message: AssistantMessage) -> list[dict[str, Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import uuid
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -73,7 +74,7 @@ async def all_prompts(handle: WorkflowHandle[Any, Any]) -> list[list[Any]]:
     for message in parsed:
         if message.role == "assistant":
             found.append([*items])
-        items += OpenAIChat().encode(message)
+        items += [json.loads(item) for item in OpenAIChat().encode(message)]
     return found
 
 

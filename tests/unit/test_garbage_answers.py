@@ -169,8 +169,9 @@ def check(run: AgentRun, schema: Any) -> None:
         assert "Traceback" not in call.result.text
         call.result.text.encode()
     for message in run.messages:
-        for item in (*OpenAIChat().encode(message), *OpenAIResponses().encode(message)):
-            json.dumps(item, ensure_ascii=False, allow_nan=False).encode()
+        for written in (*OpenAIChat().encode(message), *OpenAIResponses().encode(message)):
+            written.encode()
+            item = json.loads(written, parse_constant=pytest.fail)
             for asked in item.get("tool_calls", [item] if item.get("type") == "function_call" else []):
                 function = asked.get("function", asked)
                 assert LEGAL.fullmatch(function["name"])

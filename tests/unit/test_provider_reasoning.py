@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import json
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import pytest
@@ -17,6 +18,10 @@ from tests.support.provider_bench import GO, Bench, chat_call, completion, funct
 async def bench(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Bench]:
     async with Bench.open(monkeypatch) as bench:
         yield bench
+
+
+def read(items: Sequence[str]) -> list[Any]:
+    return [json.loads(item) for item in items]
 
 
 def output(*items: dict[str, Any]) -> dict[str, Any]:
@@ -66,7 +71,7 @@ async def test_items_go_back_in_their_order(bench: Bench, items: list[Any], kept
         role="assistant", text=reply.text, tool_calls=list(reply.calls), provider_data=reply.provider_data
     )
     from_history = AssistantMessage.model_validate_json(message.model_dump_json())
-    assert bench.providers["openai"].encode(from_history) == echoed
+    assert read(bench.providers["openai"].encode(from_history)) == echoed
     bench.server.script("m", lambda body, nth: Turn("ok"))
     await bench.ask("openai", [GO, from_history, *(result(call.id) for call in reply.calls)])
     assert bench.server.refusals == []
@@ -118,7 +123,7 @@ async def test_reasoning_content_goes_back_to_who_gave_it(bench: Bench) -> None:
     """DeepSeek's field of Chat Completions: there, but not in the Responses API."""
     reply = await bench.body("openai-chat", completion({"reasoning_content": "Hm.", "tool_calls": [chat_call()]}))
     message = said("", *reply.calls, data=reply.provider_data)
-    assert bench.providers["openai-chat"].encode(message) == [
+    assert read(bench.providers["openai-chat"].encode(message)) == [
         {"role": "assistant", "content": None, "reasoning_content": "Hm.", "tool_calls": [chat_call()]}
     ]
-    assert bench.providers["openai"].encode(message) == [function_call()]
+    assert read(bench.providers["openai"].encode(message)) == [function_call()]
