@@ -90,7 +90,7 @@ class EndpointLimits:
             limit = self._limits[model] = _Limit(self._rate_of_answers(model, now))
             limit.slow_down(now, retry_after)
             logger.warning(
-                "%s limits us. For %.0f s this worker asks it no more, then %.1f times a second, and ever more.",
+                "%s limits us. For %.0f s this worker asks it no more, then %.1f times a second at first.",
                 model,
                 limit.until - now,
                 limit.rate,
