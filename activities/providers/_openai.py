@@ -102,11 +102,9 @@ def written(value: object) -> str:
         ModelRequestError: it cannot be written.
     """
     try:
-        text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-        text.encode()
+        return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode().decode()
     except (ValueError, TypeError, RecursionError) as error:
         raise ModelRequestError(f"The request cannot be written as JSON: {error}.") from None
-    return text
 
 
 def classify(error: openai.APIError) -> ModelRequestError | Unavailable:

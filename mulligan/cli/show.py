@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
@@ -38,6 +39,7 @@ async def _show(run_id: str, *, as_json: bool) -> int:
     from mulligan.cli._links import say_links_of
     from mulligan.cli._steps import end_view, step_view
     from mulligan.follow import Ended, all_steps, ask, ended
+    from mulligan.trace_view.history import size_of_chain
 
     client = await _terminal.connected()
     handle = await find(client, run_id)
@@ -54,10 +56,11 @@ async def _show(run_id: str, *, as_json: bool) -> int:
     end = Ended("running") if is_open else await ended(handle)
     if is_open and progress is not None:
         end = Ended(progress["status"])
+    size = await size_of_chain(client, run_id)
     if as_json:
         put_json(
             {"id": run_id, "status": end.status, "progress": progress, "steps": steps}
-            | {"result": end.result, "error": end.error}
+            | {"result": end.result, "error": end.error, "history": asdict(size)}
         )
     else:
         for step in steps:
@@ -66,6 +69,8 @@ async def _show(run_id: str, *, as_json: bool) -> int:
         if is_open and progress is not None:
             running = ", ".join(progress["running"]) or "the model"
             _terminal.out.print(f"step {progress['step']} of {progress['max_steps']}; waits for {running}", style="dim")
+        chained = f" in {size.runs} runs" if size.runs > 1 else ""
+        _terminal.out.print(f"history: {size.events:,} events, {size.bytes / 1000:,.0f} KB{chained}", style="dim")
     await say_links_of(client, handle)
     if unanswered:
         _terminal.say(f"its steps cannot be read now: no worker that serves it answers ({unanswered})")

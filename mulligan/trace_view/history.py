@@ -6,6 +6,7 @@ No worker is asked: history is there when none runs.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from temporalio.api.enums.v1 import PendingActivityState
@@ -16,7 +17,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from mulligan.handoff import CallTool, ModelCall, OpenedRun
 from mulligan.trace_view.events import Execution, Reader, seconds
 
-__all__ = ["chain", "trace_of"]
+__all__ = ["ChainSize", "chain", "size_of_chain", "trace_of"]
 
 Handle = WorkflowHandle[Any, Any]
 
@@ -35,6 +36,32 @@ async def trace_of(client: Client, handle: Handle) -> str:
         if done is not None and isinstance(done.order, (ModelCall, CallTool)):
             return done.order.where.trace
     return ""
+
+
+@dataclass(frozen=True)
+class ChainSize:
+    """How large the history of a run is, in all workflow runs that it continued as; those beyond retention are left out."""
+
+    runs: int
+    events: int
+    bytes: int
+
+
+async def size_of_chain(client: Client, workflow_id: str) -> ChainSize:
+    """The size of a run's whole history, hand-overs included, as the server counts it."""
+    run_id = (await client.get_workflow_handle(workflow_id).describe()).run_id
+    runs = events = size = 0
+    while run_id:
+        try:
+            description = await client.get_workflow_handle(workflow_id, run_id=run_id).describe()
+        except RPCError as error:
+            if error.status != RPCStatusCode.NOT_FOUND:
+                raise
+            break
+        info = description.raw_description.workflow_execution_info
+        runs, events, size = runs + 1, events + info.history_length, size + info.history_size_bytes
+        run_id = await _continued_from(client, workflow_id, run_id)
+    return ChainSize(runs, events, size)
 
 
 async def chain(client: Client, workflow_id: str) -> list[Execution]:

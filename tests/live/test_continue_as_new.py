@@ -2,31 +2,68 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
+from collections.abc import AsyncIterator
 
-from temporalio.client import Client
+import pytest
+from temporalio.client import Client, WorkflowHistoryEventFilterType
 
 from mulligan import connect
 from mulligan.devserver import temporal_server
 from mulligan.loading import load
+from mulligan.trace_view.history import ChainSize, size_of_chain
 from tests.live.conftest import DONE, Lab, call
 from worker import running_worker
 
+CLOSED = WorkflowHistoryEventFilterType.CLOSE_EVENT
 SOON = ["limit.historyCount.suggestContinueAsNew=60"]
 
 
-async def test_a_chain_is_one_run(lab: Lab) -> None:
-    """Steps, messages, usage, budget and trace go on; the model hears one conversation; no span is made twice."""
-    steps = 25
+@pytest.fixture
+async def chained(lab: Lab) -> AsyncIterator[Lab]:
+    """A server that suggests to continue as new after 60 events, and a worker."""
     async with temporal_server(dynamic_config=SOON) as server:
         client: Client = await connect(server.address)
         at = Lab(client, lab.model, lab.otlp, lab.telemetry, f"chain-{uuid.uuid4().hex[:6]}")
-        async with running_worker(client, load(["tests.support.shop"]), lab.telemetry, at.task_queue):
-            turns = [call("clik") if n == 3 else call("search_orders", '{"customer": "Ada"}') for n in range(steps)]
-            ran = await at.run([*turns, DONE], max_steps=100)
-            first = client.get_workflow_handle(ran.id, run_id=ran.handle.first_execution_run_id)
-            assert (await first.describe()).status.name == "CONTINUED_AS_NEW"  # type: ignore[union-attr]
-            messages = await ran.handle.query("messages", args=[0, 1000])
+        loaded = load(["tests.support.shop", "tests.support.chatty", "workflows.examples.chat"])
+        async with running_worker(client, loaded, lab.telemetry, at.task_queue):
+            yield at
+
+
+async def test_a_workflow_of_ones_own(chained: Lab) -> None:
+    """A `DurableAgent` gives its state and takes it; signals that wait go along; none is lost, none is heard twice."""
+    messages = [f"message {n}" for n in range(40)]
+    handle = await chained.client.start_workflow(
+        "Chat", args=["chatty", [], b""], id=f"chat-{uuid.uuid4().hex[:8]}", task_queue=chained.task_queue
+    )
+    for message in messages:
+        await handle.signal("say", message)
+    answers: list[str] = []
+    while f"40: {messages[-1]}" not in answers:
+        await asyncio.sleep(0.1)
+        answers = await handle.query("answers")
+    size = await size_of_chain(chained.client, handle.id)
+    await handle.terminate()
+    assert size.runs > 3
+
+
+async def test_a_chain_is_one_run(chained: Lab) -> None:
+    """Steps, messages, usage, budget and trace go on; the model hears one conversation; no span is made twice."""
+    steps = 25
+    turns = [call("clik") if n == 3 else call("search_orders", '{"customer": "Ada"}') for n in range(steps)]
+    ran = await chained.run([*turns, DONE], max_steps=100)
+    runs = [run_id := ran.handle.first_execution_run_id]
+    described = []
+    while run_id:
+        one = chained.client.get_workflow_handle(ran.id, run_id=run_id)
+        described.append((await one.describe()).raw_description.workflow_execution_info)
+        last = [event async for event in one.fetch_history_events(event_filter_type=CLOSED)][-1]
+        runs += filter(None, [run_id := last.workflow_execution_continued_as_new_event_attributes.new_execution_run_id])
+    assert len(runs) > 3
+    events, size = sum(info.history_length for info in described), sum(info.history_size_bytes for info in described)
+    assert await size_of_chain(chained.client, ran.id) == ChainSize(len(runs), events, size)
+    messages = await ran.handle.query("messages", args=[0, 1000])
     assert ran.result["status"] == "completed"
     assert (ran.result["steps"], ran.result["tool_calls"], ran.result["recovered_failures"]) == (steps + 1, steps, 1)
     assert len(ran.steps) == steps + 1
