@@ -182,9 +182,7 @@ def test_without_room_nothing_is_kept(bound: int) -> None:
 
 
 def test_results_are_handed_over_once() -> None:
-    """To their own conversation, in the place of their reference, up to the first that is not here. One that travelled
-    with the call, as short ones do, is held no longer: nobody would ever take it up.
-    """
+    """In the place of their reference, up to the first that is not here. One that came along is held no longer."""
     cache = PrefixCache(MUCH)
     for call_id in ("c1", "c3"):
         cache.hold(KEY, result(call_id, f"of {call_id}"))
