@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from typing import Any
 
 from temporalio import activity
 
+from activities.ask_provider import ask_provider
 from activities.providers.protocol import Provider, Reply, Request
 from mulligan.fixer import AskModel, InvalidToolInput
 from mulligan.handoff import Definition, ModelCall, ToolDefinition
@@ -53,17 +53,7 @@ async def ask_model_to_mend(
     with telemetry.chat(
         order.where, provider=provider.name, model=model, step=order.step, attempt=attempt, mends=call_id
     ) as span:
-        async with asyncio.timeout(limit):
-            reply = await provider.complete(request)
-        telemetry.answered(
-            span,
-            provider=provider.name,
-            requested=model,
-            response_id=reply.response_id,
-            model=reply.model,
-            finish_reason=reply.finish_reason,
-            usage=reply.usage,
-        )
+        reply = await ask_provider(provider, request, telemetry, span)
     return _given(reply), reply.usage
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 
 from opentelemetry.trace import Span
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
+from activities.ask_provider import ask_provider
 from activities.definitions import Definitions
 from activities.find_conversation import conversation_of
 from activities.heartbeat import Heart, attempt_before_was_lost, beating, given_up
@@ -103,11 +103,9 @@ class CallModelActivity:
             with self._telemetry.chat(
                 order.where, provider=provider.name, model=model, step=order.step, attempt=attempt, is_void=given_up
             ) as span:
-                # The client's own timeout is for each read; this one is for the whole attempt.
-                async with asyncio.timeout(order.timeout):
-                    reply = await provider.complete(request)
+                reply = await ask_provider(provider, request, self._telemetry, span)
                 self._patience.answered(order)
-                self._describe(span, provider.name, request, reply)
+                self._put_content(span, request, reply)
                 return reply
         except ModelRequestError:
             raise
@@ -115,16 +113,7 @@ class CallModelActivity:
             # What an endpoint does wrong has no end of shapes (HTML for JSON, no choices): each is worth another try.
             raise self._patience.try_again(order, error, heart, sent) from error
 
-    def _describe(self, span: Span, provider: str, request: Request, reply: Reply) -> None:
-        self._telemetry.answered(
-            span,
-            provider=provider,
-            requested=request.model,
-            response_id=reply.response_id,
-            model=reply.model,
-            finish_reason=reply.finish_reason,
-            usage=reply.usage,
-        )
+    def _put_content(self, span: Span, request: Request, reply: Reply) -> None:
         if self._telemetry.content:
             shown = [message.model_dump(mode="json") for message in request.messages]
             self._telemetry.put_content(span, semconv.INPUT_MESSAGES, shown)

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
+from activities.ask_provider import ask_provider
 from activities.find_conversation import conversation_of
 from activities.fit_answer import fit_text
 from activities.heartbeat import Heart, attempt_before_was_lost, beating, given_up
@@ -101,18 +102,8 @@ class CompactConversationActivity:
                 order.where, provider=provider.name, model=model, step=order.step, attempt=attempt,
                 compacts=order.cut, is_void=given_up,
             ) as span:  # fmt: skip
-                async with asyncio.timeout(order.timeout):
-                    reply = await provider.complete(request)
+                reply = await ask_provider(provider, request, self._telemetry, span)
                 self._patience.answered(order)
-                self._telemetry.answered(
-                    span,
-                    provider=provider.name,
-                    requested=model,
-                    response_id=reply.response_id,
-                    model=reply.model,
-                    finish_reason=reply.finish_reason,
-                    usage=reply.usage,
-                )
                 self._telemetry.put_content(span, semconv.INPUT_MESSAGES, [message.model_dump(mode="json")])
                 self._telemetry.put_content(span, semconv.OUTPUT_MESSAGES, [{"role": "assistant", "text": reply.text}])
                 return Compacted(heading=HEADING, summary=_summary(reply, messages), usage=reply.usage)

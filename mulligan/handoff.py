@@ -161,7 +161,7 @@ class ConversationAsked(BaseModel):
 
 
 class ModelCall(ConversationAsked):
-    """Ask the model for the next step. Seconds.
+    """Ask the model for the next step. Seconds: left out where they are what most agents have; in history for good.
 
     `summed_up`: how many answers of the model a compaction took out of the conversation; the ids of their calls are taken.
     """

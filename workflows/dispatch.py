@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import BaseModel
 from temporalio import workflow
@@ -23,6 +23,7 @@ from mulligan.handoff import (
     TRACE_HEADER,
     AgentFacts,
     CallTool,
+    ConversationAsked,
     FinishRun,
     LostCall,
     ModelAnswer,
@@ -35,6 +36,7 @@ from mulligan.handoff import (
 from mulligan.values import ErrorInfo, RunInput
 from workflows import policies
 
+Answer = TypeVar("Answer", ModelAnswer, Compacted)
 _UNKNOWN_TOOL = ToolFacts(timeout=60)
 
 
@@ -73,16 +75,7 @@ async def call_model(order: ModelCall, facts: AgentFacts) -> ModelAnswer:
         ModelRequestError, ModelUnavailableError: the endpoint refuses, or stays away beyond the agent's patience.
     """
     try:
-        answer: ModelAnswer = await workflow.execute_activity(
-            CALL_MODEL,
-            order,
-            result_type=ModelAnswer,
-            task_queue=facts.model_task_queue,
-            start_to_close_timeout=timedelta(seconds=facts.model_timeout) + policies.ANSWER_MARGIN,
-            heartbeat_timeout=policies.HEARTBEAT_TIMEOUT,
-            retry_policy=policies.model_retry(facts.model_attempts),
-        )
-        return answer
+        return await _ask_model(CALL_MODEL, order, ModelAnswer, facts)
     except ActivityError as error:
         if is_cancelled_exception(error):
             raise
@@ -93,17 +86,7 @@ async def call_model(order: ModelCall, facts: AgentFacts) -> ModelAnswer:
 async def compact_conversation(order: CompactConversation, facts: AgentFacts) -> Compacted:
     """Have the older messages summed up. That there is no summary, for whatever reason, is an outcome."""
     try:
-        outcome: Compacted = await workflow.execute_activity(
-            COMPACT_CONVERSATION,
-            order,
-            result_type=Compacted,
-            task_queue=facts.model_task_queue,
-            start_to_close_timeout=timedelta(seconds=facts.model_timeout) + policies.ANSWER_MARGIN,
-            heartbeat_timeout=policies.HEARTBEAT_TIMEOUT,
-            retry_policy=policies.model_retry(facts.model_attempts),
-            summary=f"sum up {order.cut} messages",
-        )
-        return outcome
+        return await _ask_model(COMPACT_CONVERSATION, order, Compacted, facts, f"sum up {order.cut} messages")
     except ActivityError as error:
         if is_cancelled_exception(error):
             raise
@@ -165,6 +148,23 @@ async def record(activity: str, what: BaseModel, result_type: type[Any] | None =
         start_to_close_timeout=policies.RECORD_TIMEOUT,
         retry_policy=policies.RECORD_RETRY,
     )
+
+
+async def _ask_model(
+    activity: str, order: ConversationAsked, result_type: type[Answer], facts: AgentFacts, summary: str | None = None
+) -> Answer:
+    """An activity that waits for a model: by the time, the patience and the queue that the agent has for it."""
+    answer: Answer = await workflow.execute_activity(
+        activity,
+        order,
+        result_type=result_type,
+        task_queue=facts.model_task_queue,
+        start_to_close_timeout=timedelta(seconds=facts.model_timeout) + policies.ANSWER_MARGIN,
+        heartbeat_timeout=policies.HEARTBEAT_TIMEOUT,
+        retry_policy=policies.model_retry(facts.model_attempts),
+        summary=summary,
+    )
+    return answer
 
 
 def _lost(order: CallTool, facts: ToolFacts, error: ActivityError, started: float) -> LostCall:

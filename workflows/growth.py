@@ -25,9 +25,11 @@ class Growth:
         grown = size - self._began
         if size < self._not_before:
             return False
+        is_suggested = info.is_continue_as_new_suggested()
         if info.get_current_history_length() >= policies.GROWN_EVENTS or grown >= policies.GROWN_BYTES:
-            return True
-        return info.is_continue_as_new_suggested() and grown >= self._began
+            # Runs that had got further unsuggested before there was this limit are replayed as they were.
+            return is_suggested or workflow.patched("growth")
+        return is_suggested and grown >= self._began
 
     def not_now(self) -> None:
         """What must be carried does not fit: to find that out took time, so it is not tried at each step."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import uuid
 from collections.abc import AsyncIterator
 
@@ -15,6 +16,7 @@ from mulligan.loading import load
 from mulligan.trace_view.history import ChainSize, size_of_chain
 from tests.live.conftest import DONE, Lab, call
 from worker import running_worker
+from workflows import policies
 
 CLOSED = WorkflowHistoryEventFilterType.CLOSE_EVENT
 SOON = ["limit.historyCount.suggestContinueAsNew=60"]
@@ -76,3 +78,23 @@ async def test_a_chain_is_one_run(chained: Lab) -> None:
     names = [len(ran.spans_of(name)) for name in ("invoke_agent shop", "agent.finish", "ai.toolCall")]
     assert names == [1, 1, steps]
     assert len(ran.spans) == 2 * steps + 3
+
+
+@pytest.mark.parametrize(("limit", "value"), [("GROWN_EVENTS", 60), ("GROWN_BYTES", 15_000)])
+async def test_before_it_is_suggested(lab: Lab, monkeypatch: pytest.MonkeyPatch, limit: str, value: int) -> None:
+    """The server of all tests suggests at 4,096 events; a run's own growth counts before that, without what it began with."""
+    monkeypatch.setattr(policies, limit, value)
+    # What is handed over is larger than the limit: were it counted, there would be a hand-over at each step.
+    noise = random.Random(6).randbytes(20_000).hex()
+    ran = await lab.run([*[call("now")] * 15, DONE], prompt=noise, max_steps=100)
+    assert (ran.result["status"], len(ran.steps)) == ("completed", 16)
+    size = await size_of_chain(lab.client, ran.id)
+    assert 2 < size.runs < 8
+
+
+async def test_what_cannot_be_handed_over_stays(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(policies, "GROWN_EVENTS", 60)
+    monkeypatch.setattr(policies, "CARRY_BYTES", 100)
+    ran = await lab.run([*[call("now")] * 15, DONE], max_steps=100)
+    assert (ran.result["status"], len(ran.steps)) == ("completed", 16)
+    assert (await size_of_chain(lab.client, ran.id)).runs == 1

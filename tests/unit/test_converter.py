@@ -1,0 +1,65 @@
+"""Values as payloads: as temporalio's own pydantic converter writes and reads them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import pytest
+from pydantic import BaseModel, Field, ValidationError
+from temporalio.contrib.pydantic import pydantic_data_converter
+
+from mulligan import data_converter
+
+
+class Order(BaseModel):
+    id: int
+    note: str | None = None
+
+
+@dataclass
+class Line:
+    text: str
+
+
+CANNOT_BE_HASHED = Annotated[int, Field(ge=1, json_schema_extra={"a": []}), ["no", "hash"]]
+
+
+@pytest.mark.parametrize(
+    ("value", "hint"),
+    [
+        (Order(id=7, note="é"), Order),
+        ([Order(id=7)], list[Order]),
+        (Line("x"), Line),
+        ({"a": [1, None, 2.5]}, None),
+        ({"a": 1}, dict[str, int]),
+        (5, CANNOT_BE_HASHED),
+        (None, None),
+        (b"bytes", bytes),
+    ],
+)
+async def test_as_temporals_own(value: Any, hint: Any) -> None:
+    """Whichever of the two wrote it, the other one reads it."""
+    hints = [hint] if hint is not None else None
+    for one, other in ((data_converter, pydantic_data_converter), (pydantic_data_converter, data_converter)):
+        written = await one.encode([value])
+        assert written == await other.encode([value])
+        assert await other.decode(written, hints) == [value]
+
+
+async def test_what_is_not_of_the_type() -> None:
+    for hint, value in ((Order, {"id": "seven"}), (list[int], ["a"])):
+        with pytest.raises(ValidationError):
+            await data_converter.decode(await data_converter.encode([value]), [hint])
+
+
+def test_types_go_with_the_converter() -> None:
+    """Each workflow task has a converter of its own: what a sandbox imported must not be kept by another one's cache."""
+    first, second = (data_converter.payload_converter_class() for _ in range(2))
+    first.from_payloads(first.to_payloads([{"a": 1}]), [dict[str, int]])
+    [json_first], [json_second] = (
+        [each for each in made.converters.values() if each.encoding == "json/plain"]  # type: ignore[attr-defined]
+        for made in (first, second)
+    )
+    assert json_first._adapters
+    assert not json_second._adapters
