@@ -14,24 +14,21 @@ from temporalio.exceptions import FailureError, is_cancelled_exception
 from mulligan.errors import error_of, from_json
 from mulligan.handoff import (
     AgentFacts,
-    CallTool,
     GuardContext,
     ModelAnswer,
     ModelCall,
-    PreparedCall,
     Rejected,
-    ToolOutcome,
     Where,
-    tool_message,
 )
-from mulligan.values import Message, Progress, RunInput, RunResult, Status, ToolCall, ToolMessage, UserMessage
+from mulligan.values import Message, Progress, RunInput, RunResult, Status, UserMessage
 from workflows import dispatch, policies
 from workflows._mailroom import Mailroom
 from workflows._turn import Turn, output_of
 from workflows.compaction import compact_if_due
 from workflows.conversation import Conversation
 from workflows.growth import Growth
-from workflows.records import CallRecord, StepRecord
+from workflows.records import StepRecord
+from workflows.step_calls import StepCalls
 
 __all__ = ["DurableAgent"]
 
@@ -122,7 +119,7 @@ class DurableAgent:
             self._sent = self.conversation.ref().count
             result.steps += 1
             result.usage = result.usage + answer.usage
-            await self._settle_calls(turn, answer, record)
+            await StepCalls(turn, self._where(turn), self.conversation, self._running).settle(answer, record)
             if answer.rejected is not None:
                 self._reject(turn, answer.rejected, record)
             is_final = not answer.message.tool_calls and answer.rejected is None
@@ -224,27 +221,6 @@ class DurableAgent:
         )
         return await dispatch.call_model(order, turn.facts)
 
-    async def _settle_calls(self, turn: Turn, answer: ModelAnswer, record: StepRecord) -> None:
-        """Run the valid calls side by side; every call gets one result, in the order of the calls."""
-        for prepared in answer.prepared:
-            if prepared.failure is not None:
-                raise from_json(prepared.failure)
-        turn.result.tool_calls += len(answer.prepared)
-        calls = list(zip(answer.message.tool_calls, answer.prepared, record.calls, strict=True))
-        at_once = policies.scheduled_at_once(len(calls), turn.input.metadata)
-        results: list[ToolMessage] = []
-        for first in range(0, len(calls), max(1, at_once)):
-            tasks = [asyncio.create_task(self._settle(turn, *call)) for call in calls[first : first + at_once]]
-            try:
-                results += await asyncio.gather(*tasks)
-            except (FailureError, asyncio.CancelledError):
-                for task in tasks:
-                    task.cancel()
-                raise
-        turn.result.recovered_failures += sum(result.error is not None for result in results)
-        turn.result.repairs += sum(len(kept.repairs) for kept in record.calls)
-        self.conversation.end_step(results)
-
     def _reject(self, turn: Turn, rejected: Rejected, record: StepRecord) -> None:
         """Tell the model by a user's message what no call of its answer is to blame for."""
         if rejected.failure is not None:
@@ -252,33 +228,6 @@ class DurableAgent:
         record.error = rejected.error
         turn.result.recovered_failures += 1
         self.conversation.append(UserMessage(role="user", text=rejected.text))
-
-    async def _settle(self, turn: Turn, call: ToolCall, prepared: PreparedCall, kept: CallRecord) -> ToolMessage:
-        if prepared.text is not None:
-            outcome = ToolOutcome(text=prepared.text, error=prepared.error, attempts=0)
-        else:
-            self._running.append(call.name)
-            try:
-                outcome = await self._call_tool(turn, call, prepared, kept)
-            finally:
-                self._running.remove(call.name)
-        if outcome.failure is not None:
-            raise from_json(outcome.failure)
-        kept.attempts = outcome.attempts
-        result = tool_message(call, outcome.text, outcome.error)
-        self.conversation.settle(result)
-        return result
-
-    async def _call_tool(self, turn: Turn, call: ToolCall, prepared: PreparedCall, kept: CallRecord) -> ToolOutcome:
-        order = CallTool(
-            where=self._where(turn),
-            call=call.model_copy(update={"arguments": ""}),
-            arguments=kept.arguments,
-            repaired_by=[repair.by for repair in prepared.repairs],
-            step=turn.result.steps,
-            metadata=turn.input.metadata,
-        )
-        return await dispatch.call_tool(order, turn.facts.tools.get(call.name), len(self.conversation.steps[-1].calls))
 
     async def _close_failed(self, turn: Turn, error: BaseException) -> None:
         self.status = "cancelled" if is_cancelled_exception(error) else "failed"
