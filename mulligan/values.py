@@ -40,6 +40,11 @@ def well_formed(text: object) -> object:
     return text
 
 
+def _absent(value: object) -> bool:
+    """Whether an optional field says nothing, and so takes no room in history."""
+    return value is None
+
+
 Text = Annotated[str, BeforeValidator(well_formed)]
 
 
@@ -111,6 +116,23 @@ class RunInput(BaseModel):
     ] = None
     metadata: dict[str, str] = {}
     traceparent: str | None = None
+    max_total_tokens: Annotated[
+        int | None,
+        Field(
+            ge=1, strict=True, validation_alias=AliasChoices("max_total_tokens", "maxTotalTokens"), exclude_if=_absent
+        ),
+    ] = None
+    max_cost: Annotated[
+        float | None,
+        Field(
+            gt=0,
+            strict=True,
+            allow_inf_nan=False,
+            validation_alias=AliasChoices("max_cost", "maxCost"),
+            exclude_if=_absent,
+        ),
+    ] = None
+    """USD."""
 
 
 class Usage(BaseModel):
@@ -129,13 +151,16 @@ class Usage(BaseModel):
             reasoning_tokens=self.reasoning_tokens + other.reasoning_tokens,
         )
 
+    def __sub__(self, part: Usage) -> Usage:
+        return Usage(**{name: getattr(self, name) - getattr(part, name) for name in Usage.model_fields})
+
     @property
     def total_tokens(self) -> int:
         """Input and output together: what `max_total_tokens` bounds."""
         return self.input_tokens + self.output_tokens
 
 
-Status = Literal["completed", "max_steps", "max_tokens", "max_history", "truncated", "refused"]
+Status = Literal["completed", "max_steps", "max_tokens", "max_cost", "max_history", "truncated", "refused"]
 """`max_history`: Temporal's history of the run is nearly full, and its conversation too large to go on in a new one."""
 
 
@@ -152,6 +177,8 @@ class RunResult(BaseModel):
     trace_id: str = ""
     output_type: str | None = Field(default=None, exclude_if=lambda value: value is None)
     """Structured output: the name of its type, so that a union's member is known again."""
+    cost: float | None = Field(default=None, exclude_if=_absent)
+    """USD; None where the price of a model that was asked is not known."""
 
 
 class Repair(BaseModel):
@@ -202,6 +229,8 @@ class Step(BaseModel):
     tool_calls: list[StepCall] = []
     error: ErrorInfo | None = None
     compaction: Compaction | None = Field(default=None, exclude_if=lambda value: value is None)
+    model: str | None = None
+    """Which model answered, as `provider:NAME`; None in a run that was opened before this was kept."""
 
 
 class Progress(BaseModel):
@@ -214,3 +243,5 @@ class Progress(BaseModel):
     tool_calls: int
     recovered_failures: int
     running: list[str] = []
+    cost: float | None = Field(default=None, exclude_if=_absent)
+    """USD so far; None as in the RunResult."""
