@@ -26,20 +26,25 @@ _Usd = Annotated[float, Field(ge=0, allow_inf_nan=False, strict=True)]
 
 
 class Price(BaseModel):
-    """USD for a million tokens. `cached_input`: of input that the provider had in its cache; None: as any input."""
+    """USD for a million tokens. `cached_input`, `cache_write`: of input that the provider had in its cache, or put there;
+    None: as any input.
+    """
 
     model_config = ConfigDict(extra="forbid")
 
     input: _Usd
     output: _Usd
     cached_input: _Usd | None = Field(default=None, exclude_if=lambda value: value is None)
+    cache_write: _Usd | None = Field(default=None, exclude_if=lambda value: value is None)
 
     def of(self, usage: Usage) -> float:
         """USD for so many tokens. Cached tokens are a part of the input, reasoning tokens of the output."""
         cached = min(usage.cached_input_tokens, usage.input_tokens)
-        cached_at = self.input if self.cached_input is None else self.cached_input
-        parts = ((usage.input_tokens - cached, self.input), (cached, cached_at), (usage.output_tokens, self.output))
-        return rounded(sum(tokens * price for tokens, price in parts) / PER)
+        put = min(usage.cache_write_tokens, usage.input_tokens - cached)
+        cost = (usage.input_tokens - cached - put) * self.input + usage.output_tokens * self.output
+        cost += cached * (self.input if self.cached_input is None else self.cached_input)
+        cost += put * (self.input if self.cache_write is None else self.cache_write)
+        return rounded(cost / PER)
 
 
 class _Table(BaseModel):

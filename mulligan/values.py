@@ -142,14 +142,11 @@ class Usage(BaseModel):
     output_tokens: int = 0
     cached_input_tokens: int = 0
     reasoning_tokens: int = 0
+    cache_write_tokens: int = Field(default=0, exclude_if=lambda value: value == 0)
+    """Of the input, what was put into the provider's cache; some models have a price for it."""
 
     def __add__(self, other: Usage) -> Usage:
-        return Usage(
-            input_tokens=self.input_tokens + other.input_tokens,
-            output_tokens=self.output_tokens + other.output_tokens,
-            cached_input_tokens=self.cached_input_tokens + other.cached_input_tokens,
-            reasoning_tokens=self.reasoning_tokens + other.reasoning_tokens,
-        )
+        return Usage(**{name: getattr(self, name) + getattr(other, name) for name in Usage.model_fields})
 
     def __sub__(self, part: Usage) -> Usage:
         return Usage(**{name: getattr(self, name) - getattr(part, name) for name in Usage.model_fields})
