@@ -6,9 +6,10 @@ from mulligan.errors import ModelRequestError, ModelUnavailableError
 from mulligan.handoff import ModelAnswer, ModelCall
 from workflows import dispatch
 from workflows._turn import Turn
+from workflows.inbox import Inbox
 
 
-async def ask(order: ModelCall, turn: Turn) -> ModelAnswer:
+async def ask(order: ModelCall, turn: Turn, inbox: Inbox) -> ModelAnswer:
     """Have one of the turn's models answer, each asked once at most; the turn stays with the one that does.
 
     Raises:
@@ -27,9 +28,9 @@ async def ask(order: ModelCall, turn: Turn) -> ModelAnswer:
             }
         )
         try:
-            return await dispatch.call_model(asked, turn.facts)
+            return await dispatch.call_model(asked, turn.facts, inbox)
         except (ModelRequestError, ModelUnavailableError) as error:
-            if models == 1:
+            if models == 1 or inbox.stop is not None:
                 raise
             said.append(f"{turn.model}: {error.message}")
             turn.at = (turn.at + 1) % models
