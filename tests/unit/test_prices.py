@@ -227,7 +227,7 @@ def test_the_metric() -> None:
         metric.name: metric for of in data.resource_metrics for scope in of.scope_metrics for metric in scope.metrics
     }
     [point] = found["mulligan.run.cost"].data.data_points
-    assert (point.sum, point.count, found["mulligan.run.cost"].unit) == (0.25, 1, "USD")  # type: ignore[union-attr]
+    assert (point.sum, point.count, found["mulligan.run.cost"].unit) == (0.25, 1, "{USD}")  # type: ignore[union-attr]
     assert dict(point.attributes or {}) == {"gen_ai.agent.name": "a", "mulligan.status": "completed"}
     metrics.shutdown()
 
