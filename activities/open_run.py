@@ -8,7 +8,7 @@ import inspect
 from temporalio import activity
 
 from activities.definitions import QUERY_TIMEOUT, Definitions, define, this_workflow
-from activities.providers.scripted import SUMMARY
+from activities.pin_models import compact_model, patience, pin_models
 from activities.tool_runtime import ToolRuntime
 from mulligan.agent import Agent, Registry, check_model, seconds
 from mulligan.errors import DeclarationError, InvalidRunInputError
@@ -21,6 +21,8 @@ from mulligan.handoff import (
     OpenRun,
     ToolFacts,
 )
+from mulligan.model_facts import ModelFacts
+from mulligan.prices import Prices
 from mulligan.telemetry import Telemetry
 from mulligan.tool import Tool
 from mulligan.values import RunInput
@@ -39,6 +41,7 @@ class OpenRunActivity:
         definitions: Definitions,
         telemetry: Telemetry,
         runtime: ToolRuntime,
+        prices: Prices,
         carry_bytes: int | None = None,
         model_task_queue: str | None = None,
     ) -> None:
@@ -46,6 +49,7 @@ class OpenRunActivity:
         self._definitions = definitions
         self._telemetry = telemetry
         self._runtime = runtime
+        self._prices = prices
         self._carry_bytes = carry_bytes
         self._model_task_queue = model_task_queue
 
@@ -54,7 +58,7 @@ class OpenRunActivity:
         """Resolve the agent and open its trace.
 
         Raises:
-            InvalidRunInputError: no such agent here, or a model that cannot be.
+            InvalidRunInputError: no such agent here, a model that cannot be, or a limit of cost without a price.
         """
         agent = self._registry.agents.get(order.agent)
         if agent is None:
@@ -72,7 +76,8 @@ class OpenRunActivity:
                 check_model(run_input.model, '"model"')
             except DeclarationError as error:
                 raise InvalidRunInputError(str(error)) from None
-        model = run_input.model or agent.model
+        model = run_input.model or agent.models[0]
+        models = pin_models(agent, run_input, self._prices)
         definition = define(agent, await self._instructions(agent, run_input), model)
         if (length := len(definition.model_dump_json().encode())) > DEFINITION_BYTES:
             raise InvalidRunInputError(
@@ -92,7 +97,7 @@ class OpenRunActivity:
             at=info.scheduled_time.timestamp(),
         )
         await self._telemetry.parents_sent()
-        facts = _facts(agent, model, definition, self._definitions.keep(definition))
+        facts = _facts(agent, model, models, definition, self._definitions.keep(definition))
         facts.carry_bytes = self._carry_bytes
         facts.model_task_queue = self._model_task_queue
         return OpenedRun(facts=facts, trace=trace)
@@ -105,13 +110,13 @@ class OpenRunActivity:
         return str(given)
 
 
-def _facts(agent: Agent, model: str, definition: Definition, digest: str) -> AgentFacts:
+def _facts(agent: Agent, model: str, models: ModelFacts, definition: Definition, digest: str) -> AgentFacts:
     return AgentFacts(
-        model=agent.model,
+        **dict(models),
         max_steps=agent.max_steps,
         max_total_tokens=agent.max_total_tokens,
         model_timeout=seconds(agent.model_timeout),
-        model_patience=seconds(agent.model_patience),
+        model_patience=patience(agent),
         model_attempts=agent.model_attempts,
         tools={
             tool.name: ToolFacts(
@@ -129,7 +134,7 @@ def _facts(agent: Agent, model: str, definition: Definition, digest: str) -> Age
         structured=agent.answers is not None,
         guarded=agent.guard is not None or any(callable(tool.needs_approval) for tool in agent.tools),
         compact_at=agent.compact_at,
-        compact_model=_compact_model(agent, model),
+        compact_model=compact_model(agent, model),
     )
 
 
@@ -139,9 +144,3 @@ def _waits(tool: Tool, agent: Agent) -> float | None:
         return None
     nearest = agent.approval_timeout if tool.approval_timeout is None else tool.approval_timeout
     return None if nearest is None else seconds(nearest)
-
-
-def _compact_model(agent: Agent, model: str) -> str | None:
-    """Who sums up where it is not the run's own model: a script has no turn for that."""
-    by_script = agent.compact_at is not None and model.startswith("scripted:")
-    return agent.compact_model or (f"scripted:{SUMMARY}" if by_script else None)
