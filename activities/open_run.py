@@ -11,6 +11,7 @@ from activities.definitions import QUERY_TIMEOUT, Definitions, define, this_work
 from activities.providers.scripted import SUMMARY
 from activities.tool_runtime import ToolRuntime
 from mulligan.agent import Agent, Registry, check_model, seconds
+from mulligan.agent_tool import AgentTool
 from mulligan.errors import DeclarationError, InvalidRunInputError
 from mulligan.handoff import (
     INPUT_QUERY,
@@ -22,6 +23,7 @@ from mulligan.handoff import (
     ToolFacts,
 )
 from mulligan.telemetry import Telemetry
+from mulligan.tool import Tool
 from mulligan.values import RunInput
 
 INSTRUCTIONS_LIMIT = 50.0
@@ -89,6 +91,7 @@ class OpenRunActivity:
             parent=order.parent,
             metadata=run_input.metadata,
             at=info.scheduled_time.timestamp(),
+            call_id=order.call_id,
         )
         await self._telemetry.parents_sent()
         facts = _facts(agent, model, definition, self._definitions.keep(definition))
@@ -112,22 +115,26 @@ def _facts(agent: Agent, model: str, definition: Definition, digest: str) -> Age
         model_timeout=seconds(agent.model_timeout),
         model_patience=seconds(agent.model_patience),
         model_attempts=agent.model_attempts,
-        tools={
-            tool.name: ToolFacts(
-                timeout=tool.timeout.total_seconds(),
-                queue_timeout=tool.queue_timeout.total_seconds() if tool.task_queue else None,
-                attempts=tool.attempts,
-                task_queue=tool.task_queue,
-                local=tool.local,
-            )
-            for tool in agent.tools
-        },
+        tools={tool.name: _tool_facts(agent, tool) for tool in agent.tools},
         definition=definition,
         digest=digest,
         structured=agent.answers is not None,
         guarded=agent.guard is not None,
         compact_at=agent.compact_at,
         compact_model=_compact_model(agent, model),
+    )
+
+
+def _tool_facts(agent: Agent, tool: Tool) -> ToolFacts:
+    return ToolFacts(
+        timeout=tool.timeout.total_seconds(),
+        queue_timeout=tool.queue_timeout.total_seconds() if tool.task_queue else None,
+        attempts=tool.attempts,
+        task_queue=tool.task_queue,
+        local=tool.local,
+        agent=tool.agent.name if isinstance(tool, AgentTool) else None,
+        max_depth=agent.max_depth if isinstance(tool, AgentTool) else None,
+        share_budget=isinstance(tool, AgentTool) and tool.share_budget,
     )
 
 

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, Field, JsonValue, PlainSerializer, model_validator
 
 from mulligan.reference import Held, Ref
+from mulligan.sub_agent import SubAgentFacts
 from mulligan.values import (
     AssistantMessage,
     ErrorInfo,
@@ -94,7 +95,7 @@ class Definition(BaseModel):
     output: OutputFormat | None = Field(default=None, exclude_if=_absent)
 
 
-class ToolFacts(BaseModel):
+class ToolFacts(SubAgentFacts):
     """How the workflow schedules a tool. Seconds. `queue_timeout`: how long it may wait for a worker to take it."""
 
     timeout: float
@@ -135,6 +136,7 @@ class OpenRun(BaseModel):
     input: RunInput | None
     first_run_id: str
     parent: str | None = None
+    call_id: str | None = Field(default=None, exclude_if=_absent)
 
 
 class OpenedRun(BaseModel):

@@ -22,6 +22,7 @@ __all__ = [
     "Step",
     "StepCall",
     "StepResult",
+    "SubRun",
     "ToolCall",
     "ToolMessage",
     "Usage",
@@ -111,6 +112,15 @@ class RunInput(BaseModel):
     ] = None
     metadata: dict[str, str] = {}
     traceparent: str | None = None
+    max_depth: Annotated[
+        int | None,
+        Field(
+            ge=0,
+            strict=True,
+            validation_alias=AliasChoices("max_depth", "maxDepth"),
+            exclude_if=lambda value: value is None,
+        ),
+    ] = None
 
 
 class Usage(BaseModel):
@@ -169,8 +179,26 @@ class StepResult(BaseModel):
     error: ErrorInfo | None = None
 
 
+class SubRun(BaseModel):
+    """The run that a call of a sub-agent is: a workflow of its own, by the id `id`; `run_id` is its first workflow run's.
+
+    `status`: `running`, a RunResult's, or `failed`, `cancelled`, `timed_out`, `terminated`. The numbers are there once it
+    has ended with a result.
+    """
+
+    id: str
+    agent: str
+    run_id: str = ""
+    status: str = "running"
+    steps: int = 0
+    usage: Usage = Usage()
+
+
 class StepCall(BaseModel):
-    """A call within a step. `arguments` are the validated ones, after repair; None where they never became valid."""
+    """A call within a step. `arguments` are the validated ones, after repair; None where they never became valid.
+
+    `run` is there where the call is one of a sub-agent.
+    """
 
     id: str
     name: str
@@ -179,6 +207,7 @@ class StepCall(BaseModel):
     repairs: list[Repair] = []
     result: StepResult | None = None
     attempts: int = 0
+    run: SubRun | None = Field(default=None, exclude_if=lambda value: value is None)
 
 
 class Compaction(BaseModel):

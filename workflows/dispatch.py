@@ -33,6 +33,7 @@ from mulligan.handoff import (
     ToolFacts,
     ToolOutcome,
 )
+from mulligan.sub_run import CALL_MEMO
 from mulligan.values import ErrorInfo, RunInput
 from workflows import policies
 
@@ -57,6 +58,7 @@ async def open_run(run_input: RunInput, *, small: bool, conversation: str, turn:
                 input=run_input if small else None,
                 first_run_id=info.first_execution_run_id,
                 parent=run_input.traceparent or _parent_in(info.headers),
+                call_id=workflow.memo_value(CALL_MEMO, None) if info.parent else None,
             ),
             result_type=OpenedRun,
             start_to_close_timeout=policies.OPEN_RUN_TIMEOUT,

@@ -29,6 +29,7 @@ from workflows.conversation import Conversation
 from workflows.growth import Growth
 from workflows.records import StepRecord
 from workflows.step_calls import StepCalls
+from workflows.sub_agents import SubAgents
 
 __all__ = ["DurableAgent"]
 
@@ -61,6 +62,7 @@ class DurableAgent:
         self._sent = self.conversation.said
         """How many messages the model has been called with, or has said: what its worker holds."""
         self._running: list[str] = []
+        self._sub_agents = SubAgents()
         self._growth = Growth(is_carried=state is not None)
         self._key = Mailroom.of_this_workflow().register(self)
 
@@ -119,7 +121,9 @@ class DurableAgent:
             self._sent = self.conversation.ref().count
             result.steps += 1
             result.usage = result.usage + answer.usage
-            await StepCalls(turn, self._where(turn), self.conversation, self._running).settle(answer, record)
+            await StepCalls(turn, self._where(turn), self.conversation, self._running, self._sub_agents).settle(
+                answer, record
+            )
             if answer.rejected is not None:
                 self._reject(turn, answer.rejected, record)
             is_final = not answer.message.tool_calls and answer.rejected is None

@@ -14,6 +14,7 @@ from workflows import dispatch, policies
 from workflows._turn import Turn
 from workflows.conversation import Conversation
 from workflows.records import CallRecord, StepRecord
+from workflows.sub_agents import SubAgents
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,7 @@ class StepCalls:
     where: Where
     conversation: Conversation
     running: list[str]
+    sub_agents: SubAgents
 
     async def settle(self, answer: ModelAnswer, record: StepRecord) -> None:
         """Run the valid calls; add every call's result to the conversation.
@@ -46,6 +48,7 @@ class StepCalls:
             except (FailureError, asyncio.CancelledError):
                 for task in tasks:
                     task.cancel()
+                await self.sub_agents.ended()
                 raise
         result.recovered_failures += sum(told.error is not None for told in results)
         result.repairs += sum(len(kept.repairs) for kept in record.calls)
@@ -78,4 +81,6 @@ class StepCalls:
             metadata=self.turn.input.metadata,
         )
         facts = self.turn.facts.tools.get(call.name)
+        if facts is not None and facts.agent is not None:
+            return await self.sub_agents.call(order, facts, self.turn, kept, {})
         return await dispatch.call_tool(order, facts, len(self.conversation.steps[-1].calls))

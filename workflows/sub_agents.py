@@ -1,0 +1,239 @@
+"""Calls of sub-agents: each is a child workflow with a history of its own, and waiting for it costs no worker anything."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+from pydantic import ValidationError
+from temporalio import workflow
+from temporalio.exceptions import (
+    CancelledError,
+    ChildWorkflowError,
+    FailureError,
+    TerminatedError,
+    TimeoutError,
+    WorkflowAlreadyStartedError,
+)
+
+from mulligan.errors import error_of
+from mulligan.handoff import CallTool, ToolFacts, ToolOutcome
+from mulligan.sub_run import AGENT_WORKFLOW, CALL_MEMO, RECORD_SUB_RUN, RecordSubRun, SubRunOutcome
+from mulligan.trace_ids import parent_of_step
+from mulligan.values import RunInput, RunResult, SubRun
+from workflows import dispatch
+from workflows._turn import Turn
+from workflows.records import CallRecord
+
+__all__ = ["STOP_SIGNAL", "SubAgents"]
+
+STOP_SIGNAL = "stop"
+LONGEST_ID = 255
+"""Bytes of a workflow's id: what Temporal's tables in PostgreSQL and MySQL hold."""
+MOST_STARTS = 3
+"""Ids that are tried for one call: after a reset, a run of the first one may be about to end."""
+_ENDS: Mapping[type[BaseException], str] = {
+    CancelledError: "cancelled",
+    TimeoutError: "timed_out",
+    TerminatedError: "terminated",
+}
+
+
+@dataclass
+class _Call:
+    """A call, from its beginning until it is told."""
+
+    order: CallTool
+    facts: ToolFacts
+    turn: Turn
+    kept: CallRecord
+    budget: dict[str, Any]
+    started: float = field(default_factory=workflow.time)
+    run: SubRun = field(init=False)
+    handle: workflow.ChildWorkflowHandle[Any, Any] | None = None
+    task: asyncio.Task[ToolOutcome] | None = None
+    is_cancelled: bool = False
+    text: str = ""
+    reason: str = ""
+    failure: dict[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        self.run = SubRun(id="", agent=self.facts.agent or "", status="not_started")
+
+
+class SubAgents:
+    """The runs of sub-agents that one agent of a workflow waits for."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, _Call] = {}
+        self._stop: dict[str, Any] | None = None
+
+    async def call(
+        self, order: CallTool, facts: ToolFacts, turn: Turn, kept: CallRecord, budget: Mapping[str, Any]
+    ) -> ToolOutcome:
+        """What comes of a call. `kept` shows its run; `budget`: fields of the run's input that limit what it may spend."""
+        call = _Call(order, facts, turn, kept, dict(budget))
+        self._open[order.call.id] = call
+        call.task = asyncio.create_task(self._settled(call))
+        try:
+            # It goes on when this is cancelled, which may be twice: until its run has ended, and its span is closed.
+            return await asyncio.shield(call.task)
+        except asyncio.CancelledError:
+            call.is_cancelled = True
+            if call.handle is not None:
+                call.handle.cancel()
+            raise
+
+    async def ended(self) -> None:
+        """Wait until no run is open any more."""
+        await asyncio.gather(*(call.task for call in self._open.values() if call.task), return_exceptions=True)
+
+    async def stop(self, about: Mapping[str, Any] | None = None) -> None:
+        """Stop the runs that are open, and those that are about to begin: each by its signal `stop`, with `about`."""
+        self._stop = dict(about or {})
+        await asyncio.gather(*(self._stop_one(call) for call in self._open.values()))
+
+    async def _settled(self, call: _Call) -> ToolOutcome:
+        try:
+            await self._run(call)
+            return await _told(call)
+        finally:
+            del self._open[call.order.call.id]
+
+    async def _run(self, call: _Call) -> None:
+        depth = depth_left(call.turn, call.facts)
+        if depth <= 0:
+            call.run.status = "too_deep"
+            return
+        try:
+            call.handle = await _start(call, depth - 1)
+        except WorkflowAlreadyStartedError as error:
+            call.reason = f"a run of the id {error.workflow_id!r} is open already"
+            return
+        if call.is_cancelled:
+            call.handle.cancel()
+        if self._stop is not None:
+            await self._stop_one(call)
+        try:
+            _completed(call, await call.handle)
+        except ChildWorkflowError as error:
+            _failed(call, error)
+        except asyncio.CancelledError:
+            call.run.status = "cancelled"
+
+    async def _stop_one(self, call: _Call) -> None:
+        if call.handle is None or call.handle.done():
+            return
+        try:
+            await call.handle.signal(STOP_SIGNAL, self._stop)
+        except FailureError:
+            return  # it has ended meanwhile
+
+
+def depth_left(turn: Turn, facts: ToolFacts) -> int:
+    """How many levels of sub-agents may still be below a run: by its input, and by what its agent was declared with."""
+    declared = facts.max_depth or 0
+    return declared if turn.input.max_depth is None else min(turn.input.max_depth, declared)
+
+
+def child_id(parent: str, call_id: str, conversation: str, times: int = 1) -> str:
+    """The workflow id of a call's run: the same whenever the call is replayed, another for every other call.
+
+    A call's id is unique in its conversation alone, so one that is not the workflow's first is named; with a dot, which no
+    call's id has in it.
+    """
+    name = ".".join(
+        [call_id, *([conversation] if conversation != "0" else []), *([f"again{times}"] if times > 1 else [])]
+    )
+    whole = f"{parent}/{name}"
+    if len(whole.encode()) <= LONGEST_ID:
+        return whole
+    return f"{hashlib.sha256(parent.encode()).hexdigest()[:32]}/{name}"
+
+
+async def _start(call: _Call, depth: int) -> workflow.ChildWorkflowHandle[Any, Any]:
+    order, where, run = call.order, call.order.where, call.run
+    assert isinstance(order.arguments, dict)
+    given = RunInput(
+        agent=run.agent,
+        prompt=order.arguments["prompt"],
+        metadata=order.metadata,
+        traceparent=parent_of_step(where.trace, order.step),
+        max_depth=depth,
+        **call.budget,
+    )
+    times = 0
+    while True:
+        times += 1
+        run.id = child_id(workflow.info().workflow_id, order.call.id, where.conversation, times)
+        try:
+            handle = await workflow.start_child_workflow(
+                AGENT_WORKFLOW,
+                given.model_dump(mode="json", exclude_defaults=True),
+                id=run.id,
+                task_queue=call.facts.task_queue,
+                execution_timeout=timedelta(seconds=call.facts.timeout) if call.facts.timeout else None,
+                cancellation_type=workflow.ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
+                # A run that is terminated, or times out, leaves no sub-agents behind that work for nobody.
+                parent_close_policy=workflow.ParentClosePolicy.REQUEST_CANCEL,
+                memo={"agent": run.agent, CALL_MEMO: order.call.id},
+                static_summary=run.agent[:60],
+            )
+        except WorkflowAlreadyStartedError:
+            if times == MOST_STARTS:
+                raise
+            continue
+        run.status, run.run_id = "running", handle.first_execution_run_id or ""
+        call.kept.run = run
+        return handle
+
+
+def _completed(call: _Call, given: Any) -> None:
+    """The run has ended with a result: what it says is the call's, what it took is the turn's as well."""
+    try:
+        result = RunResult.model_validate(given)
+    except ValidationError:
+        call.run.status, call.reason = "failed", "its result is none of an agent's run"
+        return
+    call.run.status, call.run.steps, call.run.usage = result.status, result.steps, result.usage
+    call.turn.result.usage = call.turn.result.usage + result.usage
+    said = result.output
+    call.text = said if isinstance(said, str) else "" if said is None else json.dumps(said, ensure_ascii=False)
+
+
+def _failed(call: _Call, error: ChildWorkflowError) -> None:
+    cause = error.cause or error
+    typed = error_of(cause)
+    call.run.status = _ENDS.get(type(cause), "failed")
+    call.failure = typed.to_json() if typed else None
+    if call.run.status == "failed":
+        call.reason = f"{type(typed or cause).__name__}: {getattr(typed or cause, 'message', '') or cause}"
+
+
+async def _told(call: _Call) -> ToolOutcome:
+    order = call.order
+    done: SubRunOutcome = await dispatch.record(
+        RECORD_SUB_RUN,
+        RecordSubRun(
+            where=order.where,
+            call=order.call,
+            step=order.step,
+            started=call.started,
+            repaired_by=order.repaired_by,
+            arguments=order.arguments,
+            run=call.run,
+            text=call.text,
+            reason=call.reason,
+            failure=call.failure,
+            limit=call.facts.timeout,
+            cancelled=call.is_cancelled,
+        ),
+        SubRunOutcome,
+    )
+    text = call.text if done.as_given else done.text
+    return ToolOutcome(text=text, error=done.error, failure=done.failure, attempts=done.attempts)
