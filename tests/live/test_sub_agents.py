@@ -11,14 +11,19 @@ from typing import Any
 
 import pytest
 from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError
+from temporalio.exceptions import CancelledError
 from temporalio.service import RPCError
 
 from mulligan import ToolExecutionError
+from mulligan.devserver import DevServer
 from mulligan.errors import RemoteSource
 from mulligan.loading import load
+from mulligan.trace_view.history import size_of_chain
 from tests.live.conftest import DONE, Lab, Ran
+from tests.live.test_lost_workers import worker_process
 from tests.support.openai_turn import Turn
 from worker import running_worker
+from workflows import policies
 
 
 @pytest.fixture(scope="module")
@@ -35,6 +40,11 @@ def ask(prompt: str, tool: str = "researcher", id: str | None = None) -> tuple[s
 
 def texts(ran: Ran) -> list[str]:
     return [call["result"]["text"] for call in ran.calls]
+
+
+def read_by_model(ran: Ran) -> list[str]:
+    """The results in the second model call's prompt."""
+    return [message["content"] for message in ran.requests[1].json["messages"] if message["role"] == "tool"]
 
 
 def kinds(ran: Ran) -> list[str | None]:
@@ -101,8 +111,7 @@ async def test_five_at_once(teams: Lab) -> None:
     [top] = ran.spans_of("invoke_agent lead")
     assert roots["call_1"].parent_span_id == spans["call_1"].parent_span_id == top.span_id
     # The next model call reads them as any tool's.
-    told = [message["content"] for message in ran.requests[1].json["messages"] if message["role"] == "tool"]
-    assert told == texts(ran)
+    assert read_by_model(ran) == texts(ran)
 
 
 FAILURES = [
@@ -136,8 +145,7 @@ async def test_what_does_not_complete_is_told(teams: Lab) -> None:
     errors = [span for span in ran.spans_of("ai.toolCall") if span.status == "ERROR"]
     assert sorted(span.attributes["error.type"] for span in errors) == sorted(row[2] for row in FAILURES)
     assert all(span.attributes["mulligan.recovered"] for span in errors)
-    told = [message["content"] for message in ran.requests[1].json["messages"] if message["role"] == "tool"]
-    assert told == texts(ran)
+    assert read_by_model(ran) == texts(ran)
 
 
 async def test_a_policy_fails_the_calling_run(teams: Lab, tmp_path: Path) -> None:
@@ -202,7 +210,8 @@ async def test_cancelled(teams: Lab, tmp_path: Path) -> None:
         for each in (handle.id, f"{handle.id}/c", below.id, beside.id)
     ]
     assert {one.status for one in ended} == {WorkflowExecutionStatus.CANCELED}
-    assert all(one.close_time <= ended[0].close_time for one in ended)
+    closed_at = [one.close_time for one in ended]
+    assert all(at and closed_at[0] and at <= closed_at[0] for at in closed_at)
     teams.telemetry.flush()
     root = next(span for span in teams.otlp.spans() if span.attributes.get("temporal.workflow_id") == handle.id)
     spans = teams.otlp.spans(trace_id=root.trace_id)
@@ -226,10 +235,95 @@ async def test_two_agents_of_one_workflow(teams: Lab) -> None:
         assert result["output"] == f"found: {output}"
 
 
+async def test_a_long_child_and_its_caller_continue_as_new(teams: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its result is that of the chain's last run; no run of a sub-agent is open while the caller hands itself over."""
+    monkeypatch.setattr(policies, "GROWN_EVENTS", 60)
+    turns = [Turn(calls=[ask(f"note {steps}", "patient", id=f"call_{steps}")]) for steps in (15, 1, 2, 3)]
+    ran = await teams.run([*turns, DONE], agent="lead")
+    assert texts(ran) == [f"found: note {steps}" for steps in (15, 1, 2, 3)]
+    assert ran.calls[0]["run"]["steps"] == 16
+    assert (await size_of_chain(teams.client, f"{ran.id}/call_15")).runs > 2
+    assert (await size_of_chain(teams.client, ran.id)).runs > 1
+    assert_one_trace(ran, 5)
+
+
+async def test_an_id_in_use(teams: Lab, tmp_path: Path) -> None:
+    """As after a reset, when a run of the same call is just being cancelled: another id is tried, and another."""
+    handle = await teams.start([Turn(calls=[ask(f"wait {tmp_path}/go"), ask("What?", id="taken")]), DONE], agent="lead")
+    taken = [
+        f"{handle.id}/taken",
+        f"{handle.id}/taken.again2",
+        f"{handle.id}/full",
+        f"{handle.id}/full.again2",
+        f"{handle.id}/full.again3",
+    ]
+    teams.model.script(handle.id + "-2", [Turn(calls=[ask("What?", id="taken"), ask("What?", id="full")]), DONE])
+    await handle.cancel()
+    squatters = [
+        await teams.client.start_workflow(
+            "AgentWorkflow",
+            {"agent": "researcher", "prompt": f"wait {tmp_path}/go"},
+            id=each,
+            task_queue=teams.task_queue,
+        )
+        for each in taken
+    ]
+    given = {"agent": "lead", "prompt": "Go.", "model": f"openai-chat:{handle.id}-2"}
+    with pytest.raises(WorkflowFailureError):
+        await handle.result()
+    again = await teams.client.start_workflow("AgentWorkflow", given, id=handle.id, task_queue=teams.task_queue)
+    result = await again.result()
+    assert result["recovered_failures"] == 1
+    first, second = (await again.query("steps"))["steps"][0]["tool_calls"]
+    assert (first["run"]["id"], first["result"]["text"]) == (f"{handle.id}/taken.again3", "found: What?")
+    assert (second["result"]["error"]["kind"], second["attempts"], "run" in second) == ("tool_exception", 0, False)
+    assert "was not started: a run of the id" in second["result"]["text"]
+    (tmp_path / "go").touch()
+    for squatter in squatters:
+        await squatter.result()
+
+
+async def test_a_terminated_caller(teams: Lab, tmp_path: Path) -> None:
+    """Nobody waits for the sub-agent any more: it is asked to cancel."""
+    handle = await teams.start([Turn(calls=[ask(f"wait {tmp_path}/never", id="a")])], agent="lead")
+    child = teams.client.get_workflow_handle(f"{handle.id}/a")
+    await until_running(child, "wait_for_file")
+    await handle.terminate()
+    with pytest.raises(WorkflowFailureError) as failed:
+        await child.result()
+    assert isinstance(failed.value.cause, CancelledError)
+
+
+@pytest.mark.timeout(120)
+async def test_the_only_worker_is_killed(lab: Lab, temporal: DevServer, tmp_path: Path) -> None:
+    """kill -9 while two sub-agents run: the next worker goes on with all three runs, and nothing is told twice."""
+    queue = f"killed-{uuid.uuid4().hex[:6]}"
+    at = Lab(lab.client, lab.model, lab.otlp, lab.telemetry, queue)
+    asked = [ask(f"again {tmp_path}/go", id="a"), ask(f"wait {tmp_path}/go", id="b")]
+    handle = await at.start([Turn(calls=asked), DONE], agent="lead")
+    async with worker_process(queue, temporal, lab.otlp, "tests.support.teams") as first:
+        for child in ("a", "b"):
+            await until_running(lab.client.get_workflow_handle(f"{handle.id}/{child}"), "wait_for_file")
+        first.kill()
+        await first.wait()
+    (tmp_path / "go").touch()
+    async with worker_process(queue, temporal, lab.otlp, "tests.support.teams") as second:
+        ran = await at.look(handle)
+        below = [await lab.client.get_workflow_handle(f"{handle.id}/{child}").query("steps") for child in ("a", "b")]
+        second.terminate()
+        assert await second.wait() == 0
+    ran.spans = lab.otlp.spans(trace_id=ran.result["trace_id"])
+    assert kinds(ran) == [None, None]
+    again, lost = (child["steps"][0]["tool_calls"][0] for child in below)
+    assert (again["attempts"], again["result"]["text"]) == (2, "it is there")
+    assert lost["result"]["error"]["kind"] == "tool_lost"
+    assert_one_trace(ran, 3)
+
+
 async def until_running(handle: Any, tool: str) -> None:
     while True:
         try:
-            if tool in (await handle.query("progress"))["running"]:
+            if any(name.startswith(tool) for name in (await handle.query("progress"))["running"]):
                 return
         except RPCError:
             pass

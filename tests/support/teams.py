@@ -43,6 +43,9 @@ researcher = Agent(
 )
 
 
+patient = Agent(name="patient", model="scripted:researcher", tools=[note], max_steps=100)
+
+
 def _look_up(messages: Sequence[Message]) -> Say:
     """What a prompt asks for: `wait FILE`, `again FILE`, `note N TIMES`, `for ever`; else its answer is the prompt."""
     word, _, rest = messages[0].text.partition(" ")
@@ -73,6 +76,7 @@ LEADS_TOOLS: list[Tool] = [
     researcher.as_tool(description="Looks things up."),
     researcher.as_tool(name="hasty", description="Looks things up in a second.", timeout=1),
     researcher.as_tool(name="far", description="Looks things up elsewhere.", task_queue="far-queue", timeout=3),
+    patient.as_tool(description="Notes a lot."),
     chief.as_tool(description="Has things looked up."),
     lazy.as_tool(description="Fails."),
     note,
