@@ -119,7 +119,7 @@ def _facts(agent: Agent, model: str, definition: Definition, digest: str) -> Age
         definition=definition,
         digest=digest,
         structured=agent.answers is not None,
-        guarded=agent.guard is not None,
+        guarded=agent.guard is not None or any(callable(tool.needs_approval) for tool in agent.tools),
         compact_at=agent.compact_at,
         compact_model=_compact_model(agent, model),
     )
@@ -132,10 +132,19 @@ def _tool_facts(agent: Agent, tool: Tool) -> ToolFacts:
         attempts=tool.attempts,
         task_queue=tool.task_queue,
         local=tool.local,
+        approval_timeout=_waits(tool, agent),
         agent=tool.agent.name if isinstance(tool, AgentTool) else None,
         max_depth=agent.max_depth if isinstance(tool, AgentTool) else None,
         share_budget=isinstance(tool, AgentTool) and tool.share_budget,
     )
+
+
+def _waits(tool: Tool, agent: Agent) -> float | None:
+    """Seconds after which nobody's word on a call is waited for any more; None: without end, or it never waits."""
+    if not (tool.needs_approval or tool.asks_person):
+        return None
+    nearest = agent.approval_timeout if tool.approval_timeout is None else tool.approval_timeout
+    return None if nearest is None else seconds(nearest)
 
 
 def _compact_model(agent: Agent, model: str) -> str | None:

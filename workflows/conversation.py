@@ -202,6 +202,7 @@ class Conversation:
                     repairs=kept.repairs,
                     attempts=kept.attempts,
                     run=kept.run,
+                    decision=kept.decision,
                     result=StepResult(text=result.text, error=result.error) if result else None,
                 )
             )

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from mulligan.values import Compaction, ErrorInfo, Repair, SubRun, Usage, UserMessage
+from mulligan.values import Compaction, Decision, ErrorInfo, Repair, SubRun, Usage, UserMessage
 
 
 class CallRecord(BaseModel):
@@ -16,6 +16,7 @@ class CallRecord(BaseModel):
     repairs: list[Repair] = []
     attempts: int = 0
     run: SubRun | None = None
+    decision: Decision | None = None
 
 
 class StepRecord(BaseModel):
