@@ -59,6 +59,8 @@ class RecordSubRunActivity:
             arguments=ended.arguments,
             start=ended.started,
         )
+        if ended.decision is not None:
+            self._telemetry.put_decision(span.span, ended.decision)
         if ended.run.run_id:
             span.span.set_attribute(semconv.SUB_RUN, ended.run.id)
         if ended.cancelled:
@@ -105,7 +107,7 @@ def _error(ended: RecordSubRun) -> ToolCallError:
     elif run.status == "failed":
         says = f"failed after it was started: {ended.reason}"
     else:
-        steps = f" after {run.steps} steps" if run.steps else ""
+        steps = f" after {run.steps} step{'s' * (run.steps != 1)}" if run.steps else ""
         says = f"did not complete its work{steps}: {_WHY.get(run.status, f'it ended as {run.status!r}')}."
         detail = f"Its last words: {ended.text}" if ended.text.strip() else ""
     return ToolExecutionError(shown(f"`{name}` {says}"), kind="tool_exception", source=source, detail=detail, **about)

@@ -100,6 +100,7 @@ class Agent:
         name: str | None = None,
         share_budget: bool = False,
         needs_approval: bool | Callable[..., Any] = False,
+        approval_timeout: float | timedelta | None = None,
         handle_errors: HandleErrors | None = None,
         task_queue: str | None = None,
         timeout: float | timedelta | None = None,
@@ -111,6 +112,7 @@ class Agent:
             name: The tool's name, where it is not the agent's.
             share_budget: Whether a run gets what is left of the calling run's budget, divided among the calls of the step.
             needs_approval: As a tool's.
+            approval_timeout: As a tool's.
             handle_errors: The policy where it does not complete; the calling agent's where None.
             task_queue: Where its runs are served, if not on the calling run's queue.
             timeout: Seconds, or a timedelta, for a whole run; None: no limit.
@@ -124,6 +126,7 @@ class Agent:
             description=description,
             share_budget=share_budget,
             needs_approval=needs_approval,
+            approval_timeout=approval_timeout,
             handle_errors=handle_errors,
             task_queue=task_queue,
             timeout=timeout,

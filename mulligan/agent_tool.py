@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field
 
 from mulligan.errors import DeclarationError
-from mulligan.policy import HandleErrors
 from mulligan.tool import Tool, ToolError, tool
 
 if TYPE_CHECKING:
@@ -36,9 +35,9 @@ class AgentTool(Tool):
 
 def agent_tool(
     agent: Agent, *, name: str | None, description: str, share_budget: bool, timeout: float | timedelta | None,
-    needs_approval: bool | Callable[..., Any], handle_errors: HandleErrors | None, task_queue: str | None,
+    **options: Any,
 ) -> AgentTool:  # fmt: skip
-    """What `Agent.as_tool` returns; its options are told there.
+    """What `Agent.as_tool` returns; its options are told there. `options` are those that every tool has.
 
     Raises:
         DeclarationError: an option makes no sense.
@@ -61,9 +60,8 @@ def agent_tool(
         raise DeclarationError(f"{where}: timeout must be more than 0 seconds, or None.")
     if not description.strip():
         raise DeclarationError(f"{where}: description is empty; say what the agent is good for.")
-    options: dict[str, Any] = {"needs_approval": needs_approval, "handle_errors": handle_errors}
     try:
-        made = tool(name=the_name, description=description, task_queue=task_queue, **options)(ask)
+        made = tool(name=the_name, description=description, **options)(ask)
     except DeclarationError as error:
         raise DeclarationError(str(error).replace(made_in(ask), agent.source)) from None
     same = {field.name: getattr(made, field.name) for field in fields(Tool)}

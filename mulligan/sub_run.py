@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import BaseModel, Field
 
 from mulligan.handoff import ToolOutcome, Where
-from mulligan.values import SubRun, ToolCall
+from mulligan.values import Decision, SubRun, ToolCall
 
 __all__ = ["AGENT_WORKFLOW", "CALL_MEMO", "RECORD_SUB_RUN", "RecordSubRun", "SubRunOutcome"]
 
@@ -38,6 +38,7 @@ class RecordSubRun(BaseModel):
     reason: str = ""
     failure: dict[str, Any] | None = None
     limit: float = 0
+    decision: Decision | None = None
     cancelled: bool = False
 
 

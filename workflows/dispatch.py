@@ -33,8 +33,8 @@ from mulligan.handoff import (
     ToolFacts,
     ToolOutcome,
 )
-from mulligan.sub_run import CALL_MEMO
 from mulligan.people import CHECK_EDIT, RECORD_DECISION, CheckEdit, Edited, RecordDecision, Recorded
+from mulligan.sub_run import CALL_MEMO
 from mulligan.values import ErrorInfo, RunInput
 from workflows import policies
 from workflows.inbox import Inbox

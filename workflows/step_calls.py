@@ -139,7 +139,7 @@ class StepCalls:
         )
         facts = self.turn.facts.tools.get(call.name)
         if facts is not None and facts.agent is not None:
-            return await self.sub_agents.call(order, facts, self.turn, kept, self.conversation.newest_calls)
+            return await self.sub_agents.call(order, facts, self.turn, kept, {})
         return await dispatch.call_tool(order, facts, len(self.conversation.steps[-1].calls))
 
 

@@ -23,16 +23,17 @@ from temporalio.exceptions import (
 
 from mulligan.errors import error_of
 from mulligan.handoff import CallTool, ToolFacts, ToolOutcome
+from mulligan.people import STOP
 from mulligan.sub_run import AGENT_WORKFLOW, CALL_MEMO, RECORD_SUB_RUN, RecordSubRun, SubRunOutcome
 from mulligan.trace_ids import parent_of_step
 from mulligan.values import RunInput, RunResult, SubRun
 from workflows import dispatch
 from workflows._turn import Turn
+from workflows.inbox import Inbox
 from workflows.records import CallRecord
 
-__all__ = ["STOP_SIGNAL", "SubAgents"]
+__all__ = ["SubAgents"]
 
-STOP_SIGNAL = "stop"
 LONGEST_ID = 255
 """Bytes of a workflow's id: what Temporal's tables in PostgreSQL and MySQL hold."""
 MOST_STARTS = 3
@@ -69,9 +70,9 @@ class _Call:
 class SubAgents:
     """The runs of sub-agents that one agent of a workflow waits for."""
 
-    def __init__(self) -> None:
+    def __init__(self, inbox: Inbox) -> None:
+        self._inbox = inbox
         self._open: dict[str, _Call] = {}
-        self._stop: dict[str, Any] | None = None
 
     async def call(
         self, order: CallTool, facts: ToolFacts, turn: Turn, kept: CallRecord, budget: Mapping[str, Any]
@@ -93,11 +94,6 @@ class SubAgents:
         """Wait until no run is open any more."""
         await asyncio.gather(*(call.task for call in self._open.values() if call.task), return_exceptions=True)
 
-    async def stop(self, about: Mapping[str, Any] | None = None) -> None:
-        """Stop the runs that are open, and those that are about to begin: each by its signal `stop`, with `about`."""
-        self._stop = dict(about or {})
-        await asyncio.gather(*(self._stop_one(call) for call in self._open.values()))
-
     async def _settled(self, call: _Call) -> ToolOutcome:
         try:
             await self._run(call)
@@ -117,20 +113,22 @@ class SubAgents:
             return
         if call.is_cancelled:
             call.handle.cancel()
-        if self._stop is not None:
-            await self._stop_one(call)
+        stopping = asyncio.create_task(self._stop_as_well(call.handle))
         try:
             _completed(call, await call.handle)
         except ChildWorkflowError as error:
             _failed(call, error)
         except asyncio.CancelledError:
             call.run.status = "cancelled"
+        finally:
+            stopping.cancel()
 
-    async def _stop_one(self, call: _Call) -> None:
-        if call.handle is None or call.handle.done():
-            return
+    async def _stop_as_well(self, handle: workflow.ChildWorkflowHandle[Any, Any]) -> None:
+        """When the calling run is stopped, its sub-agents are: each lets its calls finish, and gives what there is."""
+        await workflow.wait_condition(lambda: self._inbox.stop is not None)
+        stop = self._inbox.stop
         try:
-            await call.handle.signal(STOP_SIGNAL, self._stop)
+            await handle.signal(STOP, stop.model_dump(mode="json", include={"reason", "by"}) if stop else None)
         except FailureError:
             return  # it has ended meanwhile
 
@@ -231,6 +229,7 @@ async def _told(call: _Call) -> ToolOutcome:
             reason=call.reason,
             failure=call.failure,
             limit=call.facts.timeout,
+            decision=order.decision,
             cancelled=call.is_cancelled,
         ),
         SubRunOutcome,

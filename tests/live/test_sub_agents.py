@@ -221,6 +221,39 @@ async def test_cancelled(teams: Lab, tmp_path: Path) -> None:
     assert closed == ["cancelled"] * 5
 
 
+async def test_stopped(teams: Lab, tmp_path: Path) -> None:
+    """A stop goes down to the last one: what runs may finish, and what there is, is given."""
+    handle = await teams.start([Turn(calls=[ask(f"deep wait {tmp_path}/a", "chief", id="c")]), DONE], agent="lead")
+    chief, below = (teams.client.get_workflow_handle(f"{handle.id}/{each}") for each in ("c", "c/call_1_1"))
+    await until_running(below, "wait_for_file")
+    await handle.execute_update("stop", {"reason": "lunch"})
+    while not await signalled(below):
+        await asyncio.sleep(0.05)
+    (tmp_path / "a").touch()
+    ran = await teams.look(handle)
+    ended = [await each.result() for each in (chief, below)]
+    assert [each["status"] for each in (ran.result, *ended)] == ["stopped"] * 3
+    assert ended[1]["reason"] == "lunch"
+    assert texts(ran) == ["`chief` did not complete its work after 1 step: it was stopped by a person."]
+    assert_one_trace(ran, 3)
+
+
+async def test_approved(teams: Lab) -> None:
+    """A sub-agent may need a person's word before it is asked, and its span says who gave it."""
+    asked = [ask("What?", "careful", id="c"), ask("Why?", "careful", id="d")]
+    handle = await teams.start([Turn(calls=asked), DONE], agent="lead")
+    while len(await handle.query("pending")) < 2:
+        await asyncio.sleep(0.05)
+    approved = {"call_id": "c", "decision": "approve", "by": "Ada", "arguments": {"prompt": "Who?"}}
+    await handle.execute_update("decide", approved)
+    await handle.execute_update("decide", {"call_id": "d", "decision": "deny", "by": "Ada"})
+    ran = await teams.look(handle)
+    assert texts(ran)[0] == "found: Who?"
+    assert kinds(ran) == [None, "denied"]
+    [span] = [one for one in ran.spans_of("ai.toolCall") if one.status == "UNSET"]
+    assert span.attributes["mulligan.decision.by"] == "Ada"
+
+
 async def test_two_agents_of_one_workflow(teams: Lab) -> None:
     """Their models give their calls one id; a call of a later turn may have it again."""
     run_id = f"two-{uuid.uuid4().hex[:8]}"
@@ -328,3 +361,8 @@ async def until_running(handle: Any, tool: str) -> None:
         except RPCError:
             pass
         await asyncio.sleep(0.05)
+
+
+async def signalled(handle: Any) -> bool:
+    history = await handle.fetch_history()
+    return any(event.HasField("workflow_execution_signaled_event_attributes") for event in history.events)

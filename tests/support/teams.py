@@ -76,6 +76,7 @@ LEADS_TOOLS: list[Tool] = [
     researcher.as_tool(description="Looks things up."),
     researcher.as_tool(name="hasty", description="Looks things up in a second.", timeout=1),
     researcher.as_tool(name="far", description="Looks things up elsewhere.", task_queue="far-queue", timeout=3),
+    researcher.as_tool(name="careful", description="Looks things up that cost.", needs_approval=True),
     patient.as_tool(description="Notes a lot."),
     chief.as_tool(description="Has things looked up."),
     lazy.as_tool(description="Fails."),
