@@ -43,6 +43,7 @@ from mulligan.handoff import CALL_MODEL
 from mulligan.health import health_server
 from mulligan.loading import Loaded, load
 from mulligan.metrics import temporal_runtime
+from mulligan.prices import Prices
 from mulligan.settings import Settings, settings
 from mulligan.telemetry import Telemetry
 from workflows.agent_workflow import AgentWorkflow
@@ -84,12 +85,15 @@ async def wired(
     taker = AnswerTaker(known, telemetry, runtime, resources)
     patience = Patience()
     recording = RecordRunActivities(registry, telemetry, runtime)
+    prices = Prices.known(settings().prices)
     decisions = RecordDecisionActivities(registry, cache, telemetry, runtime, resources)
     carry_bytes = CARRY_BYTES if settings().external_storage else None
     try:
         async with resources.opened(runtime):
             yield [
-                OpenRunActivity(registry, definitions, telemetry, runtime, carry_bytes, model_task_queue).open_run,
+                OpenRunActivity(
+                    registry, definitions, telemetry, runtime, prices, carry_bytes, model_task_queue
+                ).open_run,
                 CallModelActivity(registry, known, definitions, cache, telemetry, taker, patience).call_model,
                 CompactConversationActivity(registry, known, cache, telemetry, patience).compact_conversation,
                 CallToolActivity(registry, cache, telemetry, runtime, resources).call_tool,

@@ -19,7 +19,8 @@ from activities.take_answer import AnswerTaker
 from mulligan import semconv
 from mulligan.agent import Agent, Registry
 from mulligan.errors import ModelRequestError
-from mulligan.handoff import CALL_MODEL, ModelAnswer, ModelCall, tool_message
+from mulligan.handoff import CALL_MODEL, Definition, ModelAnswer, ModelCall, tool_message
+from mulligan.output import Strategy
 from mulligan.telemetry import Telemetry
 
 
@@ -62,8 +63,11 @@ class CallModelActivity:
                 # As in a rolling deploy: another worker of the queue may have it.
                 raise ApplicationError(f"This worker serves no agent {order.where.agent!r}.", type="AgentNotLoaded")
             async with conversation_of(order, provider, self._cache, self._telemetry.metrics) as prefix:
-                reply = await self._ask(order, agent, provider, model, prefix, heart)
-                answer = await self._taker.take(order, agent, reply, prefix.messages, prefix.call_ids)
+                definition = await self._definitions.find(order.definition, order.where)
+                reply = await self._ask(order, agent, definition, provider, model, prefix, heart)
+                # As it was pinned: of the run's models one may be asked that takes no other way than all of them.
+                output_by: Strategy = "provider" if definition.output is not None else "tool"
+                answer = await self._taker.take(order, agent, reply, prefix.messages, prefix.call_ids, output_by)
                 prefix.extend([answer.message])
         for call, done in zip(answer.message.tool_calls, answer.prepared, strict=True):
             if done.text is not None:
@@ -80,15 +84,23 @@ class CallModelActivity:
         if attempt_before_was_lost():
             lost = info.attempt - 1
             self._telemetry.lost_chat(
-                order.where, provider=provider.name, model=model, step=order.step, attempt=lost, start=at
-            )
+                order.where, provider=provider.name, model=model, step=order.step, attempt=lost, start=at,
+                fallback=order.fallback,
+            )  # fmt: skip
 
     async def _ask(
-        self, order: ModelCall, agent: Agent, provider: Provider, model: str, prefix: Prefix, heart: Heart
+        self,
+        order: ModelCall,
+        agent: Agent,
+        definition: Definition,
+        provider: Provider,
+        model: str,
+        prefix: Prefix,
+        heart: Heart,
     ) -> Reply:
         request = Request(
             model=model,
-            definition=await self._definitions.find(order.definition, order.where),
+            definition=definition,
             items=[item for items in prefix.items for item in items],
             messages=prefix.messages,
             settings=agent.model_settings,
@@ -101,8 +113,9 @@ class CallModelActivity:
         sent = await self._patience.turn(order, heart)
         try:
             with self._telemetry.chat(
-                order.where, provider=provider.name, model=model, step=order.step, attempt=attempt, is_void=given_up
-            ) as span:
+                order.where, provider=provider.name, model=model, step=order.step, attempt=attempt,
+                fallback=order.fallback, is_void=given_up,
+            ) as span:  # fmt: skip
                 reply = await ask_provider(provider, request, self._telemetry, span)
                 self._patience.answered(order)
                 self._put_content(span, request, reply)

@@ -8,7 +8,7 @@ import inspect
 from temporalio import activity
 
 from activities.definitions import QUERY_TIMEOUT, Definitions, define, this_workflow
-from activities.providers.scripted import SUMMARY
+from activities.pin_models import compact_model, patience, pin_models
 from activities.tool_runtime import ToolRuntime
 from mulligan.agent import Agent, Registry, check_model, seconds
 from mulligan.agent_tool import AgentTool
@@ -22,6 +22,8 @@ from mulligan.handoff import (
     OpenRun,
     ToolFacts,
 )
+from mulligan.model_facts import ModelFacts
+from mulligan.prices import Prices
 from mulligan.telemetry import Telemetry
 from mulligan.tool import Tool
 from mulligan.values import RunInput
@@ -40,6 +42,7 @@ class OpenRunActivity:
         definitions: Definitions,
         telemetry: Telemetry,
         runtime: ToolRuntime,
+        prices: Prices,
         carry_bytes: int | None = None,
         model_task_queue: str | None = None,
     ) -> None:
@@ -47,6 +50,7 @@ class OpenRunActivity:
         self._definitions = definitions
         self._telemetry = telemetry
         self._runtime = runtime
+        self._prices = prices
         self._carry_bytes = carry_bytes
         self._model_task_queue = model_task_queue
 
@@ -55,7 +59,7 @@ class OpenRunActivity:
         """Resolve the agent and open its trace.
 
         Raises:
-            InvalidRunInputError: no such agent here, or a model that cannot be.
+            InvalidRunInputError: no such agent here, a model that cannot be, or a limit of cost without a price.
         """
         agent = self._registry.agents.get(order.agent)
         if agent is None:
@@ -73,7 +77,8 @@ class OpenRunActivity:
                 check_model(run_input.model, '"model"')
             except DeclarationError as error:
                 raise InvalidRunInputError(str(error)) from None
-        model = run_input.model or agent.model
+        model = run_input.model or agent.models[0]
+        models = pin_models(agent, run_input, self._prices)
         definition = define(agent, await self._instructions(agent, run_input), model)
         if (length := len(definition.model_dump_json().encode())) > DEFINITION_BYTES:
             raise InvalidRunInputError(
@@ -94,7 +99,7 @@ class OpenRunActivity:
             call_id=order.call_id,
         )
         await self._telemetry.parents_sent()
-        facts = _facts(agent, model, definition, self._definitions.keep(definition))
+        facts = _facts(agent, model, models, definition, self._definitions.keep(definition))
         facts.carry_bytes = self._carry_bytes
         facts.model_task_queue = self._model_task_queue
         return OpenedRun(facts=facts, trace=trace)
@@ -107,13 +112,13 @@ class OpenRunActivity:
         return str(given)
 
 
-def _facts(agent: Agent, model: str, definition: Definition, digest: str) -> AgentFacts:
+def _facts(agent: Agent, model: str, models: ModelFacts, definition: Definition, digest: str) -> AgentFacts:
     return AgentFacts(
-        model=agent.model,
+        **dict(models),
         max_steps=agent.max_steps,
         max_total_tokens=agent.max_total_tokens,
         model_timeout=seconds(agent.model_timeout),
-        model_patience=seconds(agent.model_patience),
+        model_patience=patience(agent),
         model_attempts=agent.model_attempts,
         tools={tool.name: _tool_facts(agent, tool) for tool in agent.tools},
         definition=definition,
@@ -121,22 +126,24 @@ def _facts(agent: Agent, model: str, definition: Definition, digest: str) -> Age
         structured=agent.answers is not None,
         guarded=agent.guard is not None or any(callable(tool.needs_approval) for tool in agent.tools),
         compact_at=agent.compact_at,
-        compact_model=_compact_model(agent, model),
+        compact_model=compact_model(agent, model),
     )
 
 
 def _tool_facts(agent: Agent, tool: Tool) -> ToolFacts:
-    return ToolFacts(
+    facts = ToolFacts(
         timeout=tool.timeout.total_seconds(),
         queue_timeout=tool.queue_timeout.total_seconds() if tool.task_queue else None,
         attempts=tool.attempts,
         task_queue=tool.task_queue,
         local=tool.local,
         approval_timeout=_waits(tool, agent),
-        agent=tool.agent.name if isinstance(tool, AgentTool) else None,
-        max_depth=agent.max_depth if isinstance(tool, AgentTool) else None,
-        share_budget=isinstance(tool, AgentTool) and tool.share_budget,
     )
+    if isinstance(tool, AgentTool):
+        facts.agent, facts.max_depth, facts.share_budget = tool.agent.name, agent.max_depth, tool.share_budget
+        if tool.share_budget:
+            facts.max_total_tokens, facts.max_cost = tool.agent.max_total_tokens, tool.agent.max_cost
+    return facts
 
 
 def _waits(tool: Tool, agent: Agent) -> float | None:
@@ -145,9 +152,3 @@ def _waits(tool: Tool, agent: Agent) -> float | None:
         return None
     nearest = agent.approval_timeout if tool.approval_timeout is None else tool.approval_timeout
     return None if nearest is None else seconds(nearest)
-
-
-def _compact_model(agent: Agent, model: str) -> str | None:
-    """Who sums up where it is not the run's own model: a script has no turn for that."""
-    by_script = agent.compact_at is not None and model.startswith("scripted:")
-    return agent.compact_model or (f"scripted:{SUMMARY}" if by_script else None)

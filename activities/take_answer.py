@@ -26,7 +26,7 @@ from activities.tool_runtime import ToolRuntime
 from mulligan.agent import Agent
 from mulligan.errors import StructuredOutputError
 from mulligan.handoff import FoundOutput, ModelAnswer, ModelCall, PreparedCall, Rejected
-from mulligan.output import OutputType, unwrapped
+from mulligan.output import OutputType, Strategy, unwrapped
 from mulligan.policy import MISTAKES, Mistake
 from mulligan.shorten import size
 from mulligan.telemetry import Telemetry
@@ -46,13 +46,19 @@ class AnswerTaker:
     resources: Resources
 
     async def take(
-        self, order: ModelCall, agent: Agent, reply: Reply, before: Sequence[Message], used_ids: set[str]
+        self,
+        order: ModelCall,
+        agent: Agent,
+        reply: Reply,
+        before: Sequence[Message],
+        used_ids: set[str],
+        output_by: Strategy,
     ) -> ModelAnswer:
         """The answer as the workflow goes on with it. `before` is the conversation that it answers."""
         text, calls = reply.text, list(reply.calls)
         if agent.calls_in_text and not calls:
             # A text of a megabyte takes seconds to read: not on the worker's event loop.
-            text, calls = await asyncio.to_thread(find_calls, text, agent.callable_by(order.model))
+            text, calls = await asyncio.to_thread(find_calls, text, agent.callable_by(output_by))
         count = len(calls)
         calls = calls[: fit.MOST_CALLS + 1]
         own = with_own_ids(calls, used_ids, order.step, order.whole.digest if order.summed_up else "")
@@ -64,7 +70,7 @@ class AnswerTaker:
             provider_data=fit.fit_provider_data(reply),
         )
         consultation = Consultation(order, agent, self.providers, self.telemetry, self.runtime, self.resources)
-        taking = _Taking(self, order, agent, message, reply.finish_reason, before, consultation)
+        taking = _Taking(self, order, agent, message, reply.finish_reason, before, consultation, output_by)
         prepared = await taking.look_at_calls(calls, long, count)
         rejected = await taking.look_at_text(text)
         # All of them now: an attempt that is lost while a second model thinks has told the model of nothing.
@@ -75,9 +81,10 @@ class AnswerTaker:
                 message=message,
                 prepared=prepared,
                 finish_reason=reply.finish_reason,
-                usage=reply.usage + consultation.spent,
+                usage=sum(consultation.spent.values(), reply.usage),
                 output=taking.output,
                 rejected=rejected,
+                others=consultation.spent,
             )
         )
 
@@ -93,6 +100,7 @@ class _Taking:
     finish_reason: str
     before: Sequence[Message]
     consultation: Consultation
+    output_by: Strategy
     output: FoundOutput | None = None
     closings: list[Callable[[], None]] = field(default_factory=list)
     """Of the spans."""
@@ -157,7 +165,7 @@ class _Taking:
         if answers is None:
             if is_final and not text.strip() and not _said_nothing(self.before):
                 raise feedback.empty_answer()
-        elif answers.by(self.order.model) == "provider":
+        elif self.output_by == "provider":
             await self._written_output(text, answers.whole, is_final=is_final)
         elif is_final:
             raise feedback.missing_output([Target(each.name, each, True) for each in answers.types], by_call=True)
@@ -165,7 +173,7 @@ class _Taking:
     async def _tool_call(self, call: ToolCall) -> PreparedCall:
         tool = self.agent.tool(call.name)
         if tool is None:
-            raise feedback.unknown_tool(call, self.agent.callable_by(self.order.model))
+            raise feedback.unknown_tool(call, self.agent.callable_by(self.output_by))
         fixers = [("fix", tool.fix), ("repair", self.agent.repair)]
         done = await prepare(call, Target(tool.name, tool.arguments), fixers, self.consultation.about(call))
         await self.consultation.guard(call, done.arguments)
@@ -231,7 +239,7 @@ class _Taking:
 
     def _output_tool(self, name: str) -> OutputType | None:
         answers = self.agent.answers
-        return answers.type_named(name) if answers and answers.by(self.order.model) == "tool" else None
+        return answers.type_named(name) if answers and self.output_by == "tool" else None
 
     async def _tell(self, call: ToolCall, error: Mistake, started: float) -> Told:
         """Put it on the trace, and find the text for it by the nearest policy."""

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, JsonValue, PlainSerializer, model_validator
 
+from mulligan.model_facts import ModelFacts
 from mulligan.reference import Held, Ref
 from mulligan.sub_agent import SubAgentFacts
 from mulligan.values import (
@@ -107,10 +108,9 @@ class ToolFacts(SubAgentFacts):
     approval_timeout: float | None = Field(default=None, exclude_if=_absent)
 
 
-class AgentFacts(BaseModel):
+class AgentFacts(ModelFacts):
     """How the workflow schedules a run: pinned when it opens, so that a deploy does not bend a run in flight. Seconds."""
 
-    model: str
     max_steps: int
     max_total_tokens: int | None = Field(default=None, exclude_if=_absent)
     model_timeout: float
@@ -168,6 +168,7 @@ class ModelCall(ConversationAsked):
     """Ask the model for the next step. Seconds: left out where they are what most agents have; in history for good.
 
     `summed_up`: how many answers of the model a compaction took out of the conversation; the ids of their calls are taken.
+    `fallback`: how many models were asked for this step in vain.
     """
 
     model: str
@@ -179,6 +180,7 @@ class ModelCall(ConversationAsked):
     on_invalid_tool_input: str | None = Field(default=None, exclude_if=_absent)
     guard: GuardContext | None = Field(default=None, exclude_if=_absent)
     summed_up: int | None = Field(default=None, exclude_if=_absent)
+    fallback: int = Field(default=0, exclude_if=lambda value: value == 0)
 
 
 class GuardContext(BaseModel):
@@ -229,7 +231,7 @@ def _brief(value: BaseModel) -> dict[str, Any]:
 class ModelAnswer(BaseModel):
     """What the model said; `prepared` has one entry for each of the message's calls, in their order.
 
-    It is left out where every call is valid as the model wrote it.
+    It is left out where every call is valid as the model wrote it. `others`: what of the usage was for second models.
     """
 
     message: Annotated[AssistantMessage, PlainSerializer(_brief)]
@@ -238,6 +240,7 @@ class ModelAnswer(BaseModel):
     usage: Annotated[Usage, PlainSerializer(_brief)]
     output: FoundOutput | None = Field(default=None, exclude_if=_absent)
     rejected: Rejected | None = Field(default=None, exclude_if=_absent)
+    others: dict[str, Usage] = Field(default={}, exclude_if=lambda value: not value)
 
     @model_validator(mode="after")
     def _each_call_prepared(self) -> ModelAnswer:
@@ -293,4 +296,5 @@ class FinishRun(BaseModel):
     steps: int
     recovered_failures: int
     usage: Usage
+    cost: float | None = Field(default=None, exclude_if=_absent)
     error_type: str | None = Field(default=None, exclude_if=_absent)

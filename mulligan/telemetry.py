@@ -117,7 +117,7 @@ class Telemetry:
 
     def finish_run(self, finished: FinishRun, workflow_type: str) -> None:
         """Export `agent.finish`: what the run came to."""
-        self.metrics.run(finished.steps, agent=finished.where.agent, status=finished.status)
+        self.metrics.run(finished.steps, agent=finished.where.agent, status=finished.status, cost=finished.cost)
         span = self._start(semconv.AGENT_FINISH, finished.where.trace, SpanKind.INTERNAL, "finish", finished.turn)
         span.set_attributes(
             {
@@ -126,6 +126,7 @@ class Telemetry:
                 semconv.STEPS: finished.steps,
                 semconv.RECOVERED_FAILURES: finished.recovered_failures,
                 **_usage(finished.usage),
+                **({} if finished.cost is None else {semconv.COST: finished.cost}),
             }
         )
         if finished.error_type:
@@ -144,16 +145,18 @@ class Telemetry:
     @contextmanager
     def chat(
         self, where: Where, *, provider: str, model: str, step: int, attempt: int, mends: str = "", compacts: int = 0,
-        is_void: Callable[[], bool] = lambda: False,
+        fallback: int = 0, is_void: Callable[[], bool] = lambda: False,
     ) -> Iterator[Span]:  # fmt: skip
         """The span of one attempt of a model call; what it raises is recorded and goes on.
 
-        `mends`: the call that it mends. `compacts`: how many messages it sums up. `is_void`, asked at its end: whether
-        another attempt tells of this one; then its span is never exported.
+        `mends`: the call that it mends. `compacts`: how many messages it sums up. `fallback`: how many models were asked
+        in vain before. `is_void`, asked at its end: whether another attempt tells of this one; then its span is never
+        exported.
         """
         span = self._start_chat(
-            where, provider=provider, model=model, step=step, attempt=attempt, mends=mends, compacts=compacts
-        )
+            where, provider=provider, model=model, step=step, attempt=attempt, mends=mends, compacts=compacts,
+            fallback=fallback,
+        )  # fmt: skip
         began, failed = time.monotonic(), None
         try:
             with trace.use_span(span, end_on_exit=False, record_exception=False, set_status_on_exception=False):
@@ -255,9 +258,10 @@ class Telemetry:
 
     def _start_chat(
         self, where: Where, *, provider: str, model: str, step: int, attempt: int, mends: str = "", compacts: int = 0,
-        start: float | None = None,
+        fallback: int = 0, start: float | None = None,
     ) -> Span:  # fmt: skip
-        what = {semconv.MENDS: mends} if mends else {semconv.COMPACTION: compacts} if compacts else {}
+        what: dict[str, str | int] = {semconv.MENDS: mends} if mends else {}
+        what |= {semconv.COMPACTION: compacts} if compacts else {semconv.FALLBACK: fallback} if fallback else {}
         # A compaction comes before the step whose call opens the hundred: its parent must be there already.
         parent = where.trace if compacts else parent_of_step(where.trace, step)
         key = ("chat", step, attempt, *what, *what.values())

@@ -146,9 +146,11 @@ class Conversation:
             view.insert(0, (self.opening.message, chain("", self.opening.message)[1]))
         return view
 
-    def begin_step(self, message: AssistantMessage, prepared: Sequence[PreparedCall], usage: Usage) -> StepRecord:
+    def begin_step(
+        self, message: AssistantMessage, prepared: Sequence[PreparedCall], usage: Usage, model: str | None = None
+    ) -> StepRecord:
         """Add what the model said, and the step that begins with it."""
-        record = StepRecord(at=len(self.messages), usage=usage, compaction=self.compaction)
+        record = StepRecord(at=len(self.messages), usage=usage, compaction=self.compaction, model=model)
         self.compaction = None
         for call, found in zip(message.tool_calls, prepared, strict=True):
             arguments = found.arguments
@@ -207,7 +209,7 @@ class Conversation:
                 )
             )
         number = self.first_step + index + 1
-        about = {"error": record.error, "compaction": record.compaction}
+        about = {"error": record.error, "compaction": record.compaction, "model": record.model}
         return Step(step=number, text=said.text, usage=record.usage, tool_calls=calls, **about)
 
     def dump(self, run_id: str = "") -> dict[str, Any]:

@@ -26,6 +26,7 @@ from workflows._mailroom import Mailroom
 from workflows._turn import Turn, output_of
 from workflows.compaction import compact_if_due
 from workflows.conversation import Conversation
+from workflows.fallback import ask
 from workflows.growth import Growth
 from workflows.records import StepRecord
 from workflows.step_calls import StepCalls
@@ -113,6 +114,8 @@ class DurableAgent:
             trace=opened.trace,
             result=RunResult(status="completed", trace_id=opened.trace.split("-")[1]),
         )
+        if opened.facts.prices:
+            self._turn.result.cost = 0.0
 
     async def step(self) -> bool:
         """One model call, and the tool calls that it asks for. Returns whether the turn is over."""
@@ -126,10 +129,10 @@ class DurableAgent:
         try:
             await self._compact(turn)
             answer = await self._call_model(turn)
-            record = self.conversation.begin_step(answer.message, answer.prepared, answer.usage)
+            record = self.conversation.begin_step(answer.message, answer.prepared, answer.usage, turn.model)
             self._sent = self.conversation.ref().count
             result.steps += 1
-            result.usage = result.usage + answer.usage
+            turn.spend(answer.usage, turn.cost_of(turn.model, answer.usage, answer.others))
             about = (turn, self.where, self.conversation, self._inbox, self._running, self._sub_agents)
             await StepCalls(*about).settle(answer, record)
             if answer.rejected is not None:
@@ -150,9 +153,8 @@ class DurableAgent:
             raise
         if self._inbox.stop is not None:
             return self._ends("stopped")
-        if turn.facts.max_total_tokens is not None and result.usage.total_tokens >= turn.facts.max_total_tokens:
-            return self._ends("max_tokens")
-        return self._ends("max_steps") if result.steps >= turn.max_steps else False
+        limit = turn.limit_reached
+        return self._ends(limit) if limit else False
 
     async def finish(self) -> RunResult:
         """Close the turn's trace and give its result."""
@@ -196,6 +198,7 @@ class DurableAgent:
             tool_calls=result.tool_calls,
             recovered_failures=result.recovered_failures,
             running=list(self._running),
+            cost=result.cost,
         )
 
     @property
@@ -221,7 +224,7 @@ class DurableAgent:
 
     def _goes_on(self, turn: Turn) -> bool:
         """Whether somebody has said what the model's last word does not answer, and there is a step left for it."""
-        return bool(self._inbox.messages) and self._inbox.stop is None and turn.result.steps < turn.max_steps
+        return bool(self._inbox.messages) and self._inbox.stop is None and turn.limit_reached is None
 
     def _was_given_up(self, error: BaseException) -> bool:
         """Whether a model call was cancelled because the run is to stop, and not the run itself."""
@@ -240,7 +243,8 @@ class DurableAgent:
         about = (self.where, turn.facts, turn.model, step, self._inbox)
         done = await compact_if_due(self.conversation, self._sent, *about)
         if done is not None:
-            turn.result.usage = turn.result.usage + done.usage
+            asked = turn.facts.compact_model or turn.model
+            turn.spend(done.usage, turn.cost_of(asked, done.usage) if done.usage.total_tokens else 0.0)
             self._sent = self._sent if done.error else self.conversation.ref().count
 
     async def _call_model(self, turn: Turn) -> ModelAnswer:
@@ -259,7 +263,7 @@ class DurableAgent:
             guard=GuardContext(metadata=turn.input.metadata) if turn.facts.guarded else None,
             summed_up=self.conversation.opening.answers if self.conversation.opening else None,
         )
-        return await dispatch.call_model(order, turn.facts, self._inbox)
+        return await ask(order, turn, self._inbox)
 
     def _reject(self, turn: Turn, rejected: Rejected, record: StepRecord) -> None:
         """Tell the model by a user's message what no call of its answer is to blame for."""

@@ -27,6 +27,7 @@ class StepRecord(BaseModel):
     calls: list[CallRecord] = []
     error: ErrorInfo | None = None
     compaction: Compaction | None = None
+    model: str | None = None
 
 
 class Opening(BaseModel):

@@ -14,7 +14,7 @@ from mulligan.errors import from_json
 from mulligan.handoff import CallTool, ModelAnswer, PreparedCall, ToolOutcome, Where, tool_message
 from mulligan.people import RecordDecision
 from mulligan.shorten import shortened
-from mulligan.values import ToolCall, ToolMessage
+from mulligan.values import AssistantMessage, ToolCall, ToolMessage
 from workflows import dispatch, policies
 from workflows._turn import Turn
 from workflows.conversation import Conversation
@@ -139,8 +139,14 @@ class StepCalls:
         )
         facts = self.turn.facts.tools.get(call.name)
         if facts is not None and facts.agent is not None:
-            return await self.sub_agents.call(order, facts, self.turn, kept, {})
+            return await self.sub_agents.call(order, facts, self.turn, kept, self._sharing())
         return await dispatch.call_tool(order, facts, len(self.conversation.steps[-1].calls))
+
+    def _sharing(self) -> int:
+        """How many calls of the step are of sub-agents that share what is left of the budget."""
+        tools, said = self.turn.facts.tools, self.conversation.messages[self.conversation.steps[-1].at]
+        calls = said.tool_calls if isinstance(said, AssistantMessage) else []
+        return sum(tools[call.name].share_budget for call in calls if call.name in tools)
 
 
 def _asked(call: ToolCall, arguments: JsonValue, *, is_question: bool) -> str:

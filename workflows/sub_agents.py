@@ -21,12 +21,12 @@ from temporalio.exceptions import (
     WorkflowAlreadyStartedError,
 )
 
-from mulligan.errors import error_of
+from mulligan.errors import InvalidRunInputError, error_of
 from mulligan.handoff import CallTool, ToolFacts, ToolOutcome
 from mulligan.people import STOP
 from mulligan.sub_run import AGENT_WORKFLOW, CALL_MEMO, RECORD_SUB_RUN, RecordSubRun, SubRunOutcome
 from mulligan.trace_ids import parent_of_step
-from mulligan.values import RunInput, RunResult, SubRun
+from mulligan.values import RunInput, RunResult, SubRun, Usage
 from workflows import dispatch
 from workflows._turn import Turn
 from workflows.inbox import Inbox
@@ -53,7 +53,7 @@ class _Call:
     facts: ToolFacts
     turn: Turn
     kept: CallRecord
-    budget: dict[str, Any]
+    sharing: int
     started: float = field(default_factory=workflow.time)
     run: SubRun = field(init=False)
     handle: workflow.ChildWorkflowHandle[Any, Any] | None = None
@@ -74,11 +74,9 @@ class SubAgents:
         self._inbox = inbox
         self._open: dict[str, _Call] = {}
 
-    async def call(
-        self, order: CallTool, facts: ToolFacts, turn: Turn, kept: CallRecord, budget: Mapping[str, Any]
-    ) -> ToolOutcome:
-        """What comes of a call. `kept` shows its run; `budget`: fields of the run's input that limit what it may spend."""
-        call = _Call(order, facts, turn, kept, dict(budget))
+    async def call(self, order: CallTool, facts: ToolFacts, turn: Turn, kept: CallRecord, sharing: int) -> ToolOutcome:
+        """What comes of a call. `kept` shows its run; `sharing`: how many calls the rest of the budget is divided among."""
+        call = _Call(order, facts, turn, kept, sharing)
         self._open[order.call.id] = call
         call.task = asyncio.create_task(self._settled(call))
         try:
@@ -106,8 +104,12 @@ class SubAgents:
         if depth <= 0:
             call.run.status = "too_deep"
             return
+        budget = share_of(call.turn, call.facts, call.sharing) if call.facts.share_budget else {}
+        if budget is None:
+            call.reason = "nothing is left of this run's budget for it"
+            return
         try:
-            call.handle = await _start(call, depth - 1)
+            call.handle = await _start(call, depth - 1, budget)
         except WorkflowAlreadyStartedError as error:
             call.reason = f"a run of the id {error.workflow_id!r} is open already"
             return
@@ -139,6 +141,21 @@ def depth_left(turn: Turn, facts: ToolFacts) -> int:
     return declared if turn.input.max_depth is None else min(turn.input.max_depth, declared)
 
 
+def share_of(turn: Turn, facts: ToolFacts, sharing: int) -> dict[str, Any] | None:
+    """What a run may spend of what is left of the turn's budget, as fields of its input; None where that is nothing.
+
+    Each of the calls that share gets as much, whenever it begins: however they end, all together keep to the budget.
+    """
+    share: dict[str, Any] = {}
+    if turn.max_total_tokens is not None:
+        left = (turn.max_total_tokens - turn.result.usage.total_tokens) // max(1, sharing)
+        share["max_total_tokens"] = min(left, left if facts.max_total_tokens is None else facts.max_total_tokens)
+    if turn.max_cost is not None:
+        rest = (turn.max_cost - turn.spent) / max(1, sharing)
+        share["max_cost"] = min(rest, rest if facts.max_cost is None else facts.max_cost)
+    return share if all(limit > 0 for limit in share.values()) else None
+
+
 def child_id(parent: str, call_id: str, conversation: str, times: int = 1) -> str:
     """The workflow id of a call's run: the same whenever the call is replayed, another for every other call.
 
@@ -154,7 +171,7 @@ def child_id(parent: str, call_id: str, conversation: str, times: int = 1) -> st
     return f"{hashlib.sha256(parent.encode()).hexdigest()[:32]}/{name}"
 
 
-async def _start(call: _Call, depth: int) -> workflow.ChildWorkflowHandle[Any, Any]:
+async def _start(call: _Call, depth: int, budget: Mapping[str, Any]) -> workflow.ChildWorkflowHandle[Any, Any]:
     order, where, run = call.order, call.order.where, call.run
     assert isinstance(order.arguments, dict)
     given = RunInput(
@@ -163,7 +180,7 @@ async def _start(call: _Call, depth: int) -> workflow.ChildWorkflowHandle[Any, A
         metadata=order.metadata,
         traceparent=parent_of_step(where.trace, order.step),
         max_depth=depth,
-        **call.budget,
+        **budget,
     )
     times = 0
     while True:
@@ -198,8 +215,9 @@ def _completed(call: _Call, given: Any) -> None:
     except ValidationError:
         call.run.status, call.reason = "failed", "its result is none of an agent's run"
         return
-    call.run.status, call.run.steps, call.run.usage = result.status, result.steps, result.usage
-    call.turn.result.usage = call.turn.result.usage + result.usage
+    run = call.run
+    run.status, run.steps, run.usage, run.cost = result.status, result.steps, result.usage, result.cost
+    call.turn.spend(result.usage, result.cost)
     said = result.output
     call.text = said if isinstance(said, str) else "" if said is None else json.dumps(said, ensure_ascii=False)
 
@@ -209,6 +227,8 @@ def _failed(call: _Call, error: ChildWorkflowError) -> None:
     typed = error_of(cause)
     call.run.status = _ENDS.get(type(cause), "failed")
     call.failure = typed.to_json() if typed else None
+    if not isinstance(typed, InvalidRunInputError):
+        call.turn.spend(Usage(), None)  # it has spent something, and says no longer how much
     if call.run.status == "failed":
         call.reason = f"{type(typed or cause).__name__}: {getattr(typed or cause, 'message', '') or cause}"
 

@@ -74,7 +74,7 @@ def end_view(end: Ended) -> RenderableType:
             numbers = (
                 f"{result['steps']} steps, {result['tool_calls']} tool calls, "
                 f"{result['recovered_failures']} recovered failures, {result['repairs']} repairs, "
-                f"{usage['input_tokens']} + {usage['output_tokens']} tokens"
+                f"{usage['input_tokens']} + {usage['output_tokens']} tokens{cost_of(result)}"
             )
             lines.append(Text.assemble((end.status, f"bold {colour}"), f": {numbers}; trace {result['trace_id']}"))
     elif end.error is not None:
@@ -82,6 +82,11 @@ def end_view(end: Ended) -> RenderableType:
     else:
         lines.append(Text(end.status, style=f"bold {colour}"))
     return Group(*lines)
+
+
+def cost_of(shown: dict[str, Any]) -> str:
+    """What a result, or a progress, says of the cost: nothing where it is not known."""
+    return f", ${shown['cost']:.6g}" if shown.get("cost") is not None else ""
 
 
 def as_text(value: Any) -> str:

@@ -36,7 +36,8 @@ def agents(
         put_json(shown)
         return
     for agent in shown:
-        _terminal.out.print(Text.assemble((agent["name"], "bold"), f"  {agent['model']}, {agent['max_steps']} steps"))
+        models = ", then ".join([agent["model"], *agent["fallbacks"]])
+        _terminal.out.print(Text.assemble((agent["name"], "bold"), f"  {models}, {agent['max_steps']} steps"))
         for tool in agent["tools"]:
             fields = ", ".join(_field(name, tool["parameters"]) for name in tool["parameters"].get("properties", {}))
             first_line = tool["description"].split("\n")[0]
@@ -51,7 +52,8 @@ def agents(
 def _described(agent: Any) -> dict[str, Any]:
     return {
         "name": agent.name,
-        "model": agent.model,
+        "model": agent.models[0],
+        "fallbacks": list(agent.models[1:]),
         "max_steps": agent.max_steps,
         "source": agent.source,
         "tools": [

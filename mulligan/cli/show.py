@@ -37,7 +37,7 @@ async def _show(run_id: str, *, as_json: bool) -> int:
     from temporalio.service import RPCError
 
     from mulligan.cli._links import say_links_of
-    from mulligan.cli._steps import end_view, step_view
+    from mulligan.cli._steps import cost_of, end_view, step_view
     from mulligan.follow import Ended, all_steps, ask, ended
     from mulligan.trace_view.history import size_of_chain
 
@@ -68,7 +68,8 @@ async def _show(run_id: str, *, as_json: bool) -> int:
         _terminal.out.print(end_view(end))
         if is_open and progress is not None:
             running = ", ".join(progress["running"]) or "the model"
-            _terminal.out.print(f"step {progress['step']} of {progress['max_steps']}; waits for {running}", style="dim")
+            far = f"step {progress['step']} of {progress['max_steps']}{cost_of(progress)}"
+            _terminal.out.print(f"{far}; waits for {running}", style="dim")
         chained = f" in {size.runs} runs" if size.runs > 1 else ""
         _terminal.out.print(f"history: {size.events:,} events, {size.bytes / 1000:,.0f} KB{chained}", style="dim")
     await say_links_of(client, handle)

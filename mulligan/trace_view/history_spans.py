@@ -113,11 +113,13 @@ class _OneExecution:
             if isinstance(answer, Compacted) and answer.error is not None:
                 error, message = answer.error.kind, answer.error.message
         else:
+            about = {semconv.FALLBACK: order.fallback} if order.fallback else {}
             self._open_group(activity, order)
+        is_compaction = isinstance(order, CompactConversation)
         self._put(
-            order.where.trace, order.step, ("chat", str(order.step), *about),
+            order.where.trace, order.step, ("chat", str(order.step), *about, *map(str, about.values())),
             (semconv.CHAT, order.step, activity.attempt, *about, *about.values()),
-            parent=order.where.trace if about else None,
+            parent=order.where.trace if is_compaction else None,
             name=f"{semconv.CHAT} {model}",
             times=self._times(activity),
             error=error,
@@ -236,7 +238,8 @@ class _OneExecution:
                 typed = error_of(execution.failure)
                 error = getattr(typed, "kind", None) or type(typed or execution.failure).__name__
             known = {semconv.STATUS: result.get("status") or execution.how}
-            for attribute, name in ((semconv.STEPS, "steps"), (semconv.RECOVERED_FAILURES, "recovered_failures")):
+            numbers = {semconv.STEPS: "steps", semconv.RECOVERED_FAILURES: "recovered_failures", semconv.COST: "cost"}
+            for attribute, name in numbers.items():
                 known |= {attribute: result[name]} if name in result else {}
         self._spans["finish", trace] = TraceSpan(
             span_id=f"{derive(64, trace, 'finish', self._turns.numbers.get(trace, 1)):016x}",
