@@ -20,6 +20,8 @@ from mulligan.handoff import tool_message
 from mulligan.sub_run import RECORD_SUB_RUN, RecordSubRun, SubRunOutcome
 from mulligan.telemetry import Telemetry
 from mulligan.tool import MAX_RESULT_CHARS
+from mulligan.tool_call_span import ToolCallSpan
+from mulligan.values import ErrorInfo
 
 _WHY = {
     "max_steps": "it used up its steps",
@@ -48,43 +50,53 @@ class RecordSubRunActivity:
         """The span of the call, and what the model is told; the next model call finds it held here."""
         agent = self._registry.agents.get(ended.where.agent)
         tool = agent.tool(ended.call.name) if agent else None
-        longest = tool.max_result_chars if tool else MAX_RESULT_CHARS
-        call_id, attempts = ended.call.id, 1 if ended.run.run_id else 0
+        outcome = SubRunOutcome(
+            attempts=1 if ended.run.run_id else 0,
+            trace=ended.where.trace,
+            call_id=ended.call.id,
+            name=ended.call.name,
+            step=ended.step,
+            started=ended.started,
+            repaired_by=ended.repaired_by,
+            sub_run=ended.run.id if ended.run.run_id else "",
+        )
+        span = self._span(ended, outcome)
+        if ended.cancelled:
+            error = ErrorInfo(kind="cancelled", message="The run was cancelled.")
+            span.fail_attempt(error.kind, error.message, "Cancelled")
+            outcome.error, outcome.failure = error, {"type": "Cancelled", "message": error.message}
+            return outcome
+        if ended.run.status == "completed":
+            text = cut(ended.text, tool.max_result_chars if tool else MAX_RESULT_CHARS)
+            span.succeed(text)
+            outcome.as_given = text == ended.text
+            outcome.text = "" if outcome.as_given else text
+        else:
+            went_wrong = _error(ended)
+            policies = tool.handle_errors if tool else None, agent.handle_errors if agent else None
+            told = await settle(went_wrong, nearest(went_wrong, *policies), self._runtime)
+            told.close(span)
+            text = cut(told.text, tool.max_result_chars if tool else MAX_RESULT_CHARS)
+            outcome.text, outcome.error, outcome.failure = text, told.error, told.failure
+        key = (activity.info().workflow_id or "", ended.where.conversation)
+        self._cache.hold(key, tool_message(ended.call, text, outcome.error))
+        return outcome
+
+    def _span(self, ended: RecordSubRun, outcome: SubRunOutcome) -> ToolCallSpan:
         span = self._telemetry.tool_call(
             ended.where,
             ended.call,
             step=ended.step,
-            attempt=attempts,
+            attempt=outcome.attempts,
             repaired_by=ended.repaired_by,
             arguments=ended.arguments,
             start=ended.started,
         )
         if ended.decision is not None:
             self._telemetry.put_decision(span.span, ended.decision)
-        if ended.run.run_id:
-            span.span.set_attribute(semconv.SUB_RUN, ended.run.id)
-        if ended.cancelled:
-            span.fail_attempt("cancelled", "The run was cancelled.", "Cancelled")
-            return SubRunOutcome(call_id=call_id, attempts=attempts)
-        if ended.run.status == "completed":
-            text = cut(ended.text, longest)
-            span.succeed(text)
-            outcome = SubRunOutcome(call_id=call_id, attempts=attempts, as_given=text == ended.text)
-            self._hold(ended, outcome, text)
-            outcome.text = "" if outcome.as_given else text
-            return outcome
-        error = _error(ended)
-        policy = nearest(error, tool.handle_errors if tool else None, agent.handle_errors if agent else None)
-        told = await settle(error, policy, self._runtime)
-        told.close(span)
-        text = cut(told.text, longest)
-        outcome = SubRunOutcome(text=text, error=told.error, failure=told.failure, attempts=attempts, call_id=call_id)
-        self._hold(ended, outcome, text)
-        return outcome
-
-    def _hold(self, ended: RecordSubRun, outcome: SubRunOutcome, text: str) -> None:
-        key = (activity.info().workflow_id or "", ended.where.conversation)
-        self._cache.hold(key, tool_message(ended.call, text, outcome.error))
+        if outcome.sub_run:
+            span.span.set_attribute(semconv.SUB_RUN, outcome.sub_run)
+        return span
 
 
 def _error(ended: RecordSubRun) -> ToolCallError:

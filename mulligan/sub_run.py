@@ -43,7 +43,16 @@ class RecordSubRun(BaseModel):
 
 
 class SubRunOutcome(ToolOutcome):
-    """What the model is told. `text` is left out where it is just what the run came to. `call_id`: for who reads history."""
+    """What the model is told; `text` is left out where it is just what the run came to.
 
+    With whose call it is, for who reads it in history (a local activity's order is not there). `sub_run`: the run's id.
+    """
+
+    trace: str
     call_id: str
+    name: str
+    step: int
+    started: float
+    repaired_by: list[str] = Field(default=[], exclude_if=lambda value: not value)
+    sub_run: str = Field(default="", exclude_if=lambda value: not value)
     as_given: bool = Field(default=False, exclude_if=lambda value: value is False)

@@ -221,6 +221,26 @@ async def test_cancelled(teams: Lab, tmp_path: Path) -> None:
     assert closed == ["cancelled"] * 5
 
 
+async def test_a_shared_budget(teams: Lab) -> None:
+    """What is left is divided among the calls of the step that share it; a run ends when its share is spent."""
+    asked = [ask("for ever", "sharing", id="a"), ask("for ever", "sharing", id="b"), ask("note 2", id="c")]
+    turns = [Turn(calls=asked), Turn(calls=[ask("What?", "sharing", id="d")]), DONE]
+    ran = await teams.run(turns, agent="lead", maxTotalTokens=2_015)
+    shares = []
+    for each in ("a", "b", "c"):
+        history = await teams.client.get_workflow_handle(f"{ran.id}/{each}").fetch_history()
+        started = history.events[0].workflow_execution_started_event_attributes
+        shares.append(json.loads(started.input.payloads[0].data).get("max_total_tokens"))
+    assert shares == [1_000, 1_000, None]
+    spent = [run["usage"]["input_tokens"] + run["usage"]["output_tokens"] for run in (c["run"] for c in ran.calls[:3])]
+    assert [each["run"]["status"] for each in ran.calls[:3]] == ["max_tokens", "max_tokens", "completed"]
+    assert all(1_000 <= each < 1_200 for each in spent[:2])
+    assert "it used up its tokens." in texts(ran)[0]
+    assert ran.result["status"] == "max_tokens"
+    usage = ran.result["usage"]
+    assert usage["input_tokens"] + usage["output_tokens"] == sum(spent) + 15
+
+
 async def test_stopped(teams: Lab, tmp_path: Path) -> None:
     """A stop goes down to the last one: what runs may finish, and what there is, is given."""
     handle = await teams.start([Turn(calls=[ask(f"deep wait {tmp_path}/a", "chief", id="c")]), DONE], agent="lead")

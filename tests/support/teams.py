@@ -46,6 +46,9 @@ researcher = Agent(
 patient = Agent(name="patient", model="scripted:researcher", tools=[note], max_steps=100)
 
 
+tireless = Agent(name="tireless", model="scripted:researcher", tools=[note], max_steps=500)
+
+
 def _look_up(messages: Sequence[Message]) -> Say:
     """What a prompt asks for: `wait FILE`, `again FILE`, `note N TIMES`, `for ever`; else its answer is the prompt."""
     word, _, rest = messages[0].text.partition(" ")
@@ -77,6 +80,7 @@ LEADS_TOOLS: list[Tool] = [
     researcher.as_tool(name="hasty", description="Looks things up in a second.", timeout=1),
     researcher.as_tool(name="far", description="Looks things up elsewhere.", task_queue="far-queue", timeout=3),
     researcher.as_tool(name="careful", description="Looks things up that cost.", needs_approval=True),
+    tireless.as_tool(name="sharing", description="Works for ever.", share_budget=True),
     patient.as_tool(description="Notes a lot."),
     chief.as_tool(description="Has things looked up."),
     lazy.as_tool(description="Fails."),
