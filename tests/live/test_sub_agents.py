@@ -14,13 +14,14 @@ from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError
 from temporalio.exceptions import CancelledError
 from temporalio.service import RPCError
 
-from mulligan import ToolExecutionError
+from mulligan import InvalidRunInputError, ToolExecutionError
 from mulligan.devserver import DevServer
 from mulligan.errors import RemoteSource
 from mulligan.loading import load
 from mulligan.trace_view.history import size_of_chain
 from tests.live.conftest import DONE, Lab, Ran
 from tests.live.test_lost_workers import worker_process
+from tests.live.test_resets import points_of, reset
 from tests.support.openai_turn import Turn
 from worker import running_worker
 from workflows import policies
@@ -334,6 +335,34 @@ async def test_an_id_in_use(teams: Lab, tmp_path: Path) -> None:
     (tmp_path / "go").touch()
     for squatter in squatters:
         await squatter.result()
+
+
+async def test_a_reset(teams: Lab, tmp_path: Path) -> None:
+    """To a point after the call: its run is waited for as before. To one before it: the call is made anew, by another id."""
+    handle = await begin(teams, "chief", f"deep wait {tmp_path}/go")
+    child = teams.client.get_workflow_handle(f"{handle.id}/call_1_1")
+    await until_running(child, "wait_for_file")
+    await reset(teams, handle, (await points_of(handle))[-1])
+    (tmp_path / "go").touch()
+    result = await teams.client.get_workflow_handle(handle.id).result()
+    assert (result["status"], result["steps"]) == ("completed", 2)
+
+    handle = await begin(teams, "chief", f"deep wait {tmp_path}/again")
+    child = teams.client.get_workflow_handle(f"{handle.id}/call_1_1")
+    await until_running(child, "wait_for_file")
+    await reset(teams, handle, (await points_of(handle))[0])
+    await until_running(teams.client.get_workflow_handle(f"{child.id}.again2"), "wait_for_file")
+    (tmp_path / "again").touch()
+    result = await teams.client.get_workflow_handle(handle.id).result()
+    assert result["status"] == "completed"
+    assert (await child.result())["status"] == "completed"
+
+
+async def test_a_limit_of_cost(teams: Lab) -> None:
+    """Refused where the price of a sub-agent's model is not known: what that takes could not be counted."""
+    ran = await teams.look(await begin(teams, "costly", "Go", maxCost=1))
+    assert isinstance(ran.error, InvalidRunInputError)
+    assert "the price of openai-chat:nobody is not known" in ran.error.message
 
 
 async def test_a_terminated_caller(teams: Lab, tmp_path: Path) -> None:

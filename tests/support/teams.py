@@ -48,6 +48,9 @@ patient = Agent(name="patient", model="scripted:researcher", tools=[note], max_s
 
 tireless = Agent(name="tireless", model="scripted:researcher", tools=[note], max_steps=500)
 
+unpriced = Agent(name="unpriced", model="openai-chat:nobody")
+costly = Agent(name="costly", model="scripted:chief", tools=[unpriced.as_tool(description="Costs nobody knows what.")])
+
 
 def _look_up(messages: Sequence[Message]) -> Say:
     """What a prompt asks for: `wait FILE`, `again FILE`, `note N TIMES`, `for ever`; else its answer is the prompt."""
