@@ -101,15 +101,22 @@ class SubAgents:
 
     async def _run(self, call: _Call) -> None:
         depth = depth_left(call.turn, call.facts)
+        if call.is_cancelled:
+            return
         if depth <= 0:
             call.run.status = "too_deep"
+            return
+        prompt = call.order.arguments.get("prompt") if isinstance(call.order.arguments, dict) else None
+        if not isinstance(prompt, str):
+            # Its worker, of another version, took the tool for an ordinary one.
+            call.reason = "its input is no prompt"
             return
         budget = share_of(call.turn, call.facts, call.sharing) if call.facts.share_budget else {}
         if budget is None:
             call.reason = "nothing is left of this run's budget for it"
             return
         try:
-            call.handle = await _start(call, depth - 1, budget)
+            call.handle = await _start(call, prompt, depth - 1, budget)
         except WorkflowAlreadyStartedError as error:
             call.reason = f"a run of the id {error.workflow_id!r} is open already"
             return
@@ -171,12 +178,13 @@ def child_id(parent: str, call_id: str, conversation: str, times: int = 1) -> st
     return f"{hashlib.sha256(parent.encode()).hexdigest()[:32]}/{name}"
 
 
-async def _start(call: _Call, depth: int, budget: Mapping[str, Any]) -> workflow.ChildWorkflowHandle[Any, Any]:
+async def _start(
+    call: _Call, prompt: str, depth: int, budget: Mapping[str, Any]
+) -> workflow.ChildWorkflowHandle[Any, Any]:
     order, where, run = call.order, call.order.where, call.run
-    assert isinstance(order.arguments, dict)
     given = RunInput(
         agent=run.agent,
-        prompt=order.arguments["prompt"],
+        prompt=prompt,
         metadata=order.metadata,
         traceparent=parent_of_step(where.trace, order.step),
         max_depth=depth,

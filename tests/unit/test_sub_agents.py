@@ -11,7 +11,7 @@ import pytest
 
 from mulligan import Agent, Call, DeclarationError, Say, Script, Tool, ToolExecutionError, ToolTimeoutError, tool
 from mulligan.agent import Registry
-from mulligan.errors import ModelRequestError
+from mulligan.errors import ModelRequestError, ModelUnavailableError
 from mulligan.handoff import AgentFacts, Definition, ToolFacts
 from mulligan.loading import load
 from mulligan.testing import Model, run_agent
@@ -168,6 +168,16 @@ async def test_a_sub_agent_that_fails() -> None:
     assert isinstance(run.error, ToolExecutionError)
     assert getattr(run.error.source, "type_name", "") == ModelRequestError.__name__
     assert not isinstance(run.error, ToolTimeoutError)
+
+
+async def test_a_policy_by_the_error_of_the_run() -> None:
+    """What the sub-agent's run failed with is matched as a tool's own exception is."""
+    refusing = Script("refusing", [lambda _: Say(asks_nothing())])
+    for policy, is_told in ((ModelRequestError, True), (ModelUnavailableError, False)):
+        by_type = Agent(name="by_type", model="openai:x", tools=boss.tools, handle_errors=policy)
+        model = Model(asks("a"), "well", is_strict=False)
+        run = await run_agent(by_type, "Go", model=model, sub_agents={"worker": refusing})
+        assert (run.output, run.error is None) == ("well" if is_told else None, is_told)
 
 
 def asks_nothing() -> str:
