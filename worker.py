@@ -31,6 +31,7 @@ from activities.prefix_cache import PrefixCache
 from activities.providers.known import providers
 from activities.record_decision import RecordDecisionActivities
 from activities.record_run import RecordRunActivities
+from activities.record_sub_run import RecordSubRunActivity
 from activities.resources import Resources
 from activities.take_answer import AnswerTaker
 from activities.tool_runtime import ToolRuntime
@@ -98,6 +99,7 @@ async def wired(
                 CallToolActivity(registry, cache, telemetry, runtime, resources).call_tool,
                 recording.record_lost_call,
                 recording.finish_run,
+                RecordSubRunActivity(registry, cache, telemetry, runtime).record_sub_run,
                 decisions.record_decision,
                 decisions.check_edit,
             ]

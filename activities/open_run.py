@@ -11,6 +11,7 @@ from activities.definitions import QUERY_TIMEOUT, Definitions, define, this_work
 from activities.pin_models import compact_model, patience, pin_models
 from activities.tool_runtime import ToolRuntime
 from mulligan.agent import Agent, Registry, check_model, seconds
+from mulligan.agent_tool import AgentTool
 from mulligan.errors import DeclarationError, InvalidRunInputError
 from mulligan.handoff import (
     INPUT_QUERY,
@@ -95,6 +96,7 @@ class OpenRunActivity:
             parent=order.parent,
             metadata=run_input.metadata,
             at=info.scheduled_time.timestamp(),
+            call_id=order.call_id,
         )
         await self._telemetry.parents_sent()
         facts = _facts(agent, model, models, definition, self._definitions.keep(definition))
@@ -118,17 +120,7 @@ def _facts(agent: Agent, model: str, models: ModelFacts, definition: Definition,
         model_timeout=seconds(agent.model_timeout),
         model_patience=patience(agent),
         model_attempts=agent.model_attempts,
-        tools={
-            tool.name: ToolFacts(
-                timeout=tool.timeout.total_seconds(),
-                queue_timeout=tool.queue_timeout.total_seconds() if tool.task_queue else None,
-                attempts=tool.attempts,
-                task_queue=tool.task_queue,
-                local=tool.local,
-                approval_timeout=_waits(tool, agent),
-            )
-            for tool in agent.tools
-        },
+        tools={tool.name: _tool_facts(agent, tool) for tool in agent.tools},
         definition=definition,
         digest=digest,
         structured=agent.answers is not None,
@@ -136,6 +128,22 @@ def _facts(agent: Agent, model: str, models: ModelFacts, definition: Definition,
         compact_at=agent.compact_at,
         compact_model=compact_model(agent, model),
     )
+
+
+def _tool_facts(agent: Agent, tool: Tool) -> ToolFacts:
+    facts = ToolFacts(
+        timeout=tool.timeout.total_seconds(),
+        queue_timeout=tool.queue_timeout.total_seconds() if tool.task_queue else None,
+        attempts=tool.attempts,
+        task_queue=tool.task_queue,
+        local=tool.local,
+        approval_timeout=_waits(tool, agent),
+    )
+    if isinstance(tool, AgentTool):
+        facts.agent, facts.max_depth, facts.share_budget = tool.agent.name, agent.max_depth, tool.share_budget
+        if tool.share_budget:
+            facts.max_total_tokens, facts.max_cost = tool.agent.max_total_tokens, tool.agent.max_cost
+    return facts
 
 
 def _waits(tool: Tool, agent: Agent) -> float | None:

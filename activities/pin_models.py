@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from activities.providers.scripted import SUMMARY
 from mulligan.agent import Agent, seconds
+from mulligan.agent_tool import reachable
 from mulligan.errors import InvalidRunInputError
 from mulligan.model_facts import ModelFacts
 from mulligan.prices import Prices
@@ -24,8 +25,11 @@ def pin_models(agent: Agent, run_input: RunInput, prices: Prices) -> ModelFacts:
     models = [run_input.model] if run_input.model else list(agent.models)
     asked = agent.asks([*models, *filter(None, [compact_model(agent, models[0])])])
     known = prices.of_all(asked)
-    unknown = next((each for each in asked if each not in known), None)
-    if unknown is not None and (run_input.max_cost or agent.max_cost) is not None:
+    is_limited = (run_input.max_cost or agent.max_cost) is not None
+    # What its sub-agents take counts as well.
+    counted = [*asked, *(each for sub in reachable([agent])[1:] for each in sub.asks(sub.models))] if is_limited else []
+    unknown = next((each for each in counted if each not in prices.of_all(counted)), None)
+    if unknown is not None:
         name = unknown.partition(":")[2]
         raise InvalidRunInputError(
             f'"max_cost" limits this run, but the price of {unknown} is not known; put it into a file that MULLIGAN_PRICES '

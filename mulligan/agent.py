@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, TypeVar
 
+from mulligan.agent_tool import AgentTool, agent_tool, reachable
 from mulligan.errors import DeclarationError
 from mulligan.fixer import AskModel, Fixer
 from mulligan.output import Output, Strategy
@@ -42,6 +43,7 @@ class Agent:
             or a `ToolStrategy` or `ProviderStrategy` of one. None: text.
         max_steps: How many model calls a run may make.
         max_total_tokens: Input and output tokens after which a run ends with status `max_tokens`.
+        max_depth: How many levels of sub-agents (`as_tool`) may be below a run of it.
         max_cost: USD after which a run ends with status `max_cost`. The prices of its models must be known.
         compact_at: Tokens (1,000 or more) of conversation from which on its older steps are summed up, by a model call of
             its own. None: never.
@@ -70,6 +72,7 @@ class Agent:
     output: Any = None
     max_steps: int = 20
     max_total_tokens: int | None = None
+    max_depth: int = 5
     max_cost: float | None = None
     compact_at: int | None = None
     compact_model: str | None = None
@@ -97,6 +100,45 @@ class Agent:
     def tool(self, name: str) -> Tool | None:
         """The tool of that name, or None."""
         return next((tool for tool in self.tools if tool.name == name), None)
+
+    def as_tool(
+        self,
+        *,
+        description: str,
+        name: str | None = None,
+        share_budget: bool = False,
+        needs_approval: bool | Callable[..., Any] = False,
+        approval_timeout: float | timedelta | None = None,
+        handle_errors: HandleErrors | None = None,
+        task_queue: str | None = None,
+        timeout: float | timedelta | None = None,
+    ) -> AgentTool:
+        """This agent as a tool of another: each call is a run with a history of its own. It takes {"prompt": text}.
+
+        Args:
+            description: What the calling model is told that it is good for.
+            name: The tool's name, where it is not the agent's.
+            share_budget: Whether a run gets what is left of the calling run's budget, divided among the calls of the step.
+            needs_approval: As a tool's.
+            approval_timeout: As a tool's.
+            handle_errors: The policy where it does not complete; the calling agent's where None.
+            task_queue: Where its runs are served, if not on the calling run's queue.
+            timeout: Seconds, or a timedelta, for a whole run; None: no limit.
+
+        Raises:
+            DeclarationError: an option makes no sense.
+        """
+        return agent_tool(
+            self,
+            name=name,
+            description=description,
+            share_budget=share_budget,
+            needs_approval=needs_approval,
+            approval_timeout=approval_timeout,
+            handle_errors=handle_errors,
+            task_queue=task_queue,
+            timeout=timeout,
+        )
 
     def output_by(self, model: str) -> Strategy:
         """How a run that begins with a model (`provider:NAME`) is asked for its output: one way for all of the list."""
@@ -132,6 +174,8 @@ class Agent:
         self._read_output(where, names)
         if self.max_steps < 1:
             raise DeclarationError(f"{where}: max_steps is {self.max_steps}; it must be 1 or more.")
+        if type(self.max_depth) is not int or self.max_depth < 0:
+            raise DeclarationError(f"{where}: max_depth is {self.max_depth!r}; it must be a whole number, 0 or more.")
         if self.compact_at is not None and (type(self.compact_at) is not int or self.compact_at < LEAST_COMPACT_AT):
             least = f"it must be a whole number of tokens, {LEAST_COMPACT_AT:,} or more, or None"
             raise DeclarationError(f"{where}: compact_at is {self.compact_at!r}; {least}.")
@@ -218,14 +262,18 @@ def _declared_in() -> str:
 
 
 class Registry:
-    """The agents, scripts and loose tools that a worker serves.
+    """The agents, scripts and loose tools that a worker serves, with all agents that these hand work to.
 
     Raises:
-        DeclarationError: two different agents, two scripts, or two tools that belong to no agent here, have one name.
+        DeclarationError: an agent's tools, which may have grown since it was declared, cannot be; or two different agents,
+            two scripts, or two tools that belong to no agent here, have one name.
     """
 
     def __init__(self, agents: Iterable[Agent], scripts: Iterable[Script] = (), tools: Iterable[Tool] = ()) -> None:
-        self.agents = _by_name(agents, "agents")
+        tools = list(tools)
+        self.agents = _by_name(reachable(agents, tools), "agents")
+        for agent in self.agents.values():
+            agent._check()
         self.scripts = _by_name(scripts, "scripts")
         owned = {id(tool) for agent in self.agents.values() for tool in agent.tools}
         self.tools = _by_name((tool for tool in tools if id(tool) not in owned), "tools")

@@ -12,6 +12,7 @@ from pydantic import BaseModel, Field, JsonValue, PlainSerializer, model_validat
 
 from mulligan.model_facts import ModelFacts
 from mulligan.reference import Held, Ref
+from mulligan.sub_agent import SubAgentFacts
 from mulligan.values import (
     AssistantMessage,
     Decision,
@@ -96,7 +97,7 @@ class Definition(BaseModel):
     output: OutputFormat | None = Field(default=None, exclude_if=_absent)
 
 
-class ToolFacts(BaseModel):
+class ToolFacts(SubAgentFacts):
     """How the workflow schedules a tool. Seconds. `queue_timeout`: how long it may wait for a worker to take it."""
 
     timeout: float
@@ -137,6 +138,7 @@ class OpenRun(BaseModel):
     input: RunInput | None
     first_run_id: str
     parent: str | None = None
+    call_id: str | None = Field(default=None, exclude_if=_absent)
 
 
 class OpenedRun(BaseModel):

@@ -85,12 +85,12 @@ class Telemetry:
 
     def open_run(
         self, *, workflow_id: str, run_id: str, first_run_id: str, conversation: str, turn: int, agent: str,
-        parent: str | None, metadata: Mapping[str, str], at: float,
+        parent: str | None, metadata: Mapping[str, str], at: float, call_id: str | None = None,
     ) -> str:  # fmt: skip
         """Export the run's `invoke_agent` span, at once and short; returns the traceparent that all others hang on.
 
         `at`: seconds since the epoch, the same on each attempt. Then an attempt whose worker was killed after the export
-        is followed by the very same span, and Jaeger shows it once.
+        is followed by the very same span, and Jaeger shows it once. `call_id`: of the call that it is the run of.
         """
         context = context_of_caller(parent)
         outer = trace.get_current_span(context).get_span_context()
@@ -107,6 +107,7 @@ class Telemetry:
                 semconv.CONVERSATION_ID: workflow_id,
                 semconv.WORKFLOW_ID: workflow_id,
                 semconv.RUN_ID: run_id,
+                **({semconv.TOOL_CALL_ID: call_id} if call_id else {}),
                 **{f"{semconv.METADATA}{key}": value for key, value in metadata.items()},
             }
         )

@@ -23,6 +23,7 @@ __all__ = [
     "Step",
     "StepCall",
     "StepResult",
+    "SubRun",
     "ToolCall",
     "ToolMessage",
     "Usage",
@@ -117,6 +118,10 @@ class RunInput(BaseModel):
     ] = None
     metadata: dict[str, str] = {}
     traceparent: str | None = None
+    max_depth: Annotated[
+        int | None,
+        Field(ge=0, strict=True, validation_alias=AliasChoices("max_depth", "maxDepth"), exclude_if=_absent),
+    ] = None
     max_total_tokens: Annotated[
         int | None,
         Field(
@@ -196,6 +201,22 @@ class StepResult(BaseModel):
     error: ErrorInfo | None = None
 
 
+class SubRun(BaseModel):
+    """The run that a call of a sub-agent is: a workflow of its own, by the id `id`; `run_id` is its first workflow run's.
+
+    `status`: `running`, a RunResult's, or `failed`, `cancelled`, `timed_out`, `terminated`. The numbers are there once it
+    has ended with a result.
+    """
+
+    id: str
+    agent: str
+    run_id: str = ""
+    status: str = "running"
+    steps: int = 0
+    usage: Usage = Usage()
+    cost: float | None = Field(default=None, exclude_if=_absent)
+
+
 class Decision(BaseModel):
     """What became of a call that waited for a person, from when until when (ISO 8601, UTC).
 
@@ -214,7 +235,10 @@ class Decision(BaseModel):
 
 
 class StepCall(BaseModel):
-    """A call within a step. `arguments` are the validated ones, after repair; None where they never became valid."""
+    """A call within a step. `arguments` are the validated ones, after repair; None where they never became valid.
+
+    `run` is there where the call is one of a sub-agent.
+    """
 
     id: str
     name: str
@@ -223,6 +247,7 @@ class StepCall(BaseModel):
     repairs: list[Repair] = []
     result: StepResult | None = None
     attempts: int = 0
+    run: SubRun | None = Field(default=None, exclude_if=_absent)
     decision: Decision | None = Field(default=None, exclude_if=lambda value: value is None)
 
 

@@ -203,6 +203,7 @@ class Conversation:
                     arguments=kept.arguments,
                     repairs=kept.repairs,
                     attempts=kept.attempts,
+                    run=kept.run,
                     decision=kept.decision,
                     result=StepResult(text=result.text, error=result.error) if result else None,
                 )

@@ -30,6 +30,7 @@ from workflows.fallback import ask
 from workflows.growth import Growth
 from workflows.records import StepRecord
 from workflows.step_calls import StepCalls
+from workflows.sub_agents import SubAgents
 
 __all__ = ["DurableAgent"]
 
@@ -66,6 +67,7 @@ class DurableAgent:
         mailroom = Mailroom.of_this_workflow()
         self._key = mailroom.register(self)
         self._inbox = mailroom.handlers.inbox(self._key)
+        self._sub_agents = SubAgents(self._inbox)
         if carried:
             self._inbox.load(carried.get("inbox", {}))
 
@@ -131,7 +133,8 @@ class DurableAgent:
             self._sent = self.conversation.ref().count
             result.steps += 1
             turn.spend(answer.usage, turn.cost_of(turn.model, answer.usage, answer.others))
-            await StepCalls(turn, self.where, self.conversation, self._inbox, self._running).settle(answer, record)
+            about = (turn, self.where, self.conversation, self._inbox, self._running, self._sub_agents)
+            await StepCalls(*about).settle(answer, record)
             if answer.rejected is not None:
                 self._reject(turn, answer.rejected, record)
             is_final = not answer.message.tool_calls and answer.rejected is None

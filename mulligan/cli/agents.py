@@ -41,7 +41,8 @@ def agents(
         for tool in agent["tools"]:
             fields = ", ".join(_field(name, tool["parameters"]) for name in tool["parameters"].get("properties", {}))
             first_line = tool["description"].split("\n")[0]
-            _terminal.out.print(Text.assemble("  ", (tool["name"], "cyan"), f"({fields})  ", (first_line, "dim")))
+            runs = f"→ agent {tool['agent']}  " if "agent" in tool else ""
+            _terminal.out.print(Text.assemble("  ", (tool["name"], "cyan"), f"({fields})  ", runs, (first_line, "dim")))
         for kind in agent["output"]:
             fields = ", ".join(_field(name, kind["schema"]) for name in kind["schema"].get("properties", {}))
             _terminal.out.print(Text.assemble("  → ", (kind["name"], "green"), f"({fields})"))
@@ -50,6 +51,8 @@ def agents(
 
 
 def _described(agent: Any) -> dict[str, Any]:
+    from mulligan.agent_tool import AgentTool
+
     return {
         "name": agent.name,
         "model": agent.models[0],
@@ -63,6 +66,7 @@ def _described(agent: Any) -> dict[str, Any]:
                 "parameters": tool.schema,
                 "timeout": tool.timeout.total_seconds(),
                 "attempts": tool.attempts,
+                **({"agent": tool.agent.name} if isinstance(tool, AgentTool) else {}),
             }
             for tool in agent.tools
         ],
