@@ -7,13 +7,13 @@ import inspect
 
 from temporalio import activity
 
-from activities.definitions import QUERY_TIMEOUT, Definitions, define, this_workflow
+from activities.definitions import Definitions, define
+from activities.find_input import input_of
 from activities.providers.scripted import SUMMARY
 from activities.tool_runtime import ToolRuntime
 from mulligan.agent import Agent, Registry, check_model, seconds
 from mulligan.errors import DeclarationError, InvalidRunInputError
 from mulligan.handoff import (
-    INPUT_QUERY,
     OPEN_RUN,
     AgentFacts,
     Definition,
@@ -63,9 +63,7 @@ class OpenRunActivity:
             raise InvalidRunInputError(
                 f'"agent" is "{order.agent}", but this worker serves no agent of that name; it serves: {known}.{meant}'
             )
-        run_input = order.input or await this_workflow().query(
-            INPUT_QUERY, order.conversation, result_type=RunInput, rpc_timeout=QUERY_TIMEOUT
-        )
+        run_input = order.input or await input_of(order.conversation, whole=not isinstance(agent.instructions, str))
         if run_input.model is not None:
             try:
                 check_model(run_input.model, '"model"')
@@ -88,6 +86,7 @@ class OpenRunActivity:
             agent=agent.name,
             parent=order.parent,
             metadata=run_input.metadata,
+            resumed_from=run_input.resumed_from,
             at=info.scheduled_time.timestamp(),
         )
         await self._telemetry.parents_sent()

@@ -30,10 +30,12 @@ from mulligan.trace_ids import (
     context_of_caller,
     derive,
     group,
+    links_to,
     parent_of_step,
+    resumption,
     trace_id_of_run,
 )
-from mulligan.values import ToolCall, Usage
+from mulligan.values import ResumedFrom, ToolCall, Usage
 
 _SHORT = 1e-3
 """Seconds. Jaeger warns of spans that last no time at all."""
@@ -84,7 +86,7 @@ class Telemetry:
 
     def open_run(
         self, *, workflow_id: str, run_id: str, first_run_id: str, conversation: str, turn: int, agent: str,
-        parent: str | None, metadata: Mapping[str, str], at: float,
+        parent: str | None, metadata: Mapping[str, str], at: float, resumed_from: ResumedFrom | None = None,
     ) -> str:  # fmt: skip
         """Export the run's `invoke_agent` span, at once and short; returns the traceparent that all others hang on.
 
@@ -97,8 +99,9 @@ class Telemetry:
         span_id = derive(64, "run", workflow_id, first_run_id, conversation, turn)
         with chosen(span_id, trace_id):
             span = self._tracer.start_span(
-                f"{semconv.INVOKE_AGENT} {agent}", context, SpanKind.INTERNAL, start_time=nanoseconds(at)
-            )
+                f"{semconv.INVOKE_AGENT} {agent}", context, SpanKind.INTERNAL,
+                links=links_to(resumed_from), start_time=nanoseconds(at),
+            )  # fmt: skip
         span.set_attributes(
             {
                 semconv.OPERATION_NAME: semconv.INVOKE_AGENT,
@@ -106,6 +109,7 @@ class Telemetry:
                 semconv.CONVERSATION_ID: workflow_id,
                 semconv.WORKFLOW_ID: workflow_id,
                 semconv.RUN_ID: run_id,
+                **resumption(resumed_from),
                 **{f"{semconv.METADATA}{key}": value for key, value in metadata.items()},
             }
         )

@@ -131,6 +131,17 @@ class Conversation:
         """The same of the view."""
         return _fitting(self._view(since)[:count], max_bytes)
 
+    def left_page(self, since: int, max_bytes: int) -> tuple[list[Message], int | None]:
+        """The view from `since` on, as many as fit, then the results of a step that was cut off; and where to go on."""
+        left = self._view(0)
+        last = self.messages[-1] if self.messages else None
+        if isinstance(last, AssistantMessage):
+            settled = [self._settled[call.id] for call in last.tool_calls if call.id in self._settled]
+            left += [(result, len(result.model_dump_json().encode())) for result in settled]
+        page = _fitting(left[since:], max_bytes)
+        end = since + len(page)
+        return page, end if end < len(left) else None
+
     def open_with(self, opening: Opening, cut: int) -> None:
         """Put one message in place of all before `cut`: of the view's digests none is as it was."""
         self.opening, self.cut = opening, cut
@@ -242,6 +253,11 @@ class Conversation:
         conversation.asked = tuple(state.get("asked", (0, 0)))
         conversation.again_at = state.get("again_at", 0)
         return conversation
+
+
+def fitting(messages: Sequence[Message], max_bytes: int) -> list[Message]:
+    """As many of the messages as fit into so many bytes of JSON: at least one, if there is one."""
+    return _fitting(((message, len(message.model_dump_json().encode())) for message in messages), max_bytes)
 
 
 def _fitting(messages: Iterable[tuple[Message, int]], max_bytes: int) -> list[Message]:

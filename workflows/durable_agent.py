@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import zstandard
 from temporalio import workflow
@@ -30,9 +30,13 @@ from workflows.growth import Growth
 from workflows.records import StepRecord
 from workflows.step_calls import StepCalls
 
-__all__ = ["DurableAgent"]
+__all__ = ["DurableAgent", "NotCarriedError"]
 
 _STATUS_OF_FINISH: dict[str, Status] = {"length": "truncated", "content_filter": "refused", "refusal": "refused"}
+
+
+class NotCarriedError(ValueError):
+    """A `DurableAgent` was given a state that no `carry()` made."""
 
 
 class DurableAgent:
@@ -50,7 +54,7 @@ class DurableAgent:
     """
 
     def __init__(self, agent: str = "", *, state: bytes | None = None) -> None:
-        carried = json.loads(zstandard.decompress(state)) if state else None
+        carried = _read(state) if state else None
         self.agent: str = carried["agent"] if carried else agent
         self.input: RunInput | None = None
         self.status: Status | Literal["running", "failed", "cancelled"] = (
@@ -179,6 +183,16 @@ class DurableAgent:
         )
 
     @property
+    def given(self) -> RunInput | None:
+        """What the turn was begun with; without prompt and messages, once it is open. None before any turn."""
+        return self._turn.input if self._turn else self.input
+
+    @property
+    def trace(self) -> str:
+        """The traceparent of the turn; empty where it was never opened."""
+        return self._turn.trace if self._turn else ""
+
+    @property
     def facts(self) -> AgentFacts:
         """What was pinned when the turn opened."""
         return self._open_turn.facts
@@ -236,3 +250,14 @@ class DurableAgent:
             typed = error_of(error)
             finished.error_type = getattr(typed, "kind", None) or type(typed or error).__name__
         await dispatch.finish_run(finished)
+
+
+def _read(state: bytes) -> dict[str, Any]:
+    """What `carry` wrote."""
+    try:
+        carried = json.loads(zstandard.decompress(state))
+    except (zstandard.ZstdError, ValueError):
+        carried = None
+    if not isinstance(carried, dict) or "conversation" not in carried:
+        raise NotCarriedError("The state is not what carry() gave.")
+    return carried

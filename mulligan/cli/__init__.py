@@ -9,6 +9,7 @@ from mulligan.cli.codec_server import codec_server
 from mulligan.cli.demo import demo
 from mulligan.cli.dev import dev
 from mulligan.cli.list_runs import list_runs
+from mulligan.cli.resume import resume
 from mulligan.cli.show import show
 from mulligan.cli.start import start
 from mulligan.cli.tail import tail
@@ -23,6 +24,7 @@ app = typer.Typer(
 app.command()(demo)
 app.command()(dev)
 app.command()(start)
+app.command()(resume)
 app.command()(show)
 app.command()(tail)
 app.command("list")(list_runs)

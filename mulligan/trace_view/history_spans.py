@@ -23,7 +23,7 @@ from mulligan.handoff import (
     PreparedCall,
     ToolOutcome,
 )
-from mulligan.trace_ids import STEPS_IN_A_GROUP, derive, group, parent_of_step
+from mulligan.trace_ids import STEPS_IN_A_GROUP, derive, group, parent_of_step, resumption
 from mulligan.trace_view.events import AGENT_WORKFLOW, Activity, Execution, type_and_message
 from mulligan.trace_view.span import TraceSpan
 from mulligan.values import ToolCall
@@ -111,6 +111,7 @@ class _OneExecution:
                 semconv.AGENT_NAME: order.agent,
                 semconv.WORKFLOW_ID: self._execution.workflow_id,
                 semconv.RUN_ID: self._execution.run_id,
+                **resumption(order.input.resumed_from if order.input else None),
                 **{f"{semconv.METADATA}{key}": value for key, value in metadata.items()},
             },
         )

@@ -1,0 +1,241 @@
+"""Going on from runs that have ended: nothing is done twice, and what the provider is sent is legal."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zstandard
+from temporalio.client import WorkflowFailureError
+from temporalio.exceptions import WorkflowAlreadyStartedError
+
+from mulligan import InvalidRunInputError, error_of
+from mulligan.loading import load
+from mulligan.packed_input import MOST_BYTES
+from mulligan.resume import PromptNeededError, ResumeError, RunNotFoundError, RunOpenError, resume
+from tests.live.conftest import DONE, Lab, Ran, call
+from tests.support.compacting import PROMPT, READ, is_summing_up, reading
+from tests.support.large import noise, prose
+from tests.support.openai_turn import Turn
+from tests.support.shop import RAN
+from worker import running_worker
+
+ADA = '{"customer": "Ada"}'
+
+
+async def gone_on(lab: Lab, ran_id: str, prompt: str | None = None, **how: Any) -> Ran:
+    """Resume a run whose script goes on, to its end; `requests` are of both runs."""
+    ran = await lab.look(await resume(lab.client, ran_id, prompt, **how))
+    ran.requests = lab.model.requests_of(ran_id)
+    assert [request.refusal for request in ran.requests if request.refusal] == []
+    return ran
+
+
+def told(ran: Ran) -> dict[str, str]:
+    """What the model read of each call, in the run's last request, by the call's id."""
+    return {
+        message["tool_call_id"]: message["content"]
+        for message in ran.requests[-1].json["messages"]
+        if message["role"] == "tool"
+    }
+
+
+async def test_out_of_steps(lab: Lab) -> None:
+    """The new run has its own steps, the old one's metadata; its memo and its trace say where it comes from."""
+    turns = [call("search_orders", ADA), call("now"), DONE]
+    ran = await lab.run(turns, max_steps=1, metadata={"team": "a"})
+    assert ran.result["status"] == "max_steps"
+    new = await gone_on(lab, ran.id, max_steps=5)
+    assert (new.id, new.result["status"], new.result["steps"]) == (f"{ran.id}-resumed", "completed", 2)
+    assert (RAN[ran.id], RAN[new.id]) == (
+        [("search_orders", {"customer": "Ada", "limit": 10, "sort": "new"})],
+        [("now", {})],
+    )
+    assert len(new.requests) == 3
+    assert [m["role"] for m in new.requests[1].json["messages"]][1:] == ["user", "assistant", "tool"]
+    [root], [before] = new.spans_of("invoke_agent shop"), ran.spans_of("invoke_agent shop")
+    assert root.trace_id != before.trace_id
+    assert root.links == [(before.trace_id, before.span_id)]
+    assert root.attributes["mulligan.resumed_from.workflow_id"] == ran.id
+    assert root.attributes["mulligan.resumed_from.run_id"] == ran.handle.first_execution_run_id
+    assert root.attributes["mulligan.metadata.team"] == "a"
+    memo = await (await new.handle.describe()).memo()
+    assert memo["resumed_from"]["workflow_id"] == ran.id
+    with pytest.raises(WorkflowAlreadyStartedError):
+        await resume(lab.client, ran.id)
+    again = await gone_on(lab, new.id, "Thanks.", model=f"openai-chat:{ran.id}")
+    assert again.id == f"{ran.id}-resumed-2"
+
+
+@pytest.mark.parametrize("end", ["terminate", "cancel"])
+async def test_cut_off_in_the_middle_of_a_step(lab: Lab, tmp_path: Path, end: str) -> None:
+    """Settled calls keep their results, in the order of the calls; of the others the model is told, and none runs again."""
+    cut = Turn(
+        calls=[
+            ("wait_for_file", "{}", "c1"),
+            ("search_orders", ADA, "c2"),
+            ("sarch", "{}", "c3"),
+            ("wait_for_file", "{}", "c4"),
+        ]
+    )
+    handle = await lab.start([call("now"), cut, DONE], metadata={"file": str(tmp_path / "never")})
+    while (
+        sum(
+            c["result"] is not None
+            for s in (await handle.query("steps", args=[0, 9]))["steps"]
+            for c in s["tool_calls"]
+        )
+        < 3
+    ):
+        await asyncio.sleep(0.05)
+    await (handle.terminate() if end == "terminate" else handle.cancel())
+    with pytest.raises(WorkflowFailureError):
+        await handle.result()
+    new = await gone_on(lab, handle.id)
+    results = told(new)
+    assert list(results)[1:] == ["c1", "c2", "c3", "c4"]
+    assert "Ada's" in results["c2"]
+    assert "There is no tool `sarch`" in results["c3"]
+    for lost in ("c1", "c4"):
+        assert "was cut off: the run ended before its result was known. It may or may not have done" in results[lost]
+    kinds = [
+        m["error"] and m["error"]["kind"]
+        for m in (await new.handle.query("messages", args=[0, 99]))["messages"]
+        if m["role"] == "tool"
+    ]
+    assert kinds == [None, "tool_lost", None, "unknown_tool", "tool_lost"]
+    assert [name for name, _ in RAN[handle.id] + RAN[new.id]] == ["now", "search_orders"]
+
+
+FAILED_BY_POLICY = {
+    "unknown tool": ("strict", Turn(calls=[("now", "{}", "c1"), ("nwo", "{}", "c2")]), "c2", "There is no tool `nwo`"),
+    "a tool that raises": ("strict", Turn(calls=[("explode", "{}", "c1")]), "c1", "division by zero"),
+    "an output that is not valid": ("strict_output", Turn(calls=[("Refund", '{"order": 7}', "c1")]), "c1", "amount"),
+    "two outputs": ("strict_output", Turn(calls=[("Refund", '{"order": 7, "amount": 1}', "c1"), ("Exchange", '{"order": 7, "instead": "x"}', "c2")]), "c2", "one"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", FAILED_BY_POLICY, ids=str)
+async def test_failed_by_policy(lab: Lab, case: str) -> None:
+    """`handle_errors=False`: the call at fault is answered with why the run failed, so that the model can do better."""
+    agent, turn, call_id, says = FAILED_BY_POLICY[case]
+    right = call("Refund", '{"order": 7, "amount": 1}') if agent == "strict_output" else DONE
+    ran = await lab.run([turn, right], agent=agent)
+    assert ran.error is not None
+    new = await gone_on(lab, ran.id)
+    assert new.result["status"] == "completed"
+    assert says in told(new)[call_id]
+
+
+async def test_a_missing_output_that_failed_the_run(lab: Lab) -> None:
+    """Where no call is to blame, it is told as a user's message."""
+    ran = await lab.run(
+        [Turn(text="You get it back."), call("Refund", '{"order": 7, "amount": 1}')], agent="strict_output"
+    )
+    assert ran.error is not None
+    new = await gone_on(lab, ran.id)
+    assert new.result["output"] == {"order": 7, "amount": 1.0, "reason": "none given"}
+    assert new.requests[-1].json["messages"][-1] == {"role": "user", "content": ran.error.message}
+
+
+async def test_after_a_compaction_the_summary_goes_on(lab: Lab) -> None:
+    """What the model was sent last, not the log: no page is read twice, and the word of the first request is not lost."""
+    queue = f"resume-{uuid.uuid4().hex[:6]}"
+    async with running_worker(lab.client, load(["tests.support.compacting"]), lab.telemetry, queue):
+        at = Lab(lab.client, lab.model, lab.otlp, lab.telemetry, queue)
+        ran = await at.run(reading(12), agent="page_reader", prompt=PROMPT, max_steps=9)
+        assert ran.result["status"] == "max_steps"
+        assert any(is_summing_up(request.json) for request in ran.requests)
+        before = len(ran.requests)
+        new = await gone_on(at, ran.id, max_steps=50)
+    assert new.result["output"] == "heron, after 12"
+    assert [number for number, _ in READ[ran.id] + READ[new.id]] == list(range(1, 13))
+    asked = [request for request in new.requests[before:] if not is_summing_up(request.json)]
+    assert len(json.dumps(asked[0].json["messages"])) <= len(json.dumps(ran.requests[-1].json["messages"])) * 2
+    assert "heron" in json.dumps(asked[0].json["messages"])
+
+
+async def test_three_megabytes(lab: Lab) -> None:
+    """More than Temporal takes as a start's argument: sent compressed, and asked for in pages; also by a function."""
+    given = [{"role": "user", "text": prose(500_000, n)} for n in range(3)]
+    queue = f"resume-{uuid.uuid4().hex[:6]}"
+    async with running_worker(lab.client, load(["tests.support.large"]), lab.telemetry, queue):
+        at = Lab(lab.client, lab.model, lab.otlp, lab.telemetry, queue)
+        turns = [call("give_prose", json.dumps({"size": 1_000_000, "seed": n})) for n in range(7, 9)]
+        ran = await at.run([*turns, DONE], agent="large", messages=given, max_steps=2)
+        new = await gone_on(at, ran.id)
+        assert new.result["status"] == "completed"
+        sent = new.requests[-1].json["messages"]
+        assert sum(len(m["content"] or "") for m in sent) > 3_400_000
+        assert [m["content"] for m in sent if m["role"] == "tool"] == [prose(1_000_000, n) for n in range(7, 9)]
+        ran = await at.run(
+            [*(call("give_noise", json.dumps({"size": 1_000_000, "seed": n})) for n in range(3)), DONE],
+            agent="large",
+            max_steps=3,
+        )
+        with pytest.raises(InvalidRunInputError, match="too long to begin a run with: 3,"):
+            await resume(at.client, ran.id)
+
+
+async def test_a_function_of_a_large_input_sees_all_of_it(lab: Lab) -> None:
+    messages = [{"role": "user", "text": prose(400_000, n)} for n in range(4)]
+    packed = zstandard.compress(json.dumps({"agent": "counts", "messages": messages}).encode())
+    queue = f"resume-{uuid.uuid4().hex[:6]}"
+    async with running_worker(lab.client, load(["tests.support.resuming"]), lab.telemetry, queue):
+        lab.model.script("counts", [DONE])
+        await lab.client.execute_workflow("AgentWorkflow", packed, id=queue, task_queue=queue)
+    [request] = lab.model.requests_of("counts")
+    assert request.json["messages"][0]["content"] == "4 messages, 1600000 characters"
+
+
+BAD = {
+    "a bomb": (zstandard.compress(b" " * (MOST_BYTES + 10)), "is more than 64,000,000 bytes"),
+    "cut off": (zstandard.compress(noise(9_000).encode())[:2_000], "cannot be decompressed|is cut off"),
+    "damaged": (b"(\xb5/\xfd" + b"\xff" * 50, "cannot be decompressed"),
+    "not JSON": (zstandard.compress(b"hello"), "The run's input is not JSON"),
+    "a run's state": (zstandard.compress(b'{"agent": "shop", "conversation": {}}'), '"conversation" is no known field'),
+    "no state, no JSON": (b"\x00\x01", "The run's input is not JSON"),
+}
+
+
+@pytest.mark.parametrize("case", BAD, ids=str)
+async def test_bytes_that_are_no_input(lab: Lab, case: str) -> None:
+    """A sentence, whatever was sent."""
+    data, says = BAD[case]
+    with pytest.raises(WorkflowFailureError) as failed:
+        await lab.client.execute_workflow("AgentWorkflow", data, id=f"bad-{uuid.uuid4().hex[:8]}", task_queue="agents")
+    error = error_of(failed.value)
+    assert isinstance(error, InvalidRunInputError)
+    assert re.search(says, error.message)
+
+
+async def test_refusals(lab: Lab) -> None:
+    """One sentence each."""
+    with pytest.raises(RunNotFoundError, match="no run 'nobody'"):
+        await resume(lab.client, "nobody")
+    handle = await lab.start([Turn(text="done", delay=30)])
+    with pytest.raises(RunOpenError, match="is open; stop it first"):
+        await resume(lab.client, handle.id)
+    await handle.terminate()
+    ran = await lab.run([DONE, Turn(text="again")])
+    with pytest.raises(PromptNeededError, match="has completed; say what"):
+        await resume(lab.client, ran.id)
+    new = await gone_on(lab, ran.id, "Once more.", id=f"{ran.id}-more")
+    assert new.result["output"] == "again"
+    cut = await lab.run([Turn(text="It is", finish_reason="length"), Turn(text="noon")])
+    with pytest.raises(PromptNeededError, match="ended with the model's own words"):
+        await resume(lab.client, cut.id)
+    own = await lab.client.start_workflow("TwoTurns", "x", id=f"own-{uuid.uuid4().hex[:6]}", task_queue="agents")
+    await own.terminate()
+    with pytest.raises(ResumeError, match="is a workflow of the type TwoTurns"):
+        await resume(lab.client, own.id)
+    refused = await lab.client.start_workflow("AgentWorkflow", {"agent": 1}, id=own.id + "b", task_queue="agents")
+    with pytest.raises(WorkflowFailureError):
+        await refused.result()
+    with pytest.raises(ResumeError, match="never began: its input was refused"):
+        await resume(lab.client, refused.id)
