@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from typing import Any
 
+from temporalio.api.history.v1 import WorkflowExecutionStartedEventAttributes
 from temporalio.client import (
     Client,
     WorkflowExecutionDescription,
@@ -21,7 +23,7 @@ from mulligan.errors import MulliganError, StructuredOutputError, ToolCallError,
 from mulligan.external_storage import CARRY_BYTES
 from mulligan.follow import ask
 from mulligan.left import LEFT_QUERY, Left
-from mulligan.packed_input import LONGEST_MESSAGE, PACKED_BYTES, packed
+from mulligan.packed_input import LONGEST_MESSAGE, PACKED_BYTES, packed, unpacked
 from mulligan.run_input import check
 from mulligan.values import (
     AssistantMessage,
@@ -110,7 +112,7 @@ async def resume(
     status, error = await _end(earlier)
     if status == "completed" and prompt is None:
         raise PromptNeededError(f"The run {workflow_id!r} has completed; say what the agent is to do next.")
-    left, messages = await _left(earlier, described)
+    left, messages = await _left(client, earlier, described)
     messages = _answered(messages, error)
     if prompt is None and messages and isinstance(messages[-1], AssistantMessage):
         raise PromptNeededError(f"The run {workflow_id!r} ended with the model's own words; say what it is to do next.")
@@ -176,7 +178,7 @@ async def _end(earlier: WorkflowHandle[Any, Any]) -> tuple[str, MulliganError | 
 
 
 async def _left(
-    earlier: WorkflowHandle[Any, Any], described: WorkflowExecutionDescription
+    client: Client, earlier: WorkflowHandle[Any, Any], described: WorkflowExecutionDescription
 ) -> tuple[Left, list[Message]]:
     """What a run left, and all of its messages that the model was sent last."""
     messages: list[Message] = []
@@ -185,10 +187,20 @@ async def _left(
         try:
             answer = await ask(earlier, LEFT_QUERY, since)
         except RPCError as error:
-            raise NoWorkerError(
-                f"What {earlier.id!r} left cannot be read now: no worker that serves the task queue "
-                f"{described.task_queue!r} answers ({error.message})."
-            ) from None
+            first = await _first_event(earlier)
+            if first is None:
+                raise NoWorkerError(
+                    f"What {earlier.id!r} left cannot be read now: no worker that serves the task queue "
+                    f"{described.task_queue!r} answers ({error.message})."
+                ) from None
+            if not first.continued_execution_run_id:
+                [given] = await client.data_converter.decode(first.input.payloads) or [b""]
+                data = unpacked(given) if isinstance(given, bytes) else json.dumps(given).encode()
+                run_input = check(data)
+                prompt = [UserMessage(role="user", text=run_input.prompt)] if run_input.prompt is not None else []
+                return Left(input=run_input.model_copy(update={"prompt": None})), [*run_input.messages, *prompt]
+            earlier = client.get_workflow_handle(earlier.id, run_id=first.continued_execution_run_id)
+            continue
         except WorkflowQueryFailedError as error:
             raise ResumeError(f"What {earlier.id!r} left cannot be read: {error}.") from error
         if answer is None:
@@ -197,6 +209,17 @@ async def _left(
         messages += left.messages
         since = left.next
     return left, messages
+
+
+async def _first_event(earlier: WorkflowHandle[Any, Any]) -> WorkflowExecutionStartedEventAttributes | None:
+    """How a run was started that ended before any worker took it, which no query can be asked of; None: it was taken."""
+    started = None
+    async for event in earlier.fetch_history_events():
+        if event.HasField("workflow_task_completed_event_attributes"):
+            return None
+        if event.HasField("workflow_execution_started_event_attributes"):
+            started = event.workflow_execution_started_event_attributes
+    return started
 
 
 def _answered(messages: list[Message], error: MulliganError | None) -> list[Message]:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 import uuid
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +15,18 @@ import zstandard
 from temporalio.client import WorkflowFailureError
 from temporalio.exceptions import WorkflowAlreadyStartedError
 
-from mulligan import InvalidRunInputError, error_of
+from mulligan import InvalidRunInputError, error_of, follow
 from mulligan.loading import load
 from mulligan.packed_input import MOST_BYTES
-from mulligan.resume import PromptNeededError, ResumeError, RunNotFoundError, RunOpenError, resume
+from mulligan.resume import NoWorkerError, PromptNeededError, ResumeError, RunNotFoundError, RunOpenError, resume
+from mulligan.trace_view.history import size_of_chain
 from tests.live.conftest import DONE, Lab, Ran, call
 from tests.support.compacting import PROMPT, READ, is_summing_up, reading
 from tests.support.large import noise, prose
 from tests.support.openai_turn import Turn
 from tests.support.shop import RAN
 from worker import running_worker
+from workflows import policies
 
 ADA = '{"customer": "Ada"}'
 
@@ -173,13 +176,6 @@ async def test_three_megabytes(lab: Lab) -> None:
         sent = new.requests[-1].json["messages"]
         assert sum(len(m["content"] or "") for m in sent) > 3_400_000
         assert [m["content"] for m in sent if m["role"] == "tool"] == [prose(1_000_000, n) for n in range(7, 9)]
-        ran = await at.run(
-            [*(call("give_noise", json.dumps({"size": 1_000_000, "seed": n})) for n in range(3)), DONE],
-            agent="large",
-            max_steps=3,
-        )
-        with pytest.raises(InvalidRunInputError, match="too long to begin a run with: 3,"):
-            await resume(at.client, ran.id)
 
 
 async def test_a_function_of_a_large_input_sees_all_of_it(lab: Lab) -> None:
@@ -239,3 +235,49 @@ async def test_refusals(lab: Lab) -> None:
         await refused.result()
     with pytest.raises(ResumeError, match="never began: its input was refused"):
         await resume(lab.client, refused.id)
+
+
+async def test_ended_before_any_worker_took_it(lab: Lab) -> None:
+    """Nothing was done, and no worker can be asked: it begins as it was given. One that was never served says so."""
+    queue = f"resume-{uuid.uuid4().hex[:6]}"
+    lab.model.script(queue, [DONE])
+    given = {"agent": "shop", "prompt": "Go on.", "model": f"openai-chat:{queue}"}
+    handle = await lab.client.start_workflow("AgentWorkflow", given, id=queue, task_queue=queue)
+    await handle.terminate()
+    new = await gone_on(lab, queue, task_queue="agents")
+    assert new.result["status"] == "completed"
+    assert new.requests[-1].json["messages"][-1] == {"role": "user", "content": "Go on."}
+
+
+async def test_without_a_worker(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(follow, "_PATIENCE", timedelta(seconds=1))
+    queue = f"resume-{uuid.uuid4().hex[:6]}"
+    async with running_worker(lab.client, load(["tests.support.shop"]), lab.telemetry, queue):
+        ran = await Lab(lab.client, lab.model, lab.otlp, lab.telemetry, queue).run([call("now"), DONE], max_steps=1)
+    with pytest.raises(NoWorkerError, match=f"no worker that serves the task queue '{queue}' answers"):
+        await resume(lab.client, ran.id)
+
+
+async def test_the_last_run_of_a_chain(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After hand-overs the state is what was carried. An id that is chosen may be the old one's."""
+    monkeypatch.setattr(policies, "GROWN_EVENTS", 30)
+    ran = await lab.run([*[call("now")] * 9, DONE], max_steps=9, metadata={"team": "a"})
+    assert (await size_of_chain(lab.client, ran.id)).runs > 1
+    new = await gone_on(lab, ran.id, id=ran.id, max_steps=3)
+    assert (new.id, new.result["status"], new.result["steps"]) == (ran.id, "completed", 1)
+    assert len(told(new)) == 9
+    assert new.spans_of("invoke_agent shop")[0].attributes["mulligan.metadata.team"] == "a"
+
+
+async def test_a_cron_keeps_its_compressed_input(lab: Lab) -> None:
+    """Its next run is a continued one, as is one that a run before handed over to: but it is given an input."""
+    run_id = f"cron-{uuid.uuid4().hex[:6]}"
+    lab.model.script(run_id, [DONE])
+    given = {"agent": "shop", "prompt": "Go.", "model": f"openai-chat:{run_id}"}
+    packed = zstandard.compress(json.dumps(given).encode())
+    handle = await lab.client.start_workflow(
+        "AgentWorkflow", packed, id=run_id, task_queue="agents", cron_schedule="@every 1s"
+    )
+    while len(lab.model.requests_of(run_id)) < 2:
+        await asyncio.sleep(0.05)
+    await handle.terminate()
