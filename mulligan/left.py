@@ -16,11 +16,12 @@ class Left(BaseModel):
     """A page of it.
 
     `input`: what the run was started with, without prompt and messages. `trace`: its W3C traceparent, empty where it was
-    not opened. `messages`: as many as fit; the newest are the results of a step that was cut off, as far as it has some.
-    `next` is where to go on, null at the end.
+    not opened. `messages`: as many as fit; a step that was cut off has the results that there are. `undecided`: the ids of
+    its calls that waited for a person, and so did not run. `next` is where to go on, null at the end.
     """
 
     input: RunInput
     trace: str = ""
     messages: list[Message] = []
+    undecided: list[str] = []
     next: int | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from temporalio.api.history.v1 import WorkflowExecutionStartedEventAttributes
@@ -110,11 +110,12 @@ async def resume(
     described = await _described(client, workflow_id, run_id)
     earlier = client.get_workflow_handle(workflow_id, run_id=described.run_id)
     status, error = await _end(earlier)
-    if status == "completed" and prompt is None:
-        raise PromptNeededError(f"The run {workflow_id!r} has completed; say what the agent is to do next.")
     left, messages = await _left(client, earlier, described)
-    messages = _answered(messages, error)
-    if prompt is None and messages and isinstance(messages[-1], AssistantMessage):
+    messages = _answered(messages, error, left.undecided)
+    is_asked = prompt is not None or (bool(messages) and isinstance(messages[-1], UserMessage))
+    if status == "completed" and not is_asked:
+        raise PromptNeededError(f"The run {workflow_id!r} has completed; say what the agent is to do next.")
+    if not is_asked and messages and isinstance(messages[-1], AssistantMessage):
         raise PromptNeededError(f"The run {workflow_id!r} ended with the model's own words; say what it is to do next.")
     told = {"prompt": prompt, "max_steps": max_steps, "model": model, "metadata": metadata and dict(metadata)}
     run_input = left.input.model_copy(
@@ -222,27 +223,31 @@ async def _first_event(earlier: WorkflowHandle[Any, Any]) -> WorkflowExecutionSt
     return started
 
 
-def _answered(messages: list[Message], error: MulliganError | None) -> list[Message]:
+def _answered(messages: list[Message], error: MulliganError | None, undecided: Sequence[str]) -> list[Message]:
     """The messages with a result for each call of the last step, in the order of the calls."""
-    end = len(messages)
-    while end and isinstance(messages[end - 1], ToolMessage):
-        end -= 1
-    said = messages[end - 1] if end else None
-    if not isinstance(said, AssistantMessage):
+    at = next((n for n in reversed(range(len(messages))) if isinstance(messages[n], AssistantMessage)), None)
+    said = messages[at] if at is not None else None
+    if at is None or not isinstance(said, AssistantMessage):
         return messages
-    results = {message.call_id: message for message in messages[end:] if isinstance(message, ToolMessage)}
-    told: list[Message] = [results.get(call.id) or _cut_off(call, error) for call in said.tool_calls]
+    results = {message.call_id: message for message in messages[at:] if isinstance(message, ToolMessage)}
+    since = [message for message in messages[at + 1 :] if not isinstance(message, ToolMessage)]
+    told: list[Message] = [
+        results.get(call.id) or _cut_off(call, error, is_undecided=call.id in undecided) for call in said.tool_calls
+    ]
     if not told and isinstance(error, StructuredOutputError):
         told = [UserMessage(role="user", text=error.message)]
-    return [*messages[:end], *told]
+    return [*messages[: at + 1], *told, *since]
 
 
-def _cut_off(call: ToolCall, error: MulliganError | None) -> ToolMessage:
+def _cut_off(call: ToolCall, error: MulliganError | None, *, is_undecided: bool) -> ToolMessage:
     """The result of a call that has none: of the one that failed the run, why it did."""
     names = [getattr(error, "tool_name", None), *getattr(error, "tool_names", ())]
     is_at_fault = error.call_id == call.id if isinstance(error, ToolCallError) else call.name in names
     if is_at_fault and error is not None:
         kind, text = str(getattr(error, "kind", "")) or "tool_exception", error.message
+    elif is_undecided:
+        kind = "denied"
+        text = f"{call.name} was not run: nobody had decided on it when the run ended. Call it again if it is still needed."
     else:
         kind = "tool_lost"
         text = (

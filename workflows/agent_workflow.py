@@ -15,8 +15,9 @@ from mulligan.left import LEFT_QUERY
 from mulligan.packed_input import unpacked
 from mulligan.run_input import check
 from workflows import policies
-from workflows.durable_agent import DurableAgent, NotCarriedError
-from workflows.left import left as left_by
+from workflows._mailroom import Mailroom
+from workflows.carried import NotCarriedError
+from workflows.durable_agent import DurableAgent
 from workflows.records import Earlier
 
 NO_INPUT = RawValue(Payload())
@@ -36,6 +37,8 @@ class AgentWorkflow:
 
     def __init__(self) -> None:
         self._agent: DurableAgent | None = None
+        # Before the agent is there, as people may speak to the run in the moment of its beginning.
+        self._handlers = Mailroom.of_this_workflow().handlers
 
     @workflow.run
     async def run(self, start: RawValue = NO_INPUT) -> dict[str, Any]:
@@ -55,8 +58,12 @@ class AgentWorkflow:
             await agent.begin(run_input)
         while not await agent.step():
             if agent.is_continue_as_new_suggested():
+                await workflow.wait_condition(workflow.all_handlers_finished)
                 workflow.continue_as_new(agent.carry())
-        return (await agent.finish()).model_dump(mode="json")
+        self._handlers.close()
+        result = await agent.finish()
+        await workflow.wait_condition(workflow.all_handlers_finished)
+        return result.model_dump(mode="json")
 
     @workflow.query
     def progress(self) -> dict[str, Any]:
@@ -90,10 +97,8 @@ class AgentWorkflow:
     @workflow.query(name=LEFT_QUERY)
     def left(self, since: int = 0) -> dict[str, Any] | None:
         """What another run can go on with, from message `since` on; None where there was nothing to begin with."""
-        agent = self._agent
-        if agent is None or agent.given is None:
-            return None
-        return left_by(agent.given, agent.trace, agent.conversation, since).model_dump(mode="json")
+        left = self._agent.left(since) if self._agent else None
+        return left.model_dump(mode="json") if left else None
 
 
 def _page(name: str, page: Sequence[BaseModel], since: int, total: int) -> dict[str, Any]:

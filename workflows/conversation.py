@@ -131,16 +131,15 @@ class Conversation:
         """The same of the view."""
         return _fitting(self._view(since)[:count], max_bytes)
 
-    def left_page(self, since: int, max_bytes: int) -> tuple[list[Message], int | None]:
-        """The view from `since` on, as many as fit, then the results of a step that was cut off; and where to go on."""
-        left = self._view(0)
-        last = self.messages[-1] if self.messages else None
-        if isinstance(last, AssistantMessage):
-            settled = [self._settled[call.id] for call in last.tool_calls if call.id in self._settled]
-            left += [(result, len(result.model_dump_json().encode())) for result in settled]
-        page = _fitting(left[since:], max_bytes)
-        end = since + len(page)
-        return page, end if end < len(left) else None
+    def left(self) -> list[Message]:
+        """The view, with the results that a step which was cut off has for some of its calls."""
+        view = [message for message, _ in self._view(0)]
+        if self._settled:
+            at = self.steps[-1].at
+            said, after = self.messages[at], at + 1 - self.shift
+            assert isinstance(said, AssistantMessage)
+            view[after:after] = [self._settled[call.id] for call in said.tool_calls if call.id in self._settled]
+        return view
 
     def open_with(self, opening: Opening, cut: int) -> None:
         """Put one message in place of all before `cut`: of the view's digests none is as it was."""
@@ -212,6 +211,7 @@ class Conversation:
                     arguments=kept.arguments,
                     repairs=kept.repairs,
                     attempts=kept.attempts,
+                    decision=kept.decision,
                     result=StepResult(text=result.text, error=result.error) if result else None,
                 )
             )

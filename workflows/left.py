@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from mulligan.left import Left
-from mulligan.values import RunInput
+from mulligan.values import RunInput, UserMessage
 from workflows import policies
-from workflows.conversation import Conversation
+from workflows.conversation import Conversation, fitting
+from workflows.inbox import Inbox
 
 
-def left(run_input: RunInput, trace: str, conversation: Conversation, since: int) -> Left:
-    """A page of what was left, from message `since` on."""
-    page, following = conversation.left_page(max(0, since), policies.PAGE_BYTES)
+def page_of_left(run_input: RunInput, trace: str, conversation: Conversation, inbox: Inbox, since: int) -> Left:
+    """A page of what was left, from message `since` on: with what people said last, that the model has not read."""
+    unread = [UserMessage(role="user", text=text) for text in inbox.messages]
+    left = [*conversation.left(), *unread]
+    since = max(0, since)
+    page = fitting(left[since:], policies.PAGE_BYTES)
+    end = since + len(page)
     return Left(
         input=run_input.model_copy(update={"messages": [], "prompt": None}),
         trace=trace,
         messages=page,
-        next=following,
+        undecided=inbox.undecided(),
+        next=end if end < len(left) else None,
     )

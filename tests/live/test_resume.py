@@ -281,3 +281,33 @@ async def test_a_cron_keeps_its_compressed_input(lab: Lab) -> None:
     while len(lab.model.requests_of(run_id)) < 2:
         await asyncio.sleep(0.05)
     await handle.terminate()
+
+
+@pytest.mark.parametrize("end", ["terminate", "cancel"])
+async def test_what_waited_for_a_person(lab: Lab, end: str) -> None:
+    """A call that nobody had decided on did not run, and the model is told just that; what people said is not lost."""
+    turn = Turn(calls=[("refund", '{"order": 7, "amount": {"euros": 2}}', "c1"), ("nap", '{"seconds": 60}', "c2")])
+    handle = await lab.start([turn, DONE], agent="desk")
+    while not (await handle.query("pending") and ("nap", {"seconds": 60}) in RAN[handle.id]):
+        await asyncio.sleep(0.02)
+    await handle.execute_update("send_message", {"text": "Hurry."})
+    await (handle.terminate() if end == "terminate" else handle.cancel())
+    with pytest.raises(WorkflowFailureError):
+        await handle.result()
+    new = await gone_on(lab, handle.id)
+    assert told(new)["c1"].startswith("refund was not run: nobody had decided on it when the run ended.")
+    assert told(new)["c2"].startswith("The call of nap was cut off")
+    assert new.requests[-1].json["messages"][-1] == {"role": "user", "content": "Hurry."}
+
+
+async def test_a_stopped_run(lab: Lab) -> None:
+    """Each call has its result already."""
+    handle = await lab.start([call("refund", '{"order": 7, "amount": {"euros": 2}}'), DONE], agent="desk")
+    while not await handle.query("pending"):
+        await asyncio.sleep(0.02)
+    await handle.execute_update("stop", {"reason": "lunch"})
+    ran = await lab.look(handle)
+    assert ran.result["status"] == "stopped"
+    new = await gone_on(lab, ran.id)
+    assert new.result["status"] == "completed"
+    assert "stopped" in next(iter(told(new).values()))
