@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import secrets
-import sys
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from mulligan.cli import _terminal
+from mulligan.cli._given import json_object
 from mulligan.cli._terminal import AsJson, fail, run
 
 
@@ -38,7 +37,7 @@ def start(
     from mulligan.run_input import check
     from mulligan.settings import settings
 
-    given = _given(input)
+    given = {} if input is None else json_object(input, "--input", '{"metadata": {"team": "a"}}')
     said = {"agent": agent, "prompt": prompt, "max_steps": max_steps, "model": model}
     given |= {name: value for name, value in said.items() if value is not None}
     if max_steps is not None:
@@ -68,22 +67,3 @@ async def _start(given: dict[str, Any], run_id: str, queue: str, *, wait: bool, 
     joined = str(given.get("traceparent") or "").split("-")
     trace_id = joined[1] if len(joined) == 4 else ""
     return await say_started(client, handle, trace_id, wait=wait, as_json=as_json)
-
-
-def _given(text: str | None) -> dict[str, Any]:
-    """The --input, as an object."""
-    if text is None:
-        return {}
-    try:
-        if text == "-":
-            text = sys.stdin.read()
-        elif text.startswith("@"):
-            text = Path(text[1:]).read_text(encoding="utf-8")
-        given = json.loads(text)
-    except OSError as error:
-        fail(f"--input: {error.filename}: {error.strerror}.")
-    except ValueError as error:
-        fail(f"--input is not JSON: {error}.")
-    if not isinstance(given, dict):
-        fail('--input must be a JSON object like {"metadata": {"team": "a"}}.')
-    return given
