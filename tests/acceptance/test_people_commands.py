@@ -1,4 +1,7 @@
-"""The commands by which people speak to runs, and go on from them: as processes of their own, as in test_commands."""
+"""The commands by which people speak to runs, and go on from them.
+
+What needs a terminal is a process of its own; the others are called in this one, as a process takes more than a second.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +16,11 @@ from typing import Any
 
 import pytest
 from temporalio.client import Client
+from typer.testing import CliRunner
 
 from mulligan import connect
-from tests.acceptance.conftest import ROOT, Run
+from mulligan.cli import app
+from tests.acceptance.conftest import ROOT, Outcome, Run
 
 pytestmark = pytest.mark.timeout(120)
 QUEUE = "office"
@@ -34,6 +39,18 @@ async def office(environment: dict[str, str]) -> AsyncIterator[Client]:
     process.terminate()
     await process.stderr.read()
     assert await process.wait() == 0
+
+
+@pytest.fixture
+def here(environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    """`mulligan …`, in this process, one at a time."""
+    monkeypatch.setenv("TEMPORAL_ADDRESS", environment["TEMPORAL_ADDRESS"])
+
+    async def run(*words: str, stdin: str = "") -> Outcome:
+        ran = await asyncio.to_thread(CliRunner().invoke, app, words, input=stdin, catch_exceptions=False)
+        return Outcome(ran.exit_code, ran.stdout, ran.stderr)
+
+    return run
 
 
 async def started(office: Client, run_id: str, **given: Any) -> Any:
@@ -66,16 +83,12 @@ async def by_hand(environment: dict[str, str], typed: str, *words: str) -> tuple
 
 
 async def test_from_the_approval_to_the_answer(
-    mulligan: Run, office: Client, environment: dict[str, str], tmp_path: Path
+    mulligan: Run, here: Run, office: Client, environment: dict[str, str], tmp_path: Path
 ) -> None:
     """A call is seen, left, refused an edit, edited and approved; a question is answered; a message joins."""
     handle = await started(office, "o-1")
-    listed, one, unsure, no = await asyncio.gather(
-        mulligan("pending"),
-        mulligan("pending", "o-1", "--json"),
-        mulligan("approve", "o-1"),
-        by_hand(environment, "n\n", "approve", "o-1"),
-    )
+    listed, no = await asyncio.gather(mulligan("pending"), by_hand(environment, "n\n", "approve", "o-1"))
+    one, unsure = await here("pending", "o-1", "--json"), await here("approve", "o-1")
     assert listed.code == 0, listed.err
     assert all(word in listed.out for word in ("o-1", "clerk", "call_1", "refund"))
     [wait] = json.loads(one.out)
@@ -89,11 +102,9 @@ async def test_from_the_approval_to_the_answer(
         assert "\u202e" not in shown
     assert r'"note": "\u001b[2J[red]\u202eAda"' in no[2]
 
-    wrong, other, sent = await asyncio.gather(
-        mulligan("approve", "o-1", "call_1", "--arguments", '{"order": "seven"}'),
-        mulligan("approve", "o-1", "call_9"),
-        mulligan("send", "o-1", "-", "--id", "m-1", "--json", stdin="Be quick.\n"),
-    )
+    wrong = await here("approve", "o-1", "call_1", "--arguments", '{"order": "seven"}')
+    other = await here("approve", "o-1", "call_9")
+    sent = await here("send", "o-1", "-", "--id", "m-1", "--json", stdin="Be quick.\n")
     assert (wrong.code, wrong.out) == (2, "")
     assert "`refund` does not take these arguments" in wrong.err
     assert "no call 'call_9' of 'o-1' waits for approval; those that do: call_1 (refund)" in other.err
@@ -107,47 +118,47 @@ async def test_from_the_approval_to_the_answer(
     assert '"euros": 6' in edited[2]
 
     await waits(handle, "call_2")
-    answered = await mulligan("answer", "o-1", "The green one.", "--json")
+    answered = await here("answer", "o-1", "The green one.", "--json")
     assert json.loads(answered.out) == {"run": "o-1", "accepted": True, "call_id": "call_2"}
     assert r"Which [bold]lamp\x1b[0m?" in answered.err
 
     await waits(handle, "call_3")
-    several = await mulligan("deny", "o-1", "--reason", "No more.")
+    several = await here("deny", "o-1", "--reason", "No more.")
     assert "several calls of 'o-1' wait; name one: call_3 (refund), call_4 (refund)" in several.err
-    denied = [await mulligan("deny", "o-1", call_id, "--reason", "No more.") for call_id in ("call_3", "call_4")]
+    denied = [await here("deny", "o-1", call_id, "--reason", "No more.") for call_id in ("call_3", "call_4")]
     assert [ran.code for ran in denied] == [0, 0]
     result = await handle.result()
     said = result["output"].split(" / ")
     assert said[:4] == ["Help.", "refunded 6 for order 7", "Be quick.", "The green one."]
     assert ["No more." in text for text in said[4:]] == [True, True]
-    late, empty = await asyncio.gather(mulligan("send", "o-1", "Too late."), mulligan("pending", "--json"))
+    late, empty = await here("send", "o-1", "Too late."), await here("pending", "--json")
     assert (late.code, late.out) == (2, "")
     assert "the run 'o-1' has ended; go on from it with `mulligan resume o-1`" in late.err
     assert "o-1" not in [wait["id"] for wait in json.loads(empty.out)]
 
 
-async def test_stop_and_resume(mulligan: Run, office: Client) -> None:
+async def test_stop_and_resume(here: Run, office: Client) -> None:
     """A run is stopped; another goes on where it was; `show` says from which."""
     handle = await started(office, "o-2")
-    early, stopped = await asyncio.gather(mulligan("resume", "o-2"), mulligan("stop", "o-2", "--reason", "lunch"))
-    assert "error: The run 'o-2' is open; stop it first" in early.err or stopped.code == 0
+    early, stopped = await here("resume", "o-2"), await here("stop", "o-2", "--reason", "lunch")
+    assert "error: The run 'o-2' is open; stop it first: `mulligan stop o-2`" in early.err
     assert stopped.out == "o-2 is to stop.\n"
     result = await handle.result()
     assert (result["status"], result["reason"]) == ("stopped", "lunch")
-    ran = await mulligan("resume", "o-2", "Go on.", "--max-steps", "1", "--json")
+    ran = await here("resume", "o-2", "Go on.", "--max-steps", "1", "--json")
     assert json.loads(ran.out).items() >= {"id": "o-2-resumed", "resumed_from": "o-2"}.items()
     await waits(office.get_workflow_handle("o-2-resumed"), "call_2")
-    again, shown = await asyncio.gather(mulligan("resume", "o-2"), mulligan("show", "o-2-resumed"))
+    again, shown = await here("resume", "o-2"), await here("show", "o-2-resumed")
     assert (again.code, "there is a run 'o-2-resumed' already" in again.err) == (2, True)
     assert "goes on from o-2" in shown.out
-    cancelled = await mulligan("cancel", "o-2-resumed", "--json")
+    cancelled = await here("cancel", "o-2-resumed", "--json")
     assert json.loads(cancelled.out) == {"run": "o-2-resumed", "accepted": True}
 
 
-async def test_cancel(mulligan: Run, office: Client) -> None:
+async def test_cancel(here: Run, office: Client) -> None:
     handle = await started(office, "o-3")
-    assert (await mulligan("cancel", "o-3")).out == "o-3 is to end.\n"
-    ended = await mulligan("tail", "o-3", "--json")
+    assert (await here("cancel", "o-3")).out == "o-3 is to end.\n"
+    ended = await here("tail", "o-3", "--json")
     assert json.loads(ended.out.splitlines()[-1])["status"] == "cancelled"
     assert (await handle.describe()).status.name == "CANCELED"
 
@@ -170,14 +181,9 @@ NOT_SO: list[tuple[list[str], str]] = [
 ]
 
 
-async def test_wrong_use(mulligan: Run) -> None:
+@pytest.mark.parametrize(("words", "says"), NOT_SO, ids=[" ".join(words) for words, _ in NOT_SO])
+async def test_wrong_use(here: Run, words: list[str], says: str) -> None:
     """Exit code 2, one sentence on stderr, nothing on stdout, never a traceback."""
-    limit = asyncio.Semaphore(4)
-
-    async def tried(words: list[str]) -> Any:
-        async with limit:
-            return await mulligan(*words)
-
-    for (words, says), ran in zip(NOT_SO, await asyncio.gather(*(tried(words) for words, _ in NOT_SO)), strict=True):
-        assert says in " ".join(ran.err.replace("│", " ").split()), (words, ran.err)
-        assert (ran.code, ran.out, "Traceback" in ran.err) == (2, "", False), words
+    ran = await here(*words)
+    assert says in " ".join(ran.err.replace("│", " ").split())
+    assert (ran.code, ran.out, "Traceback" in ran.err) == (2, "", False)
