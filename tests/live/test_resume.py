@@ -16,6 +16,7 @@ from temporalio.client import WorkflowFailureError
 from temporalio.exceptions import WorkflowAlreadyStartedError
 
 from mulligan import InvalidRunInputError, error_of, follow
+from mulligan.devserver import DevServer
 from mulligan.loading import load
 from mulligan.packed_input import MOST_BYTES
 from mulligan.resume import NoWorkerError, PromptNeededError, ResumeError, RunNotFoundError, RunOpenError, resume
@@ -310,3 +311,17 @@ async def test_a_stopped_run(lab: Lab) -> None:
     new = await gone_on(lab, ran.id)
     assert new.result["status"] == "completed"
     assert "stopped" in next(iter(told(new).values()))
+
+
+async def test_the_page(lab: Lab, temporal: DevServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The code of docs/resume.md: a run out of steps goes on, and one that completed is asked something."""
+    monkeypatch.setenv("TEMPORAL_ADDRESS", temporal.address)
+    text = (Path(__file__).parents[2] / "docs/resume.md").read_text()
+    [block] = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    page: dict[str, Any] = {}
+    exec(compile(block, "docs/resume.md", "exec", dont_inherit=True), page)
+    cut = await lab.run([call("now"), DONE], max_steps=1)
+    assert await page["go_on"](cut.id) == "done"
+    whole = await lab.run([DONE, Turn(text="all is well")])
+    assert await page["go_on"](whole.id) == "all is well"
+    assert lab.model.requests_of(whole.id)[-1].json["messages"][-1]["content"] == "Check what you did."
