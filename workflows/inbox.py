@@ -103,9 +103,13 @@ class Inbox:
 
     def take(self) -> list[UserMessage]:
         """All that waits, in the order in which it came."""
-        taken = [UserMessage(role="user", text=text) for text in self.messages.values()]
+        taken = self.unread()
         self.messages.clear()
         return taken
+
+    def unread(self) -> list[UserMessage]:
+        """The same, and leave it there."""
+        return [UserMessage(role="user", text=text) for text in self.messages.values()]
 
     async def ask(self, wait: Wait) -> Decision:
         """Wait until a person has decided, the time is over, or the run is stopped. That takes nothing of a worker."""

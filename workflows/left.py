@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mulligan.left import Left
-from mulligan.values import RunInput, UserMessage
+from mulligan.values import RunInput
 from workflows import policies
 from workflows.conversation import Conversation, fitting
 from workflows.inbox import Inbox
@@ -11,8 +11,7 @@ from workflows.inbox import Inbox
 
 def page_of_left(run_input: RunInput, trace: str, conversation: Conversation, inbox: Inbox, since: int) -> Left:
     """A page of what was left, from message `since` on: with what people said last, that the model has not read."""
-    unread = [UserMessage(role="user", text=text) for text in inbox.messages]
-    left = [*conversation.left(), *unread]
+    left = [*conversation.left(), *inbox.unread()]
     since = max(0, since)
     page = fitting(left[since:], policies.PAGE_BYTES)
     end = since + len(page)
