@@ -7,14 +7,14 @@ import inspect
 
 from temporalio import activity
 
-from activities.definitions import QUERY_TIMEOUT, Definitions, define, this_workflow
+from activities.definitions import Definitions, define
+from activities.find_input import input_of
 from activities.pin_models import compact_model, patience, pin_models
 from activities.tool_runtime import ToolRuntime
 from mulligan.agent import Agent, Registry, check_model, seconds
 from mulligan.agent_tool import AgentTool
 from mulligan.errors import DeclarationError, InvalidRunInputError
 from mulligan.handoff import (
-    INPUT_QUERY,
     OPEN_RUN,
     AgentFacts,
     Definition,
@@ -69,9 +69,7 @@ class OpenRunActivity:
             raise InvalidRunInputError(
                 f'"agent" is "{order.agent}", but this worker serves no agent of that name; it serves: {known}.{meant}'
             )
-        run_input = order.input or await this_workflow().query(
-            INPUT_QUERY, order.conversation, result_type=RunInput, rpc_timeout=QUERY_TIMEOUT
-        )
+        run_input = order.input or await input_of(order.conversation, whole=not isinstance(agent.instructions, str))
         if run_input.model is not None:
             try:
                 check_model(run_input.model, '"model"')
@@ -95,6 +93,7 @@ class OpenRunActivity:
             agent=agent.name,
             parent=order.parent,
             metadata=run_input.metadata,
+            resumed_from=run_input.resumed_from,
             at=info.scheduled_time.timestamp(),
             call_id=order.call_id,
         )

@@ -58,6 +58,7 @@ STEPS = "mulligan.steps"
 COST = "mulligan.cost"
 RECOVERED_FAILURES = "mulligan.recovered_failures"
 CACHE_RESULT = "mulligan.prefix_cache.result"
+RESUMED_WORKFLOW, RESUMED_RUN = "mulligan.resumed_from.workflow_id", "mulligan.resumed_from.run_id"
 METADATA = "mulligan.metadata."
 """Before a key of the run's metadata."""
 

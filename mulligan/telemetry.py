@@ -31,10 +31,12 @@ from mulligan.trace_ids import (
     context_of_caller,
     derive,
     group,
+    links_to,
     parent_of_step,
+    resumption,
     trace_id_of_run,
 )
-from mulligan.values import Decision, ToolCall, Usage
+from mulligan.values import Decision, ResumedFrom, ToolCall, Usage
 
 _SHORT = 1e-3
 """Seconds. Jaeger warns of spans that last no time at all."""
@@ -86,6 +88,7 @@ class Telemetry:
     def open_run(
         self, *, workflow_id: str, run_id: str, first_run_id: str, conversation: str, turn: int, agent: str,
         parent: str | None, metadata: Mapping[str, str], at: float, call_id: str | None = None,
+        resumed_from: ResumedFrom | None = None,
     ) -> str:  # fmt: skip
         """Export the run's `invoke_agent` span, at once and short; returns the traceparent that all others hang on.
 
@@ -98,8 +101,9 @@ class Telemetry:
         span_id = derive(64, "run", workflow_id, first_run_id, conversation, turn)
         with chosen(span_id, trace_id):
             span = self._tracer.start_span(
-                f"{semconv.INVOKE_AGENT} {agent}", context, SpanKind.INTERNAL, start_time=nanoseconds(at)
-            )
+                f"{semconv.INVOKE_AGENT} {agent}", context, SpanKind.INTERNAL,
+                links=links_to(resumed_from), start_time=nanoseconds(at),
+            )  # fmt: skip
         span.set_attributes(
             {
                 semconv.OPERATION_NAME: semconv.INVOKE_AGENT,
@@ -108,6 +112,7 @@ class Telemetry:
                 semconv.WORKFLOW_ID: workflow_id,
                 semconv.RUN_ID: run_id,
                 **({semconv.TOOL_CALL_ID: call_id} if call_id else {}),
+                **resumption(resumed_from),
                 **{f"{semconv.METADATA}{key}": value for key, value in metadata.items()},
             }
         )

@@ -17,6 +17,7 @@ __all__ = [
     "Message",
     "Progress",
     "Repair",
+    "ResumedFrom",
     "RunInput",
     "RunResult",
     "Status",
@@ -100,6 +101,16 @@ class ToolMessage(BaseModel):
 Message = Annotated[UserMessage | AssistantMessage | ToolMessage, Field(discriminator="role")]
 
 
+class ResumedFrom(BaseModel):
+    """The run whose conversation another one goes on with. `traceparent`: of its `invoke_agent` span."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    workflow_id: Annotated[str, Field(min_length=1, max_length=1000)]
+    run_id: Annotated[str, Field(min_length=1, max_length=100)]
+    traceparent: Annotated[str | None, Field(max_length=100)] = None
+
+
 class RunInput(BaseModel):
     """What a run is started with. camelCase spellings are read too, so that a client in any language feels at home."""
 
@@ -139,6 +150,7 @@ class RunInput(BaseModel):
         ),
     ] = None
     """USD."""
+    resumed_from: ResumedFrom | None = Field(default=None, exclude_if=lambda value: value is None)
 
 
 class Usage(BaseModel):

@@ -131,6 +131,16 @@ class Conversation:
         """The same of the view."""
         return _fitting(self._view(since)[:count], max_bytes)
 
+    def left(self) -> list[Message]:
+        """The view, with the results that a step which was cut off has for some of its calls."""
+        view = [message for message, _ in self._view(0)]
+        if self._settled:
+            at = self.steps[-1].at
+            said, after = self.messages[at], at + 1 - self.shift
+            assert isinstance(said, AssistantMessage)
+            view[after:after] = [self._settled[call.id] for call in said.tool_calls if call.id in self._settled]
+        return view
+
     def open_with(self, opening: Opening, cut: int) -> None:
         """Put one message in place of all before `cut`: of the view's digests none is as it was."""
         self.opening, self.cut = opening, cut
@@ -246,6 +256,11 @@ class Conversation:
         conversation.asked = tuple(state.get("asked", (0, 0)))
         conversation.again_at = state.get("again_at", 0)
         return conversation
+
+
+def fitting(messages: Sequence[Message], max_bytes: int) -> list[Message]:
+    """As many of the messages as fit into so many bytes of JSON: at least one, if there is one."""
+    return _fitting(((message, len(message.model_dump_json().encode())) for message in messages), max_bytes)
 
 
 def _fitting(messages: Iterable[tuple[Message, int]], max_bytes: int) -> list[Message]:

@@ -20,14 +20,17 @@ from mulligan.handoff import (
     Rejected,
     Where,
 )
+from mulligan.left import Left
 from mulligan.values import Message, Progress, RunInput, RunResult, Status, UserMessage
 from workflows import dispatch, policies
 from workflows._mailroom import Mailroom
 from workflows._turn import Turn, output_of
+from workflows.carried import read_carried
 from workflows.compaction import compact_if_due
 from workflows.conversation import Conversation
 from workflows.fallback import ask
 from workflows.growth import Growth
+from workflows.left import page_of_left
 from workflows.records import StepRecord
 from workflows.step_calls import StepCalls
 from workflows.sub_agents import SubAgents
@@ -52,7 +55,7 @@ class DurableAgent:
     """
 
     def __init__(self, agent: str = "", *, state: bytes | None = None) -> None:
-        carried = json.loads(zstandard.decompress(state)) if state else None
+        carried = read_carried(state) if state else None
         self.agent: str = carried["agent"] if carried else agent
         self.input: RunInput | None = None
         self.status: Status | Literal["running", "failed", "cancelled"] = (
@@ -200,6 +203,11 @@ class DurableAgent:
             running=list(self._running),
             cost=result.cost,
         )
+
+    def left(self, since: int) -> Left | None:
+        """What another run can go on with, from message `since` on; None where there is nothing."""
+        run_input, trace = (self._turn.input, self._turn.trace) if self._turn else (self.input, "")
+        return page_of_left(run_input, trace, self.conversation, self._inbox, since) if run_input else None
 
     @property
     def facts(self) -> AgentFacts:

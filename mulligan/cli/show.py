@@ -65,13 +65,17 @@ async def _show(run_id: str, *, deep: bool, as_json: bool) -> int:
         end = Ended(progress["status"])
     seen = await sub_runs(client, description.root_id or run_id, steps, deep=deep)
     size = await size_of_chain(client, run_id)
+    resumed_from = await _resumed_from(description)
     if as_json:
         put_json(
             {"id": run_id, "status": end.status, "progress": progress, "steps": steps}
             | {"result": end.result, "error": end.error, "history": asdict(size)}
             | ({"sub_agents": [each.to_json() for each in seen]} if seen else {})
+            | {"resumed_from": resumed_from}
         )
     else:
+        if resumed_from:
+            _terminal.out.print(f"goes on from {resumed_from}", style="dim", markup=False, soft_wrap=True)
         for step in steps:
             _terminal.out.print(step_view(step, partial(views, seen, step["step"])))
         _terminal.out.print(end_view(end))
@@ -85,6 +89,20 @@ async def _show(run_id: str, *, deep: bool, as_json: bool) -> int:
     if unanswered:
         _terminal.say(f"its steps cannot be read now: no worker that serves it answers ({unanswered})")
     return _terminal.OK if end.completed or is_open else _terminal.NOT_COMPLETED
+
+
+async def _resumed_from(description: Any) -> str | None:
+    """The id of the run that this one goes on from."""
+    from mulligan.client import unreadable
+
+    try:
+        memo = await description.memo()
+    except (KeyError, ValueError) as error:
+        if not unreadable(error):
+            raise
+        return None
+    found: str | None = (memo.get("resumed_from") or {}).get("workflow_id")
+    return found
 
 
 async def _trace(run_id: str, *, whole: bool, as_json: bool) -> int:

@@ -26,7 +26,7 @@ from mulligan.handoff import (
 )
 from mulligan.people import Recorded
 from mulligan.sub_run import AGENT_WORKFLOW, SubRunOutcome
-from mulligan.trace_ids import STEPS_IN_A_GROUP, derive, group, parent_of_step
+from mulligan.trace_ids import STEPS_IN_A_GROUP, derive, group, parent_of_step, resumption
 from mulligan.trace_view.decisions import decision_span, outcome_of, request_span, said_of
 from mulligan.trace_view.events import Activity, Execution, type_and_message
 from mulligan.trace_view.span import TraceSpan
@@ -103,6 +103,7 @@ class _OneExecution:
                 semconv.WORKFLOW_ID: self._execution.workflow_id,
                 semconv.RUN_ID: self._execution.run_id,
                 **({semconv.TOOL_CALL_ID: order.call_id} if order.call_id else {}),
+                **resumption(order.input.resumed_from if order.input else None),
                 **{f"{semconv.METADATA}{key}": value for key, value in metadata.items()},
             },
         )
