@@ -25,6 +25,8 @@ from activities.call_model import CallModelActivity
 from activities.call_tool import CallToolActivity
 from activities.compact_conversation import CompactConversationActivity
 from activities.definitions import Definitions
+from activities.find_tool import ToolFinder
+from activities.mcp_servers import McpServers
 from activities.open_run import OpenRunActivity
 from activities.patience import Patience
 from activities.prefix_cache import PrefixCache
@@ -79,17 +81,21 @@ async def wired(
     cache = PrefixCache(settings().prefix_cache_bytes, telemetry.metrics.prefix_cache_size)
     known = providers(registry.scripts)
     resources = Resources(loaded)
-    taker = AnswerTaker(known, telemetry, runtime, resources)
+    servers = McpServers()
+    tools = ToolFinder(registry, servers)
+    taker = AnswerTaker(known, telemetry, runtime, resources, tools)
     patience = Patience()
-    recording = RecordRunActivities(registry, telemetry, runtime)
+    recording = RecordRunActivities(registry, telemetry, runtime, tools)
     carry_bytes = CARRY_BYTES if settings().external_storage else None
     try:
-        async with resources.opened(runtime):
+        async with resources.opened(runtime), servers.opened():
             yield [
-                OpenRunActivity(registry, definitions, telemetry, runtime, carry_bytes, model_task_queue).open_run,
+                OpenRunActivity(
+                    registry, definitions, telemetry, runtime, servers, carry_bytes, model_task_queue
+                ).open_run,
                 CallModelActivity(registry, known, definitions, cache, telemetry, taker, patience).call_model,
                 CompactConversationActivity(registry, known, cache, telemetry, patience).compact_conversation,
-                CallToolActivity(registry, cache, telemetry, runtime, resources).call_tool,
+                CallToolActivity(registry, cache, telemetry, runtime, resources, tools).call_tool,
                 recording.record_lost_call,
                 recording.finish_run,
             ]

@@ -19,7 +19,7 @@ from activities.take_answer import AnswerTaker
 from mulligan import semconv
 from mulligan.agent import Agent, Registry
 from mulligan.errors import ModelRequestError
-from mulligan.handoff import CALL_MODEL, ModelAnswer, ModelCall, tool_message
+from mulligan.handoff import CALL_MODEL, Definition, ModelAnswer, ModelCall, tool_message
 from mulligan.telemetry import Telemetry
 
 
@@ -61,9 +61,10 @@ class CallModelActivity:
             if agent is None:
                 # As in a rolling deploy: another worker of the queue may have it.
                 raise ApplicationError(f"This worker serves no agent {order.where.agent!r}.", type="AgentNotLoaded")
+            definition = await self._definitions.find(order.definition, order.where)
             async with conversation_of(order, provider, self._cache, self._telemetry.metrics) as prefix:
-                reply = await self._ask(order, agent, provider, model, prefix, heart)
-                answer = await self._taker.take(order, agent, reply, prefix.messages, prefix.call_ids)
+                reply = await self._ask(order, agent, definition, provider, model, prefix, heart)
+                answer = await self._taker.take(order, agent, definition, reply, prefix.messages, prefix.call_ids)
                 prefix.extend([answer.message])
         for call, done in zip(answer.message.tool_calls, answer.prepared, strict=True):
             if done.text is not None:
@@ -84,11 +85,12 @@ class CallModelActivity:
             )
 
     async def _ask(
-        self, order: ModelCall, agent: Agent, provider: Provider, model: str, prefix: Prefix, heart: Heart
-    ) -> Reply:
+        self, order: ModelCall, agent: Agent, definition: Definition, provider: Provider, model: str, prefix: Prefix,
+        heart: Heart,
+    ) -> Reply:  # fmt: skip
         request = Request(
             model=model,
-            definition=await self._definitions.find(order.definition, order.where),
+            definition=definition,
             items=[item for items in prefix.items for item in items],
             messages=prefix.messages,
             settings=agent.model_settings,

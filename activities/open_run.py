@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import difflib
 import inspect
 
 from temporalio import activity
 
 from activities.definitions import QUERY_TIMEOUT, Definitions, define, this_workflow
+from activities.mcp_servers import McpServers, Offered
 from activities.providers.scripted import SUMMARY
 from activities.tool_runtime import ToolRuntime
 from mulligan.agent import Agent, Registry, check_model, seconds
@@ -38,6 +40,7 @@ class OpenRunActivity:
         definitions: Definitions,
         telemetry: Telemetry,
         runtime: ToolRuntime,
+        servers: McpServers,
         carry_bytes: int | None = None,
         model_task_queue: str | None = None,
     ) -> None:
@@ -45,6 +48,7 @@ class OpenRunActivity:
         self._definitions = definitions
         self._telemetry = telemetry
         self._runtime = runtime
+        self._servers = servers
         self._carry_bytes = carry_bytes
         self._model_task_queue = model_task_queue
 
@@ -72,7 +76,9 @@ class OpenRunActivity:
             except DeclarationError as error:
                 raise InvalidRunInputError(str(error)) from None
         model = run_input.model or agent.model
-        definition = define(agent, await self._instructions(agent, run_input), model)
+        # Side by side: each may take most of the time that opening a run has.
+        instructions, offered = await asyncio.gather(self._instructions(agent, run_input), self._servers.offer(agent))
+        definition = define(agent, instructions, model, offered)
         if (length := len(definition.model_dump_json().encode())) > DEFINITION_BYTES:
             raise InvalidRunInputError(
                 f'"agent" is "{agent.name}", whose instructions and tools take {length:,} bytes; a run can carry '
@@ -91,7 +97,7 @@ class OpenRunActivity:
             at=info.scheduled_time.timestamp(),
         )
         await self._telemetry.parents_sent()
-        facts = _facts(agent, model, definition, self._definitions.keep(definition))
+        facts = _facts(agent, model, definition, self._definitions.keep(definition), offered)
         facts.carry_bytes = self._carry_bytes
         facts.model_task_queue = self._model_task_queue
         return OpenedRun(facts=facts, trace=trace)
@@ -104,7 +110,7 @@ class OpenRunActivity:
         return str(given)
 
 
-def _facts(agent: Agent, model: str, definition: Definition, digest: str) -> AgentFacts:
+def _facts(agent: Agent, model: str, definition: Definition, digest: str, offered: Offered) -> AgentFacts:
     return AgentFacts(
         model=agent.model,
         max_steps=agent.max_steps,
@@ -121,7 +127,8 @@ def _facts(agent: Agent, model: str, definition: Definition, digest: str) -> Age
                 local=tool.local,
             )
             for tool in agent.tools
-        },
+        }
+        | offered.facts,
         definition=definition,
         digest=digest,
         structured=agent.answers is not None,

@@ -87,21 +87,27 @@ class OutputFormat(BaseModel):
 
 
 class Definition(BaseModel):
-    """What the provider is told of an agent in each request: pinned when the run opens. Output tools are tools here."""
+    """What the provider is told of an agent in each request: pinned when the run opens. Output tools are tools here.
+    `mcp`: by a tool's name, what its MCP server calls it, where the one does not end with the other.
+    """
 
     instructions: str
     tools: list[ToolDefinition]
     output: OutputFormat | None = Field(default=None, exclude_if=_absent)
+    mcp: dict[str, str] = Field(default={}, exclude_if=lambda value: not value)
 
 
 class ToolFacts(BaseModel):
-    """How the workflow schedules a tool. Seconds. `queue_timeout`: how long it may wait for a worker to take it."""
+    """How the workflow schedules a tool. Seconds. `queue_timeout`: how long it may wait for a worker to take it. `mcp`:
+    as in Definition.
+    """
 
     timeout: float
     queue_timeout: float | None = Field(default=None, exclude_if=_absent)
     attempts: int = 1
     task_queue: str | None = Field(default=None, exclude_if=_absent)
     local: bool = False
+    mcp: str | None = Field(default=None, exclude_if=_absent)
 
 
 class AgentFacts(BaseModel):
@@ -250,6 +256,7 @@ class CallTool(BaseModel):
     metadata: dict[str, str] = Field(default={}, exclude_if=lambda value: not value)
     max_bytes: int | None = Field(default=None, exclude_if=_absent)
     """Of the result: where the results of all calls of the step would be too much for history."""
+    mcp: str | None = Field(default=None, exclude_if=_absent)
 
 
 class ToolOutcome(BaseModel):

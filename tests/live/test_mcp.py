@@ -1,0 +1,340 @@
+"""MCP servers behind an agent: real ones, of the official SDK, over stdin and stdout and over Streamable HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from mulligan import Agent, Call, McpServer, Say
+from mulligan.loading import Loaded, load, served
+from mulligan.testing import Model, run_agent
+from tests.live.conftest import DONE, Lab, Ran, call
+from tests.support.mcp_agents import SERVER, borrower
+from tests.support.openai_turn import Turn
+from worker import running_worker
+
+NAMES = ["GIVEN", "MCP_TEST_PASSED", "MCP_TEST_KEPT"]
+
+
+@asynccontextmanager
+async def served_by(lab: Lab, loaded: Loaded) -> AsyncIterator[Lab]:
+    """A worker of its own, with servers of its own."""
+    queue = f"mcp-{uuid.uuid4().hex[:6]}"
+    async with running_worker(lab.client, loaded, lab.telemetry, queue):
+        yield replace(lab, task_queue=queue)
+
+
+@pytest.fixture(scope="module")
+async def lent(lab: Lab) -> AsyncIterator[Lab]:
+    os.environ.update(MCP_TEST_SECRET="given", MCP_TEST_PASSED="passed", MCP_TEST_KEPT="kept")
+    async with served_by(lab, load(["tests.support.mcp_agents"])) as at:
+        yield at
+
+
+def calls(*named: tuple[str, dict[str, Any]]) -> Turn:
+    return Turn(calls=[(name, json.dumps(given), None) for name, given in named])
+
+
+ROWS: dict[str, tuple[str, dict[str, Any], str | None, str]] = {
+    "text": ("lent__echo", {"text": "hi"}, None, "hi"),
+    "structured content": ("lent__structured", {}, None, '{"sum": 3, "unit": "€"}'),
+    "an image": ("lent__picture", {}, None, "[image/png, 12,345 bytes]"),
+    "all that there is": (
+        "lent__mixed",
+        {},
+        None,
+        "Two files.\n[application/pdf, 10 bytes, file:///a.pdf]\n[text/markdown, file:///b.md]\n# B\n[file:///c.txt]\n"
+        "[audio/wav, 2 bytes]",
+    ),
+    "nothing": ("lent__nothing", {}, None, "[no content]"),
+    "a megabyte": ("lent__huge", {"chars": 1_000_000}, None, "more characters were left out]"),
+    "progress": ("lent__progress", {}, None, "all parts"),
+    "a name that no provider takes": ("lent__files_delete_all_b8fe2e", {}, None, "files.delete/all done"),
+    "an error": ("lent__fail", {}, "tool_error", "The disk is full."),
+    "a refusal": ("lent__refuse", {}, "tool_exception", "The MCP server `lent` refused the call: "),
+    "a result that is not of its schema": ("lent__wrong", {}, "tool_exception", "gave an answer that is not valid"),
+    "arguments that do not fit": (
+        "lent__count",
+        {"upto": "many"},
+        "invalid_arguments",
+        "`upto` should be of type integer",
+    ),
+    "an argument too much": ("lent__echo", {"text": "a", "b": 1}, "invalid_arguments", "has fields that are not known"),
+    "no such tool": ("lent__ecko", {}, "unknown_tool", "Did you mean `lent__echo`?"),
+    "a schema that is none": ("lent__no_schema", {}, "unknown_tool", "There is no tool `lent__no_schema`"),
+    "its own tool": ("now", {}, None, "noon"),
+}
+
+
+@pytest.fixture(scope="module")
+async def ran(lent: Lab) -> Ran:
+    """All rows in one step, side by side."""
+    return await lent.run([calls(*((name, given) for name, given, *_ in ROWS.values())), DONE], agent="borrower")
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_what_a_model_is_told(ran: Ran, row: str) -> None:
+    """Each outcome as text, and each mistake by the kinds that any tool has."""
+    name, _, kind, text = ROWS[row]
+    made = ran.calls[list(ROWS).index(row)]
+    assert made["name"] == name
+    assert (made["result"]["error"] or {}).get("kind") == kind
+    assert text in made["result"]["text"]
+    assert len(made["result"]["text"]) < 33_000
+
+
+def test_a_run_with_mcp_is_a_run(ran: Ran) -> None:
+    """It completes; what went wrong is recovered; its spans name the server; the provider was shown legal tools."""
+    wrong = [kind for _, _, kind, _ in ROWS.values() if kind]
+    assert (ran.result["status"], ran.result["recovered_failures"]) == ("completed", len(wrong))
+    spans = {span.attributes["ai.toolCall.name"]: span for span in ran.spans_of("ai.toolCall")}
+    assert len(ran.spans_of("ai.toolCall")) == len(ROWS)
+    for name in ("lent__picture", "lent__fail", "lent__count"):
+        assert spans[name].attributes["mulligan.mcp.server"] == "lent"
+        assert spans[name].attributes["mcp.method.name"] == "tools/call"
+    assert "mulligan.mcp.server" not in {**spans["now"].attributes, **spans["lent__ecko"].attributes}
+    names = [tool["function"]["name"] for tool in ran.requests[0].json["tools"]]
+    assert (names[0], len(names)) == ("now", 21)
+    assert {"lent__echo", "lent__odd", "lent__files_delete_all_b8fe2e"} < set(names)
+
+
+async def test_a_program_sees_only_what_it_is_given(lent: Lab) -> None:
+    """The worker's environment holds its secrets: a server gets the SDK's short list, and what is named."""
+    ran = await lent.run([call("lent__environment"), DONE], agent="borrower")
+    seen = json.loads(ran.calls[0]["result"]["text"])
+    assert [seen.get(name) for name in NAMES] == ["given", "passed", None]
+    assert set(seen) - {"HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER", "LC_CTYPE"} == set(NAMES[:2])
+
+
+async def test_mending_and_guards(lent: Lab) -> None:
+    """As for any tool: JSON is mended, a bare value wrapped, the guard asked, the server's policy kept."""
+    turn = Turn(
+        calls=[
+            ("few__echo", "{'text': 'a',}", None),
+            ("few__echo", '"b"', None),
+            ("few__count", '{"upto": 9}', None),
+            ("few__count", '{"upto": 0}', None),
+        ]
+    )
+    ran = await lent.run([turn, DONE], agent="careful")
+    mended, bare, denied, wrong = (each["result"] for each in ran.calls)
+    assert (mended["text"], bare["text"]) == ("a", "b")
+    assert [repair["by"] for repair in ran.calls[0]["repairs"] + ran.calls[1]["repairs"]][-1] == "bare_value"
+    assert (denied["error"]["kind"], wrong["error"]["kind"]) == ("denied", "invalid_arguments")
+    assert denied["text"] == wrong["text"] == "It did not work."
+    names = {tool["function"]["name"] for tool in ran.requests[0].json["tools"]}
+    assert names == {"few__echo", "few__count", "again__die_once", "again__hang", "again__fail", "strict__fail"}
+
+
+async def test_attempts(lent: Lab, tmp_path: Path) -> None:
+    """A server that dies, and a call that hangs, are tried again as the declaration says; the server is told to stop."""
+    once, hung = tmp_path / "once", tmp_path / "hung"
+    turn = calls(("again__die_once", {"file": str(once)}))
+    ran = await lent.run(
+        [turn, calls(("again__hang", {"file": str(hung)}), ("again__fail", {})), DONE], agent="careful"
+    )
+    died, timed_out, failed = ran.calls
+    assert (died["result"], died["attempts"]) == ({"text": "second life", "error": None}, 2)
+    assert (timed_out["result"]["error"]["kind"], timed_out["attempts"]) == ("tool_timeout", 2)
+    assert hung.read_text() == "cancelled"
+    assert (failed["result"]["error"]["kind"], failed["attempts"]) == ("tool_error", 1)
+
+
+async def test_killed_servers(lent: Lab, tmp_path: Path) -> None:
+    """Killed between two calls, nobody notices. Killed within one, the model is told; the next call has a new one."""
+    file = tmp_path / "hung"
+
+    handle = await lent.start(
+        [call("lent__pid"), calls(("lent__hang", {"file": str(file)})), call("lent__pid"), DONE], agent="borrower"
+    )
+    while not file.exists():
+        await asyncio.sleep(0.05)
+    first = (await handle.query("steps", args=[0, 10]))["steps"][0]["tool_calls"][0]["result"]["text"]
+    os.kill(int(first), signal.SIGKILL)
+    ran = await lent.look(handle)
+    assert ran.calls[1]["result"]["error"]["kind"] == "tool_exception"
+    assert "The MCP server `lent` ended, or broke off, before it answered" in ran.calls[1]["result"]["text"]
+    second = ran.calls[2]["result"]["text"]
+    assert second != first
+    os.kill(int(second), signal.SIGKILL)
+    assert (await lent.run([call("lent__echo", '{"text": "a"}'), DONE], agent="borrower")).calls[0]["result"][
+        "text"
+    ] == "a"
+
+
+async def test_cancelled_runs_cancel_their_calls(lent: Lab, tmp_path: Path) -> None:
+    """By the protocol: the server stops its work."""
+    file = tmp_path / "hung"
+    handle = await lent.start([calls(("lent__hang", {"file": str(file)})), DONE], agent="borrower")
+    while not file.exists():
+        await asyncio.sleep(0.05)
+    await handle.cancel()
+    while file.read_text() != "cancelled":
+        await asyncio.sleep(0.05)
+
+
+async def test_servers_that_are_not_there(lent: Lab) -> None:
+    """No program, no answer, no variable, nobody at the URL: the model is told, and the run goes on."""
+    ran = await lent.run([call("now"), DONE], agent="forlorn")
+    assert ran.result["status"] == "completed"
+    told = ran.requests[0].json["messages"][0]["content"]
+    for name in ("nowhere", "silent", "unset", "closed"):
+        assert f"The tools of the MCP server `{name}` are not there" in told
+    assert [tool["function"]["name"] for tool in ran.requests[0].json["tools"]] == ["now"]
+
+
+async def test_the_tools_of_a_run_are_pinned(lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server's list changes, then the worker: the run keeps the tools that it began with, a new run has the new ones."""
+    monkeypatch.setenv("MCP_TEST_SECRET", "given")
+    monkeypatch.setenv("MULLIGAN_GRACE_SECONDS", "0")
+    file = tmp_path / "hung"
+    loaded = load(["tests.support.mcp_agents"])
+    async with served_by(lab, loaded) as at:
+        grown = await at.run([call("lent__grow"), call("lent__grown"), DONE], agent="borrower")
+        handle = await at.start(
+            [calls(("lent__hang", {"file": str(file)})), calls(("lent__grown", {}), ("lent__structured", {})), DONE],
+            agent="borrower",
+        )
+        while not file.exists():
+            await asyncio.sleep(0.05)
+    async with running_worker(lab.client, loaded, lab.telemetry, at.task_queue):
+        ran = await at.look(handle)
+    assert grown.calls[1]["result"]["error"]["kind"] == "unknown_tool"
+    lost, new, gone = (each["result"] for each in ran.calls)
+    assert lost["error"]["kind"] == "tool_lost"
+    assert new["text"] == "grown done"
+    assert gone["error"]["kind"] == "unknown_tool"
+
+
+async def test_no_program_outlives_its_worker(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is deaf is killed."""
+    monkeypatch.setenv("MCP_TEST_SECRET", "given")
+    monkeypatch.setenv("MULLIGAN_GRACE_SECONDS", "0")
+    async with served_by(lab, load(["tests.support.mcp_agents"])) as at:
+        ran = await at.run([call("lent__pid"), DONE], agent="borrower")
+        pid = int(ran.calls[0]["result"]["text"])
+        deaf = await at.start([call("lent__sleep", '{"seconds": 600}'), DONE], agent="borrower")
+        while (await deaf.query("progress"))["running"] != ["lent__sleep"]:
+            await asyncio.sleep(0.05)
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+    await deaf.terminate()
+
+
+async def test_run_agent() -> None:
+    """Without a server of Temporal's, too."""
+    agent = Agent(name="a", model="openai:x", mcp=[McpServer("lent", command=SERVER, include=["echo"])])
+    run = await run_agent(agent, "Go.", model=Model(Say(calls=[Call("lent__echo", {"text": "hi"})]), "done"))
+    assert run.calls[0].result is not None
+    assert run.calls[0].result.text == "hi"
+    assert [tool.name for tool in run.tools] == ["lent__echo"]
+
+
+@contextmanager
+def http_server(*options: str, port: int = 0) -> Iterator[int]:
+    """A server of its own process at a port."""
+    with socket.socket() as free:
+        free.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        free.bind(("127.0.0.1", port))
+        port = free.getsockname()[1]
+    process = subprocess.Popen([*SERVER, str(port), *options])
+    try:
+        for _ in range(600):
+            try:
+                httpx2.get(f"http://127.0.0.1:{port}/")
+                break
+            except httpx2.TransportError:
+                assert process.wait(0.05) if process.poll() is not None else True
+        yield port
+    finally:
+        process.kill()
+        process.wait()
+
+
+def at_port(port: int, **options: Any) -> Loaded:
+    server = McpServer("web", url=f"http://127.0.0.1:{port}/mcp", timeout=20, **options)
+    return served([Agent(name="surfer", model="openai-chat:nobody", mcp=[server])], [])
+
+
+@pytest.mark.parametrize("options", [(), ("--sessions",)])
+async def test_http(lab: Lab, options: tuple[str, ...], tmp_path: Path) -> None:
+    """Stateless as of 2026, and with a session as before: calls, errors, a cancelled call, and a server that restarts."""
+    file = tmp_path / "hung"
+    with http_server(*options) as port:
+        async with served_by(lab, at_port(port)) as at:
+            ran = await at.run(
+                [calls(("web__echo", {"text": "hi"}), ("web__fail", {}), ("web__picture", {})), DONE], agent="surfer"
+            )
+            assert [each["result"]["text"] for each in ran.calls] == [
+                "hi",
+                "The disk is full.",
+                "[image/png, 12,345 bytes]",
+            ]
+            handle = await at.start([calls(("web__hang", {"file": str(file)})), DONE], agent="surfer")
+            while not file.exists():
+                await asyncio.sleep(0.05)
+            await handle.cancel()
+            while file.read_text() != "cancelled":
+                await asyncio.sleep(0.05)
+            first = await at.run([call("web__pid"), DONE], agent="surfer")
+            waits = await at.start(
+                [call("web__pid"), call("web__die"), call("web__echo", '{"text": "a"}'), call("web__pid"), DONE],
+                agent="surfer",
+            )
+            died = await at.look(waits)
+            assert [(each["result"]["error"] or {}).get("kind") for each in died.calls[1:]] == ["tool_exception"] * 3
+            assert "The MCP server `web` " in died.calls[1]["result"]["text"]
+            assert "nothing answers there (ConnectError)" in died.calls[2]["result"]["text"]
+            with http_server(*options, port=port):
+                after = await at.run([call("web__pid"), DONE], agent="surfer")
+                assert after.calls[0]["result"]["error"] is None
+                assert after.calls[0]["result"]["text"] != first.calls[0]["result"]["text"]
+
+
+async def test_secrets_in_headers(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a variable or a function, at each request; in history, spans and texts nowhere. A wrong one is told."""
+    monkeypatch.setenv("MCP_TEST_TOKEN", "sesame")
+    asked: list[int] = []
+
+    async def token() -> str:
+        asked.append(1)
+        return "Bearer sesame"
+
+    with http_server("--token") as port:
+        for header in ("Bearer ${MCP_TEST_TOKEN}", token):
+            loaded = at_port(port, headers={"Authorization": header})
+            assert "sesame" not in repr(loaded.registry.agents["surfer"])
+            async with served_by(lab, loaded) as at:
+                ran = await at.run([call("web__echo", '{"text": "hi"}'), DONE], agent="surfer")
+            assert ran.calls[0]["result"]["text"] == "hi"
+            assert "sesame" not in str(await ran.handle.fetch_history())
+            assert "sesame" not in str([span.attributes for span in ran.spans])
+        assert len(asked) > 2
+        async with served_by(lab, at_port(port, headers={"Authorization": "Bearer \n"})) as at:
+            ran = await at.run([DONE], agent="surfer")
+        assert "The tools of the MCP server `web` are not there" in ran.requests[0].json["messages"][0]["content"]
+
+
+def test_agents_command(tmp_path: Path) -> None:
+    """`mulligan agents` names the servers, and starts none."""
+    shown = subprocess.run(
+        [Path(sys.executable).with_name("mulligan"), "agents", "--load", "tests.support.mcp_agents", "--json"],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    [agent] = [each for each in json.loads(shown.stdout) if each["name"] == borrower.name]
+    address = Path(sys.executable).name
+    assert agent["mcp"] == [{"name": "lent", "address": address, "include": None, "exclude": []}]
