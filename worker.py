@@ -31,6 +31,7 @@ from activities.open_run import OpenRunActivity
 from activities.patience import Patience
 from activities.prefix_cache import PrefixCache
 from activities.providers.known import providers
+from activities.record_decision import RecordDecisionActivities
 from activities.record_run import RecordRunActivities
 from activities.resources import Resources
 from activities.take_answer import AnswerTaker
@@ -86,6 +87,7 @@ async def wired(
     taker = AnswerTaker(known, telemetry, runtime, resources, tools)
     patience = Patience()
     recording = RecordRunActivities(registry, telemetry, runtime, tools)
+    decisions = RecordDecisionActivities(registry, cache, telemetry, runtime, resources, tools, definitions)
     carry_bytes = CARRY_BYTES if settings().external_storage else None
     try:
         async with resources.opened(runtime), servers.opened():
@@ -98,6 +100,8 @@ async def wired(
                 CallToolActivity(registry, cache, telemetry, runtime, resources, tools).call_tool,
                 recording.record_lost_call,
                 recording.finish_run,
+                decisions.record_decision,
+                decisions.check_edit,
             ]
     finally:
         runtime.close()

@@ -79,6 +79,8 @@ class CallToolActivity:
             arguments=order.arguments,
             mcp_server=tool.mcp_server if tool else None,
         )
+        if order.decision is not None:
+            self._telemetry.put_decision(span.span, order.decision)
         try:
             async with beating() as heart:
                 text = await self._run(order, agent, tool, heart, span)

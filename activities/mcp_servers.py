@@ -17,7 +17,7 @@ from pydantic import JsonValue
 from activities.mcp_result import text_of
 from activities.mcp_schema import as_taken
 from mulligan.agent import Agent, seconds
-from mulligan.handoff import ToolDefinition, ToolFacts
+from mulligan.handoff import ToolDefinition
 from mulligan.json_schema import NotOfSchema, faults_of, validator_of
 from mulligan.mcp import BETWEEN, McpError, McpServer, McpUnavailable, fits, model_name
 from mulligan.tool import Tool, ToolContext, ToolError
@@ -39,7 +39,8 @@ class Offered:
     """What a run is offered by its agent's MCP servers: pinned when it opens."""
 
     tools: list[ToolDefinition] = field(default_factory=list)
-    facts: dict[str, ToolFacts] = field(default_factory=dict)
+    called: list[Tool] = field(default_factory=list)
+    """The same, as the worker calls them."""
     originals: dict[str, str] = field(default_factory=dict)
     """By the name that the model uses: the server's own, where the one does not end with the other."""
     notes: list[str] = field(default_factory=list)
@@ -77,19 +78,16 @@ class McpServers:
             left_out = 0
             for original, tool in listing:
                 length = len(tool.model_dump_json().encode())
-                if tool.name in offered.facts:
+                if any(tool.name == other.name for other in offered.tools):
                     continue
                 if len(offered.tools) >= room or size + length > MOST_BYTES:
                     left_out += 1
                     continue
                 size += length
-                is_mangled = not tool.name.endswith(BETWEEN + original)
-                if is_mangled:
+                if not tool.name.endswith(BETWEEN + original):
                     offered.originals[tool.name] = original
                 offered.tools.append(tool)
-                offered.facts[tool.name] = ToolFacts(
-                    timeout=_whole(server), attempts=server.attempts, mcp=original if is_mangled else None
-                )
+                offered.called.append(self.tool(server, tool.name, original, tool))
             if left_out:
                 logger.warning(
                     "Agent %r: %d tools of MCP server %r are left out: more than a model takes. Choose by `include`.",
@@ -116,6 +114,8 @@ class McpServers:
             fix=None,
             handle_errors=server.handle_errors,
             needs_approval=server.asks_before(original),
+            approval_timeout=_delta(server.approval_timeout),
+            asks_person=False,
             task_queue=None,
             queue_timeout=timedelta(hours=1),
             max_result_chars=server.max_result_chars,
@@ -171,6 +171,10 @@ class McpServers:
         from activities.mcp_session import McpSession
 
         return self._sessions.setdefault(id(server), McpSession(server))
+
+
+def _delta(duration: float | timedelta | None) -> timedelta | None:
+    return None if duration is None else timedelta(seconds=seconds(duration))
 
 
 def _whole(server: McpServer) -> float:

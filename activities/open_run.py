@@ -24,6 +24,7 @@ from mulligan.handoff import (
     ToolFacts,
 )
 from mulligan.telemetry import Telemetry
+from mulligan.tool import Tool
 from mulligan.values import RunInput
 
 INSTRUCTIONS_LIMIT = 50.0
@@ -111,6 +112,7 @@ class OpenRunActivity:
 
 
 def _facts(agent: Agent, model: str, definition: Definition, digest: str, offered: Offered) -> AgentFacts:
+    tools = [*agent.tools, *offered.called]
     return AgentFacts(
         model=agent.model,
         max_steps=agent.max_steps,
@@ -125,17 +127,26 @@ def _facts(agent: Agent, model: str, definition: Definition, digest: str, offere
                 attempts=tool.attempts,
                 task_queue=tool.task_queue,
                 local=tool.local,
+                approval_timeout=_waits(tool, agent),
+                mcp=offered.originals.get(tool.name),
             )
-            for tool in agent.tools
-        }
-        | offered.facts,
+            for tool in tools
+        },
         definition=definition,
         digest=digest,
         structured=agent.answers is not None,
-        guarded=agent.guard is not None,
+        guarded=agent.guard is not None or any(callable(tool.needs_approval) for tool in tools),
         compact_at=agent.compact_at,
         compact_model=_compact_model(agent, model),
     )
+
+
+def _waits(tool: Tool, agent: Agent) -> float | None:
+    """Seconds after which nobody's word on a call is waited for any more; None: without end, or it never waits."""
+    if not (tool.needs_approval or tool.asks_person):
+        return None
+    nearest = agent.approval_timeout if tool.approval_timeout is None else tool.approval_timeout
+    return None if nearest is None else seconds(nearest)
 
 
 def _compact_model(agent: Agent, model: str) -> str | None:

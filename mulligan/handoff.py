@@ -6,13 +6,17 @@ Fields may be added if they are optional; none may be renamed or given another m
 from __future__ import annotations
 
 import hashlib
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, JsonValue, PlainSerializer, model_validator
 
+from mulligan.definition import Definition as Definition  # handed on: most who need it need these too
+from mulligan.definition import OutputFormat as OutputFormat
+from mulligan.definition import ToolDefinition as ToolDefinition
 from mulligan.reference import Held, Ref
 from mulligan.values import (
     AssistantMessage,
+    Decision,
     ErrorInfo,
     Repair,
     RunInput,
@@ -70,36 +74,9 @@ class Where(BaseModel):
     trace: str
 
 
-class ToolDefinition(BaseModel):
-    """A tool as the model is shown it."""
-
-    name: str
-    description: str
-    parameters: dict[str, JsonValue]
-
-
-class OutputFormat(BaseModel):
-    """The JSON schema that the provider makes the model's answer keep to."""
-
-    name: str
-    description: str = ""
-    json_schema: dict[str, JsonValue]
-
-
-class Definition(BaseModel):
-    """What the provider is told of an agent in each request: pinned when the run opens. Output tools are tools here.
-    `mcp`: by a tool's name, what its MCP server calls it, where the one does not end with the other.
-    """
-
-    instructions: str
-    tools: list[ToolDefinition]
-    output: OutputFormat | None = Field(default=None, exclude_if=_absent)
-    mcp: dict[str, str] = Field(default={}, exclude_if=lambda value: not value)
-
-
 class ToolFacts(BaseModel):
     """How the workflow schedules a tool. Seconds. `queue_timeout`: how long it may wait for a worker to take it. `mcp`:
-    as in Definition.
+    an MCP server's own name for its tool, as in Definition.
     """
 
     timeout: float
@@ -107,6 +84,7 @@ class ToolFacts(BaseModel):
     attempts: int = 1
     task_queue: str | None = Field(default=None, exclude_if=_absent)
     local: bool = False
+    approval_timeout: float | None = Field(default=None, exclude_if=_absent)
     mcp: str | None = Field(default=None, exclude_if=_absent)
 
 
@@ -200,6 +178,8 @@ class PreparedCall(BaseModel):
     text: str | None = Field(default=None, exclude_if=_absent)
     error: ErrorInfo | None = Field(default=None, exclude_if=_absent)
     failure: dict[str, Any] | None = Field(default=None, exclude_if=_absent)
+    waits: Literal["approval", "question"] | None = Field(default=None, exclude_if=_absent)
+    """For what it waits before it is settled: a person's approval, or answer."""
 
 
 class FoundOutput(BaseModel):
@@ -256,6 +236,8 @@ class CallTool(BaseModel):
     metadata: dict[str, str] = Field(default={}, exclude_if=lambda value: not value)
     max_bytes: int | None = Field(default=None, exclude_if=_absent)
     """Of the result: where the results of all calls of the step would be too much for history."""
+    decision: Decision | None = Field(default=None, exclude_if=_absent)
+    """By whom it was approved."""
     mcp: str | None = Field(default=None, exclude_if=_absent)
 
 

@@ -65,6 +65,7 @@ class McpServer:
         start_timeout: The same (45 s at most) for starting the server and listing its tools.
         needs_approval: Whether a person is asked before a call: a bool, patterns of the tools for which it is so, or a
             function of (arguments, ToolContext).
+        approval_timeout: Seconds, or a timedelta, after which a call that waits for a person is `denied`; None: the agent's.
         attempts: How often a call may be started in all: after a timeout, a server that died, a lost worker.
         max_result_chars: A longer result is cut, with a note of how much was left out.
         handle_errors: What happens on a failure; the agent's policy where None.
@@ -86,6 +87,7 @@ class McpServer:
     timeout: float | timedelta = 60
     start_timeout: float | timedelta = 30
     needs_approval: bool | Sequence[str] | Callable[..., Any] = False
+    approval_timeout: float | timedelta | None = None
     attempts: int = 1
     max_result_chars: int = MAX_RESULT_CHARS
     handle_errors: HandleErrors | None = None
@@ -119,6 +121,8 @@ class McpServer:
             f"start_timeout must be more than 0 and at most {LONGEST_START:g} seconds": not (
                 0 < _seconds(self.start_timeout) <= LONGEST_START
             ),
+            "approval_timeout must be more than 0 seconds": self.approval_timeout is not None
+            and _seconds(self.approval_timeout) <= 0,
             "attempts must be 1 or more": self.attempts < 1,
             "max_result_chars must be 1 or more": self.max_result_chars < 1,
         }

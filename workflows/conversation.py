@@ -201,6 +201,7 @@ class Conversation:
                     arguments=kept.arguments,
                     repairs=kept.repairs,
                     attempts=kept.attempts,
+                    decision=kept.decision,
                     result=StepResult(text=result.text, error=result.error) if result else None,
                 )
             )
