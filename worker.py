@@ -26,6 +26,7 @@ from activities.call_tool import CallToolActivity
 from activities.compact_conversation import CompactConversationActivity
 from activities.definitions import Definitions
 from activities.find_tool import ToolFinder
+from activities.mcp_log import NoTraces
 from activities.mcp_servers import McpServers
 from activities.open_run import OpenRunActivity
 from activities.patience import Patience
@@ -243,6 +244,8 @@ class _OneLine(logging.Filter):
 def set_up_logging() -> None:
     """Warnings to stderr."""
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s")
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(NoTraces())
     for name in ("temporalio.activity", "temporalio.workflow"):
         logging.getLogger(name).addFilter(_OneLine())
 

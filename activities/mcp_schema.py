@@ -59,7 +59,10 @@ def _read(schema: Any, root: dict[str, Any], depth: int) -> Any:
                 for name, inner in value.items()
                 if key != "patternProperties" or _is_pattern(name)
             }
-        elif key in (*_LISTS, *_SINGLE) and isinstance(value, list):
+        elif key == "items" and isinstance(value, list):
+            # Draft 7's schemas by place: not every provider reads them, so each place may be as any of them.
+            taken[key] = {"anyOf": [_read(inner, root, depth + 1) for inner in value]} if value else {}
+        elif key in _LISTS and isinstance(value, list):
             taken[key] = [_read(inner, root, depth + 1) for inner in value]
         elif key in _SINGLE:
             taken[key] = _read(value, root, depth + 1)

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import math
+import os
+import shutil
+import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
 
+from activities import _mcp_child
 from activities.mcp_http import McpHttpClient, seeing
-from activities.mcp_stderr import Stderr
+from activities.mcp_log import Stderr
 from activities.tool_runtime import TookTooLong
 from mulligan.agent import seconds
 from mulligan.mcp import McpError, McpServer, McpUnavailable
@@ -206,7 +211,7 @@ class _Session:
             return
         from mcp.client.stdio import StdioServerParameters, stdio_client
 
-        program, *arguments = self._server.command or ()
+        program, *arguments = _bound_to_this(self._server.command or (), self._server.cwd)
         what = StdioServerParameters(
             command=program, args=arguments, env=self._server.environment(), cwd=self._server.cwd
         )
@@ -248,6 +253,20 @@ class _Watched:
 
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
+
+
+def _bound_to_this(command: Sequence[str], folder: str | os.PathLike[str] | None) -> list[str]:
+    """The command, so that the program ends with this process, however that ends.
+
+    Raises:
+        FileNotFoundError: there is no such program.
+    """
+    found = shutil.which(command[0]) or shutil.which(os.path.join(folder or "", command[0]))
+    if found is None:
+        raise FileNotFoundError(errno.ENOENT, "no such program", command[0])
+    if sys.platform != "linux":
+        return [found, *command[1:]]
+    return [sys.executable, "-I", "-S", _mcp_child.__file__, str(os.getpid()), os.path.abspath(found), *command[1:]]
 
 
 async def list_tools(client: Client) -> list[Tool]:

@@ -18,6 +18,7 @@ from typing import Any
 
 import httpx2
 import pytest
+from temporalio.client import WorkflowUpdateFailedError
 
 from mulligan import Agent, Call, McpServer, Say
 from mulligan.loading import Loaded, load, served
@@ -43,6 +44,12 @@ async def lent(lab: Lab) -> AsyncIterator[Lab]:
     os.environ.update(MCP_TEST_SECRET="given", MCP_TEST_PASSED="passed", MCP_TEST_KEPT="kept")
     async with served_by(lab, load(["tests.support.mcp_agents"])) as at:
         yield at
+
+
+async def says(file: Path, text: str) -> None:
+    """Wait for what a server writes."""
+    while not file.exists() or file.read_text() != text:
+        await asyncio.sleep(0.05)
 
 
 def calls(*named: tuple[str, dict[str, Any]]) -> Turn:
@@ -150,7 +157,7 @@ async def test_attempts(lent: Lab, tmp_path: Path) -> None:
     died, timed_out, failed = ran.calls
     assert (died["result"], died["attempts"]) == ({"text": "second life", "error": None}, 2)
     assert (timed_out["result"]["error"]["kind"], timed_out["attempts"]) == ("tool_timeout", 2)
-    assert hung.read_text() == "cancelled"
+    await says(hung, "cancelled")
     assert (failed["result"]["error"]["kind"], failed["attempts"]) == ("tool_error", 1)
 
 
@@ -161,8 +168,7 @@ async def test_killed_servers(lent: Lab, tmp_path: Path) -> None:
     handle = await lent.start(
         [call("lent__pid"), calls(("lent__hang", {"file": str(file)})), call("lent__pid"), DONE], agent="borrower"
     )
-    while not file.exists():
-        await asyncio.sleep(0.05)
+    await says(file, "started")
     first = (await handle.query("steps", args=[0, 10]))["steps"][0]["tool_calls"][0]["result"]["text"]
     os.kill(int(first), signal.SIGKILL)
     ran = await lent.look(handle)
@@ -180,11 +186,33 @@ async def test_cancelled_runs_cancel_their_calls(lent: Lab, tmp_path: Path) -> N
     """By the protocol: the server stops its work."""
     file = tmp_path / "hung"
     handle = await lent.start([calls(("lent__hang", {"file": str(file)})), DONE], agent="borrower")
-    while not file.exists():
-        await asyncio.sleep(0.05)
+    await says(file, "started")
     await handle.cancel()
-    while file.read_text() != "cancelled":
+    await says(file, "cancelled")
+
+
+async def test_approvals(lent: Lab) -> None:
+    """By patterns of the server's own names; edited arguments are looked at by the schema that is pinned for the run."""
+    made = calls(("asks__files_delete_all_b8fe2e", {}), ("asks__count", {"upto": 2}), ("asks__echo", {"text": "a"}))
+    handle = await lent.start([made, DONE], agent="asking")
+    while len(waits := await handle.query("pending")) < 2:
         await asyncio.sleep(0.05)
+    delete, count = sorted(waits, key=lambda wait: str(wait["tool"]), reverse=True)
+    assert (delete["tool"], count["tool"]) == ("asks__files_delete_all_b8fe2e", "asks__count")
+    with pytest.raises(WorkflowUpdateFailedError) as refused:
+        await handle.execute_update("decide", decided(count, arguments={"upto": "many"}))
+    assert "upto: should be of type integer" in str(refused.value.__cause__)
+    await handle.execute_update("decide", decided(count, arguments={"upto": 3}))
+    await handle.execute_update("decide", {"call_id": delete["call_id"], "decision": "deny", "reason": "never"})
+    ran = await lent.look(handle)
+    denied, counted, echoed = (each["result"] for each in ran.calls)
+    assert (denied["error"]["kind"], counted["text"], echoed["text"]) == ("denied", "1, 2, 3", "a")
+    spans = [span for span in ran.spans_of("ai.toolCall") if span.attributes["mulligan.mcp.server"] == "asks"]
+    assert len(spans) == 3
+
+
+def decided(wait: dict[str, Any], **said: Any) -> dict[str, Any]:
+    return {"call_id": wait["call_id"], "decision": "approve", **said}
 
 
 async def test_servers_that_are_not_there(lent: Lab) -> None:
@@ -209,8 +237,7 @@ async def test_the_tools_of_a_run_are_pinned(lab: Lab, tmp_path: Path, monkeypat
             [calls(("lent__hang", {"file": str(file)})), calls(("lent__grown", {}), ("lent__structured", {})), DONE],
             agent="borrower",
         )
-        while not file.exists():
-            await asyncio.sleep(0.05)
+        await says(file, "started")
     async with running_worker(lab.client, loaded, lab.telemetry, at.task_queue):
         ran = await at.look(handle)
     assert grown.calls[1]["result"]["error"]["kind"] == "unknown_tool"
@@ -285,11 +312,9 @@ async def test_http(lab: Lab, options: tuple[str, ...], tmp_path: Path) -> None:
                 "[image/png, 12,345 bytes]",
             ]
             handle = await at.start([calls(("web__hang", {"file": str(file)})), DONE], agent="surfer")
-            while not file.exists():
-                await asyncio.sleep(0.05)
+            await says(file, "started")
             await handle.cancel()
-            while file.read_text() != "cancelled":
-                await asyncio.sleep(0.05)
+            await says(file, "cancelled")
             first = await at.run([call("web__pid"), DONE], agent="surfer")
             waits = await at.start(
                 [call("web__pid"), call("web__die"), call("web__echo", '{"text": "a"}'), call("web__pid"), DONE],

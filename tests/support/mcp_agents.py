@@ -34,6 +34,11 @@ careful = Agent(
     ],
     guard=only_small_numbers,
 )
+asking = Agent(
+    name="asking",
+    model="openai-chat:nobody",
+    mcp=[McpServer("asks", command=SERVER, exclude=["s*", "h*"], needs_approval=["*.delete/*", "count"])],
+)
 forlorn = Agent(
     name="forlorn",
     model="openai-chat:nobody",

@@ -1,4 +1,4 @@
-"""What an MCP server writes to its stderr, line by line in the worker's log: some of it, however much it is."""
+"""What an MCP server says, in the worker's log: some of it, however much it is."""
 
 from __future__ import annotations
 
@@ -15,8 +15,18 @@ logger = logging.getLogger("mulligan.mcp")
 LINE_BYTES, LINES_A_MINUTE = 500, 100
 
 
+class NoTraces(logging.Filter):
+    """For a handler: the MCP SDK logs each line that is no message with a stack trace, which quotes the line."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Take the trace off; keep what was said."""
+        if record.name.startswith("mcp."):
+            record.exc_info = record.exc_text = None
+        return True
+
+
 class Stderr:
-    """A pipe whose other end is read by a thread, until all who write to it have ended."""
+    """What a server writes to its stderr: a pipe whose other end is read by a thread, until all who write have ended."""
 
     def __init__(self, server: str) -> None:
         self._server = server
