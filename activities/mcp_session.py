@@ -37,6 +37,8 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.5, 60.0
 CLOSE_LIMIT = 10.0
 """Seconds that a session may take to end: the SDK gives a program two to go by itself, and two more until it is killed."""
 MOST_PAGES = 100
+_CLOSED = "Connection closed"
+"""The SDK's words for a program that has ended."""
 
 
 class McpSession:
@@ -288,4 +290,6 @@ def _reason(error: BaseException) -> str:
         error = error.exceptions[0]
     if isinstance(error, FileNotFoundError):
         return f"there is no {error.filename}"
+    if str(error) == _CLOSED:
+        return "it ended at once"
     return " ".join((str(error) or type(error).__name__).split())[:300]
