@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+import re
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +18,7 @@ from mulligan.mcp import expanded, model_name, server_of
 from mulligan.tool import is_legal_name
 from tests.support.openai_schemas import check_schema
 
+PAGE = (Path(__file__).parents[2] / "docs/mcp.md").read_text()
 RUN = ["server"]
 FAULTS: dict[str, tuple[dict[str, Any], str]] = {
     "neither": ({}, "give it a command or a url, and not both"),
@@ -186,3 +189,14 @@ def test_a_schema_without_an_end() -> None:
         deep = {"type": "array", "items": deep}
     with pytest.raises(TypeError, match="nested too deeply"):
         as_taken({"type": "object", "properties": {"a": deep}})
+
+
+def test_the_page() -> None:
+    """docs/mcp.md: its declarations can be made, and say what the page says of them."""
+    [code] = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    page: dict[str, Any] = {}
+    exec(compile(code, "docs/mcp.md", "exec", dont_inherit=True), page)
+    files, github = page["clerk"].mcp
+    assert [files.asks_before(name) for name in ("write_file", "read_file")] == [True, False]
+    assert not github.offers("delete_file")
+    assert model_name("server", "files.delete/all") in PAGE
