@@ -55,15 +55,19 @@ class McpSession:
         Raises:
             McpUnavailable: it cannot be started, or does not answer in time.
         """
-        session = await self._open()
-        if (listed := session.listed) is not None:
-            session.listed = None
-            return listed
-        try:
-            async with asyncio.timeout(seconds(self._server.start_timeout)):
-                return await self._use(list_tools)
-        except TimeoutError:
-            raise McpUnavailable(self._says("did not list its tools in time")) from None
+        began = self._now
+        if began is not None and not began.is_over:
+            await self._open()
+            try:
+                async with asyncio.timeout(seconds(self._server.start_timeout)):
+                    return await self._use(list_tools)
+            except TimeoutError:
+                raise McpUnavailable(self._says("did not list its tools in time")) from None
+            except McpUnavailable:
+                if not began.is_over:
+                    raise
+                # It died, and that is known only now. To list is to ask: another one may be asked the same.
+        return (await self._open()).listed
 
     async def call(self, tool: str, arguments: dict[str, Any], progress: ProgressFnT) -> Any:
         """Call a tool, by the server's own name for it; what it answers is the SDK's CallToolResult.
@@ -156,8 +160,8 @@ class _Session:
         self.why = ""
         """Why it could not be begun."""
         self.client: Client
-        self.listed: list[Tool] | None = None
-        """The tools, as they were listed when it began: for the first who asks."""
+        self.listed: list[Tool] = []
+        """The tools, as they were listed when it began."""
         self.stderr = Stderr(server.name)
         self._task = asyncio.create_task(self._run(), name=f"MCP server {server.name}")
 

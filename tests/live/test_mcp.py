@@ -6,37 +6,25 @@ import asyncio
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
-import uuid
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
-from dataclasses import replace
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import httpx2
 import pytest
 from temporalio.client import WorkflowUpdateFailedError
 
+from activities.mcp_servers import McpServers
 from mulligan import Agent, Call, McpServer, Say
-from mulligan.loading import Loaded, load, served
+from mulligan.loading import load
 from mulligan.testing import Model, run_agent
 from tests.live.conftest import DONE, Lab, Ran, call
 from tests.support.mcp_agents import SERVER, borrower
+from tests.support.mcp_lab import calls, check_http, says, served_by
 from tests.support.openai_turn import Turn
-from worker import running_worker
 
 NAMES = ["GIVEN", "MCP_TEST_PASSED", "MCP_TEST_KEPT"]
-
-
-@asynccontextmanager
-async def served_by(lab: Lab, loaded: Loaded) -> AsyncIterator[Lab]:
-    """A worker of its own, with servers of its own."""
-    queue = f"mcp-{uuid.uuid4().hex[:6]}"
-    async with running_worker(lab.client, loaded, lab.telemetry, queue):
-        yield replace(lab, task_queue=queue)
 
 
 @pytest.fixture(scope="module")
@@ -44,16 +32,6 @@ async def lent(lab: Lab) -> AsyncIterator[Lab]:
     os.environ.update(MCP_TEST_SECRET="given", MCP_TEST_PASSED="passed", MCP_TEST_KEPT="kept")
     async with served_by(lab, load(["tests.support.mcp_agents"])) as at:
         yield at
-
-
-async def says(file: Path, text: str) -> None:
-    """Wait for what a server writes."""
-    while not file.exists() or file.read_text() != text:
-        await asyncio.sleep(0.05)
-
-
-def calls(*named: tuple[str, dict[str, Any]]) -> Turn:
-    return Turn(calls=[(name, json.dumps(given), None) for name, given in named])
 
 
 ROWS: dict[str, tuple[str, dict[str, Any], str | None, str]] = {
@@ -83,6 +61,7 @@ ROWS: dict[str, tuple[str, dict[str, Any], str | None, str]] = {
     "an argument too much": ("lent__echo", {"text": "a", "b": 1}, "invalid_arguments", "has fields that are not known"),
     "no such tool": ("lent__ecko", {}, "unknown_tool", "Did you mean `lent__echo`?"),
     "a schema that is none": ("lent__no_schema", {}, "unknown_tool", "There is no tool `lent__no_schema`"),
+    "the trace": ("lent__trace", {}, None, "-"),
     "its own tool": ("now", {}, None, "noon"),
 }
 
@@ -114,8 +93,10 @@ def test_a_run_with_mcp_is_a_run(ran: Ran) -> None:
         assert spans[name].attributes["mulligan.mcp.server"] == "lent"
         assert spans[name].attributes["mcp.method.name"] == "tools/call"
     assert "mulligan.mcp.server" not in {**spans["now"].attributes, **spans["lent__ecko"].attributes}
+    context = next(made["result"]["text"] for made in ran.calls if made["name"] == "lent__trace").split("-")
+    assert (context[1], context[2]) == (ran.result["trace_id"], spans["lent__trace"].span_id)
     names = [tool["function"]["name"] for tool in ran.requests[0].json["tools"]]
-    assert (names[0], len(names)) == ("now", 21)
+    assert (names[0], len(names)) == ("now", 22)
     assert {"lent__echo", "lent__odd", "lent__files_delete_all_b8fe2e"} < set(names)
 
 
@@ -145,20 +126,6 @@ async def test_mending_and_guards(lent: Lab) -> None:
     assert denied["text"] == wrong["text"] == "It did not work."
     names = {tool["function"]["name"] for tool in ran.requests[0].json["tools"]}
     assert names == {"few__echo", "few__count", "again__die_once", "again__hang", "again__fail", "strict__fail"}
-
-
-async def test_attempts(lent: Lab, tmp_path: Path) -> None:
-    """A server that dies, and a call that hangs, are tried again as the declaration says; the server is told to stop."""
-    once, hung = tmp_path / "once", tmp_path / "hung"
-    turn = calls(("again__die_once", {"file": str(once)}))
-    ran = await lent.run(
-        [turn, calls(("again__hang", {"file": str(hung)}), ("again__fail", {})), DONE], agent="careful"
-    )
-    died, timed_out, failed = ran.calls
-    assert (died["result"], died["attempts"]) == ({"text": "second life", "error": None}, 2)
-    assert (timed_out["result"]["error"]["kind"], timed_out["attempts"]) == ("tool_timeout", 2)
-    await says(hung, "cancelled")
-    assert (failed["result"]["error"]["kind"], failed["attempts"]) == ("tool_error", 1)
 
 
 async def test_killed_servers(lent: Lab, tmp_path: Path) -> None:
@@ -225,43 +192,6 @@ async def test_servers_that_are_not_there(lent: Lab) -> None:
     assert [tool["function"]["name"] for tool in ran.requests[0].json["tools"]] == ["now"]
 
 
-async def test_the_tools_of_a_run_are_pinned(lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The server's list changes, then the worker: the run keeps the tools that it began with, a new run has the new ones."""
-    monkeypatch.setenv("MCP_TEST_SECRET", "given")
-    monkeypatch.setenv("MULLIGAN_GRACE_SECONDS", "0")
-    file = tmp_path / "hung"
-    loaded = load(["tests.support.mcp_agents"])
-    async with served_by(lab, loaded) as at:
-        grown = await at.run([call("lent__grow"), call("lent__grown"), DONE], agent="borrower")
-        handle = await at.start(
-            [calls(("lent__hang", {"file": str(file)})), calls(("lent__grown", {}), ("lent__structured", {})), DONE],
-            agent="borrower",
-        )
-        await says(file, "started")
-    async with running_worker(lab.client, loaded, lab.telemetry, at.task_queue):
-        ran = await at.look(handle)
-    assert grown.calls[1]["result"]["error"]["kind"] == "unknown_tool"
-    lost, new, gone = (each["result"] for each in ran.calls)
-    assert lost["error"]["kind"] == "tool_lost"
-    assert new["text"] == "grown done"
-    assert gone["error"]["kind"] == "unknown_tool"
-
-
-async def test_no_program_outlives_its_worker(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that is deaf is killed."""
-    monkeypatch.setenv("MCP_TEST_SECRET", "given")
-    monkeypatch.setenv("MULLIGAN_GRACE_SECONDS", "0")
-    async with served_by(lab, load(["tests.support.mcp_agents"])) as at:
-        ran = await at.run([call("lent__pid"), DONE], agent="borrower")
-        pid = int(ran.calls[0]["result"]["text"])
-        deaf = await at.start([call("lent__sleep", '{"seconds": 600}'), DONE], agent="borrower")
-        while (await deaf.query("progress"))["running"] != ["lent__sleep"]:
-            await asyncio.sleep(0.05)
-    with pytest.raises(ProcessLookupError):
-        os.kill(pid, 0)
-    await deaf.terminate()
-
-
 async def test_run_agent() -> None:
     """Without a server of Temporal's, too."""
     agent = Agent(name="a", model="openai:x", mcp=[McpServer("lent", command=SERVER, include=["echo"])])
@@ -271,87 +201,25 @@ async def test_run_agent() -> None:
     assert [tool.name for tool in run.tools] == ["lent__echo"]
 
 
-@contextmanager
-def http_server(*options: str, port: int = 0) -> Iterator[int]:
-    """A server of its own process at a port."""
-    with socket.socket() as free:
-        free.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        free.bind(("127.0.0.1", port))
-        port = free.getsockname()[1]
-    process = subprocess.Popen([*SERVER, str(port), *options])
-    try:
-        for _ in range(600):
-            try:
-                httpx2.get(f"http://127.0.0.1:{port}/")
-                break
-            except httpx2.TransportError:
-                assert process.wait(0.05) if process.poll() is not None else True
-        yield port
-    finally:
-        process.kill()
-        process.wait()
+async def test_a_server_that_cannot_start_is_left_alone_for_a_while(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The runs that open meanwhile do not wait for it, nor start it again."""
+    monkeypatch.setattr("activities.mcp_session.FIRST_PAUSE", 600.0)
+    monkeypatch.setattr("activities.mcp_session.LONGEST_PAUSE", 600.0)
+    starts = tmp_path / "starts"
+    broken = McpServer("broken", command=[sys.executable, "-c", f"open({str(starts)!r}, 'a').write('x')"])
+    agent = Agent(name="a", model="openai:x", mcp=[broken])
+    servers = McpServers()
+    async with servers.opened():
+        offers = [await servers.offer(agent) for _ in range(3)]
+    assert [len(offer.notes) for offer in offers] == [1, 1, 1]
+    assert starts.read_text() == "x"
 
 
-def at_port(port: int, **options: Any) -> Loaded:
-    server = McpServer("web", url=f"http://127.0.0.1:{port}/mcp", timeout=20, **options)
-    return served([Agent(name="surfer", model="openai-chat:nobody", mcp=[server])], [])
-
-
-@pytest.mark.parametrize("options", [(), ("--sessions",)])
-async def test_http(lab: Lab, options: tuple[str, ...], tmp_path: Path) -> None:
-    """Stateless as of 2026, and with a session as before: calls, errors, a cancelled call, and a server that restarts."""
-    file = tmp_path / "hung"
-    with http_server(*options) as port:
-        async with served_by(lab, at_port(port)) as at:
-            ran = await at.run(
-                [calls(("web__echo", {"text": "hi"}), ("web__fail", {}), ("web__picture", {})), DONE], agent="surfer"
-            )
-            assert [each["result"]["text"] for each in ran.calls] == [
-                "hi",
-                "The disk is full.",
-                "[image/png, 12,345 bytes]",
-            ]
-            handle = await at.start([calls(("web__hang", {"file": str(file)})), DONE], agent="surfer")
-            await says(file, "started")
-            await handle.cancel()
-            await says(file, "cancelled")
-            first = await at.run([call("web__pid"), DONE], agent="surfer")
-            waits = await at.start(
-                [call("web__pid"), call("web__die"), call("web__echo", '{"text": "a"}'), call("web__pid"), DONE],
-                agent="surfer",
-            )
-            died = await at.look(waits)
-            assert [(each["result"]["error"] or {}).get("kind") for each in died.calls[1:]] == ["tool_exception"] * 3
-            assert "The MCP server `web` " in died.calls[1]["result"]["text"]
-            assert "nothing answers there (ConnectError)" in died.calls[2]["result"]["text"]
-            with http_server(*options, port=port):
-                after = await at.run([call("web__pid"), DONE], agent="surfer")
-                assert after.calls[0]["result"]["error"] is None
-                assert after.calls[0]["result"]["text"] != first.calls[0]["result"]["text"]
-
-
-async def test_secrets_in_headers(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By a variable or a function, at each request; in history, spans and texts nowhere. A wrong one is told."""
-    monkeypatch.setenv("MCP_TEST_TOKEN", "sesame")
-    asked: list[int] = []
-
-    async def token() -> str:
-        asked.append(1)
-        return "Bearer sesame"
-
-    with http_server("--token") as port:
-        for header in ("Bearer ${MCP_TEST_TOKEN}", token):
-            loaded = at_port(port, headers={"Authorization": header})
-            assert "sesame" not in repr(loaded.registry.agents["surfer"])
-            async with served_by(lab, loaded) as at:
-                ran = await at.run([call("web__echo", '{"text": "hi"}'), DONE], agent="surfer")
-            assert ran.calls[0]["result"]["text"] == "hi"
-            assert "sesame" not in str(await ran.handle.fetch_history())
-            assert "sesame" not in str([span.attributes for span in ran.spans])
-        assert len(asked) > 2
-        async with served_by(lab, at_port(port, headers={"Authorization": "Bearer \n"})) as at:
-            ran = await at.run([DONE], agent="surfer")
-        assert "The tools of the MCP server `web` are not there" in ran.requests[0].json["messages"][0]["content"]
+async def test_http(lab: Lab, tmp_path: Path) -> None:
+    """With a session, as before 2026; without one: tests/system."""
+    await check_http(lab, ("--sessions",), tmp_path / "hung")
 
 
 def test_agents_command(tmp_path: Path) -> None:

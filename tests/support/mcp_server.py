@@ -43,6 +43,7 @@ TOOLS: dict[str, dict[str, Any]] = {
     "die_once": schema(file=TEXT),
     "environment": NONE,
     "pid": NONE,
+    "trace": NONE,
     "grow": NONE,
     "progress": NONE,
     "sleep": schema(seconds={"type": "number"}),
@@ -58,6 +59,10 @@ TOOLS: dict[str, dict[str, Any]] = {
     },
     "no_schema": {"type": "object", "properties": {"a": {"type": "nonsense"}}},
 }
+
+
+for number in range(int(os.environ.get("MANY", "0"))):
+    TOOLS[f"many_{number}"] = schema(text={**TEXT, "description": "y" * int(os.environ.get("LONG", "0"))})
 
 
 def text(said: str, *, wrong: bool = False) -> types.CallToolResult:
@@ -126,6 +131,8 @@ async def call_tool(ctx: Any, params: types.CallToolRequestParams) -> types.Call
             return text(json.dumps(dict(os.environ)))
         case "pid":
             return text(str(os.getpid()))
+        case "trace":
+            return text((ctx.meta or {}).get("traceparent", "none"))
         case "grow":
             TOOLS.pop("structured", None)
             TOOLS["grown"] = NONE

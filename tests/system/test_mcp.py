@@ -15,8 +15,12 @@ from temporalio.service import RPCError
 
 from mulligan import Agent, Call, McpServer, Say
 from mulligan.devserver import DevServer
+from mulligan.loading import load
 from mulligan.testing import Model, run_agent
 from tests.live.conftest import DONE, Lab, call
+from tests.support.mcp_agents import SERVER, now
+from tests.support.mcp_lab import at_port, calls, check_http, http_server, says, served_by
+from worker import running_worker
 
 FILESYSTEM = "@modelcontextprotocol/server-filesystem@2026.8.31"
 CLOCK = "mcp-server-time@2026.10.19"
@@ -108,6 +112,98 @@ async def test_no_program_outlives_a_killed_worker(lab: Lab, temporal: DevServer
         await second.wait()
     assert ran.calls[1]["result"]["error"]["kind"] == "tool_lost"
     assert ran.calls[2]["result"]["text"] != str(pid)
+
+
+async def test_attempts(lab: Lab, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A server that dies, and a call that hangs, are tried again as the declaration says; the server is told to stop."""
+    once, hung = tmp_path / "once", tmp_path / "hung"
+    turn = calls(("again__die_once", {"file": str(once)}))
+    monkeypatch.setenv("MCP_TEST_SECRET", "given")
+    async with served_by(lab, load(["tests.support.mcp_agents"])) as at:
+        ran = await at.run(
+            [turn, calls(("again__hang", {"file": str(hung)}), ("again__fail", {})), DONE], agent="careful"
+        )
+    died, timed_out, failed = ran.calls
+    assert (died["result"], died["attempts"]) == ({"text": "second life", "error": None}, 2)
+    assert (timed_out["result"]["error"]["kind"], timed_out["attempts"]) == ("tool_timeout", 2)
+    await says(hung, "cancelled")
+    assert (failed["result"]["error"]["kind"], failed["attempts"]) == ("tool_error", 1)
+
+
+async def test_the_tools_of_a_run_are_pinned(lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server's list changes, then the worker: the run keeps the tools that it began with, a new run has the new ones."""
+    monkeypatch.setenv("MCP_TEST_SECRET", "given")
+    monkeypatch.setenv("MULLIGAN_GRACE_SECONDS", "0")
+    file = tmp_path / "hung"
+    loaded = load(["tests.support.mcp_agents"])
+    async with served_by(lab, loaded) as at:
+        grown = await at.run([call("lent__grow"), call("lent__grown"), DONE], agent="borrower")
+        handle = await at.start(
+            [calls(("lent__hang", {"file": str(file)})), calls(("lent__grown", {}), ("lent__structured", {})), DONE],
+            agent="borrower",
+        )
+        await says(file, "started")
+    async with running_worker(lab.client, loaded, lab.telemetry, at.task_queue):
+        ran = await at.look(handle)
+    assert grown.calls[1]["result"]["error"]["kind"] == "unknown_tool"
+    lost, new, gone = (each["result"] for each in ran.calls)
+    assert lost["error"]["kind"] == "tool_lost"
+    assert new["text"] == "grown done"
+    assert gone["error"]["kind"] == "unknown_tool"
+
+
+async def test_no_program_outlives_its_worker(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is deaf is killed."""
+    monkeypatch.setenv("MCP_TEST_SECRET", "given")
+    monkeypatch.setenv("MULLIGAN_GRACE_SECONDS", "0")
+    async with served_by(lab, load(["tests.support.mcp_agents"])) as at:
+        ran = await at.run([call("lent__pid"), DONE], agent="borrower")
+        pid = int(ran.calls[0]["result"]["text"])
+        deaf = await at.start([call("lent__sleep", '{"seconds": 600}'), DONE], agent="borrower")
+        while (await deaf.query("progress"))["running"] != ["lent__sleep"]:
+            await asyncio.sleep(0.05)
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+    await deaf.terminate()
+
+
+@pytest.mark.parametrize(("long", "count"), [("0", 127), ("20000", 34)])
+async def test_more_tools_than_a_model_takes(long: str, count: int) -> None:
+    """They are left out from the end: a provider would refuse every request, or a run could not carry them."""
+    many = McpServer("many", command=SERVER, include=["many_*"], env={"MANY": "200", "LONG": long})
+    agent = Agent(name="a", model="openai:x", tools=[now], mcp=[many])
+    run = await run_agent(agent, "Go.", model=Model("done"))
+    assert run.output == "done"
+    assert [tool.name for tool in run.tools] == ["now", *(f"many__many_{n}" for n in range(count))]
+
+
+async def test_secrets_in_headers(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a variable or a function, at each request; in history, spans and texts nowhere. A wrong one is told."""
+    monkeypatch.setenv("MCP_TEST_TOKEN", "sesame")
+    asked: list[int] = []
+
+    async def token() -> str:
+        asked.append(1)
+        return "Bearer sesame"
+
+    with http_server("--token") as port:
+        for header in ("Bearer ${MCP_TEST_TOKEN}", token):
+            loaded = at_port(port, headers={"Authorization": header})
+            assert "sesame" not in repr(loaded.registry.agents["surfer"])
+            async with served_by(lab, loaded) as at:
+                ran = await at.run([call("web__echo", '{"text": "hi"}'), DONE], agent="surfer")
+            assert ran.calls[0]["result"]["text"] == "hi"
+            assert "sesame" not in str(await ran.handle.fetch_history())
+            assert "sesame" not in str([span.attributes for span in ran.spans])
+        assert len(asked) > 2
+        async with served_by(lab, at_port(port, headers={"Authorization": "Bearer \n"})) as at:
+            ran = await at.run([DONE], agent="surfer")
+        assert "The tools of the MCP server `web` are not there" in ran.requests[0].json["messages"][0]["content"]
+
+
+async def test_http_without_sessions(lab: Lab, tmp_path: Path) -> None:
+    """As of 2026."""
+    await check_http(lab, (), tmp_path / "hung")
 
 
 async def steps_of(handle: Any) -> list[dict[str, Any]]:
