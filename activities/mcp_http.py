@@ -69,7 +69,7 @@ class McpHttpClient(httpx2.AsyncClient):
         except Exception as error:  # noqa: BLE001 - also what a user's function raises
             seen.error = error
             return httpx2.Response(503, request=request)
-        if response.status_code >= 400:
-            seen.status = response.status_code
+        if request.method == "POST":  # a GET opens a stream that a server need not have
+            seen.status = response.status_code if response.status_code >= 400 else None
             seen.is_expired = response.status_code == 404 and _SESSION in request.headers
         return response

@@ -32,6 +32,8 @@ MOST_TOOLS = 128
 MOST_BYTES = 700_000
 """Of what a model is told of them: about half of what a run can carry (open_run.DEFINITION_BYTES)."""
 MESSAGE_SHOWN = 200
+LISTED_WITHIN = 50.0
+"""Seconds: Temporal gives a run a minute to open, instructions beside this."""
 
 
 @dataclass
@@ -127,8 +129,9 @@ class McpServers:
     async def _listed(self, server: McpServer) -> list[tuple[str, ToolDefinition]] | None:
         """The tools that a model may be shown, with the server's own names; None where the server is not there."""
         try:
-            tools = await self._session(server).tools()
-        except McpError as error:
+            async with asyncio.timeout(LISTED_WITHIN):
+                tools = await self._session(server).tools()
+        except (McpError, TimeoutError) as error:
             logger.info("A run opens without the tools of an MCP server. %s", error)
             return None
         if unknown := [name for name in server.include or () if not any(fits(t.name, [name]) for t in tools)]:

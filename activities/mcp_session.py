@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
 import math
-import os
-import shutil
-import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
 
-from activities import _mcp_child
-from activities.mcp_http import McpHttpClient, seeing
+from activities.mcp_http import seeing
 from activities.mcp_log import Stderr
+from activities.mcp_transport import connected
 from activities.tool_runtime import TookTooLong
 from mulligan.agent import seconds
 from mulligan.mcp import McpError, McpServer, McpUnavailable
@@ -37,6 +33,8 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.5, 60.0
 CLOSE_LIMIT = 10.0
 """Seconds that a session may take to end: the SDK gives a program two to go by itself, and two more until it is killed."""
 MOST_PAGES = 100
+_NO_WORDS = "Server returned an error response"
+"""The SDK's, where a server has none of its own."""
 _CLOSED = "Connection closed"
 """The SDK's words for a program that has ended."""
 
@@ -62,6 +60,8 @@ class McpSession:
                 async with asyncio.timeout(seconds(self._server.start_timeout)):
                     return await self._use(list_tools)
             except TimeoutError:
+                if began.busy == 0:
+                    began.end()  # it hangs, and nobody would lose a call by its end
                 raise McpUnavailable(self._says("did not list its tools in time")) from None
             except McpUnavailable:
                 if not began.is_over:
@@ -98,7 +98,7 @@ class McpSession:
 
         session = await self._open()
         for again in (True, False):
-            with seeing() as seen:
+            with seeing() as seen, session.used():
                 try:
                     return await work(session.client)
                 except MCPError as error:
@@ -106,14 +106,15 @@ class McpSession:
                         session.end()
                         session = await self._open()
                         continue
-                    if seen.error is not None or seen.status is not None:
+                    if seen.error is not None or (seen.status or 0) >= 500:
                         raise McpUnavailable(self._says(f"did not take the call: {seen}")) from error
                     if error.code == CONNECTION_CLOSED:
                         raise McpUnavailable(
                             f"The MCP server `{self._server.name}` ended, or broke off, before it answered: it may or may "
                             "not have done the work. It is started again with the next call."
                         ) from error
-                    raise McpError(self._says(f"refused the call: {error.message}", "")) from error
+                    why = str(seen) if seen.status and error.message == _NO_WORDS else error.message
+                    raise McpError(self._says(f"refused the call: {why}", "")) from error
                 except (RuntimeError, ValueError) as error:
                     # What the SDK says of an answer that is not as the protocol, or the tool's own schema, has it.
                     text = str(error).split("\n")[0]
@@ -157,6 +158,7 @@ class _Session:
         self._scope = anyio.CancelScope()
         self.begun = asyncio.Event()
         self.is_over = self.is_told = False
+        self.busy = 0
         self.why = ""
         """Why it could not be begun."""
         self.client: Client
@@ -164,6 +166,15 @@ class _Session:
         """The tools, as they were listed when it began."""
         self.stderr = Stderr(server.name)
         self._task = asyncio.create_task(self._run(), name=f"MCP server {server.name}")
+
+    @contextmanager
+    def used(self) -> Iterator[None]:
+        """Count what is asked of it just now."""
+        self.busy += 1
+        try:
+            yield
+        finally:
+            self.busy -= 1
 
     def end(self) -> None:
         """Let it end; the next use begins another one."""
@@ -173,6 +184,8 @@ class _Session:
     async def close(self) -> None:
         """End it, and wait for that."""
         self.end()
+        if not self.begun.is_set():
+            self._scope.cancel()
         await asyncio.wait([self._task], timeout=CLOSE_LIMIT)
         self._scope.cancel()
         await asyncio.wait([self._task], timeout=CLOSE_LIMIT)
@@ -187,7 +200,9 @@ class _Session:
                 with self._scope:
                     self._scope.deadline = anyio.current_time() + limit
                     about = Implementation(name="mulligan", version=version("mulligan"))
-                    async with Client(self._transport(), client_info=about, cache=None) as client:
+                    async with Client(
+                        connected(self._server, self.stderr, self.end), client_info=about, cache=None
+                    ) as client:
                         self.client = client
                         self.listed = await list_tools(client)
                         self._scope.deadline = math.inf
@@ -203,76 +218,6 @@ class _Session:
                     self.why = f"did not answer within {limit:g} s" if not self.is_over else "was not started any more"
                 self.is_over = True
                 self.begun.set()
-
-    @asynccontextmanager
-    async def _transport(self) -> AsyncIterator[Any]:
-        if self._server.url is not None:
-            from mcp.client.streamable_http import streamable_http_client
-
-            async with (
-                McpHttpClient(self._server.header_values) as http,
-                streamable_http_client(self._server.url, http_client=http) as streams,
-            ):
-                yield streams
-            return
-        from mcp.client.stdio import StdioServerParameters, stdio_client
-
-        program, *arguments = _bound_to_this(self._server.command or (), self._server.cwd)
-        what = StdioServerParameters(
-            command=program, args=arguments, env=self._server.environment(), cwd=self._server.cwd
-        )
-        async with AsyncExitStack() as stack:
-            with self.stderr.opened() as errlog:
-                read, write = await stack.enter_async_context(stdio_client(what, errlog))
-            yield _Watched(read, self.end), write
-
-
-class _Watched:
-    """The messages of a program, and word of their end: the SDK closes the session then, and tells nobody."""
-
-    def __init__(self, read: Any, ended: Callable[[], None]) -> None:
-        self._read, self._ended = read, ended
-
-    async def receive(self) -> Any:
-        """The next message."""
-        try:
-            return await self._read.receive()
-        except (anyio.EndOfStream, anyio.ClosedResourceError):
-            self._ended()
-            raise
-
-    async def aclose(self) -> None:
-        """Take no more."""
-        await self._read.aclose()
-
-    def __aiter__(self) -> _Watched:
-        return self
-
-    async def __anext__(self) -> Any:
-        try:
-            return await self.receive()
-        except anyio.EndOfStream:
-            raise StopAsyncIteration from None
-
-    async def __aenter__(self) -> _Watched:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.aclose()
-
-
-def _bound_to_this(command: Sequence[str], folder: str | os.PathLike[str] | None) -> list[str]:
-    """The command, so that the program ends with this process, however that ends.
-
-    Raises:
-        FileNotFoundError: there is no such program.
-    """
-    found = shutil.which(command[0]) or shutil.which(os.path.join(folder or "", command[0]))
-    if found is None:
-        raise FileNotFoundError(errno.ENOENT, "no such program", command[0])
-    if sys.platform != "linux":
-        return [found, *command[1:]]
-    return [sys.executable, "-I", "-S", _mcp_child.__file__, str(os.getpid()), os.path.abspath(found), *command[1:]]
 
 
 async def list_tools(client: Client) -> list[Tool]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -17,7 +18,7 @@ def now() -> str:
 
 
 def only_small_numbers(call: ToolCall, ctx: ToolContext) -> str | None:
-    return "nine is too many." if "9" in call.arguments else None
+    return "nine is too many." if json.loads(call.arguments).get("upto") == 9 else None
 
 
 lent = McpServer("lent", command=SERVER, timeout=20, env={"GIVEN": "${MCP_TEST_SECRET}"}, pass_env=["MCP_TEST_PASSED"])
