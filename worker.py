@@ -25,6 +25,9 @@ from activities.call_model import CallModelActivity
 from activities.call_tool import CallToolActivity
 from activities.compact_conversation import CompactConversationActivity
 from activities.definitions import Definitions
+from activities.find_tool import ToolFinder
+from activities.mcp_log import NoTraces
+from activities.mcp_servers import McpServers
 from activities.open_run import OpenRunActivity
 from activities.patience import Patience
 from activities.prefix_cache import PrefixCache
@@ -82,21 +85,23 @@ async def wired(
     cache = PrefixCache(settings().prefix_cache_bytes, telemetry.metrics.prefix_cache_size)
     known = providers(registry.scripts)
     resources = Resources(loaded)
-    taker = AnswerTaker(known, telemetry, runtime, resources)
+    servers = McpServers()
+    tools = ToolFinder(registry, servers)
+    taker = AnswerTaker(known, telemetry, runtime, resources, tools)
     patience = Patience()
-    recording = RecordRunActivities(registry, telemetry, runtime)
+    recording = RecordRunActivities(registry, telemetry, runtime, tools)
     prices = Prices.known(settings().prices)
-    decisions = RecordDecisionActivities(registry, cache, telemetry, runtime, resources)
+    decisions = RecordDecisionActivities(registry, cache, telemetry, runtime, resources, tools, definitions)
     carry_bytes = CARRY_BYTES if settings().external_storage else None
     try:
-        async with resources.opened(runtime):
+        async with resources.opened(runtime), servers.opened():
             yield [
                 OpenRunActivity(
-                    registry, definitions, telemetry, runtime, prices, carry_bytes, model_task_queue
+                    registry, definitions, telemetry, runtime, servers, prices, carry_bytes, model_task_queue
                 ).open_run,
                 CallModelActivity(registry, known, definitions, cache, telemetry, taker, patience).call_model,
                 CompactConversationActivity(registry, known, cache, telemetry, patience).compact_conversation,
-                CallToolActivity(registry, cache, telemetry, runtime, resources).call_tool,
+                CallToolActivity(registry, cache, telemetry, runtime, resources, tools).call_tool,
                 recording.record_lost_call,
                 recording.finish_run,
                 RecordSubRunActivity(registry, cache, telemetry, runtime).record_sub_run,
@@ -243,6 +248,8 @@ class _OneLine(logging.Filter):
 def set_up_logging() -> None:
     """Warnings to stderr."""
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s")
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(NoTraces())
     for name in ("temporalio.activity", "temporalio.workflow"):
         logging.getLogger(name).addFilter(_OneLine())
 

@@ -20,7 +20,6 @@ from mulligan import semconv
 from mulligan.agent import Agent, Registry
 from mulligan.errors import ModelRequestError
 from mulligan.handoff import CALL_MODEL, Definition, ModelAnswer, ModelCall, tool_message
-from mulligan.output import Strategy
 from mulligan.telemetry import Telemetry
 
 
@@ -62,12 +61,10 @@ class CallModelActivity:
             if agent is None:
                 # As in a rolling deploy: another worker of the queue may have it.
                 raise ApplicationError(f"This worker serves no agent {order.where.agent!r}.", type="AgentNotLoaded")
+            definition = await self._definitions.find(order.definition, order.where)
             async with conversation_of(order, provider, self._cache, self._telemetry.metrics) as prefix:
-                definition = await self._definitions.find(order.definition, order.where)
                 reply = await self._ask(order, agent, definition, provider, model, prefix, heart)
-                # As it was pinned: of the run's models one may be asked that takes no other way than all of them.
-                output_by: Strategy = "provider" if definition.output is not None else "tool"
-                answer = await self._taker.take(order, agent, reply, prefix.messages, prefix.call_ids, output_by)
+                answer = await self._taker.take(order, agent, definition, reply, prefix.messages, prefix.call_ids)
                 prefix.extend([answer.message])
         for call, done in zip(answer.message.tool_calls, answer.prepared, strict=True):
             if done.text is not None:
@@ -89,15 +86,9 @@ class CallModelActivity:
             )  # fmt: skip
 
     async def _ask(
-        self,
-        order: ModelCall,
-        agent: Agent,
-        definition: Definition,
-        provider: Provider,
-        model: str,
-        prefix: Prefix,
+        self, order: ModelCall, agent: Agent, definition: Definition, provider: Provider, model: str, prefix: Prefix,
         heart: Heart,
-    ) -> Reply:
+    ) -> Reply:  # fmt: skip
         request = Request(
             model=model,
             definition=definition,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import difflib
 import inspect
 
@@ -9,6 +10,7 @@ from temporalio import activity
 
 from activities.definitions import Definitions, define
 from activities.find_input import input_of
+from activities.mcp_servers import McpServers, Offered
 from activities.pin_models import compact_model, patience, pin_models
 from activities.tool_runtime import ToolRuntime
 from mulligan.agent import Agent, Registry, check_model, seconds
@@ -42,6 +44,7 @@ class OpenRunActivity:
         definitions: Definitions,
         telemetry: Telemetry,
         runtime: ToolRuntime,
+        servers: McpServers,
         prices: Prices,
         carry_bytes: int | None = None,
         model_task_queue: str | None = None,
@@ -51,6 +54,7 @@ class OpenRunActivity:
         self._telemetry = telemetry
         self._runtime = runtime
         self._prices = prices
+        self._servers = servers
         self._carry_bytes = carry_bytes
         self._model_task_queue = model_task_queue
 
@@ -77,7 +81,9 @@ class OpenRunActivity:
                 raise InvalidRunInputError(str(error)) from None
         model = run_input.model or agent.models[0]
         models = pin_models(agent, run_input, self._prices)
-        definition = define(agent, await self._instructions(agent, run_input), model)
+        # Side by side: each may take most of the time that opening a run has.
+        instructions, offered = await asyncio.gather(self._instructions(agent, run_input), self._servers.offer(agent))
+        definition = define(agent, instructions, model, offered)
         if (length := len(definition.model_dump_json().encode())) > DEFINITION_BYTES:
             raise InvalidRunInputError(
                 f'"agent" is "{agent.name}", whose instructions and tools take {length:,} bytes; a run can carry '
@@ -98,7 +104,7 @@ class OpenRunActivity:
             call_id=order.call_id,
         )
         await self._telemetry.parents_sent()
-        facts = _facts(agent, model, models, definition, self._definitions.keep(definition))
+        facts = _facts(agent, model, models, definition, self._definitions.keep(definition), offered)
         facts.carry_bytes = self._carry_bytes
         facts.model_task_queue = self._model_task_queue
         return OpenedRun(facts=facts, trace=trace)
@@ -111,7 +117,10 @@ class OpenRunActivity:
         return str(given)
 
 
-def _facts(agent: Agent, model: str, models: ModelFacts, definition: Definition, digest: str) -> AgentFacts:
+def _facts(
+    agent: Agent, model: str, models: ModelFacts, definition: Definition, digest: str, offered: Offered
+) -> AgentFacts:
+    tools = [*agent.tools, *offered.called]
     return AgentFacts(
         **dict(models),
         max_steps=agent.max_steps,
@@ -119,17 +128,17 @@ def _facts(agent: Agent, model: str, models: ModelFacts, definition: Definition,
         model_timeout=seconds(agent.model_timeout),
         model_patience=patience(agent),
         model_attempts=agent.model_attempts,
-        tools={tool.name: _tool_facts(agent, tool) for tool in agent.tools},
+        tools={tool.name: _tool_facts(agent, tool, offered.originals.get(tool.name)) for tool in tools},
         definition=definition,
         digest=digest,
         structured=agent.answers is not None,
-        guarded=agent.guard is not None or any(callable(tool.needs_approval) for tool in agent.tools),
+        guarded=agent.guard is not None or any(callable(tool.needs_approval) for tool in tools),
         compact_at=agent.compact_at,
         compact_model=compact_model(agent, model),
     )
 
 
-def _tool_facts(agent: Agent, tool: Tool) -> ToolFacts:
+def _tool_facts(agent: Agent, tool: Tool, mcp: str | None) -> ToolFacts:
     facts = ToolFacts(
         timeout=tool.timeout.total_seconds(),
         queue_timeout=tool.queue_timeout.total_seconds() if tool.task_queue else None,
@@ -137,6 +146,7 @@ def _tool_facts(agent: Agent, tool: Tool) -> ToolFacts:
         task_queue=tool.task_queue,
         local=tool.local,
         approval_timeout=_waits(tool, agent),
+        mcp=mcp,
     )
     if isinstance(tool, AgentTool):
         facts.agent, facts.max_depth, facts.share_budget = tool.agent.name, agent.max_depth, tool.share_budget

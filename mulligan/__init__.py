@@ -20,6 +20,7 @@ from mulligan.errors import (
     error_of,
 )
 from mulligan.fixer import InvalidToolInput, ask_model
+from mulligan.mcp import McpServer
 from mulligan.output import ProviderStrategy, ToolStrategy, output_of
 from mulligan.script import Call, Say, Script
 from mulligan.tool import Tool, ToolContext, ToolError, tool
@@ -53,6 +54,7 @@ __all__ = [
     "InvalidRunInputError",
     "InvalidToolInput",
     "InvalidToolInputError",
+    "McpServer",
     "Message",
     "ModelRequestError",
     "ModelUnavailableError",

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from mulligan.agent_tool import AgentTool, agent_tool, reachable
 from mulligan.errors import DeclarationError
 from mulligan.fixer import AskModel, Fixer
+from mulligan.mcp import McpServer, check_servers
 from mulligan.output import Output, Strategy
 from mulligan.policy import HandleErrors
 from mulligan.script import Script
@@ -39,6 +40,7 @@ class Agent:
             the next one is asked where one refuses, or is not to be had.
         instructions: What the model is told first: a text, or a function of the RunInput, called once a run.
         tools: What the model may call.
+        mcp: Servers of the Model Context Protocol, whose tools it may call too, as `server__tool`.
         output: What its answer must be: a pydantic model, dataclass, TypedDict, a union of them, a JSON schema as a dict,
             or a `ToolStrategy` or `ProviderStrategy` of one. None: text.
         max_steps: How many model calls a run may make.
@@ -69,6 +71,7 @@ class Agent:
     model: str | Sequence[str]
     instructions: Instructions = ""
     tools: Sequence[Tool] = ()
+    mcp: Sequence[McpServer] = ()
     output: Any = None
     max_steps: int = 20
     max_total_tokens: int | None = None
@@ -100,6 +103,10 @@ class Agent:
     def tool(self, name: str) -> Tool | None:
         """The tool of that name, or None."""
         return next((tool for tool in self.tools if tool.name == name), None)
+
+    def mcp_server(self, name: str) -> McpServer | None:
+        """The MCP server of that name, or None."""
+        return next((server for server in self.mcp if server.name == name), None)
 
     def as_tool(
         self,
@@ -171,6 +178,7 @@ class Agent:
         if twice := sorted({name for name in names if names.count(name) > 1}):
             files = ", ".join(sorted({tool.source for tool in self.tools if tool.name == twice[0]}))
             raise DeclarationError(f"{where}: two tools are named {twice[0]!r} (in {files}).")
+        check_servers(self.mcp, names, where)
         self._read_output(where, names)
         if self.max_steps < 1:
             raise DeclarationError(f"{where}: max_steps is {self.max_steps}; it must be 1 or more.")

@@ -10,6 +10,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, JsonValue, PlainSerializer, model_validator
 
+from mulligan.definition import Definition as Definition  # handed on: most who need it need these too
+from mulligan.definition import OutputFormat as OutputFormat
+from mulligan.definition import ToolDefinition as ToolDefinition
 from mulligan.model_facts import ModelFacts
 from mulligan.reference import Held, Ref
 from mulligan.sub_agent import SubAgentFacts
@@ -73,32 +76,10 @@ class Where(BaseModel):
     trace: str
 
 
-class ToolDefinition(BaseModel):
-    """A tool as the model is shown it."""
-
-    name: str
-    description: str
-    parameters: dict[str, JsonValue]
-
-
-class OutputFormat(BaseModel):
-    """The JSON schema that the provider makes the model's answer keep to."""
-
-    name: str
-    description: str = ""
-    json_schema: dict[str, JsonValue]
-
-
-class Definition(BaseModel):
-    """What the provider is told of an agent in each request: pinned when the run opens. Output tools are tools here."""
-
-    instructions: str
-    tools: list[ToolDefinition]
-    output: OutputFormat | None = Field(default=None, exclude_if=_absent)
-
-
 class ToolFacts(SubAgentFacts):
-    """How the workflow schedules a tool. Seconds. `queue_timeout`: how long it may wait for a worker to take it."""
+    """How the workflow schedules a tool. Seconds. `queue_timeout`: how long it may wait for a worker to take it. `mcp`:
+    an MCP server's own name for its tool, as in Definition.
+    """
 
     timeout: float
     queue_timeout: float | None = Field(default=None, exclude_if=_absent)
@@ -106,6 +87,7 @@ class ToolFacts(SubAgentFacts):
     task_queue: str | None = Field(default=None, exclude_if=_absent)
     local: bool = False
     approval_timeout: float | None = Field(default=None, exclude_if=_absent)
+    mcp: str | None = Field(default=None, exclude_if=_absent)
 
 
 class AgentFacts(ModelFacts):
@@ -261,6 +243,7 @@ class CallTool(BaseModel):
     """Of the result: where the results of all calls of the step would be too much for history."""
     decision: Decision | None = Field(default=None, exclude_if=_absent)
     """By whom it was approved."""
+    mcp: str | None = Field(default=None, exclude_if=_absent)
 
 
 class ToolOutcome(BaseModel):

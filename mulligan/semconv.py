@@ -36,6 +36,9 @@ OUTPUT_MESSAGES = "gen_ai.output.messages"
 TOKEN_TYPE = "gen_ai.token.type"  # noqa: S105 - not a password
 TOOL_NAME, TOOL_CALL_ID, TOOL_TYPE = "gen_ai.tool.name", "gen_ai.tool.call.id", "gen_ai.tool.type"
 TOOL_ARGUMENTS, TOOL_RESULT = "gen_ai.tool.call.arguments", "gen_ai.tool.call.result"
+MCP_METHOD, TOOLS_CALL = "mcp.method.name", "tools/call"
+"""OpenTelemetry's for MCP, and its value; for the server's name it has none."""
+MCP_SERVER = "mulligan.mcp.server"
 ERROR_TYPE = "error.type"
 EXCEPTION, EXCEPTION_TYPE, EXCEPTION_MESSAGE = "exception", "exception.type", "exception.message"
 

@@ -204,6 +204,7 @@ class Telemetry:
     def tool_call(
         self, where: Where, call: ToolCall, *, step: int, attempt: int,
         repaired_by: Sequence[str] = (), arguments: Any = None, start: float | None = None, is_known: bool = True,
+        mcp_server: str | None = None,
     ) -> ToolCallSpan:  # fmt: skip
         """Start the span of one attempt of a tool call. `start`: seconds since the epoch, now where None.
 
@@ -223,6 +224,7 @@ class Telemetry:
                 semconv.ATTEMPT: attempt,
                 semconv.RECOVERED: False,
                 semconv.REPAIRS: list(repaired_by),
+                **({semconv.MCP_METHOD: semconv.TOOLS_CALL, semconv.MCP_SERVER: mcp_server} if mcp_server else {}),
             }
         )
         for attribute in (semconv.AI_ARGS, semconv.TOOL_ARGUMENTS):

@@ -110,6 +110,7 @@ async def call_tool(order: CallTool, facts: ToolFacts | None, calls: int = 1) ->
     """
     facts = facts or _UNKNOWN_TOOL
     order.max_bytes = policies.share_of_results(calls, local=facts.local)
+    order.mcp = facts.mcp
     started = workflow.time()
     limit = timedelta(seconds=facts.timeout) + policies.ATTEMPT_MARGIN
     retry = policies.tool_retry(facts.attempts)

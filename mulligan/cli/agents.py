@@ -17,7 +17,7 @@ def agents(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the agents and tools that a worker would serve, with their schemas.
+    """List the agents and tools that a worker would serve, with their schemas. MCP servers are named, not started.
 
     Example: `mulligan agents --load shop`
 
@@ -43,6 +43,8 @@ def agents(
             first_line = tool["description"].split("\n")[0]
             runs = f"→ agent {tool['agent']}  " if "agent" in tool else ""
             _terminal.out.print(Text.assemble("  ", (tool["name"], "cyan"), f"({fields})  ", runs, (first_line, "dim")))
+        for server in agent["mcp"]:
+            _terminal.out.print(Text.assemble("  ", (f"{server['name']}__…", "cyan"), f"  MCP: {server['address']}"))
         for kind in agent["output"]:
             fields = ", ".join(_field(name, kind["schema"]) for name in kind["schema"].get("properties", {}))
             _terminal.out.print(Text.assemble("  → ", (kind["name"], "green"), f"({fields})"))
@@ -69,6 +71,15 @@ def _described(agent: Any) -> dict[str, Any]:
                 **({"agent": tool.agent.name} if isinstance(tool, AgentTool) else {}),
             }
             for tool in agent.tools
+        ],
+        "mcp": [
+            {
+                "name": server.name,
+                "address": server.address,
+                "include": None if server.include is None else list(server.include),
+                "exclude": list(server.exclude),
+            }
+            for server in agent.mcp
         ],
         "output": [
             {"name": kind.name, "schema": kind.schema} for kind in (agent.answers.types if agent.answers else ())
