@@ -77,6 +77,11 @@ class AgentWorkflow:
         page = conversation.step_page(since, max(1, limit), policies.PAGE_BYTES)
         return _page("steps", page, since, first + len(conversation.steps))
 
+    @workflow.query
+    def events(self, since: int = 0, limit: int = 100) -> dict[str, Any]:
+        """What happened, from event `since` on: as much as fits into an answer."""
+        return self._agent.events(since, limit) if self._agent else {"events": [], "next": None, "total": 0}
+
 
 def _page(name: str, page: Sequence[BaseModel], since: int, total: int) -> dict[str, Any]:
     """A page of a query's answer; `next` is where to go on, null at the end."""

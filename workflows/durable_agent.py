@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import zstandard
 from temporalio import workflow
@@ -20,12 +20,13 @@ from mulligan.handoff import (
     Rejected,
     Where,
 )
-from mulligan.values import Message, Progress, RunInput, RunResult, Status, UserMessage
+from mulligan.values import ErrorInfo, Message, Progress, RunInput, RunResult, Status, UserMessage
 from workflows import dispatch, policies
 from workflows._mailroom import Mailroom
 from workflows._turn import Turn, output_of
 from workflows.compaction import compact_if_due
 from workflows.conversation import Conversation
+from workflows.event_page import event_page
 from workflows.growth import Growth
 from workflows.records import StepRecord
 from workflows.step_calls import StepCalls
@@ -105,6 +106,7 @@ class DurableAgent:
             trace=opened.trace,
             result=RunResult(status="completed", trace_id=opened.trace.split("-")[1]),
         )
+        self.conversation.log.run_started(number, self.agent, self._turn.model, self._turn.max_steps)
 
     async def step(self) -> bool:
         """One model call, and the tool calls that it asks for. Returns whether the turn is over."""
@@ -114,6 +116,7 @@ class DurableAgent:
             return self._ends("max_history")
         try:
             await self._compact(turn)
+            self.conversation.log.step_started(self.conversation.next_step, turn.model)
             answer = await self._call_model(turn)
             record = self.conversation.begin_step(answer.message, answer.prepared, answer.usage)
             self._sent = self.conversation.ref().count
@@ -141,7 +144,13 @@ class DurableAgent:
         """Close the turn's trace and give its result."""
         turn = self._open_turn
         await dispatch.finish_run(turn.finished(self._where(turn), turn.result.status))
+        self.conversation.log.run_ended(turn.number, turn.result.status)
         return turn.result
+
+    def events(self, since: int = 0, limit: int = 100) -> dict[str, Any]:
+        """What the query `events` of a workflow of one's own answers (docs/events.md)."""
+        result = self._turn.result if self._turn and self.status not in ("failed", "cancelled") else None
+        return event_page(self.conversation, self._key, result, since, limit)
 
     def is_continue_as_new_suggested(self) -> bool:
         """Whether it is time, at a step boundary or between turns, to `workflow.continue_as_new` with what `carry()` gives.
@@ -200,6 +209,7 @@ class DurableAgent:
         step = turn.result.steps + 1
         done = await compact_if_due(self.conversation, self._sent, self._where(turn), turn.facts, turn.model, step)
         if done is not None:
+            self.conversation.log.compacted(self.conversation.next_step)
             turn.result.usage = turn.result.usage + done.usage
             self._sent = self._sent if done.error else self.conversation.ref().count
 
@@ -226,13 +236,17 @@ class DurableAgent:
         if rejected.failure is not None:
             raise from_json(rejected.failure)
         record.error = rejected.error
+        self.conversation.log.answer_rejected()
         turn.result.recovered_failures += 1
         self.conversation.append(UserMessage(role="user", text=rejected.text))
 
     async def _close_failed(self, turn: Turn, error: BaseException) -> None:
         self.status = "cancelled" if is_cancelled_exception(error) else "failed"
         finished = turn.finished(self._where(turn), self.status)
+        shown = None
         if self.status == "failed":
             typed = error_of(error)
             finished.error_type = getattr(typed, "kind", None) or type(typed or error).__name__
+            shown = ErrorInfo(kind=finished.error_type, message=typed.message if typed else str(error))
         await dispatch.finish_run(finished)
+        self.conversation.log.run_ended(turn.number, self.status, shown)
