@@ -29,6 +29,7 @@ from activities.open_run import OpenRunActivity
 from activities.patience import Patience
 from activities.prefix_cache import PrefixCache
 from activities.providers.known import providers
+from activities.record_decision import RecordDecisionActivities
 from activities.record_run import RecordRunActivities
 from activities.resources import Resources
 from activities.take_answer import AnswerTaker
@@ -82,6 +83,7 @@ async def wired(
     taker = AnswerTaker(known, telemetry, runtime, resources)
     patience = Patience()
     recording = RecordRunActivities(registry, telemetry, runtime)
+    decisions = RecordDecisionActivities(registry, cache, telemetry, runtime, resources)
     carry_bytes = CARRY_BYTES if settings().external_storage else None
     try:
         async with resources.opened(runtime):
@@ -94,6 +96,8 @@ async def wired(
                 CallToolActivity(registry, cache, telemetry, runtime, resources).call_tool,
                 recording.record_lost_call,
                 recording.finish_run,
+                decisions.record_decision,
+                decisions.check_edit,
             ]
     finally:
         runtime.close()

@@ -120,8 +120,8 @@ class CallModelActivity:
     def _told_to_watchers(self, order: ModelCall, heart: Heart) -> Callable[[str], None] | None:
         if not self._live_text_seconds:
             return None
-        about = {"conversation": order.where.conversation, "step": order.step, "attempt": activity.info().attempt}
-        return TextBeats(heart, self._live_text_seconds, **about).write
+        attempt = activity.info().attempt
+        return TextBeats(heart, self._live_text_seconds, order.where.conversation, order.step, attempt).write
 
     def _put_content(self, span: Span, request: Request, reply: Reply) -> None:
         if self._telemetry.content:

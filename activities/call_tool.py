@@ -74,6 +74,8 @@ class CallToolActivity:
             repaired_by=order.repaired_by,
             arguments=order.arguments,
         )
+        if order.decision is not None:
+            self._telemetry.put_decision(span.span, order.decision)
         try:
             async with beating() as heart:
                 text = await self._run(order, agent, tool, heart, span)

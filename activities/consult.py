@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import JsonValue
 from temporalio import activity
@@ -21,7 +21,7 @@ from mulligan.errors import ToolExecutionError
 from mulligan.fixer import AskModel, Fixer, InvalidToolInput
 from mulligan.handoff import ModelCall, idempotency_key
 from mulligan.telemetry import Telemetry
-from mulligan.tool import ToolContext
+from mulligan.tool import Tool, ToolContext
 from mulligan.values import ToolCall, Usage
 
 CONSULT_LIMIT = 100.0
@@ -61,19 +61,10 @@ class Consultation:
         """Let a valid call pass.
 
         Raises:
-            ToolExecutionError: of kind `denied`: the guard says no. One that cannot answer says no: it is there to protect.
+            ToolExecutionError: of kind `denied`: the guard says no. One that cannot answer says no.
         """
-        if self.agent.guard is None:
-            return
-        asked = call.model_copy(update={"arguments": json.dumps(arguments, ensure_ascii=False)})
-        try:
-            reason = await self.runtime.ask(
-                self.agent.guard, (asked, self._context(call)), limit=self._left(GUARD_LIMIT)
-            )
-        except TookTooLong as error:
-            reason = f"the guard did not answer within {error.limit:g} s."
-        except Exception as error:  # noqa: BLE001 - see above
-            reason = f"the guard failed: {type(error).__name__}: {error}"
+        limit = self._left(GUARD_LIMIT)
+        reason = await ask_guard(self.agent, self.runtime, call, arguments, self._context(call), limit)
         if reason:
             raise ToolExecutionError(
                 f"`{call.name}` was not run: {reason}",
@@ -82,6 +73,18 @@ class Consultation:
                 call_id=call.id,
                 raw_arguments=call.arguments,
             )
+
+    async def person(self, tool: Tool, call: ToolCall, arguments: JsonValue) -> Literal["approval", "question"] | None:
+        """For whose word a valid call waits. Where nobody can tell whether approval is needed, it is."""
+        if tool.asks_person:
+            return "question"
+        needed: Any = tool.needs_approval
+        if callable(needed):
+            try:
+                needed = await self.runtime.ask(needed, (arguments, self._context(call)), limit=self._left(GUARD_LIMIT))
+            except Exception:  # noqa: BLE001 - it is there to protect
+                needed = True
+        return "approval" if needed else None
 
     async def _ask_model(self, asked: AskModel, invalid: InvalidToolInput, call: ToolCall) -> Any:
         given, usage = await ask_model_to_mend(
@@ -112,3 +115,19 @@ class Consultation:
             metadata=given.metadata if given else {},
             resources=self.resources.of_agent(self.agent.name),
         )
+
+
+async def ask_guard(
+    agent: Agent, runtime: ToolRuntime, call: ToolCall, arguments: JsonValue, context: ToolContext, limit: float
+) -> str | None:
+    """Why the agent's guard does not let a call with valid arguments pass; None where it does, or where there is none."""
+    if agent.guard is None:
+        return None
+    asked = call.model_copy(update={"arguments": json.dumps(arguments, ensure_ascii=False)})
+    try:
+        reason = await runtime.ask(agent.guard, (asked, context), limit=limit)
+    except TookTooLong as error:
+        return f"the guard did not answer within {error.limit:g} s."
+    except Exception as error:  # noqa: BLE001 - it is there to protect
+        return f"the guard failed: {type(error).__name__}: {error}"
+    return str(reason) if reason else None

@@ -1,4 +1,4 @@
-"""What the model has written so far, told to whoever watches: it rides in the heartbeats, and nothing of it is in history."""
+"""What the model has written so far, told to who watches: it rides in the heartbeats, and nothing of it is in history."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ LONGEST = 16 * 1024
 class TextBeats:
     """The text of one answer as it comes. The first beat is `seconds` after its first word: short answers cost none."""
 
-    def __init__(self, heart: Heart, seconds: float, *, conversation: str, step: int, attempt: int) -> None:
+    def __init__(self, heart: Heart, seconds: float, conversation: str, step: int, attempt: int) -> None:
         self._heart = heart
         self._seconds = seconds
-        self._about = {"conversation": conversation, "step": step, "attempt": attempt}
+        self._about = (conversation, step, attempt)
         self._new: list[str] = []
         self._tail = ""
         self._length = 0
@@ -38,5 +38,7 @@ class TextBeats:
         new = str(well_formed(new)).replace("\0", "\ufffd")
         self._length += len(new)
         self._tail = (self._tail + new).encode()[-LONGEST:].decode(errors="ignore")
-        text = LiveText(**self._about, start=self._length - len(self._tail), text=self._tail)
+        conversation, step, attempt = self._about
+        start = self._length - len(self._tail)
+        text = LiveText(conversation=conversation, step=step, attempt=attempt, start=start, text=self._tail)
         self._heart.show({LIVE_TEXT: text.model_dump()})

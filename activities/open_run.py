@@ -22,6 +22,7 @@ from mulligan.handoff import (
     ToolFacts,
 )
 from mulligan.telemetry import Telemetry
+from mulligan.tool import Tool
 from mulligan.values import RunInput
 
 INSTRUCTIONS_LIMIT = 50.0
@@ -119,16 +120,25 @@ def _facts(agent: Agent, model: str, definition: Definition, digest: str) -> Age
                 attempts=tool.attempts,
                 task_queue=tool.task_queue,
                 local=tool.local,
+                approval_timeout=_waits(tool, agent),
             )
             for tool in agent.tools
         },
         definition=definition,
         digest=digest,
         structured=agent.answers is not None,
-        guarded=agent.guard is not None,
+        guarded=agent.guard is not None or any(callable(tool.needs_approval) for tool in agent.tools),
         compact_at=agent.compact_at,
         compact_model=_compact_model(agent, model),
     )
+
+
+def _waits(tool: Tool, agent: Agent) -> float | None:
+    """Seconds after which nobody's word on a call is waited for any more; None: without end, or it never waits."""
+    if not (tool.needs_approval or tool.asks_person):
+        return None
+    nearest = agent.approval_timeout if tool.approval_timeout is None else tool.approval_timeout
+    return None if nearest is None else seconds(nearest)
 
 
 def _compact_model(agent: Agent, model: str) -> str | None:

@@ -169,7 +169,12 @@ class _Taking:
         fixers = [("fix", tool.fix), ("repair", self.agent.repair)]
         done = await prepare(call, Target(tool.name, tool.arguments), fixers, self.consultation.about(call))
         await self.consultation.guard(call, done.arguments)
-        return _prepared(call, done)
+        prepared = _prepared(call, done)
+        prepared.waits = await self.consultation.person(tool, call, done.arguments)
+        if prepared.waits is not None:
+            asked = partial(self.by.telemetry.asked, self.order.where, call, step=self.order.step, kind=prepared.waits)
+            self.closings.append(partial(asked, at=time.time()))
+        return prepared
 
     async def _output_call(self, index: int, call: ToolCall, kind: OutputType, started: float) -> PreparedCall:
         """The output by a call: it is settled here, no activity runs for it."""

@@ -53,6 +53,7 @@ class Agent:
         model_timeout: Seconds, or a timedelta, for one attempt of a model call.
         model_patience: How long an endpoint that is down or limits us is waited for.
         model_attempts: How many attempts a model call may take in all; None: no count beside the patience.
+        approval_timeout: Seconds, or a timedelta, after which a call that waits for a person is `denied`. None: never.
 
     Raises:
         DeclarationError: something in it cannot work.
@@ -76,6 +77,7 @@ class Agent:
     model_timeout: float | timedelta = 300
     model_patience: float | timedelta = timedelta(hours=1)
     model_attempts: int | None = None
+    approval_timeout: float | timedelta | None = None
     source: str = field(default="", init=False, repr=False)
     answers: Output | None = field(default=None, init=False, repr=False)
     """`output`, read: its types with their schemas."""
@@ -123,6 +125,8 @@ class Agent:
             raise DeclarationError(f"{where}: model_timeout and model_patience must be more than 0 seconds.")
         if self.model_attempts is not None and self.model_attempts < 1:
             raise DeclarationError(f"{where}: model_attempts is {self.model_attempts}; it must be 1 or more, or None.")
+        if self.approval_timeout is not None and seconds(self.approval_timeout) <= 0:
+            raise DeclarationError(f"{where}: approval_timeout must be more than 0 seconds, or None.")
         if ours := sorted(SETTINGS_OF_OUR_OWN & set(self.model_settings)):
             raise DeclarationError(f"{where}: model_settings may not set {', '.join(ours)}; the runtime does.")
 

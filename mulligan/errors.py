@@ -157,6 +157,10 @@ class MultipleStructuredOutputsError(StructuredOutputError):
         super().__init__(message, **fields)
 
 
+class UpdateRefusedError(MulliganError):
+    """What a person said to a run (an update) was not taken. The message says why, and what can be done."""
+
+
 _BY_NAME: dict[str, type[MulliganError]] = {
     error.__name__: error
     for error in (
@@ -169,6 +173,7 @@ _BY_NAME: dict[str, type[MulliganError]] = {
         ToolTimeoutError,
         StructuredOutputValidationError,
         MultipleStructuredOutputsError,
+        UpdateRefusedError,
     )
 }
 

@@ -151,7 +151,7 @@ class ToolCallRepaired(_Kept):
 
 
 class Waiting(_Kept):
-    """A call waits for a person: `kind` is `approval` or `question`."""
+    """A call waits for a person: `kind` is `approval` or `question`, `text` what they are asked."""
 
     type: Literal["waiting"] = "waiting"
     step: int
@@ -163,7 +163,10 @@ class Waiting(_Kept):
 
 
 class Decided(_Kept):
-    """A person, or the time that was up, decided: `approve`, `deny` or `answer`."""
+    """A call waits no more: `approve`, `deny` or `answer`, by a person; `timeout`; `stopped` with the run.
+
+    `edited`: with other arguments, which are those of `tool_call_started`.
+    """
 
     type: Literal["decided"] = "decided"
     step: int
@@ -172,6 +175,7 @@ class Decided(_Kept):
     decision: str
     by: str | None = None
     reason: str | None = None
+    edited: bool = False
 
 
 class ToolCallStarted(_Kept):

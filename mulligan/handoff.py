@@ -6,13 +6,14 @@ Fields may be added if they are optional; none may be renamed or given another m
 from __future__ import annotations
 
 import hashlib
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, JsonValue, PlainSerializer, model_validator
 
 from mulligan.reference import Held, Ref
 from mulligan.values import (
     AssistantMessage,
+    Decision,
     ErrorInfo,
     Repair,
     RunInput,
@@ -102,6 +103,7 @@ class ToolFacts(BaseModel):
     attempts: int = 1
     task_queue: str | None = Field(default=None, exclude_if=_absent)
     local: bool = False
+    approval_timeout: float | None = Field(default=None, exclude_if=_absent)
 
 
 class AgentFacts(BaseModel):
@@ -194,6 +196,8 @@ class PreparedCall(BaseModel):
     text: str | None = Field(default=None, exclude_if=_absent)
     error: ErrorInfo | None = Field(default=None, exclude_if=_absent)
     failure: dict[str, Any] | None = Field(default=None, exclude_if=_absent)
+    waits: Literal["approval", "question"] | None = Field(default=None, exclude_if=_absent)
+    """For what it waits before it is settled: a person's approval, or answer."""
 
 
 class FoundOutput(BaseModel):
@@ -250,6 +254,8 @@ class CallTool(BaseModel):
     metadata: dict[str, str] = Field(default={}, exclude_if=lambda value: not value)
     max_bytes: int | None = Field(default=None, exclude_if=_absent)
     """Of the result: where the results of all calls of the step would be too much for history."""
+    decision: Decision | None = Field(default=None, exclude_if=_absent)
+    """By whom it was approved."""
 
 
 class ToolOutcome(BaseModel):

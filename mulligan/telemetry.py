@@ -10,6 +10,7 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from importlib.metadata import version
 from typing import Any
 
@@ -33,7 +34,7 @@ from mulligan.trace_ids import (
     parent_of_step,
     trace_id_of_run,
 )
-from mulligan.values import ToolCall, Usage
+from mulligan.values import Decision, ToolCall, Usage
 
 _SHORT = 1e-3
 """Seconds. Jaeger warns of spans that last no time at all."""
@@ -219,6 +220,37 @@ class Telemetry:
             self.put_content(span, attribute, call.arguments if arguments is None else arguments)
         counted_as = call.name if is_known else UNKNOWN_TOOL
         return ToolCallSpan(self, span, where.agent, counted_as, time.time() if start is None else start)
+
+    def asked(self, where: Where, call: ToolCall, *, step: int, kind: str, at: float) -> None:
+        """Export `agent.request`: a call waits for a person, from now on. How long that took, its decision says."""
+        span = self._start_about(semconv.AGENT_REQUEST, where, call, step, at)
+        span.set_attribute(semconv.DECISION_KIND, kind)
+        span.end(nanoseconds(at + _SHORT))
+
+    def decided(self, where: Where, call: ToolCall, *, step: int, decision: Decision) -> None:
+        """Export `agent.decision`: what became of that."""
+        at = datetime.fromisoformat(decision.at).timestamp()
+        span = self._start_about(semconv.AGENT_DECISION, where, call, step, at)
+        span.set_attribute(semconv.DECISION_KIND, decision.kind)
+        self.put_decision(span, decision)
+        span.end(nanoseconds(at + _SHORT))
+
+    def put_decision(self, span: Span, decision: Decision) -> None:
+        """Who decided on a call, when and what; the reason is content."""
+        span.set_attributes({semconv.DECISION: decision.decision, semconv.DECIDED_AT: decision.at})
+        if decision.by:
+            span.set_attribute(semconv.DECIDED_BY, decision.by)
+        if decision.edited:
+            span.set_attribute(semconv.EDITED, True)
+        if decision.reason:
+            self.put_content(span, semconv.DECISION_REASON, decision.reason)
+
+    def _start_about(self, name: str, where: Where, call: ToolCall, step: int, at: float) -> Span:
+        """A short span about a call, beside the call's own."""
+        parent = parent_of_step(where.trace, step)
+        span = self._start(name, parent, SpanKind.INTERNAL, name, call.id, step, start=at)
+        span.set_attributes({semconv.TOOL_NAME: cut(call.name), semconv.TOOL_CALL_ID: call.id, semconv.STEP: step})
+        return span
 
     def _start_chat(
         self, where: Where, *, provider: str, model: str, step: int, attempt: int, mends: str = "", compacts: int = 0,

@@ -62,6 +62,8 @@ class Tool:
     fix: Fixer | None
     handle_errors: HandleErrors | None
     needs_approval: bool | Callable[..., Any]
+    approval_timeout: timedelta | None
+    asks_person: bool
     task_queue: str | None
     queue_timeout: timedelta
     max_result_chars: int
@@ -108,6 +110,8 @@ def tool(
     fix: Fixer | None = None,
     handle_errors: HandleErrors | None = None,
     needs_approval: bool | Callable[..., Any] = False,
+    approval_timeout: float | timedelta | None = None,
+    asks_person: bool = False,
     task_queue: str | None = None,
     queue_timeout: float | timedelta = timedelta(hours=1),
     max_result_chars: int = MAX_RESULT_CHARS,
@@ -125,6 +129,8 @@ def tool(
     fix: Fixer | None = None,
     handle_errors: HandleErrors | None = None,
     needs_approval: bool | Callable[..., Any] = False,
+    approval_timeout: float | timedelta | None = None,
+    asks_person: bool = False,
     task_queue: str | None = None,
     queue_timeout: float | timedelta = timedelta(hours=1),
     max_result_chars: int = MAX_RESULT_CHARS,
@@ -141,7 +147,10 @@ def tool(
         retry_on: Exception types after which it is tried again.
         fix: Sees input that is not valid and returns what it should have been, or None.
         handle_errors: What happens on a failure; the agent's policy where None.
-        needs_approval: Whether a person is asked before it runs, or a function of (arguments, ToolContext) that says so.
+        needs_approval: Whether a person is asked before it runs, or a function, sync or async, of (arguments: the valid ones
+            as JSON values, ToolContext) that says so; one that raises or hangs means yes.
+        approval_timeout: Seconds, or a timedelta, after which a call that waits for a person is `denied`; None: the agent's.
+        asks_person: The call is a question: the function never runs, a person's answer is the result.
         task_queue: Where the tool runs, if not on the agent's own queue: a worker with a GPU, or in another network.
         queue_timeout: How long a call may wait in that queue for a worker (seconds or a timedelta); then it is `tool_lost`.
         max_result_chars: A longer result is cut, with a note of how much was left out.
@@ -155,6 +164,9 @@ def tool(
         the_name = name if name is not None else getattr(function, "__name__", "tool")
         limit = timeout if isinstance(timeout, timedelta) else timedelta(seconds=timeout)
         waits = queue_timeout if isinstance(queue_timeout, timedelta) else timedelta(seconds=queue_timeout)
+        asked_for = (
+            timedelta(seconds=approval_timeout) if isinstance(approval_timeout, (int, float)) else approval_timeout
+        )
         exceptions = retry_on if isinstance(retry_on, tuple) else (retry_on,)
         where = f"{source_of(function)}: tool {the_name!r}"
         faults = {
@@ -167,8 +179,14 @@ def tool(
                 isinstance(kind, type) and issubclass(kind, BaseException) for kind in exceptions
             ),
             "fix must be a function of one argument": not (fix is None or isinstance(fix, AskModel) or callable(fix)),
-            # Refused rather than ignored: who writes it counts on nothing running unasked.
-            "needs_approval cannot be kept yet by this version; leave it out": needs_approval is not False,
+            # Else who mistypes it finds everything running unasked.
+            "needs_approval must be True, False, or a function of (arguments, ToolContext)": not (
+                isinstance(needs_approval, bool) or callable(needs_approval)
+            ),
+            "approval_timeout must be more than 0 seconds": asked_for is not None and asked_for <= timedelta(0),
+            "asks_person and needs_approval exclude each other: its call waits for a person anyway": bool(
+                asks_person and needs_approval
+            ),
         }
         if fault := next((text for text, is_so in faults.items() if is_so), None):
             raise DeclarationError(f"{where}: {fault}.")
@@ -186,6 +204,8 @@ def tool(
             fix=fix,
             handle_errors=handle_errors,
             needs_approval=needs_approval,
+            approval_timeout=asked_for,
+            asks_person=asks_person,
             task_queue=task_queue,
             queue_timeout=waits,
             max_result_chars=max_result_chars,

@@ -12,6 +12,7 @@ from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field
 __all__ = [
     "AssistantMessage",
     "Compaction",
+    "Decision",
     "ErrorInfo",
     "Message",
     "Progress",
@@ -135,7 +136,7 @@ class Usage(BaseModel):
         return self.input_tokens + self.output_tokens
 
 
-Status = Literal["completed", "max_steps", "max_tokens", "max_history", "truncated", "refused"]
+Status = Literal["completed", "max_steps", "max_tokens", "max_history", "truncated", "refused", "stopped"]
 """`max_history`: Temporal's history of the run is nearly full, and its conversation too large to go on in a new one."""
 
 
@@ -152,6 +153,8 @@ class RunResult(BaseModel):
     trace_id: str = ""
     output_type: str | None = Field(default=None, exclude_if=lambda value: value is None)
     """Structured output: the name of its type, so that a union's member is known again."""
+    reason: str | None = Field(default=None, exclude_if=lambda value: value is None)
+    """Why it was stopped, where whoever did it said so."""
 
 
 class Repair(BaseModel):
@@ -169,6 +172,23 @@ class StepResult(BaseModel):
     error: ErrorInfo | None = None
 
 
+class Decision(BaseModel):
+    """What became of a call that waited for a person, from when until when (ISO 8601, UTC).
+
+    `timeout`: nobody said anything in time. `stopped`: the run was stopped first. `before`: its arguments as the model
+    wanted them, where they were `edited`.
+    """
+
+    kind: Literal["approval", "question"]
+    decision: Literal["approve", "deny", "answer", "timeout", "stopped"]
+    since: str
+    at: str
+    by: str | None = None
+    reason: str | None = None
+    edited: bool = False
+    before: Any = None
+
+
 class StepCall(BaseModel):
     """A call within a step. `arguments` are the validated ones, after repair; None where they never became valid."""
 
@@ -179,6 +199,7 @@ class StepCall(BaseModel):
     repairs: list[Repair] = []
     result: StepResult | None = None
     attempts: int = 0
+    decision: Decision | None = Field(default=None, exclude_if=lambda value: value is None)
 
 
 class Compaction(BaseModel):

@@ -1,5 +1,6 @@
 """The shipped tools. Those for files see one folder, the workspace, and nothing else."""
 
+from tools.ask_person import ask_person
 from tools.fetch_page import fetch_page
 from tools.list_files import list_files
 from tools.query_sqlite import query_sqlite
@@ -8,4 +9,13 @@ from tools.read_section import read_section
 from tools.search_files import search_files
 from tools.write_file import write_file
 
-__all__ = ["fetch_page", "list_files", "query_sqlite", "read_file", "read_section", "search_files", "write_file"]
+__all__ = [
+    "ask_person",
+    "fetch_page",
+    "list_files",
+    "query_sqlite",
+    "read_file",
+    "read_section",
+    "search_files",
+    "write_file",
+]

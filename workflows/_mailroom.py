@@ -1,21 +1,24 @@
-"""Who answers the worker's questions: every workflow that holds a `DurableAgent` has these queries."""
+"""Who answers the worker's questions, and takes in what people say: every workflow that holds a `DurableAgent` has one."""
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 from temporalio import workflow
 
-from mulligan.handoff import DEFINITION_QUERY, INPUT_QUERY, AgentFacts, Definition
+from mulligan.handoff import DEFINITION_QUERY, INPUT_QUERY, AgentFacts, Definition, Where
+from mulligan.people import CheckEdit, Edited
 from mulligan.reference import CONVERSATION_QUERY, Page, PageAsked
-from mulligan.values import RunInput
-from workflows import policies
+from mulligan.values import RunInput, ToolCall
+from workflows import dispatch, policies
 from workflows.conversation import Conversation
+from workflows.handlers import Handlers
 
 
 class Correspondent(Protocol):
     """Whom workers ask about: an agent of the workflow."""
 
+    agent: str
     conversation: Conversation
     input: RunInput | None
 
@@ -24,12 +27,18 @@ class Correspondent(Protocol):
         """What was pinned when its turn opened."""
         ...
 
+    @property
+    def where(self) -> Where:
+        """What its activities are told."""
+        ...
+
 
 class Mailroom:
     """The agents of one workflow by their key, and the query handlers through which workers read them."""
 
     def __init__(self) -> None:
         self._agents: dict[str, Correspondent] = {}
+        self.handlers = Handlers(self._name_of, self._edited)
 
     @classmethod
     def of_this_workflow(cls) -> Mailroom:
@@ -50,6 +59,24 @@ class Mailroom:
         key = str(len(self._agents))
         self._agents[key] = agent
         return key
+
+    def _name_of(self, key: str) -> str:
+        return self._agents[key].agent if key in self._agents else ""
+
+    async def _edited(self, key: str, call: ToolCall, step: int, arguments: dict[str, Any]) -> Edited:
+        """What a person made of a call's arguments, looked at by the agent's worker."""
+        agent = self._agents[key]
+        metadata = agent.input.metadata if agent.input else {}
+        return await dispatch.check_edit(
+            CheckEdit(
+                where=agent.where,
+                call=call.model_copy(update={"arguments": ""}),
+                arguments=arguments,
+                step=step,
+                definition=agent.facts.digest,
+                metadata=metadata,
+            )
+        )
 
     def conversation(self, asked: PageAsked) -> Page:
         """Messages that a worker's cache does not hold."""

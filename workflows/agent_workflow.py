@@ -12,6 +12,7 @@ from temporalio.common import RawValue
 
 from mulligan.run_input import check
 from workflows import policies
+from workflows._mailroom import Mailroom
 from workflows.durable_agent import DurableAgent
 from workflows.records import Earlier
 
@@ -31,6 +32,8 @@ class AgentWorkflow:
 
     def __init__(self) -> None:
         self._agent: DurableAgent | None = None
+        # Before the agent is there, as people may speak to the run in the moment of its beginning.
+        self._handlers = Mailroom.of_this_workflow().handlers
 
     @workflow.run
     async def run(self, start: RawValue = NO_INPUT) -> dict[str, Any]:
@@ -45,8 +48,12 @@ class AgentWorkflow:
             await agent.begin(run_input)
         while not await agent.step():
             if agent.is_continue_as_new_suggested():
+                await workflow.wait_condition(workflow.all_handlers_finished)
                 workflow.continue_as_new(agent.carry())
-        return (await agent.finish()).model_dump(mode="json")
+        self._handlers.close()
+        result = await agent.finish()
+        await workflow.wait_condition(workflow.all_handlers_finished)
+        return result.model_dump(mode="json")
 
     @workflow.query
     def progress(self) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from mulligan.shorten import ends_of
 from mulligan.values import AssistantMessage, Compaction
 from workflows import dispatch, policies
 from workflows.conversation import Conversation
+from workflows.inbox import Inbox
 from workflows.records import Opening
 
 __all__ = ["compact_if_due", "place_of_cut", "tokens"]
@@ -19,7 +20,7 @@ KEPT = 4
 
 
 async def compact_if_due(
-    conversation: Conversation, sent: int, where: Where, facts: AgentFacts, model: str, step: int
+    conversation: Conversation, sent: int, where: Where, facts: AgentFacts, model: str, step: int, inbox: Inbox
 ) -> Compaction | None:
     """Have the older steps summed up, where the conversation has grown to the agent's limit.
 
@@ -46,7 +47,7 @@ async def compact_if_due(
         timeout=facts.model_timeout,
         attempts=facts.model_attempts,
     )
-    outcome = await dispatch.compact_conversation(order, facts)
+    outcome = await dispatch.compact_conversation(order, facts, inbox)
     if outcome.error is None:
         replaced = conversation.size(conversation.cut, cut)
         conversation.open_with(_opening(conversation, cut, limit, outcome), cut)

@@ -57,12 +57,13 @@ class Conversation:
         self._sizes: list[int] = []
         self._settled: dict[str, ToolMessage] = {}
 
-    def append(self, message: Message) -> None:
-        """Add a message."""
+    def append(self, message: Message) -> int:
+        """Add a message. Returns its number in the log."""
         digest, size = chain(self._digests[-1], message)
         self.messages.append(message)
         self._digests.append(digest)
         self._sizes.append(size)
+        return self.first + len(self.messages) - 1
 
     def ask(self, messages: Sequence[Message]) -> None:
         """Add the messages that a turn begins with; the user's at their end are its request."""
@@ -209,6 +210,7 @@ class Conversation:
                     arguments=kept.arguments,
                     repairs=kept.repairs,
                     attempts=kept.attempts,
+                    decision=kept.decision,
                     result=StepResult(text=result.text, error=result.error) if result else None,
                 )
             )

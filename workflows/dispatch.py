@@ -33,8 +33,10 @@ from mulligan.handoff import (
     ToolFacts,
     ToolOutcome,
 )
+from mulligan.people import CHECK_EDIT, RECORD_DECISION, CheckEdit, Edited, RecordDecision, Recorded
 from mulligan.values import ErrorInfo, RunInput
 from workflows import policies
+from workflows.inbox import Inbox
 
 Answer = TypeVar("Answer", ModelAnswer, Compacted)
 _UNKNOWN_TOOL = ToolFacts(timeout=60)
@@ -65,17 +67,20 @@ async def open_run(run_input: RunInput, *, small: bool, conversation: str, turn:
         )
         return opened
     except ActivityError as error:
-        raise error_of(error) or error from error
+        typed = error_of(error)
+        if typed is None:
+            raise
+        raise typed from error
 
 
-async def call_model(order: ModelCall, facts: AgentFacts) -> ModelAnswer:
-    """Ask the model for one step.
+async def call_model(order: ModelCall, facts: AgentFacts, inbox: Inbox) -> ModelAnswer:
+    """Ask the model for one step; where the run is stopped in the meantime, not longer than its grace.
 
     Raises:
         ModelRequestError, ModelUnavailableError: the endpoint refuses, or stays away beyond the agent's patience.
     """
     try:
-        return await _ask_model(CALL_MODEL, order, ModelAnswer, facts)
+        return await _ask_model(CALL_MODEL, order, ModelAnswer, facts, inbox)
     except ActivityError as error:
         if is_cancelled_exception(error):
             raise
@@ -83,10 +88,10 @@ async def call_model(order: ModelCall, facts: AgentFacts) -> ModelAnswer:
         raise error_of(error) or given_up from error
 
 
-async def compact_conversation(order: CompactConversation, facts: AgentFacts) -> Compacted:
+async def compact_conversation(order: CompactConversation, facts: AgentFacts, inbox: Inbox) -> Compacted:
     """Have the older messages summed up. That there is no summary, for whatever reason, is an outcome."""
     try:
-        return await _ask_model(COMPACT_CONVERSATION, order, Compacted, facts, f"sum up {order.cut} messages")
+        return await _ask_model(COMPACT_CONVERSATION, order, Compacted, facts, inbox, f"sum up {order.cut} messages")
     except ActivityError as error:
         if is_cancelled_exception(error):
             raise
@@ -134,6 +139,30 @@ async def call_tool(order: CallTool, facts: ToolFacts | None, calls: int = 1) ->
     return outcome
 
 
+async def check_edit(order: CheckEdit) -> Edited:
+    """Have a person's edit of a call's arguments looked at; that it cannot be just now is a refusal too."""
+    try:
+        edited: Edited = await workflow.execute_activity(
+            CHECK_EDIT,
+            order,
+            result_type=Edited,
+            start_to_close_timeout=policies.CHECK_EDIT_TIMEOUT,
+            schedule_to_close_timeout=policies.CHECK_EDIT_PATIENCE,
+            summary=order.call.name[:60],
+        )
+        return edited
+    except ActivityError as error:
+        if is_cancelled_exception(error):
+            raise
+        return Edited(refused=f"The arguments could not be looked at ({error.cause or error}); try again.")
+
+
+async def record_decision(order: RecordDecision) -> Recorded:
+    """Put a person's decision on the trace; where the call does not run, find what the model is told."""
+    recorded: Recorded = await record(RECORD_DECISION, order, Recorded)
+    return recorded
+
+
 async def finish_run(finished: FinishRun) -> None:
     """Close a run's trace."""
     await record(FINISH_RUN, finished)
@@ -151,10 +180,15 @@ async def record(activity: str, what: BaseModel, result_type: type[Any] | None =
 
 
 async def _ask_model(
-    activity: str, order: ConversationAsked, result_type: type[Answer], facts: AgentFacts, summary: str | None = None
+    activity: str,
+    order: ConversationAsked,
+    result_type: type[Answer],
+    facts: AgentFacts,
+    inbox: Inbox,
+    summary: str | None = None,
 ) -> Answer:
     """An activity that waits for a model: by the time, the patience and the queue that the agent has for it."""
-    answer: Answer = await workflow.execute_activity(
+    handle: workflow.ActivityHandle[Answer] = workflow.start_activity(
         activity,
         order,
         result_type=result_type,
@@ -164,7 +198,7 @@ async def _ask_model(
         retry_policy=policies.model_retry(facts.model_attempts),
         summary=summary,
     )
-    return answer
+    return await inbox.unless_stopped(handle)
 
 
 def _lost(order: CallTool, facts: ToolFacts, error: ActivityError, started: float) -> LostCall:

@@ -63,7 +63,12 @@ class DurableAgent:
         """How many messages the model has been called with, or has said: what its worker holds."""
         self._running: list[str] = []
         self._growth = Growth(is_carried=state is not None)
-        self._key = Mailroom.of_this_workflow().register(self)
+        mailroom = Mailroom.of_this_workflow()
+        self._key = mailroom.register(self)
+        self._inbox = mailroom.handlers.inbox(self._key)
+        self._inbox.on_stop = self.conversation.log.stopping
+        if carried:
+            self._inbox.load(carried.get("inbox", {}))
 
     async def run(
         self, prompt: str | Sequence[Message], *, max_steps: int | None = None, model: str | None = None
@@ -87,7 +92,8 @@ class DurableAgent:
 
     async def begin(self, run_input: RunInput) -> None:
         """Open a turn: its messages join the conversation, the agent is resolved, the trace begins."""
-        self.input, self.status = run_input, "running"
+        self.input, self.status, self._inbox.is_idle = run_input, "running", False
+        self._inbox.is_closed = False
         before = len(self.conversation.messages)
         prompt = [UserMessage(role="user", text=run_input.prompt)] if run_input.prompt is not None else []
         self.conversation.ask([*run_input.messages, *prompt])
@@ -97,7 +103,8 @@ class DurableAgent:
         try:
             opened = await dispatch.open_run(run_input, small=small, conversation=self._key, turn=number)
         except FailureError:
-            self.status = "failed"
+            self._take_in()
+            self.status, self._inbox.is_closed = "failed", True
             raise
         self._turn = Turn(
             number=number,
@@ -112,6 +119,9 @@ class DurableAgent:
         """One model call, and the tool calls that it asks for. Returns whether the turn is over."""
         turn = self._open_turn
         result = turn.result
+        self._take_in()
+        if self._inbox.stop is not None:
+            return self._ends("stopped")
         if policies.history_is_full():
             return self._ends("max_history")
         try:
@@ -122,20 +132,25 @@ class DurableAgent:
             self._sent = self.conversation.ref().count
             result.steps += 1
             result.usage = result.usage + answer.usage
-            await StepCalls(turn, self._where(turn), self.conversation, self._running).settle(answer, record)
+            await StepCalls(turn, self.where, self.conversation, self._inbox, self._running).settle(answer, record)
             if answer.rejected is not None:
                 self._reject(turn, answer.rejected, record)
             is_final = not answer.message.tool_calls and answer.rejected is None
             result.output = None if turn.facts.structured and not is_final else answer.message.text
             if answer.output is not None:
                 result.output, result.output_type = output_of(answer, record), answer.output.type
-                return self._ends("completed")
-            if is_final:
-                return self._ends(_STATUS_OF_FINISH.get(answer.finish_reason, "completed"))
+                is_final = True
+            if is_final and not self._goes_on(turn):
+                status = _STATUS_OF_FINISH.get(answer.finish_reason, "completed")
+                return self._ends("completed" if answer.output is not None else status)
         except (FailureError, asyncio.CancelledError) as error:
+            if self._was_given_up(error):
+                return self._ends("stopped")
             # Just what ends a run: its trace is closed first. A bug of our own is neither, and fails the task only.
             await self._close_failed(turn, error)
             raise
+        if self._inbox.stop is not None:
+            return self._ends("stopped")
         if turn.facts.max_total_tokens is not None and result.usage.total_tokens >= turn.facts.max_total_tokens:
             return self._ends("max_tokens")
         return self._ends("max_steps") if result.steps >= turn.max_steps else False
@@ -143,7 +158,8 @@ class DurableAgent:
     async def finish(self) -> RunResult:
         """Close the turn's trace and give its result."""
         turn = self._open_turn
-        await dispatch.finish_run(turn.finished(self._where(turn), turn.result.status))
+        self._inbox.stop, self._inbox.is_idle = None, True
+        await dispatch.finish_run(turn.finished(self.where, turn.result.status))
         self.conversation.log.run_ended(turn.number, turn.result.status)
         return turn.result
 
@@ -170,6 +186,8 @@ class DurableAgent:
         turn = self._turn.model_dump(mode="json") if self._turn else None
         conversation = self.conversation.dump(workflow.info().run_id)
         state = {"agent": self.agent, "status": self.status, "turn": turn, "conversation": conversation}
+        if inbox := self._inbox.dump():
+            state["inbox"] = inbox
         return zstandard.compress(json.dumps(state, separators=(",", ":")).encode())
 
     @property
@@ -178,7 +196,7 @@ class DurableAgent:
         result = self._turn.result if self._turn else RunResult(status="completed")
         asked = self.input.max_steps if self.input else None
         return Progress(
-            status=self.status,
+            status="waiting" if self.status == "running" and self._inbox.waits and not self._running else self.status,
             step=result.steps,
             max_steps=self._turn.max_steps if self._turn else asked or 0,
             usage=result.usage,
@@ -198,16 +216,36 @@ class DurableAgent:
             raise RuntimeError("No turn is open: call begin(), or run(), first.")
         return self._turn
 
-    def _where(self, turn: Turn) -> Where:
-        return Where(agent=self.agent, conversation=self._key, trace=turn.trace)
+    @property
+    def where(self) -> Where:
+        """What every activity of the turn is told."""
+        return Where(agent=self.agent, conversation=self._key, trace=self._open_turn.trace)
+
+    def _take_in(self) -> None:
+        """What people said since joins the conversation."""
+        for message in self._inbox.take():
+            self.conversation.log.message(self.conversation.append(message))
+
+    def _goes_on(self, turn: Turn) -> bool:
+        """Whether somebody has said what the model's last word does not answer, and there is a step left for it."""
+        return bool(self._inbox.messages) and self._inbox.stop is None and turn.result.steps < turn.max_steps
+
+    def _was_given_up(self, error: BaseException) -> bool:
+        """Whether a model call was cancelled because the run is to stop, and not the run itself."""
+        return self._inbox.stop is not None and is_cancelled_exception(error) and not workflow.cancellation_reason()
 
     def _ends(self, status: Status) -> bool:
-        self._open_turn.result.status = self.status = status
+        # Said in the last moment: unanswered, but in the conversation, with which a new run can go on.
+        self._take_in()
+        result = self._open_turn.result
+        result.status = self.status = status
+        result.reason = self._inbox.stop.reason if self._inbox.stop and status == "stopped" else None
         return True
 
     async def _compact(self, turn: Turn) -> None:
         step = turn.result.steps + 1
-        done = await compact_if_due(self.conversation, self._sent, self._where(turn), turn.facts, turn.model, step)
+        about = (self.where, turn.facts, turn.model, step, self._inbox)
+        done = await compact_if_due(self.conversation, self._sent, *about)
         if done is not None:
             self.conversation.log.compacted(self.conversation.next_step)
             turn.result.usage = turn.result.usage + done.usage
@@ -215,7 +253,7 @@ class DurableAgent:
 
     async def _call_model(self, turn: Turn) -> ModelAnswer:
         order = ModelCall(
-            where=self._where(turn),
+            where=self.where,
             model=turn.model,
             definition=turn.facts.digest,
             step=turn.result.steps + 1,
@@ -229,7 +267,7 @@ class DurableAgent:
             guard=GuardContext(metadata=turn.input.metadata) if turn.facts.guarded else None,
             summed_up=self.conversation.opening.answers if self.conversation.opening else None,
         )
-        return await dispatch.call_model(order, turn.facts)
+        return await dispatch.call_model(order, turn.facts, self._inbox)
 
     def _reject(self, turn: Turn, rejected: Rejected, record: StepRecord) -> None:
         """Tell the model by a user's message what no call of its answer is to blame for."""
@@ -242,8 +280,9 @@ class DurableAgent:
 
     async def _close_failed(self, turn: Turn, error: BaseException) -> None:
         self.status = "cancelled" if is_cancelled_exception(error) else "failed"
-        finished = turn.finished(self._where(turn), self.status)
-        shown = None
+        self._take_in()
+        self._inbox.is_closed = True
+        finished, shown = turn.finished(self.where, self.status), None
         if self.status == "failed":
             typed = error_of(error)
             finished.error_type = getattr(typed, "kind", None) or type(typed or error).__name__

@@ -1,4 +1,4 @@
-"""What happened in a run and when, in its order: pure, but for the workflow's clock. What was said is in the conversation."""
+"""What happened in a run and when: pure, but for the workflow's clock. What was said is in the conversation."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ from temporalio import workflow
 
 if TYPE_CHECKING:
     from mulligan.values import ErrorInfo
+
+
+_OF_ANSWERS = ("step_started", "answered", "run_ended")
 
 
 class Entry(NamedTuple):
@@ -22,10 +25,14 @@ class Entry(NamedTuple):
     """What stands in no message."""
 
 
+def _time() -> float:
+    return workflow.time() if workflow.in_workflow() else 0.0
+
+
 class EventLog:
     """The entries of a run from number `first` on; those before are in a run before this one."""
 
-    def __init__(self, clock: Callable[[], float] = workflow.time) -> None:
+    def __init__(self, clock: Callable[[], float] = _time) -> None:
         self.first = 0
         self.entries: list[Entry] = []
         self._clock = clock
@@ -40,12 +47,8 @@ class EventLog:
     @property
     def writing(self) -> Entry | None:
         """The start of the step whose model has not answered yet."""
-        for entry in reversed(self.entries):
-            if entry.type in ("answered", "run_ended"):
-                return None
-            if entry.type == "step_started":
-                return entry
-        return None
+        newest = next((entry for entry in reversed(self.entries) if entry.type in _OF_ANSWERS), None)
+        return newest if newest is not None and newest.type == "step_started" else None
 
     def run_started(self, turn: int, agent: str, model: str, max_steps: int) -> None:
         """A turn was opened."""
@@ -82,9 +85,9 @@ class EventLog:
         """A call of the newest step waits for a person."""
         self._add("waiting", call=call, said={"kind": kind, "text": text})
 
-    def decided(self, call: int, decision: str, by: str | None = None, reason: str | None = None) -> None:
+    def decided(self, call: int) -> None:
         """It waits no more."""
-        self._add("decided", call=call, said={"decision": decision, "by": by, "reason": reason})
+        self._add("decided", call=call)
 
     def answer_rejected(self) -> None:
         """The newest step's answer was not taken."""
@@ -109,7 +112,7 @@ class EventLog:
         return {"first": self.total - len(kept), "entries": [_brief(entry) for entry in kept]}
 
     @classmethod
-    def load(cls, state: dict[str, Any], clock: Callable[[], float] = workflow.time) -> EventLog:
+    def load(cls, state: dict[str, Any], clock: Callable[[], float] = _time) -> EventLog:
         """What `dump` gave."""
         log = cls(clock)
         log.first = state["first"]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any
 
 from mulligan import events
+from mulligan.people import iso
 from mulligan.shorten import shortened, size
 from mulligan.values import RunResult, Step, ToolCall
 from workflows import policies
@@ -25,7 +25,7 @@ def event_page(
     open_step = log.writing
     about: dict[str, Any] = {"total": log.total, "writing": None}
     if open_step is not None:
-        at = _time(open_step).isoformat()
+        at = _time(open_step)
         about["writing"] = {"conversation": key, "step": open_step.step, "at": at}
     if since < log.first and conversation.earlier is not None:
         return {"events": [], "next": log.first, "earlier": {"run_id": conversation.earlier.run_id}, **about}
@@ -88,6 +88,10 @@ class _Teller:
                 return {**about, "repairs": call.repairs}
             case "tool_call_settled":
                 return {**about, "result": call.result, "attempts": call.attempts}
+            case "decided" if call.decision is not None:
+                return {**about, **call.decision.model_dump(include={"decision", "by", "reason", "edited"})}
+            case "waiting" if call.decision is not None and call.decision.edited:
+                return {**about, "arguments": call.decision.before}
         return {**about, "arguments": call.arguments}
 
     def _step(self, number: int) -> Step | None:
@@ -99,5 +103,5 @@ class _Teller:
         return self._steps[number]
 
 
-def _time(entry: Entry) -> datetime:
-    return datetime.fromtimestamp(entry.at / 1000, UTC)
+def _time(entry: Entry) -> str:
+    return iso(entry.at / 1000)

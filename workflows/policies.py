@@ -65,6 +65,16 @@ HISTORY_BYTES, HISTORY_EVENTS = 40_000_000, 45_000
 adds at most about 10 MB (STEP_RESULTS_BYTES) and 800 events (fit_answer.MOST_CALLS)."""
 
 
+CHECK_EDIT_TIMEOUT, CHECK_EDIT_PATIENCE = timedelta(seconds=20), timedelta(seconds=60)
+"""A person waits for it: the guard may take 10 s."""
+
+STOP_GRACE = timedelta(seconds=30)
+"""What a model call may still take once its run is to stop; calls of tools that run may take the time that is theirs."""
+
+MESSAGE_IDS_KEPT, DECISIONS_KEPT = 10_000, 1_000
+"""How many ids of messages are known again when they come a second time, and decisions that are told to who comes late."""
+
+
 def model_retry(attempts: int | None) -> RetryPolicy:
     """The activity itself sets each delay (Retry-After, jitter) and gives up when the patience is spent."""
     return RetryPolicy(
@@ -97,9 +107,12 @@ def scheduled_at_once(calls: int, metadata: Mapping[str, str]) -> int:
     return calls if calls <= most or not workflow.patched("scheduled_at_once") else most
 
 
-def history_is_full() -> bool:
+def is_history_long() -> bool:
     """Whether another step might be the one at which the server terminates the run."""
     info = workflow.info()
-    is_full = info.get_current_history_size() > HISTORY_BYTES or info.get_current_history_length() > HISTORY_EVENTS
-    # Runs that had got further before there was this limit are replayed as they were.
-    return is_full and workflow.patched("max_history")
+    return info.get_current_history_size() > HISTORY_BYTES or info.get_current_history_length() > HISTORY_EVENTS
+
+
+def history_is_full() -> bool:
+    """Whether no further step may be taken for that. Runs that had got further unlimited are replayed as they were."""
+    return is_history_long() and workflow.patched("max_history")

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from mulligan.values import Compaction, ErrorInfo, Repair, Usage, UserMessage
+from mulligan.values import Compaction, Decision, ErrorInfo, Repair, Usage, UserMessage
 
 
 class CallRecord(BaseModel):
@@ -15,6 +15,7 @@ class CallRecord(BaseModel):
     arguments: Any = None
     repairs: list[Repair] = []
     attempts: int = 0
+    decision: Decision | None = None
 
 
 class StepRecord(BaseModel):

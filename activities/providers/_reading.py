@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from activities.providers.protocol import Unavailable
 from mulligan.values import well_formed
@@ -19,7 +19,7 @@ DONE = "[DONE]"
 class Pieces(Protocol):
     """An answer that comes in pieces. What it is put together to is just what the endpoint sends unasked for pieces."""
 
-    asks: Mapping[str, Any]
+    asks: ClassVar[dict[str, Any]]
     """The fields of a request that ask for pieces."""
 
     def take(self, piece: dict[str, Any]) -> None:

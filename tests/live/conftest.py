@@ -116,7 +116,15 @@ async def otlp() -> AsyncIterator[OtlpReceiver]:
 async def lab(temporal: DevServer, model: OpenAIServer, otlp: OtlpReceiver) -> AsyncIterator[Lab]:
     client = await connect(temporal.address)
     telemetry = Telemetry()
-    loaded = load(["tests.support.shop", "tests.support.answers", "tests.support.far", "tests.support.two_turns"])
+    loaded = load(
+        [
+            "tests.support.shop",
+            "tests.support.answers",
+            "tests.support.far",
+            "tests.support.two_turns",
+            "tests.support.desk",
+        ]
+    )
     async with running_worker(client, loaded, telemetry, "agents"):
         yield Lab(client, model, otlp, telemetry)
     telemetry.shutdown()

@@ -10,6 +10,7 @@ from typing import Any
 
 from aiohttp import web
 
+EMPTY: dict[str, dict[str, Any]] = {"message": {"content": []}, "function_call": {"arguments": ""}}
 PIECE = 7
 """Characters of a text in one piece."""
 
@@ -80,7 +81,7 @@ def response_events(reply: dict[str, Any]) -> list[dict[str, Any] | str]:
     ]
     for index, item in enumerate(reply["output"]):
         at = {"output_index": index}
-        empty = {"message": {"content": []}, "function_call": {"arguments": ""}}.get(item["type"], {})
+        empty: dict[str, Any] = EMPTY.get(item["type"], {})
         events.append({"type": "response.output_item.added", **at, "item": {**item, **empty, "status": "in_progress"}})
         events += [{**event, **at, "item_id": item["id"]} for event in _within(item)]
         events.append({"type": "response.output_item.done", **at, "item": item})

@@ -1,0 +1,125 @@
+"""What people decide on a call: put on the trace, and what the model is told where the call does not run.
+
+`record_decision` is a local activity, as what else is recorded; `check_edit` runs users' code (validators, the guard).
+"""
+
+from __future__ import annotations
+
+from pydantic import ValidationError
+from temporalio import activity
+
+from activities.consult import GUARD_LIMIT, ask_guard
+from activities.prefix_cache import PrefixCache
+from activities.prepare_call import valid
+from activities.render_result import cut
+from activities.resources import Resources
+from activities.settle_failure import nearest, settle
+from activities.tool_runtime import ToolRuntime
+from mulligan.agent import Registry
+from mulligan.errors import ToolExecutionError
+from mulligan.handoff import idempotency_key, tool_message
+from mulligan.people import CHECK_EDIT, RECORD_DECISION, CheckEdit, Edited, RecordDecision, Recorded
+from mulligan.telemetry import Telemetry
+from mulligan.tool import MAX_RESULT_CHARS, ToolContext
+from mulligan.values import Decision, ToolCall
+
+
+class RecordDecisionActivities:
+    """The activities, with what the worker gives them."""
+
+    def __init__(
+        self, registry: Registry, cache: PrefixCache, telemetry: Telemetry, runtime: ToolRuntime, resources: Resources
+    ) -> None:
+        self._registry = registry
+        self._cache = cache
+        self._telemetry = telemetry
+        self._runtime = runtime
+        self._resources = resources
+
+    @activity.defn(name=RECORD_DECISION)
+    async def record_decision(self, order: RecordDecision) -> Recorded:
+        """The span of a decision; and where the call does not run, the call's own, with what the model is told."""
+        self._telemetry.decided(order.where, order.call, step=order.step, decision=order.decision)
+        recorded = Recorded(
+            call_id=order.call.id,
+            name=order.call.name,
+            step=order.step,
+            started=order.started,
+            decision=order.decision,
+            attempts=0,
+        )
+        if not order.run:
+            await self._settle(order, recorded)
+            key = (activity.info().workflow_id or "", order.where.conversation)
+            self._cache.hold(key, tool_message(order.call, recorded.text, recorded.error))
+        return recorded
+
+    async def _settle(self, order: RecordDecision, recorded: Recorded) -> None:
+        agent = self._registry.agents.get(order.where.agent)
+        tool = agent.tool(order.call.name) if agent else None
+        span = self._telemetry.tool_call(
+            order.where,
+            order.call,
+            step=order.step,
+            attempt=1,
+            repaired_by=order.repaired_by,
+            arguments=order.arguments,
+            start=order.started,
+        )
+        self._telemetry.put_decision(span.span, order.decision)
+        if order.answer is not None:
+            recorded.text = cut(order.answer, tool.max_result_chars if tool else MAX_RESULT_CHARS)
+            span.succeed(recorded.text)
+            return
+        error = ToolExecutionError(
+            not_run(order.call, order.decision), kind="denied", tool_name=order.call.name, call_id=order.call.id
+        )
+        # Who stops a run wants it to end as stopped, whatever the policy says of a call that is denied.
+        policies = [tool.handle_errors if tool else None, agent.handle_errors if agent else None]
+        is_asked = order.decision.decision != "stopped"
+        told = await settle(error, nearest(error, *policies) if is_asked else True, self._runtime)
+        told.close(span)
+        recorded.text, recorded.error, recorded.failure = told.text, told.error, told.failure
+
+    @activity.defn(name=CHECK_EDIT)
+    async def check_edit(self, order: CheckEdit) -> Edited:
+        """The edited arguments as the tool takes them; refused where it would not, or where the guard says no."""
+        agent = self._registry.agents.get(order.where.agent)
+        tool = agent.tool(order.call.name) if agent else None
+        if agent is None or tool is None:
+            return Edited(refused=f"The worker does not know the tool `{order.call.name}`, so it cannot look at them.")
+        arguments = valid(tool.arguments, order.arguments)
+        if isinstance(arguments, Exception):
+            return Edited(refused=f"`{tool.name}` does not take these arguments: {_faults(arguments)}.")
+        info = activity.info()
+        context = ToolContext(
+            idempotency_key=idempotency_key(info.namespace, info.workflow_id or "", order.where, order.call.id),
+            attempt=1,
+            workflow_id=info.workflow_id or "",
+            agent=agent.name,
+            call_id=order.call.id,
+            step=order.step,
+            metadata=order.metadata,
+            resources=self._resources.of_agent(agent.name),
+        )
+        reason = await ask_guard(agent, self._runtime, order.call, arguments, context, GUARD_LIMIT)
+        return Edited(arguments=arguments) if reason is None else Edited(refused=f"The agent's guard refuses: {reason}")
+
+
+def _faults(error: Exception) -> str:
+    """In the words of whoever wrote the types: a person reads them, who wrote the arguments."""
+    if not isinstance(error, ValidationError):
+        return str(error) or type(error).__name__
+    faults = error.errors(include_url=False, include_input=False)
+    return "; ".join(f"{'.'.join(map(str, fault['loc'])) or 'arguments'}: {fault['msg']}" for fault in faults)
+
+
+def not_run(call: ToolCall, decision: Decision) -> str:
+    """What the model is told of a call that a person did not let pass, or that nobody said anything to."""
+    reason = f": {decision.reason}" if decision.reason else "."
+    if decision.decision == "stopped":
+        return f"`{call.name}` was not run: the run was stopped first{reason}"
+    if decision.decision == "timeout":
+        nobody = "nobody answered" if decision.kind == "question" else "nobody approved of it"
+        return f"`{call.name}` was not run: {nobody} in time."
+    return f"`{call.name}` was not run: {decision.by or 'a person'} denied it{reason}"

@@ -1,0 +1,297 @@
+"""People and runs: approvals, questions, messages, stop, cancel. Against the real server, as rows."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from temporalio.client import WorkflowFailureError, WorkflowUpdateFailedError
+from temporalio.service import RPCError
+
+from mulligan import error_of
+from tests.live.conftest import DONE, Lab, call
+from tests.support.openai_turn import Turn
+from tests.support.shop import RAN
+
+REFUND = '{"order": 7, "amount": {"euros": 12.5}}'
+
+
+async def pending(handle: Any, count: int = 1) -> list[dict[str, Any]]:
+    """What waits, once so many calls do."""
+    while len(found := await handle.query("pending")) < count:
+        await asyncio.sleep(0.02)
+    return list(found)
+
+
+async def refused(handle: Any, update: str, argument: Any) -> str:
+    """The sentence with which an update is refused."""
+    with pytest.raises(WorkflowUpdateFailedError) as caught:
+        await handle.execute_update(update, argument)
+    error = error_of(caught.value)
+    assert error is not None
+    assert error.type == "UpdateRefusedError"
+    return error.message
+
+
+async def test_an_approval(lab: Lab) -> None:
+    """Asked about the valid call, once; it runs as it was approved; who and when stands in the step and on the spans."""
+    handle = await lab.start([call("refund", "{'order': '7', 'amount': {'euros': 12.5},}"), DONE], agent="desk")
+    (asked,) = await pending(handle)
+    assert asked.pop("since").endswith("+00:00")
+    assert asked == {
+        "call_id": asked["call_id"],
+        "tool": "refund",
+        "arguments": {"order": 7, "amount": {"euros": 12.5}},
+        "kind": "approval",
+        "text": 'refund {"order": 7, "amount": {"euros": 12.5}}',
+        "agent": "desk",
+        "step": 1,
+    }
+    assert (await handle.query("progress"))["status"] == "waiting"
+    assert (await handle.describe()).raw_description.workflow_execution_info.memo.fields["waiting"].data == b"1"
+    said = {"call_id": asked["call_id"], "decision": "approve", "by": "Ada", "reason": "a good customer"}
+    assert await handle.execute_update("decide", said) == {"accepted": True, "call_id": asked["call_id"]}
+    ran = await lab.look(handle)
+    assert ran.result["status"] == "completed"
+    assert RAN[ran.id] == [("refund", {"order": 7, "euros": 12.5})]
+    (made,) = ran.calls
+    decision = made["decision"]
+    assert (decision["decision"], decision["by"], decision["reason"]) == ("approve", "Ada", "a good customer")
+    assert decision["since"] <= decision["at"]
+    assert not decision["edited"]
+    assert made["result"]["error"] is None
+    (span,) = ran.spans_of("ai.toolCall")
+    assert span.attributes["mulligan.decision"] == "approve"
+    assert span.attributes["mulligan.decision.by"] == "Ada"
+    assert [s.attributes["gen_ai.tool.call.id"] for s in ran.spans_of("agent.request")] == [made["id"]]
+    assert [s.attributes["mulligan.decision"] for s in ran.spans_of("agent.decision")] == ["approve"]
+    assert "a good customer" not in str([s.attributes for s in ran.spans])
+    assert await handle.query("pending") == []
+    assert (await handle.describe()).raw_description.workflow_execution_info.memo.fields["waiting"].data == b"0"
+
+
+async def test_edited_arguments(lab: Lab) -> None:
+    """An edit is looked at as a model's input is, before it is taken: by the schema, the types, the guard."""
+    handle = await lab.start([call("refund", REFUND), DONE], agent="desk")
+    (asked,) = await pending(handle)
+    edit = {"call_id": asked["call_id"], "decision": "approve"}
+
+    async def refusal(arguments: Any) -> str:
+        return await refused(handle, "decide", {**edit, "arguments": arguments})
+
+    assert "amount.euros" in await refusal({"order": 7, "amount": {"euros": 100.5}})
+    assert "order" in await refusal({"amount": {"euros": 1}})
+    assert "parts of a cent" in await refusal({"order": 7, "amount": {"euros": 1.001}})
+    assert "order 13 is not touched" in await refusal({"order": 13, "amount": {"euros": 1}})
+    assert "arguments" in await refusal([1])
+    assert "denied does not run" in await refused(handle, "decide", {**edit, "decision": "deny", "arguments": {}})
+    assert len(await handle.query("pending")) == 1
+    assert RAN[handle.id] == []
+    await handle.execute_update("decide", {**edit, "arguments": {"order": 7, "amount": {"euros": 5}}, "by": "Ada"})
+    ran = await lab.look(handle)
+    assert RAN[ran.id] == [("refund", {"order": 7, "euros": 5.0})]
+    (made,) = ran.calls
+    assert made["arguments"] == {"order": 7, "amount": {"euros": 5.0}}
+    assert made["raw_arguments"] == REFUND
+    assert made["decision"]["edited"]
+    assert made["decision"]["before"] == {"order": 7, "amount": {"euros": 12.5}}
+    assert ran.spans_of("ai.toolCall")[0].attributes["mulligan.decision.edited"] is True
+    assert ran.result["repairs"] == 0
+
+
+async def test_several_wait_and_others_go_on(lab: Lab) -> None:
+    """Decided in any order; what needs nobody's word does not wait; results are in the order of the calls."""
+    calls = [
+        ("refund", REFUND, "r"),
+        ("discount", '{"percent": 5}', "small"),
+        ("ask_person", '{"question": "Which colour?"}', "q"),
+        ("discount", '{"percent": 20}', "large"),
+        ("discount", '{"percent": 99}', "unsure"),
+        ("refund", '{"order": 7, "amount": {"euros": -1}}', "invalid"),
+    ]
+    handle = await lab.start([Turn(calls=calls), DONE], agent="desk")
+    waits = {each["call_id"]: each for each in await pending(handle, 4)}
+    assert list(waits) == ["r", "q", "large", "unsure"]
+    assert waits["q"]["text"] == "Which colour?"
+    while ("discount", {"percent": 5}) not in RAN[handle.id]:
+        await asyncio.sleep(0.02)
+    await handle.execute_update("decide", {"call_id": "unsure", "decision": "deny", "reason": "too much", "by": "Ada"})
+    await handle.execute_update("answer", {"call_id": "q", "text": "green", "by": "Bob"})
+    await handle.execute_update("decide", {"call_id": "large", "decision": "approve"})
+    await handle.execute_update("decide", {"call_id": "r", "decision": "deny"})
+    ran = await lab.look(handle)
+    told = [(made["id"], made["result"]["text"], (made["result"]["error"] or {}).get("kind")) for made in ran.calls]
+    assert told[:5] == [
+        ("r", "`refund` was not run: a person denied it.", "denied"),
+        ("small", "5 % off", None),
+        ("q", "green", None),
+        ("large", "20 % off", None),
+        ("unsure", "`discount` was not run: Ada denied it: too much", "denied"),
+    ]
+    assert told[5][2] == "invalid_arguments"
+    assert ran.result["recovered_failures"] == 3
+    errors = [span for span in ran.spans_of("ai.toolCall") if span.status == "ERROR"]
+    assert sorted(span.attributes["error.type"] for span in errors) == ["denied", "denied", "invalid_arguments"]
+    assert all(span.attributes["mulligan.recovered"] for span in errors)
+    assert len(ran.spans_of("ai.toolCall")) == 6
+    assert len(ran.spans_of("agent.decision")) == 4
+
+
+async def test_refusals(lab: Lab) -> None:
+    """Twice, too late, unknown, of the other kind, or not to be read: a sentence, and nothing happens."""
+    handle = await lab.start(
+        [Turn(calls=[("refund", REFUND, "r"), ("ask_person", '{"question": "?"}', "q")]), DONE], agent="desk"
+    )
+    await pending(handle, 2)
+    assert '"approve" or "deny"' in (await refused(handle, "decide", {"call_id": "r", "decision": "maybe"})).replace(
+        "'", '"'
+    )
+    assert '"call_id" is missing' in await refused(handle, "decide", {"decision": "deny"})
+    assert "no known field" in await refused(handle, "decide", {"call_id": "r", "decision": "deny", "why": "x"})
+    assert 'No call "x" waits' in await refused(handle, "decide", {"call_id": "x", "decision": "deny"})
+    assert "answer" in await refused(handle, "decide", {"call_id": "q", "decision": "deny"})
+    assert "decide" in await refused(handle, "answer", {"call_id": "r", "text": "yes"})
+    assert "cannot be taken" in await refused(handle, "send_message", "just text")
+    assert "bytes" in await refused(handle, "send_message", {"text": "x" * 1_000_001})
+    with pytest.raises(WorkflowUpdateFailedError):
+        await handle.execute_update("decide")
+    await handle.execute_update("decide", {"call_id": "r", "decision": "deny", "by": "Ada"})
+    assert "it was denied by Ada at 20" in await refused(handle, "decide", {"call_id": "r", "decision": "approve"})
+    await handle.execute_update("answer", {"call_id": "q", "text": "!"})
+    ran = await lab.look(handle)
+    assert ran.result["status"] == "completed"
+    with pytest.raises(RPCError, match="completed"):
+        await handle.execute_update("send_message", {"text": "too late"})
+
+
+async def test_time_is_over(lab: Lab) -> None:
+    """`approval_timeout`: of a tool, and of a question with a schema of its own."""
+    ran = await lab.run([call("hasty"), call("ask_quickly", '{"question": "?", "choices": ["a"]}'), DONE], agent="desk")
+    assert [made["result"]["error"]["message"] for made in ran.calls] == [
+        "`hasty` was not run: nobody approved of it in time.",
+        "`ask_quickly` was not run: nobody answered in time.",
+    ]
+    assert [made["decision"]["decision"] for made in ran.calls] == ["timeout", "timeout"]
+    assert RAN[ran.id] == []
+
+
+async def test_messages(lab: Lab) -> None:
+    """During a model call, a tool call and a wait; each at the next step, once."""
+    turns = [
+        Turn(calls=[("nap", '{"seconds": 0.3}', None)], delay=0.3),
+        call("refund", REFUND),
+        Turn(text="Is that all?", delay=0.3),
+        Turn(text="done"),
+    ]
+    handle = await lab.start(turns, agent="desk")
+    assert await handle.execute_update("send_message", {"text": "one", "id": "m1"}) == {"accepted": True, "id": "m1"}
+    assert await handle.execute_update("send_message", {"text": "one again", "id": "m1"}) == {
+        "accepted": True,
+        "id": "m1",
+    }
+    while not RAN[handle.id]:
+        await asyncio.sleep(0.01)
+    without = await handle.execute_update("send_message", {"text": "two"})
+    assert without["accepted"]
+    assert without["id"]
+    (asked,) = await pending(handle)
+    await handle.execute_update("send_message", {"text": "three"})
+    await handle.execute_update("decide", {"call_id": asked["call_id"], "decision": "approve"})
+    while len(lab.model.requests_of(handle.id)) < 3:
+        await asyncio.sleep(0.01)
+    await handle.execute_update("send_message", {"text": "four"})  # as the model says its last word
+    ran = await lab.look(handle)
+    messages = (await handle.query("messages", args=[0, 100]))["messages"]
+    users = [message["text"] for message in messages if message["role"] == "user"]
+    assert users == ["Go.", "one", "two", "three", "four"]
+    assert ran.result["output"] == "done"
+    assert len(ran.steps) == 4
+
+
+async def test_said_as_the_steps_run_out(lab: Lab) -> None:
+    """What was accepted is in the conversation, though no step is left to answer it."""
+    handle = await lab.start([Turn(text="one moment", delay=0.5)], agent="desk", max_steps=1)
+    await handle.execute_update("send_message", {"text": "wait!"})
+    while not lab.model.requests_of(handle.id):
+        await asyncio.sleep(0.01)
+    await handle.execute_update("send_message", {"text": "and this!"})
+    ran = await lab.look(handle)
+    messages = (await handle.query("messages", args=[0, 100]))["messages"]
+    assert ran.result["status"] == "completed"
+    assert [m["text"] for m in messages] == ["Go.", "wait!", "one moment", "and this!"]
+
+
+async def _during_the_model_call(lab: Lab, handle: Any) -> None:
+    while not lab.model.requests_of(handle.id):
+        await asyncio.sleep(0.01)
+
+
+async def _during_the_tool_call(lab: Lab, handle: Any) -> None:
+    while not RAN[handle.id]:
+        await asyncio.sleep(0.01)
+
+
+async def _during_the_wait(lab: Lab, handle: Any) -> None:
+    await pending(handle)
+
+
+async def _at_once(lab: Lab, handle: Any) -> None:
+    return None
+
+
+STOPS: dict[str, tuple[Callable[[Lab, Any], Any], list[Turn], list[Any]]] = {
+    "at once": (_at_once, [Turn(calls=[("nap", '{"seconds": 0.3}', None)], delay=1)], []),
+    "model": (_during_the_model_call, [Turn(calls=[("nap", '{"seconds": 0.3}', None)], delay=1)], ["denied"]),
+    "tool": (_during_the_tool_call, [call("nap", '{"seconds": 1}')], [None]),
+    "wait": (
+        _during_the_wait,
+        [Turn(calls=[("refund", REFUND, "r"), ("nap", '{"seconds": 0.5}', "n")])],
+        ["denied", None],
+    ),
+}
+
+
+@pytest.mark.parametrize("when", STOPS)
+async def test_stop(lab: Lab, when: str) -> None:
+    """What runs finishes, nothing begins, the result has all that there is, the conversation is whole."""
+    until, turns, told = STOPS[when]
+    handle = await lab.start([*turns, *[DONE] * 3], agent="desk")
+    await until(lab, handle)
+    assert await handle.execute_update("stop", {"reason": "lunch", "by": "Ada"}) == {"accepted": True}
+    ran = await lab.look(handle)
+    assert ran.result["status"] == "stopped"
+    assert ran.result["reason"] == "lunch"
+    kinds = [(made["result"]["error"] or {}).get("kind") for made in ran.calls]
+    assert kinds == told or (when == "at once" and kinds in ([], ["denied"]))
+    assert (await handle.query("progress"))["status"] == "stopped"
+    (finish,) = ran.spans_of("agent.finish")
+    assert finish.attributes["mulligan.status"] == "stopped"
+    assert finish.status == "UNSET"
+    if when in ("model", "wait"):
+        first = ran.calls[0]
+        assert "the run was stopped first: lunch" in first["result"]["text"]
+        assert first["decision"]["by"] == "Ada"
+
+
+CANCELS = {name: row[:2] for name, row in STOPS.items()}
+
+
+@pytest.mark.parametrize("when", CANCELS)
+async def test_cancel(lab: Lab, when: str) -> None:
+    """Activities are cancelled, the run ends cancelled, its trace is closed."""
+    until, turns = CANCELS[when]
+    turns = [turn if not turn.calls else call("nap", '{"seconds": 60}') for turn in turns] if when == "tool" else turns
+    handle = await lab.start([*turns, *[DONE] * 3], agent="desk")
+    await until(lab, handle)
+    await handle.cancel()
+    with pytest.raises(WorkflowFailureError) as caught:
+        await handle.result()
+    assert type(caught.value.cause).__name__ == "CancelledError"
+    assert await handle.query("pending") == []
+    if when != "at once":
+        lab.telemetry.flush()
+        roots = [s for s in lab.otlp.spans() if s.attributes.get("temporal.workflow_id") == handle.id]
+        (finish,) = [s for s in lab.otlp.spans(trace_id=roots[0].trace_id) if s.name == "agent.finish"]
+        assert finish.attributes["mulligan.status"] == "cancelled"

@@ -1,0 +1,77 @@
+"""Agents that work with people: tools that wait for approval, questions, and tools that take a while."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, Any
+
+from pydantic import BaseModel, Field, field_validator
+
+from mulligan import Agent, ToolCall, ToolContext, tool
+from tests.support.shop import RAN
+from tools import ask_person
+
+
+class Amount(BaseModel):
+    euros: Annotated[float, Field(gt=0, le=100)]
+
+    @field_validator("euros")
+    @classmethod
+    def whole_cents(cls, euros: float) -> float:
+        """What no JSON schema says."""
+        if euros != round(euros, 2):
+            raise ValueError("there are no parts of a cent")
+        return euros
+
+
+@tool(needs_approval=True)
+def refund(order: int, amount: Amount, ctx: ToolContext) -> str:
+    """Give money back."""
+    RAN[ctx.workflow_id].append(("refund", {"order": order, "euros": amount.euros}))
+    return f"refunded {amount.euros:g} for order {order}"
+
+
+async def is_large(arguments: dict[str, Any], ctx: ToolContext) -> bool:
+    if arguments["percent"] == 99:
+        raise RuntimeError("cannot tell")
+    return int(arguments["percent"]) > int(ctx.metadata.get("alone_up_to", 10))
+
+
+@tool(needs_approval=is_large)
+def discount(percent: int, ctx: ToolContext) -> str:
+    """Give a discount."""
+    RAN[ctx.workflow_id].append(("discount", {"percent": percent}))
+    return f"{percent} % off"
+
+
+@tool(needs_approval=True, approval_timeout=1)
+def hasty(ctx: ToolContext) -> str:
+    """Wait for a second only."""
+    RAN[ctx.workflow_id].append(("hasty", {}))
+    return "done"
+
+
+@tool(asks_person=True, approval_timeout=1)
+def ask_quickly(question: str, choices: list[str]) -> str:  # type: ignore[empty-body]
+    """Ask, for a second."""
+
+
+@tool(timeout=300)
+async def nap(seconds: float, ctx: ToolContext) -> str:
+    """Take a nap."""
+    RAN[ctx.workflow_id].append(("nap", {"seconds": seconds}))
+    await asyncio.sleep(seconds)
+    return "slept"
+
+
+def guard(call: ToolCall, ctx: ToolContext) -> str | None:
+    return "order 13 is not touched." if '"order": 13' in call.arguments else None
+
+
+desk = Agent(
+    name="desk",
+    model="openai-chat:none",
+    tools=[refund, discount, hasty, ask_person, ask_quickly, nap],
+    max_steps=50,
+    guard=guard,
+)

@@ -1,0 +1,153 @@
+"""The calls of one step: run side by side, and each answered by one result, in the order of the calls."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pydantic import JsonValue
+from temporalio.exceptions import FailureError
+
+from mulligan.errors import from_json
+from mulligan.handoff import CallTool, ModelAnswer, PreparedCall, ToolOutcome, Where, tool_message
+from mulligan.people import RecordDecision
+from mulligan.shorten import shortened
+from mulligan.values import ToolCall, ToolMessage
+from workflows import dispatch, policies
+from workflows._turn import Turn
+from workflows.conversation import Conversation
+from workflows.inbox import Inbox, Wait
+from workflows.records import CallRecord, StepRecord
+
+ASKED_CHARS = 2_000
+"""Of the line that tells a person what they are asked."""
+_Call = tuple[ToolCall, PreparedCall, CallRecord]
+
+
+@dataclass(frozen=True)
+class StepCalls:
+    """What it takes to settle the calls of a turn's newest step. `running`: the names of those that run just now."""
+
+    turn: Turn
+    where: Where
+    conversation: Conversation
+    inbox: Inbox
+    running: list[str]
+
+    async def settle(self, answer: ModelAnswer, record: StepRecord) -> None:
+        """Run the valid calls; add every call's result to the conversation.
+
+        Raises:
+            MulliganError: a policy says that a failure is not to be recovered from.
+        """
+        for prepared in answer.prepared:
+            if prepared.failure is not None:
+                raise from_json(prepared.failure)
+        result = self.turn.result
+        result.tool_calls += len(answer.prepared)
+        calls = list(zip(answer.message.tool_calls, answer.prepared, record.calls, strict=True))
+        told = await self._side_by_side(calls)
+        result.recovered_failures += sum(each.error is not None for each in told)
+        result.repairs += sum(len(kept.repairs) for kept in record.calls)
+        self.conversation.end_step(told)
+
+    async def _side_by_side(self, calls: Sequence[_Call]) -> list[ToolMessage]:
+        at_once = policies.scheduled_at_once(len(calls), self.turn.input.metadata)
+        # Those that wait for people hold up none of the others.
+        tasks = {call[0].id: asyncio.create_task(self._settle(*call)) for call in calls if call[1].waits}
+        others = [call for call in calls if not call[1].waits]
+        try:
+            for first in range(0, len(others), max(1, at_once)):
+                batch = {
+                    call[0].id: asyncio.create_task(self._settle(*call)) for call in others[first : first + at_once]
+                }
+                tasks |= batch
+                await asyncio.gather(*batch.values())
+            return list(await asyncio.gather(*(tasks[call.id] for call, _, _ in calls)))
+        except (FailureError, asyncio.CancelledError):
+            for task in tasks.values():
+                task.cancel()
+            raise
+
+    async def _settle(self, call: ToolCall, prepared: PreparedCall, kept: CallRecord) -> ToolMessage:
+        outcome = await self._outcome(call, prepared, kept)
+        if outcome.failure is not None:
+            raise from_json(outcome.failure)
+        kept.attempts = outcome.attempts
+        told = tool_message(call, outcome.text, outcome.error)
+        self.conversation.settle(told)
+        self.conversation.log.tool_call_settled(self._place(kept))
+        return told
+
+    def _place(self, kept: CallRecord) -> int:
+        return next(place for place, each in enumerate(self.conversation.steps[-1].calls) if each is kept)
+
+    async def _outcome(self, call: ToolCall, prepared: PreparedCall, kept: CallRecord) -> ToolOutcome:
+        if prepared.text is not None:
+            return ToolOutcome(text=prepared.text, error=prepared.error, attempts=0)
+        if prepared.waits is not None or self.inbox.stop is not None:
+            settled = await self._ask(call, prepared, kept)
+            if settled is not None:
+                return settled
+        self.conversation.log.tool_call_started(self._place(kept))
+        self.running.append(call.name)
+        try:
+            return await self._run(call, prepared, kept)
+        finally:
+            self.running.remove(call.name)
+
+    async def _ask(self, call: ToolCall, prepared: PreparedCall, kept: CallRecord) -> ToolOutcome | None:
+        """Wait for a person's word. None: the call may run, with the arguments that they have let stand."""
+        facts = self.turn.facts
+        wait = Wait(
+            call=call,
+            kind=prepared.waits or "approval",
+            arguments=kept.arguments,
+            text=_asked(call, kept.arguments, is_question=prepared.waits == "question"),
+            step=self.turn.result.steps,
+            parameters=next((tool.parameters for tool in facts.definition.tools if tool.name == call.name), {}),
+            timeout=facts.tools[call.name].approval_timeout if call.name in facts.tools else None,
+        )
+        self.conversation.log.waiting(self._place(kept), wait.kind, wait.text)
+        decision = kept.decision = await self.inbox.ask(wait)
+        self.conversation.log.decided(self._place(kept))
+        if wait.edited is not None:
+            kept.arguments = wait.edited
+        recorded = await dispatch.record_decision(
+            RecordDecision(
+                where=self.where,
+                call=call,
+                arguments=kept.arguments,
+                step=wait.step,
+                decision=decision.model_copy(update={"before": None}),
+                answer=wait.answer,
+                run=decision.decision == "approve",
+                repaired_by=[repair.by for repair in prepared.repairs],
+                started=wait.since,
+            )
+        )
+        return None if decision.decision == "approve" else recorded
+
+    async def _run(self, call: ToolCall, prepared: PreparedCall, kept: CallRecord) -> ToolOutcome:
+        """What comes of a valid call."""
+        order = CallTool(
+            where=self.where,
+            call=call.model_copy(update={"arguments": ""}),
+            arguments=kept.arguments,
+            repaired_by=[repair.by for repair in prepared.repairs],
+            step=self.turn.result.steps,
+            metadata=self.turn.input.metadata,
+            decision=kept.decision.model_copy(update={"before": None}) if kept.decision else None,
+        )
+        facts = self.turn.facts.tools.get(call.name)
+        return await dispatch.call_tool(order, facts, len(self.conversation.steps[-1].calls))
+
+
+def _asked(call: ToolCall, arguments: JsonValue, *, is_question: bool) -> str:
+    """What a person reads first."""
+    if is_question and isinstance(arguments, dict) and isinstance(question := arguments.get("question"), str):
+        return question
+    written = json.dumps(arguments, ensure_ascii=False)
+    return f"{call.name} {shortened(written, ASKED_CHARS)}"
