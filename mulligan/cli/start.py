@@ -80,7 +80,7 @@ async def _start(given: dict[str, Any], run_id: str, queue: str, *, wait: bool, 
     )
     if not wait:
         return _terminal.OK
-    end = await follow_to_the_end(client, client.get_workflow_handle(run_id), to_stderr=True, as_json=False)
+    end = await follow_to_the_end(client, client.get_workflow_handle(run_id), to_stderr=True)
     if as_json:
         put_json({**started, "status": end.status, "result": end.result, "error": end.error})
     elif end.result is not None and end.result.get("output") is not None:
