@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from temporalio.client import Client
 
 from mulligan import connect, events
-from mulligan.client import Client
 from mulligan.devserver import DevServer
 from mulligan.loading import load
 from tests.live.conftest import DONE, Lab, call
@@ -66,25 +66,25 @@ async def test_what_happens(lab: Lab) -> None:
     found = await all_events(lab.client, ran.id)
     assert [event.type for event in found] == [
         "run_started",
-        *("step_started", "answered", "tool_call_repaired", "tool_call_settled", "tool_call_started", "tool_call_settled"),
+        *("step_started", "answered", "tool_call_repaired", "tool_call_started", "tool_call_settled", "tool_call_settled"),
         *("step_started", "answered", "tool_call_repaired", "tool_call_started", "tool_call_settled"),
         *("step_started", "answered", "run_ended"),
     ]  # fmt: skip
     assert in_order(found)
     assert [event.at for event in found] == sorted(event.at for event in found)
-    first, answered, repaired, told, started = found[0], *found[2:6]
+    first, answered, repaired, started, told = found[0], *found[2:6]
     assert isinstance(first, events.RunStarted)
     assert (first.agent, first.model, first.turn) == ("shop", f"openai-chat:{ran.id}", 1)
     assert isinstance(answered, events.Answered)
     assert answered.text == "Let me look."
     assert [each.arguments for each in answered.tool_calls] == ["{'customer': 'Ada',}", "{}"]
     assert isinstance(repaired, events.ToolCallRepaired)
-    assert [repair.by for repair in repaired.repairs] == ["json"]
+    assert [repair.by for repair in repaired.repairs] == ["json:single_quotes+trailing_commas"]
     assert isinstance(told, events.ToolCallSettled)
     assert told.result.error is not None
     assert (told.call_id, told.result.error.kind, told.attempts) == ("b", "unknown_tool", 0)
     assert isinstance(started, events.ToolCallStarted)
-    assert (started.call_id, started.arguments) == ("a", {"customer": "Ada", "limit": 10})
+    assert (started.call_id, started.arguments) == ("a", {"customer": "Ada"})
     end = found[-1]
     assert isinstance(end, events.RunEnded)
     assert end.result is not None
@@ -114,6 +114,39 @@ async def test_runs_that_end_otherwise(lab: Lab) -> None:
         assert (len(found), end.status, end.error and end.error.kind) == (count, status, kind)
     with pytest.raises(ValueError, match="'x' is no token"):
         await all_events(lab.client, failed.id, "x")
+
+
+async def test_people(lab: Lab) -> None:
+    """Waits, what was decided, messages, and the stop; arguments as they were asked about and as they ran."""
+    handle = await lab.start([call("refund", '{"order": 7, "amount": {"euros": 9}}', "a")] * 2, agent="desk")
+    asked: list[events.Event] = []
+    async for event in events.follow(lab.client, handle.id, every=0.1):
+        asked.append(event)
+        if isinstance(event, events.Waiting) and event.step == 1:
+            await handle.execute_update("send_message", {"text": "Be generous."})
+            edited = {"order": 7, "amount": {"euros": 10}}
+            said = {"call_id": event.call_id, "decision": "approve", "by": "Ada", "arguments": edited}
+            await handle.execute_update("decide", said)
+        elif isinstance(event, events.Waiting):
+            await handle.execute_update("stop", {"reason": "enough"})
+    found = await all_events(lab.client, handle.id)
+    assert kept(found) == kept(asked)
+    assert [event.type for event in found] == [
+        *("run_started", "step_started", "answered", "waiting", "decided", "tool_call_started", "tool_call_settled"),
+        *("message", "step_started", "answered", "waiting", "stopping", "decided", "tool_call_settled", "run_ended"),
+    ]
+    waiting, decided, started = found[3:6]
+    assert isinstance(waiting, events.Waiting)
+    assert isinstance(decided, events.Decided)
+    assert isinstance(started, events.ToolCallStarted)
+    assert (waiting.kind, waiting.arguments) == ("approval", {"order": 7, "amount": {"euros": 9.0}})
+    assert (decided.decision, decided.by, decided.edited) == ("approve", "Ada", True)
+    assert started.arguments == {"order": 7, "amount": {"euros": 10.0}}
+    message, stopping, stopped = found[7], found[11], found[12]
+    assert isinstance(message, events.MessageReceived)
+    assert isinstance(stopping, events.Stopping)
+    assert isinstance(stopped, events.Decided)
+    assert (message.text, stopping.reason, stopped.decision) == ("Be generous.", "enough", "stopped")
 
 
 async def test_text_as_it_is_written(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
