@@ -17,7 +17,7 @@ from mulligan.follow import AWAY, ask, ended
 from mulligan.handoff import CALL_MODEL
 from mulligan.values import ErrorInfo, RunResult
 
-_TOKEN = re.compile(r"(\d{1,15})(?:\.(\d{1,9})\.(\d{1,15}))?")
+_TOKEN = re.compile(r"([0-9]{1,15})(?:\.([0-9]{1,9})\.([0-9]{1,15}))?")
 _PAGE = 200
 _LONGEST_WAIT, _LONGEST_WAIT_FOR_TEXT = 60.0, 2.0
 """Seconds between two looks at a run in which nothing moves. That a model begins to write is in no event of a history."""
@@ -29,14 +29,14 @@ class EventFollower:
     """Where one watcher stands: how many events were given, and how much of which attempt's text."""
 
     def __init__(self, client: Client, workflow_id: str, since: str, every: float) -> None:
-        self._client = client
-        self._handle = client.get_workflow_handle(workflow_id)
-        self._every = every
         found = _TOKEN.fullmatch(since or "0")
         if found is None:
             raise ValueError(
                 f"{since[:80]!r} is no token of an event: give the `token` of the last one that you have seen."
             )
+        self._client = client
+        self._handle = client.get_workflow_handle(workflow_id)
+        self._every = every
         self._next, self._attempt, self._seen = (int(part or 0) for part in found.groups())
         self._writing: dict[str, Any] | None = None
         self._is_ended = False

@@ -88,9 +88,7 @@ async def test_what_happens(lab: Lab) -> None:
     end = found[-1]
     assert isinstance(end, events.RunEnded)
     assert end.result is not None
-    assert end.result.model_dump() == ran.result | {"output_type": None, "reason": None} | end.result.model_dump(
-        include={"output_type", "reason"}
-    )
+    assert end.result.model_dump() == ran.result
     for place, event in enumerate(found):
         assert await all_events(lab.client, ran.id, event.token or "") == found[place + 1 :]
         assert events.EVENT.validate_json(events.EVENT.dump_json(event)) == event
@@ -281,6 +279,24 @@ async def test_the_command(lab: Lab, temporal: DevServer) -> None:
     assert rest.splitlines() == out.splitlines()[3:]
     assert "step 1" not in seen
     assert "told the model: unknown_tool" in seen
+
+
+async def test_the_example(lab: Lab, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """docs/events.md: what it watches with, on the agent that it names."""
+    page = (Path(__file__).parent.parent.parent / "docs/events.md").read_text()
+    names: dict[str, Any] = {}
+    exec(compile(page.split("```python\n")[1].split("```")[0], "docs/events.md", "exec", dont_inherit=True), names)
+    async with watched(lab, monkeypatch, "workflows.examples.storyteller") as at:
+        handle = await at.client.start_workflow(
+            "AgentWorkflow", {"agent": "storyteller", "prompt": "Go."}, id=at.task_queue, task_queue=at.task_queue
+        )
+        token = await names["watch"](at.client, handle.id)
+        found = await all_events(at.client, handle.id)
+    out = capsys.readouterr().out
+    assert "look_outside: invalid_arguments" in out
+    assert out.count("It was a dark and stormy night") > 3
+    assert out.endswith("completed\n")
+    assert token == found[-1].token == str(len(found))
 
 
 @asynccontextmanager
