@@ -39,6 +39,7 @@ class EventFollower:
         self._every = every
         self._next, self._attempt, self._seen = (int(part or 0) for part in found.groups())
         self._writing: dict[str, Any] | None = None
+        self._total = 0
         self._is_ended = False
 
     async def events(self) -> AsyncIterator[Event]:
@@ -61,7 +62,7 @@ class EventFollower:
                         if not is_open or error.status not in AWAY:
                             raise
                 if not is_open:
-                    if not self._is_ended:
+                    if not await self._told_its_end():
                         yield await self._end(run)
                     return
                 call = self._model_call(run)
@@ -95,7 +96,7 @@ class EventFollower:
                 self._next = end or start  # past its retention
                 continue
             if run_id is None:
-                self._writing = page.get("writing")
+                self._writing, self._total = page.get("writing"), page["total"]
             for event in page["events"]:
                 yield self._given(event)
             following = page["next"]
@@ -151,17 +152,24 @@ class EventFollower:
                 return LiveText.model_validate(detail[LIVE_TEXT])
         return None
 
+    async def _told_its_end(self) -> bool:
+        """Whether the end was given: just now, or before the token that this began with."""
+        if self._is_ended or self._next > self._total:
+            return True
+        if not self._total:
+            return False
+        page = await ask(self._handle, EVENTS_QUERY, self._total - 1, 1)
+        return bool(page["events"][0]["type"] == "run_ended")
+
     async def _end(self, run: WorkflowExecutionDescription) -> Event:
         """The end of a run that could not tell it: one that was terminated or timed out, or failed before it had begun."""
         end = await ended(self._handle)
         status = run.status.name.lower() if run.status else "failed"
         error = ErrorInfo(kind=end.error["type"], message=end.error["message"]) if end.error else None
         result = RunResult.model_validate(end.result) if end.result and "usage" in end.result else None
-        event = RunEnded(
-            at=run.close_time or run.start_time, offset=self._next, turn=1, status=status, error=error, result=result
-        )
-        event.token = str(self._next)
-        return event
+        self._next = self._total + 1
+        about = {"at": run.close_time or run.start_time, "offset": self._total, "token": str(self._next), "turn": 1}
+        return RunEnded(**about, status=status, error=error, result=result)
 
 
 class _Moves:

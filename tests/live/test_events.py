@@ -110,6 +110,8 @@ async def test_runs_that_end_otherwise(lab: Lab) -> None:
         end = found[-1]
         assert isinstance(end, events.RunEnded)
         assert (len(found), end.status, end.error and end.error.kind) == (count, status, kind)
+        assert in_order(found)
+        assert await all_events(lab.client, run_id, end.token or "") == []
     with pytest.raises(ValueError, match="'x' is no token"):
         await all_events(lab.client, failed.id, "x")
 
