@@ -46,7 +46,9 @@ class OpenAIClient:
 
     def __init__(self) -> None:
         self._made: tuple[asyncio.AbstractEventLoop, openai.AsyncOpenAI] | None = None
-        self._whole_only: set[tuple[str, str]] = set()
+        self._whole_only: dict[tuple[str, str], str] = {}
+        """Which endpoints (path, model) are not asked for pieces, and why."""
+        self._never_counting: set[tuple[str, str]] = set()
 
     async def post(
         self,
@@ -60,7 +62,8 @@ class OpenAIClient:
         """Send a request, with `items` (as `written`) as the body's last field `name`, and read the object that comes back.
 
         With `pieces` the answer is asked for in pieces. An endpoint that refuses that is asked once more without, at once,
-        and so from then on.
+        and so from then on. One that tells no usage with pieces is asked without from then on, if it tells it then:
+        limits count tokens.
 
         Raises:
             ModelRequestError: it was refused, or cannot be sent.
@@ -68,15 +71,24 @@ class OpenAIClient:
         """
         body = {field: value for field, value in body.items() if field not in (name, "stream", "stream_options")}
         endpoint = path, str(body.get("model"))
-        if pieces is None or endpoint in self._whole_only:
-            return await self._post(path, body, name, items, timeout)
-        try:
-            return await self._post(path, body, name, items, timeout, pieces())
-        except ModelRequestError as refused:
-            if refused.status not in (400, 422) or not _ABOUT_STREAMING.search(refused.message):
-                raise
+        is_refused = False
+        if pieces is not None and endpoint not in self._whole_only:
+            try:
+                answer = await self._post(path, body, name, items, timeout, pieces())
+            except ModelRequestError as refused:
+                if refused.status not in (400, 422) or not _ABOUT_STREAMING.search(refused.message):
+                    raise
+                is_refused = True
+            else:
+                if not answer.get("usage") and endpoint not in self._never_counting:
+                    self._whole_only[endpoint] = "to count"
+                return answer
         answer = await self._post(path, body, name, items, timeout)
-        self._whole_only.add(endpoint)
+        if is_refused:
+            self._whole_only[endpoint] = "refused"
+        elif self._whole_only.get(endpoint) == "to count" and not answer.get("usage"):
+            self._never_counting.add(endpoint)
+            del self._whole_only[endpoint]
         return answer
 
     async def _post(

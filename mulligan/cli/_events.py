@@ -42,7 +42,7 @@ class LiveView:
             case events.ModelFallback():
                 self._forget()
                 why = f" ({event.error.kind}: {short(event.error.message)})" if event.error else ""
-                self._line(Text(f"  ↻ the model was given up{why}; now {event.model} is asked", "yellow"))
+                self._line(Text(f"  ↻ the model was given up{why}; now {short(event.model)} is asked", "yellow"))
             case events.Answered():
                 self._answered(event)
             case events.ToolCallRepaired():
@@ -60,7 +60,7 @@ class LiveView:
                     )
                 )
             case events.Decided():
-                by = f" by {event.by}" if event.by else ""
+                by = f" by {short(event.by)}" if event.by else ""
                 why = f": {short(event.reason)}" if event.reason else ""
                 changed = ", with other arguments" if event.edited else ""
                 self._line(Text(f"  ? {event.name}: {event.decision}{by}{changed}{why}", "magenta"))

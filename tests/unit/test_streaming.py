@@ -71,12 +71,30 @@ async def test_a_server_that_knows_no_pieces(bench: Bench, api: str) -> None:
     for requests in (2, 3):
         reply, pieces = await in_pieces(bench, api, turn)
         assert (reply.text, pieces, len(bench.server.requests)) == ("Hi.", [], requests)
-    other = {"choices": [{"message": {"content": "Hm."}}]} if api == "openai-chat" else {"output": []}
-    bench.server.script("other", [Turn(failure=Failure(status=200, body=other))])
-    bench.client._whole_only.clear()
-    reply, pieces = await in_pieces(bench, api, Turn(failure=Failure(status=200, body=other)))
+    assert [bool(request.json.get("stream")) for request in bench.server.requests] == [True, False, False]
+
+
+@pytest.mark.parametrize("api", APIS)
+async def test_a_server_that_answers_whole_all_the_same(bench: Bench, api: str) -> None:
+    """It is read as it is."""
+    body = {"choices": [{"message": {"content": "Hm."}}]} if api == "openai-chat" else {"output": []}
+    reply, pieces = await in_pieces(bench, api, Turn(failure=Failure(status=200, body=body)))
     assert (reply.text, pieces) == ("Hm." if api == "openai-chat" else "", [])
     assert bench.sent["stream"] is True
+
+
+async def test_a_server_that_counts_only_what_is_whole(bench: Bench) -> None:
+    """Limits need its count, so it is asked for pieces no more; one that never counts goes on in pieces."""
+    uncounted: list[dict[str, Any] | str] = [chunk({"content": "a"}, "stop"), "[DONE]"]
+    for turn, asked in (
+        (Turn("a", events=uncounted), [True, False, False]),
+        (Turn("a", usage=None), [True, False, True]),
+    ):
+        bench.server.requests.clear()
+        bench.client._whole_only.clear()
+        for _ in range(3):
+            await in_pieces(bench, "openai-chat", turn)
+        assert [bool(request.json.get("stream")) for request in bench.server.requests] == asked
 
 
 @pytest.mark.parametrize("api", APIS)
