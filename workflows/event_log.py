@@ -38,6 +38,8 @@ class EventLog:
         self._clock = clock
         self._step = 0
         """The newest step."""
+        self._asked: dict[str, Any] = {}
+        """What its start says: one for all that say the same."""
 
     @property
     def total(self) -> int:
@@ -61,7 +63,9 @@ class EventLog:
     def step_started(self, step: int, model: str) -> None:
         """The model is asked."""
         self._step = step
-        self._add("step_started", step, said={"model": model})
+        if self._asked.get("model") != model:
+            self._asked = {"model": model}
+        self._add("step_started", step, said=self._asked)
 
     def model_fallback(self, model: str, error: ErrorInfo | None = None) -> None:
         """The newest step's model was given up, and another one is asked."""
