@@ -99,7 +99,7 @@ class CallModelActivity:
             calls_in_text=agent.calls_in_text,
             timeout=order.timeout,
             summed_up=order.summed_up or 0,
-            on_text=self._told_to_watchers(order, heart),
+            on_text=None if agent.model_settings.get("stream") is False else self._told_to_watchers(order, heart),
         )
         attempt = activity.info().attempt
         sent = await self._patience.turn(order, heart)

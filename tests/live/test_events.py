@@ -10,6 +10,7 @@ import sys
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -176,6 +177,20 @@ async def test_text_as_it_is_written(lab: Lab, monkeypatch: pytest.MonkeyPatch) 
         history = await handle.fetch_history()
         assert b"stormy night" in b"".join(event.SerializeToString() for event in history.events)
         assert all("heartbeat" not in str(event).lower() or event.event_type == 10 for event in history.events)
+
+
+async def test_streaming_can_be_switched_off(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a setting of the worker, or of the agent for servers that break the calls of streamed answers."""
+    streamed = []
+    for seconds, agent in (("1", "shop"), ("0", "shop"), ("1", "whole")):
+        monkeypatch.setenv("MULLIGAN_LIVE_TEXT_SECONDS", seconds)
+        loaded = load(["tests.support.shop"])
+        loaded.registry.agents["whole"] = replace(loaded.registry.agents["shop"], model_settings={"stream": False})
+        async with running_worker(lab.client, loaded, lab.telemetry, f"whole-{seconds}-{agent}"):
+            at = Lab(lab.client, lab.model, lab.otlp, lab.telemetry, f"whole-{seconds}-{agent}")
+            ran = await at.run([DONE], agent=agent)
+        streamed.append(ran.requests[0].json.get("stream"))
+    assert streamed == [True, None, None]
 
 
 async def test_a_worker_dies_while_its_model_writes(lab: Lab, temporal: DevServer) -> None:
