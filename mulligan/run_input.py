@@ -46,7 +46,7 @@ class RunInput(BaseModel):
     ] = None
     model: Annotated[str | None, Field(min_length=1, max_length=1000)] = None
     on_invalid_tool_input: Annotated[
-        Literal[feedback, throw] | None,
+        Literal["feedback", "throw"] | None,
         Field(validation_alias=AliasChoices("on_invalid_tool_input", "onInvalidToolInput")),
     ] = None
     metadata: dict[str, str] = {}
