@@ -25,12 +25,16 @@ from activities.call_model import CallModelActivity
 from activities.call_tool import CallToolActivity
 from activities.compact_conversation import CompactConversationActivity
 from activities.definitions import Definitions
+from activities.find_tool import ToolFinder
+from activities.mcp_log import NoTraces
+from activities.mcp_servers import McpServers
 from activities.open_run import OpenRunActivity
 from activities.patience import Patience
 from activities.prefix_cache import PrefixCache
 from activities.providers.known import providers
 from activities.record_decision import RecordDecisionActivities
 from activities.record_run import RecordRunActivities
+from activities.record_sub_run import RecordSubRunActivity
 from activities.resources import Resources
 from activities.take_answer import AnswerTaker
 from activities.tool_runtime import ToolRuntime
@@ -42,6 +46,7 @@ from mulligan.handoff import CALL_MODEL
 from mulligan.health import health_server
 from mulligan.loading import Loaded, load
 from mulligan.metrics import temporal_runtime
+from mulligan.prices import Prices
 from mulligan.settings import Settings, settings
 from mulligan.telemetry import Telemetry
 from workflows.agent_workflow import AgentWorkflow
@@ -80,20 +85,28 @@ async def wired(
     cache = PrefixCache(settings().prefix_cache_bytes, telemetry.metrics.prefix_cache_size)
     known = providers(registry.scripts)
     resources = Resources(loaded)
-    taker = AnswerTaker(known, telemetry, runtime, resources)
+    servers = McpServers()
+    tools = ToolFinder(registry, servers)
+    taker = AnswerTaker(known, telemetry, runtime, resources, tools)
     patience = Patience()
-    recording = RecordRunActivities(registry, telemetry, runtime)
-    decisions = RecordDecisionActivities(registry, cache, telemetry, runtime, resources)
+    recording = RecordRunActivities(registry, telemetry, runtime, tools)
+    prices = Prices.known(settings().prices)
+    decisions = RecordDecisionActivities(registry, cache, telemetry, runtime, resources, tools, definitions)
     carry_bytes = CARRY_BYTES if settings().external_storage else None
     try:
-        async with resources.opened(runtime):
+        async with resources.opened(runtime), servers.opened():
             yield [
-                OpenRunActivity(registry, definitions, telemetry, runtime, carry_bytes, model_task_queue).open_run,
-                CallModelActivity(registry, known, definitions, cache, telemetry, taker, patience).call_model,
+                OpenRunActivity(
+                    registry, definitions, telemetry, runtime, servers, prices, carry_bytes, model_task_queue
+                ).open_run,
+                CallModelActivity(
+                    registry, known, definitions, cache, telemetry, taker, patience, settings().live_text_seconds
+                ).call_model,
                 CompactConversationActivity(registry, known, cache, telemetry, patience).compact_conversation,
-                CallToolActivity(registry, cache, telemetry, runtime, resources).call_tool,
+                CallToolActivity(registry, cache, telemetry, runtime, resources, tools).call_tool,
                 recording.record_lost_call,
                 recording.finish_run,
+                RecordSubRunActivity(registry, cache, telemetry, runtime).record_sub_run,
                 decisions.record_decision,
                 decisions.check_edit,
             ]
@@ -139,7 +152,7 @@ async def running_worker(
             disable_eager_activity_execution=chosen.limits_activities,
             # A dead worker's workflows go elsewhere after this, not after the default 10 s.
             sticky_queue_schedule_to_start_timeout=timedelta(seconds=2),
-            max_heartbeat_throttle_interval=BEAT_WITHIN,
+            max_heartbeat_throttle_interval=_beat_within(chosen),
             graceful_shutdown_timeout=timedelta(seconds=chosen.grace_seconds),
         )
         workers = [worker]
@@ -168,9 +181,14 @@ def _model_worker(
         max_concurrent_activities=chosen.max_concurrent_model_calls or chosen.max_concurrent_activities,
         max_activities_per_second=chosen.max_model_calls_per_second,
         max_task_queue_activities_per_second=chosen.max_task_queue_model_calls_per_second,
-        max_heartbeat_throttle_interval=BEAT_WITHIN,
+        max_heartbeat_throttle_interval=_beat_within(chosen),
         graceful_shutdown_timeout=timedelta(seconds=chosen.grace_seconds),
     )
+
+
+def _beat_within(chosen: Settings) -> timedelta:
+    """The SDK's shortest time between two beats of an activity. Only those with a text beat more often than BEAT_WITHIN."""
+    return min(BEAT_WITHIN, timedelta(seconds=chosen.live_text_seconds or BEAT_WITHIN.total_seconds()))
 
 
 async def serve(load_these: Sequence[str], task_queue: str) -> None:
@@ -237,6 +255,8 @@ class _OneLine(logging.Filter):
 def set_up_logging() -> None:
     """Warnings to stderr."""
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s")
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(NoTraces())
     for name in ("temporalio.activity", "temporalio.workflow"):
         logging.getLogger(name).addFilter(_OneLine())
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from opentelemetry.trace import Span
 from temporalio import activity
@@ -12,6 +12,7 @@ from activities.ask_provider import ask_provider
 from activities.definitions import Definitions
 from activities.find_conversation import conversation_of
 from activities.heartbeat import Heart, attempt_before_was_lost, beating, given_up
+from activities.live_text import TextBeats
 from activities.patience import Patience
 from activities.prefix_cache import Prefix, PrefixCache
 from activities.providers.protocol import Provider, Reply, Request
@@ -19,7 +20,7 @@ from activities.take_answer import AnswerTaker
 from mulligan import semconv
 from mulligan.agent import Agent, Registry
 from mulligan.errors import ModelRequestError
-from mulligan.handoff import CALL_MODEL, ModelAnswer, ModelCall, tool_message
+from mulligan.handoff import CALL_MODEL, Definition, ModelAnswer, ModelCall, tool_message
 from mulligan.telemetry import Telemetry
 
 
@@ -35,6 +36,7 @@ class CallModelActivity:
         telemetry: Telemetry,
         taker: AnswerTaker,
         patience: Patience,
+        live_text_seconds: float = 0,
     ) -> None:
         self._registry = registry
         self._providers = providers
@@ -43,6 +45,7 @@ class CallModelActivity:
         self._telemetry = telemetry
         self._taker = taker
         self._patience = patience
+        self._live_text_seconds = live_text_seconds
 
     @activity.defn(name=CALL_MODEL)
     async def call_model(self, order: ModelCall) -> ModelAnswer:
@@ -61,9 +64,10 @@ class CallModelActivity:
             if agent is None:
                 # As in a rolling deploy: another worker of the queue may have it.
                 raise ApplicationError(f"This worker serves no agent {order.where.agent!r}.", type="AgentNotLoaded")
+            definition = await self._definitions.find(order.definition, order.where)
             async with conversation_of(order, provider, self._cache, self._telemetry.metrics) as prefix:
-                reply = await self._ask(order, agent, provider, model, prefix, heart)
-                answer = await self._taker.take(order, agent, reply, prefix.messages, prefix.call_ids)
+                reply = await self._ask(order, agent, definition, provider, model, prefix, heart)
+                answer = await self._taker.take(order, agent, definition, reply, prefix.messages, prefix.call_ids)
                 prefix.extend([answer.message])
         for call, done in zip(answer.message.tool_calls, answer.prepared, strict=True):
             if done.text is not None:
@@ -80,15 +84,17 @@ class CallModelActivity:
         if attempt_before_was_lost():
             lost = info.attempt - 1
             self._telemetry.lost_chat(
-                order.where, provider=provider.name, model=model, step=order.step, attempt=lost, start=at
-            )
+                order.where, provider=provider.name, model=model, step=order.step, attempt=lost, start=at,
+                fallback=order.fallback,
+            )  # fmt: skip
 
     async def _ask(
-        self, order: ModelCall, agent: Agent, provider: Provider, model: str, prefix: Prefix, heart: Heart
-    ) -> Reply:
+        self, order: ModelCall, agent: Agent, definition: Definition, provider: Provider, model: str, prefix: Prefix,
+        heart: Heart,
+    ) -> Reply:  # fmt: skip
         request = Request(
             model=model,
-            definition=await self._definitions.find(order.definition, order.where),
+            definition=definition,
             items=[item for items in prefix.items for item in items],
             messages=prefix.messages,
             settings=agent.model_settings,
@@ -96,13 +102,15 @@ class CallModelActivity:
             calls_in_text=agent.calls_in_text,
             timeout=order.timeout,
             summed_up=order.summed_up or 0,
+            on_text=None if agent.model_settings.get("stream") is False else self._told_to_watchers(order, heart),
         )
         attempt = activity.info().attempt
         sent = await self._patience.turn(order, heart)
         try:
             with self._telemetry.chat(
-                order.where, provider=provider.name, model=model, step=order.step, attempt=attempt, is_void=given_up
-            ) as span:
+                order.where, provider=provider.name, model=model, step=order.step, attempt=attempt,
+                fallback=order.fallback, is_void=given_up,
+            ) as span:  # fmt: skip
                 reply = await ask_provider(provider, request, self._telemetry, span)
                 self._patience.answered(order)
                 self._put_content(span, request, reply)
@@ -112,6 +120,12 @@ class CallModelActivity:
         except Exception as error:
             # What an endpoint does wrong has no end of shapes (HTML for JSON, no choices): each is worth another try.
             raise self._patience.try_again(order, error, heart, sent) from error
+
+    def _told_to_watchers(self, order: ModelCall, heart: Heart) -> Callable[[str], None] | None:
+        if not self._live_text_seconds:
+            return None
+        attempt = activity.info().attempt
+        return TextBeats(heart, self._live_text_seconds, order.where.conversation, order.step, attempt).write
 
     def _put_content(self, span: Span, request: Request, reply: Reply) -> None:
         if self._telemetry.content:

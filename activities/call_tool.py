@@ -11,6 +11,7 @@ from temporalio.exceptions import ApplicationError
 
 from activities import feedback
 from activities.feedback import Target
+from activities.find_tool import ToolFinder
 from activities.heartbeat import Heart, attempt_before_was_lost, beating
 from activities.prefix_cache import PrefixCache
 from activities.render_result import UnusableResult, cut, render
@@ -20,6 +21,7 @@ from activities.tool_runtime import TookTooLong, ToolRuntime
 from mulligan.agent import Agent, Registry
 from mulligan.errors import ToolCallError, ToolExecutionError, ToolTimeoutError, shown
 from mulligan.handoff import CALL_TOOL, CallTool, ToolOutcome, idempotency_key, tool_message
+from mulligan.mcp import McpError
 from mulligan.telemetry import Telemetry
 from mulligan.tool import MAX_RESULT_CHARS, Tool, ToolContext, ToolError
 from mulligan.tool_call_span import ToolCallSpan
@@ -37,12 +39,14 @@ class CallToolActivity:
         telemetry: Telemetry,
         runtime: ToolRuntime,
         resources: Resources,
+        tools: ToolFinder,
     ) -> None:
         self._registry = registry
         self._cache = cache
         self._telemetry = telemetry
         self._runtime = runtime
         self._resources = resources
+        self._tools = tools
 
     @activity.defn(name=CALL_TOOL)
     async def call_tool(self, order: CallTool) -> ToolOutcome:
@@ -63,9 +67,9 @@ class CallToolActivity:
         """
         info = activity.info()
         agent = self._registry.agents.get(order.where.agent)
-        tool = self._registry.tool(order.where.agent, order.call.name)
+        tool = self._tools.find(order.where.agent, order.call.name, mcp=order.mcp)
         another = tool is not None and info.attempt < tool.attempts
-        self._record_a_lost_attempt(order)
+        self._record_a_lost_attempt(order, tool)
         span = self._telemetry.tool_call(
             order.where,
             order.call,
@@ -73,6 +77,7 @@ class CallToolActivity:
             attempt=info.attempt,
             repaired_by=order.repaired_by,
             arguments=order.arguments,
+            mcp_server=tool.mcp_server if tool else None,
         )
         if order.decision is not None:
             self._telemetry.put_decision(span.span, order.decision)
@@ -97,7 +102,7 @@ class CallToolActivity:
         span.succeed(text)
         return ToolOutcome(text=text, attempts=info.attempt)
 
-    def _record_a_lost_attempt(self, order: CallTool) -> None:
+    def _record_a_lost_attempt(self, order: CallTool, tool: Tool | None) -> None:
         """The span of the attempt before this one, if it could not write its own: its worker died, or was cut off."""
         info = activity.info()
         if not attempt_before_was_lost():
@@ -110,6 +115,7 @@ class CallToolActivity:
             repaired_by=order.repaired_by,
             arguments=order.arguments,
             start=info.scheduled_time.timestamp(),
+            mcp_server=tool.mcp_server if tool else None,
         )
         lost.fail_attempt("tool_lost", "Its worker died, or stopped answering.", "WorkerLost")
 
@@ -149,7 +155,7 @@ class CallToolActivity:
         except TookTooLong as error:
             times = f" on each of {tool.attempts} attempts" if info.attempt > 1 else ""
             raise ToolTimeoutError(
-                f"`{tool.name}` did not finish within {limit:g} s{times}, so it was given up. "
+                f"`{tool.name}` did not finish within {error.limit:g} s{times}, so it was given up. "
                 "It may or may not have done its work.",
                 kind="tool_timeout",
                 source=error,
@@ -165,6 +171,10 @@ class CallToolActivity:
         except ToolError as error:
             raise ToolExecutionError(
                 cut(_text(error), tool.max_result_chars), kind="tool_error", source=error, **about
+            ) from error
+        except McpError as error:
+            raise ToolExecutionError(
+                cut(str(error), tool.max_result_chars), kind="tool_exception", source=error, **about
             ) from error
         except asyncio.CancelledError:
             task = asyncio.current_task()

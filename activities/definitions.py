@@ -10,6 +10,7 @@ from temporalio import activity
 from temporalio.client import WorkflowHandle
 
 from activities.calls_in_text import describe
+from activities.mcp_servers import Offered
 from mulligan.agent import Agent, Registry
 from mulligan.handoff import DEFINITION_QUERY, Definition, OutputFormat, ToolDefinition, Where
 
@@ -25,7 +26,7 @@ class Definitions:
         self._known: OrderedDict[str, Definition] = OrderedDict()
         for agent in registry.agents.values():
             if isinstance(agent.instructions, str):
-                self.keep(define(agent, agent.instructions, agent.model))
+                self.keep(define(agent, agent.instructions, agent.models[0]))
 
     def keep(self, definition: Definition) -> str:
         """Remember a definition; returns its digest."""
@@ -46,14 +47,16 @@ class Definitions:
         return known
 
 
-def define(agent: Agent, instructions: str, model: str) -> Definition:
-    """What the provider of a model is told of an agent: how its output is asked for depends on the provider."""
+def define(agent: Agent, instructions: str, model: str, offered: Offered | None = None) -> Definition:
+    """What providers are told of an agent in a run that begins with a model: on that depends how its output is asked for."""
+    offered = offered or Offered()
     tools = [
         ToolDefinition(name=tool.name, description=tool.description, parameters=tool.schema) for tool in agent.tools
     ]
+    tools += offered.tools
     output = None
     if (answers := agent.answers) is not None:
-        if answers.by(model) == "tool":
+        if agent.output_by(model) == "tool":
             tools += [
                 ToolDefinition(name=kind.name, description=_final(kind.description), parameters=kind.schema)
                 for kind in answers.types
@@ -61,9 +64,9 @@ def define(agent: Agent, instructions: str, model: str) -> Definition:
         else:
             whole = answers.whole
             output = OutputFormat(name=whole.name, description=whole.description, json_schema=whole.schema)
-    if agent.calls_in_text:
-        instructions = "\n\n".join(filter(None, (instructions, describe(tools))))
-    return Definition(instructions=instructions, tools=tools, output=output)
+    described = describe(tools) if agent.calls_in_text else ""
+    instructions = "\n\n".join(filter(None, (instructions, *offered.notes, described)))
+    return Definition(instructions=instructions, tools=tools, output=output, mcp=offered.originals)
 
 
 def _final(description: str) -> str:

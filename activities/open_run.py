@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import difflib
 import inspect
 
@@ -9,9 +10,11 @@ from temporalio import activity
 
 from activities.definitions import Definitions, define
 from activities.find_input import input_of
-from activities.providers.scripted import SUMMARY
+from activities.mcp_servers import McpServers, Offered
+from activities.pin_models import compact_model, patience, pin_models
 from activities.tool_runtime import ToolRuntime
 from mulligan.agent import Agent, Registry, check_model, seconds
+from mulligan.agent_tool import AgentTool
 from mulligan.errors import DeclarationError, InvalidRunInputError
 from mulligan.handoff import (
     OPEN_RUN,
@@ -21,6 +24,8 @@ from mulligan.handoff import (
     OpenRun,
     ToolFacts,
 )
+from mulligan.model_facts import ModelFacts
+from mulligan.prices import Prices
 from mulligan.telemetry import Telemetry
 from mulligan.tool import Tool
 from mulligan.values import RunInput
@@ -39,6 +44,8 @@ class OpenRunActivity:
         definitions: Definitions,
         telemetry: Telemetry,
         runtime: ToolRuntime,
+        servers: McpServers,
+        prices: Prices,
         carry_bytes: int | None = None,
         model_task_queue: str | None = None,
     ) -> None:
@@ -46,6 +53,8 @@ class OpenRunActivity:
         self._definitions = definitions
         self._telemetry = telemetry
         self._runtime = runtime
+        self._prices = prices
+        self._servers = servers
         self._carry_bytes = carry_bytes
         self._model_task_queue = model_task_queue
 
@@ -54,7 +63,7 @@ class OpenRunActivity:
         """Resolve the agent and open its trace.
 
         Raises:
-            InvalidRunInputError: no such agent here, or a model that cannot be.
+            InvalidRunInputError: no such agent here, a model that cannot be, or a limit of cost without a price.
         """
         agent = self._registry.agents.get(order.agent)
         if agent is None:
@@ -70,8 +79,11 @@ class OpenRunActivity:
                 check_model(run_input.model, '"model"')
             except DeclarationError as error:
                 raise InvalidRunInputError(str(error)) from None
-        model = run_input.model or agent.model
-        definition = define(agent, await self._instructions(agent, run_input), model)
+        model = run_input.model or agent.models[0]
+        models = pin_models(agent, run_input, self._prices)
+        # Side by side: each may take most of the time that opening a run has.
+        instructions, offered = await asyncio.gather(self._instructions(agent, run_input), self._servers.offer(agent))
+        definition = define(agent, instructions, model, offered)
         if (length := len(definition.model_dump_json().encode())) > DEFINITION_BYTES:
             raise InvalidRunInputError(
                 f'"agent" is "{agent.name}", whose instructions and tools take {length:,} bytes; a run can carry '
@@ -89,9 +101,10 @@ class OpenRunActivity:
             metadata=run_input.metadata,
             resumed_from=run_input.resumed_from,
             at=info.scheduled_time.timestamp(),
+            call_id=order.call_id,
         )
         await self._telemetry.parents_sent()
-        facts = _facts(agent, model, definition, self._definitions.keep(definition))
+        facts = _facts(agent, model, models, definition, self._definitions.keep(definition), offered)
         facts.carry_bytes = self._carry_bytes
         facts.model_task_queue = self._model_task_queue
         return OpenedRun(facts=facts, trace=trace)
@@ -104,32 +117,42 @@ class OpenRunActivity:
         return str(given)
 
 
-def _facts(agent: Agent, model: str, definition: Definition, digest: str) -> AgentFacts:
+def _facts(
+    agent: Agent, model: str, models: ModelFacts, definition: Definition, digest: str, offered: Offered
+) -> AgentFacts:
+    tools = [*agent.tools, *offered.called]
     return AgentFacts(
-        model=agent.model,
+        **dict(models),
         max_steps=agent.max_steps,
         max_total_tokens=agent.max_total_tokens,
         model_timeout=seconds(agent.model_timeout),
-        model_patience=seconds(agent.model_patience),
+        model_patience=patience(agent),
         model_attempts=agent.model_attempts,
-        tools={
-            tool.name: ToolFacts(
-                timeout=tool.timeout.total_seconds(),
-                queue_timeout=tool.queue_timeout.total_seconds() if tool.task_queue else None,
-                attempts=tool.attempts,
-                task_queue=tool.task_queue,
-                local=tool.local,
-                approval_timeout=_waits(tool, agent),
-            )
-            for tool in agent.tools
-        },
+        tools={tool.name: _tool_facts(agent, tool, offered.originals.get(tool.name)) for tool in tools},
         definition=definition,
         digest=digest,
         structured=agent.answers is not None,
-        guarded=agent.guard is not None or any(callable(tool.needs_approval) for tool in agent.tools),
+        guarded=agent.guard is not None or any(callable(tool.needs_approval) for tool in tools),
         compact_at=agent.compact_at,
-        compact_model=_compact_model(agent, model),
+        compact_model=compact_model(agent, model),
     )
+
+
+def _tool_facts(agent: Agent, tool: Tool, mcp: str | None) -> ToolFacts:
+    facts = ToolFacts(
+        timeout=tool.timeout.total_seconds(),
+        queue_timeout=tool.queue_timeout.total_seconds() if tool.task_queue else None,
+        attempts=tool.attempts,
+        task_queue=tool.task_queue,
+        local=tool.local,
+        approval_timeout=_waits(tool, agent),
+        mcp=mcp,
+    )
+    if isinstance(tool, AgentTool):
+        facts.agent, facts.max_depth, facts.share_budget = tool.agent.name, agent.max_depth, tool.share_budget
+        if tool.share_budget:
+            facts.max_total_tokens, facts.max_cost = tool.agent.max_total_tokens, tool.agent.max_cost
+    return facts
 
 
 def _waits(tool: Tool, agent: Agent) -> float | None:
@@ -138,9 +161,3 @@ def _waits(tool: Tool, agent: Agent) -> float | None:
         return None
     nearest = agent.approval_timeout if tool.approval_timeout is None else tool.approval_timeout
     return None if nearest is None else seconds(nearest)
-
-
-def _compact_model(agent: Agent, model: str) -> str | None:
-    """Who sums up where it is not the run's own model: a script has no turn for that."""
-    by_script = agent.compact_at is not None and model.startswith("scripted:")
-    return agent.compact_model or (f"scripted:{SUMMARY}" if by_script else None)

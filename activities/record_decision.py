@@ -9,6 +9,8 @@ from pydantic import ValidationError
 from temporalio import activity
 
 from activities.consult import GUARD_LIMIT, ask_guard
+from activities.definitions import Definitions
+from activities.find_tool import ToolFinder
 from activities.prefix_cache import PrefixCache
 from activities.prepare_call import valid
 from activities.render_result import cut
@@ -28,13 +30,22 @@ class RecordDecisionActivities:
     """The activities, with what the worker gives them."""
 
     def __init__(
-        self, registry: Registry, cache: PrefixCache, telemetry: Telemetry, runtime: ToolRuntime, resources: Resources
+        self,
+        registry: Registry,
+        cache: PrefixCache,
+        telemetry: Telemetry,
+        runtime: ToolRuntime,
+        resources: Resources,
+        tools: ToolFinder,
+        definitions: Definitions,
     ) -> None:
         self._registry = registry
         self._cache = cache
         self._telemetry = telemetry
         self._runtime = runtime
         self._resources = resources
+        self._tools = tools
+        self._definitions = definitions
 
     @activity.defn(name=RECORD_DECISION)
     async def record_decision(self, order: RecordDecision) -> Recorded:
@@ -57,7 +68,7 @@ class RecordDecisionActivities:
 
     async def _settle(self, order: RecordDecision, recorded: Recorded) -> None:
         agent = self._registry.agents.get(order.where.agent)
-        tool = agent.tool(order.call.name) if agent else None
+        tool = self._tools.find(order.where.agent, order.call.name) if agent else None
         span = self._telemetry.tool_call(
             order.where,
             order.call,
@@ -66,6 +77,7 @@ class RecordDecisionActivities:
             repaired_by=order.repaired_by,
             arguments=order.arguments,
             start=order.started,
+            mcp_server=tool.mcp_server if tool else None,
         )
         self._telemetry.put_decision(span.span, order.decision)
         if order.answer is not None:
@@ -86,7 +98,8 @@ class RecordDecisionActivities:
     async def check_edit(self, order: CheckEdit) -> Edited:
         """The edited arguments as the tool takes them; refused where it would not, or where the guard says no."""
         agent = self._registry.agents.get(order.where.agent)
-        tool = agent.tool(order.call.name) if agent else None
+        pinned = await self._definitions.find(order.definition, order.where)
+        tool = self._tools.find(order.where.agent, order.call.name, pinned=pinned) if agent else None
         if agent is None or tool is None:
             return Edited(refused=f"The worker does not know the tool `{order.call.name}`, so it cannot look at them.")
         arguments = valid(tool.arguments, order.arguments)

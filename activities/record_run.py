@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from temporalio import activity
 
+from activities.find_tool import ToolFinder
 from activities.settle_failure import nearest, settle
 from activities.tool_runtime import ToolRuntime
 from mulligan.agent import Registry
@@ -18,16 +19,17 @@ from mulligan.telemetry import Telemetry
 class RecordRunActivities:
     """The activities, with what the worker gives them."""
 
-    def __init__(self, registry: Registry, telemetry: Telemetry, runtime: ToolRuntime) -> None:
+    def __init__(self, registry: Registry, telemetry: Telemetry, runtime: ToolRuntime, tools: ToolFinder) -> None:
         self._registry = registry
         self._telemetry = telemetry
         self._runtime = runtime
+        self._tools = tools
 
     @activity.defn(name=RECORD_LOST_CALL)
     async def record_lost_call(self, lost: LostCall) -> ToolOutcome:
         """The span of a call whose own worker did not write it, and the text for it by the nearest policy."""
         agent = self._registry.agents.get(lost.where.agent)
-        tool = agent.tool(lost.call.name) if agent else None
+        tool = self._tools.find(lost.where.agent, lost.call.name) if agent else None
         error: ToolCallError = ToolTimeoutError(
             lost.message, kind=lost.kind, tool_name=lost.call.name, call_id=lost.call.id
         )
@@ -37,8 +39,9 @@ class RecordRunActivities:
             error = elsewhere
         policy = nearest(error, tool.handle_errors if tool else None, agent.handle_errors if agent else None)
         span = self._telemetry.tool_call(
-            lost.where, lost.call, step=lost.step, attempt=lost.attempts, start=lost.started
-        )
+            lost.where, lost.call, step=lost.step, attempt=lost.attempts, start=lost.started,
+            mcp_server=tool.mcp_server if tool else None,
+        )  # fmt: skip
         told = await settle(error, policy, self._runtime)
         told.close(span)
         return ToolOutcome(text=told.text, error=told.error, failure=told.failure, attempts=lost.attempts)

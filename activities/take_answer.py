@@ -16,6 +16,7 @@ from activities import fit_answer as fit
 from activities.calls_in_text import find_calls
 from activities.consult import Consultation
 from activities.feedback import Target
+from activities.find_tool import RunTools, ToolFinder
 from activities.insist import insist, times_before
 from activities.own_ids import with_own_ids
 from activities.prepare_call import Prepared, duplicates, prepare
@@ -25,7 +26,7 @@ from activities.settle_failure import Told, nearest, settle
 from activities.tool_runtime import ToolRuntime
 from mulligan.agent import Agent
 from mulligan.errors import StructuredOutputError
-from mulligan.handoff import FoundOutput, ModelAnswer, ModelCall, PreparedCall, Rejected
+from mulligan.handoff import Definition, FoundOutput, ModelAnswer, ModelCall, PreparedCall, Rejected
 from mulligan.output import OutputType, unwrapped
 from mulligan.policy import MISTAKES, Mistake
 from mulligan.shorten import size
@@ -44,15 +45,17 @@ class AnswerTaker:
     telemetry: Telemetry
     runtime: ToolRuntime
     resources: Resources
+    tools: ToolFinder
 
     async def take(
-        self, order: ModelCall, agent: Agent, reply: Reply, before: Sequence[Message], used_ids: set[str]
-    ) -> ModelAnswer:
+        self, order: ModelCall, agent: Agent, pinned: Definition, reply: Reply, before: Sequence[Message],
+        used_ids: set[str],
+    ) -> ModelAnswer:  # fmt: skip
         """The answer as the workflow goes on with it. `before` is the conversation that it answers."""
-        text, calls = reply.text, list(reply.calls)
+        text, calls, tools = reply.text, list(reply.calls), self.tools.of_run(agent, pinned)
         if agent.calls_in_text and not calls:
             # A text of a megabyte takes seconds to read: not on the worker's event loop.
-            text, calls = await asyncio.to_thread(find_calls, text, agent.callable_by(order.model))
+            text, calls = await asyncio.to_thread(find_calls, text, tools.names)
         count = len(calls)
         calls = calls[: fit.MOST_CALLS + 1]
         own = with_own_ids(calls, used_ids, order.step, order.whole.digest if order.summed_up else "")
@@ -64,7 +67,7 @@ class AnswerTaker:
             provider_data=fit.fit_provider_data(reply),
         )
         consultation = Consultation(order, agent, self.providers, self.telemetry, self.runtime, self.resources)
-        taking = _Taking(self, order, agent, message, reply.finish_reason, before, consultation)
+        taking = _Taking(self, order, agent, tools, message, reply.finish_reason, before, consultation)
         prepared = await taking.look_at_calls(calls, long, count)
         rejected = await taking.look_at_text(text)
         # All of them now: an attempt that is lost while a second model thinks has told the model of nothing.
@@ -75,9 +78,10 @@ class AnswerTaker:
                 message=message,
                 prepared=prepared,
                 finish_reason=reply.finish_reason,
-                usage=reply.usage + consultation.spent,
+                usage=sum(consultation.spent.values(), reply.usage),
                 output=taking.output,
                 rejected=rejected,
+                others=consultation.spent,
             )
         )
 
@@ -89,6 +93,7 @@ class _Taking:
     by: AnswerTaker
     order: ModelCall
     agent: Agent
+    tools: RunTools
     message: AssistantMessage
     finish_reason: str
     before: Sequence[Message]
@@ -157,15 +162,15 @@ class _Taking:
         if answers is None:
             if is_final and not text.strip() and not _said_nothing(self.before):
                 raise feedback.empty_answer()
-        elif answers.by(self.order.model) == "provider":
+        elif self.tools.output_by == "provider":
             await self._written_output(text, answers.whole, is_final=is_final)
         elif is_final:
             raise feedback.missing_output([Target(each.name, each, True) for each in answers.types], by_call=True)
 
     async def _tool_call(self, call: ToolCall) -> PreparedCall:
-        tool = self.agent.tool(call.name)
+        tool = self.tools.find(call.name)
         if tool is None:
-            raise feedback.unknown_tool(call, self.agent.callable_by(self.order.model))
+            raise feedback.unknown_tool(call, self.tools.names)
         fixers = [("fix", tool.fix), ("repair", self.agent.repair)]
         done = await prepare(call, Target(tool.name, tool.arguments), fixers, self.consultation.about(call))
         await self.consultation.guard(call, done.arguments)
@@ -231,11 +236,11 @@ class _Taking:
 
     def _output_tool(self, name: str) -> OutputType | None:
         answers = self.agent.answers
-        return answers.type_named(name) if answers and answers.by(self.order.model) == "tool" else None
+        return answers.type_named(name) if answers and self.tools.output_by == "tool" else None
 
     async def _tell(self, call: ToolCall, error: Mistake, started: float) -> Told:
         """Put it on the trace, and find the text for it by the nearest policy."""
-        tool, answers = self.agent.tool(call.name), self.agent.answers
+        tool, answers = self.tools.find(call.name), self.agent.answers
         kind = self._output_tool(call.name)
         accepts = kind if kind is not None else tool.arguments if tool is not None else None
         error = insist(error, times_before(self.before, call, error.kind), call, accepts)
@@ -246,8 +251,9 @@ class _Taking:
         policy = nearest(error, own, self.agent.handle_errors, override=self.order.on_invalid_tool_input)
         is_known = accepts is not None or isinstance(error, StructuredOutputError)
         span = self.by.telemetry.tool_call(
-            self.order.where, call, step=self.order.step, attempt=1, start=started, is_known=is_known
-        )
+            self.order.where, call, step=self.order.step, attempt=1, start=started, is_known=is_known,
+            mcp_server=tool.mcp_server if tool else None,
+        )  # fmt: skip
         told = await settle(error, policy, self.by.runtime)
         span.is_over()
         self.closings.append(partial(told.close, span))

@@ -20,6 +20,7 @@ from mulligan.errors import (
     error_of,
 )
 from mulligan.fixer import InvalidToolInput, ask_model
+from mulligan.mcp import McpServer
 from mulligan.output import ProviderStrategy, ToolStrategy, output_of
 from mulligan.script import Call, Say, Script
 from mulligan.tool import Tool, ToolContext, ToolError, tool
@@ -39,6 +40,7 @@ from mulligan.values import (
 )
 
 if TYPE_CHECKING:
+    from mulligan import events
     from mulligan.client import connect, data_converter
     from workflows.durable_agent import DurableAgent
 
@@ -53,6 +55,7 @@ __all__ = [
     "InvalidRunInputError",
     "InvalidToolInput",
     "InvalidToolInputError",
+    "McpServer",
     "Message",
     "ModelRequestError",
     "ModelUnavailableError",
@@ -83,6 +86,7 @@ __all__ = [
     "connect",
     "data_converter",
     "error_of",
+    "events",
     "output_of",
     "tool",
 ]
@@ -92,8 +96,10 @@ _LATER = {"DurableAgent": "workflows.durable_agent", "connect": "mulligan.client
 
 
 def __getattr__(name: str) -> Any:
-    if name in _LATER:
-        import importlib
+    import importlib
 
+    if name == "events":
+        return importlib.import_module("mulligan.events")
+    if name in _LATER:
         return getattr(importlib.import_module(_LATER[name]), name)
     raise AttributeError(f"module 'mulligan' has no attribute {name!r}")

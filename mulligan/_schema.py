@@ -42,6 +42,14 @@ class Accepts(Protocol):
         ...
 
 
+class Arguments(Accepts, Protocol):
+    """What a tool's arguments must be, and how its function is called with them."""
+
+    def bind(self, values: Any, context: Any) -> tuple[list[Any], dict[str, Any]]:
+        """The (args, kwargs) that the function is called with."""
+        ...
+
+
 @dataclass(frozen=True)
 class ArgumentsModel:
     """What a function takes, as pydantic and as JSON schema."""

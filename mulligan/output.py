@@ -15,6 +15,7 @@ from pydantic.errors import PydanticSchemaGenerationError
 from mulligan._schema import first_sentence, tidy
 from mulligan._typed_dict import readable
 from mulligan.errors import StructuredOutputValidationError
+from mulligan.json_schema import NotOfSchema, faults_of, validator_of
 from mulligan.policy import HandleErrors
 from mulligan.values import RunResult
 
@@ -57,14 +58,6 @@ class ProviderStrategy:
     handle_errors: HandleErrors | None = None
 
 
-class NotOfSchema(ValueError):
-    """A value does not fit a JSON schema. `faults` are (path, what is wrong) and quote no value."""
-
-    def __init__(self, faults: list[tuple[str, str]]) -> None:
-        self.faults = faults
-        super().__init__("; ".join(f"{path}: {says}" if path else says for path, says in faults))
-
-
 @dataclass(frozen=True, eq=False)
 class OutputType:
     """One type of output. What is no object (a list, a number) is wrapped in one, as tools and providers take objects."""
@@ -89,7 +82,7 @@ class OutputType:
         """
         if self._adapter is not None:
             return self._adapter.validate_json(json.dumps(value))
-        if faults := [_fault(error) for error in self._validator.iter_errors(value)]:
+        if faults := faults_of(self._validator, value):
             raise NotOfSchema(faults)
         return value
 
@@ -218,12 +211,6 @@ def _type(schema: Any) -> OutputType:
 
 
 def _of_json_schema(schema: dict[str, Any]) -> OutputType:
-    """A dict is a JSON schema, of the draft that its `$schema` names; 2020-12 where it names none."""
-    # Imported where it is needed: most agents have no such schema.
-    import referencing
-    from jsonschema.exceptions import SchemaError
-    from jsonschema.validators import Draft202012Validator, validator_for
-
     is_wrapped = schema.get("type", "object" if "properties" in schema else None) != "object"
     if is_wrapped:
         inner = {key: value for key, value in schema.items() if key not in ("$defs", "definitions", "$schema")}
@@ -237,17 +224,11 @@ def _of_json_schema(schema: dict[str, Any]) -> OutputType:
         }
     else:
         shown = {"type": "object", **schema}
-    of_draft = validator_for(shown, default=Draft202012Validator)
     try:
-        of_draft.check_schema(shown)
-        json.dumps(shown, allow_nan=False)
-    except SchemaError as error:
-        raise TypeError(f"its output is no JSON schema: {error.message} (at {error.json_path}).") from error
-    except (TypeError, ValueError) as error:
-        raise TypeError(f"its output is no JSON schema: {error}.") from error
+        validator = validator_of(shown)
+    except TypeError as error:
+        raise TypeError(f"its output {error}") from error
     name = _legal(str(schema.get("title", "output")))
-    # A registry of its own: nothing is fetched from a network for a `$ref`.
-    validator = of_draft(shown, registry=referencing.Registry())
     return OutputType(name, str(schema.get("description", "")), shown, is_wrapped, None, validator)
 
 
@@ -261,23 +242,3 @@ def _inlined(schema: dict[str, Any]) -> dict[str, Any]:
     if not reference.startswith("#/$defs/"):
         return schema
     return {**schema["$defs"][reference.removeprefix("#/$defs/")], "$defs": schema["$defs"]}
-
-
-def _fault(error: Any) -> tuple[str, str]:
-    """One fault that jsonschema found. Its own messages quote the value; these do not."""
-    path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.absolute_path).lstrip(".")
-    wanted = json.dumps(error.validator_value, ensure_ascii=False, default=str)
-    match error.validator:
-        case "required":
-            missing = [name for name in error.validator_value if name not in error.instance]
-            where = ", ".join(f"{path}.{name}" if path else name for name in missing)
-            return where, "is required, but missing"
-        case "type":
-            return path, f"should be of type {wanted.strip(chr(34))}"
-        case "enum" | "const":
-            return path, f"should be one of {wanted}" if error.validator == "enum" else f"should be {wanted}"
-        case "additionalProperties":
-            return path, "has fields that are not known"
-        case "anyOf" | "oneOf":
-            return path, "is of none of the forms that are allowed"
-    return path, f"does not keep to {error.validator}: {wanted[:200]}"

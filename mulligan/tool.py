@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Generic, ParamSpec, TypeVar, cast, overload
 
-from mulligan._schema import ArgumentsModel, arguments_model
+from mulligan._schema import Arguments, arguments_model
 from mulligan.errors import DeclarationError
 from mulligan.fixer import AskModel, Fixer
 from mulligan.policy import HandleErrors
@@ -68,7 +68,9 @@ class Tool:
     queue_timeout: timedelta
     max_result_chars: int
     local: bool
-    arguments: ArgumentsModel
+    arguments: Arguments
+    mcp_server: str | None = None
+    """The MCP server whose tool it is."""
 
     @property
     def schema(self) -> dict[str, Any]:

@@ -17,7 +17,7 @@ def agents(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the agents and tools that a worker would serve, with their schemas.
+    """List the agents and tools that a worker would serve, with their schemas. MCP servers are named, not started.
 
     Example: `mulligan agents --load shop`
 
@@ -36,11 +36,15 @@ def agents(
         put_json(shown)
         return
     for agent in shown:
-        _terminal.out.print(Text.assemble((agent["name"], "bold"), f"  {agent['model']}, {agent['max_steps']} steps"))
+        models = ", then ".join([agent["model"], *agent["fallbacks"]])
+        _terminal.out.print(Text.assemble((agent["name"], "bold"), f"  {models}, {agent['max_steps']} steps"))
         for tool in agent["tools"]:
             fields = ", ".join(_field(name, tool["parameters"]) for name in tool["parameters"].get("properties", {}))
             first_line = tool["description"].split("\n")[0]
-            _terminal.out.print(Text.assemble("  ", (tool["name"], "cyan"), f"({fields})  ", (first_line, "dim")))
+            runs = f"→ agent {tool['agent']}  " if "agent" in tool else ""
+            _terminal.out.print(Text.assemble("  ", (tool["name"], "cyan"), f"({fields})  ", runs, (first_line, "dim")))
+        for server in agent["mcp"]:
+            _terminal.out.print(Text.assemble("  ", (f"{server['name']}__…", "cyan"), f"  MCP: {server['address']}"))
         for kind in agent["output"]:
             fields = ", ".join(_field(name, kind["schema"]) for name in kind["schema"].get("properties", {}))
             _terminal.out.print(Text.assemble("  → ", (kind["name"], "green"), f"({fields})"))
@@ -49,9 +53,12 @@ def agents(
 
 
 def _described(agent: Any) -> dict[str, Any]:
+    from mulligan.agent_tool import AgentTool
+
     return {
         "name": agent.name,
-        "model": agent.model,
+        "model": agent.models[0],
+        "fallbacks": list(agent.models[1:]),
         "max_steps": agent.max_steps,
         "source": agent.source,
         "tools": [
@@ -61,8 +68,18 @@ def _described(agent: Any) -> dict[str, Any]:
                 "parameters": tool.schema,
                 "timeout": tool.timeout.total_seconds(),
                 "attempts": tool.attempts,
+                **({"agent": tool.agent.name} if isinstance(tool, AgentTool) else {}),
             }
             for tool in agent.tools
+        ],
+        "mcp": [
+            {
+                "name": server.name,
+                "address": server.address,
+                "include": None if server.include is None else list(server.include),
+                "exclude": list(server.exclude),
+            }
+            for server in agent.mcp
         ],
         "output": [
             {"name": kind.name, "schema": kind.schema} for kind in (agent.answers.types if agent.answers else ())

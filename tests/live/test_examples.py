@@ -36,3 +36,18 @@ async def test_buyer(lab: Lab) -> None:
                 await asyncio.sleep(0.02)
             await handle.execute_update(update, {"call_id": waits[0]["call_id"], **said})
         assert (await handle.result())["output"] == "Ordered: 10 lamps, green, for 240 euros."
+
+
+async def test_librarian(lab: Lab) -> None:
+    """An MCP server's tools, one of which a person lets pass, as docs/mcp.md has it."""
+    queue = f"examples-{uuid.uuid4().hex[:6]}"
+    given = {"agent": "librarian", "prompt": "Tidy up."}
+    async with running_worker(lab.client, load(["workflows.examples.librarian"]), lab.telemetry, queue):
+        handle = await lab.client.start_workflow("AgentWorkflow", given, id=queue, task_queue=queue)
+        while not (waits := await handle.query("pending")):
+            await asyncio.sleep(0.02)
+        assert (waits[0]["tool"], waits[0]["arguments"]) == ("notes__delete_note", {"title": "old prices"})
+        await handle.execute_update("decide", {"call_id": waits[0]["call_id"], "decision": "approve"})
+        assert (await handle.result())["output"] == "Deleted: old prices."
+        steps = (await handle.query("steps", args=[0, 10]))["steps"]
+    assert steps[0]["tool_calls"][0]["result"]["text"] == "old prices\nopening hours"

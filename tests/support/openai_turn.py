@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from tests.support.openai_stream import Break
+
 Call = tuple[str, str] | tuple[str, str, str | None]
 CREATED = 1_700_000_000  # replies are the same each time that they are asked for
 
@@ -21,6 +23,7 @@ class Usage:
     output_tokens: int = 5
     cached_input_tokens: int = 0
     reasoning_tokens: int = 0
+    cache_write_tokens: int = 0
 
 
 @dataclass(frozen=True)
@@ -76,6 +79,10 @@ class Turn:
     delay: float = 0
     wait: asyncio.Event | None = None
     model: str | None = None  # the name in the reply, where it is not the one asked for
+    pace: float = 0  # seconds between two pieces, where it is asked for in pieces
+    break_first: Sequence[Break] = ()  # what becomes of the first streams of each conversation
+    events: Sequence[dict[str, Any] | str] | None = None  # what is streamed instead, as it stands here
+    whole_only: bool = False  # streaming is refused
 
     @property
     def finished(self) -> str:
@@ -105,7 +112,11 @@ def chat_reply(turn: Turn, request: Mapping[str, Any], seed: str) -> dict[str, A
             "prompt_tokens": turn.usage.input_tokens,
             "completion_tokens": turn.usage.output_tokens,
             "total_tokens": turn.usage.input_tokens + turn.usage.output_tokens,
-            "prompt_tokens_details": {"cached_tokens": turn.usage.cached_input_tokens, "audio_tokens": 0},
+            "prompt_tokens_details": {
+                "cached_tokens": turn.usage.cached_input_tokens,
+                "cache_write_tokens": turn.usage.cache_write_tokens,
+                "audio_tokens": 0,
+            },
             "completion_tokens_details": {
                 "reasoning_tokens": turn.usage.reasoning_tokens,
                 "audio_tokens": 0,
@@ -186,7 +197,10 @@ def responses_usage(usage: Usage | None) -> dict[str, Any] | None:
         return None
     return {
         "input_tokens": usage.input_tokens,
-        "input_tokens_details": {"cached_tokens": usage.cached_input_tokens, "cache_write_tokens": 0},
+        "input_tokens_details": {
+            "cached_tokens": usage.cached_input_tokens,
+            "cache_write_tokens": usage.cache_write_tokens,
+        },
         "output_tokens": usage.output_tokens,
         "output_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
         "total_tokens": usage.input_tokens + usage.output_tokens,

@@ -96,7 +96,7 @@ def test_a_tool_is_still_its_function() -> None:
     assert isinstance(add, Tool)
     assert add(1, b=4) == 5
     assert (add.name, add.description, add.timeout.total_seconds(), add.retry_on) == ("add-up", "Add.", 120, (OSError,))
-    arguments = add.arguments.model.model_validate_json('{"a": "2"}')
+    arguments = add.arguments.validate({"a": "2"})
     assert add.arguments.bind(arguments, None) == ([2], {})
 
 
@@ -156,7 +156,7 @@ def test_names_of_parameters_may_be_anything() -> None:
     def odd(copy: int, model_config: str, json: bool = False, _private: int = 0) -> None:
         """Odd."""
 
-    arguments = odd.arguments.model.model_validate_json('{"copy": 1, "model_config": "x", "_private": 3}')
+    arguments = odd.arguments.validate({"copy": 1, "model_config": "x", "_private": 3})
     assert odd.arguments.bind(arguments, None)[1] == {"copy": 1, "model_config": "x", "_private": 3}
     assert odd.arguments.required == ["copy", "model_config"]
 

@@ -1,0 +1,66 @@
+"""A JSON schema that a user or a server gives as a dict: checked once, then asked whether a value fits."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from pydantic import JsonValue
+
+__all__ = ["NotOfSchema", "faults_of", "validator_of"]
+
+
+class NotOfSchema(ValueError):
+    """A value does not fit a JSON schema. `faults` are (path, what is wrong) and quote no value."""
+
+    def __init__(self, faults: list[tuple[str, str]]) -> None:
+        self.faults = faults
+        super().__init__("; ".join(f"{path}: {says}" if path else says for path, says in faults))
+
+
+def validator_of(schema: dict[str, Any]) -> Any:
+    """A validator for a schema of the draft that its `$schema` names; 2020-12 where it names none.
+
+    Raises:
+        TypeError: it is no JSON schema: one sentence, with what is wrong.
+    """
+    # Imported where it is needed: most agents have no such schema.
+    import referencing
+    from jsonschema.exceptions import SchemaError
+    from jsonschema.validators import Draft202012Validator, validator_for
+
+    of_draft = validator_for(schema, default=Draft202012Validator)
+    try:
+        of_draft.check_schema(schema)
+        json.dumps(schema, allow_nan=False)
+    except SchemaError as error:
+        raise TypeError(f"is no JSON schema: {error.message} (at {error.json_path}).") from error
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"is no JSON schema: {error}.") from error
+    # A registry of its own: nothing is fetched from a network for a `$ref`.
+    return of_draft(schema, registry=referencing.Registry())
+
+
+def faults_of(validator: Any, value: JsonValue) -> list[tuple[str, str]]:
+    """What is wrong with a value, as (path, what): nothing where it fits."""
+    return [_fault(error) for error in validator.iter_errors(value)]
+
+
+def _fault(error: Any) -> tuple[str, str]:
+    """One fault that jsonschema found. Its own messages quote the value; these do not."""
+    path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.absolute_path).lstrip(".")
+    wanted = json.dumps(error.validator_value, ensure_ascii=False, default=str)
+    match error.validator:
+        case "required":
+            missing = [name for name in error.validator_value if name not in error.instance]
+            where = ", ".join(f"{path}.{name}" if path else name for name in missing)
+            return where, "is required, but missing"
+        case "type":
+            return path, f"should be of type {wanted.strip(chr(34))}"
+        case "enum" | "const":
+            return path, f"should be one of {wanted}" if error.validator == "enum" else f"should be {wanted}"
+        case "additionalProperties":
+            return path, "has fields that are not known"
+        case "anyOf" | "oneOf":
+            return path, "is of none of the forms that are allowed"
+    return path, f"does not keep to {error.validator}: {wanted[:200]}"

@@ -1,0 +1,233 @@
+"""MCP servers behind an agent: real ones, of the official SDK, over stdin and stdout and over Streamable HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from temporalio.client import WorkflowUpdateFailedError
+
+from activities.mcp_servers import McpServers
+from mulligan import Agent, Call, McpServer, Say
+from mulligan.loading import load
+from mulligan.testing import Model, run_agent
+from tests.live.conftest import DONE, Lab, Ran, call
+from tests.support.mcp_agents import SERVER, borrower
+from tests.support.mcp_lab import calls, check_http, says, served_by
+from tests.support.openai_turn import Turn
+
+NAMES = ["GIVEN", "MCP_TEST_PASSED", "MCP_TEST_KEPT"]
+
+
+@pytest.fixture(scope="module")
+async def lent(lab: Lab) -> AsyncIterator[Lab]:
+    os.environ.update(MCP_TEST_SECRET="given", MCP_TEST_PASSED="passed", MCP_TEST_KEPT="kept")
+    async with served_by(lab, load(["tests.support.mcp_agents"])) as at:
+        yield at
+
+
+ROWS: dict[str, tuple[str, dict[str, Any], str | None, str]] = {
+    "text": ("lent__echo", {"text": "hi"}, None, "hi"),
+    "structured content": ("lent__structured", {}, None, '{"sum": 3, "unit": "€"}'),
+    "an image": ("lent__picture", {}, None, "[image/png, 12,345 bytes]"),
+    "all that there is": (
+        "lent__mixed",
+        {},
+        None,
+        "Two files.\n[application/pdf, 10 bytes, file:///a.pdf]\n[text/markdown, file:///b.md]\n# B\n[file:///c.txt]\n"
+        "[audio/wav, 2 bytes]",
+    ),
+    "nothing": ("lent__nothing", {}, None, "[no content]"),
+    "a megabyte": ("lent__huge", {"chars": 1_000_000}, None, "more characters were left out]"),
+    "progress": ("lent__progress", {}, None, "all parts"),
+    "a name that no provider takes": ("lent__files_delete_all_b8fe2e", {}, None, "files.delete/all done"),
+    "an error": ("lent__fail", {}, "tool_error", "The disk is full."),
+    "a refusal": ("lent__refuse", {}, "tool_exception", "The MCP server `lent` refused the call: "),
+    "a result that is not of its schema": ("lent__wrong", {}, "tool_exception", "gave an answer that is not valid"),
+    "arguments that do not fit": (
+        "lent__count",
+        {"upto": "many"},
+        "invalid_arguments",
+        "`upto` should be of type integer",
+    ),
+    "an argument too much": ("lent__echo", {"text": "a", "b": 1}, "invalid_arguments", "has fields that are not known"),
+    "no such tool": ("lent__ecko", {}, "unknown_tool", "Did you mean `lent__echo`?"),
+    "a schema that is none": ("lent__no_schema", {}, "unknown_tool", "There is no tool `lent__no_schema`"),
+    "the trace": ("lent__trace", {}, None, "-"),
+    "its own tool": ("now", {}, None, "noon"),
+}
+
+
+@pytest.fixture(scope="module")
+async def ran(lent: Lab) -> Ran:
+    """All rows in one step, side by side."""
+    return await lent.run([calls(*((name, given) for name, given, *_ in ROWS.values())), DONE], agent="borrower")
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_what_a_model_is_told(ran: Ran, row: str) -> None:
+    """Each outcome as text, and each mistake by the kinds that any tool has."""
+    name, _, kind, text = ROWS[row]
+    made = ran.calls[list(ROWS).index(row)]
+    assert made["name"] == name
+    assert (made["result"]["error"] or {}).get("kind") == kind
+    assert text in made["result"]["text"]
+    assert len(made["result"]["text"]) < 33_000
+
+
+def test_a_run_with_mcp_is_a_run(ran: Ran) -> None:
+    """It completes; what went wrong is recovered; its spans name the server; the provider was shown legal tools."""
+    wrong = [kind for _, _, kind, _ in ROWS.values() if kind]
+    assert (ran.result["status"], ran.result["recovered_failures"]) == ("completed", len(wrong))
+    spans = {span.attributes["ai.toolCall.name"]: span for span in ran.spans_of("ai.toolCall")}
+    assert len(ran.spans_of("ai.toolCall")) == len(ROWS)
+    for name in ("lent__picture", "lent__fail", "lent__count"):
+        assert spans[name].attributes["mulligan.mcp.server"] == "lent"
+        assert spans[name].attributes["mcp.method.name"] == "tools/call"
+    assert "mulligan.mcp.server" not in {**spans["now"].attributes, **spans["lent__ecko"].attributes}
+    context = next(made["result"]["text"] for made in ran.calls if made["name"] == "lent__trace").split("-")
+    assert (context[1], context[2]) == (ran.result["trace_id"], spans["lent__trace"].span_id)
+    names = [tool["function"]["name"] for tool in ran.requests[0].json["tools"]]
+    assert (names[0], len(names)) == ("now", 22)
+    assert {"lent__echo", "lent__odd", "lent__files_delete_all_b8fe2e"} < set(names)
+
+
+async def test_a_program_sees_only_what_it_is_given(lent: Lab) -> None:
+    """The worker's environment holds its secrets: a server gets the SDK's short list, and what is named."""
+    ran = await lent.run([call("lent__environment"), DONE], agent="borrower")
+    seen = json.loads(ran.calls[0]["result"]["text"])
+    assert [seen.get(name) for name in NAMES] == ["given", "passed", None]
+    assert set(seen) - {"HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER", "LC_CTYPE"} == set(NAMES[:2])
+
+
+async def test_mending_and_guards(lent: Lab) -> None:
+    """As for any tool: JSON is mended, a bare value wrapped, the guard asked, the server's policy kept."""
+    turn = Turn(
+        calls=[
+            ("few__echo", "{'text': 'a',}", None),
+            ("few__echo", '"b"', None),
+            ("few__count", '{"upto": 9}', None),
+            ("few__count", '{"upto": 0}', None),
+        ]
+    )
+    ran = await lent.run([turn, DONE], agent="careful")
+    mended, bare, denied, wrong = (each["result"] for each in ran.calls)
+    assert (mended["text"], bare["text"]) == ("a", "b")
+    assert [repair["by"] for repair in ran.calls[0]["repairs"] + ran.calls[1]["repairs"]][-1] == "bare_value"
+    assert (denied["error"]["kind"], wrong["error"]["kind"]) == ("denied", "invalid_arguments")
+    assert denied["text"] == wrong["text"] == "It did not work."
+    names = {tool["function"]["name"] for tool in ran.requests[0].json["tools"]}
+    assert names == {"few__echo", "few__count", "again__die_once", "again__hang", "again__fail", "strict__fail"}
+
+
+async def test_killed_servers(lent: Lab, tmp_path: Path) -> None:
+    """Killed between two calls, nobody notices. Killed within one, the model is told; the next call has a new one."""
+    file = tmp_path / "hung"
+
+    handle = await lent.start(
+        [call("lent__pid"), calls(("lent__hang", {"file": str(file)})), call("lent__pid"), DONE], agent="borrower"
+    )
+    await says(file, "started")
+    first = (await handle.query("steps", args=[0, 10]))["steps"][0]["tool_calls"][0]["result"]["text"]
+    os.kill(int(first), signal.SIGKILL)
+    ran = await lent.look(handle)
+    assert ran.calls[1]["result"]["error"]["kind"] == "tool_exception"
+    assert "The MCP server `lent` ended, or broke off, before it answered" in ran.calls[1]["result"]["text"]
+    second = ran.calls[2]["result"]["text"]
+    assert second != first
+    os.kill(int(second), signal.SIGKILL)
+    assert (await lent.run([call("lent__echo", '{"text": "a"}'), DONE], agent="borrower")).calls[0]["result"][
+        "text"
+    ] == "a"
+
+
+async def test_cancelled_runs_cancel_their_calls(lent: Lab, tmp_path: Path) -> None:
+    """By the protocol: the server stops its work."""
+    file = tmp_path / "hung"
+    handle = await lent.start([calls(("lent__hang", {"file": str(file)})), DONE], agent="borrower")
+    await says(file, "started")
+    await handle.cancel()
+    await says(file, "cancelled")
+
+
+async def test_approvals(lent: Lab) -> None:
+    """By patterns of the server's own names; edited arguments are looked at by the schema that is pinned for the run."""
+    made = calls(("asks__files_delete_all_b8fe2e", {}), ("asks__count", {"upto": 2}), ("asks__echo", {"text": "a"}))
+    handle = await lent.start([made, DONE], agent="asking")
+    while len(waits := await handle.query("pending")) < 2:
+        await asyncio.sleep(0.05)
+    delete, count = sorted(waits, key=lambda wait: str(wait["tool"]), reverse=True)
+    assert (delete["tool"], count["tool"]) == ("asks__files_delete_all_b8fe2e", "asks__count")
+    with pytest.raises(WorkflowUpdateFailedError) as refused:
+        await handle.execute_update("decide", decided(count, arguments={"upto": "many"}))
+    assert "upto: should be of type integer" in str(refused.value.__cause__)
+    await handle.execute_update("decide", decided(count, arguments={"upto": 3}))
+    await handle.execute_update("decide", {"call_id": delete["call_id"], "decision": "deny", "reason": "never"})
+    ran = await lent.look(handle)
+    denied, counted, echoed = (each["result"] for each in ran.calls)
+    assert (denied["error"]["kind"], counted["text"], echoed["text"]) == ("denied", "1, 2, 3", "a")
+    spans = [span for span in ran.spans_of("ai.toolCall") if span.attributes["mulligan.mcp.server"] == "asks"]
+    assert len(spans) == 3
+
+
+def decided(wait: dict[str, Any], **said: Any) -> dict[str, Any]:
+    return {"call_id": wait["call_id"], "decision": "approve", **said}
+
+
+async def test_servers_that_are_not_there(lent: Lab) -> None:
+    """No program, no answer, no variable, nobody at the URL: the model is told, and the run goes on."""
+    ran = await lent.run([call("now"), DONE], agent="forlorn")
+    assert ran.result["status"] == "completed"
+    told = ran.requests[0].json["messages"][0]["content"]
+    for name in ("nowhere", "silent", "unset", "closed"):
+        assert f"The tools of the MCP server `{name}` are not there" in told
+    assert [tool["function"]["name"] for tool in ran.requests[0].json["tools"]] == ["now"]
+
+
+async def test_run_agent() -> None:
+    """Without a server of Temporal's, too."""
+    agent = Agent(name="a", model="openai:x", mcp=[McpServer("lent", command=SERVER, include=["echo"])])
+    run = await run_agent(agent, "Go.", model=Model(Say(calls=[Call("lent__echo", {"text": "hi"})]), "done"))
+    assert run.calls[0].result is not None
+    assert run.calls[0].result.text == "hi"
+    assert [tool.name for tool in run.tools] == ["lent__echo"]
+
+
+async def test_a_server_that_cannot_start_is_left_alone_for_a_while(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The runs that open meanwhile do not wait for it, nor start it again."""
+    monkeypatch.setattr("activities.mcp_session.FIRST_PAUSE", 600.0)
+    monkeypatch.setattr("activities.mcp_session.LONGEST_PAUSE", 600.0)
+    starts = tmp_path / "starts"
+    broken = McpServer("broken", command=[sys.executable, "-c", f"open({str(starts)!r}, 'a').write('x')"])
+    agent = Agent(name="a", model="openai:x", mcp=[broken])
+    servers = McpServers()
+    async with servers.opened():
+        offers = [await servers.offer(agent) for _ in range(3)]
+    assert [len(offer.notes) for offer in offers] == [1, 1, 1]
+    assert starts.read_text() == "x"
+
+
+async def test_http(lab: Lab, tmp_path: Path) -> None:
+    """With a session, as before 2026; without one: tests/system."""
+    await check_http(lab, ("--sessions",), tmp_path / "hung")
+
+
+def test_agents_command(tmp_path: Path) -> None:
+    """`mulligan agents` names the servers, and starts none."""
+    shown = subprocess.run(
+        [Path(sys.executable).with_name("mulligan"), "agents", "--load", "tests.support.mcp_agents", "--json"],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    [agent] = [each for each in json.loads(shown.stdout) if each["name"] == borrower.name]
+    address = Path(sys.executable).name
+    assert agent["mcp"] == [{"name": "lent", "address": address, "include": None, "exclude": []}]

@@ -1,0 +1,98 @@
+"""What tests of MCP share: workers with servers of their own, and a server at a port."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import subprocess
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx2
+
+from mulligan import Agent, McpServer
+from mulligan.loading import Loaded, served
+from tests.live.conftest import DONE, Lab, call
+from tests.support.mcp_agents import SERVER
+from tests.support.openai_turn import Turn
+from worker import running_worker
+
+
+@asynccontextmanager
+async def served_by(lab: Lab, loaded: Loaded) -> AsyncIterator[Lab]:
+    """A worker of its own, with servers of its own."""
+    queue = f"mcp-{uuid.uuid4().hex[:6]}"
+    async with running_worker(lab.client, loaded, lab.telemetry, queue):
+        yield replace(lab, task_queue=queue)
+
+
+async def says(file: Path, text: str) -> None:
+    """Wait for what a server writes."""
+    while not file.exists() or file.read_text() != text:
+        await asyncio.sleep(0.05)
+
+
+def calls(*named: tuple[str, dict[str, Any]]) -> Turn:
+    return Turn(calls=[(name, json.dumps(given), None) for name, given in named])
+
+
+@contextmanager
+def http_server(*options: str, port: int = 0) -> Iterator[int]:
+    """A server of its own process at a port."""
+    with socket.socket() as free:
+        free.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        free.bind(("127.0.0.1", port))
+        port = free.getsockname()[1]
+    process = subprocess.Popen([*SERVER, str(port), *options])
+    try:
+        for _ in range(600):
+            try:
+                httpx2.get(f"http://127.0.0.1:{port}/")
+                break
+            except httpx2.TransportError:
+                assert process.wait(0.05) if process.poll() is not None else True
+        yield port
+    finally:
+        process.kill()
+        process.wait()
+
+
+def at_port(port: int, **options: Any) -> Loaded:
+    server = McpServer("web", url=f"http://127.0.0.1:{port}/mcp", timeout=20, **options)
+    return served([Agent(name="surfer", model="openai-chat:nobody", mcp=[server])], [])
+
+
+async def check_http(lab: Lab, options: tuple[str, ...], file: Path) -> None:
+    """Stateless as of 2026, and with a session as before: calls, errors, a cancelled call, and a server that restarts."""
+    with http_server(*options) as port:
+        async with served_by(lab, at_port(port)) as at:
+            ran = await at.run(
+                [calls(("web__echo", {"text": "hi"}), ("web__fail", {}), ("web__picture", {})), DONE], agent="surfer"
+            )
+            assert [each["result"]["text"] for each in ran.calls] == [
+                "hi",
+                "The disk is full.",
+                "[image/png, 12,345 bytes]",
+            ]
+            handle = await at.start([calls(("web__hang", {"file": str(file)})), DONE], agent="surfer")
+            await says(file, "started")
+            await handle.cancel()
+            await says(file, "cancelled")
+            first = await at.run([call("web__pid"), DONE], agent="surfer")
+            waits = await at.start(
+                [call("web__pid"), call("web__die"), call("web__echo", '{"text": "a"}'), call("web__pid"), DONE],
+                agent="surfer",
+            )
+            died = await at.look(waits)
+            assert [(each["result"]["error"] or {}).get("kind") for each in died.calls[1:]] == ["tool_exception"] * 3
+            assert "The MCP server `web` " in died.calls[1]["result"]["text"]
+            assert "nothing answers there (ConnectError)" in died.calls[2]["result"]["text"]
+            with http_server(*options, port=port):
+                after = await at.run([call("web__pid"), DONE], agent="surfer")
+                assert after.calls[0]["result"]["error"] is None
+                assert after.calls[0]["result"]["text"] != first.calls[0]["result"]["text"]

@@ -1,0 +1,198 @@
+"""A real MCP server, of the official SDK: `mcp_server.py` speaks on stdin and stdout, `mcp_server.py PORT` by Streamable HTTP.
+
+It imports nothing of ours: what it sees is what any server would see. With `--sessions` it knows no `server/discover`, as
+servers before 2026, and so keeps a session for each client.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import mcp_types as types
+from mcp.server.lowlevel import Server
+
+PAGE = 4
+NONE: dict[str, Any] = {"type": "object", "properties": {}}
+
+
+def schema(**fields: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": fields, "required": list(fields), "additionalProperties": False}
+
+
+TEXT = {"type": "string"}
+TOOLS: dict[str, dict[str, Any]] = {
+    "echo": schema(text=TEXT),
+    "count": schema(upto={"type": "integer", "minimum": 1}),
+    "structured": NONE,
+    "picture": NONE,
+    "mixed": NONE,
+    "huge": schema(chars={"type": "integer"}),
+    "fail": NONE,
+    "nothing": NONE,
+    "refuse": NONE,
+    "wrong": NONE,
+    "hang": schema(file=TEXT),
+    "die": NONE,
+    "die_once": schema(file=TEXT),
+    "environment": NONE,
+    "pid": NONE,
+    "trace": NONE,
+    "grow": NONE,
+    "progress": NONE,
+    "sleep": schema(seconds={"type": "number"}),
+    "files.delete/all": NONE,
+    # What providers refuse, and JSON Schema or JavaScript allow.
+    "odd": {
+        "type": "object",
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "anyOf": [
+            {"properties": {"id": {"type": "string", "pattern": "^\\p{L}+$"}}, "required": ["id"]},
+            {"properties": {"ids": {"type": "array"}}, "required": ["ids"]},
+        ],
+    },
+    "no_schema": {"type": "object", "properties": {"a": {"type": "nonsense"}}},
+}
+
+
+for number in range(int(os.environ.get("MANY", "0"))):
+    TOOLS[f"many_{number}"] = schema(text={**TEXT, "description": "y" * int(os.environ.get("LONG", "0"))})
+
+
+def text(said: str, *, wrong: bool = False) -> types.CallToolResult:
+    return types.CallToolResult(content=[types.TextContent(text=said)], is_error=wrong)
+
+
+def base64_of(length: int) -> str:
+    return base64.b64encode(b"x" * length).decode()
+
+
+async def list_tools(_: Any, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
+    at = int(params.cursor) if params and params.cursor else 0
+    output = {"wrong": {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}}
+    page = [
+        types.Tool(name=name, description=f"Does {name}.", input_schema=taken, output_schema=output.get(name))
+        for name, taken in list(TOOLS.items())[at : at + PAGE]
+    ]
+    more = str(at + PAGE) if at + PAGE < len(TOOLS) else None
+    return types.ListToolsResult(tools=page, next_cursor=more)
+
+
+async def call_tool(ctx: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
+    given = params.arguments or {}
+    match params.name:
+        case "echo":
+            return text(given["text"])
+        case "count":
+            return text(", ".join(str(n + 1) for n in range(given["upto"])))
+        case "structured":
+            return types.CallToolResult(content=[], structured_content={"sum": 3, "unit": "€"})
+        case "picture":
+            return types.CallToolResult(content=[types.ImageContent(data=base64_of(12_345), mime_type="image/png")])
+        case "mixed":
+            blob = types.BlobResourceContents(uri="file:///a.pdf", mime_type="application/pdf", blob=base64_of(10))
+            page = types.TextResourceContents(uri="file:///b.md", mime_type="text/markdown", text="# B")
+            return types.CallToolResult(
+                content=[
+                    types.TextContent(text="Two files."),
+                    types.EmbeddedResource(resource=blob),
+                    types.EmbeddedResource(resource=page),
+                    types.ResourceLink(uri="file:///c.txt", name="c"),
+                    types.AudioContent(data=base64_of(2), mime_type="audio/wav"),
+                ],
+                structured_content={"files": 2},
+            )
+        case "huge":
+            return text("y" * given["chars"])
+        case "fail":
+            return text("The disk is full.", wrong=True)
+        case "nothing":
+            return types.CallToolResult(content=[])
+        case "refuse":
+            raise ValueError("not today")
+        case "wrong":
+            return types.CallToolResult(content=[], structured_content={"n": "many"})
+        case "hang":
+            return await hang(Path(given["file"]))
+        case "die":
+            os._exit(3)
+        case "die_once":
+            if not Path(given["file"]).exists():
+                Path(given["file"]).touch()
+                os._exit(3)
+            return text("second life")
+        case "environment":
+            return text(json.dumps(dict(os.environ)))
+        case "pid":
+            return text(str(os.getpid()))
+        case "trace":
+            return text((ctx.meta or {}).get("traceparent", "none"))
+        case "grow":
+            TOOLS.pop("structured", None)
+            TOOLS["grown"] = NONE
+            return text("grown")
+        case "progress":
+            for n in (1, 2, 3):
+                await ctx.session.report_progress(n, 3, f"part {n}")
+            return text("all parts")
+        case "sleep":
+            time.sleep(given["seconds"])  # noqa: ASYNC251 - deaf meanwhile: also to the end of its stdin
+            return text("slept")
+        case "files.delete/all" | "grown":
+            return text(f"{params.name} done")
+    return text(f"there is no {params.name}", wrong=True)
+
+
+async def hang(file: Path) -> types.CallToolResult:
+    file.write_text("started")
+    try:
+        await asyncio.sleep(3600)
+    except asyncio.CancelledError:
+        file.write_text("cancelled")
+        raise
+    return text("never")
+
+
+server = Server("support", version="1", on_list_tools=list_tools, on_call_tool=call_tool)
+
+
+def main(arguments: list[str]) -> None:
+    ports = [int(argument) for argument in arguments if argument.isdigit()]
+    if not ports:
+        from mcp.server.stdio import stdio_server
+
+        async def serve() -> None:
+            async with stdio_server() as (read, write):
+                await server.run(read, write, server.create_initialization_options())
+
+        print("at your service", file=sys.stderr, flush=True)
+        asyncio.run(serve())
+        return
+    import uvicorn
+
+    app = server.streamable_http_app()
+
+    async def guarded(scope: Any, receive: Any, send: Any) -> None:
+        headers = dict(scope.get("headers", []))
+        status = 0
+        if "--sessions" in arguments and headers.get(b"mcp-method") == b"server/discover":
+            status = 400
+        if "--token" in arguments and headers.get(b"authorization") != b"Bearer sesame":
+            status = 401
+        if status and scope["type"] == "http":
+            await send({"type": "http.response.start", "status": status, "headers": []})
+            await send({"type": "http.response.body", "body": b""})
+            return
+        await app(scope, receive, send)
+
+    uvicorn.run(guarded, host="127.0.0.1", port=ports[0], log_level="warning", timeout_graceful_shutdown=0)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,221 @@
+"""MCP servers that others ship, fetched from their registries; and what becomes of a program when its worker is killed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pytest
+from temporalio.service import RPCError
+
+from mulligan import Agent, Call, McpServer, Say
+from mulligan.devserver import DevServer
+from mulligan.loading import load
+from mulligan.testing import Model, run_agent
+from tests.live.conftest import DONE, Lab, call
+from tests.support.mcp_agents import SERVER, now
+from tests.support.mcp_lab import at_port, calls, check_http, http_server, says, served_by
+from worker import running_worker
+
+FILESYSTEM = "@modelcontextprotocol/server-filesystem@2026.8.31"
+CLOCK = "mcp-server-time@2026.10.19"
+TRUSTED = ["SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS"]
+"""Programs that fetch themselves need to know whom to trust, where a machine says so by variables."""
+
+
+def fetch(command: list[str]) -> None:
+    """Have what a command needs in its runner's cache: a download that fails, fails loudly."""
+    subprocess.run(command, stdin=subprocess.DEVNULL, check=True, timeout=240)
+
+
+@pytest.mark.timeout(300)
+async def test_a_server_of_npm(tmp_path: Path) -> None:
+    """The filesystem server: a file is written and read, what is outside of its folder is its own to refuse."""
+    runner = ["npx", "--yes", FILESYSTEM]
+    fetch([*runner, str(tmp_path)])
+    files = McpServer(
+        "files", command=[*runner, str(tmp_path)], exclude=["move_file"], pass_env=TRUSTED, start_timeout=45
+    )
+    note = str(tmp_path / "note.txt")
+    turns: list[Say | str] = [
+        Say(calls=[Call("files__write_file", {"path": note, "content": "Grüße"})]),
+        Say(calls=[Call("files__read_text_file", {"path": note}), Call("files__read_text_file", {"file": note})]),
+        Say(calls=[Call("files__read_text_file", {"path": "/etc/passwd"}), Call("files__move_file")]),
+        "done",
+    ]
+    run = await run_agent(Agent(name="a", model="openai:x", mcp=[files]), "Go.", model=Model(*turns))
+    results = [made.result for made in run.calls if made.result]
+    assert (tmp_path / "note.txt").read_text() == "Grüße"
+    assert results[1].text == "Grüße"
+    kinds = [result.error.kind if result.error else None for result in results]
+    assert kinds == [None, None, "invalid_arguments", "tool_error", "unknown_tool"]
+    assert "Access denied" in results[3].text
+
+
+@pytest.mark.timeout(300)
+async def test_a_server_of_pypi() -> None:
+    """The time server, of the same SDK as ours, at whatever version it asks for."""
+    fetch(["uvx", CLOCK, "--help"])
+    clock = McpServer("clock", command=["uvx", CLOCK, "--local-timezone", "UTC"], pass_env=TRUSTED, start_timeout=45)
+    noon = {"source_timezone": "UTC", "time": "12:00", "target_timezone": "Asia/Tokyo"}
+    turns: list[Say | str] = [
+        Say(calls=[Call("clock__convert_time", noon), Call("clock__convert_time", {**noon, "time": "x"})]),
+        "done",
+    ]
+    run = await run_agent(Agent(name="a", model="openai:x", mcp=[clock]), "Go.", model=Model(*turns))
+    right, wrong = (made.result for made in run.calls)
+    assert right is not None
+    assert wrong is not None
+    assert "T21:00:00+09:00" in right.text
+    assert wrong.error is not None
+    assert wrong.error.kind == "tool_error"
+
+
+@pytest.mark.timeout(120)
+async def test_no_program_outlives_a_killed_worker(lab: Lab, temporal: DevServer) -> None:
+    """kill -9 of the worker: a program that is deaf just then ends with it, and the next worker has one of its own."""
+    queue = f"mcp-{uuid.uuid4().hex[:6]}"
+    at = Lab(lab.client, lab.model, lab.otlp, lab.telemetry, queue)
+
+    async def worker() -> asyncio.subprocess.Process:
+        return await asyncio.create_subprocess_exec(
+            sys.executable, "worker.py", "--load", "tests.support.mcp_agents", "--task-queue", queue,
+            env={**os.environ, "TEMPORAL_ADDRESS": temporal.address, "MCP_TEST_SECRET": "given"},
+            stdin=asyncio.subprocess.DEVNULL,
+        )  # fmt: skip
+
+    first = await worker()
+    handle = await at.start(
+        [call("lent__pid"), call("lent__sleep", '{"seconds": 600}'), call("lent__pid"), DONE], agent="borrower"
+    )
+    while True:
+        steps = await steps_of(handle)
+        if len(steps) == 2 and (await handle.query("progress"))["running"]:
+            break
+        await asyncio.sleep(0.2)
+    pid = int(steps[0]["tool_calls"][0]["result"]["text"])
+    os.kill(pid, 0)
+    first.kill()
+    await first.wait()
+    while is_running(pid):
+        await asyncio.sleep(0.1)
+    second = await worker()
+    try:
+        ran = await at.look(handle)
+    finally:
+        second.terminate()
+        await second.wait()
+    assert ran.calls[1]["result"]["error"]["kind"] == "tool_lost"
+    assert ran.calls[2]["result"]["text"] != str(pid)
+
+
+async def test_attempts(lab: Lab, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A server that dies, and a call that hangs, are tried again as the declaration says; the server is told to stop."""
+    once, hung = tmp_path / "once", tmp_path / "hung"
+    turn = calls(("again__die_once", {"file": str(once)}))
+    monkeypatch.setenv("MCP_TEST_SECRET", "given")
+    async with served_by(lab, load(["tests.support.mcp_agents"])) as at:
+        ran = await at.run(
+            [turn, calls(("again__hang", {"file": str(hung)}), ("again__fail", {})), DONE], agent="careful"
+        )
+    died, timed_out, failed = ran.calls
+    assert (died["result"], died["attempts"]) == ({"text": "second life", "error": None}, 2)
+    assert (timed_out["result"]["error"]["kind"], timed_out["attempts"]) == ("tool_timeout", 2)
+    await says(hung, "cancelled")
+    assert (failed["result"]["error"]["kind"], failed["attempts"]) == ("tool_error", 1)
+
+
+async def test_the_tools_of_a_run_are_pinned(lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server's list changes, then the worker: the run keeps the tools that it began with, a new run has the new ones."""
+    monkeypatch.setenv("MCP_TEST_SECRET", "given")
+    monkeypatch.setenv("MULLIGAN_GRACE_SECONDS", "0")
+    file = tmp_path / "hung"
+    loaded = load(["tests.support.mcp_agents"])
+    async with served_by(lab, loaded) as at:
+        grown = await at.run([call("lent__grow"), call("lent__grown"), DONE], agent="borrower")
+        handle = await at.start(
+            [calls(("lent__hang", {"file": str(file)})), calls(("lent__grown", {}), ("lent__structured", {})), DONE],
+            agent="borrower",
+        )
+        await says(file, "started")
+    async with running_worker(lab.client, loaded, lab.telemetry, at.task_queue):
+        ran = await at.look(handle)
+    assert grown.calls[1]["result"]["error"]["kind"] == "unknown_tool"
+    lost, new, gone = (each["result"] for each in ran.calls)
+    assert lost["error"]["kind"] == "tool_lost"
+    assert new["text"] == "grown done"
+    assert gone["error"]["kind"] == "unknown_tool"
+
+
+async def test_no_program_outlives_its_worker(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is deaf is killed."""
+    monkeypatch.setenv("MCP_TEST_SECRET", "given")
+    monkeypatch.setenv("MULLIGAN_GRACE_SECONDS", "0")
+    async with served_by(lab, load(["tests.support.mcp_agents"])) as at:
+        ran = await at.run([call("lent__pid"), DONE], agent="borrower")
+        pid = int(ran.calls[0]["result"]["text"])
+        deaf = await at.start([call("lent__sleep", '{"seconds": 600}'), DONE], agent="borrower")
+        while (await deaf.query("progress"))["running"] != ["lent__sleep"]:
+            await asyncio.sleep(0.05)
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+    await deaf.terminate()
+
+
+@pytest.mark.parametrize(("long", "count"), [("0", 127), ("20000", 34)])
+async def test_more_tools_than_a_model_takes(long: str, count: int) -> None:
+    """They are left out from the end: a provider would refuse every request, or a run could not carry them."""
+    many = McpServer("many", command=SERVER, include=["many_*"], env={"MANY": "200", "LONG": long})
+    agent = Agent(name="a", model="openai:x", tools=[now], mcp=[many])
+    run = await run_agent(agent, "Go.", model=Model("done"))
+    assert run.output == "done"
+    assert [tool.name for tool in run.tools] == ["now", *(f"many__many_{n}" for n in range(count))]
+
+
+async def test_secrets_in_headers(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a variable or a function, at each request; in history, spans and texts nowhere. A wrong one is told."""
+    monkeypatch.setenv("MCP_TEST_TOKEN", "sesame")
+    asked: list[int] = []
+
+    async def token() -> str:
+        asked.append(1)
+        return "Bearer sesame"
+
+    with http_server("--token") as port:
+        for header in ("Bearer ${MCP_TEST_TOKEN}", token):
+            loaded = at_port(port, headers={"Authorization": header})
+            assert "sesame" not in repr(loaded.registry.agents["surfer"])
+            async with served_by(lab, loaded) as at:
+                ran = await at.run([call("web__echo", '{"text": "hi"}'), DONE], agent="surfer")
+            assert ran.calls[0]["result"]["text"] == "hi"
+            assert "sesame" not in str(await ran.handle.fetch_history())
+            assert "sesame" not in str([span.attributes for span in ran.spans])
+        assert len(asked) > 2
+        async with served_by(lab, at_port(port, headers={"Authorization": "Bearer \n"})) as at:
+            ran = await at.run([DONE], agent="surfer")
+        assert "The tools of the MCP server `web` are not there" in ran.requests[0].json["messages"][0]["content"]
+
+
+async def test_http_without_sessions(lab: Lab, tmp_path: Path) -> None:
+    """As of 2026."""
+    await check_http(lab, (), tmp_path / "hung")
+
+
+async def steps_of(handle: Any) -> list[dict[str, Any]]:
+    try:
+        return list((await handle.query("steps", args=[0, 10]))["steps"])
+    except RPCError:  # no worker polls yet
+        return []
+
+
+def is_running(pid: int) -> bool:
+    """Not one that has ended and that nobody has asked after: in a container that may be so for ever."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False

@@ -1,0 +1,202 @@
+"""What of MCP needs no server: declarations, names, and schemas as providers take them."""
+
+from __future__ import annotations
+
+import random
+import re
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from activities.mcp_http import Seen
+from activities.mcp_schema import as_taken
+from mulligan import Agent, DeclarationError, McpServer, tool
+from mulligan.json_schema import faults_of, validator_of
+from mulligan.mcp import expanded, model_name, server_of
+from mulligan.tool import is_legal_name
+from tests.support.openai_schemas import check_schema
+
+PAGE = (Path(__file__).parents[2] / "docs/mcp.md").read_text()
+RUN = ["server"]
+FAULTS: dict[str, tuple[dict[str, Any], str]] = {
+    "neither": ({}, "give it a command or a url, and not both"),
+    "both": ({"command": RUN, "url": "http://a"}, "give it a command or a url, and not both"),
+    "a shell's line": ({"command": "npx server"}, "command must be a list"),
+    "no program": ({"command": []}, "command must be a list"),
+    "no URL": ({"url": "ftp://a"}, "url must begin with http:// or https://"),
+    "headers for a program": ({"command": RUN, "headers": {"a": "b"}}, "headers are for a server with a url"),
+    "variables for a URL": ({"url": "http://a", "pass_env": ["A"]}, "are for a server with a command"),
+    "a name as a list": ({"command": RUN, "include": "read"}, "must be lists of names"),
+    "one name for approval": ({"command": RUN, "needs_approval": "write"}, "must be lists of names"),
+    "a number as a variable": ({"command": RUN, "env": {"A": 1}}, "env must map names to texts"),
+    "a number as a header": ({"url": "http://a", "headers": {"A": 1}}, "headers must map names to texts or functions"),
+    "no time": ({"command": RUN, "timeout": 0}, "timeout must be more than 0 seconds"),
+    "too much time to start": ({"command": RUN, "start_timeout": 60}, "at most 45 seconds"),
+    "no time for a person": ({"command": RUN, "approval_timeout": timedelta(0)}, "approval_timeout must be more"),
+    "no attempt": ({"command": RUN, "attempts": 0}, "attempts must be 1 or more"),
+    "no result": ({"command": RUN, "max_result_chars": 0}, "max_result_chars must be 1 or more"),
+}
+
+
+@pytest.mark.parametrize("case", FAULTS)
+def test_faults_are_one_sentence(case: str) -> None:
+    given, says = FAULTS[case]
+    with pytest.raises(DeclarationError) as error:
+        McpServer("files", **given)
+    assert str(error.value).startswith("MCP server 'files': ")
+    assert says in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["", "a b", "a__b", "a_", "x" * 33, "é"])
+def test_names_that_cannot_begin_a_tools_name(name: str) -> None:
+    with pytest.raises(DeclarationError, match="name must be 1 to 32 letters"):
+        McpServer(name, command=RUN)
+
+
+def test_agents_with_servers() -> None:
+    """Names are unique, and an agent's own tools are told from its servers'."""
+
+    @tool(name="files__read")
+    def read() -> str:
+        return ""
+
+    files = McpServer("files", command=RUN)
+    with pytest.raises(DeclarationError, match="two MCP servers are named 'files'"):
+        Agent(name="a", model="openai:x", mcp=[files, McpServer("files", url="http://a")])
+    with pytest.raises(DeclarationError, match="'files__read' is named as a tool of its MCP server 'files' would be"):
+        Agent(name="a", model="openai:x", tools=[read], mcp=[files])
+    with pytest.raises(DeclarationError, match=r"mcp\[0\] is no McpServer"):
+        Agent(name="a", model="openai:x", mcp=["npx server"])  # type: ignore[list-item]
+    assert Agent(name="a", model="openai:x", tools=[read], mcp=[McpServer("file", command=RUN)]).mcp_server("file")
+
+
+def test_nothing_secret_is_shown() -> None:
+    """Neither by the declaration nor by what is said of a request that failed."""
+    program = McpServer("a", command=["run", "--key", "sesame"], env={"KEY": "sesame"})
+    web = McpServer("b", url="https://sesame:sesame@host/mcp?key=sesame", headers={"Authorization": "sesame"})
+    said = f"{program!r} {web!r} {program.address} {web.address} {Seen(error=ValueError('sesame'))}"
+    assert "sesame" not in said
+    assert (program.address, web.address) == ("run", "https://host/mcp")
+
+
+def test_references_to_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOKEN_A", "a")
+    monkeypatch.delenv("TOKEN_B", raising=False)
+    assert expanded("Bearer ${TOKEN_A}, $TOKEN_A") == "Bearer a, $TOKEN_A"
+    with pytest.raises(Exception, match="the worker's environment has no TOKEN_B"):
+        expanded("${TOKEN_B}")
+    server = McpServer("a", command=RUN, env={"X": "${TOKEN_A}"}, pass_env=["TOKEN_A", "TOKEN_B"])
+    assert server.environment() == {"X": "a", "TOKEN_A": "a"}
+
+
+def test_patterns() -> None:
+    server = McpServer("a", command=RUN, include=["read_*", "write"], exclude=["*_all"], needs_approval=["w*"])
+    assert [name for name in ("read_a", "read_all", "write", "writes", "Read_a") if server.offers(name)] == [
+        "read_a",
+        "write",
+    ]
+    assert [server.asks_before(name) for name in ("write", "read_a")] == [True, False]
+
+
+def test_every_name_is_legal_and_its_own() -> None:
+    """Whatever a server calls its tools."""
+    random.seed(7)
+    letters = "abcABC019_-./: é€"
+    names = {"".join(random.choices(letters, k=random.randint(1, 90))) for _ in range(3_000)}
+    shown = {model_name("server", name) for name in names}
+    assert len(shown) == len(names)
+    assert all(is_legal_name(name) and server_of(name) == "server" for name in shown)
+    assert model_name("server", "read_file") == "server__read_file"
+
+
+FIELD = {"type": "string"}
+SCHEMAS: dict[str, tuple[dict[str, Any], list[Any], list[Any]]] = {
+    "nothing": ({"type": "object"}, [{}, {"a": 1}], [[], "a"]),
+    "fields": ({"type": "object", "properties": {"a": FIELD}, "required": ["a"]}, [{"a": "b"}], [{}, {"a": 1}]),
+    "one of two at the root": (
+        {
+            "type": "object",
+            "oneOf": [
+                {"properties": {"id": FIELD}, "required": ["id"]},
+                {"properties": {"name": FIELD}, "required": ["name"], "additionalProperties": False},
+            ],
+            "additionalProperties": False,
+        },
+        [{"id": "a"}, {"name": "a"}],
+        [{"id": 1}],
+    ),
+    "a reference at the root": (
+        {"type": "object", "$ref": "#/$defs/A", "$defs": {"A": {"type": "object", "properties": {"a": FIELD}}}},
+        [{"a": "b"}],
+        [{"a": 1}],
+    ),
+    "a reference to itself": (
+        {"type": "object", "properties": {"next": {"$ref": "#"}, "a": FIELD}},
+        [{"next": {"next": {"a": "b"}}}],
+        [{"next": {"a": 1}}],
+    ),
+    "a reference to somewhere": (
+        {"type": "object", "properties": {"a": {"$ref": "https://example.com/a.json"}, "b": {"$ref": "#/no"}}},
+        [{"a": 1, "b": []}],
+        [],
+    ),
+    "JavaScript's patterns": (
+        {"type": "object", "properties": {"a": {"type": "string", "pattern": "^\\p{L}$"}}},
+        [{"a": "b"}],
+        [{"a": 1}],
+    ),
+    "a pattern of names": (
+        {"type": "object", "patternProperties": {"^(?<n>a)$": FIELD, "^x": FIELD}},
+        [{"a": 1, "x": "b"}],
+        [{"x": 1}],
+    ),
+    "an array of anything": ({"type": "object", "properties": {"a": {"type": "array"}}}, [{"a": [1, "b"]}], [{"a": 1}]),
+    "draft 7": (
+        {
+            "$schema": "http://json-schema.org/draft-07/schema#",
+            "type": "object",
+            "properties": {"a": {"type": "array", "items": [FIELD, {"type": "array"}]}},
+            "definitions": {"A": FIELD},
+        },
+        [{"a": ["b", []]}],
+        [{"a": [1]}],
+    ),
+    "a field that is called as a keyword": (
+        {"type": "object", "properties": {"pattern": FIELD, "items": FIELD, "$ref": FIELD, "anyOf": FIELD}},
+        [{"pattern": "(", "$ref": "x", "anyOf": "y"}],
+        [{"pattern": 1}],
+    ),
+    "a field that may be anything": ({"type": "object", "properties": {"a": True, "b": {}}}, [{"a": 1, "b": []}], []),
+}
+
+
+@pytest.mark.parametrize("case", SCHEMAS)
+def test_schemas_that_every_provider_takes(case: str) -> None:
+    """Fields are kept and checked; what would fail every request, or could not be checked, is left out."""
+    schema, fit, unfit = SCHEMAS[case]
+    taken = as_taken(schema)
+    check_schema(taken, "function 'x'", "tools", None, strict=False)
+    validator = validator_of(taken)
+    assert [value for value in fit if faults_of(validator, value)] == []
+    assert [value for value in unfit if not faults_of(validator, value)] == []
+
+
+def test_a_schema_without_an_end() -> None:
+    deep: dict[str, Any] = {"type": "string"}
+    for _ in range(500):
+        deep = {"type": "array", "items": deep}
+    with pytest.raises(TypeError, match="nested too deeply"):
+        as_taken({"type": "object", "properties": {"a": deep}})
+
+
+def test_the_page() -> None:
+    """docs/mcp.md: its declarations can be made, and say what the page says of them."""
+    [code] = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    page: dict[str, Any] = {}
+    exec(compile(code, "docs/mcp.md", "exec", dont_inherit=True), page)
+    files, github = page["clerk"].mcp
+    assert [files.asks_before(name) for name in ("write_file", "read_file")] == [True, False]
+    assert not github.offers("delete_file")
+    assert model_name("server", "files.delete/all") in PAGE
