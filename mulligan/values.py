@@ -118,10 +118,6 @@ class RunInput(BaseModel):
     ] = None
     metadata: dict[str, str] = {}
     traceparent: str | None = None
-    max_depth: Annotated[
-        int | None,
-        Field(ge=0, strict=True, validation_alias=AliasChoices("max_depth", "maxDepth"), exclude_if=_absent),
-    ] = None
     max_total_tokens: Annotated[
         int | None,
         Field(
@@ -139,6 +135,10 @@ class RunInput(BaseModel):
         ),
     ] = None
     """USD."""
+    max_depth: Annotated[
+        int | None,
+        Field(ge=0, strict=True, validation_alias=AliasChoices("max_depth", "maxDepth"), exclude_if=_absent),
+    ] = None
 
 
 class Usage(BaseModel):
