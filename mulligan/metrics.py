@@ -51,7 +51,7 @@ class Metrics:
         self._tool = histogram("mulligan.tool_call.duration", "s", "An attempt of a tool call.", SECONDS)
         self._steps = histogram("mulligan.run.steps", "{step}", "Steps of a run, at its end.", STEPS)
         self._cost = histogram(
-            "mulligan.run.cost", "USD", "Cost of a run, at its end, where its prices are known.", USD
+            "mulligan.run.cost", "{USD}", "Cost of a run, at its end, where its prices are known.", USD
         )
         of = "mulligan.prefix_cache"
         self._found = meter.create_counter(f"{of}.requests", "{request}", "Model calls that looked a conversation up.")

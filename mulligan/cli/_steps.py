@@ -100,7 +100,8 @@ def end_view(end: Ended) -> RenderableType:
 
 def cost_of(shown: dict[str, Any]) -> str:
     """What a result, or a progress, says of the cost: nothing where it is not known."""
-    return f", ${shown['cost']:.6g}" if shown.get("cost") is not None else ""
+    cost = shown.get("cost")
+    return "" if cost is None else f", ${cost:.6f}".rstrip("0").rstrip(".")
 
 
 def as_text(value: Any) -> str:

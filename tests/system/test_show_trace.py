@@ -127,6 +127,7 @@ def add(a: int, b: int) -> int:
 
 
 near = Agent(name="near", model="openai-chat:nobody", tools=[add])
+spared = Agent(name="spared", model=["openai:refuses", "openai-chat:refuses-too", "openai-chat:spare"], tools=[add])
 MISTAKES = [
     call("serch_orders", ADA),
     call("search_orders", '{"customer": "Ada"'),
@@ -179,7 +180,8 @@ RUNS: dict[str, tuple[Any, dict[str, Any]]] = {
 }
 KNOWN = ("mulligan.step", "ai.toolCall.name", "ai.toolCall.id", "mulligan.attempt", "mulligan.recovered", "error.type",
          "mulligan.status", "gen_ai.agent.name", "temporal.run_id",
-         "mulligan.compaction", "mulligan.sub_run", "mulligan.decision.kind", "mulligan.decision", "mulligan.decision.by", "gen_ai.request.model", "mulligan.metadata.team", "mulligan.step.last", "temporal.workflow_type")  # fmt: skip
+         "mulligan.compaction", "mulligan.decision.kind", "mulligan.decision", "mulligan.decision.by", "mulligan.fallback", "mulligan.cost",
+         "mulligan.sub_run", "gen_ai.request.model", "mulligan.metadata.team", "mulligan.step.last", "temporal.workflow_type")  # fmt: skip
 
 
 def facts(span: Any, parent_id: str, is_error: bool) -> tuple[Any, ...]:
@@ -211,7 +213,7 @@ async def lab(temporal: DevServer) -> AsyncIterator[Lab]:
             async with (
                 running_worker(client, load(modules), telemetry, queue),
                 running_worker(client, load(["tests.support.gpu_tools"]), telemetry, "gpu"),
-                running_worker(client, served([near], []), telemetry, "near"),
+                running_worker(client, served([near, spared], []), telemetry, "near"),
             ):
                 yield Lab(client, model, otlp, telemetry, queue)
             telemetry.shutdown()
@@ -255,6 +257,18 @@ async def test_what_people_decided(lab: Lab) -> None:
     assert found is not None
     assert of_history(found.spans) == of_worker(ran.spans)
     assert len(ran.spans_of("agent.decision")) == 4
+
+
+async def test_models_that_were_asked_in_vain(lab: Lab) -> None:
+    """Each has a span of its own, though they are of one step, and of one attempt."""
+    lab.model.script("spare", [call("add", SUMS[0]), DONE])
+    at = Lab(lab.client, lab.model, lab.otlp, lab.telemetry, "near")
+    ran = await at.run([], agent="spared", model=None)
+    found = await run_trace(lab.client, ran.id, NO_JAEGER, is_open=False)
+    assert found is not None
+    assert [span.name for span in found.spans].count("chat spare") == 2
+    assert of_history(found.spans) == of_worker(ran.spans)
+    assert len(ran.spans) == len(found.spans) == 7
 
 
 async def test_sub_agents_that_run(lab: Lab, tmp_path: Path) -> None:
@@ -359,7 +373,7 @@ async def test_encrypted_history(lab: Lab, mulligan: Run, monkeypatch: pytest.Mo
         monkeypatch.setenv("MULLIGAN_ENCRYPTION_KEYS", key)
         client = await connect(server.address)
         at = Lab(client, lab.model, lab.otlp, lab.telemetry, "near")
-        async with running_worker(client, served([near], []), lab.telemetry, at.task_queue):
+        async with running_worker(client, served([near, spared], []), lab.telemetry, at.task_queue):
             ran = await at.run([call("add", '{"a": -1, "b": 2}'), DONE], agent="near")
         environ = {"TEMPORAL_ADDRESS": server.address}
         code, out, _ = await shown(mulligan, ran.id, MULLIGAN_ENCRYPTION_KEYS=key, **environ)
