@@ -51,10 +51,6 @@ class RunInput(BaseModel):
     ] = None
     metadata: dict[str, str] = {}
     traceparent: str | None = None
-    max_depth: Annotated[
-        int | None,
-        Field(ge=0, strict=True, validation_alias=AliasChoices("max_depth", "maxDepth"), exclude_if=_is_none),
-    ] = None
     max_total_tokens: Annotated[
         int | None,
         Field(
@@ -72,6 +68,10 @@ class RunInput(BaseModel):
         ),
     ] = None
     """USD."""
+    max_depth: Annotated[
+        int | None,
+        Field(ge=0, strict=True, validation_alias=AliasChoices("max_depth", "maxDepth"), exclude_if=_is_none),
+    ] = None
     resumed_from: ResumedFrom | None = Field(default=None, exclude_if=_is_none)
 
 

@@ -187,7 +187,10 @@ KNOWN = ("mulligan.step", "ai.toolCall.name", "ai.toolCall.id", "mulligan.attemp
 def facts(span: Any, parent_id: str, is_error: bool) -> tuple[Any, ...]:
     """What both must say of a span."""
     repairs = tuple(span.attributes.get("mulligan.repairs") or ())
-    return parent_id, span.name, is_error, repairs, {name: span.attributes.get(name) for name in KNOWN}
+    # A run without a result has no numbers in history.
+    has_result = span.attributes.get("mulligan.status") not in ("failed", "cancelled")
+    known = [name for name in KNOWN if has_result or name != "mulligan.cost"]
+    return parent_id, span.name, is_error, repairs, {name: span.attributes.get(name) for name in known}
 
 
 def of_worker(spans: Sequence[Span]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from datetime import timedelta
 from pathlib import Path
@@ -28,6 +29,8 @@ ROOT = Path(__file__).parents[2]
 @tool
 async def look(where: str) -> str:
     """Look."""
+    if where == "everywhere":
+        await asyncio.sleep(50)
     return f"nothing in {where}"
 
 
@@ -164,7 +167,8 @@ async def test_three_levels() -> None:
 
 async def test_a_sub_agent_that_fails() -> None:
     """With a policy that fails the run, the other one is cancelled; its error is the source."""
-    refusing = Script("refusing", [lambda messages: Say(asks_nothing()) if messages[0].text == "a" else asks("z")])
+    looks = Say(calls=[Call("look", {"where": "everywhere"})])
+    refusing = Script("refusing", [lambda messages: Say(asks_nothing()) if messages[0].text == "a" else looks])
     run = await run_agent(strict, "Go", model=Model(asks("a", "b"), is_strict=False), sub_agents={"worker": refusing})
     assert isinstance(run.error, ToolExecutionError)
     assert getattr(run.error.source, "type_name", "") == ModelRequestError.__name__
