@@ -41,6 +41,7 @@ class RecordDecisionActivities:
         """The span of a decision; and where the call does not run, the call's own, with what the model is told."""
         self._telemetry.decided(order.where, order.call, step=order.step, decision=order.decision)
         recorded = Recorded(
+            trace=order.where.trace,
             call_id=order.call.id,
             name=order.call.name,
             step=order.step,

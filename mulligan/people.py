@@ -109,6 +109,7 @@ class RecordDecision(BaseModel):
 class Recorded(ToolOutcome):
     """What came of it: with whose decision it is, for who reads it in history (a local activity's order is not there)."""
 
+    trace: str
     call_id: str
     name: str
     step: int

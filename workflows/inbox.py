@@ -78,7 +78,8 @@ class Inbox:
     def __init__(self, tell: Callable[[], int]) -> None:
         self._tell = tell
         """How many calls wait in the whole workflow."""
-        self.messages: list[str] = []
+        self.messages: dict[str, str] = {}
+        """Texts by their ids, in the order in which they came."""
         self.waits: dict[str, Wait] = {}
         self.stop: Stop | None = None
         self.is_closed = False
@@ -96,11 +97,11 @@ class Inbox:
         self._seen[its_id] = None
         if len(self._seen) > policies.MESSAGE_IDS_KEPT:
             del self._seen[next(iter(self._seen))]
-        self.messages.append(message.text)
+        self.messages[its_id] = message.text
 
     def take(self) -> list[UserMessage]:
         """All that waits, in the order in which it came."""
-        taken = [UserMessage(role="user", text=text) for text in self.messages]
+        taken = [UserMessage(role="user", text=text) for text in self.messages.values()]
         self.messages.clear()
         return taken
 
@@ -169,10 +170,11 @@ class Inbox:
         return state
 
     def load(self, state: dict[str, Any]) -> None:
-        """What `dump` gave comes before what has come in since."""
-        since, self.messages = self.messages, list(state.get("messages", []))
-        self._seen = dict.fromkeys([*state.get("seen", []), *self._seen])
-        self.messages += since
+        """What `dump` gave comes before what has come in since: that may have been said before already."""
+        seen = dict.fromkeys(state.get("seen", []))
+        since = {its_id: text for its_id, text in self.messages.items() if its_id not in seen}
+        self.messages = {**state.get("messages", {}), **since}
+        self._seen = {**seen, **self._seen}
         if "stop" in state:
             self.stop = Stop.model_validate(state["stop"])
 

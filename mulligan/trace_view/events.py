@@ -30,6 +30,7 @@ from mulligan.handoff import (
     OpenRun,
     ToolOutcome,
 )
+from mulligan.people import RECORD_DECISION, Recorded
 
 __all__ = ["AGENT_WORKFLOW", "Activity", "Execution", "Reader", "Unreadable", "seconds", "type_and_message"]
 
@@ -41,6 +42,7 @@ _SHAPES: Mapping[str, tuple[type[BaseModel] | None, type[BaseModel] | None]] = {
     COMPACT_CONVERSATION: (CompactConversation, Compacted),
     CALL_TOOL: (CallTool, ToolOutcome),
     RECORD_LOST_CALL: (None, ToolOutcome),
+    RECORD_DECISION: (None, Recorded),
     FINISH_RUN: (None, None),
 }
 """What each activity is given, and gives. What is None is not in history, or not needed."""

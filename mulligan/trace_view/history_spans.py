@@ -6,6 +6,7 @@ Left out is what history does not know: attempts before the last one of an activ
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 
 from mulligan import semconv
@@ -23,9 +24,12 @@ from mulligan.handoff import (
     PreparedCall,
     ToolOutcome,
 )
+from mulligan.people import Recorded
 from mulligan.trace_ids import STEPS_IN_A_GROUP, derive, group, parent_of_step
+from mulligan.trace_view.decisions import decision_span, outcome_of, request_span, said_of
 from mulligan.trace_view.events import AGENT_WORKFLOW, Activity, Execution, type_and_message
 from mulligan.trace_view.span import TraceSpan
+from mulligan.trace_view.turns import Turns
 from mulligan.values import ToolCall
 
 __all__ = ["spans_of"]
@@ -33,34 +37,12 @@ __all__ = ["spans_of"]
 
 def spans_of(executions: Sequence[Execution]) -> list[TraceSpan]:
     """The spans of a chain of workflow runs, the first one first."""
-    turns = _Turns()
+    turns = Turns()
     return [span for execution in executions for span in _OneExecution(execution, turns).spans()]
 
 
-class _Turns:
-    """The turns of the chain by their trace: `finish_run` does not say in history whose it is."""
-
-    def __init__(self) -> None:
-        self.numbers: dict[str, int] = {}
-        self.outputs: dict[str, str] = {}
-        self._seen: dict[str, int] = {}
-        self._looks = 0
-
-    def see(self, trace: str) -> None:
-        """Something of this turn came next."""
-        self._looks += 1
-        self._seen[trace] = self._looks
-
-    def finish(self) -> str | None:
-        """The turn that ends now: the open one that was seen last."""
-        trace = max(self._seen, key=lambda seen: self._seen[seen], default=None)
-        if trace is not None:
-            del self._seen[trace]
-        return trace
-
-
 class _OneExecution:
-    def __init__(self, execution: Execution, turns: _Turns) -> None:
+    def __init__(self, execution: Execution, turns: Turns) -> None:
         self._execution = execution
         self._turns = turns
         self._spans: dict[tuple[str, ...], TraceSpan] = {}
@@ -68,6 +50,9 @@ class _OneExecution:
         local = sorted((one for one in execution.activities if one.local), key=lambda one: one.sequence)
         self._local_calls = [one for one in local if one.type == CALL_TOOL]
         self._lost = [one for one in local if one.type == RECORD_LOST_CALL]
+        self._decided = {
+            (one.outcome.trace, one.outcome.call_id): one.outcome for one in local if isinstance(one.outcome, Recorded)
+        }
         self._scheduled = {
             (one.order.where.trace, one.order.call.id)
             for one in execution.activities
@@ -87,6 +72,10 @@ class _OneExecution:
                 self._called(activity, activity.order)
             elif activity.type == FINISH_RUN:
                 self._finished(activity)
+            elif isinstance(activity.outcome, Recorded):
+                self._spans[activity.outcome.trace, "decision", activity.outcome.call_id] = decision_span(
+                    activity.outcome
+                )
         return list(self._spans.values())
 
     def _opened(self, activity: Activity, order: OpenRun) -> None:
@@ -161,7 +150,16 @@ class _OneExecution:
         """The calls that were settled as the answer was looked at, and those that ran as local activities."""
         is_fatal = any(prepared.failure is not None for prepared in answer.prepared)
         for call, prepared in zip(answer.message.tool_calls, answer.prepared, strict=True):
-            if prepared.text is not None or prepared.failure is not None:
+            if prepared.waits is not None:
+                asked = request_span(order, call, prepared.waits, at)
+                self._spans[order.where.trace, "request", call.id] = asked
+            decided = self._decided.get((order.where.trace, call.id))
+            if decided is not None and (outcome := outcome_of(decided)) is not None:
+                times = decided.started, datetime.fromisoformat(decided.decision.at).timestamp()
+                self._call(order, call, _repairs(prepared), times, 1, outcome=outcome)
+            elif prepared.waits is not None and decided is None:
+                continue
+            elif prepared.text is not None or prepared.failure is not None:
                 outcome = ToolOutcome(error=prepared.error, failure=prepared.failure)
                 self._call(order, call, _repairs(prepared), (at, at), 1, outcome=outcome)
             elif not is_fatal and (order.where.trace, call.id) not in self._scheduled:
@@ -224,6 +222,7 @@ class _OneExecution:
                 semconv.RECOVERED: recovered,
                 semconv.REPAIRS: repairs,
                 **said,
+                **said_of(self._decided.get((order.where.trace, call.id))),
             },
         )  # fmt: skip
 

@@ -116,15 +116,8 @@ async def otlp() -> AsyncIterator[OtlpReceiver]:
 async def lab(temporal: DevServer, model: OpenAIServer, otlp: OtlpReceiver) -> AsyncIterator[Lab]:
     client = await connect(temporal.address)
     telemetry = Telemetry()
-    loaded = load(
-        [
-            "tests.support.shop",
-            "tests.support.answers",
-            "tests.support.far",
-            "tests.support.two_turns",
-            "tests.support.desk",
-        ]
-    )
+    names = ("shop", "answers", "far", "two_turns", "desk", "two_desks")
+    loaded = load([f"tests.support.{name}" for name in names])
     async with running_worker(client, loaded, telemetry, "agents"):
         yield Lab(client, model, otlp, telemetry)
     telemetry.shutdown()

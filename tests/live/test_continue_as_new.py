@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 import uuid
 from collections.abc import AsyncIterator
@@ -15,6 +16,8 @@ from mulligan.devserver import temporal_server
 from mulligan.loading import load
 from mulligan.trace_view.history import ChainSize, size_of_chain
 from tests.live.conftest import DONE, Lab, call
+from tests.live.test_resets import points_of, reset
+from tests.support.compacting import reading
 from worker import running_worker
 from workflows import policies
 
@@ -28,7 +31,9 @@ async def chained(lab: Lab) -> AsyncIterator[Lab]:
     async with temporal_server(dynamic_config=SOON) as server:
         client: Client = await connect(server.address)
         at = Lab(client, lab.model, lab.otlp, lab.telemetry, f"chain-{uuid.uuid4().hex[:6]}")
-        loaded = load(["tests.support.shop", "tests.support.chatty", "workflows.examples.chat"])
+        loaded = load(
+            ["tests.support.shop", "tests.support.chatty", "tests.support.compacting", "workflows.examples.chat"]
+        )
         async with running_worker(client, loaded, lab.telemetry, at.task_queue):
             yield at
 
@@ -98,3 +103,36 @@ async def test_what_cannot_be_handed_over_stays(lab: Lab, monkeypatch: pytest.Mo
     ran = await lab.run([*[call("now")] * 15, DONE], max_steps=100)
     assert (ran.result["status"], len(ran.steps)) == ("completed", 16)
     assert (await size_of_chain(lab.client, ran.id)).runs == 1
+
+
+async def test_a_reset_within_a_chain(chained: Lab) -> None:
+    """`temporal workflow reset` of a run in the middle: what was carried over to it is where it begins again."""
+    ran = await chained.run([*[call("now")] * 15, DONE], max_steps=100)
+    first = chained.client.get_workflow_handle(ran.id, run_id=ran.handle.first_execution_run_id)
+    last = [event async for event in first.fetch_history_events(event_filter_type=CLOSED)][-1]
+    second = last.workflow_execution_continued_as_new_event_attributes.new_execution_run_id
+    begun = chained.client.get_workflow_handle(ran.id, run_id=second)
+    again = await reset(chained, begun, (await points_of(begun))[0])
+    told = await again.result()
+    assert (told["status"], told["output"], told["steps"], told["trace_id"]) == (
+        "completed",
+        "done",
+        16,
+        ran.result["trace_id"],
+    )
+    messages = (await chained.client.get_workflow_handle(ran.id).query("messages", args=[0, 1000]))["messages"]
+    assert [message["role"] for message in messages] == ["user", *["assistant", "tool"] * 15, "assistant"]
+
+
+async def test_a_compacted_chat_is_handed_over(chained: Lab) -> None:
+    """A workflow of one's own: what was summed up goes along as its summary, turn after turn."""
+    run_id = f"chat-{uuid.uuid4().hex[:8]}"
+    chained.model.script(run_id, reading(12))
+    handle = await chained.client.start_workflow(
+        "BookClub", args=[f"openai-chat:{run_id}", 6, [], b""], id=run_id, task_queue=chained.task_queue
+    )
+    assert await handle.result() == ["heron, after 12"] * 6
+    assert (await size_of_chain(chained.client, run_id)).runs > 1
+    asked = [json.dumps(request.json["messages"]) for request in chained.model.requests_of(run_id)]
+    assert sum("You sum up the earlier part" in text for text in asked) > 1
+    assert max(map(len, asked)) < 40_000

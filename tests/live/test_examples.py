@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 
 import pytest
@@ -22,3 +23,16 @@ async def test_refund_desk(lab: Lab, letter: str, decision: str) -> None:
     lab.telemetry.flush()
     failed = [span for span in lab.otlp.spans() if span.attributes.get("error.type") == "invalid_output"]
     assert any(span.attributes["ai.toolCall.name"] == "Letter" for span in failed)
+
+
+async def test_buyer(lab: Lab) -> None:
+    """A question and an approval, as docs/people.md has it."""
+    queue = f"examples-{uuid.uuid4().hex[:6]}"
+    given = {"agent": "buyer", "prompt": "We need ten lamps."}
+    async with running_worker(lab.client, load(["workflows.examples.buyer"]), lab.telemetry, queue):
+        handle = await lab.client.start_workflow("AgentWorkflow", given, id=queue, task_queue=queue)
+        for update, said in (("answer", {"text": "Green."}), ("decide", {"decision": "approve"})):
+            while not (waits := await handle.query("pending")):
+                await asyncio.sleep(0.02)
+            await handle.execute_update(update, {"call_id": waits[0]["call_id"], **said})
+        assert (await handle.result())["output"] == "Ordered: 10 lamps, green, for 240 euros."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import uuid
 from collections.abc import Callable
 from typing import Any
 
@@ -295,3 +296,29 @@ async def test_cancel(lab: Lab, when: str) -> None:
         roots = [s for s in lab.otlp.spans() if s.attributes.get("temporal.workflow_id") == handle.id]
         (finish,) = [s for s in lab.otlp.spans(trace_id=roots[0].trace_id) if s.name == "agent.finish"]
         assert finish.attributes["mulligan.status"] == "cancelled"
+
+
+async def test_two_agents_in_a_workflow_of_ones_own(lab: Lab) -> None:
+    """Both wait at once, with calls of one id; one is stopped, the other goes on."""
+    run_id = f"own-{uuid.uuid4().hex[:8]}"
+    for side in "ab":
+        turns = [Turn(calls=[("refund", REFUND, "r")]), Turn(text=f"done {side}", delay=0.2)]
+        lab.model.script(f"{run_id}-{side}", turns)
+    models = [f"openai-chat:{run_id}-{side}" for side in "ab"]
+    handle = await lab.client.start_workflow("TwoDesks", models, id=run_id, task_queue="agents")
+    waits = await pending(handle, 2)
+    assert [(wait["agent"], wait.get("conversation", "0")) for wait in waits] == [("desk", "0"), ("desk", "1")]
+    approve = {"call_id": "r", "decision": "approve"}
+    assert 'name one as "conversation"' in await refused(handle, "decide", approve)
+    assert 'name one as "conversation"' in await refused(handle, "send_message", {"text": "Hello?"})
+    assert "There is no conversation" in await refused(handle, "send_message", {"text": "Hello?", "conversation": "7"})
+    assert await handle.execute_update("answer", "hm") == "own: hm"
+    await handle.execute_update("send_message", {"text": "Hello?", "conversation": "1"})
+    await handle.execute_update("stop", {"conversation": "0", "reason": "closed"})
+    await handle.execute_update("decide", {**approve, "conversation": "1"})
+    left, right = await handle.result()
+    assert (left["status"], left["reason"]) == ("stopped", "closed")
+    assert (right["status"], right["output"]) == ("completed", "done b")
+    said = [message["content"] for message in lab.model.requests_of(f"{run_id}-b")[-1].json["messages"]]
+    assert said[-1] == "Hello?"
+    assert RAN[run_id] == [("refund", {"order": 7, "euros": 12.5})]

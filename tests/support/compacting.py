@@ -8,7 +8,9 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
-from mulligan import Agent, ToolContext, tool
+from temporalio import workflow
+
+from mulligan import Agent, DurableAgent, ToolContext, tool
 from tests.support.openai_turn import Failure, Turn, Usage
 
 READ: dict[str, list[tuple[int, str]]] = defaultdict(list)
@@ -33,6 +35,22 @@ terse = Agent(
     compact_at=LIMIT,
     model_settings={"temperature": 0.5, "stop": ["THE END"], "max_tokens": 99},
 )
+
+
+@workflow.defn
+class BookClub:
+    """Turns of one conversation, that is handed over between them."""
+
+    @workflow.run
+    async def run(self, model: str, turns: int, said: list[str], state: bytes) -> list[str]:
+        durable = DurableAgent("page_reader", state=state)
+        while turns and not durable.is_continue_as_new_suggested():
+            prompt = PROMPT if not said else "Which word was it? Was it heron?"
+            said.append((await durable.run(prompt, model=model)).output)
+            turns -= 1
+        if turns:
+            workflow.continue_as_new(args=[model, turns, said, durable.carry()])
+        return said
 
 
 def is_summing_up(body: dict[str, Any]) -> bool:

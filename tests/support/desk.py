@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, Field, field_validator
 
-from mulligan import Agent, ToolCall, ToolContext, tool
+from mulligan import Agent, Call, Say, Script, ToolCall, ToolContext, tool
 from tests.support.shop import RAN
 from tools import ask_person
 
@@ -75,3 +75,14 @@ desk = Agent(
     max_steps=50,
     guard=guard,
 )
+
+
+@tool
+async def look(ctx: ToolContext) -> str:
+    """Look around."""
+    return "nothing new"
+
+
+listening = Script("listening", [Say(calls=[Call("look")])] * 30 + [Say("ok")])
+"""Works for a while, then has nothing more to say: whether the run ends is a matter of who says something just then."""
+listener = Agent(name="listener", model="scripted:listening", tools=[look], max_steps=100)

@@ -158,7 +158,7 @@ RUNS: dict[str, tuple[Any, dict[str, Any]]] = {
 }
 KNOWN = ("mulligan.step", "ai.toolCall.name", "ai.toolCall.id", "mulligan.attempt", "mulligan.recovered", "error.type",
          "mulligan.status", "gen_ai.agent.name", "temporal.run_id",
-         "mulligan.compaction", "mulligan.fallback", "mulligan.cost", "gen_ai.request.model", "mulligan.metadata.team", "mulligan.step.last", "temporal.workflow_type")  # fmt: skip
+         "mulligan.compaction", "mulligan.fallback", "mulligan.cost", "mulligan.decision.kind", "mulligan.decision", "mulligan.decision.by", "gen_ai.request.model", "mulligan.metadata.team", "mulligan.step.last", "temporal.workflow_type")  # fmt: skip
 
 
 def facts(span: Any, parent_id: str, is_error: bool) -> tuple[Any, ...]:
@@ -179,7 +179,7 @@ def of_history(spans: Sequence[TraceSpan]) -> dict[str, Any]:
 async def lab(temporal: DevServer) -> AsyncIterator[Lab]:
     """The live tests' own, on queues that are these tests' alone, and gone when they are over."""
     client, queue = await connect(temporal.address), "traced"
-    modules = [f"tests.support.{name}" for name in ("shop", "answers", "far", "two_turns", "compacting")]
+    modules = [f"tests.support.{name}" for name in ("shop", "answers", "far", "two_turns", "compacting", "desk")]
     with pytest.MonkeyPatch.context() as environ:
         async with OpenAIServer() as model, OtlpReceiver() as otlp:
             for name, value in {**model.environment(), **otlp.environment()}.items():
@@ -219,6 +219,31 @@ async def test_models_that_were_asked_in_vain(lab: Lab) -> None:
     assert [span.name for span in found.spans].count("chat spare") == 2
     assert of_history(found.spans) == of_worker(ran.spans)
     assert len(ran.spans) == len(found.spans) == 7
+
+
+async def test_what_people_decided(lab: Lab) -> None:
+    """Requests, decisions, and the calls that came of them, or did not; one is stopped before anybody was asked."""
+    refund, question = '{"order": 7, "amount": {"euros": 5}}', '{"question": "?"}'
+    calls = [("refund", refund, "yes"), ("ask_person", question, "q"), ("refund", refund, "no")]
+    handle = await lab.start(
+        [Turn(calls=calls), Turn(calls=[("nap", "{}", None), ("nap", '{"seconds": 1}', "n")], delay=1)], agent="desk"
+    )
+    for update, said in (
+        ("decide", {"call_id": "yes", "decision": "approve", "by": "Ada"}),
+        ("answer", {"call_id": "q", "text": "!"}),
+        ("decide", {"call_id": "no", "decision": "deny", "by": "Ada"}),
+    ):
+        while said["call_id"] not in [wait["call_id"] for wait in await handle.query("pending")]:
+            await asyncio.sleep(0.02)
+        await handle.execute_update(update, said)
+    while len(lab.model.requests_of(handle.id)) < 2:
+        await asyncio.sleep(0.02)
+    await handle.execute_update("stop", {})
+    ran = await lab.look(handle)
+    found = await run_trace(lab.client, ran.id, NO_JAEGER, is_open=False)
+    assert found is not None
+    assert of_history(found.spans) == of_worker(ran.spans)
+    assert len(ran.spans_of("agent.decision")) == 4
 
 
 async def test_attempts_that_were_tried_again_are_left_out(lab: Lab) -> None:
