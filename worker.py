@@ -34,6 +34,7 @@ from activities.prefix_cache import PrefixCache
 from activities.providers.known import providers
 from activities.record_decision import RecordDecisionActivities
 from activities.record_run import RecordRunActivities
+from activities.record_sub_run import RecordSubRunActivity
 from activities.resources import Resources
 from activities.take_answer import AnswerTaker
 from activities.tool_runtime import ToolRuntime
@@ -45,6 +46,7 @@ from mulligan.handoff import CALL_MODEL
 from mulligan.health import health_server
 from mulligan.loading import Loaded, load
 from mulligan.metrics import temporal_runtime
+from mulligan.prices import Prices
 from mulligan.settings import Settings, settings
 from mulligan.telemetry import Telemetry
 from workflows.agent_workflow import AgentWorkflow
@@ -88,19 +90,21 @@ async def wired(
     taker = AnswerTaker(known, telemetry, runtime, resources, tools)
     patience = Patience()
     recording = RecordRunActivities(registry, telemetry, runtime, tools)
+    prices = Prices.known(settings().prices)
     decisions = RecordDecisionActivities(registry, cache, telemetry, runtime, resources, tools, definitions)
     carry_bytes = CARRY_BYTES if settings().external_storage else None
     try:
         async with resources.opened(runtime), servers.opened():
             yield [
                 OpenRunActivity(
-                    registry, definitions, telemetry, runtime, servers, carry_bytes, model_task_queue
+                    registry, definitions, telemetry, runtime, prices, servers, carry_bytes, model_task_queue
                 ).open_run,
                 CallModelActivity(registry, known, definitions, cache, telemetry, taker, patience).call_model,
                 CompactConversationActivity(registry, known, cache, telemetry, patience).compact_conversation,
                 CallToolActivity(registry, cache, telemetry, runtime, resources, tools).call_tool,
                 recording.record_lost_call,
                 recording.finish_run,
+                RecordSubRunActivity(registry, cache, telemetry, runtime).record_sub_run,
                 decisions.record_decision,
                 decisions.check_edit,
             ]

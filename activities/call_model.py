@@ -81,13 +81,20 @@ class CallModelActivity:
         if attempt_before_was_lost():
             lost = info.attempt - 1
             self._telemetry.lost_chat(
-                order.where, provider=provider.name, model=model, step=order.step, attempt=lost, start=at
-            )
+                order.where, provider=provider.name, model=model, step=order.step, attempt=lost, start=at,
+                fallback=order.fallback,
+            )  # fmt: skip
 
     async def _ask(
-        self, order: ModelCall, agent: Agent, definition: Definition, provider: Provider, model: str, prefix: Prefix,
+        self,
+        order: ModelCall,
+        agent: Agent,
+        definition: Definition,
+        provider: Provider,
+        model: str,
+        prefix: Prefix,
         heart: Heart,
-    ) -> Reply:  # fmt: skip
+    ) -> Reply:
         request = Request(
             model=model,
             definition=definition,
@@ -103,8 +110,9 @@ class CallModelActivity:
         sent = await self._patience.turn(order, heart)
         try:
             with self._telemetry.chat(
-                order.where, provider=provider.name, model=model, step=order.step, attempt=attempt, is_void=given_up
-            ) as span:
+                order.where, provider=provider.name, model=model, step=order.step, attempt=attempt,
+                fallback=order.fallback, is_void=given_up,
+            ) as span:  # fmt: skip
                 reply = await ask_provider(provider, request, self._telemetry, span)
                 self._patience.answered(order)
                 self._put_content(span, request, reply)

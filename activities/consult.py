@@ -33,7 +33,7 @@ FIXER_LIMIT, GUARD_LIMIT = 10.0, 10.0
 
 @dataclass
 class Consultation:
-    """Who is asked about one answer. `spent`: what second models cost."""
+    """Who is asked about one answer. `spent`: what second models took, by model."""
 
     order: ModelCall
     agent: Agent
@@ -41,7 +41,7 @@ class Consultation:
     telemetry: Telemetry
     runtime: ToolRuntime
     resources: Resources
-    spent: Usage = field(default_factory=Usage)
+    spent: dict[str, Usage] = field(default_factory=dict)
     _end: float = field(default_factory=lambda: time.monotonic() + CONSULT_LIMIT)
 
     def about(self, call: ToolCall) -> AskFixer:
@@ -96,7 +96,7 @@ class Consultation:
             call_id=call.id,
             limit=self._left(asked.timeout),
         )
-        self.spent = self.spent + usage
+        self.spent[asked.model] = self.spent.get(asked.model, Usage()) + usage
         return given
 
     def _left(self, limit: float) -> float:

@@ -26,7 +26,7 @@ class Definitions:
         self._known: OrderedDict[str, Definition] = OrderedDict()
         for agent in registry.agents.values():
             if isinstance(agent.instructions, str):
-                self.keep(define(agent, agent.instructions, agent.model))
+                self.keep(define(agent, agent.instructions, agent.models[0]))
 
     def keep(self, definition: Definition) -> str:
         """Remember a definition; returns its digest."""
@@ -48,7 +48,7 @@ class Definitions:
 
 
 def define(agent: Agent, instructions: str, model: str, offered: Offered | None = None) -> Definition:
-    """What the provider of a model is told of an agent: how its output is asked for depends on the provider."""
+    """What providers are told of an agent in a run that begins with a model: on that depends how its output is asked for."""
     offered = offered or Offered()
     tools = [
         ToolDefinition(name=tool.name, description=tool.description, parameters=tool.schema) for tool in agent.tools
@@ -56,7 +56,7 @@ def define(agent: Agent, instructions: str, model: str, offered: Offered | None 
     tools += offered.tools
     output = None
     if (answers := agent.answers) is not None:
-        if answers.by(model) == "tool":
+        if agent.output_by(model) == "tool":
             tools += [
                 ToolDefinition(name=kind.name, description=_final(kind.description), parameters=kind.schema)
                 for kind in answers.types

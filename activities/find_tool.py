@@ -8,6 +8,7 @@ from activities.mcp_servers import McpServers
 from mulligan.agent import Agent, Registry
 from mulligan.handoff import Definition
 from mulligan.mcp import BETWEEN, server_of
+from mulligan.output import Strategy
 from mulligan.tool import Tool
 
 
@@ -40,9 +41,9 @@ class ToolFinder:
             mcp = pinned.mcp.get(name)
         return self.servers.tool(server, name, mcp or name.partition(BETWEEN)[2], shown)
 
-    def of_run(self, agent: Agent, model: str, pinned: Definition) -> RunTools:
+    def of_run(self, agent: Agent, pinned: Definition) -> RunTools:
         """The tools of one run."""
-        return RunTools(self, agent, model, pinned)
+        return RunTools(self, agent, pinned)
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,6 @@ class RunTools:
 
     finder: ToolFinder
     agent: Agent
-    model: str
     pinned: Definition
 
     def find(self, name: str) -> Tool | None:
@@ -59,8 +59,13 @@ class RunTools:
         return self.finder.find(self.agent.name, name, pinned=self.pinned)
 
     @property
+    def output_by(self) -> Strategy:
+        """As it was pinned: of the run's models one may be asked that takes no other way than all of them."""
+        return "provider" if self.pinned.output is not None else "tool"
+
+    @property
     def names(self) -> list[str]:
         """All that the model may call: tools, and the output where it is given by a call."""
-        names = self.agent.callable_by(self.model)
+        names = self.agent.callable_by(self.output_by)
         more = (tool.name for tool in self.pinned.tools if tool.name not in names)
         return [*names, *(name for name in more if self.agent.mcp_server(server_of(name)) is not None)]

@@ -8,14 +8,15 @@ import inspect
 
 from temporalio import activity
 
-from activities.definitions import QUERY_TIMEOUT, Definitions, define, this_workflow
+from activities.definitions import Definitions, define
+from activities.find_input import input_of
 from activities.mcp_servers import McpServers, Offered
-from activities.providers.scripted import SUMMARY
+from activities.pin_models import compact_model, patience, pin_models
 from activities.tool_runtime import ToolRuntime
 from mulligan.agent import Agent, Registry, check_model, seconds
+from mulligan.agent_tool import AgentTool
 from mulligan.errors import DeclarationError, InvalidRunInputError
 from mulligan.handoff import (
-    INPUT_QUERY,
     OPEN_RUN,
     AgentFacts,
     Definition,
@@ -23,6 +24,8 @@ from mulligan.handoff import (
     OpenRun,
     ToolFacts,
 )
+from mulligan.model_facts import ModelFacts
+from mulligan.prices import Prices
 from mulligan.telemetry import Telemetry
 from mulligan.tool import Tool
 from mulligan.values import RunInput
@@ -41,6 +44,7 @@ class OpenRunActivity:
         definitions: Definitions,
         telemetry: Telemetry,
         runtime: ToolRuntime,
+        prices: Prices,
         servers: McpServers,
         carry_bytes: int | None = None,
         model_task_queue: str | None = None,
@@ -50,6 +54,7 @@ class OpenRunActivity:
         self._telemetry = telemetry
         self._runtime = runtime
         self._servers = servers
+        self._prices = prices
         self._carry_bytes = carry_bytes
         self._model_task_queue = model_task_queue
 
@@ -58,7 +63,7 @@ class OpenRunActivity:
         """Resolve the agent and open its trace.
 
         Raises:
-            InvalidRunInputError: no such agent here, or a model that cannot be.
+            InvalidRunInputError: no such agent here, a model that cannot be, or a limit of cost without a price.
         """
         agent = self._registry.agents.get(order.agent)
         if agent is None:
@@ -68,15 +73,14 @@ class OpenRunActivity:
             raise InvalidRunInputError(
                 f'"agent" is "{order.agent}", but this worker serves no agent of that name; it serves: {known}.{meant}'
             )
-        run_input = order.input or await this_workflow().query(
-            INPUT_QUERY, order.conversation, result_type=RunInput, rpc_timeout=QUERY_TIMEOUT
-        )
+        run_input = order.input or await input_of(order.conversation, whole=not isinstance(agent.instructions, str))
         if run_input.model is not None:
             try:
                 check_model(run_input.model, '"model"')
             except DeclarationError as error:
                 raise InvalidRunInputError(str(error)) from None
-        model = run_input.model or agent.model
+        model = run_input.model or agent.models[0]
+        models = pin_models(agent, run_input, self._prices)
         # Side by side: each may take most of the time that opening a run has.
         instructions, offered = await asyncio.gather(self._instructions(agent, run_input), self._servers.offer(agent))
         definition = define(agent, instructions, model, offered)
@@ -95,10 +99,12 @@ class OpenRunActivity:
             agent=agent.name,
             parent=order.parent,
             metadata=run_input.metadata,
+            resumed_from=run_input.resumed_from,
             at=info.scheduled_time.timestamp(),
+            call_id=order.call_id,
         )
         await self._telemetry.parents_sent()
-        facts = _facts(agent, model, definition, self._definitions.keep(definition), offered)
+        facts = _facts(agent, model, models, definition, self._definitions.keep(definition), offered)
         facts.carry_bytes = self._carry_bytes
         facts.model_task_queue = self._model_task_queue
         return OpenedRun(facts=facts, trace=trace)
@@ -111,34 +117,42 @@ class OpenRunActivity:
         return str(given)
 
 
-def _facts(agent: Agent, model: str, definition: Definition, digest: str, offered: Offered) -> AgentFacts:
+def _facts(
+    agent: Agent, model: str, models: ModelFacts, definition: Definition, digest: str, offered: Offered
+) -> AgentFacts:
     tools = [*agent.tools, *offered.called]
     return AgentFacts(
-        model=agent.model,
+        **dict(models),
         max_steps=agent.max_steps,
         max_total_tokens=agent.max_total_tokens,
         model_timeout=seconds(agent.model_timeout),
-        model_patience=seconds(agent.model_patience),
+        model_patience=patience(agent),
         model_attempts=agent.model_attempts,
-        tools={
-            tool.name: ToolFacts(
-                timeout=tool.timeout.total_seconds(),
-                queue_timeout=tool.queue_timeout.total_seconds() if tool.task_queue else None,
-                attempts=tool.attempts,
-                task_queue=tool.task_queue,
-                local=tool.local,
-                approval_timeout=_waits(tool, agent),
-                mcp=offered.originals.get(tool.name),
-            )
-            for tool in tools
-        },
+        tools={tool.name: _tool_facts(agent, tool, offered.originals.get(tool.name)) for tool in tools},
         definition=definition,
         digest=digest,
         structured=agent.answers is not None,
         guarded=agent.guard is not None or any(callable(tool.needs_approval) for tool in tools),
         compact_at=agent.compact_at,
-        compact_model=_compact_model(agent, model),
+        compact_model=compact_model(agent, model),
     )
+
+
+def _tool_facts(agent: Agent, tool: Tool, mcp: str | None) -> ToolFacts:
+    facts = ToolFacts(
+        timeout=tool.timeout.total_seconds(),
+        queue_timeout=tool.queue_timeout.total_seconds() if tool.task_queue else None,
+        attempts=tool.attempts,
+        task_queue=tool.task_queue,
+        local=tool.local,
+        approval_timeout=_waits(tool, agent),
+        mcp=mcp,
+    )
+    if isinstance(tool, AgentTool):
+        facts.agent, facts.max_depth, facts.share_budget = tool.agent.name, agent.max_depth, tool.share_budget
+        if tool.share_budget:
+            facts.max_total_tokens, facts.max_cost = tool.agent.max_total_tokens, tool.agent.max_cost
+    return facts
 
 
 def _waits(tool: Tool, agent: Agent) -> float | None:
@@ -147,9 +161,3 @@ def _waits(tool: Tool, agent: Agent) -> float | None:
         return None
     nearest = agent.approval_timeout if tool.approval_timeout is None else tool.approval_timeout
     return None if nearest is None else seconds(nearest)
-
-
-def _compact_model(agent: Agent, model: str) -> str | None:
-    """Who sums up where it is not the run's own model: a script has no turn for that."""
-    by_script = agent.compact_at is not None and model.startswith("scripted:")
-    return agent.compact_model or (f"scripted:{SUMMARY}" if by_script else None)

@@ -52,7 +52,7 @@ class AnswerTaker:
         used_ids: set[str],
     ) -> ModelAnswer:  # fmt: skip
         """The answer as the workflow goes on with it. `before` is the conversation that it answers."""
-        text, calls, tools = reply.text, list(reply.calls), self.tools.of_run(agent, order.model, pinned)
+        text, calls, tools = reply.text, list(reply.calls), self.tools.of_run(agent, pinned)
         if agent.calls_in_text and not calls:
             # A text of a megabyte takes seconds to read: not on the worker's event loop.
             text, calls = await asyncio.to_thread(find_calls, text, tools.names)
@@ -78,9 +78,10 @@ class AnswerTaker:
                 message=message,
                 prepared=prepared,
                 finish_reason=reply.finish_reason,
-                usage=reply.usage + consultation.spent,
+                usage=sum(consultation.spent.values(), reply.usage),
                 output=taking.output,
                 rejected=rejected,
+                others=consultation.spent,
             )
         )
 
@@ -161,7 +162,7 @@ class _Taking:
         if answers is None:
             if is_final and not text.strip() and not _said_nothing(self.before):
                 raise feedback.empty_answer()
-        elif answers.by(self.order.model) == "provider":
+        elif self.tools.output_by == "provider":
             await self._written_output(text, answers.whole, is_final=is_final)
         elif is_final:
             raise feedback.missing_output([Target(each.name, each, True) for each in answers.types], by_call=True)
@@ -235,7 +236,7 @@ class _Taking:
 
     def _output_tool(self, name: str) -> OutputType | None:
         answers = self.agent.answers
-        return answers.type_named(name) if answers and answers.by(self.order.model) == "tool" else None
+        return answers.type_named(name) if answers and self.tools.output_by == "tool" else None
 
     async def _tell(self, call: ToolCall, error: Mistake, started: float) -> Told:
         """Put it on the trace, and find the text for it by the nearest policy."""

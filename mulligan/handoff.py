@@ -13,7 +13,9 @@ from pydantic import BaseModel, Field, JsonValue, PlainSerializer, model_validat
 from mulligan.definition import Definition as Definition  # handed on: most who need it need these too
 from mulligan.definition import OutputFormat as OutputFormat
 from mulligan.definition import ToolDefinition as ToolDefinition
+from mulligan.model_facts import ModelFacts
 from mulligan.reference import Held, Ref
+from mulligan.sub_agent import SubAgentFacts
 from mulligan.values import (
     AssistantMessage,
     Decision,
@@ -74,7 +76,7 @@ class Where(BaseModel):
     trace: str
 
 
-class ToolFacts(BaseModel):
+class ToolFacts(SubAgentFacts):
     """How the workflow schedules a tool. Seconds. `queue_timeout`: how long it may wait for a worker to take it. `mcp`:
     an MCP server's own name for its tool, as in Definition.
     """
@@ -88,10 +90,9 @@ class ToolFacts(BaseModel):
     mcp: str | None = Field(default=None, exclude_if=_absent)
 
 
-class AgentFacts(BaseModel):
+class AgentFacts(ModelFacts):
     """How the workflow schedules a run: pinned when it opens, so that a deploy does not bend a run in flight. Seconds."""
 
-    model: str
     max_steps: int
     max_total_tokens: int | None = Field(default=None, exclude_if=_absent)
     model_timeout: float
@@ -119,6 +120,7 @@ class OpenRun(BaseModel):
     input: RunInput | None
     first_run_id: str
     parent: str | None = None
+    call_id: str | None = Field(default=None, exclude_if=_absent)
 
 
 class OpenedRun(BaseModel):
@@ -148,6 +150,7 @@ class ModelCall(ConversationAsked):
     """Ask the model for the next step. Seconds: left out where they are what most agents have; in history for good.
 
     `summed_up`: how many answers of the model a compaction took out of the conversation; the ids of their calls are taken.
+    `fallback`: how many models were asked for this step in vain.
     """
 
     model: str
@@ -159,6 +162,7 @@ class ModelCall(ConversationAsked):
     on_invalid_tool_input: str | None = Field(default=None, exclude_if=_absent)
     guard: GuardContext | None = Field(default=None, exclude_if=_absent)
     summed_up: int | None = Field(default=None, exclude_if=_absent)
+    fallback: int = Field(default=0, exclude_if=lambda value: value == 0)
 
 
 class GuardContext(BaseModel):
@@ -209,7 +213,7 @@ def _brief(value: BaseModel) -> dict[str, Any]:
 class ModelAnswer(BaseModel):
     """What the model said; `prepared` has one entry for each of the message's calls, in their order.
 
-    It is left out where every call is valid as the model wrote it.
+    It is left out where every call is valid as the model wrote it. `others`: what of the usage was for second models.
     """
 
     message: Annotated[AssistantMessage, PlainSerializer(_brief)]
@@ -218,6 +222,7 @@ class ModelAnswer(BaseModel):
     usage: Annotated[Usage, PlainSerializer(_brief)]
     output: FoundOutput | None = Field(default=None, exclude_if=_absent)
     rejected: Rejected | None = Field(default=None, exclude_if=_absent)
+    others: dict[str, Usage] = Field(default={}, exclude_if=lambda value: not value)
 
     @model_validator(mode="after")
     def _each_call_prepared(self) -> ModelAnswer:
@@ -274,4 +279,5 @@ class FinishRun(BaseModel):
     steps: int
     recovered_failures: int
     usage: Usage
+    cost: float | None = Field(default=None, exclude_if=_absent)
     error_type: str | None = Field(default=None, exclude_if=_absent)

@@ -29,6 +29,7 @@ UNKNOWN_TOOL = "(unknown)"
 SECONDS = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
 TOKENS = (1, 4, 16, 64, 256, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304, 16777216, 67108864)
 """The conventions' buckets for durations in seconds, and for tokens."""
+USD = (0.0001, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 50, 100, 500)
 STEPS = (1, 2, 3, 5, 8, 13, 21, 34, 55, 89, 144, 233, 1000)
 
 
@@ -49,6 +50,9 @@ class Metrics:
         self._tokens = histogram("gen_ai.client.token.usage", "{token}", "Tokens of a model call.", TOKENS)
         self._tool = histogram("mulligan.tool_call.duration", "s", "An attempt of a tool call.", SECONDS)
         self._steps = histogram("mulligan.run.steps", "{step}", "Steps of a run, at its end.", STEPS)
+        self._cost = histogram(
+            "mulligan.run.cost", "{USD}", "Cost of a run, at its end, where its prices are known.", USD
+        )
         of = "mulligan.prefix_cache"
         self._found = meter.create_counter(f"{of}.requests", "{request}", "Model calls that looked a conversation up.")
         self._asked = meter.create_counter(f"{of}.fetched", "By", "Messages asked of workflows, as JSON.")
@@ -68,9 +72,12 @@ class Metrics:
         about = {semconv.AGENT_NAME: agent, semconv.TOOL_NAME: tool, semconv.RECOVERED: recovered}
         self._tool.record(max(0.0, seconds), {**about, **_error(error)})
 
-    def run(self, steps: int, *, agent: str, status: str) -> None:
-        """A run, or a turn of a `DurableAgent`, ended."""
-        self._steps.record(steps, {semconv.AGENT_NAME: agent, semconv.STATUS: status})
+    def run(self, steps: int, *, agent: str, status: str, cost: float | None = None) -> None:
+        """A run, or a turn of a `DurableAgent`, ended. `cost`: USD."""
+        about = {semconv.AGENT_NAME: agent, semconv.STATUS: status}
+        self._steps.record(steps, about)
+        if cost is not None:
+            self._cost.record(cost, about)
 
     def prefix_cache(self, result: str, fetched: int) -> None:
         """A model call has its conversation: by what was held (`result`), and by so many bytes asked of the workflow."""

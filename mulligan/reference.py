@@ -11,6 +11,8 @@ from mulligan.values import Message
 
 CONVERSATION_QUERY = "mulligan_conversation"
 """The query by which a worker asks a workflow for messages that its cache does not hold."""
+INPUT_MESSAGES_QUERY = "mulligan_input_messages"
+"""The same for the messages that a turn was given, where they are too many for the query of its input."""
 
 
 def chain(digest: str, message: BaseModel) -> tuple[str, int]:

@@ -15,7 +15,8 @@ from mulligan.values import AssistantMessage, Message, RunInput, ToolMessage
 
 __all__ = ["check"]
 
-_FIELDS = list(RunInput.model_fields)
+_FIELDS = [name for name in RunInput.model_fields if name != "resumed_from"]
+"""What is named to whom mistypes one; the one left out is not written by hand."""
 _EXAMPLE = '{"agent": "assistant", "prompt": "…"}'
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 

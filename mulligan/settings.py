@@ -59,6 +59,9 @@ class Settings(BaseSettings):
     external_storage: str = ""
     """`file:///folder` or `s3://bucket/prefix`: where payloads stand that are too large for Temporal; none: nowhere."""
 
+    prices: str = ""
+    """A file with prices of models, over those that are known; none: those alone."""
+
     @field_validator("health_address")
     @classmethod
     def _has_port(cls, value: str) -> str:

@@ -31,10 +31,12 @@ from mulligan.trace_ids import (
     context_of_caller,
     derive,
     group,
+    links_to,
     parent_of_step,
+    resumption,
     trace_id_of_run,
 )
-from mulligan.values import Decision, ToolCall, Usage
+from mulligan.values import Decision, ResumedFrom, ToolCall, Usage
 
 _SHORT = 1e-3
 """Seconds. Jaeger warns of spans that last no time at all."""
@@ -85,12 +87,13 @@ class Telemetry:
 
     def open_run(
         self, *, workflow_id: str, run_id: str, first_run_id: str, conversation: str, turn: int, agent: str,
-        parent: str | None, metadata: Mapping[str, str], at: float,
+        parent: str | None, metadata: Mapping[str, str], at: float, call_id: str | None = None,
+        resumed_from: ResumedFrom | None = None,
     ) -> str:  # fmt: skip
         """Export the run's `invoke_agent` span, at once and short; returns the traceparent that all others hang on.
 
         `at`: seconds since the epoch, the same on each attempt. Then an attempt whose worker was killed after the export
-        is followed by the very same span, and Jaeger shows it once.
+        is followed by the very same span, and Jaeger shows it once. `call_id`: of the call that it is the run of.
         """
         context = context_of_caller(parent)
         outer = trace.get_current_span(context).get_span_context()
@@ -98,8 +101,9 @@ class Telemetry:
         span_id = derive(64, "run", workflow_id, first_run_id, conversation, turn)
         with chosen(span_id, trace_id):
             span = self._tracer.start_span(
-                f"{semconv.INVOKE_AGENT} {agent}", context, SpanKind.INTERNAL, start_time=nanoseconds(at)
-            )
+                f"{semconv.INVOKE_AGENT} {agent}", context, SpanKind.INTERNAL,
+                links=links_to(resumed_from), start_time=nanoseconds(at),
+            )  # fmt: skip
         span.set_attributes(
             {
                 semconv.OPERATION_NAME: semconv.INVOKE_AGENT,
@@ -107,6 +111,8 @@ class Telemetry:
                 semconv.CONVERSATION_ID: workflow_id,
                 semconv.WORKFLOW_ID: workflow_id,
                 semconv.RUN_ID: run_id,
+                **({semconv.TOOL_CALL_ID: call_id} if call_id else {}),
+                **resumption(resumed_from),
                 **{f"{semconv.METADATA}{key}": value for key, value in metadata.items()},
             }
         )
@@ -116,7 +122,7 @@ class Telemetry:
 
     def finish_run(self, finished: FinishRun, workflow_type: str) -> None:
         """Export `agent.finish`: what the run came to."""
-        self.metrics.run(finished.steps, agent=finished.where.agent, status=finished.status)
+        self.metrics.run(finished.steps, agent=finished.where.agent, status=finished.status, cost=finished.cost)
         span = self._start(semconv.AGENT_FINISH, finished.where.trace, SpanKind.INTERNAL, "finish", finished.turn)
         span.set_attributes(
             {
@@ -125,6 +131,7 @@ class Telemetry:
                 semconv.STEPS: finished.steps,
                 semconv.RECOVERED_FAILURES: finished.recovered_failures,
                 **_usage(finished.usage),
+                **({} if finished.cost is None else {semconv.COST: finished.cost}),
             }
         )
         if finished.error_type:
@@ -143,16 +150,18 @@ class Telemetry:
     @contextmanager
     def chat(
         self, where: Where, *, provider: str, model: str, step: int, attempt: int, mends: str = "", compacts: int = 0,
-        is_void: Callable[[], bool] = lambda: False,
+        fallback: int = 0, is_void: Callable[[], bool] = lambda: False,
     ) -> Iterator[Span]:  # fmt: skip
         """The span of one attempt of a model call; what it raises is recorded and goes on.
 
-        `mends`: the call that it mends. `compacts`: how many messages it sums up. `is_void`, asked at its end: whether
-        another attempt tells of this one; then its span is never exported.
+        `mends`: the call that it mends. `compacts`: how many messages it sums up. `fallback`: how many models were asked
+        in vain before. `is_void`, asked at its end: whether another attempt tells of this one; then its span is never
+        exported.
         """
         span = self._start_chat(
-            where, provider=provider, model=model, step=step, attempt=attempt, mends=mends, compacts=compacts
-        )
+            where, provider=provider, model=model, step=step, attempt=attempt, mends=mends, compacts=compacts,
+            fallback=fallback,
+        )  # fmt: skip
         began, failed = time.monotonic(), None
         try:
             with trace.use_span(span, end_on_exit=False, record_exception=False, set_status_on_exception=False):
@@ -256,9 +265,10 @@ class Telemetry:
 
     def _start_chat(
         self, where: Where, *, provider: str, model: str, step: int, attempt: int, mends: str = "", compacts: int = 0,
-        start: float | None = None,
+        fallback: int = 0, start: float | None = None,
     ) -> Span:  # fmt: skip
-        what = {semconv.MENDS: mends} if mends else {semconv.COMPACTION: compacts} if compacts else {}
+        what: dict[str, str | int] = {semconv.MENDS: mends} if mends else {}
+        what |= {semconv.COMPACTION: compacts} if compacts else {semconv.FALLBACK: fallback} if fallback else {}
         # A compaction comes before the step whose call opens the hundred: its parent must be there already.
         parent = where.trace if compacts else parent_of_step(where.trace, step)
         key = ("chat", step, attempt, *what, *what.values())

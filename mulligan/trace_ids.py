@@ -12,8 +12,11 @@ from contextvars import ContextVar
 
 from opentelemetry.context import Context
 from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
-from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, set_span_in_context
+from opentelemetry.trace import Link, NonRecordingSpan, SpanContext, TraceFlags, get_current_span, set_span_in_context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from mulligan import semconv
+from mulligan.values import ResumedFrom
 
 STEPS_IN_A_GROUP = 100
 """From the second hundred of steps on, each hundred has a span of its own: thousands of spans below one are not readable."""
@@ -80,3 +83,16 @@ def context_of(traceparent: str) -> Context:
 def context_of_caller(traceparent: str | None) -> Context:
     """The context of whoever started the run, if what it says of itself is a traceparent."""
     return _PROPAGATOR.extract({"traceparent": traceparent} if traceparent else {}, context=Context())
+
+
+def resumption(resumed_from: ResumedFrom | None) -> dict[str, str]:
+    """The attributes that say which run another one goes on from."""
+    if resumed_from is None:
+        return {}
+    return {semconv.RESUMED_WORKFLOW: resumed_from.workflow_id, semconv.RESUMED_RUN: resumed_from.run_id}
+
+
+def links_to(resumed_from: ResumedFrom | None) -> list[Link]:
+    """The link to that run's `invoke_agent`."""
+    before = get_current_span(context_of_caller(resumed_from.traceparent if resumed_from else None))
+    return [Link(before.get_span_context())] if before.get_span_context().is_valid else []

@@ -17,12 +17,14 @@ __all__ = [
     "Message",
     "Progress",
     "Repair",
+    "ResumedFrom",
     "RunInput",
     "RunResult",
     "Status",
     "Step",
     "StepCall",
     "StepResult",
+    "SubRun",
     "ToolCall",
     "ToolMessage",
     "Usage",
@@ -39,6 +41,11 @@ def well_formed(text: object) -> object:
         except UnicodeEncodeError:
             return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     return text
+
+
+def _absent(value: object) -> bool:
+    """Whether an optional field says nothing, and so takes no room in history."""
+    return value is None
 
 
 Text = Annotated[str, BeforeValidator(well_formed)]
@@ -94,6 +101,16 @@ class ToolMessage(BaseModel):
 Message = Annotated[UserMessage | AssistantMessage | ToolMessage, Field(discriminator="role")]
 
 
+class ResumedFrom(BaseModel):
+    """The run whose conversation another one goes on with. `traceparent`: of its `invoke_agent` span."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    workflow_id: Annotated[str, Field(min_length=1, max_length=1000)]
+    run_id: Annotated[str, Field(min_length=1, max_length=100)]
+    traceparent: Annotated[str | None, Field(max_length=100)] = None
+
+
 class RunInput(BaseModel):
     """What a run is started with. camelCase spellings are read too, so that a client in any language feels at home."""
 
@@ -112,6 +129,28 @@ class RunInput(BaseModel):
     ] = None
     metadata: dict[str, str] = {}
     traceparent: str | None = None
+    max_depth: Annotated[
+        int | None,
+        Field(ge=0, strict=True, validation_alias=AliasChoices("max_depth", "maxDepth"), exclude_if=_absent),
+    ] = None
+    max_total_tokens: Annotated[
+        int | None,
+        Field(
+            ge=1, strict=True, validation_alias=AliasChoices("max_total_tokens", "maxTotalTokens"), exclude_if=_absent
+        ),
+    ] = None
+    max_cost: Annotated[
+        float | None,
+        Field(
+            gt=0,
+            strict=True,
+            allow_inf_nan=False,
+            validation_alias=AliasChoices("max_cost", "maxCost"),
+            exclude_if=_absent,
+        ),
+    ] = None
+    """USD."""
+    resumed_from: ResumedFrom | None = Field(default=None, exclude_if=lambda value: value is None)
 
 
 class Usage(BaseModel):
@@ -121,14 +160,14 @@ class Usage(BaseModel):
     output_tokens: int = 0
     cached_input_tokens: int = 0
     reasoning_tokens: int = 0
+    cache_write_tokens: int = Field(default=0, exclude_if=lambda value: value == 0)
+    """Of the input, what was put into the provider's cache; some models have a price for it."""
 
     def __add__(self, other: Usage) -> Usage:
-        return Usage(
-            input_tokens=self.input_tokens + other.input_tokens,
-            output_tokens=self.output_tokens + other.output_tokens,
-            cached_input_tokens=self.cached_input_tokens + other.cached_input_tokens,
-            reasoning_tokens=self.reasoning_tokens + other.reasoning_tokens,
-        )
+        return Usage(**{name: getattr(self, name) + getattr(other, name) for name in Usage.model_fields})
+
+    def __sub__(self, part: Usage) -> Usage:
+        return Usage(**{name: getattr(self, name) - getattr(part, name) for name in Usage.model_fields})
 
     @property
     def total_tokens(self) -> int:
@@ -136,7 +175,7 @@ class Usage(BaseModel):
         return self.input_tokens + self.output_tokens
 
 
-Status = Literal["completed", "max_steps", "max_tokens", "max_history", "truncated", "refused", "stopped"]
+Status = Literal["completed", "max_steps", "max_tokens", "max_cost", "max_history", "truncated", "refused", "stopped"]
 """`max_history`: Temporal's history of the run is nearly full, and its conversation too large to go on in a new one."""
 
 
@@ -153,6 +192,8 @@ class RunResult(BaseModel):
     trace_id: str = ""
     output_type: str | None = Field(default=None, exclude_if=lambda value: value is None)
     """Structured output: the name of its type, so that a union's member is known again."""
+    cost: float | None = Field(default=None, exclude_if=_absent)
+    """USD; None where the price of a model that was asked is not known."""
     reason: str | None = Field(default=None, exclude_if=lambda value: value is None)
     """Why it was stopped, where whoever did it said so."""
 
@@ -170,6 +211,22 @@ class StepResult(BaseModel):
 
     text: str
     error: ErrorInfo | None = None
+
+
+class SubRun(BaseModel):
+    """The run that a call of a sub-agent is: a workflow of its own, by the id `id`; `run_id` is its first workflow run's.
+
+    `status`: `running`, a RunResult's, or `failed`, `cancelled`, `timed_out`, `terminated`. The numbers are there once it
+    has ended with a result.
+    """
+
+    id: str
+    agent: str
+    run_id: str = ""
+    status: str = "running"
+    steps: int = 0
+    usage: Usage = Usage()
+    cost: float | None = Field(default=None, exclude_if=_absent)
 
 
 class Decision(BaseModel):
@@ -190,7 +247,10 @@ class Decision(BaseModel):
 
 
 class StepCall(BaseModel):
-    """A call within a step. `arguments` are the validated ones, after repair; None where they never became valid."""
+    """A call within a step. `arguments` are the validated ones, after repair; None where they never became valid.
+
+    `run` is there where the call is one of a sub-agent.
+    """
 
     id: str
     name: str
@@ -199,6 +259,7 @@ class StepCall(BaseModel):
     repairs: list[Repair] = []
     result: StepResult | None = None
     attempts: int = 0
+    run: SubRun | None = Field(default=None, exclude_if=_absent)
     decision: Decision | None = Field(default=None, exclude_if=lambda value: value is None)
 
 
@@ -223,6 +284,8 @@ class Step(BaseModel):
     tool_calls: list[StepCall] = []
     error: ErrorInfo | None = None
     compaction: Compaction | None = Field(default=None, exclude_if=lambda value: value is None)
+    model: str | None = None
+    """Which model answered, as `provider:NAME`; None in a run that was opened before this was kept."""
 
 
 class Progress(BaseModel):
@@ -235,3 +298,5 @@ class Progress(BaseModel):
     tool_calls: int
     recovered_failures: int
     running: list[str] = []
+    cost: float | None = Field(default=None, exclude_if=_absent)
+    """USD so far; None as in the RunResult."""

@@ -8,10 +8,10 @@ from temporalio import workflow
 
 from mulligan.handoff import DEFINITION_QUERY, INPUT_QUERY, AgentFacts, Definition, Where
 from mulligan.people import CheckEdit, Edited
-from mulligan.reference import CONVERSATION_QUERY, Page, PageAsked
+from mulligan.reference import CONVERSATION_QUERY, INPUT_MESSAGES_QUERY, Page, PageAsked
 from mulligan.values import RunInput, ToolCall
 from workflows import dispatch, policies
-from workflows.conversation import Conversation
+from workflows.conversation import Conversation, fitting
 from workflows.handlers import Handlers
 
 
@@ -51,6 +51,7 @@ class Mailroom:
         mailroom = cls()
         workflow.set_query_handler(CONVERSATION_QUERY, mailroom.conversation)
         workflow.set_query_handler(INPUT_QUERY, mailroom.input)
+        workflow.set_query_handler(INPUT_MESSAGES_QUERY, mailroom.input_messages)
         workflow.set_query_handler(DEFINITION_QUERY, mailroom.definition)
         return mailroom
 
@@ -84,10 +85,18 @@ class Mailroom:
         return Page(messages=conversation.view_page(asked.since, asked.count, policies.PAGE_BYTES))
 
     def input(self, key: str) -> RunInput:
-        """The input of an agent's newest turn."""
+        """The input of an agent's newest turn, with its messages where they are few: `input_messages` gives any."""
         run_input = self._agents[key].input
         assert run_input is not None
-        return run_input
+        is_small = len(fitting(run_input.messages, policies.INPUT_BYTES)) == len(run_input.messages)
+        return run_input if is_small else run_input.model_copy(update={"messages": []})
+
+    def input_messages(self, asked: PageAsked) -> Page:
+        """The messages of that input, without its prompt."""
+        run_input = self._agents[asked.conversation].input
+        assert run_input is not None
+        messages = run_input.messages[asked.since : asked.since + asked.count]
+        return Page(messages=fitting(messages, policies.PAGE_BYTES))
 
     def definition(self, key: str) -> Definition:
         """What the provider is told of an agent, as it was pinned when the turn opened."""

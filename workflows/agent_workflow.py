@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from pydantic import BaseModel
@@ -10,9 +11,12 @@ from temporalio import workflow
 from temporalio.api.common.v1 import Payload
 from temporalio.common import RawValue
 
+from mulligan.left import LEFT_QUERY
+from mulligan.packed_input import unpacked
 from mulligan.run_input import check
 from workflows import policies
 from workflows._mailroom import Mailroom
+from workflows.carried import NotCarriedError
 from workflows.durable_agent import DurableAgent
 from workflows.records import Earlier
 
@@ -26,8 +30,9 @@ class AgentWorkflow:
     """One run of an agent.
 
     Its one argument is taken raw: whatever a client in any language sends is looked at inside, so that wrong input
-    fails the run with a sentence, and never a workflow task for ever. JSON is a RunInput; bytes are what the run
-    before carried over (one argument for both, as the SDK drops all type hints where their count does not match).
+    fails the run with a sentence, and never a workflow task for ever. JSON is a RunInput, also where it is compressed
+    with zstd; other bytes are what the run before carried over (one argument for both, as the SDK drops all type hints
+    where their count does not match).
     """
 
     def __init__(self) -> None:
@@ -38,13 +43,18 @@ class AgentWorkflow:
     @workflow.run
     async def run(self, start: RawValue = NO_INPUT) -> dict[str, Any]:
         """RunInput in, RunResult out, both as JSON objects."""
-        is_carried = start.payload.metadata.get("encoding") == b"binary/plain"
-        if is_carried and workflow.info().continued_run_id is not None:
-            agent = self._agent = DurableAgent(state=start.payload.data)
-        else:
-            run_input = check(start.payload.data)
+        is_bytes = start.payload.metadata.get("encoding") == b"binary/plain"
+        agent: DurableAgent | None = None
+        if is_bytes and start.payload.data and workflow.info().continued_run_id is not None:
+            # A cron's next run, or one that is tried again, is a continued one too: it is given the first one's input.
+            with suppress(NotCarriedError):
+                agent = self._agent = DurableAgent(state=start.payload.data)
+        if agent is None:
+            run_input = check(unpacked(start.payload.data))
             agent = self._agent = DurableAgent(run_input.agent)
-            workflow.upsert_memo({"agent": run_input.agent})
+            resumed_from = run_input.resumed_from
+            memo = {"agent": run_input.agent}
+            workflow.upsert_memo(memo | ({"resumed_from": resumed_from.model_dump()} if resumed_from else {}))
             await agent.begin(run_input)
         while not await agent.step():
             if agent.is_continue_as_new_suggested():
@@ -83,6 +93,12 @@ class AgentWorkflow:
             return _earlier("steps", first, first + len(conversation.steps), conversation.earlier)
         page = conversation.step_page(since, max(1, limit), policies.PAGE_BYTES)
         return _page("steps", page, since, first + len(conversation.steps))
+
+    @workflow.query(name=LEFT_QUERY)
+    def left(self, since: int = 0) -> dict[str, Any] | None:
+        """What another run can go on with, from message `since` on; None where there was nothing to begin with."""
+        left = self._agent.left(since) if self._agent else None
+        return left.model_dump(mode="json") if left else None
 
 
 def _page(name: str, page: Sequence[BaseModel], since: int, total: int) -> dict[str, Any]:

@@ -131,6 +131,16 @@ class Conversation:
         """The same of the view."""
         return _fitting(self._view(since)[:count], max_bytes)
 
+    def left(self) -> list[Message]:
+        """The view, with the results that a step which was cut off has for some of its calls."""
+        view = [message for message, _ in self._view(0)]
+        if self._settled:
+            at = self.steps[-1].at
+            said, after = self.messages[at], at + 1 - self.shift
+            assert isinstance(said, AssistantMessage)
+            view[after:after] = [self._settled[call.id] for call in said.tool_calls if call.id in self._settled]
+        return view
+
     def open_with(self, opening: Opening, cut: int) -> None:
         """Put one message in place of all before `cut`: of the view's digests none is as it was."""
         self.opening, self.cut = opening, cut
@@ -146,9 +156,11 @@ class Conversation:
             view.insert(0, (self.opening.message, chain("", self.opening.message)[1]))
         return view
 
-    def begin_step(self, message: AssistantMessage, prepared: Sequence[PreparedCall], usage: Usage) -> StepRecord:
+    def begin_step(
+        self, message: AssistantMessage, prepared: Sequence[PreparedCall], usage: Usage, model: str | None = None
+    ) -> StepRecord:
         """Add what the model said, and the step that begins with it."""
-        record = StepRecord(at=len(self.messages), usage=usage, compaction=self.compaction)
+        record = StepRecord(at=len(self.messages), usage=usage, compaction=self.compaction, model=model)
         self.compaction = None
         for call, found in zip(message.tool_calls, prepared, strict=True):
             arguments = found.arguments
@@ -201,12 +213,13 @@ class Conversation:
                     arguments=kept.arguments,
                     repairs=kept.repairs,
                     attempts=kept.attempts,
+                    run=kept.run,
                     decision=kept.decision,
                     result=StepResult(text=result.text, error=result.error) if result else None,
                 )
             )
         number = self.first_step + index + 1
-        about = {"error": record.error, "compaction": record.compaction}
+        about = {"error": record.error, "compaction": record.compaction, "model": record.model}
         return Step(step=number, text=said.text, usage=record.usage, tool_calls=calls, **about)
 
     def dump(self, run_id: str = "") -> dict[str, Any]:
@@ -243,6 +256,11 @@ class Conversation:
         conversation.asked = tuple(state.get("asked", (0, 0)))
         conversation.again_at = state.get("again_at", 0)
         return conversation
+
+
+def fitting(messages: Sequence[Message], max_bytes: int) -> list[Message]:
+    """As many of the messages as fit into so many bytes of JSON: at least one, if there is one."""
+    return _fitting(((message, len(message.model_dump_json().encode())) for message in messages), max_bytes)
 
 
 def _fitting(messages: Iterable[tuple[Message, int]], max_bytes: int) -> list[Message]:

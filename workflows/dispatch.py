@@ -34,6 +34,7 @@ from mulligan.handoff import (
     ToolOutcome,
 )
 from mulligan.people import CHECK_EDIT, RECORD_DECISION, CheckEdit, Edited, RecordDecision, Recorded
+from mulligan.sub_run import CALL_MEMO
 from mulligan.values import ErrorInfo, RunInput
 from workflows import policies
 from workflows.inbox import Inbox
@@ -49,6 +50,7 @@ async def open_run(run_input: RunInput, *, small: bool, conversation: str, turn:
         InvalidRunInputError: no such agent, or a model that cannot be.
     """
     info = workflow.info()
+    call_id = workflow.memo_value(CALL_MEMO, None) if info.parent else None
     try:
         opened: OpenedRun = await workflow.execute_activity(
             OPEN_RUN,
@@ -59,6 +61,7 @@ async def open_run(run_input: RunInput, *, small: bool, conversation: str, turn:
                 input=run_input if small else None,
                 first_run_id=info.first_execution_run_id,
                 parent=run_input.traceparent or _parent_in(info.headers),
+                call_id=call_id if isinstance(call_id, str) else None,
             ),
             result_type=OpenedRun,
             start_to_close_timeout=policies.OPEN_RUN_TIMEOUT,

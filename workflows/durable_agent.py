@@ -20,15 +20,20 @@ from mulligan.handoff import (
     Rejected,
     Where,
 )
+from mulligan.left import Left
 from mulligan.values import Message, Progress, RunInput, RunResult, Status, UserMessage
 from workflows import dispatch, policies
 from workflows._mailroom import Mailroom
 from workflows._turn import Turn, output_of
+from workflows.carried import read_carried
 from workflows.compaction import compact_if_due
 from workflows.conversation import Conversation
+from workflows.fallback import ask
 from workflows.growth import Growth
+from workflows.left import page_of_left
 from workflows.records import StepRecord
 from workflows.step_calls import StepCalls
+from workflows.sub_agents import SubAgents
 
 __all__ = ["DurableAgent"]
 
@@ -50,7 +55,7 @@ class DurableAgent:
     """
 
     def __init__(self, agent: str = "", *, state: bytes | None = None) -> None:
-        carried = json.loads(zstandard.decompress(state)) if state else None
+        carried = read_carried(state) if state else None
         self.agent: str = carried["agent"] if carried else agent
         self.input: RunInput | None = None
         self.status: Status | Literal["running", "failed", "cancelled"] = (
@@ -65,6 +70,7 @@ class DurableAgent:
         mailroom = Mailroom.of_this_workflow()
         self._key = mailroom.register(self)
         self._inbox = mailroom.handlers.inbox(self._key)
+        self._sub_agents = SubAgents(self._inbox)
         if carried:
             self._inbox.load(carried.get("inbox", {}))
 
@@ -111,6 +117,8 @@ class DurableAgent:
             trace=opened.trace,
             result=RunResult(status="completed", trace_id=opened.trace.split("-")[1]),
         )
+        if opened.facts.prices:
+            self._turn.result.cost = 0.0
 
     async def step(self) -> bool:
         """One model call, and the tool calls that it asks for. Returns whether the turn is over."""
@@ -124,11 +132,12 @@ class DurableAgent:
         try:
             await self._compact(turn)
             answer = await self._call_model(turn)
-            record = self.conversation.begin_step(answer.message, answer.prepared, answer.usage)
+            record = self.conversation.begin_step(answer.message, answer.prepared, answer.usage, turn.model)
             self._sent = self.conversation.ref().count
             result.steps += 1
-            result.usage = result.usage + answer.usage
-            await StepCalls(turn, self.where, self.conversation, self._inbox, self._running).settle(answer, record)
+            turn.spend(answer.usage, turn.cost_of(turn.model, answer.usage, answer.others))
+            about = (turn, self.where, self.conversation, self._inbox, self._running, self._sub_agents)
+            await StepCalls(*about).settle(answer, record)
             if answer.rejected is not None:
                 self._reject(turn, answer.rejected, record)
             is_final = not answer.message.tool_calls and answer.rejected is None
@@ -147,9 +156,8 @@ class DurableAgent:
             raise
         if self._inbox.stop is not None:
             return self._ends("stopped")
-        if turn.facts.max_total_tokens is not None and result.usage.total_tokens >= turn.facts.max_total_tokens:
-            return self._ends("max_tokens")
-        return self._ends("max_steps") if result.steps >= turn.max_steps else False
+        limit = turn.limit_reached
+        return self._ends(limit) if limit else False
 
     async def finish(self) -> RunResult:
         """Close the turn's trace and give its result."""
@@ -193,7 +201,13 @@ class DurableAgent:
             tool_calls=result.tool_calls,
             recovered_failures=result.recovered_failures,
             running=list(self._running),
+            cost=result.cost,
         )
+
+    def left(self, since: int) -> Left | None:
+        """What another run can go on with, from message `since` on; None where there is nothing."""
+        run_input, trace = (self._turn.input, self._turn.trace) if self._turn else (self.input, "")
+        return page_of_left(run_input, trace, self.conversation, self._inbox, since) if run_input else None
 
     @property
     def facts(self) -> AgentFacts:
@@ -218,7 +232,7 @@ class DurableAgent:
 
     def _goes_on(self, turn: Turn) -> bool:
         """Whether somebody has said what the model's last word does not answer, and there is a step left for it."""
-        return bool(self._inbox.messages) and self._inbox.stop is None and turn.result.steps < turn.max_steps
+        return bool(self._inbox.messages) and self._inbox.stop is None and turn.limit_reached is None
 
     def _was_given_up(self, error: BaseException) -> bool:
         """Whether a model call was cancelled because the run is to stop, and not the run itself."""
@@ -237,7 +251,8 @@ class DurableAgent:
         about = (self.where, turn.facts, turn.model, step, self._inbox)
         done = await compact_if_due(self.conversation, self._sent, *about)
         if done is not None:
-            turn.result.usage = turn.result.usage + done.usage
+            asked = turn.facts.compact_model or turn.model
+            turn.spend(done.usage, turn.cost_of(asked, done.usage) if done.usage.total_tokens else 0.0)
             self._sent = self._sent if done.error else self.conversation.ref().count
 
     async def _call_model(self, turn: Turn) -> ModelAnswer:
@@ -256,7 +271,7 @@ class DurableAgent:
             guard=GuardContext(metadata=turn.input.metadata) if turn.facts.guarded else None,
             summed_up=self.conversation.opening.answers if self.conversation.opening else None,
         )
-        return await dispatch.call_model(order, turn.facts, self._inbox)
+        return await ask(order, turn, self._inbox)
 
     def _reject(self, turn: Turn, rejected: Rejected, record: StepRecord) -> None:
         """Tell the model by a user's message what no call of its answer is to blame for."""

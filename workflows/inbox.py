@@ -88,6 +88,8 @@ class Inbox:
         """Between two turns: there is nothing to stop."""
         self._seen: dict[str, None] = {}
         self._settled: dict[str, Decision] = {}
+        self._left: list[str] = []
+        """Calls that still waited when the run was cancelled."""
         self._in_hand: workflow.ActivityHandle[Any] | None = None
 
     def put(self, message: SendMessage, its_id: str) -> None:
@@ -101,9 +103,13 @@ class Inbox:
 
     def take(self) -> list[UserMessage]:
         """All that waits, in the order in which it came."""
-        taken = [UserMessage(role="user", text=text) for text in self.messages.values()]
+        taken = self.unread()
         self.messages.clear()
         return taken
+
+    def unread(self) -> list[UserMessage]:
+        """The same, and leave it there."""
+        return [UserMessage(role="user", text=text) for text in self.messages.values()]
 
     async def ask(self, wait: Wait) -> Decision:
         """Wait until a person has decided, the time is over, or the run is stopped. That takes nothing of a worker."""
@@ -118,7 +124,9 @@ class Inbox:
             wait.settle("timeout")
         finally:
             del self.waits[wait.call.id]
-            if wait.decision is not None:
+            if wait.decision is None:
+                self._left.append(wait.call.id)
+            else:
                 self._settled = dict(
                     [*self._settled.items(), (wait.call.id, wait.decision)][-policies.DECISIONS_KEPT :]
                 )
@@ -131,6 +139,10 @@ class Inbox:
         """What became of a call that waited: of one that waits no more, or is just being settled."""
         wait = self.waits.get(call_id)
         return wait.decision if wait is not None else self._settled.get(call_id)
+
+    def undecided(self) -> list[str]:
+        """The calls that nobody has decided on: they have not run."""
+        return [*self._left, *(call_id for call_id, wait in self.waits.items() if wait.decision is None)]
 
     def stop_now(self, stop: Stop) -> None:
         """Let what runs come to its end, and nothing begin: no call, no waiting. The first one's reason holds."""

@@ -39,6 +39,9 @@ RESULT_BYTES = 1_400_000
 PAGE_BYTES = 500_000
 """A query's answer: the server warns beyond 512 KB and refuses 2 MB."""
 
+INPUT_BYTES = 1_000_000
+"""Messages of a run's input up to this are one answer with the rest of it, whose prompt and metadata may be large too."""
+
 GROWN_EVENTS, GROWN_BYTES = 4_000, 4 * 1024 * 1024
 """How far a workflow run's history grows before it continues as new: near Temporal's own suggestion (4,096 events, 4 MB).
 A cold replay of that takes 2 s; the server ends a run at 51,200 events or 50 MB."""

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from mulligan.values import Compaction, Decision, ErrorInfo, Repair, Usage, UserMessage
+from mulligan.values import Compaction, Decision, ErrorInfo, Repair, SubRun, Usage, UserMessage
 
 
 class CallRecord(BaseModel):
@@ -15,6 +15,7 @@ class CallRecord(BaseModel):
     arguments: Any = None
     repairs: list[Repair] = []
     attempts: int = 0
+    run: SubRun | None = None
     decision: Decision | None = None
 
 
@@ -26,6 +27,7 @@ class StepRecord(BaseModel):
     calls: list[CallRecord] = []
     error: ErrorInfo | None = None
     compaction: Compaction | None = None
+    model: str | None = None
 
 
 class Opening(BaseModel):

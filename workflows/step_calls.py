@@ -14,12 +14,13 @@ from mulligan.errors import from_json
 from mulligan.handoff import CallTool, ModelAnswer, PreparedCall, ToolOutcome, Where, tool_message
 from mulligan.people import RecordDecision
 from mulligan.shorten import shortened
-from mulligan.values import ToolCall, ToolMessage
+from mulligan.values import AssistantMessage, ToolCall, ToolMessage
 from workflows import dispatch, policies
 from workflows._turn import Turn
 from workflows.conversation import Conversation
 from workflows.inbox import Inbox, Wait
 from workflows.records import CallRecord, StepRecord
+from workflows.sub_agents import SubAgents
 
 ASKED_CHARS = 2_000
 """Of the line that tells a person what they are asked."""
@@ -35,6 +36,7 @@ class StepCalls:
     conversation: Conversation
     inbox: Inbox
     running: list[str]
+    sub_agents: SubAgents
 
     async def settle(self, answer: ModelAnswer, record: StepRecord) -> None:
         """Run the valid calls; add every call's result to the conversation.
@@ -69,6 +71,7 @@ class StepCalls:
         except (FailureError, asyncio.CancelledError):
             for task in tasks.values():
                 task.cancel()
+            await self.sub_agents.ended()
             raise
 
     async def _settle(self, call: ToolCall, prepared: PreparedCall, kept: CallRecord) -> ToolMessage:
@@ -135,7 +138,15 @@ class StepCalls:
             decision=kept.decision.model_copy(update={"before": None}) if kept.decision else None,
         )
         facts = self.turn.facts.tools.get(call.name)
+        if facts is not None and facts.agent is not None:
+            return await self.sub_agents.call(order, facts, self.turn, kept, self._sharing())
         return await dispatch.call_tool(order, facts, len(self.conversation.steps[-1].calls))
+
+    def _sharing(self) -> int:
+        """How many calls of the step are of sub-agents that share what is left of the budget."""
+        tools, said = self.turn.facts.tools, self.conversation.messages[self.conversation.steps[-1].at]
+        calls = said.tool_calls if isinstance(said, AssistantMessage) else []
+        return sum(tools[call.name].share_budget for call in calls if call.name in tools)
 
 
 def _asked(call: ToolCall, arguments: JsonValue, *, is_question: bool) -> str:

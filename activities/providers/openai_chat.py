@@ -166,6 +166,7 @@ def _reply(answer: dict[str, Any]) -> Reply:
             output_tokens=count(usage, "completion_tokens"),
             cached_input_tokens=count(usage, "prompt_tokens_details", "cached_tokens"),
             reasoning_tokens=count(usage, "completion_tokens_details", "reasoning_tokens"),
+            cache_write_tokens=count(usage, "prompt_tokens_details", "cache_write_tokens"),
         ),
         response_id=as_text(answer.get("id")),
         model=as_text(answer.get("model")),

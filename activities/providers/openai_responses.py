@@ -197,6 +197,7 @@ def _reply(answer: dict[str, Any]) -> Reply:
             output_tokens=count(usage, "output_tokens"),
             cached_input_tokens=count(usage, "input_tokens_details", "cached_tokens"),
             reasoning_tokens=count(usage, "output_tokens_details", "reasoning_tokens"),
+            cache_write_tokens=count(usage, "input_tokens_details", "cache_write_tokens"),
         ),
         response_id=as_text(answer.get("id")),
         model=as_text(answer.get("model")),

@@ -5,12 +5,20 @@ from __future__ import annotations
 import typer
 
 from mulligan.cli.agents import agents
+from mulligan.cli.answer import answer
+from mulligan.cli.approve import approve
+from mulligan.cli.cancel import cancel
 from mulligan.cli.codec_server import codec_server
 from mulligan.cli.demo import demo
+from mulligan.cli.deny import deny
 from mulligan.cli.dev import dev
 from mulligan.cli.list_runs import list_runs
+from mulligan.cli.pending import pending
+from mulligan.cli.resume import resume
+from mulligan.cli.send import send
 from mulligan.cli.show import show
 from mulligan.cli.start import start
+from mulligan.cli.stop import stop
 from mulligan.cli.tail import tail
 
 app = typer.Typer(
@@ -23,9 +31,17 @@ app = typer.Typer(
 app.command()(demo)
 app.command()(dev)
 app.command()(start)
+app.command()(resume)
 app.command()(show)
 app.command()(tail)
 app.command("list")(list_runs)
+app.command()(pending)
+app.command()(approve)
+app.command()(deny)
+app.command()(answer)
+app.command()(send)
+app.command()(stop)
+app.command()(cancel)
 app.command()(agents)
 app.command()(codec_server)
 

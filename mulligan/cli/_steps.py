@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -16,8 +17,8 @@ LONGEST = 160
 SIGNS = {"ok": ("✓", "green"), "told": ("✗", "red"), "repaired": ("↻", "yellow"), "running": ("…", "cyan")}
 
 
-def step_view(step: dict[str, Any]) -> RenderableType:
-    """One step: what the model said, and each call with what became of it."""
+def step_view(step: dict[str, Any], below: Callable[[str], Iterable[RenderableType]] | None = None) -> RenderableType:
+    """One step: what the model said, and each call with what became of it. `below`: what comes below a call, by its id."""
     head = Text(f"step {step['step']}", style="bold")
     if step["text"]:
         head.append(f"  {short(step['text'])}", style="not bold italic")
@@ -26,6 +27,7 @@ def step_view(step: dict[str, Any]) -> RenderableType:
         lines.insert(0, compaction_line(compaction))
     for call in step["tool_calls"]:
         lines += [Padding(line, (0, 0, 0, 2 if first else 6)) for first, line in call_lines(call)]
+        lines += below(call["id"]) if below else ()
     if step.get("error"):
         lines.append(
             Padding(Text(f"✗ {step['error']['kind']}: {short(step['error']['message'])}", "red"), (0, 0, 0, 2))
@@ -52,6 +54,8 @@ def call_lines(call: dict[str, Any]) -> list[tuple[bool, Text]]:
     for repair in call["repairs"]:
         changed = f"{short(as_text(repair['before']), 70)} → {short(as_text(repair['after']), 70)}"
         lines.append((False, Text.assemble(("repaired by ", "yellow"), (repair["by"], "yellow bold"), f": {changed}")))
+    if run := call.get("run"):
+        lines.append((False, run_line(run)))
     attempts = f" (attempt {call['attempts']})" if call["attempts"] > 1 else ""
     if result is not None and result["error"]:
         text = Text.assemble((f"told the model{attempts}: ", "red"), (result["error"]["kind"], "red bold"), " ")
@@ -59,6 +63,16 @@ def call_lines(call: dict[str, Any]) -> list[tuple[bool, Text]]:
     elif result is not None:
         lines.append((False, Text(short(result["text"]) + attempts, style="dim")))
     return lines
+
+
+def run_line(run: dict[str, Any]) -> Text:
+    """A sub-agent's run: how it stands, what it took, and the id under which more is to be seen."""
+    colour = {"completed": "green", "running": "cyan"}.get(run["status"], "red")
+    usage, steps = run["usage"], f"{run['steps']} step{'s' * (run['steps'] != 1)}"
+    tokens = f", {usage['input_tokens']} + {usage['output_tokens']} tokens" if usage["input_tokens"] else ""
+    told = f" {short(run['agent'])} " if run["agent"] else " "
+    numbers = f", {steps}{tokens}{cost_of(run)}" if run["steps"] else ""
+    return Text.assemble("↳", (told, "bold"), (run["status"], colour), numbers, (f"  {short(run['id'])}", "dim"))
 
 
 def end_view(end: Ended) -> RenderableType:
@@ -74,7 +88,7 @@ def end_view(end: Ended) -> RenderableType:
             numbers = (
                 f"{result['steps']} steps, {result['tool_calls']} tool calls, "
                 f"{result['recovered_failures']} recovered failures, {result['repairs']} repairs, "
-                f"{usage['input_tokens']} + {usage['output_tokens']} tokens"
+                f"{usage['input_tokens']} + {usage['output_tokens']} tokens{cost_of(result)}"
             )
             lines.append(Text.assemble((end.status, f"bold {colour}"), f": {numbers}; trace {result['trace_id']}"))
     elif end.error is not None:
@@ -82,6 +96,12 @@ def end_view(end: Ended) -> RenderableType:
     else:
         lines.append(Text(end.status, style=f"bold {colour}"))
     return Group(*lines)
+
+
+def cost_of(shown: dict[str, Any]) -> str:
+    """What a result, or a progress, says of the cost: nothing where it is not known."""
+    cost = shown.get("cost")
+    return "" if cost is None else f", ${cost:.6f}".rstrip("0").rstrip(".")
 
 
 def as_text(value: Any) -> str:

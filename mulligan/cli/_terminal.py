@@ -24,9 +24,26 @@ OK, NOT_COMPLETED, WRONG_USE = 0, 1, 2
 AsJson = Annotated[bool, typer.Option("--json", help="Machine-readable output on stdout.")]
 
 
+def printable(text: str) -> str:
+    """A text of one line, with an escape for each character that a terminal would obey, or not show.
+
+    Names, ids and texts may be a model's: not the colour of a line, nor its direction, is theirs to choose.
+    """
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
+
 def say(line: str) -> None:
     """A line of progress."""
-    err.print(line, markup=False, style="dim", soft_wrap=True)
+    err.print(printable(line), markup=False, style="dim", soft_wrap=True)
+
+
+def asked(question: str) -> str:
+    """What the person at the keyboard answers; asked on stderr, as stdout is for results."""
+    try:
+        return err.input(question, markup=False).strip()
+    except EOFError:
+        err.print()
+        return ""
 
 
 def put_json(value: Any) -> None:
@@ -37,7 +54,7 @@ def put_json(value: Any) -> None:
 
 def fail(sentence: str, code: int = WRONG_USE) -> NoReturn:
     """End the command with a sentence on stderr."""
-    err.print(f"error: {sentence}", markup=False, soft_wrap=True)
+    err.print(f"error: {printable(sentence)}", markup=False, soft_wrap=True)
     raise typer.Exit(code)
 
 

@@ -36,11 +36,13 @@ def agents(
         put_json(shown)
         return
     for agent in shown:
-        _terminal.out.print(Text.assemble((agent["name"], "bold"), f"  {agent['model']}, {agent['max_steps']} steps"))
+        models = ", then ".join([agent["model"], *agent["fallbacks"]])
+        _terminal.out.print(Text.assemble((agent["name"], "bold"), f"  {models}, {agent['max_steps']} steps"))
         for tool in agent["tools"]:
             fields = ", ".join(_field(name, tool["parameters"]) for name in tool["parameters"].get("properties", {}))
             first_line = tool["description"].split("\n")[0]
-            _terminal.out.print(Text.assemble("  ", (tool["name"], "cyan"), f"({fields})  ", (first_line, "dim")))
+            runs = f"→ agent {tool['agent']}  " if "agent" in tool else ""
+            _terminal.out.print(Text.assemble("  ", (tool["name"], "cyan"), f"({fields})  ", runs, (first_line, "dim")))
         for server in agent["mcp"]:
             _terminal.out.print(Text.assemble("  ", (f"{server['name']}__…", "cyan"), f"  MCP: {server['address']}"))
         for kind in agent["output"]:
@@ -51,9 +53,12 @@ def agents(
 
 
 def _described(agent: Any) -> dict[str, Any]:
+    from mulligan.agent_tool import AgentTool
+
     return {
         "name": agent.name,
-        "model": agent.model,
+        "model": agent.models[0],
+        "fallbacks": list(agent.models[1:]),
         "max_steps": agent.max_steps,
         "source": agent.source,
         "tools": [
@@ -63,6 +68,7 @@ def _described(agent: Any) -> dict[str, Any]:
                 "parameters": tool.schema,
                 "timeout": tool.timeout.total_seconds(),
                 "attempts": tool.attempts,
+                **({"agent": tool.agent.name} if isinstance(tool, AgentTool) else {}),
             }
             for tool in agent.tools
         ],

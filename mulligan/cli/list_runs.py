@@ -21,19 +21,22 @@ def list_runs(
     status: Annotated[
         str | None, typer.Option(help="Only those: Running, Completed, Failed, Canceled, Terminated, TimedOut.")
     ] = None,
+    sub_agents: Annotated[bool, typer.Option("--sub-agents", help="Those of sub-agents, too.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """List recent runs, the newest first.
+    """List recent runs, the newest first. Those of sub-agents are seen below the run that called them: `mulligan show`.
 
     Example: `mulligan list --status Running`
     """
-    run(_list(limit, status, as_json=as_json))
+    run(_list(limit, status, sub_agents=sub_agents, as_json=as_json))
 
 
-async def _list(limit: int, status: str | None, *, as_json: bool) -> int:
+async def _list(limit: int, status: str | None, *, sub_agents: bool, as_json: bool) -> int:
     from temporalio.service import RPCError
 
     query = 'WorkflowType = "AgentWorkflow"'
+    if not sub_agents:
+        query += " AND ParentWorkflowId IS NULL"
     if status is not None:
         if not status.isalpha():
             fail(f"--status is {status!r}; it must be one word, like Running or Failed.")
@@ -49,6 +52,7 @@ async def _list(limit: int, status: str | None, *, as_json: bool) -> int:
                 {
                     "id": execution.id,
                     "agent": await _agent(execution),
+                    **({"parent": execution.parent_id} if execution.parent_id else {}),
                     "status": execution.status.name.lower() if execution.status else "unknown",
                     "started": execution.start_time.isoformat(),
                     "seconds": ((execution.close_time or datetime.now(UTC)) - execution.start_time).total_seconds(),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -15,9 +16,12 @@ def show(
     id: Annotated[str, typer.Argument(help="The run's id.")],  # noqa: A002 - what Temporal calls it
     trace: Annotated[bool, typer.Option("--trace", help="Draw its trace: a tree, and when each span ran.")] = False,
     whole: Annotated[bool, typer.Option("--all", help="With --trace: leave nothing out of a long one.")] = False,
+    deep: Annotated[bool, typer.Option("--deep", help="With the steps of the sub-agents' runs.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show a run's steps: what the model said, each call, its repairs, its result or what the model was told.
+
+    Below a call of a sub-agent: the runs that came of it.
 
     Examples: `mulligan show my-run`, `mulligan show my-run --trace`
 
@@ -29,15 +33,18 @@ def show(
     """
     if whole and not trace:
         fail("--all goes with --trace.")
-    run(_trace(id, whole=whole, as_json=as_json) if trace else _show(id, as_json=as_json))
+    if deep and trace:
+        fail("--deep goes without --trace: a trace holds the runs of sub-agents anyway.")
+    run(_trace(id, whole=whole, as_json=as_json) if trace else _show(id, deep=deep, as_json=as_json))
 
 
-async def _show(run_id: str, *, as_json: bool) -> int:
+async def _show(run_id: str, *, deep: bool, as_json: bool) -> int:
     from temporalio.client import WorkflowExecutionStatus
     from temporalio.service import RPCError
 
     from mulligan.cli._links import say_links_of
-    from mulligan.cli._steps import end_view, step_view
+    from mulligan.cli._steps import cost_of, end_view, step_view
+    from mulligan.cli._sub_runs import sub_runs, views
     from mulligan.follow import Ended, all_steps, ask, ended
     from mulligan.trace_view.history import size_of_chain
 
@@ -56,25 +63,46 @@ async def _show(run_id: str, *, as_json: bool) -> int:
     end = Ended("running") if is_open else await ended(handle)
     if is_open and progress is not None:
         end = Ended(progress["status"])
+    seen = await sub_runs(client, description.root_id or run_id, steps, deep=deep)
     size = await size_of_chain(client, run_id)
+    resumed_from = await _resumed_from(description)
     if as_json:
         put_json(
             {"id": run_id, "status": end.status, "progress": progress, "steps": steps}
             | {"result": end.result, "error": end.error, "history": asdict(size)}
+            | ({"sub_agents": [each.to_json() for each in seen]} if seen else {})
+            | {"resumed_from": resumed_from}
         )
     else:
+        if resumed_from:
+            _terminal.out.print(f"goes on from {resumed_from}", style="dim", markup=False, soft_wrap=True)
         for step in steps:
-            _terminal.out.print(step_view(step))
+            _terminal.out.print(step_view(step, partial(views, seen, step["step"])))
         _terminal.out.print(end_view(end))
         if is_open and progress is not None:
             running = ", ".join(progress["running"]) or "the model"
-            _terminal.out.print(f"step {progress['step']} of {progress['max_steps']}; waits for {running}", style="dim")
+            far = f"step {progress['step']} of {progress['max_steps']}{cost_of(progress)}"
+            _terminal.out.print(f"{far}; waits for {running}", style="dim")
         chained = f" in {size.runs} runs" if size.runs > 1 else ""
         _terminal.out.print(f"history: {size.events:,} events, {size.bytes / 1000:,.0f} KB{chained}", style="dim")
     await say_links_of(client, handle)
     if unanswered:
         _terminal.say(f"its steps cannot be read now: no worker that serves it answers ({unanswered})")
     return _terminal.OK if end.completed or is_open else _terminal.NOT_COMPLETED
+
+
+async def _resumed_from(description: Any) -> str | None:
+    """The id of the run that this one goes on from."""
+    from mulligan.client import unreadable
+
+    try:
+        memo = await description.memo()
+    except (KeyError, ValueError) as error:
+        if not unreadable(error):
+            raise
+        return None
+    found: str | None = (memo.get("resumed_from") or {}).get("workflow_id")
+    return found
 
 
 async def _trace(run_id: str, *, whole: bool, as_json: bool) -> int:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import secrets
-import sys
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from mulligan.cli import _terminal
-from mulligan.cli._terminal import AsJson, fail, put_json, run, say
+from mulligan.cli._given import json_object
+from mulligan.cli._terminal import AsJson, fail, run
 
 
 def start(
@@ -38,7 +37,7 @@ def start(
     from mulligan.run_input import check
     from mulligan.settings import settings
 
-    given = _given(input)
+    given = {} if input is None else json_object(input, "--input", '{"metadata": {"team": "a"}}')
     said = {"agent": agent, "prompt": prompt, "max_steps": max_steps, "model": model}
     given |= {name: value for name, value in said.items() if value is not None}
     if max_steps is not None:
@@ -56,10 +55,7 @@ async def _start(given: dict[str, Any], run_id: str, queue: str, *, wait: bool, 
     from temporalio.exceptions import WorkflowAlreadyStartedError
     from temporalio.service import RPCError
 
-    from mulligan.cli._links import say_links
-    from mulligan.cli._steps import as_text
-    from mulligan.cli.tail import follow_to_the_end
-    from mulligan.trace_ids import trace_id_of_run
+    from mulligan.cli._started import say_started
 
     client = await _terminal.connected()
     try:
@@ -68,40 +64,6 @@ async def _start(given: dict[str, Any], run_id: str, queue: str, *, wait: bool, 
         fail(f"a run with the id {run_id!r} is open; choose another --id, or see `mulligan show {run_id}`.")
     except RPCError as error:
         fail(f"Temporal did not take the run: {error.message}")
-    first_run_id = handle.first_execution_run_id or ""
-    started = {"id": run_id, "run_id": first_run_id}
-    if not wait:
-        put_json(started) if as_json else _terminal.out.print(run_id, markup=False, soft_wrap=True)
-    else:
-        say(f"started {run_id}")
     joined = str(given.get("traceparent") or "").split("-")
-    await say_links(
-        client, run_id, first_run_id, joined[1] if len(joined) == 4 else trace_id_of_run(run_id, first_run_id)
-    )
-    if not wait:
-        return _terminal.OK
-    end = await follow_to_the_end(client, client.get_workflow_handle(run_id), to_stderr=True, as_json=False)
-    if as_json:
-        put_json({**started, "status": end.status, "result": end.result, "error": end.error})
-    elif end.result is not None and end.result.get("output") is not None:
-        sys.stdout.write(as_text(end.result["output"]) + "\n")
-    return _terminal.OK if end.completed else _terminal.NOT_COMPLETED
-
-
-def _given(text: str | None) -> dict[str, Any]:
-    """The --input, as an object."""
-    if text is None:
-        return {}
-    try:
-        if text == "-":
-            text = sys.stdin.read()
-        elif text.startswith("@"):
-            text = Path(text[1:]).read_text(encoding="utf-8")
-        given = json.loads(text)
-    except OSError as error:
-        fail(f"--input: {error.filename}: {error.strerror}.")
-    except ValueError as error:
-        fail(f"--input is not JSON: {error}.")
-    if not isinstance(given, dict):
-        fail('--input must be a JSON object like {"metadata": {"team": "a"}}.')
-    return given
+    trace_id = joined[1] if len(joined) == 4 else ""
+    return await say_started(client, handle, trace_id, wait=wait, as_json=as_json)

@@ -1,61 +1,66 @@
 """A workflow run without a server: the SDK's own workflow code, fed by hand with what a server would send it.
 
 It is what Temporal's worker does between its core and a workflow (`temporalio.worker.WorkflowInstance`): activations in,
-commands out. Activities are the real ones, in the SDK's `ActivityEnvironment`. Nothing waits: retries come at once, and
-timers fire when nothing else is left to do.
+commands out. Child workflows are engines within it. Nothing waits: timers fire when nothing else is left to do.
 """
 
 from __future__ import annotations
 
 import asyncio
-import builtins
-import dataclasses
 import itertools
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from temporalio import activity, workflow
+from temporalio import workflow
 from temporalio.api.common.v1 import Payload, Payloads
-from temporalio.api.failure.v1 import Failure
 from temporalio.bridge.proto.activity_result import ActivityResolution
 from temporalio.bridge.proto.workflow_activation import (
+    CancelWorkflow,
     FireTimer,
     InitializeWorkflow,
     QueryWorkflow,
     ResolveActivity,
+    ResolveChildWorkflowExecution,
+    ResolveChildWorkflowExecutionStart,
     WorkflowActivation,
     WorkflowActivationJob,
 )
 from temporalio.client import WorkflowFailureError, WorkflowQueryFailedError
-from temporalio.common import Priority, RetryPolicy, TypedSearchAttributes
-from temporalio.exceptions import ApplicationError, TimeoutError, TimeoutType
-from temporalio.testing import ActivityEnvironment
+from temporalio.common import Priority, TypedSearchAttributes
+from temporalio.exceptions import CancelledError
 from temporalio.worker import UnsandboxedWorkflowRunner, WorkflowInstanceDetails
 
 from mulligan.client import data_converter
+from mulligan.testing._activities import NAMESPACE, PAYLOADS, RUN_ID, TASK_QUEUE, Activities, cancelled
+from workflows.agent_workflow import AgentWorkflow
 
-NAMESPACE, TASK_QUEUE, RUN_ID = "testing", "agents", "run"
-MOST_ATTEMPTS = 20
-"""Attempts of an activity whose policy sets no limit: what fails so often in a test would fail for ever."""
 _IGNORED = {"set_patch_marker", "upsert_workflow_search_attributes", "modify_workflow_properties"}
-
-PAYLOADS = data_converter.payload_converter
 
 
 class Engine:
-    """One execution of a workflow."""
+    """One execution of a workflow. `caller`: the one whose child it is, and what that says of it, its `memo`."""
 
-    def __init__(self, kind: type, activities: Sequence[Callable[..., Any]], workflow_id: str) -> None:
+    def __init__(
+        self,
+        kind: type,
+        activities: Sequence[Callable[..., Any]],
+        workflow_id: str,
+        *,
+        caller: str | None = None,
+        memo: Mapping[str, Payload] | None = None,
+    ) -> None:
         self._definition = workflow._Definition.must_from_class(kind)
-        self._activities: Mapping[str, Callable[..., Any]] = {
-            str(activity._Definition.must_from_callable(each).name): each for each in activities
-        }
+        self._activities = Activities(activities, self, workflow_id, self._definition.name or "")
         self._workflow_id = workflow_id
+        self._caller, self._memo = caller, dict(memo or {})
         self._now = datetime.now(UTC)
-        self._open: dict[asyncio.Task[ActivityResolution], int] = {}
+        self._open: dict[asyncio.Task[WorkflowActivationJob], tuple[str, int]] = {}
+        """What is not done yet, in the order in which it was begun: its kind and number."""
+        self._children: dict[int, Engine] = {}
+        self._cancelling: list[asyncio.Task[None]] = []
         self._timers: dict[int, datetime] = {}
         self._numbers = itertools.count()
         self._result: Payload | None = None
@@ -88,7 +93,7 @@ class Engine:
         finally:
             for task in self._open:
                 task.cancel()
-            await asyncio.gather(*self._open, return_exceptions=True)
+            await asyncio.gather(*self._open, *self._cancelling, return_exceptions=True)
         if self._failure is not None:
             raise WorkflowFailureError(cause=self._failure)
         return PAYLOADS.from_payload(self._result) if self._result is not None else None
@@ -109,20 +114,26 @@ class Engine:
                 return PAYLOADS.from_payload(answer.succeeded.response, result_type)
         raise RuntimeError(f"The workflow did not answer the query {name!r}.")
 
+    async def cancel(self) -> None:
+        """Ask the workflow to cancel."""
+        if not self._is_over:
+            await self._activate(WorkflowActivationJob(cancel_workflow=CancelWorkflow()))
+
     def close(self) -> None:
-        """End the workflow's thread."""
+        """End the workflow's thread, and those of its children."""
         self._thread.shutdown(wait=False)
+        for child in self._children.values():
+            child.close()
 
     async def _next(self) -> None:
-        """Tell the workflow of the next thing that is done: an activity, or else the next timer."""
+        """Tell the workflow of the next thing that is done: an activity or a child, or else the next timer."""
         if self._open:
             done, _ = await asyncio.wait(self._open, return_when=asyncio.FIRST_COMPLETED)
             # One at a time, in the order in which they were started: the same run each time.
-            task = min(done, key=lambda each: self._open[each])
+            task = next(each for each in self._open if each in done)
+            _, number = self._open.pop(task)
             # One that was cancelled as it was scheduled has never begun.
-            result = _cancelled() if task.cancelled() else task.result()
-            resolved = ResolveActivity(seq=self._open.pop(task), result=result)
-            await self._activate(WorkflowActivationJob(resolve_activity=resolved))
+            await self._activate(_resolved(number, cancelled()) if task.cancelled() else task.result())
         elif self._timers:
             number = min(self._timers, key=lambda each: self._timers[each])
             self._now = max(self._now, self._timers.pop(number))
@@ -154,11 +165,17 @@ class Engine:
             case "schedule_activity" | "schedule_local_activity":
                 order = getattr(command, kind)
                 is_local = kind == "schedule_local_activity"
-                self._open[asyncio.create_task(self._run_activity(order, is_local=is_local))] = order.seq
+                self._begin("activity", order.seq, self._run_activity(order, is_local=is_local))
             case "request_cancel_activity" | "request_cancel_local_activity":
-                for task, number in self._open.items():
-                    if number == getattr(command, kind).seq:
+                for task, what in self._open.items():
+                    if what == ("activity", getattr(command, kind).seq):
                         task.cancel()
+            case "start_child_workflow_execution":
+                order = command.start_child_workflow_execution
+                self._begin("start", order.seq, self._start_child(order))
+            case "cancel_child_workflow_execution":
+                child = self._children[command.cancel_child_workflow_execution.child_workflow_seq]
+                self._cancelling.append(asyncio.create_task(child.cancel()))
             case "start_timer":
                 waits = command.start_timer.start_to_fire_timeout.ToTimedelta()
                 self._timers[command.start_timer.seq] = self._now + waits
@@ -170,73 +187,31 @@ class Engine:
                 failure = command.fail_workflow_execution.failure
                 self._is_over = True
                 self._failure = data_converter.failure_converter.from_failure(failure, PAYLOADS)
+            case "cancel_workflow_execution":
+                self._is_over, self._failure = True, CancelledError("Workflow cancelled")
             case _ if kind not in _IGNORED:
                 raise RuntimeError(f"Without a server there is no {kind}: test this one on the embedded server.")
 
-    async def _run_activity(self, order: Any, *, is_local: bool) -> ActivityResolution:
-        """Attempts, by the order's retry policy, until one succeeds."""
-        policy = RetryPolicy.from_proto(order.retry_policy)
-        attempt, failure = 0, Failure()
-        beats: list[Any] = []
-        while attempt < (policy.maximum_attempts or MOST_ATTEMPTS):
-            attempt += 1
-            try:
-                value = await self._attempt(order, attempt, beats, is_local=is_local)
-            except asyncio.CancelledError:
-                return _cancelled()
-            except Exception as error:  # noqa: BLE001 - what a server would be told
-                failure = Failure()
-                data_converter.failure_converter.to_failure(error, PAYLOADS, failure)
-                kind = error.type if isinstance(error, ApplicationError) else type(error).__name__
-                final = isinstance(error, ApplicationError) and error.non_retryable
-                if final or kind in (policy.non_retryable_error_types or ()):
-                    break
-            else:
-                resolution = ActivityResolution()
-                resolution.completed.result.CopyFrom(PAYLOADS.to_payload(value))
-                return resolution
-        resolution = ActivityResolution()
-        failed = resolution.failed.failure
-        failed.message = "Activity task failed"
-        failed.cause.CopyFrom(failure)
-        failed.activity_failure_info.activity_type.name = order.activity_type
-        return resolution
+    def _begin(self, kind: str, number: int, work: Coroutine[Any, Any, WorkflowActivationJob]) -> None:
+        self._open[asyncio.create_task(work)] = kind, number
 
-    async def _attempt(self, order: Any, attempt: int, beats: list[Any], *, is_local: bool) -> Any:
-        function = self._activities.get(order.activity_type)
-        if function is None:
-            raise ApplicationError(f"There is no activity {order.activity_type!r}.", non_retryable=True)
-        limit = order.start_to_close_timeout.ToTimedelta()
-        environment = ActivityEnvironment(client=_Client(self))  # type: ignore[arg-type]
-        environment.payload_converter = PAYLOADS
-        environment.on_heartbeat = lambda *details: beats.__setitem__(slice(None), details)
-        environment.info = dataclasses.replace(
-            environment.info,
-            activity_id=str(order.seq),
-            activity_type=order.activity_type,
-            attempt=attempt,
-            heartbeat_details=list(beats),
-            heartbeat_timeout=None if is_local else order.heartbeat_timeout.ToTimedelta() or None,
-            is_local=is_local,
-            namespace=NAMESPACE,
-            start_to_close_timeout=limit,
-            task_queue=getattr(order, "task_queue", "") or TASK_QUEUE,
-            workflow_id=self._workflow_id,
-            workflow_namespace=NAMESPACE,
-            workflow_run_id=RUN_ID,
-            workflow_type=self._definition.name or "",
-        )
-        hints = activity._Definition.must_from_callable(function).arg_types
-        arguments = PAYLOADS.from_payloads(order.arguments, hints)
-        try:
-            async with asyncio.timeout(limit.total_seconds() or None) as whole:
-                return await environment.run(function, *arguments)
-        except builtins.TimeoutError:
-            if not whole.expired():
-                raise  # the activity's own
-            raise TimeoutError(
-                "activity StartToClose timeout", type=TimeoutType.START_TO_CLOSE, last_heartbeat_details=[]
-            ) from None
+    async def _run_activity(self, order: Any, *, is_local: bool) -> WorkflowActivationJob:
+        return _resolved(order.seq, await self._activities.run(order, is_local=is_local))
+
+    async def _start_child(self, order: Any) -> WorkflowActivationJob:
+        kinds = {"AgentWorkflow": AgentWorkflow, self._definition.name: self._definition.cls}
+        kind = kinds.get(order.workflow_type)
+        if kind is None:
+            raise RuntimeError(
+                f"Without a server there is no child {order.workflow_type}: test it on the embedded one."
+            )
+        functions = self._activities.functions
+        child = Engine(kind, functions, order.workflow_id, caller=self._workflow_id, memo=order.memo)
+        self._children[order.seq] = child
+        self._begin("child", order.seq, _ended(child, order))
+        started = ResolveChildWorkflowExecutionStart(seq=order.seq)
+        started.succeeded.run_id = RUN_ID
+        return WorkflowActivationJob(resolve_child_workflow_execution_start=started)
 
     def _details(self) -> WorkflowInstanceDetails:
         info = workflow.Info(
@@ -248,10 +223,10 @@ class Engine:
             headers={},
             namespace=NAMESPACE,
             original_execution_run_id=RUN_ID,
-            parent=None,
+            parent=workflow.ParentInfo(NAMESPACE, RUN_ID, self._caller) if self._caller else None,
             root=None,
             priority=Priority.default,
-            raw_memo={},
+            raw_memo=self._memo,
             retry_policy=None,
             run_id=RUN_ID,
             run_timeout=None,
@@ -281,18 +256,22 @@ class Engine:
         )
 
 
-def _cancelled() -> ActivityResolution:
-    resolution = ActivityResolution()
-    resolution.cancelled.failure.canceled_failure_info.SetInParent()
-    return resolution
+def _resolved(number: int, result: ActivityResolution) -> WorkflowActivationJob:
+    return WorkflowActivationJob(resolve_activity=ResolveActivity(seq=number, result=result))
 
 
-@dataclasses.dataclass(frozen=True)
-class _Client:
-    """What activities ask of a client: their own workflow, for queries."""
-
-    engine: Engine
-
-    def get_workflow_handle(self, *_: Any, **__: Any) -> Engine:
-        """The one workflow that there is."""
-        return self.engine
+async def _ended(child: Engine, order: Any) -> WorkflowActivationJob:
+    """A child's run, to its end."""
+    ended = ResolveChildWorkflowExecution(seq=order.seq)
+    try:
+        result = await child.run(*PAYLOADS.from_payloads(order.input))
+    except WorkflowFailureError as error:
+        kind = ended.result.cancelled if isinstance(error.cause, CancelledError) else ended.result.failed
+        failure = kind.failure
+        failure.message = "Child Workflow execution failed"
+        failure.child_workflow_execution_failure_info.workflow_type.name = order.workflow_type
+        failure.child_workflow_execution_failure_info.workflow_execution.workflow_id = order.workflow_id
+        data_converter.failure_converter.to_failure(error.cause, PAYLOADS, failure.cause)
+    else:
+        ended.result.completed.result.CopyFrom(PAYLOADS.to_payload(result))
+    return WorkflowActivationJob(resolve_child_workflow_execution=ended)

@@ -10,7 +10,7 @@ import asyncio
 import sys
 import threading
 import uuid
-from collections.abc import Awaitable, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Coroutine, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import pytest
@@ -21,11 +21,10 @@ from temporalio.client import Client
 from mulligan.agent import Agent
 from mulligan.client import connect
 from mulligan.devserver import DevServer, temporal_server
-from mulligan.loading import served
 from mulligan.script import Script
 from mulligan.telemetry import Telemetry
 from mulligan.testing.model import Model
-from mulligan.testing.run import AgentRun, begin, check, check_turns, input_of, observed
+from mulligan.testing.run import AgentRun, begin, check, check_turns, input_of, loaded_for, observed
 from mulligan.values import RunInput
 
 T = TypeVar("T")
@@ -54,17 +53,19 @@ class AgentsOnTemporal:
         model: Model,
         others: Sequence[Agent] = (),
         scripts: Sequence[Script] = (),
+        sub_agents: Mapping[str, Script] | None = None,
         **run_input: Any,
     ) -> AgentRun:
         from worker import running_worker
 
         given = input_of(agent, prompt, model, run_input)
         queue = f"test-{uuid.uuid4().hex[:8]}"
-        spans, models = InMemorySpanExporter(), [model, *scripts]
+        spans, models = InMemorySpanExporter(), [model, *scripts, *(sub_agents or {}).values()]
         telemetry = Telemetry(SimpleSpanProcessor(spans), content=True, exports=False)
+        loaded = loaded_for([agent, *others], [model, *scripts], sub_agents)
         begin(models)
         try:
-            async with running_worker(self.client, served([agent, *others], models), telemetry, queue):
+            async with running_worker(self.client, loaded, telemetry, queue):
                 handle = await self.client.start_workflow("AgentWorkflow", given, id=queue, task_queue=queue)
 
                 async def ask(run_id: str | None, name: str, *arguments: Any) -> Any:

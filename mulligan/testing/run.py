@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from mulligan.agent import Agent
-from mulligan.errors import MulliganError, error_of
+from mulligan.errors import DeclarationError, MulliganError, error_of
 from mulligan.handoff import DEFINITION_QUERY, Definition, ToolDefinition
-from mulligan.loading import served
+from mulligan.loading import Loaded, served
 from mulligan.script import Script
 from mulligan.testing.model import Model
 from mulligan.values import Message, RunInput, RunResult, Step, StepCall
@@ -68,6 +68,7 @@ async def run_agent(
     model: Model,
     others: Sequence[Agent] = (),
     scripts: Sequence[Script] = (),
+    sub_agents: Mapping[str, Script] | None = None,
     **run_input: Any,
 ) -> AgentRun:
     """Run an agent, in milliseconds: no server, no network, no key. Timers and retries do not wait.
@@ -78,6 +79,8 @@ async def run_agent(
         model: What the model says, and what it expects to be told.
         others: More agents that the worker would have.
         scripts: More models: what `ask_model("scripted:NAME")` asks.
+        sub_agents: What the models of sub-agents say, by the agent's name; others are asked as they are declared. Where one
+            is called several times at once, a `Script` says the same to each.
         run_input: Fields of the RunInput: `max_steps`, `metadata`, `on_invalid_tool_input` …
 
     Raises:
@@ -89,8 +92,9 @@ async def run_agent(
 
     from workflows.agent_workflow import AgentWorkflow
 
-    spans, models = InMemorySpanExporter(), [model, *scripts]
-    async with _engine(AgentWorkflow, [agent, *others], models, spans) as engine:
+    spans, models = InMemorySpanExporter(), [model, *scripts, *(sub_agents or {}).values()]
+    loaded = loaded_for([agent, *others], [model, *scripts], sub_agents)
+    async with _engine(AgentWorkflow, loaded, models, spans) as engine:
 
         async def ask(_: str | None, name: str, *arguments: Any) -> Any:
             return await engine.query(name, *arguments)
@@ -113,7 +117,7 @@ async def run_workflow(workflow: type, *arguments: Any, agents: Sequence[Agent],
     """
     from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-    async with _engine(workflow, agents, models, InMemorySpanExporter()) as engine:
+    async with _engine(workflow, loaded_for(agents, models), models, InMemorySpanExporter()) as engine:
         result = await engine.run(*arguments)
     check(models)
     return result
@@ -123,6 +127,26 @@ def input_of(agent: Agent, prompt: str | RunInput, model: Model, fields: dict[st
     """The input of a run of this agent by that model."""
     given = prompt.model_dump(exclude_unset=True) if isinstance(prompt, RunInput) else {"prompt": prompt}
     return RunInput.model_validate({**given, **fields, "agent": agent.name, "model": f"scripted:{model.name}"})
+
+
+def loaded_for(
+    agents: Sequence[Agent], scripts: Sequence[Script], sub_agents: Mapping[str, Script] | None = None
+) -> Loaded:
+    """What a worker would have loaded, with models of their own for some of the sub-agents.
+
+    Raises:
+        DeclarationError: the agents cannot be served together, or there is none of a name.
+    """
+    loaded = served(agents, scripts)
+    known = loaded.registry.agents
+    for name, script in (sub_agents or {}).items():
+        if name not in known:
+            there = ", ".join(sorted(known))
+            raise DeclarationError(f"sub_agents names {name!r}, but the agents of this test are: {there}.")
+        key = f"sub_agents[{name!r}]"
+        loaded.registry.scripts[key] = script
+        known[name] = replace(known[name], model=f"scripted:{key}")
+    return loaded
 
 
 def begin(models: Sequence[Script]) -> None:
@@ -153,7 +177,7 @@ def check(models: Sequence[Script], run: AgentRun | None = None) -> None:
 
 @asynccontextmanager
 async def _engine(
-    workflow: type, agents: Sequence[Agent], models: Sequence[Script], spans: InMemorySpanExporter
+    workflow: type, loaded: Loaded, models: Sequence[Script], spans: InMemorySpanExporter
 ) -> AsyncIterator[Engine]:
     """An engine for a workflow."""
     from opentelemetry.sdk.trace.export import SimpleSpanProcessor
@@ -164,7 +188,7 @@ async def _engine(
 
     begin(models)
     telemetry = Telemetry(SimpleSpanProcessor(spans), content=True, exports=False)
-    async with wired(served(agents, models), telemetry) as activities:
+    async with wired(loaded, telemetry) as activities:
         engine = Engine(workflow, activities, f"test-{uuid.uuid4().hex[:8]}")
         try:
             yield engine

@@ -31,11 +31,10 @@ from mulligan.handoff import (
     ToolOutcome,
 )
 from mulligan.people import RECORD_DECISION, Recorded
+from mulligan.sub_run import AGENT_WORKFLOW, CALL_MEMO, RECORD_SUB_RUN, SubRunOutcome
 
 __all__ = ["AGENT_WORKFLOW", "Activity", "Execution", "Reader", "Unreadable", "seconds", "type_and_message"]
 
-AGENT_WORKFLOW = "AgentWorkflow"
-"""The workflow type whose result is known to be a RunResult; others give what their authors like."""
 _SHAPES: Mapping[str, tuple[type[BaseModel] | None, type[BaseModel] | None]] = {
     OPEN_RUN: (OpenRun, OpenedRun),
     CALL_MODEL: (ModelCall, ModelAnswer),
@@ -43,6 +42,7 @@ _SHAPES: Mapping[str, tuple[type[BaseModel] | None, type[BaseModel] | None]] = {
     CALL_TOOL: (CallTool, ToolOutcome),
     RECORD_LOST_CALL: (None, ToolOutcome),
     RECORD_DECISION: (None, Recorded),
+    RECORD_SUB_RUN: (None, SubRunOutcome),
     FINISH_RUN: (None, None),
 }
 """What each activity is given, and gives. What is None is not in history, or not needed."""
@@ -89,12 +89,13 @@ class Activity:
 
 @dataclass
 class Execution:
-    """One workflow run of the chain. `closed` is None while it is open."""
+    """One workflow run of the chain. `closed` is None while it is open. `children`: sub-agents' runs, by both their ids."""
 
     workflow_id: str
     run_id: str
     workflow_type: str = ""
     activities: list[Activity] = field(default_factory=list)
+    children: list[tuple[str, str]] = field(default_factory=list)
     closed: float | None = None
     how: str = "running"
     result: Any = None
@@ -108,6 +109,7 @@ class Reader:
         self._converter = converter
         self._execution = execution
         self._open: dict[int, Activity] = {}
+        self._sub_agents: set[int] = set()
 
     async def read(self, event: HistoryEvent) -> Activity | None:
         """Read an event; returns the activity that it tells of, if it is one of ours."""
@@ -124,6 +126,13 @@ class Reader:
             return await self._ended(event, at)
         elif kind == EventType.EVENT_TYPE_MARKER_RECORDED:
             return await self._marked(event, at)
+        elif kind == EventType.EVENT_TYPE_START_CHILD_WORKFLOW_EXECUTION_INITIATED:
+            if CALL_MEMO in event.start_child_workflow_execution_initiated_event_attributes.memo.fields:
+                self._sub_agents.add(event.event_id)
+        elif kind == EventType.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_STARTED:
+            begun = event.child_workflow_execution_started_event_attributes
+            if begun.initiated_event_id in self._sub_agents:
+                self._execution.children.append((begun.workflow_execution.workflow_id, begun.workflow_execution.run_id))
         elif kind in _CLOSES:
             await self._closed(event, at)
         return None

@@ -64,8 +64,10 @@ async def size_of_chain(client: Client, workflow_id: str) -> ChainSize:
     return ChainSize(runs, events, size)
 
 
-async def chain(client: Client, workflow_id: str) -> list[Execution]:
+async def chain(client: Client, workflow_id: str, run_id: str = "") -> list[Execution]:
     """The workflow runs that one run of an agent went through, the first one first. Those beyond retention are left out.
+
+    With a `run_id`: the chain that it belongs to, or, where the workflow id was used again since, it alone.
 
     Raises:
         Unreadable: a payload cannot be decoded.
@@ -75,10 +77,12 @@ async def chain(client: Client, workflow_id: str) -> list[Execution]:
     run_ids = [description.run_id]
     while before := await _continued_from(client, workflow_id, run_ids[-1]):
         run_ids.append(before)
+    if run_id and run_id not in run_ids:
+        return [await _read(client, workflow_id, run_id)]
     executions = []
-    for run_id in reversed(run_ids):
+    for one in reversed(run_ids):
         try:
-            executions.append(await _read(client, workflow_id, run_id))
+            executions.append(await _read(client, workflow_id, one))
         except RPCError as error:
             if error.status != RPCStatusCode.NOT_FOUND:
                 raise

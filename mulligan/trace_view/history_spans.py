@@ -25,10 +25,12 @@ from mulligan.handoff import (
     ToolOutcome,
 )
 from mulligan.people import Recorded
-from mulligan.trace_ids import STEPS_IN_A_GROUP, derive, group, parent_of_step
+from mulligan.sub_run import AGENT_WORKFLOW, SubRunOutcome
+from mulligan.trace_ids import STEPS_IN_A_GROUP, derive, group, parent_of_step, resumption
 from mulligan.trace_view.decisions import decision_span, outcome_of, request_span, said_of
-from mulligan.trace_view.events import AGENT_WORKFLOW, Activity, Execution, type_and_message
+from mulligan.trace_view.events import Activity, Execution, type_and_message
 from mulligan.trace_view.span import TraceSpan
+from mulligan.trace_view.sub_runs import begun_span, ended_span
 from mulligan.trace_view.turns import Turns
 from mulligan.values import ToolCall
 
@@ -72,6 +74,9 @@ class _OneExecution:
                 self._called(activity, activity.order)
             elif activity.type == FINISH_RUN:
                 self._finished(activity)
+            elif isinstance(done := activity.outcome, SubRunOutcome):
+                said = said_of(self._decided.get((done.trace, done.call_id)))
+                self._spans[done.trace, "tool", str(done.step), done.call_id] = ended_span(done, activity.ended, said)
             elif isinstance(activity.outcome, Recorded):
                 self._spans[activity.outcome.trace, "decision", activity.outcome.call_id] = decision_span(
                     activity.outcome
@@ -82,10 +87,7 @@ class _OneExecution:
         if not isinstance(activity.outcome, OpenedRun):
             return
         trace = activity.outcome.trace
-        self._turns.numbers[trace] = order.turn
-        output = activity.outcome.facts.definition.output
-        self._turns.outputs[trace] = output.name if output else ""
-        self._turns.see(trace)
+        self._turns.opened(trace, order.turn, activity.outcome.facts)
         _, trace_id, span_id, _ = trace.split("-")
         parent = (order.parent or "").split("-")
         metadata = order.input.metadata if order.input else {}
@@ -100,6 +102,8 @@ class _OneExecution:
                 semconv.AGENT_NAME: order.agent,
                 semconv.WORKFLOW_ID: self._execution.workflow_id,
                 semconv.RUN_ID: self._execution.run_id,
+                **({semconv.TOOL_CALL_ID: order.call_id} if order.call_id else {}),
+                **resumption(order.input.resumed_from if order.input else None),
                 **{f"{semconv.METADATA}{key}": value for key, value in metadata.items()},
             },
         )
@@ -113,11 +117,13 @@ class _OneExecution:
             if isinstance(answer, Compacted) and answer.error is not None:
                 error, message = answer.error.kind, answer.error.message
         else:
+            about = {semconv.FALLBACK: order.fallback} if order.fallback else {}
             self._open_group(activity, order)
+        is_compaction = isinstance(order, CompactConversation)
         self._put(
-            order.where.trace, order.step, ("chat", str(order.step), *about),
+            order.where.trace, order.step, ("chat", str(order.step), *about, *map(str, about.values())),
             (semconv.CHAT, order.step, activity.attempt, *about, *about.values()),
-            parent=order.where.trace if about else None,
+            parent=order.where.trace if is_compaction else None,
             name=f"{semconv.CHAT} {model}",
             times=self._times(activity),
             error=error,
@@ -160,6 +166,9 @@ class _OneExecution:
             elif prepared.text is not None or prepared.failure is not None:
                 outcome = ToolOutcome(error=prepared.error, failure=prepared.failure)
                 self._call(order, call, _repairs(prepared), (at, at), 1, outcome=outcome)
+            elif not is_fatal and call.name in self._turns.sub_agents.get(order.where.trace, ()):
+                begun = begun_span(order, call, _repairs(prepared), at, self._execution)
+                self._spans[order.where.trace, "tool", str(order.step), call.id] = begun
             elif not is_fatal and (order.where.trace, call.id) not in self._scheduled:
                 self._called_locally(order, call, _repairs(prepared), at)
         if answer.rejected is not None:
@@ -236,7 +245,8 @@ class _OneExecution:
                 typed = error_of(execution.failure)
                 error = getattr(typed, "kind", None) or type(typed or execution.failure).__name__
             known = {semconv.STATUS: result.get("status") or execution.how}
-            for attribute, name in ((semconv.STEPS, "steps"), (semconv.RECOVERED_FAILURES, "recovered_failures")):
+            numbers = {semconv.STEPS: "steps", semconv.RECOVERED_FAILURES: "recovered_failures", semconv.COST: "cost"}
+            for attribute, name in numbers.items():
                 known |= {attribute: result[name]} if name in result else {}
         self._spans["finish", trace] = TraceSpan(
             span_id=f"{derive(64, trace, 'finish', self._turns.numbers.get(trace, 1)):016x}",

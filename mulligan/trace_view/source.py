@@ -10,6 +10,7 @@ from temporalio.client import Client
 from mulligan.trace_view import history, history_spans, jaeger
 from mulligan.trace_view.jaeger import NoAnswer, NotJaeger, without_secrets
 from mulligan.trace_view.span import TraceSpan
+from mulligan.trace_view.sub_runs import chains
 
 __all__ = ["RunTrace", "run_trace"]
 
@@ -49,7 +50,7 @@ async def run_trace(client: Client, workflow_id: str, jaeger_url: str, *, is_ope
         warning = f"what answers at {without_secrets(url)} does not answer as Jaeger does ({error})"
     if spans and not is_open:
         return RunTrace(trace_id, spans, "jaeger", f"from {at}")
-    recorded = history_spans.spans_of(await history.chain(client, workflow_id))
+    recorded = [span for one in await chains(client, workflow_id) for span in history_spans.spans_of(one)]
     if not spans:
         return RunTrace(trace_id, recorded, "history", f"from Temporal's history ({why})", warning)
     known = {span.span_id for span in spans}

@@ -59,12 +59,12 @@ def mulligan(environment: dict[str, str]) -> Run:
 async def worker(environment: dict[str, str]) -> AsyncIterator[asyncio.subprocess.Process]:
     """`worker.py --load tests.acceptance.shop`; told to stop at the end, it drains and exits with 0."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "worker.py", "--load", "tests.acceptance.shop", env=environment, cwd=ROOT,
+        sys.executable, "worker.py", "--load", "tests.acceptance.shop", "--load", "workflows.examples.research_team", env=environment, cwd=ROOT,
         stdin=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
     assert process.stderr is not None
     first = (await process.stderr.readline()).decode()
-    assert "Serving assistant, demo, slow, support on task queue 'acceptance'" in first
+    assert "Serving assistant, demo, editor, researcher, slow, support, translator on task queue 'acceptance'" in first
     yield process
     process.terminate()
     said = (await process.stderr.read()).decode()

@@ -48,6 +48,35 @@ async def test_start_show_tail_list(mulligan: Run, worker: Process) -> None:
     assert (runs["a-1"]["agent"], runs["a-1"]["status"]) == ("support", "completed")
 
 
+async def test_sub_agents(mulligan: Run, worker: Process) -> None:
+    """The runs below a run: a tree by eye and as JSON; `--deep` with their steps. `list` has them when asked."""
+    waited = await mulligan("start", "editor", "What do herons eat?", "--id", "herons", "--wait")
+    assert (waited.code, waited.out.split(". ")[1]) == (0, "Herons eat frogs, too")
+    show, deep, as_json, listed, all_listed, below, wrong = await asyncio.gather(
+        mulligan("show", "herons"),
+        mulligan("show", "herons", "--deep"),
+        mulligan("show", "herons", "--deep", "--json"),
+        mulligan("list", "--json"),
+        mulligan("list", "--sub-agents", "--json"),
+        mulligan("show", "herons/call_1_2", "--json"),
+        mulligan("show", "herons", "--deep", "--trace"),
+    )
+    lines = [line.strip() for line in show.out.splitlines()]
+    assert "↳ researcher completed, 2 steps, 40 + 10 tokens, $0  herons/call_1_1" in lines
+    assert any(line.startswith("↳ translator completed, 1 step") for line in lines)
+    assert "look_up" not in show.out
+    assert '✓ look_up {"word": "frogs"}' in deep.out
+    tree = json.loads(as_json.out)["sub_agents"]
+    assert [(each["step"], each["call_id"]) for each in tree] == [(1, "call_1_1"), (1, "call_1_2"), (1, "call_1_3")]
+    [translator] = tree[1]["sub_agents"]
+    assert (translator["run"]["id"], len(translator["steps"])) == ("herons/call_1_2/call_2_1", 1)
+    assert "herons/call_1_1" not in listed.out
+    parents = {run["id"]: run.get("parent") for run in json.loads(all_listed.out)}
+    assert (parents["herons"], parents["herons/call_1_1"]) == (None, "herons")
+    assert [each["run"]["agent"] for each in json.loads(below.out)["sub_agents"]] == ["translator"]
+    assert wrong.code == 2
+
+
 async def test_links(mulligan: Run, worker: Process) -> None:
     """To the run in Temporal's UI and its trace in Jaeger's, on stderr, by each command that shows one run."""
     uis = {"MULLIGAN_TEMPORAL_UI_URL": "http://ui.example", "MULLIGAN_JAEGER_URL": "http://127.0.0.1:1"}

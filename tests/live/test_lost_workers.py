@@ -21,11 +21,11 @@ from tests.support.otlp_receiver import OtlpReceiver
 
 @asynccontextmanager
 async def worker_process(
-    queue: str, temporal: DevServer, otlp: OtlpReceiver
+    queue: str, temporal: DevServer, otlp: OtlpReceiver, module: str = "tests.support.shop"
 ) -> AsyncIterator[asyncio.subprocess.Process]:
     """`worker.py` as a process of its own; ended by its own id."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "worker.py", "--load", "tests.support.shop", "--task-queue", queue,
+        sys.executable, "worker.py", "--load", module, "--task-queue", queue,
         env={**os.environ, **otlp.environment("http/protobuf"), "TEMPORAL_ADDRESS": temporal.address, "MULLIGAN_GRACE_SECONDS": "1"},
         stdin=asyncio.subprocess.DEVNULL,
     )  # fmt: skip

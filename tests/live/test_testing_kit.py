@@ -14,6 +14,7 @@ from mulligan.testing import AgentRun, Model, run_agent
 from mulligan.testing.plugin import AgentsOnTemporal, agents_on_temporal, mulligan_loop, mulligan_server
 from tests.support.answers import by_function, refund, strict_output
 from tests.support.shop import shop, strict_shop
+from workflows.examples.research_team import editor
 
 __all__ = ["agents_on_temporal", "mulligan_loop", "mulligan_server"]
 
@@ -106,3 +107,14 @@ def test_the_page_is_run(tmp_path: Path) -> None:
         cwd=tmp_path, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False,
     )  # fmt: skip
     assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+def test_sub_agents(agents_on_temporal: AgentsOnTemporal) -> None:
+    """Their models are scripted as without a server."""
+    run = agents_on_temporal.run(
+        editor,
+        GO,
+        model=Model(Say(calls=[Call("researcher", {"prompt": "herons"})]), "They eat fish."),
+        sub_agents={"researcher": Model("fish")},
+    )
+    assert (run.output, [call.result and call.result.text for call in run.calls]) == ("They eat fish.", ["fish"])

@@ -56,6 +56,33 @@ RUNS: dict[str, dict[str, Any]] = {
     "written": {"turns": [Turn(text="Twelve."), Turn(text='{"order": 7, "amount": 12.5}')], "agent": "written"},
     "elsewhere": {"turns": [Turn(calls=[("deserted", "{}", None), ("now", "{}", None)]), DONE], "agent": "far"},
     "compacted": {"turns": reading(12), "agent": "page_reader", "max_steps": 20},
+    "sub_agents": {
+        "turns": [
+            Turn(
+                calls=[
+                    ("researcher", '{"prompt": "note 2"}', "a"),
+                    ("lazy", '{"prompt": "What?"}', "b"),
+                    ("hasty", '{"prompt": "wait /nowhere/at/all"}', "c"),
+                    ("note", '{"text": "x"}', "d"),
+                ]
+            ),
+            call("chief", '{"prompt": "deep What?"}', "e"),
+            DONE,
+        ],
+        "agent": "lead",
+        "max_total_tokens": 100_000,
+    },
+    "sub_agents_fail_the_run": {
+        "turns": [
+            Turn(
+                calls=[
+                    ("researcher", '{"prompt": "wait /nowhere/at/all"}', "a"),
+                    ("lazy", '{"prompt": "What?"}', "b"),
+                ]
+            )
+        ],
+        "agent": "strict_lead",
+    },
     "silent": {"turns": [Turn(text=""), Turn(text="")]},
 }
 TWO_TURNS = "two_turns"
@@ -69,7 +96,8 @@ async def record(prefix: str, names: Sequence[str]) -> None:
     ):
         os.environ.update(model.environment())
         client = await connect(server.address, identity="recorder")
-        loaded = load([f"tests.support.{name}" for name in ("shop", "answers", "far", "two_turns", "compacting")])
+        modules = ("shop", "answers", "far", "two_turns", "compacting", "teams")
+        loaded = load([f"tests.support.{name}" for name in modules])
         async with running_worker(client, loaded, Telemetry(), "agents"):
             for name, given in RUNS.items():
                 if names and name not in names:

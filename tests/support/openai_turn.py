@@ -21,6 +21,7 @@ class Usage:
     output_tokens: int = 5
     cached_input_tokens: int = 0
     reasoning_tokens: int = 0
+    cache_write_tokens: int = 0
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,11 @@ def chat_reply(turn: Turn, request: Mapping[str, Any], seed: str) -> dict[str, A
             "prompt_tokens": turn.usage.input_tokens,
             "completion_tokens": turn.usage.output_tokens,
             "total_tokens": turn.usage.input_tokens + turn.usage.output_tokens,
-            "prompt_tokens_details": {"cached_tokens": turn.usage.cached_input_tokens, "audio_tokens": 0},
+            "prompt_tokens_details": {
+                "cached_tokens": turn.usage.cached_input_tokens,
+                "cache_write_tokens": turn.usage.cache_write_tokens,
+                "audio_tokens": 0,
+            },
             "completion_tokens_details": {
                 "reasoning_tokens": turn.usage.reasoning_tokens,
                 "audio_tokens": 0,
@@ -186,7 +191,10 @@ def responses_usage(usage: Usage | None) -> dict[str, Any] | None:
         return None
     return {
         "input_tokens": usage.input_tokens,
-        "input_tokens_details": {"cached_tokens": usage.cached_input_tokens, "cache_write_tokens": 0},
+        "input_tokens_details": {
+            "cached_tokens": usage.cached_input_tokens,
+            "cache_write_tokens": usage.cache_write_tokens,
+        },
         "output_tokens": usage.output_tokens,
         "output_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
         "total_tokens": usage.input_tokens + usage.output_tokens,

@@ -97,7 +97,9 @@ async def run_all_kinds(client: Client, model: OpenAIServer) -> None:
 
 
 @pytest.fixture(scope="module")
-async def exposed(model: OpenAIServer, jaeger: JaegerServer) -> AsyncIterator[Series]:
+async def exposed(
+    model: OpenAIServer, jaeger: JaegerServer, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Series]:
     """What Prometheus would scrape, once every query finds something, or for as long as that may take."""
     names = (
         "PORT",
@@ -118,7 +120,10 @@ async def exposed(model: OpenAIServer, jaeger: JaegerServer) -> AsyncIterator[Se
         "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{port['OTLP_GRPC_PORT']}",
         "OTEL_METRIC_EXPORT_INTERVAL": "500",
     }
+    prices = tmp_path_factory.mktemp("prices") / "prices.json"
+    prices.write_text('{"models": {"good": {"input": 2, "output": 10}}}')
     settings = {**model.environment(), **to, "TEMPORAL_ADDRESS": f"127.0.0.1:{port['PORT']}"}
+    settings["MULLIGAN_PRICES"] = str(prices)
     collector = {**port, "JAEGER_OTLP": jaeger.otlp_url.removeprefix("http://")}
     worker = (sys.executable, "worker.py", "--load")
     async with AsyncExitStack() as stack:

@@ -8,9 +8,11 @@ import json
 import uuid
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
+from temporalio.client import WorkflowFailureError
 
 from mulligan import Agent, ToolError, connect, tool
 from mulligan.devserver import DevServer, temporal_server
@@ -125,6 +127,7 @@ def add(a: int, b: int) -> int:
 
 
 near = Agent(name="near", model="openai-chat:nobody", tools=[add])
+spared = Agent(name="spared", model=["openai:refuses", "openai-chat:refuses-too", "openai-chat:spare"], tools=[add])
 MISTAKES = [
     call("serch_orders", ADA),
     call("search_orders", '{"customer": "Ada"'),
@@ -137,6 +140,12 @@ MISTAKES = [
     DONE,
 ]
 FAR = [("embed", '{"text": "abc"}'), ("not_deployed", "{}"), ("deserted", "{}"), ("now", "{}"), ("embed", "{}")]
+SUB_AGENTS = [
+    ("researcher", '{"prompt": "What?"}'),
+    ("researcher", '{"prompt": "note 2"}'),
+    ("researcher", '{"prompt": "for ever"}'),
+    ("lazy", '{"prompt": "What?"}'),
+]
 SUMS = ['{"a": 1, "b": 2}', '{"a": -1, "b": 2}', "{}"]
 RUNS: dict[str, tuple[Any, dict[str, Any]]] = {
     "mistakes": (MISTAKES, {"max_steps": 20, "metadata": {"team": "a"}}),
@@ -152,12 +161,27 @@ RUNS: dict[str, tuple[Any, dict[str, Any]]] = {
         [Turn(calls=[("add", raw, None) for raw in SUMS]), call("add", "{'a': 1, 'b': 3,}"), DONE],
         {"agent": "near"},
     ),
+    "sub-agents": (
+        [
+            Turn(calls=[(name, raw, None) for name, raw in SUB_AGENTS]),
+            call("chief", "{'prompt': 'deep What?',}"),
+            Turn(calls=[("lazy", "{}", None), ("note", '{"text": "x"}', None)]),
+            DONE,
+        ],
+        {"agent": "lead", "metadata": {"team": "a"}},
+    ),
+    "sub-agents out of depth": (
+        [Turn(calls=[("researcher", '{"prompt": "?"}', None), ("note", '{"text": "x"}', None)]), DONE],
+        {"agent": "lead", "max_depth": 0},
+    ),
+    "a sub-agent fails the run": ([call("lazy", '{"prompt": "?"}')], {"agent": "strict_lead"}),
     "compacted": (reading(8), {"agent": "page_reader"}),
     "not compacted": (reading(8, summary=Turn(text="")), {"agent": "page_reader"}),
 }
 KNOWN = ("mulligan.step", "ai.toolCall.name", "ai.toolCall.id", "mulligan.attempt", "mulligan.recovered", "error.type",
          "mulligan.status", "gen_ai.agent.name", "temporal.run_id",
-         "mulligan.compaction", "mulligan.decision.kind", "mulligan.decision", "mulligan.decision.by", "gen_ai.request.model", "mulligan.metadata.team", "mulligan.step.last", "temporal.workflow_type")  # fmt: skip
+         "mulligan.compaction", "mulligan.decision.kind", "mulligan.decision", "mulligan.decision.by", "mulligan.fallback", "mulligan.cost",
+         "mulligan.sub_run", "gen_ai.request.model", "mulligan.metadata.team", "mulligan.step.last", "temporal.workflow_type")  # fmt: skip
 
 
 def facts(span: Any, parent_id: str, is_error: bool) -> tuple[Any, ...]:
@@ -178,7 +202,9 @@ def of_history(spans: Sequence[TraceSpan]) -> dict[str, Any]:
 async def lab(temporal: DevServer) -> AsyncIterator[Lab]:
     """The live tests' own, on queues that are these tests' alone, and gone when they are over."""
     client, queue = await connect(temporal.address), "traced"
-    modules = [f"tests.support.{name}" for name in ("shop", "answers", "far", "two_turns", "compacting", "desk")]
+    modules = [
+        f"tests.support.{name}" for name in ("shop", "answers", "far", "two_turns", "compacting", "desk", "teams")
+    ]
     with pytest.MonkeyPatch.context() as environ:
         async with OpenAIServer() as model, OtlpReceiver() as otlp:
             for name, value in {**model.environment(), **otlp.environment()}.items():
@@ -187,7 +213,7 @@ async def lab(temporal: DevServer) -> AsyncIterator[Lab]:
             async with (
                 running_worker(client, load(modules), telemetry, queue),
                 running_worker(client, load(["tests.support.gpu_tools"]), telemetry, "gpu"),
-                running_worker(client, served([near], []), telemetry, "near"),
+                running_worker(client, served([near, spared], []), telemetry, "near"),
             ):
                 yield Lab(client, model, otlp, telemetry, queue)
             telemetry.shutdown()
@@ -231,6 +257,38 @@ async def test_what_people_decided(lab: Lab) -> None:
     assert found is not None
     assert of_history(found.spans) == of_worker(ran.spans)
     assert len(ran.spans_of("agent.decision")) == 4
+
+
+async def test_models_that_were_asked_in_vain(lab: Lab) -> None:
+    """Each has a span of its own, though they are of one step, and of one attempt."""
+    lab.model.script("spare", [call("add", SUMS[0]), DONE])
+    at = Lab(lab.client, lab.model, lab.otlp, lab.telemetry, "near")
+    ran = await at.run([], agent="spared", model=None)
+    found = await run_trace(lab.client, ran.id, NO_JAEGER, is_open=False)
+    assert found is not None
+    assert [span.name for span in found.spans].count("chat spare") == 2
+    assert of_history(found.spans) == of_worker(ran.spans)
+    assert len(ran.spans) == len(found.spans) == 7
+
+
+async def test_sub_agents_that_run(lab: Lab, tmp_path: Path) -> None:
+    """What a sub-agent does just now is in the calling run's trace, and the call is open; cancelled, all is closed."""
+    asked = [
+        ("researcher", json.dumps({"prompt": f"wait {tmp_path}/never"}), "a"),
+        ("researcher", '{"prompt": "?"}', "b"),
+    ]
+    handle = await lab.start([Turn(calls=asked)], agent="lead")
+    open_calls = ["ai.toolCall researcher: ", "ai.toolCall wait_for_file: "]
+    while sorted(await now_running(lab, handle.id)) != open_calls:
+        await asyncio.sleep(0.1)
+    await handle.cancel()
+    with pytest.raises(WorkflowFailureError):
+        await handle.result()
+    found = await run_trace(lab.client, handle.id, NO_JAEGER, is_open=False)
+    lab.telemetry.flush()
+    assert found is not None
+    assert of_history(found.spans) == of_worker(lab.otlp.spans(trace_id=found.trace_id))
+    assert sum(span.attributes.get("error.type") == "cancelled" for span in found.spans) == 2
 
 
 async def test_attempts_that_were_tried_again_are_left_out(lab: Lab) -> None:
@@ -315,7 +373,7 @@ async def test_encrypted_history(lab: Lab, mulligan: Run, monkeypatch: pytest.Mo
         monkeypatch.setenv("MULLIGAN_ENCRYPTION_KEYS", key)
         client = await connect(server.address)
         at = Lab(client, lab.model, lab.otlp, lab.telemetry, "near")
-        async with running_worker(client, served([near], []), lab.telemetry, at.task_queue):
+        async with running_worker(client, served([near, spared], []), lab.telemetry, at.task_queue):
             ran = await at.run([call("add", '{"a": -1, "b": 2}'), DONE], agent="near")
         environ = {"TEMPORAL_ADDRESS": server.address}
         code, out, _ = await shown(mulligan, ran.id, MULLIGAN_ENCRYPTION_KEYS=key, **environ)

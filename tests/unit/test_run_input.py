@@ -115,7 +115,7 @@ def test_conversations_that_may_go_on(data: dict[str, Any]) -> None:
         (with_(metadata="a"), '"metadata" is "a", but it must be an object.'),
         (with_(promt="x"), '"promt" is no known field; did you mean "prompt"?'),
         (with_(maxStep=1), '"maxStep" is no known field; did you mean "max_steps"?'),
-        (with_(zzz=1), '"zzz" is no known field; known are agent, prompt, messages, max_steps, model, on_invalid_tool_input, metadata, traceparent.'),
+        (with_(zzz=1), '"zzz" is no known field; known are agent, prompt, messages, max_steps, model, on_invalid_tool_input, metadata, traceparent, max_total_tokens, max_cost.'),
         (with_(traceparent="00-1-2-01"), "\"traceparent\" is '00-1-2-01'; it must be a W3C traceparent: 00-<32 hex>-<16 hex>-<2 hex>."),
         (with_(traceparent=f"00-{0:032x}-{1:016x}-01"), "it must be a W3C traceparent"),
         (with_(traceparent=f"00-{1:032x}-{0:016x}-01"), "it must be a W3C traceparent"),

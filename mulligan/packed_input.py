@@ -1,0 +1,70 @@
+"""A run's input that is too long to be sent as JSON: the same JSON, compressed with zstd, as bytes."""
+
+from __future__ import annotations
+
+import zstandard
+
+from mulligan.errors import InvalidRunInputError
+from mulligan.values import RunInput
+
+__all__ = ["MOST_BYTES", "packed", "unpacked"]
+
+PLAIN_BYTES = 1_000_000
+"""Of JSON; what is longer is compressed. The server refuses 2 MB, and history is glad of less."""
+PACKED_BYTES = 1_800_000
+"""Of compressed JSON: what continue-as-new may carry, too."""
+MOST_BYTES = 64_000_000
+"""Of JSON that is unpacked: a few bytes can say gigabytes, and a worker would take them into its memory."""
+LONGEST_MESSAGE = 1_900_000
+"""Bytes of one message as JSON: workers are told of it by a query's answer, which is one payload."""
+
+_MAGIC = zstandard.FRAME_HEADER
+_WINDOW = 2**27
+
+
+def packed(run_input: RunInput, *, most: int = PACKED_BYTES, longest_message: int | None = None) -> RunInput | bytes:
+    """What a run is started with: the input itself, or where that is too long, its JSON as zstd-compressed bytes.
+
+    `most`: how many bytes may be sent. `longest_message`: how many one message may have, None: as many as there are.
+
+    Raises:
+        InvalidRunInputError: it is too long even so.
+    """
+    data = run_input.model_dump_json().encode()
+    if len(data) <= PLAIN_BYTES:
+        return run_input
+    for index, message in enumerate(run_input.messages if longest_message else ()):
+        if (size := len(message.model_dump_json().encode())) > (longest_message or 0):
+            raise InvalidRunInputError(
+                f'"messages[{index}]" has {size:,} bytes; a message can have {longest_message:,} without external storage.'
+            )
+    small = zstandard.compress(data)
+    if len(small) > most or len(data) > MOST_BYTES:
+        raise InvalidRunInputError(
+            f"The conversation is too long to begin a run with: {len(data):,} bytes, compressed {len(small):,}; "
+            f"{MOST_BYTES:,} and {most:,} are the most. Set MULLIGAN_EXTERNAL_STORAGE (docs/long-runs.md), "
+            "or give the agent a `compact_at`."
+        )
+    return small
+
+
+def unpacked(data: bytes) -> bytes:
+    """The JSON that `packed` compressed; what is not compressed is given back as it is.
+
+    Raises:
+        InvalidRunInputError: it is cut off or damaged, or would take more than `MOST_BYTES`.
+    """
+    if not data.startswith(_MAGIC):
+        return data
+    try:
+        # As a stream: the size that a frame claims for itself is not believed.
+        with zstandard.ZstdDecompressor(max_window_size=_WINDOW).stream_reader(data) as stream:
+            found = stream.read(MOST_BYTES + 1)
+        claimed = zstandard.frame_content_size(data)
+    except (zstandard.ZstdError, MemoryError):
+        raise InvalidRunInputError("The run's input begins like zstd, but cannot be decompressed.") from None
+    if len(found) > MOST_BYTES:
+        raise InvalidRunInputError(f"The run's input is more than {MOST_BYTES:,} bytes when decompressed.")
+    if claimed not in (-1, len(found)):
+        raise InvalidRunInputError("The run's input begins like zstd, but is cut off.")
+    return found

@@ -1,0 +1,113 @@
+"""What models cost: a table by their names, the project's own (`prices.json`) and a file of the user's over it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from mulligan.errors import DeclarationError
+from mulligan.values import Usage
+
+__all__ = ["Price", "Prices", "rounded"]
+
+PER = 1_000_000
+"""Tokens that a price is for."""
+FREE = "scripted"
+"""The provider whose models cost nothing, unless a file says otherwise."""
+_DATED = re.compile(r"-(\d{4}-\d{2}-\d{2}|\d{4}|\d{8}|latest)")
+"""What is behind a model's name in the names of its versions. Anything else behind it (`-pro`, `-mini`) is another model."""
+
+_Usd = Annotated[float, Field(ge=0, allow_inf_nan=False, strict=True)]
+
+
+class Price(BaseModel):
+    """USD for a million tokens. `cached_input`, `cache_write`: of input that the provider had in its cache, or put there;
+    None: as any input.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    input: _Usd
+    output: _Usd
+    cached_input: _Usd | None = Field(default=None, exclude_if=lambda value: value is None)
+    cache_write: _Usd | None = Field(default=None, exclude_if=lambda value: value is None)
+
+    def of(self, usage: Usage) -> float:
+        """USD for so many tokens. Cached tokens are a part of the input, reasoning tokens of the output."""
+        cached = min(usage.cached_input_tokens, usage.input_tokens)
+        put = min(usage.cache_write_tokens, usage.input_tokens - cached)
+        cost = (usage.input_tokens - cached - put) * self.input + usage.output_tokens * self.output
+        cost += cached * (self.input if self.cached_input is None else self.cached_input)
+        cost += put * (self.input if self.cache_write is None else self.cache_write)
+        return rounded(cost / PER)
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    source: str = ""
+    date: str = ""
+    models: dict[str, Price]
+
+
+class Prices:
+    """The price of each model. A key of the table is `NAME`, for any provider, or `provider:NAME`, which goes before it."""
+
+    def __init__(self, models: Mapping[str, Price]) -> None:
+        self._models = models
+
+    @classmethod
+    def known(cls, file: str = "") -> Prices:
+        """The project's own table; with a `file`, that over it.
+
+        Raises:
+            DeclarationError: the file cannot be read, or is no table of prices.
+        """
+        ours = _Table.model_validate_json(files("mulligan").joinpath("prices.json").read_bytes()).models
+        return cls({**ours, **_read(file)} if file else ours)
+
+    def of(self, model: str) -> Price | None:
+        """The price of a model (`provider:NAME`), or of the model that it is a dated version of; None: not known."""
+        provider, _, name = model.partition(":")
+        for prefix, named in ((f"{provider}:", name), ("", name)):
+            fitting = [key for key in self._models if _is_version(f"{prefix}{named}", key)]
+            if fitting:
+                return self._models[max(fitting, key=len)]
+            if provider == FREE:
+                return Price(input=0.0, output=0.0)
+        return None
+
+    def of_all(self, models: Iterable[str]) -> dict[str, Price]:
+        """The prices of those models that there is one for."""
+        found = {model: self.of(model) for model in dict.fromkeys(models)}
+        return {model: price for model, price in found.items() if price is not None}
+
+
+def rounded(usd: float) -> float:
+    """USD without the noise of binary fractions: a token of the cheapest model costs some 1e-9."""
+    return round(usd, 12)
+
+
+def _is_version(name: str, key: str) -> bool:
+    return name == key or (name.startswith(key) and _DATED.fullmatch(name, len(key)) is not None)
+
+
+def _read(file: str) -> dict[str, Price]:
+    try:
+        return _Table.model_validate_json(Path(file).read_bytes()).models
+    except OSError as error:
+        raise DeclarationError(f"MULLIGAN_PRICES names {file}, which cannot be read: {error.strerror}.") from None
+    except ValidationError as error:
+        fault = error.errors(include_url=False)[0]
+        where = ".".join(str(part) for part in fault["loc"])
+        says = f"{where}: {fault['msg'][0].lower()}{fault['msg'][1:]}" if where else fault["msg"]
+        form = '{"models": {"gpt-5-mini": {"input": 0.25, "cached_input": 0.025, "output": 2.0}}}'
+        raise DeclarationError(
+            f"MULLIGAN_PRICES names {file}, which is no table of prices ({says}); write it like {form}, in USD per "
+            "1,000,000 tokens."
+        ) from None

@@ -1,0 +1,189 @@
+"""The commands by which people speak to runs, and go on from them.
+
+What needs a terminal is a process of its own; the others are called in this one, as a process takes more than a second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import pty
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from temporalio.client import Client
+from typer.testing import CliRunner
+
+from mulligan import connect
+from mulligan.cli import app
+from tests.acceptance.conftest import ROOT, Outcome, Run
+
+pytestmark = pytest.mark.timeout(120)
+QUEUE = "office"
+
+
+@pytest.fixture(scope="module")
+async def office(environment: dict[str, str]) -> AsyncIterator[Client]:
+    """A worker that serves the clerk, and a client to start runs with."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "worker.py", "--load", "tests.acceptance.office", "--task-queue", QUEUE,
+        env=environment, cwd=ROOT, stdin=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    assert process.stderr is not None
+    await process.stderr.readline()
+    yield await connect(environment["TEMPORAL_ADDRESS"])
+    process.terminate()
+    await process.stderr.read()
+    assert await process.wait() == 0
+
+
+@pytest.fixture
+def here(environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    """`mulligan …`, in this process, one at a time."""
+    monkeypatch.setenv("TEMPORAL_ADDRESS", environment["TEMPORAL_ADDRESS"])
+
+    async def run(*words: str, stdin: str = "") -> Outcome:
+        ran = await asyncio.to_thread(CliRunner().invoke, app, words, input=stdin, catch_exceptions=False)
+        return Outcome(ran.exit_code, ran.stdout, ran.stderr)
+
+    return run
+
+
+async def started(office: Client, run_id: str, **given: Any) -> Any:
+    """A run of the clerk whose first call waits."""
+    handle = await office.start_workflow(
+        "AgentWorkflow", {"agent": "clerk", "prompt": "Help.", **given}, id=run_id, task_queue=QUEUE
+    )
+    await waits(handle, "call_1")
+    return handle
+
+
+async def waits(handle: Any, call_id: str) -> None:
+    while [wait["call_id"] for wait in await handle.query("pending")][:1] != [call_id]:
+        await asyncio.sleep(0.05)
+
+
+async def by_hand(environment: dict[str, str], typed: str, *words: str) -> tuple[int, str, str]:
+    """A command whose stdin is a terminal: its exit code, stdout and stderr."""
+    ours, theirs = pty.openpty()
+    process = await asyncio.create_subprocess_exec(
+        str(Path(sys.executable).parent / "mulligan"), *words, env=environment, cwd=ROOT,
+        stdin=theirs, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    os.write(ours, typed.encode())
+    out, err = await process.communicate()
+    os.close(ours)
+    os.close(theirs)
+    assert process.returncode is not None
+    return process.returncode, out.decode(), err.decode()
+
+
+async def test_from_the_approval_to_the_answer(
+    mulligan: Run, here: Run, office: Client, environment: dict[str, str], tmp_path: Path
+) -> None:
+    """A call is seen, left, refused an edit, edited and approved; a question is answered; a message joins."""
+    handle = await started(office, "o-1")
+    listed, no = await asyncio.gather(mulligan("pending"), by_hand(environment, "n\n", "approve", "o-1"))
+    one, unsure = await here("pending", "o-1", "--json"), await here("approve", "o-1")
+    assert listed.code == 0, listed.err
+    assert all(word in listed.out for word in ("o-1", "clerk", "call_1", "refund"))
+    [wait] = json.loads(one.out)
+    assert wait.items() >= {"id": "o-1", "call_id": "call_1", "tool": "refund", "kind": "approval"}.items()
+    assert wait["arguments"]["euros"] == 12.5
+    assert (unsure.code, "name the call" in unsure.err) == (2, True)
+    assert no[0] == 1
+    assert "run it?" in no[2]
+    for shown in (no[2], listed.out):
+        assert "\x1b[2J" not in shown
+        assert "\u202e" not in shown
+    assert r'"note": "\u001b[2J[red]\u202eAda"' in no[2]
+
+    wrong = await here("approve", "o-1", "call_1", "--arguments", '{"order": "seven"}')
+    other = await here("approve", "o-1", "call_9")
+    sent = await here("send", "o-1", "-", "--id", "m-1", "--json", stdin="Be quick.\n")
+    assert (wrong.code, wrong.out) == (2, "")
+    assert "`refund` does not take these arguments" in wrong.err
+    assert "no call 'call_9' of 'o-1' waits for approval; those that do: call_1 (refund)" in other.err
+    assert json.loads(sent.out) == {"run": "o-1", "accepted": True, "id": "m-1"}
+
+    editor = tmp_path / "editor"
+    editor.write_text('#!/bin/sh\nsed -i "s/12.5/6/" "$1"\n')
+    editor.chmod(0o700)
+    edited = await by_hand(environment | {"EDITOR": str(editor)}, "y\n", "approve", "o-1", "--edit", "--by", "Ada")
+    assert edited[:2] == (0, "refund is approved.\n"), edited[2]
+    assert '"euros": 6' in edited[2]
+
+    await waits(handle, "call_2")
+    answered = await here("answer", "o-1", "The green one.", "--json")
+    assert json.loads(answered.out) == {"run": "o-1", "accepted": True, "call_id": "call_2"}
+    assert r"Which [bold]lamp\x1b[0m?" in answered.err
+
+    await waits(handle, "call_3")
+    several = await here("deny", "o-1", "--reason", "No more.")
+    assert "several calls of 'o-1' wait; name one: call_3 (refund), call_4 (refund)" in several.err
+    denied = [await here("deny", "o-1", call_id, "--reason", "No more.") for call_id in ("call_3", "call_4")]
+    assert [ran.code for ran in denied] == [0, 0]
+    result = await handle.result()
+    said = result["output"].split(" / ")
+    assert said[:4] == ["Help.", "refunded 6 for order 7", "Be quick.", "The green one."]
+    assert ["No more." in text for text in said[4:]] == [True, True]
+    late, empty = await here("send", "o-1", "Too late."), await here("pending", "--json")
+    assert (late.code, late.out) == (2, "")
+    assert "the run 'o-1' has ended; go on from it with `mulligan resume o-1`" in late.err
+    assert "o-1" not in [wait["id"] for wait in json.loads(empty.out)]
+
+
+async def test_stop_and_resume(here: Run, office: Client) -> None:
+    """A run is stopped; another goes on where it was; `show` says from which."""
+    handle = await started(office, "o-2")
+    early, stopped = await here("resume", "o-2"), await here("stop", "o-2", "--reason", "lunch")
+    assert "error: The run 'o-2' is open; stop it first: `mulligan stop o-2`" in early.err
+    assert stopped.out == "o-2 is to stop.\n"
+    result = await handle.result()
+    assert (result["status"], result["reason"]) == ("stopped", "lunch")
+    ran = await here("resume", "o-2", "Go on.", "--max-steps", "1", "--json")
+    assert json.loads(ran.out).items() >= {"id": "o-2-resumed", "resumed_from": "o-2"}.items()
+    await waits(office.get_workflow_handle("o-2-resumed"), "call_2")
+    again, shown = await here("resume", "o-2"), await here("show", "o-2-resumed")
+    assert (again.code, "there is a run 'o-2-resumed' already" in again.err) == (2, True)
+    assert "goes on from o-2" in shown.out
+    cancelled = await here("cancel", "o-2-resumed", "--json")
+    assert json.loads(cancelled.out) == {"run": "o-2-resumed", "accepted": True}
+
+
+async def test_cancel(here: Run, office: Client) -> None:
+    handle = await started(office, "o-3")
+    assert (await here("cancel", "o-3")).out == "o-3 is to end.\n"
+    ended = await here("tail", "o-3", "--json")
+    assert json.loads(ended.out.splitlines()[-1])["status"] == "cancelled"
+    assert (await handle.describe()).status.name == "CANCELED"
+
+
+NOT_SO: list[tuple[list[str], str]] = [
+    (["send", "nobody", "x"], "there is no run 'nobody' on this server"),
+    (["send", "nobody", " "], "the text is empty"),
+    (["approve", "nobody", "c"], "there is no run 'nobody'"),
+    (["approve", "x", "--arguments", "{"], "--arguments is not JSON"),
+    (["approve", "x", "--arguments", "[]"], '--arguments must be a JSON object like {"order": 7}'),
+    (["approve", "x", "--arguments", "{}", "--edit"], "--edit and --arguments do not go together"),
+    (["answer", "x"], "say the answer"),
+    (["answer", "x", "a", "b", "c"], "the answer in quotes"),
+    (["resume", "nobody"], "There is no run 'nobody' on this server"),
+    (["resume", "x", "--max-steps", "0"], "--max-steps"),
+    (["cancel", "nobody"], "there is no run 'nobody'"),
+    (["stop", "nobody"], "there is no run 'nobody'"),
+    (["pending", "nobody"], "there is no run 'nobody'"),
+    (["deny", "nobody"], "there is no run 'nobody'"),
+]
+
+
+@pytest.mark.parametrize(("words", "says"), NOT_SO, ids=[" ".join(words) for words, _ in NOT_SO])
+async def test_wrong_use(here: Run, words: list[str], says: str) -> None:
+    """Exit code 2, one sentence on stderr, nothing on stdout, never a traceback."""
+    ran = await here(*words)
+    assert says in " ".join(ran.err.replace("│", " ").split())
+    assert (ran.code, ran.out, "Traceback" in ran.err) == (2, "", False)

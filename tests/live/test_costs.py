@@ -1,0 +1,192 @@
+"""What a run costs: counted by the prices that it was opened with, of every model that it asks; and where it ends for it."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mulligan import Agent, InvalidRunInputError, ask_model, connect, tool
+from mulligan.devserver import temporal_server
+from mulligan.follow import all_steps
+from mulligan.loading import served
+from tests.live.conftest import DONE, Lab, Ran, call
+from tests.support.compacting import LIMIT, PROMPT, read_page, reading
+from tests.support.openai_turn import Failure, Turn, Usage
+from worker import running_worker
+
+Priced = Callable[..., tuple[str, ...]]
+MAIN = {"input": 2.0, "cached_input": 0.2, "cache_write": 2.5, "output": 10.0}
+OTHER = {"input": 0.5, "output": 1.0}
+
+
+@tool
+def weigh(thing: str) -> str:
+    """Weigh something."""
+    return f"{thing}: 2 kg"
+
+
+@pytest.fixture
+def priced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Priced:
+    """Names of models that no other test asks, each with the price given for it, or with none."""
+
+    def names(*prices: dict[str, float] | None) -> tuple[str, ...]:
+        models = [f"priced-{uuid.uuid4().hex[:8]}" for _ in prices]
+        table = {name: price for name, price in zip(models, prices, strict=True) if price is not None}
+        (tmp_path / "prices.json").write_text(json.dumps({"models": table}))
+        monkeypatch.setenv("MULLIGAN_PRICES", str(tmp_path / "prices.json"))
+        return tuple(models)
+
+    return names
+
+
+async def run(lab: Lab, model: str | list[str], *, given: dict[str, Any] | None = None, **options: Any) -> Ran:
+    agent = Agent(name="weigher", model=model, **{"tools": [weigh], "model_attempts": 1, **options})
+    queue = f"costs-{uuid.uuid4().hex[:6]}"
+    async with running_worker(lab.client, served([agent], []), lab.telemetry, queue):
+        start = {"agent": agent.name, "prompt": "Weigh it.", **(given or {})}
+        handle = await lab.client.start_workflow("AgentWorkflow", start, id=queue, task_queue=queue)
+        ran = await lab.look(handle)
+        assert (await handle.query("progress")).get("cost") == ran.result.get("cost")
+        return ran
+
+
+def weighs(usage: Usage = Usage(), times: int = 9) -> list[Turn]:  # noqa: B008 - it is frozen
+    return [Turn(calls=[("weigh", '{"thing": "ham"}')], usage=usage)] * times
+
+
+@pytest.mark.parametrize("api", ["openai", "openai-chat"])
+async def test_counted_to_the_last_token(lab: Lab, priced: Priced, api: str) -> None:
+    """Cached input by its own price, what was put into the cache by its; a dated version by its model's."""
+    [name] = priced(MAIN)
+    dated = f"{name}-2026-11-02"
+    usage = Usage(input_tokens=10_000, cached_input_tokens=6_000, cache_write_tokens=1_000, output_tokens=700)
+    lab.model.script(dated, [*weighs(usage, 1), Turn(text="done", usage=Usage(input_tokens=100, output_tokens=1))])
+    ran = await run(lab, f"{api}:{dated}")
+    assert ran.result["status"] == "completed"
+    # (3,000 at 2 + 6,000 at 0.2 + 1,000 at 2.5 + 700 at 10) and (100 at 2 + 1 at 10), for a million.
+    assert ran.result["cost"] == 0.01691
+    [finish] = ran.spans_of("agent.finish")
+    assert finish.attributes["mulligan.cost"] == 0.01691
+    assert ran.result["usage"]["cache_write_tokens"] == 1_000
+    # The prices stand in history once, whatever the number of steps.
+    history = await ran.handle.fetch_history()
+    assert [b'"prices"' in event.SerializeToString() for event in history.events].count(True) == 1
+
+
+async def test_each_model_by_its_own_price(lab: Lab, priced: Priced) -> None:
+    """The fallback that answers, and the second model that mends a call; not the one that refuses."""
+    first, second, mender = priced({"input": 1000.0, "output": 1000.0}, MAIN, OTHER)
+    lab.model.script(first, [Turn(failure=Failure(status=400))])
+    lab.model.script(second, [call("weigh", '{"thong": "ham"}'), DONE])
+    lab.model.script(mender, [Turn(calls=[("weigh", '{"thing": "ham"}')], usage=Usage(1000, 100))])
+
+    @tool(name="weigh", fix=ask_model(f"openai-chat:{mender}"))
+    def mended(thing: str) -> str:
+        return f"{thing}: 2 kg"
+
+    ran = await run(lab, [f"openai:{first}", f"openai-chat:{second}"], tools=[mended])
+    assert [each["result"]["text"] for each in ran.calls] == ["ham: 2 kg"]
+    assert ran.result["usage"]["input_tokens"] == 1020
+    # Two calls of 10 at 2 and 5 at 10; 1,000 at 0.5 and 100 at 1.
+    assert ran.result["cost"] == 0.00074
+
+
+async def test_summaries_cost_too_and_nothing_is_lost_on_the_way(lab: Lab, priced: Priced) -> None:
+    """A run that is compacted by a model of its own, and goes on in new histories: the sum is that of all its calls."""
+    main, sums_up = priced(MAIN, OTHER)
+    model = f"openai-chat:{main}"
+    lab.model.script(main, reading(11))
+    lab.model.script(sums_up, reading(11))
+    options: dict[str, Any] = {"compact_at": LIMIT, "compact_model": f"openai:{sums_up}", "max_steps": 40}
+    agent = Agent(name="page_reader", model=model, tools=[read_page], **options)
+    async with temporal_server(dynamic_config=["limit.historyCount.suggestContinueAsNew=60"]) as server:
+        client = await connect(server.address)
+        async with running_worker(client, served([agent], []), lab.telemetry, "costs"):
+            given = {"agent": "page_reader", "prompt": PROMPT}
+            handle = await client.start_workflow("AgentWorkflow", given, id=main, task_queue="costs")
+            result = await handle.result()
+            steps = await all_steps(client, handle)
+            page = await client.get_workflow_handle(main).query("steps")
+    assert result["status"] == "completed"
+    assert "earlier" in page
+    compacted = [step["compaction"]["usage"] for step in steps if "compaction" in step]
+    assert compacted
+    expected = sum(_usd(step["usage"], MAIN) for step in steps) + sum(_usd(usage, OTHER) for usage in compacted)
+    assert result["cost"] == pytest.approx(expected, abs=1e-11)
+    assert {step["model"] for step in steps} == {model}
+
+
+def _usd(usage: dict[str, int], price: dict[str, float]) -> float:
+    assert not usage["cached_input_tokens"]
+    return (usage["input_tokens"] * price["input"] + usage["output_tokens"] * price["output"]) / 1e6
+
+
+async def test_an_unknown_price(lab: Lab, priced: Priced) -> None:
+    """Half a cost would be a wrong one: there is none as soon as a model is asked whose price is not known."""
+    first, second = priced(MAIN, None)
+    lab.model.script(first, lambda body, nth: Turn(failure=Failure(status=400)) if nth else weighs()[0])
+    lab.model.script(second, [DONE, DONE])
+    ran = await run(lab, [f"openai:{first}", f"openai-chat:{second}"])
+    assert ran.result["status"] == "completed"
+    assert "cost" not in ran.result
+    [finish] = ran.spans_of("agent.finish")
+    assert "mulligan.cost" not in finish.attributes
+
+
+@pytest.mark.parametrize(
+    ("options", "given", "status", "steps"),
+    [
+        ({"max_cost": 0.0003}, {}, "max_cost", 5),
+        ({"max_cost": 0.0003}, {"maxCost": 0.00007}, "max_cost", 1),
+        ({}, {"max_cost": 0.00014}, "max_cost", 2),
+        ({"max_cost": 0.0003}, {"max_cost": 1}, "max_steps", 7),
+        ({"max_total_tokens": 100}, {"maxTotalTokens": 31}, "max_tokens", 3),
+        ({}, {"max_total_tokens": 30}, "max_tokens", 2),
+    ],
+)  # fmt: skip
+async def test_limits(
+    lab: Lab, priced: Priced, options: dict[str, Any], given: dict[str, Any], status: str, steps: int
+) -> None:
+    """A step (here 0.00007 USD and 15 tokens) is finished with all its calls; then the run ends. A run's limit goes first."""
+    [name] = priced(MAIN)
+    lab.model.script(name, weighs())
+    ran = await run(lab, f"openai-chat:{name}", max_steps=7, given=given, **options)
+    assert (ran.result["status"], ran.result["steps"]) == (status, steps)
+    assert [each["result"]["text"] for each in ran.calls] == ["ham: 2 kg"] * steps
+    assert ran.result["cost"] == pytest.approx(0.00007 * steps, abs=1e-12)
+    [finish] = ran.spans_of("agent.finish")
+    assert (finish.status, finish.attributes["mulligan.status"]) == ("UNSET", status)
+
+
+@pytest.mark.parametrize(
+    ("options", "given"),
+    [
+        ({"max_cost": 1}, {}),
+        ({}, {"max_cost": 1}),
+        ({"max_cost": 1, "compact_at": 5000, "compact_model": "openai:{unknown}"}, {"model": "scripted:echo"}),
+    ],
+    ids=["the agent's limit", "the run's limit", "who sums up"],
+)
+async def test_a_limit_without_a_price(
+    lab: Lab, priced: Priced, options: dict[str, Any], given: dict[str, Any]
+) -> None:
+    """Refused as the run opens: what could not be counted could not be limited. It says whose price, and where it goes."""
+    known, unknown = priced(MAIN, None)
+    filled = {
+        name: value.format(unknown=unknown) if isinstance(value, str) else value for name, value in options.items()
+    }
+    ran = await run(lab, [f"openai:{known}", f"openai:{unknown}"], given=given, **filled)
+    assert isinstance(ran.error, InvalidRunInputError)
+    assert f"the price of openai:{unknown} is not known" in ran.error.message
+    assert "MULLIGAN_PRICES" in ran.error.message
+    assert lab.model.requests_of(known) == []
+
+
+async def test_scripts_cost_nothing(lab: Lab) -> None:
+    ran = await run(lab, "scripted:echo", max_cost=0.01)
+    assert (ran.result["status"], ran.result["cost"]) == ("completed", 0.0)

@@ -1,0 +1,229 @@
+"""A list of models: the next one is asked where one refuses or is not to be had, and nothing of one reaches another."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import uuid
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+from temporalio import workflow
+from temporalio.client import WorkflowFailureError
+from temporalio.exceptions import CancelledError
+
+from mulligan import (
+    Agent,
+    DurableAgent,
+    ModelRequestError,
+    ModelUnavailableError,
+    ProviderStrategy,
+    RunInput,
+    ToolStrategy,
+    tool,
+)
+from mulligan.loading import served
+from tests.live.conftest import DONE, Lab, Ran, call
+from tests.support.openai_turn import Failure, Reasoning, Turn
+from worker import running_worker
+
+DOWN = Turn(failure=Failure(status=503))
+REFUSES = Turn(failure=Failure(status=400))
+
+
+@tool
+def weigh(thing: str) -> str:
+    """Weigh something."""
+    return f"{thing}: 2 kg"
+
+
+class Weight(BaseModel):
+    kilos: float
+
+
+@pytest.fixture
+def names(lab: Lab) -> tuple[str, str]:
+    """Two models that no other test asks."""
+    mark = uuid.uuid4().hex[:6]
+    return f"first-{mark}", f"second-{mark}"
+
+
+def agent(first: str, second: str, apis: tuple[str, str] = ("openai", "openai-chat"), **options: Any) -> Agent:
+    given: dict[str, Any] = {"tools": [weigh], "max_steps": 6, "model_attempts": 2, "model_patience": 60, **options}
+    return Agent(name="weigher", model=[f"{apis[0]}:{first}", f"{apis[1]}:{second}"], **given)
+
+
+async def run(lab: Lab, one: Agent, **run_input: Any) -> Ran:
+    queue = f"fallback-{uuid.uuid4().hex[:6]}"
+    async with running_worker(lab.client, served([one], []), lab.telemetry, queue):
+        given = {"agent": one.name, "prompt": "Weigh it.", **run_input}
+        return await lab.look(await lab.client.start_workflow("AgentWorkflow", given, id=queue, task_queue=queue))
+
+
+def asked(lab: Lab, *models: str) -> list[int]:
+    """How often each model was asked. Nothing that was sent was against the rules."""
+    assert not [request.refusal for model in models for request in lab.model.requests_of(model) if request.refusal]
+    return [len(lab.model.requests_of(model)) for model in models]
+
+
+@pytest.mark.parametrize(("first_says", "times"), [(DOWN, 2), (REFUSES, 1)], ids=["down", "refuses"])
+async def test_the_next_one_answers(lab: Lab, names: tuple[str, str], first_says: Turn, times: int) -> None:
+    """And the turn stays with it. Each attempt has a span of its own, in which it is seen who was asked."""
+    first, second = names
+    lab.model.script(first, [first_says] * 3)
+    lab.model.script(second, [call("weigh", '{"thing": "ham"}'), DONE])
+    ran = await run(lab, agent(first, second))
+    assert (ran.result["status"], ran.result["output"], ran.result["steps"]) == ("completed", "done", 2)
+    assert asked(lab, first, second) == [times, 2]
+    assert [step["model"] for step in ran.steps] == [f"openai-chat:{second}"] * 2
+    chats = [span for span in ran.spans if span.name.startswith("chat ")]
+    seen = [(span.name, span.status, span.attributes.get("mulligan.fallback")) for span in chats]
+    assert sorted(seen, key=str) == sorted(
+        [(f"chat {first}", "ERROR", None)] * times
+        + [(f"chat {second}", "UNSET", 1), (f"chat {second}", "UNSET", None)],
+        key=str,
+    )
+    assert len({span.span_id for span in ran.spans}) == len(ran.spans)
+    # Sent once for the first, once more for the second: history holds no more of it.
+    assert ran.result["usage"]["input_tokens"] == 20
+
+
+async def test_none_answers(lab: Lab, names: tuple[str, str]) -> None:
+    """The run fails with the last one's error, which says what each of them said."""
+    first, second = names
+    lab.model.script(first, [REFUSES])
+    lab.model.script(second, [DOWN])
+    ran = await run(lab, agent(first, second))
+    assert isinstance(ran.error, ModelUnavailableError)
+    assert "None of the 2 models answered" in ran.error.message
+    assert f"openai:{first}: " in ran.error.message
+    assert "scripted failure 400" in ran.error.message
+    assert "scripted failure 503" in ran.error.message
+    lab.model.script(first, [DOWN])
+    lab.model.script(second, [REFUSES])
+    ran = await run(lab, agent(first, second, model_attempts=1))
+    assert isinstance(ran.error, ModelRequestError)
+    assert ran.error.status == 400
+    assert ran.error.request_id
+    [finish] = ran.spans_of("agent.finish")
+    assert finish.attributes["error.type"] == "ModelRequestError"
+
+
+async def test_there_and_back_in_one_turn(lab: Lab, names: tuple[str, str]) -> None:
+    """What is one provider's own (reasoning items, or the text of its reasoning) goes back to it, and to no other."""
+    first, second = names
+
+    def responses(body: dict[str, Any], nth: int) -> Turn:
+        if nth == 1:
+            return REFUSES
+        thought = [Reasoning(encrypted_content=f"secret {nth}")]
+        return Turn(text="done", reasoning=thought) if nth == 3 else Turn(
+            reasoning=thought, text="Let me see.", calls=[("weigh", f'{{"thing": "ham {nth}"}}', "same")]
+        )  # fmt: skip
+
+    def chat(body: dict[str, Any], nth: int) -> Turn:
+        return REFUSES if nth == 3 else call("weigh", f'{{"thing": "egg {nth}"}}', id="same")
+
+    lab.model.script(first, responses)
+    lab.model.script(second, chat)
+    ran = await run(lab, agent(first, second))
+    assert (ran.result["status"], ran.result["output"]) == ("completed", "done")
+    openai, other = f"openai:{first}", f"openai-chat:{second}"
+    assert [step["model"] for step in ran.steps] == [openai, other, other, openai]
+    assert asked(lab, first, second) == [3, 3]
+    for request in lab.model.requests_of(second):
+        assert "secret" not in request.body.decode()
+        assert "reasoning" not in request.body.decode()
+    back = lab.model.requests_of(first)[-1]
+    kinds = [item.get("type", item.get("role")) for item in back.conversation]
+    told = ["user", "reasoning", "assistant", *["function_call", "function_call_output"] * 3]
+    assert kinds == told
+    assert [item["encrypted_content"] for item in back.conversation if item.get("type") == "reasoning"] == ["secret 0"]
+    # Each call ran once, and the ids of all of them differ, though each model gave the same.
+    assert [each["result"]["text"] for each in ran.calls] == ["ham 0: 2 kg", "egg 1: 2 kg", "egg 2: 2 kg"]
+    assert len({each["id"] for each in ran.calls}) == 3
+
+
+@pytest.mark.parametrize(
+    ("output", "apis", "by_call"),
+    [
+        (Weight, ("openai", "openai-chat"), True),
+        (Weight, ("openai-chat", "openai"), True),
+        (Weight, ("openai", "openai"), False),
+        (ProviderStrategy(Weight), ("openai", "openai-chat"), False),
+        (ToolStrategy(Weight), ("openai", "openai"), True),
+    ],
+    ids=["openai, chat", "chat, openai", "openai twice", "provider", "tool"],
+)
+async def test_structured_output(
+    lab: Lab, names: tuple[str, str], output: Any, apis: tuple[str, str], by_call: bool
+) -> None:
+    """All models of a list are asked for it in one way, which each of them takes; also in the run that asks one of them."""
+    first, second = names
+    value = '{"kilos": 2}'
+    gives = call("Weight", value) if by_call else Turn(text=value)
+    other_way = Turn(text=value) if by_call else call("Weight", value)
+    lab.model.script(first, [REFUSES])
+    lab.model.script(second, [call("weigh", '{"thing": "ham"}'), other_way, gives])
+    ran = await run(lab, agent(first, second, apis, output=output))
+    assert (ran.result["status"], ran.result["output"]) == ("completed", {"kilos": 2.0})
+    assert ran.result["recovered_failures"] == 1
+    for model in names:
+        for request in lab.model.requests_of(model):
+            assert ("Weight" in json.dumps(request.json["tools"])) is by_call
+    lab.model.script(first, [gives])
+    alone = await run(lab, agent(first, second, apis, output=output), model=f"{apis[0]}:{first}")
+    assert alone.result["output"] == {"kilos": 2.0}
+
+
+async def test_a_run_may_name_one(lab: Lab, names: tuple[str, str]) -> None:
+    """`RunInput.model` takes the place of the whole list."""
+    first, second = names
+    lab.model.script(first, [DONE])
+    lab.model.script(second, [REFUSES])
+    ran = await run(lab, agent(first, second), model=f"openai-chat:{second}")
+    assert isinstance(ran.error, ModelRequestError)
+    assert "None of" not in ran.error.message
+    assert asked(lab, first, second) == [0, 1]
+
+
+@workflow.defn
+class TwoTurns:
+    """Two turns of one conversation."""
+
+    @workflow.run
+    async def run(self) -> list[Any]:
+        weigher = DurableAgent("weigher")
+        return [(await weigher.run(prompt)).output for prompt in ("Weigh it.", "Again.")]
+
+
+async def test_the_next_turn_begins_with_the_first(lab: Lab, names: tuple[str, str]) -> None:
+    """Of a conversation of several turns: an endpoint that was down an hour ago may be up."""
+    first, second = names
+    lab.model.script(first, lambda body, nth: DONE if nth else REFUSES)
+    lab.model.script(second, [Turn(text="from the second")])
+    queue = f"fallback-{uuid.uuid4().hex[:6]}"
+    loaded = replace(served([agent(first, second)], []), workflows=(TwoTurns,), modules=("tests.live.test_fallback",))
+    async with running_worker(lab.client, loaded, lab.telemetry, queue):
+        answers = await lab.client.execute_workflow("TwoTurns", id=queue, task_queue=queue)
+    assert answers == ["from the second", "done"]
+    assert asked(lab, first, second) == [2, 1]
+
+
+async def test_cancelled_is_no_reason(lab: Lab, names: tuple[str, str]) -> None:
+    """A run that is cancelled as its first model thinks asks no other."""
+    first, second = names
+    lab.model.script(first, [Turn(text="late", wait=asyncio.Event())])
+    lab.model.script(second, [DONE])
+    queue = f"fallback-{uuid.uuid4().hex[:6]}"
+    async with running_worker(lab.client, served([agent(first, second)], []), lab.telemetry, queue):
+        given = RunInput(agent="weigher", prompt="Weigh it.")
+        handle = await lab.client.start_workflow("AgentWorkflow", given, id=queue, task_queue=queue)
+        await lab.model.wait_for_requests(1, first)
+        await handle.cancel()
+        with pytest.raises(WorkflowFailureError) as failure:
+            await handle.result()
+    assert isinstance(failure.value.cause, CancelledError)
+    assert asked(lab, first, second) == [1, 0]

@@ -1,0 +1,327 @@
+"""Going on from runs that have ended: nothing is done twice, and what the provider is sent is legal."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import uuid
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zstandard
+from temporalio.client import WorkflowFailureError
+from temporalio.exceptions import WorkflowAlreadyStartedError
+
+from mulligan import InvalidRunInputError, error_of, follow
+from mulligan.devserver import DevServer
+from mulligan.loading import load
+from mulligan.packed_input import MOST_BYTES
+from mulligan.resume import NoWorkerError, PromptNeededError, ResumeError, RunNotFoundError, RunOpenError, resume
+from mulligan.trace_view.history import size_of_chain
+from tests.live.conftest import DONE, Lab, Ran, call
+from tests.support.compacting import PROMPT, READ, is_summing_up, reading
+from tests.support.large import noise, prose
+from tests.support.openai_turn import Turn
+from tests.support.shop import RAN
+from worker import running_worker
+from workflows import policies
+
+ADA = '{"customer": "Ada"}'
+
+
+async def gone_on(lab: Lab, ran_id: str, prompt: str | None = None, **how: Any) -> Ran:
+    """Resume a run whose script goes on, to its end; `requests` are of both runs."""
+    ran = await lab.look(await resume(lab.client, ran_id, prompt, **how))
+    ran.requests = lab.model.requests_of(ran_id)
+    assert [request.refusal for request in ran.requests if request.refusal] == []
+    return ran
+
+
+def told(ran: Ran) -> dict[str, str]:
+    """What the model read of each call, in the run's last request, by the call's id."""
+    return {
+        message["tool_call_id"]: message["content"]
+        for message in ran.requests[-1].json["messages"]
+        if message["role"] == "tool"
+    }
+
+
+async def test_out_of_steps(lab: Lab) -> None:
+    """The new run has its own steps, the old one's metadata; its memo and its trace say where it comes from."""
+    turns = [call("search_orders", ADA), call("now"), DONE]
+    ran = await lab.run(turns, max_steps=1, metadata={"team": "a"})
+    assert ran.result["status"] == "max_steps"
+    new = await gone_on(lab, ran.id, max_steps=5)
+    assert (new.id, new.result["status"], new.result["steps"]) == (f"{ran.id}-resumed", "completed", 2)
+    assert (RAN[ran.id], RAN[new.id]) == (
+        [("search_orders", {"customer": "Ada", "limit": 10, "sort": "new"})],
+        [("now", {})],
+    )
+    assert len(new.requests) == 3
+    assert [m["role"] for m in new.requests[1].json["messages"]][1:] == ["user", "assistant", "tool"]
+    [root], [before] = new.spans_of("invoke_agent shop"), ran.spans_of("invoke_agent shop")
+    assert root.trace_id != before.trace_id
+    assert root.links == [(before.trace_id, before.span_id)]
+    assert root.attributes["mulligan.resumed_from.workflow_id"] == ran.id
+    assert root.attributes["mulligan.resumed_from.run_id"] == ran.handle.first_execution_run_id
+    assert root.attributes["mulligan.metadata.team"] == "a"
+    memo = await (await new.handle.describe()).memo()
+    assert memo["resumed_from"]["workflow_id"] == ran.id
+    with pytest.raises(WorkflowAlreadyStartedError):
+        await resume(lab.client, ran.id)
+    again = await gone_on(lab, new.id, "Thanks.", model=f"openai-chat:{ran.id}")
+    assert again.id == f"{ran.id}-resumed-2"
+
+
+@pytest.mark.parametrize("end", ["terminate", "cancel"])
+async def test_cut_off_in_the_middle_of_a_step(lab: Lab, tmp_path: Path, end: str) -> None:
+    """Settled calls keep their results, in the order of the calls; of the others the model is told, and none runs again."""
+    cut = Turn(
+        calls=[
+            ("wait_for_file", "{}", "c1"),
+            ("search_orders", ADA, "c2"),
+            ("sarch", "{}", "c3"),
+            ("wait_for_file", "{}", "c4"),
+        ]
+    )
+    handle = await lab.start([call("now"), cut, DONE], metadata={"file": str(tmp_path / "never")})
+    while (
+        sum(
+            c["result"] is not None
+            for s in (await handle.query("steps", args=[0, 9]))["steps"]
+            for c in s["tool_calls"]
+        )
+        < 3
+    ):
+        await asyncio.sleep(0.05)
+    await (handle.terminate() if end == "terminate" else handle.cancel())
+    with pytest.raises(WorkflowFailureError):
+        await handle.result()
+    new = await gone_on(lab, handle.id)
+    results = told(new)
+    assert list(results)[1:] == ["c1", "c2", "c3", "c4"]
+    assert "Ada's" in results["c2"]
+    assert "There is no tool `sarch`" in results["c3"]
+    for lost in ("c1", "c4"):
+        assert "was cut off: the run ended before its result was known. It may or may not have done" in results[lost]
+    kinds = [
+        m["error"] and m["error"]["kind"]
+        for m in (await new.handle.query("messages", args=[0, 99]))["messages"]
+        if m["role"] == "tool"
+    ]
+    assert kinds == [None, "tool_lost", None, "unknown_tool", "tool_lost"]
+    assert [name for name, _ in RAN[handle.id] + RAN[new.id]] == ["now", "search_orders"]
+
+
+FAILED_BY_POLICY = {
+    "unknown tool": ("strict", Turn(calls=[("now", "{}", "c1"), ("nwo", "{}", "c2")]), "c2", "There is no tool `nwo`"),
+    "a tool that raises": ("strict", Turn(calls=[("explode", "{}", "c1")]), "c1", "division by zero"),
+    "an output that is not valid": ("strict_output", Turn(calls=[("Refund", '{"order": 7}', "c1")]), "c1", "amount"),
+    "two outputs": ("strict_output", Turn(calls=[("Refund", '{"order": 7, "amount": 1}', "c1"), ("Exchange", '{"order": 7, "instead": "x"}', "c2")]), "c2", "one"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", FAILED_BY_POLICY, ids=str)
+async def test_failed_by_policy(lab: Lab, case: str) -> None:
+    """`handle_errors=False`: the call at fault is answered with why the run failed, so that the model can do better."""
+    agent, turn, call_id, says = FAILED_BY_POLICY[case]
+    right = call("Refund", '{"order": 7, "amount": 1}') if agent == "strict_output" else DONE
+    ran = await lab.run([turn, right], agent=agent)
+    assert ran.error is not None
+    new = await gone_on(lab, ran.id)
+    assert new.result["status"] == "completed"
+    assert says in told(new)[call_id]
+
+
+async def test_a_missing_output_that_failed_the_run(lab: Lab) -> None:
+    """Where no call is to blame, it is told as a user's message."""
+    ran = await lab.run(
+        [Turn(text="You get it back."), call("Refund", '{"order": 7, "amount": 1}')], agent="strict_output"
+    )
+    assert ran.error is not None
+    new = await gone_on(lab, ran.id)
+    assert new.result["output"] == {"order": 7, "amount": 1.0, "reason": "none given"}
+    assert new.requests[-1].json["messages"][-1] == {"role": "user", "content": ran.error.message}
+
+
+async def test_after_a_compaction_the_summary_goes_on(lab: Lab) -> None:
+    """What the model was sent last, not the log: no page is read twice, and the word of the first request is not lost."""
+    queue = f"resume-{uuid.uuid4().hex[:6]}"
+    async with running_worker(lab.client, load(["tests.support.compacting"]), lab.telemetry, queue):
+        at = Lab(lab.client, lab.model, lab.otlp, lab.telemetry, queue)
+        ran = await at.run(reading(12), agent="page_reader", prompt=PROMPT, max_steps=9)
+        assert ran.result["status"] == "max_steps"
+        assert any(is_summing_up(request.json) for request in ran.requests)
+        before = len(ran.requests)
+        new = await gone_on(at, ran.id, max_steps=50)
+    assert new.result["output"] == "heron, after 12"
+    assert [number for number, _ in READ[ran.id] + READ[new.id]] == list(range(1, 13))
+    asked = [request for request in new.requests[before:] if not is_summing_up(request.json)]
+    assert len(json.dumps(asked[0].json["messages"])) <= len(json.dumps(ran.requests[-1].json["messages"])) * 2
+    assert "heron" in json.dumps(asked[0].json["messages"])
+
+
+async def test_three_megabytes(lab: Lab) -> None:
+    """More than Temporal takes as a start's argument: sent compressed, and asked for in pages."""
+    given = [{"role": "user", "text": prose(600_000, n)} for n in range(3)]
+    queue = f"resume-{uuid.uuid4().hex[:6]}"
+    async with running_worker(lab.client, load(["tests.support.large"]), lab.telemetry, queue):
+        at = Lab(lab.client, lab.model, lab.otlp, lab.telemetry, queue)
+        ran = await at.run([call("give_prose", '{"size": 1300000}'), DONE], agent="large", messages=given, max_steps=1)
+        new = await gone_on(at, ran.id)
+    assert new.result["status"] == "completed"
+    sent = new.requests[-1].json["messages"]
+    assert [m["content"] for m in sent if m["role"] in ("user", "tool")][:3] == [m["text"] for m in given]
+    assert list(told(new).values()) == [prose(1_300_000)]
+
+
+async def test_a_function_of_a_large_input_sees_all_of_it(lab: Lab) -> None:
+    messages = [{"role": "user", "text": prose(400_000, n)} for n in range(4)]
+    packed = zstandard.compress(json.dumps({"agent": "counts", "messages": messages}).encode())
+    queue = f"resume-{uuid.uuid4().hex[:6]}"
+    async with running_worker(lab.client, load(["tests.support.resuming"]), lab.telemetry, queue):
+        lab.model.script("counts", [DONE])
+        await lab.client.execute_workflow("AgentWorkflow", packed, id=queue, task_queue=queue)
+    [request] = lab.model.requests_of("counts")
+    assert request.json["messages"][0]["content"] == "4 messages, 1600000 characters"
+
+
+BAD = {
+    "a bomb": (zstandard.compress(b" " * (MOST_BYTES + 10)), "is more than 64,000,000 bytes"),
+    "cut off": (zstandard.compress(noise(9_000).encode())[:2_000], "cannot be decompressed|is cut off"),
+    "damaged": (b"(\xb5/\xfd" + b"\xff" * 50, "cannot be decompressed"),
+    "not JSON": (zstandard.compress(b"hello"), "The run's input is not JSON"),
+    "a run's state": (zstandard.compress(b'{"agent": "shop", "conversation": {}}'), '"conversation" is no known field'),
+    "no state, no JSON": (b"\x00\x01", "The run's input is not JSON"),
+}
+
+
+@pytest.mark.parametrize("case", BAD, ids=str)
+async def test_bytes_that_are_no_input(lab: Lab, case: str) -> None:
+    """A sentence, whatever was sent."""
+    data, says = BAD[case]
+    with pytest.raises(WorkflowFailureError) as failed:
+        await lab.client.execute_workflow("AgentWorkflow", data, id=f"bad-{uuid.uuid4().hex[:8]}", task_queue="agents")
+    error = error_of(failed.value)
+    assert isinstance(error, InvalidRunInputError)
+    assert re.search(says, error.message)
+
+
+async def test_refusals(lab: Lab) -> None:
+    """One sentence each."""
+    with pytest.raises(RunNotFoundError, match="no run 'nobody'"):
+        await resume(lab.client, "nobody")
+    handle = await lab.start([Turn(text="done", delay=30)])
+    with pytest.raises(RunOpenError, match="is open; stop it first"):
+        await resume(lab.client, handle.id)
+    await handle.terminate()
+    ran = await lab.run([DONE, Turn(text="again")])
+    with pytest.raises(PromptNeededError, match="has completed; say what"):
+        await resume(lab.client, ran.id)
+    new = await gone_on(lab, ran.id, "Once more.", id=f"{ran.id}-more")
+    assert new.result["output"] == "again"
+    cut = await lab.run([Turn(text="It is", finish_reason="length"), Turn(text="noon")])
+    with pytest.raises(PromptNeededError, match="ended with the model's own words"):
+        await resume(lab.client, cut.id)
+    own = await lab.client.start_workflow("TwoTurns", "x", id=f"own-{uuid.uuid4().hex[:6]}", task_queue="agents")
+    await own.terminate()
+    with pytest.raises(ResumeError, match="is a workflow of the type TwoTurns"):
+        await resume(lab.client, own.id)
+    refused = await lab.client.start_workflow("AgentWorkflow", {"agent": 1}, id=own.id + "b", task_queue="agents")
+    with pytest.raises(WorkflowFailureError):
+        await refused.result()
+    with pytest.raises(ResumeError, match="never began: its input was refused"):
+        await resume(lab.client, refused.id)
+
+
+async def test_ended_before_any_worker_took_it(lab: Lab) -> None:
+    """Nothing was done, and no worker can be asked: it begins as it was given. One that was never served says so."""
+    queue = f"resume-{uuid.uuid4().hex[:6]}"
+    lab.model.script(queue, [DONE])
+    given = {"agent": "shop", "prompt": "Go on.", "model": f"openai-chat:{queue}"}
+    handle = await lab.client.start_workflow("AgentWorkflow", given, id=queue, task_queue=queue)
+    await handle.terminate()
+    new = await gone_on(lab, queue, task_queue="agents")
+    assert new.result["status"] == "completed"
+    assert new.requests[-1].json["messages"][-1] == {"role": "user", "content": "Go on."}
+
+
+async def test_without_a_worker(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(follow, "_PATIENCE", timedelta(seconds=1))
+    queue = f"resume-{uuid.uuid4().hex[:6]}"
+    async with running_worker(lab.client, load(["tests.support.shop"]), lab.telemetry, queue):
+        ran = await Lab(lab.client, lab.model, lab.otlp, lab.telemetry, queue).run([call("now"), DONE], max_steps=1)
+    with pytest.raises(NoWorkerError, match=f"no worker that serves the task queue '{queue}' answers"):
+        await resume(lab.client, ran.id)
+
+
+async def test_the_last_run_of_a_chain(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After hand-overs the state is what was carried. An id that is chosen may be the old one's."""
+    monkeypatch.setattr(policies, "GROWN_EVENTS", 30)
+    ran = await lab.run([*[call("now")] * 9, DONE], max_steps=9, metadata={"team": "a"})
+    assert (await size_of_chain(lab.client, ran.id)).runs > 1
+    new = await gone_on(lab, ran.id, id=ran.id, max_steps=3)
+    assert (new.id, new.result["status"], new.result["steps"]) == (ran.id, "completed", 1)
+    assert len(told(new)) == 9
+    assert new.spans_of("invoke_agent shop")[0].attributes["mulligan.metadata.team"] == "a"
+
+
+async def test_a_cron_keeps_its_compressed_input(lab: Lab) -> None:
+    """Its next run is a continued one, as is one that a run before handed over to: but it is given an input."""
+    run_id = f"cron-{uuid.uuid4().hex[:6]}"
+    lab.model.script(run_id, [DONE])
+    given = {"agent": "shop", "prompt": "Go.", "model": f"openai-chat:{run_id}"}
+    packed = zstandard.compress(json.dumps(given).encode())
+    handle = await lab.client.start_workflow(
+        "AgentWorkflow", packed, id=run_id, task_queue="agents", cron_schedule="@every 1s"
+    )
+    while len(lab.model.requests_of(run_id)) < 2:
+        await asyncio.sleep(0.05)
+    await handle.terminate()
+
+
+@pytest.mark.parametrize("end", ["terminate", "cancel"])
+async def test_what_waited_for_a_person(lab: Lab, end: str) -> None:
+    """A call that nobody had decided on did not run, and the model is told just that; what people said is not lost."""
+    turn = Turn(calls=[("refund", '{"order": 7, "amount": {"euros": 2}}', "c1"), ("nap", '{"seconds": 60}', "c2")])
+    handle = await lab.start([turn, DONE], agent="desk")
+    while not (await handle.query("pending") and ("nap", {"seconds": 60}) in RAN[handle.id]):
+        await asyncio.sleep(0.02)
+    await handle.execute_update("send_message", {"text": "Hurry."})
+    await (handle.terminate() if end == "terminate" else handle.cancel())
+    with pytest.raises(WorkflowFailureError):
+        await handle.result()
+    new = await gone_on(lab, handle.id)
+    assert told(new)["c1"].startswith("refund was not run: nobody had decided on it when the run ended.")
+    assert told(new)["c2"].startswith("The call of nap was cut off")
+    assert new.requests[-1].json["messages"][-1] == {"role": "user", "content": "Hurry."}
+
+
+async def test_a_stopped_run(lab: Lab) -> None:
+    """Each call has its result already."""
+    handle = await lab.start([call("refund", '{"order": 7, "amount": {"euros": 2}}'), DONE], agent="desk")
+    while not await handle.query("pending"):
+        await asyncio.sleep(0.02)
+    await handle.execute_update("stop", {"reason": "lunch"})
+    ran = await lab.look(handle)
+    assert ran.result["status"] == "stopped"
+    new = await gone_on(lab, ran.id)
+    assert new.result["status"] == "completed"
+    assert "stopped" in next(iter(told(new).values()))
+
+
+async def test_the_page(lab: Lab, temporal: DevServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The code of docs/resume.md: a run out of steps goes on, and one that completed is asked something."""
+    monkeypatch.setenv("TEMPORAL_ADDRESS", temporal.address)
+    text = (Path(__file__).parents[2] / "docs/resume.md").read_text()
+    [block] = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    page: dict[str, Any] = {}
+    exec(compile(block, "docs/resume.md", "exec", dont_inherit=True), page)
+    cut = await lab.run([call("now"), DONE], max_steps=1)
+    assert await page["go_on"](cut.id) == "done"
+    whole = await lab.run([DONE, Turn(text="all is well")])
+    assert await page["go_on"](whole.id) == "all is well"
+    assert lab.model.requests_of(whole.id)[-1].json["messages"][-1]["content"] == "Check what you did."

@@ -1,0 +1,417 @@
+"""Agents that hand work to each other: each call is a run of its own, in one trace."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import uuid
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError
+from temporalio.exceptions import CancelledError
+from temporalio.service import RPCError
+
+from mulligan import InvalidRunInputError, ToolExecutionError
+from mulligan.devserver import DevServer
+from mulligan.errors import RemoteSource
+from mulligan.loading import load
+from mulligan.trace_view.history import size_of_chain
+from tests.live.conftest import DONE, Lab, Ran
+from tests.live.test_lost_workers import worker_process
+from tests.live.test_resets import points_of, reset
+from tests.support.openai_turn import Turn
+from worker import running_worker
+from workflows import policies
+
+
+@pytest.fixture(scope="module")
+async def teams(lab: Lab) -> AsyncIterator[Lab]:
+    """A worker for agents that hand work to each other."""
+    queue = f"teams-{uuid.uuid4().hex[:6]}"
+    async with running_worker(lab.client, load(["tests.support.teams"]), lab.telemetry, queue):
+        yield Lab(lab.client, lab.model, lab.otlp, lab.telemetry, queue)
+
+
+def ask(prompt: str, tool: str = "researcher", id: str | None = None) -> tuple[str, str, str | None]:  # noqa: A002
+    return (tool, json.dumps({"prompt": prompt}), id)
+
+
+def texts(ran: Ran) -> list[str]:
+    return [call["result"]["text"] for call in ran.calls]
+
+
+def read_by_model(ran: Ran) -> list[str]:
+    """The results in the second model call's prompt."""
+    return [message["content"] for message in ran.requests[1].json["messages"] if message["role"] == "tool"]
+
+
+def kinds(ran: Ran) -> list[str | None]:
+    return [(call["result"]["error"] or {}).get("kind") for call in ran.calls]
+
+
+def assert_one_trace(ran: Ran, runs: int) -> None:
+    """Every span once, each with its parent there; so many runs."""
+    ids = {span.span_id for span in ran.spans}
+    assert len(ids) == len(ran.spans)
+    roots = [span for span in ran.spans if not span.parent_span_id]
+    assert len(roots) == 1
+    assert all(span.parent_span_id in ids for span in ran.spans if span.parent_span_id)
+    assert len([span for span in ran.spans if span.name.startswith("invoke_agent")]) == runs
+    assert len(ran.spans_of("agent.finish")) == runs
+
+
+async def begin(teams: Lab, agent: str, prompt: str, **run_input: Any) -> Any:
+    """Start a run whose model is scripted in tests.support.teams."""
+    given = {"agent": agent, "prompt": prompt, **run_input}
+    run_id = f"run-{uuid.uuid4().hex[:8]}"
+    return await teams.client.start_workflow("AgentWorkflow", given, id=run_id, task_queue=teams.task_queue)
+
+
+async def test_five_at_once(teams: Lab) -> None:
+    """Each call is a workflow of its own, by an id that says whose; their usage is added up; one trace holds all."""
+    asked = [ask(f"note {n}", id=f"call_{n}") for n in range(1, 4)] + [
+        ask("what is it"),
+        ("note", '{"text": "x"}', None),
+    ]
+    ran = await teams.run([Turn(calls=asked), DONE], agent="lead", metadata={"team": "red"})
+    assert texts(ran)[:4] == [f"found: note {n}" for n in range(1, 4)] + ["found: what is it"]
+    assert kinds(ran) == [None] * 5
+    children = [call["run"] for call in ran.calls[:4]]
+    assert [child["id"] for child in children][:3] == [f"{ran.id}/call_{n}" for n in range(1, 4)]
+    assert [(child["agent"], child["status"], child["steps"]) for child in children] == [
+        ("researcher", "completed", 2),
+        ("researcher", "completed", 3),
+        ("researcher", "completed", 4),
+        ("researcher", "completed", 1),
+    ]
+    assert "run" not in ran.calls[4]
+    spent = [child["usage"]["input_tokens"] for child in children]
+    assert ran.result["usage"]["input_tokens"] == 2 * 10 + sum(spent)
+    assert min(spent) > 0
+    child = teams.client.get_workflow_handle(children[0]["id"])
+    result = await child.result()
+    assert (result["status"], result["trace_id"]) == ("completed", ran.result["trace_id"])
+    noted = (await child.query("steps"))["steps"][0]["tool_calls"][0]["result"]["text"]
+    assert noted == "researcher noted 1; team red"
+    described = await child.describe()
+    assert (await described.memo())["agent"] == "researcher"
+    assert described.parent_id == ran.id
+    assert_one_trace(ran, 5)
+    spans = {
+        span.attributes["ai.toolCall.id"]: span
+        for span in ran.spans_of("ai.toolCall")
+        if span.attributes["ai.toolCall.name"] == "researcher"
+    }
+    assert {span.status for span in spans.values()} == {"UNSET"}
+    assert spans["call_1"].attributes["mulligan.sub_run"] == children[0]["id"]
+    roots = {span.attributes["gen_ai.tool.call.id"]: span for span in ran.spans_of("invoke_agent researcher")}
+    assert roots["call_1"].attributes["temporal.workflow_id"] == children[0]["id"]
+    [top] = ran.spans_of("invoke_agent lead")
+    assert roots["call_1"].parent_span_id == spans["call_1"].parent_span_id == top.span_id
+    # The next model call reads them as any tool's.
+    assert read_by_model(ran) == texts(ran)
+
+
+FAILURES = [
+    (
+        "lazy",
+        "What?",
+        "tool_exception",
+        "`lazy` failed after it was started: ModelRequestError: There is no script 'no such script'",
+    ),
+    ("hasty", "wait /never", "tool_timeout", "`hasty` did not come to its end within the 1 s that it may take"),
+    ("far", "What?", "tool_timeout", "within the 3 s"),
+    (
+        "researcher",
+        "for ever",
+        "tool_exception",
+        "after 6 steps: it used up its steps.\nIts last words: I am still at it.",
+    ),
+    ("researcher", "", "tool_exception", '"prompt" is empty; say what the agent is to do.'),
+]
+
+
+async def test_what_does_not_complete_is_told(teams: Lab) -> None:
+    """Whatever becomes of a run, the calling model is told by a text, with one ERROR span; the calling run goes on."""
+    asked = [ask(prompt, name) for name, prompt, _, _ in FAILURES]
+    ran = await teams.run([Turn(calls=asked), DONE], agent="lead")
+    assert (ran.result["status"], ran.result["recovered_failures"]) == ("completed", 5)
+    for said, told, kind, (_, _, expected, part) in zip(ran.calls, texts(ran), kinds(ran), FAILURES, strict=True):
+        assert (kind, part in told, said["attempts"]) == (expected, True, 1), told
+    statuses = [said["run"]["status"] for said in ran.calls]
+    assert statuses == ["failed", "timed_out", "timed_out", "max_steps", "failed"]
+    errors = [span for span in ran.spans_of("ai.toolCall") if span.status == "ERROR"]
+    assert sorted(span.attributes["error.type"] for span in errors) == sorted(row[2] for row in FAILURES)
+    assert all(span.attributes["mulligan.recovered"] for span in errors)
+    assert read_by_model(ran) == texts(ran)
+
+
+async def test_a_policy_fails_the_calling_run(teams: Lab, tmp_path: Path) -> None:
+    """The other runs are cancelled, and waited for."""
+    ran = await teams.run(
+        [Turn(calls=[ask(f"wait {tmp_path}/never", id="waits"), ask("What?", "lazy")])], agent="strict_lead"
+    )
+    assert isinstance(ran.error, ToolExecutionError)
+    assert ran.error.kind == "tool_exception"
+    assert isinstance(ran.error.source, RemoteSource)
+    assert ran.error.source.type_name == "ModelRequestError"
+    child = await teams.client.get_workflow_handle(f"{ran.id}/waits").describe()
+    assert child.status == WorkflowExecutionStatus.CANCELED
+
+
+async def test_agents_call_themselves_so_deep(teams: Lab) -> None:
+    """`max_depth=2` of the agent; the deepest is told so. A run's input may say less, not more."""
+    ran = await teams.look(await begin(teams, "nested", "Go"))
+    assert (
+        ran.result["output"]
+        == "(((`nested` was not started: agents may not hand work on any deeper than this. Do it without another agent.)))"
+    )
+    assert_one_trace(ran, 3)
+    [span] = [span for span in ran.spans_of("ai.toolCall") if span.status == "ERROR"]
+    assert (span.attributes["error.type"], span.attributes["mulligan.recovered"]) == ("tool_exception", True)
+    assert ran.calls[0]["run"]["id"] == f"{ran.id}/call_1_1"
+    whole = ran.result["usage"]["input_tokens"]
+    assert whole > ran.calls[0]["run"]["usage"]["input_tokens"] > 0
+    for depth, roots in ((0, 1), (1, 2), (9, 3)):
+        ran = await teams.look(await begin(teams, "nested", "Go", maxDepth=depth))
+        assert len(ran.spans_of("invoke_agent nested")) == roots
+
+
+async def test_cancelled(teams: Lab, tmp_path: Path) -> None:
+    """A run that is cancelled ends when its sub-agents have, down to the last one; one that is cancelled alone is told."""
+    handle = await teams.start(
+        [Turn(calls=[ask(f"wait {tmp_path}/a", id="a"), ask(f"wait {tmp_path}/b", id="b")]), DONE], agent="lead"
+    )
+    child = teams.client.get_workflow_handle(f"{handle.id}/a")
+    await until_running(child, "wait_for_file")
+    shown = (await handle.query("steps"))["steps"][0]["tool_calls"][0]
+    assert (shown["run"]["status"], shown["run"]["id"], shown["result"]) == ("running", child.id, None)
+    await child.cancel()
+    (tmp_path / "b").touch()
+    ran = await teams.look(handle)
+    assert kinds(ran) == ["tool_exception", None]
+    assert texts(ran)[0] == "`researcher` did not complete its work: it was cancelled."
+    assert_one_trace(ran, 3)
+
+    handle = await teams.start(
+        [Turn(calls=[ask(f"deep wait {tmp_path}/c", "chief", id="c"), ask(f"wait {tmp_path}/d", id="d")])], agent="lead"
+    )
+    below = teams.client.get_workflow_handle(f"{handle.id}/c/call_1_1")
+    beside = teams.client.get_workflow_handle(f"{handle.id}/d")
+    await until_running(below, "wait_for_file")
+    await until_running(beside, "wait_for_file")
+    await handle.cancel()
+    with pytest.raises(WorkflowFailureError):
+        await handle.result()
+    ended = [
+        (await teams.client.get_workflow_handle(each).describe())
+        for each in (handle.id, f"{handle.id}/c", below.id, beside.id)
+    ]
+    assert {one.status for one in ended} == {WorkflowExecutionStatus.CANCELED}
+    closed_at = [one.close_time for one in ended]
+    assert all(at and closed_at[0] and at <= closed_at[0] for at in closed_at)
+    teams.telemetry.flush()
+    root = next(span for span in teams.otlp.spans() if span.attributes.get("temporal.workflow_id") == handle.id)
+    spans = teams.otlp.spans(trace_id=root.trace_id)
+    finished = [span.attributes["mulligan.status"] for span in spans if span.name == "agent.finish"]
+    assert finished == ["cancelled"] * 4
+    closed = [span.attributes["error.type"] for span in spans if span.name == "ai.toolCall"]
+    assert closed == ["cancelled"] * 5
+
+
+async def test_a_shared_budget(teams: Lab) -> None:
+    """What is left is divided among the calls of the step that share it; a run ends when its share is spent."""
+    asked = [ask("for ever", "sharing", id="a"), ask("for ever", "sharing", id="b"), ask("note 2", id="c")]
+    turns = [Turn(calls=asked), Turn(calls=[ask("What?", "sharing", id="d")]), DONE]
+    ran = await teams.run(turns, agent="lead", maxTotalTokens=2_015)
+    shares = []
+    for each in ("a", "b", "c"):
+        history = await teams.client.get_workflow_handle(f"{ran.id}/{each}").fetch_history()
+        started = history.events[0].workflow_execution_started_event_attributes
+        shares.append(json.loads(started.input.payloads[0].data).get("max_total_tokens"))
+    assert shares == [1_000, 1_000, None]
+    spent = [run["usage"]["input_tokens"] + run["usage"]["output_tokens"] for run in (c["run"] for c in ran.calls[:3])]
+    assert [each["run"]["status"] for each in ran.calls[:3]] == ["max_tokens", "max_tokens", "completed"]
+    assert all(1_000 <= each < 1_200 for each in spent[:2])
+    assert "it used up its tokens." in texts(ran)[0]
+    assert ran.result["status"] == "max_tokens"
+    usage = ran.result["usage"]
+    assert usage["input_tokens"] + usage["output_tokens"] == sum(spent) + 15
+
+
+async def test_stopped(teams: Lab, tmp_path: Path) -> None:
+    """A stop goes down to the last one: what runs may finish, and what there is, is given."""
+    handle = await teams.start([Turn(calls=[ask(f"deep wait {tmp_path}/a", "chief", id="c")]), DONE], agent="lead")
+    chief, below = (teams.client.get_workflow_handle(f"{handle.id}/{each}") for each in ("c", "c/call_1_1"))
+    await until_running(below, "wait_for_file")
+    await handle.execute_update("stop", {"reason": "lunch"})
+    while not await signalled(below):
+        await asyncio.sleep(0.05)
+    (tmp_path / "a").touch()
+    ran = await teams.look(handle)
+    ended = [await each.result() for each in (chief, below)]
+    assert [each["status"] for each in (ran.result, *ended)] == ["stopped"] * 3
+    assert ended[1]["reason"] == "lunch"
+    assert texts(ran) == ["`chief` did not complete its work after 1 step: it was stopped by a person."]
+    assert_one_trace(ran, 3)
+
+
+async def test_approved(teams: Lab) -> None:
+    """A sub-agent may need a person's word before it is asked, and its span says who gave it."""
+    asked = [ask("What?", "careful", id="c"), ask("Why?", "careful", id="d")]
+    handle = await teams.start([Turn(calls=asked), DONE], agent="lead")
+    while len(await handle.query("pending")) < 2:
+        await asyncio.sleep(0.05)
+    approved = {"call_id": "c", "decision": "approve", "by": "Ada", "arguments": {"prompt": "Who?"}}
+    await handle.execute_update("decide", approved)
+    await handle.execute_update("decide", {"call_id": "d", "decision": "deny", "by": "Ada"})
+    ran = await teams.look(handle)
+    assert texts(ran)[0] == "found: Who?"
+    assert kinds(ran) == [None, "denied"]
+    [span] = [one for one in ran.spans_of("ai.toolCall") if one.status == "UNSET"]
+    assert span.attributes["mulligan.decision.by"] == "Ada"
+
+
+async def test_two_agents_of_one_workflow(teams: Lab) -> None:
+    """Their models give their calls one id; a call of a later turn may have it again."""
+    run_id = f"two-{uuid.uuid4().hex[:8]}"
+    turns = [Turn(calls=[ask("first", id="same")]), DONE]
+    teams.model.script(run_id, [*turns, Turn(calls=[ask("third", id="other")]), Turn(text="again")])
+    teams.model.script(run_id + "-b", [Turn(calls=[ask("second", id="same")]), DONE])
+    models = [f"openai-chat:{run_id}", f"openai-chat:{run_id}-b"]
+    handle = await teams.client.start_workflow("TwoLeads", models, id=run_id, task_queue=teams.task_queue)
+    assert await handle.result() == ["done", "done", "again"]
+    for name, output in (("same", "first"), ("same.1", "second"), ("other", "third")):
+        result = await teams.client.get_workflow_handle(f"{run_id}/{name}").result()
+        assert result["output"] == f"found: {output}"
+
+
+async def test_a_long_child_and_its_caller_continue_as_new(teams: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its result is that of the chain's last run; no run of a sub-agent is open while the caller hands itself over."""
+    monkeypatch.setattr(policies, "GROWN_EVENTS", 60)
+    turns = [Turn(calls=[ask(f"note {steps}", "patient", id=f"call_{steps}")]) for steps in (15, 1, 2, 3)]
+    ran = await teams.run([*turns, DONE], agent="lead")
+    assert texts(ran) == [f"found: note {steps}" for steps in (15, 1, 2, 3)]
+    assert ran.calls[0]["run"]["steps"] == 16
+    assert (await size_of_chain(teams.client, f"{ran.id}/call_15")).runs > 2
+    assert (await size_of_chain(teams.client, ran.id)).runs > 1
+    assert_one_trace(ran, 5)
+
+
+async def test_an_id_in_use(teams: Lab, tmp_path: Path) -> None:
+    """As after a reset, when a run of the same call is just being cancelled: another id is tried, and another."""
+    handle = await teams.start([Turn(calls=[ask(f"wait {tmp_path}/go"), ask("What?", id="taken")]), DONE], agent="lead")
+    taken = [
+        f"{handle.id}/taken",
+        f"{handle.id}/taken.again2",
+        f"{handle.id}/full",
+        f"{handle.id}/full.again2",
+        f"{handle.id}/full.again3",
+    ]
+    teams.model.script(handle.id + "-2", [Turn(calls=[ask("What?", id="taken"), ask("What?", id="full")]), DONE])
+    await handle.cancel()
+    squatters = [
+        await teams.client.start_workflow(
+            "AgentWorkflow",
+            {"agent": "researcher", "prompt": f"wait {tmp_path}/go"},
+            id=each,
+            task_queue=teams.task_queue,
+        )
+        for each in taken
+    ]
+    given = {"agent": "lead", "prompt": "Go.", "model": f"openai-chat:{handle.id}-2"}
+    with pytest.raises(WorkflowFailureError):
+        await handle.result()
+    again = await teams.client.start_workflow("AgentWorkflow", given, id=handle.id, task_queue=teams.task_queue)
+    result = await again.result()
+    assert result["recovered_failures"] == 1
+    first, second = (await again.query("steps"))["steps"][0]["tool_calls"]
+    assert (first["run"]["id"], first["result"]["text"]) == (f"{handle.id}/taken.again3", "found: What?")
+    assert (second["result"]["error"]["kind"], second["attempts"], "run" in second) == ("tool_exception", 0, False)
+    assert "was not started: a run of the id" in second["result"]["text"]
+    (tmp_path / "go").touch()
+    for squatter in squatters:
+        await squatter.result()
+
+
+async def test_a_reset(teams: Lab, tmp_path: Path) -> None:
+    """To a point after the call: its run is waited for as before. To one before it: the call is made anew, by another id."""
+    handle = await begin(teams, "chief", f"deep wait {tmp_path}/go")
+    child = teams.client.get_workflow_handle(f"{handle.id}/call_1_1")
+    await until_running(child, "wait_for_file")
+    await reset(teams, handle, (await points_of(handle))[-1])
+    (tmp_path / "go").touch()
+    result = await teams.client.get_workflow_handle(handle.id).result()
+    assert (result["status"], result["steps"]) == ("completed", 2)
+
+    handle = await begin(teams, "chief", f"deep wait {tmp_path}/again")
+    child = teams.client.get_workflow_handle(f"{handle.id}/call_1_1")
+    await until_running(child, "wait_for_file")
+    await reset(teams, handle, (await points_of(handle))[0])
+    await until_running(teams.client.get_workflow_handle(f"{child.id}.again2"), "wait_for_file")
+    (tmp_path / "again").touch()
+    result = await teams.client.get_workflow_handle(handle.id).result()
+    assert result["status"] == "completed"
+    assert (await child.result())["status"] == "completed"
+
+
+async def test_a_limit_of_cost(teams: Lab) -> None:
+    """Refused where the price of a sub-agent's model is not known: what that takes could not be counted."""
+    ran = await teams.look(await begin(teams, "costly", "Go", maxCost=1))
+    assert isinstance(ran.error, InvalidRunInputError)
+    assert "the price of openai-chat:nobody is not known" in ran.error.message
+
+
+async def test_a_terminated_caller(teams: Lab, tmp_path: Path) -> None:
+    """Nobody waits for the sub-agent any more: it is asked to cancel."""
+    handle = await teams.start([Turn(calls=[ask(f"wait {tmp_path}/never", id="a")])], agent="lead")
+    child = teams.client.get_workflow_handle(f"{handle.id}/a")
+    await until_running(child, "wait_for_file")
+    await handle.terminate()
+    with pytest.raises(WorkflowFailureError) as failed:
+        await child.result()
+    assert isinstance(failed.value.cause, CancelledError)
+
+
+@pytest.mark.timeout(120)
+async def test_the_only_worker_is_killed(lab: Lab, temporal: DevServer, tmp_path: Path) -> None:
+    """kill -9 while two sub-agents run: the next worker goes on with all three runs, and nothing is told twice."""
+    queue = f"killed-{uuid.uuid4().hex[:6]}"
+    at = Lab(lab.client, lab.model, lab.otlp, lab.telemetry, queue)
+    asked = [ask(f"again {tmp_path}/go", id="a"), ask(f"wait {tmp_path}/go", id="b")]
+    handle = await at.start([Turn(calls=asked), DONE], agent="lead")
+    async with worker_process(queue, temporal, lab.otlp, "tests.support.teams") as first:
+        for child in ("a", "b"):
+            await until_running(lab.client.get_workflow_handle(f"{handle.id}/{child}"), "wait_for_file")
+        first.kill()
+        await first.wait()
+    (tmp_path / "go").touch()
+    async with worker_process(queue, temporal, lab.otlp, "tests.support.teams") as second:
+        ran = await at.look(handle)
+        below = [await lab.client.get_workflow_handle(f"{handle.id}/{child}").query("steps") for child in ("a", "b")]
+        second.terminate()
+        assert await second.wait() == 0
+    ran.spans = lab.otlp.spans(trace_id=ran.result["trace_id"])
+    assert kinds(ran) == [None, None]
+    again, lost = (child["steps"][0]["tool_calls"][0] for child in below)
+    assert (again["attempts"], again["result"]["text"]) == (2, "it is there")
+    assert lost["result"]["error"]["kind"] == "tool_lost"
+    assert_one_trace(ran, 3)
+
+
+async def until_running(handle: Any, tool: str) -> None:
+    while True:
+        try:
+            if any(name.startswith(tool) for name in (await handle.query("progress"))["running"]):
+                return
+        except RPCError:
+            pass
+        await asyncio.sleep(0.05)
+
+
+async def signalled(handle: Any) -> bool:
+    history = await handle.fetch_history()
+    return any(event.HasField("workflow_execution_signaled_event_attributes") for event in history.events)

@@ -1,0 +1,37 @@
+"""docs/models.md does what it says."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from mulligan.prices import Prices
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs/models.md").read_text()
+
+
+def test_the_page_is_run(tmp_path: Path) -> None:
+    """Its tests pass as a user would run them."""
+    [block] = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    (tmp_path / "test_page.py").write_text(block)
+    ran = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_page.py"],
+        cwd=tmp_path, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert f"{block.count('def test_')} passed" in ran.stdout
+
+
+def test_the_file_of_prices_is_one(tmp_path: Path) -> None:
+    [table] = re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)
+    file = tmp_path / "prices.json"
+    file.write_text(table)
+    prices = Prices.known(str(file))
+    for name, price in json.loads(table)["models"].items():
+        found = prices.of(name if ":" in name else f"openai:{name}")
+        assert found is not None
+        assert found.input == price["input"]

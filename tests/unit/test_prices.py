@@ -1,0 +1,240 @@
+"""What models cost: whose price is whose, what a user's file may say, and what is pinned of a run's models."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+
+from activities.pin_models import FALLBACK_PATIENCE, PATIENCE, patience, pin_models
+from mulligan import Agent, ToolStrategy
+from mulligan.cli._steps import cost_of
+from mulligan.errors import DeclarationError
+from mulligan.metrics import Metrics
+from mulligan.model_facts import ModelFacts
+from mulligan.prices import Price, Prices
+from mulligan.values import RunInput, RunResult, Usage
+from workflows._turn import Turn
+
+TABLE = Prices(
+    {
+        "big": Price(input=2.0, output=10.0),
+        "big-2026-11-02": Price(input=3.0, output=10.0),
+        "big-mini": Price(input=1.0, output=5.0),
+        "openai-chat:big": Price(input=0.0, output=0.0),
+    }
+)
+SHIPPED = Prices.known()
+
+
+@pytest.mark.parametrize(
+    ("model", "price"),
+    [
+        ("openai:big", 2.0),
+        ("openai:big-2026-10-01", 2.0),
+        ("openai:big-20261001", 2.0),
+        ("openai:big-0613", 2.0),
+        ("openai:big-latest", 2.0),
+        ("openai:big-2026-11-02", 3.0),
+        ("openai:big-mini-2026-11-02", 1.0),
+        ("openai:big-pro", None),
+        ("openai:big-1", None),
+        ("openai:bigger", None),
+        ("openai:ft:big:us:x", None),
+        ("openai-chat:big", 0.0),
+        ("openai-chat:big-2026-11-02", 0.0),
+        ("openai-chat:big-mini", 1.0),
+        ("scripted:big", 0.0),
+    ],
+)
+def test_whose_price(model: str, price: float | None) -> None:
+    """A model's own, or that of which it is a dated version: never that of another whose name begins alike."""
+    found = TABLE.of(model)
+    assert (found.input if found else None) == price
+
+
+def test_what_tokens_cost() -> None:
+    price = Price(input=2.0, cached_input=0.2, cache_write=2.5, output=10.0)
+    usage = Usage(input_tokens=1_000, cached_input_tokens=600, cache_write_tokens=100, output_tokens=10)
+    assert price.of(usage) == (300 * 2 + 600 * 0.2 + 100 * 2.5 + 10 * 10) / 1e6
+    plain = Price(input=2.0, output=10.0)
+    assert plain.of(usage) == (1_000 * 2 + 10 * 10) / 1e6
+    # Servers that count wrong do not make a run earn money.
+    assert price.of(Usage(input_tokens=10, cached_input_tokens=99, cache_write_tokens=99)) == 10 * 0.2 / 1e6
+    assert price.of(Usage()) == 0
+
+
+def test_the_shipped_table() -> None:
+    """Each model of it has a price that can be one; it says whence and of when it is."""
+    table = json.loads((Path(__file__).parents[2] / "mulligan/prices.json").read_text())
+    assert re.fullmatch(r"\d{4}-\d{2}-\d{2}", table["date"])
+    assert table["source"]
+    for name in table["models"]:
+        price = SHIPPED.of(f"openai:{name}")
+        assert price is not None
+        assert (
+            0 < (price.cached_input or price.input) <= price.input <= (price.cache_write or price.input) < price.output
+        )
+    assert SHIPPED.of("openai:gpt-5-mini-2025-08-07") == Price(input=0.25, cached_input=0.025, output=2.0)
+    assert SHIPPED.of("openai-chat:llama3") is None
+
+
+def test_a_file_of_ones_own(tmp_path: Path) -> None:
+    """Over the shipped one: what it names is its, all else stays."""
+    file = tmp_path / "prices.json"
+    file.write_text(
+        json.dumps({"models": {"gpt-5-mini": {"input": 9, "output": 9}, "llama3": {"input": 0, "output": 0}}})
+    )
+    prices = Prices.known(str(file))
+    assert prices.of("openai:gpt-5-mini") == Price(input=9.0, output=9.0)
+    assert prices.of("openai-chat:llama3") == Price(input=0.0, output=0.0)
+    assert prices.of("openai:gpt-5") == SHIPPED.of("openai:gpt-5")
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (None, "which cannot be read: No such file or directory"),
+        ("{", "which is no table of prices (Invalid JSON"),
+        ("[]", "which is no table of prices"),
+        ('{"llama3": {"input": 1, "output": 1}}', "models: field required"),
+        ('{"models": {"llama3": {"input": 1}}}', "models.llama3.output: field required"),
+        ('{"models": {"llama3": {"input": "1", "output": 1}}}', "models.llama3.input: input should be a valid number"),
+        ('{"models": {"llama3": {"input": -1, "output": 1}}}', "models.llama3.input: input should be greater than"),
+        ('{"models": {"llama3": {"input": 1, "output": 1, "cached": 1}}}', "models.llama3.cached: extra inputs"),
+    ],
+)
+def test_a_file_that_cannot_work(tmp_path: Path, content: str | None, says: str) -> None:
+    """One sentence: which file, what is wrong with it, what it should look like."""
+    file = tmp_path / "prices.json"
+    if content is not None:
+        file.write_text(content)
+    with pytest.raises(DeclarationError) as error:
+        Prices.known(str(file))
+    assert str(error.value).startswith(f"MULLIGAN_PRICES names {file}, ")
+    assert says in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"model": []}, "model is an empty list"),
+        ({"model": ["openai:a", "openai:a"]}, "names 'openai:a' twice"),
+        ({"model": ["openai:a", "b"]}, "the model is 'b'"),
+        ({"model": ["openai:a", None]}, "the model is None"),
+        ({"model": None}, "the model is None"),
+        ({"model": "openai:a", "max_cost": 0}, "max_cost is 0"),
+        ({"model": "openai:a", "max_cost": -1.5}, "max_cost is -1.5"),
+        ({"model": "openai:a", "max_cost": float("inf")}, "max_cost is inf"),
+        ({"model": "openai:a", "max_cost": "1"}, "max_cost is '1'"),
+        ({"model": "openai:a", "max_cost": True}, "max_cost is True"),
+    ],
+)
+def test_a_declaration_that_cannot_work(options: dict[str, Any], says: str) -> None:
+    with pytest.raises(DeclarationError) as error:
+        Agent(name="a", **options)
+    assert says in str(error.value)
+
+
+HOUR = timedelta(hours=1)
+
+
+@pytest.mark.parametrize(
+    ("models", "stated", "last", "before"),
+    [
+        ("openai:a", None, PATIENCE, None),
+        ("openai:a", 5, 5.0, None),
+        (["openai:a"], None, PATIENCE, None),
+        (["openai:a", "openai:b"], None, PATIENCE, FALLBACK_PATIENCE),
+        (["openai:a", "openai:b"], HOUR, 3600.0, None),
+    ],
+)
+def test_how_long_a_model_is_waited_for(models: Any, stated: Any, last: float, before: float | None) -> None:
+    """As the agent says; where it does not, an hour, and a minute where another one follows."""
+    agent = Agent(name="a", model=models, model_patience=stated)
+    assert (patience(agent), pin_models(agent, RunInput(agent="a"), TABLE).fallback_patience) == (last, before)
+
+
+def test_what_is_pinned_takes_no_room_where_it_says_nothing() -> None:
+    assert ModelFacts(model="openai:a").model_dump(mode="json") == {"model": "openai:a"}
+    given = RunInput(agent="a", prompt="Hi.").model_dump(mode="json")
+    assert not {"max_cost", "max_total_tokens"} & set(given)
+    assert "cost" not in RunResult(status="completed").model_dump(mode="json")
+    assert "cache_write_tokens" not in Usage().model_dump(mode="json")
+
+
+def test_one_way_for_the_output_of_all_models() -> None:
+    mixed = Agent(name="a", model=["openai:a", "openai-chat:b"], output={"type": "object"})
+    assert [mixed.output_by(model) for model in ("openai:a", "openai-chat:b", "openai:c", "openai-chat:c")] == [
+        "tool", "tool", "provider", "tool",
+    ]  # fmt: skip
+    one = Agent(name="a", model=["openai:a", "openai:b"], output={"type": "object"})
+    assert (one.output_by("openai:a"), one.output_by("openai-chat:a")) == ("provider", "tool")
+    chosen = Agent(name="a", model="openai:a", output=ToolStrategy({"type": "object"}))
+    assert chosen.output_by("openai:a") == "tool"
+
+
+FACTS: dict[str, Any] = {
+    "model": "openai:big", "max_steps": 9, "model_timeout": 300, "model_patience": 3600, "tools": {}, "digest": "",
+    "definition": {"instructions": "", "tools": []},
+}  # fmt: skip
+
+
+def turn(cost: float | None, **facts: Any) -> Turn:
+    about = {"number": 1, "input": {"agent": "a"}, "trace": "", "facts": {**FACTS, **facts}}
+    return Turn.model_validate({**about, "result": {"status": "completed", "cost": cost}})
+
+
+def test_what_a_turn_spends() -> None:
+    """Sums without the noise of floats; unknown stays unknown, but what is known of it counts for the limit."""
+    spending = turn(0.0, max_cost=0.35)
+    for _ in range(3):
+        spending.spend(Usage(input_tokens=1), 0.1)
+    assert (spending.result.cost, spending.result.usage.input_tokens) == (0.3, 3)
+    assert spending.limit_reached is None
+    spending.spend(Usage(output_tokens=2), None)
+    assert spending.result.cost is None
+    spending.spend(Usage(), 0.05)
+    assert spending.result.cost is None
+    assert spending.limit_reached == "max_cost"
+    again = Turn.model_validate(spending.model_dump(mode="json"))
+    assert (again.spent, again.limit_reached) == (0.35, "max_cost")
+
+
+def test_a_turn_of_before_there_were_prices() -> None:
+    """A run that was opened by an older worker is counted in tokens alone."""
+    old = turn(None)
+    old.spend(Usage(input_tokens=5), old.cost_of(old.model, Usage(input_tokens=5)))
+    assert (old.result.cost, old.result.usage.input_tokens, old.models) == (None, 5, ["openai:big"])
+    assert not {"at", "spent"} & set(old.model_dump(mode="json"))
+
+
+def test_the_metric() -> None:
+    """By agent and status; nothing is counted of runs whose cost is not known."""
+    reader = InMemoryMetricReader()
+    metrics = Metrics(reader, exports=False)
+    metrics.run(3, agent="a", status="completed", cost=0.25)
+    metrics.run(3, agent="a", status="completed")
+    data = reader.get_metrics_data()
+    assert data is not None
+    found = {
+        metric.name: metric for of in data.resource_metrics for scope in of.scope_metrics for metric in scope.metrics
+    }
+    [point] = found["mulligan.run.cost"].data.data_points
+    assert (point.sum, point.count, found["mulligan.run.cost"].unit) == (0.25, 1, "{USD}")  # type: ignore[union-attr]
+    assert dict(point.attributes or {}) == {"gen_ai.agent.name": "a", "mulligan.status": "completed"}
+    metrics.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("shown", "text"),
+    [({}, ""), ({"cost": None}, ""), ({"cost": 0.0}, ", $0"), ({"cost": 0.000012}, ", $0.000012"), ({"cost": 10.0}, ", $10"), ({"cost": 12.5}, ", $12.5")],
+)  # fmt: skip
+def test_what_commands_say(shown: dict[str, Any], text: str) -> None:
+    assert cost_of(shown) == text

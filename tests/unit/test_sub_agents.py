@@ -1,0 +1,206 @@
+"""Agents as tools: their declaration, the ids and budgets of their runs, and runs of them without a server."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mulligan import Agent, Call, DeclarationError, Say, Script, Tool, ToolExecutionError, ToolTimeoutError, tool
+from mulligan.agent import Registry
+from mulligan.errors import ModelRequestError, ModelUnavailableError
+from mulligan.handoff import AgentFacts, Definition, ToolFacts
+from mulligan.loading import load
+from mulligan.testing import Model, run_agent
+from mulligan.values import RunInput, RunResult, Usage
+from workflows._turn import Turn
+from workflows.examples.research_team import editor, editor_script, researcher_script, translator_script
+from workflows.sub_agents import child_id, depth_left, share_of
+
+ROOT = Path(__file__).parents[2]
+[PAGE] = re.findall(r"```python\n(.*?)```", (ROOT / "docs/sub-agents.md").read_text(), re.DOTALL)
+
+
+@tool
+async def look(where: str) -> str:
+    """Look."""
+    return f"nothing in {where}"
+
+
+worker = Agent(name="worker", model="openai:nobody", tools=[look], max_steps=2)
+boss = Agent(name="boss", model="openai:nobody", tools=[worker.as_tool(description="Works.")])
+strict = Agent(name="strict", model="openai:nobody", tools=boss.tools, handle_errors=False)
+
+
+def test_the_tool() -> None:
+    made = worker.as_tool(description="Works.", name="do_it", timeout=timedelta(hours=1), handle_errors="no")
+    assert (made.name, made.description, made.timeout, made.handle_errors) == (
+        "do_it",
+        "Works.",
+        timedelta(hours=1),
+        "no",
+    )
+    assert made.schema["required"] == ["prompt"]
+    assert list(made.schema["properties"]) == ["prompt"]
+
+
+@pytest.mark.parametrize(
+    ("options", "fault"),
+    [
+        ({"description": " "}, "description is empty; say what the agent is good for."),
+        ({"description": "x", "name": "a b"}, "name must be 1 to 64 letters, digits, '_' or '-'."),
+        ({"description": "x", "timeout": 0}, "timeout must be more than 0 seconds, or None."),
+        ({"description": "x", "needs_approval": "yes"}, "needs_approval must be True, False, or a function"),
+    ],
+)
+def test_what_cannot_be_declared(options: dict[str, Any], fault: str) -> None:
+    """In a sentence, with the file of the agent."""
+    with pytest.raises(DeclarationError) as error:
+        worker.as_tool(**options)
+    assert fault in str(error.value)
+    assert str(error.value).startswith(f"{__file__}: tool ")
+
+
+def test_max_depth_is_a_number() -> None:
+    for wrong in (-1, True, 1.5):
+        with pytest.raises(DeclarationError, match=r"max_depth is .*; it must be a whole number, 0 or more"):
+            Agent(name="x", model="openai:x", max_depth=wrong)  # type: ignore[arg-type]
+
+
+def test_who_is_reached_is_served() -> None:
+    """A circle ends; what was added to an agent's tools since is looked at; two agents of one name are not served."""
+    tools: list[Tool] = []
+    first = Agent(name="first", model="openai:x", tools=tools)
+    second = Agent(name="second", model="openai:x", tools=[first.as_tool(description="x")])
+    tools += [second.as_tool(description="x"), first.as_tool(description="x")]
+    assert sorted(Registry([first]).agents) == ["first", "second"]
+    assert sorted(Registry([], tools=[boss.tools[0]]).agents) == ["worker"]
+    assert "worker" in load(["tests.unit.test_sub_agents"]).registry.agents
+    tools.append(look)
+    tools.append(look)
+    with pytest.raises(DeclarationError, match="two tools are named 'look'"):
+        Registry([first])
+    other = Agent(name="worker", model="openai:x")
+    with pytest.raises(DeclarationError, match="two agents are named 'worker'"):
+        Registry([boss, other])
+
+
+def test_ids() -> None:
+    """Readable; a dot is in no call's id, so no two calls of a workflow have one; never longer than a database's column."""
+    assert child_id("run", "call_1", "0") == "run/call_1"
+    assert child_id("run", "call_1", "2", 3) == "run/call_1.2.again3"
+    long = [child_id(parent, "c" * 64, "11", 3) for parent in ("a" * 200, "é" * 200, "a" * 1000)]
+    assert len({*long}) == 3
+    assert all(len(each.encode()) <= 255 for each in long)
+
+
+def turn(**given: Any) -> Turn:
+    facts = AgentFacts(
+        model="m",
+        max_steps=1,
+        model_timeout=1,
+        model_patience=1,
+        tools={},
+        definition=Definition(instructions="", tools=[]),
+        digest="",
+    )
+    used = RunResult(status="completed", usage=Usage(input_tokens=60, output_tokens=40))
+    return Turn(number=1, input=RunInput(agent="a", **given), facts=facts, trace="", result=used, spent=0.5)
+
+
+def test_shares() -> None:
+    """Of what is left, divided; the sub-agent's own limit holds; nothing is not a share."""
+    free, bounded = ToolFacts(timeout=0), ToolFacts(timeout=0, max_total_tokens=50, max_cost=0.01)
+    assert share_of(turn(), free, 1) == {}
+    assert share_of(turn(max_total_tokens=400, max_cost=1.1), free, 3) == {
+        "max_total_tokens": 100,
+        "max_cost": pytest.approx(0.2),
+    }
+    assert share_of(turn(max_total_tokens=400, max_cost=1.1), bounded, 3) == {"max_total_tokens": 50, "max_cost": 0.01}
+    assert share_of(turn(max_total_tokens=102), free, 3) is None
+    assert share_of(turn(max_cost=0.5), free, 1) is None
+
+
+def test_depth() -> None:
+    """The smaller of what the input says and what the agent was declared with."""
+    facts = ToolFacts(timeout=0, max_depth=5)
+    assert [depth_left(turn(max_depth=given), facts) for given in (None, 0, 3, 9)] == [5, 0, 3, 5]
+
+
+def asks(*prompts: str, name: str = "worker") -> Say:
+    return Say(calls=[Call(name, {"prompt": prompt}) for prompt in prompts])
+
+
+async def test_runs_within_a_run() -> None:
+    """Two at once, one of them out of steps; what the sub-agent's model was told, spans of all."""
+    busy = Script("busy", [lambda messages: Say(calls=[Call("look", {"where": messages[0].text})])])
+    run = await run_agent(boss, "Go", model=Model(asks("a", "b"), "well"), sub_agents={"worker": busy})
+    assert run.output == "well"
+    assert [call.run and (call.run.status, call.run.steps) for call in run.calls] == [("max_steps", 2)] * 2
+    assert [call.result and call.result.error and call.result.error.kind for call in run.calls] == [
+        "tool_exception"
+    ] * 2
+    assert [span.name for span in run.spans].count("invoke_agent worker") == 2
+    assert run.result is not None
+    assert run.result.usage.input_tokens > 0
+    model = Model(Say(calls=[Call("look", {"where": "c"})]), "nothing there")
+    run = await run_agent(boss, "Go", model=Model(asks("c"), "well"), sub_agents={"worker": model})
+    assert run.calls[0].result is not None
+    assert run.calls[0].result.text == "nothing there"
+    assert [message.text for message in model.told[1]] == ["nothing in c"]
+
+
+async def test_three_levels() -> None:
+    run = await run_agent(
+        editor, "?", model=Model(*editor_script.turns), scripts=[researcher_script, translator_script]
+    )
+    assert run.output == "Herons eat fish. Herons eat frogs, too. Herons stand still, and wait."
+    assert [span.name for span in run.spans].count("invoke_agent translator") == 1
+
+
+async def test_a_sub_agent_that_fails() -> None:
+    """With a policy that fails the run, the other one is cancelled; its error is the source."""
+    refusing = Script("refusing", [lambda messages: Say(asks_nothing()) if messages[0].text == "a" else asks("z")])
+    run = await run_agent(strict, "Go", model=Model(asks("a", "b"), is_strict=False), sub_agents={"worker": refusing})
+    assert isinstance(run.error, ToolExecutionError)
+    assert getattr(run.error.source, "type_name", "") == ModelRequestError.__name__
+    assert not isinstance(run.error, ToolTimeoutError)
+
+
+async def test_a_policy_by_the_error_of_the_run() -> None:
+    """What the sub-agent's run failed with is matched as a tool's own exception is."""
+    refusing = Script("refusing", [lambda _: Say(asks_nothing())])
+    for policy, is_told in ((ModelRequestError, True), (ModelUnavailableError, False)):
+        by_type = Agent(name="by_type", model="openai:x", tools=boss.tools, handle_errors=policy)
+        model = Model(asks("a"), "well", is_strict=False)
+        run = await run_agent(by_type, "Go", model=model, sub_agents={"worker": refusing})
+        assert (run.output, run.error is None) == ("well" if is_told else None, is_told)
+
+
+def asks_nothing() -> str:
+    raise ValueError("no turn")
+
+
+async def test_too_deep() -> None:
+    run = await run_agent(boss, "Go", model=Model(asks("a"), "well"), max_depth=0)
+    [call] = run.calls
+    assert call.result is not None
+    assert "may not hand work on any deeper" in call.result.text
+    assert (call.run, call.attempts) == (None, 0)
+
+
+async def test_a_sub_agent_that_there_is_not() -> None:
+    with pytest.raises(
+        DeclarationError, match="sub_agents names 'nobody', but the agents of this test are: boss, worker"
+    ):
+        await run_agent(boss, "Go", model=Model("x"), sub_agents={"nobody": Model("x")})
+
+
+async def test_the_page() -> None:
+    """docs/sub-agents.md: its test passes."""
+    page: dict[str, Any] = {}
+    exec(compile(PAGE, "docs/sub-agents.md", "exec", dont_inherit=True), page)
+    await page["test_two_questions_at_once"]()
