@@ -100,7 +100,7 @@ def source_of(thing: Any) -> str:
 
 
 def declared_in(module: str) -> str:
-    """The file that declares something by a class of the file `module`: the first frame outside of it and of generated code."""
+    """The file that declares something by a class of the file `module`: the first frame outside of it and generated code."""
     frame = inspect.currentframe()
     inside = (module, __file__, "<string>")
     while frame and (frame.f_code.co_filename in inside or not frame.f_code.co_filename):
