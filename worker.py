@@ -97,9 +97,11 @@ async def wired(
         async with resources.opened(runtime), servers.opened():
             yield [
                 OpenRunActivity(
-                    registry, definitions, telemetry, runtime, prices, servers, carry_bytes, model_task_queue
+                    registry, definitions, telemetry, runtime, servers, prices, carry_bytes, model_task_queue
                 ).open_run,
-                CallModelActivity(registry, known, definitions, cache, telemetry, taker, patience).call_model,
+                CallModelActivity(
+                    registry, known, definitions, cache, telemetry, taker, patience, settings().live_text_seconds
+                ).call_model,
                 CompactConversationActivity(registry, known, cache, telemetry, patience).compact_conversation,
                 CallToolActivity(registry, cache, telemetry, runtime, resources, tools).call_tool,
                 recording.record_lost_call,
@@ -150,7 +152,7 @@ async def running_worker(
             disable_eager_activity_execution=chosen.limits_activities,
             # A dead worker's workflows go elsewhere after this, not after the default 10 s.
             sticky_queue_schedule_to_start_timeout=timedelta(seconds=2),
-            max_heartbeat_throttle_interval=BEAT_WITHIN,
+            max_heartbeat_throttle_interval=_beat_within(chosen),
             graceful_shutdown_timeout=timedelta(seconds=chosen.grace_seconds),
         )
         workers = [worker]
@@ -179,9 +181,14 @@ def _model_worker(
         max_concurrent_activities=chosen.max_concurrent_model_calls or chosen.max_concurrent_activities,
         max_activities_per_second=chosen.max_model_calls_per_second,
         max_task_queue_activities_per_second=chosen.max_task_queue_model_calls_per_second,
-        max_heartbeat_throttle_interval=BEAT_WITHIN,
+        max_heartbeat_throttle_interval=_beat_within(chosen),
         graceful_shutdown_timeout=timedelta(seconds=chosen.grace_seconds),
     )
+
+
+def _beat_within(chosen: Settings) -> timedelta:
+    """The SDK's shortest time between two beats of an activity. Only those with a text beat more often than BEAT_WITHIN."""
+    return min(BEAT_WITHIN, timedelta(seconds=chosen.live_text_seconds or BEAT_WITHIN.total_seconds()))
 
 
 async def serve(load_these: Sequence[str], task_queue: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from opentelemetry.trace import Span
 from temporalio import activity
@@ -12,6 +12,7 @@ from activities.ask_provider import ask_provider
 from activities.definitions import Definitions
 from activities.find_conversation import conversation_of
 from activities.heartbeat import Heart, attempt_before_was_lost, beating, given_up
+from activities.live_text import TextBeats
 from activities.patience import Patience
 from activities.prefix_cache import Prefix, PrefixCache
 from activities.providers.protocol import Provider, Reply, Request
@@ -35,6 +36,7 @@ class CallModelActivity:
         telemetry: Telemetry,
         taker: AnswerTaker,
         patience: Patience,
+        live_text_seconds: float = 0,
     ) -> None:
         self._registry = registry
         self._providers = providers
@@ -43,6 +45,7 @@ class CallModelActivity:
         self._telemetry = telemetry
         self._taker = taker
         self._patience = patience
+        self._live_text_seconds = live_text_seconds
 
     @activity.defn(name=CALL_MODEL)
     async def call_model(self, order: ModelCall) -> ModelAnswer:
@@ -86,15 +89,9 @@ class CallModelActivity:
             )  # fmt: skip
 
     async def _ask(
-        self,
-        order: ModelCall,
-        agent: Agent,
-        definition: Definition,
-        provider: Provider,
-        model: str,
-        prefix: Prefix,
+        self, order: ModelCall, agent: Agent, definition: Definition, provider: Provider, model: str, prefix: Prefix,
         heart: Heart,
-    ) -> Reply:
+    ) -> Reply:  # fmt: skip
         request = Request(
             model=model,
             definition=definition,
@@ -105,6 +102,7 @@ class CallModelActivity:
             calls_in_text=agent.calls_in_text,
             timeout=order.timeout,
             summed_up=order.summed_up or 0,
+            on_text=None if agent.model_settings.get("stream") is False else self._told_to_watchers(order, heart),
         )
         attempt = activity.info().attempt
         sent = await self._patience.turn(order, heart)
@@ -122,6 +120,12 @@ class CallModelActivity:
         except Exception as error:
             # What an endpoint does wrong has no end of shapes (HTML for JSON, no choices): each is worth another try.
             raise self._patience.try_again(order, error, heart, sent) from error
+
+    def _told_to_watchers(self, order: ModelCall, heart: Heart) -> Callable[[str], None] | None:
+        if not self._live_text_seconds:
+            return None
+        attempt = activity.info().attempt
+        return TextBeats(heart, self._live_text_seconds, order.where.conversation, order.step, attempt).write
 
     def _put_content(self, span: Span, request: Request, reply: Reply) -> None:
         if self._telemetry.content:

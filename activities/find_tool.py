@@ -60,7 +60,7 @@ class RunTools:
 
     @property
     def output_by(self) -> Strategy:
-        """As it was pinned: of the run's models one may be asked that takes no other way than all of them."""
+        """How its output is asked for, as it was pinned: of its models one may be asked that takes no other way than all."""
         return "provider" if self.pinned.output is not None else "tool"
 
     @property

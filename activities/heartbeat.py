@@ -10,8 +10,10 @@ from typing import Any
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-EVERY = 2.0
-"""Seconds between two beats: the workflow's heartbeat timeout is 8."""
+from mulligan.events import LIVE_TEXT
+
+FIRST, EVERY = 2.0, 3.0
+"""Seconds until the first beat, and between two: the workflow's heartbeat timeout is 8."""
 _ENDED = "mulligan.ended"
 
 
@@ -55,15 +57,18 @@ class Heart:
 
     def __init__(self) -> None:
         info = activity.info()
-        self.details: tuple[Any, ...] = tuple(said for said in info.heartbeat_details if not _is_end(said))
+        self.details: tuple[Any, ...] = tuple(said for said in info.heartbeat_details if not _is_ours(said))
         """What was said last, by this attempt or the one before."""
+        self._shown: tuple[dict[str, Any], ...] = ()
+        self._is_stopped = False
+        self._beat_at = -EVERY
         self._attempt = info.attempt
         self._is_local = activity.info().is_local
         self._loop = asyncio.get_running_loop()
         self._next: asyncio.TimerHandle | None = None
 
     def say(self, *details: Any) -> None:
-        """Beat now, with new details. From any thread."""
+        """Beat with new details: now, or with the next beat if one was just before. From any thread."""
         self.details = details
         if self._is_local:
             return
@@ -72,34 +77,46 @@ class Heart:
         except RuntimeError:
             at_home = False
         if at_home:
-            # At once: what is said just before a failure is there on the next attempt.
-            activity.heartbeat(*details)
+            self._beat_if_due()
         else:
-            self._loop.call_soon_threadsafe(self._beat)
+            self._loop.call_soon_threadsafe(self._beat_if_due)
+
+    def show(self, shown: dict[str, Any]) -> None:
+        """Beat now, with what is for those who watch this attempt: an object of one field. On the event loop."""
+        self._shown = (shown,)
+        if not (self._is_local or self._is_stopped):
+            self._beat()
 
     def beat_on(self) -> None:
         """Beat now and again."""
         if self._attempt > 1 or self._next is not None:
             # Not at the start of a first attempt: most are done before the second beat, and each is a call to the server.
             self._beat()
-        self._next = self._loop.call_later(EVERY, self.beat_on)
+        self._next = self._loop.call_later(FIRST if self._next is None else EVERY, self.beat_on)
 
     def stop(self) -> None:
         """Beat no more."""
+        self._is_stopped = True
         if self._next is not None:
             self._next.cancel()
 
     def say_ended(self) -> None:
         """For the next attempt: this one has failed in good order, and writes its own spans."""
-        activity.heartbeat(*self.details, _ended(self._attempt))
+        activity.heartbeat(*self.details, *self._shown, _ended(self._attempt))
 
     def _beat(self) -> None:
-        activity.heartbeat(*self.details)
+        self._beat_at = self._loop.time()
+        activity.heartbeat(*self.details, *self._shown)
+
+    def _beat_if_due(self) -> None:
+        # What is held back is in the next beat, or in that of the end: a tool may say something a thousand times a second.
+        if self._loop.time() - self._beat_at >= EVERY:
+            self._beat()
 
 
 def _ended(attempt: int) -> dict[str, int]:
     return {_ENDED: attempt}
 
 
-def _is_end(said: Any) -> bool:
-    return isinstance(said, dict) and list(said) == [_ENDED]
+def _is_ours(said: Any) -> bool:
+    return isinstance(said, dict) and list(said) in ([_ENDED], [LIVE_TEXT])

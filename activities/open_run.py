@@ -44,8 +44,8 @@ class OpenRunActivity:
         definitions: Definitions,
         telemetry: Telemetry,
         runtime: ToolRuntime,
-        prices: Prices,
         servers: McpServers,
+        prices: Prices,
         carry_bytes: int | None = None,
         model_task_queue: str | None = None,
     ) -> None:
@@ -53,8 +53,8 @@ class OpenRunActivity:
         self._definitions = definitions
         self._telemetry = telemetry
         self._runtime = runtime
-        self._servers = servers
         self._prices = prices
+        self._servers = servers
         self._carry_bytes = carry_bytes
         self._model_task_queue = model_task_queue
 

@@ -40,6 +40,7 @@ from mulligan.values import (
 )
 
 if TYPE_CHECKING:
+    from mulligan import events
     from mulligan.client import connect, data_converter
     from workflows.durable_agent import DurableAgent
 
@@ -85,6 +86,7 @@ __all__ = [
     "connect",
     "data_converter",
     "error_of",
+    "events",
     "output_of",
     "tool",
 ]
@@ -94,8 +96,10 @@ _LATER = {"DurableAgent": "workflows.durable_agent", "connect": "mulligan.client
 
 
 def __getattr__(name: str) -> Any:
-    if name in _LATER:
-        import importlib
+    import importlib
 
+    if name == "events":
+        return importlib.import_module("mulligan.events")
+    if name in _LATER:
         return getattr(importlib.import_module(_LATER[name]), name)
     raise AttributeError(f"module 'mulligan' has no attribute {name!r}")

@@ -197,7 +197,9 @@ class Agent:
             raise DeclarationError(f"{where}: model_attempts is {self.model_attempts}; it must be 1 or more, or None.")
         if self.approval_timeout is not None and seconds(self.approval_timeout) <= 0:
             raise DeclarationError(f"{where}: approval_timeout must be more than 0 seconds, or None.")
-        if ours := sorted(SETTINGS_OF_OUR_OWN & set(self.model_settings)):
+        # Whether answers are streamed is the runtime's, but for servers that break the calls of streamed ones.
+        allowed = {"stream"} if self.model_settings.get("stream") is False else set()
+        if ours := sorted(SETTINGS_OF_OUR_OWN & set(self.model_settings) - allowed):
             raise DeclarationError(f"{where}: model_settings may not set {', '.join(ours)}; the runtime does.")
 
     def _read_output(self, where: str, tools: Sequence[str]) -> None:

@@ -14,12 +14,12 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from mulligan.errors import error_of
 
-__all__ = ["Ended", "all_of", "all_steps", "ask", "ended", "follow"]
+__all__ = ["AWAY", "Ended", "all_of", "all_steps", "ask", "ended", "follow"]
 
 EVERY = 0.5
 """Seconds between two looks at a run: each is a query that its worker answers."""
 
-_AWAY = {
+AWAY = {
     RPCStatusCode.DEADLINE_EXCEEDED,
     RPCStatusCode.UNAVAILABLE,
     RPCStatusCode.FAILED_PRECONDITION,
@@ -140,7 +140,7 @@ async def follow(client: Client, handle: Handle) -> AsyncIterator[dict[str, Any]
                     seen = step["step"]
                     yield step
             except RPCError as error:
-                if over or error.status not in _AWAY:
+                if over or error.status not in AWAY:
                     raise
             if over:
                 yield end.result()

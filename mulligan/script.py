@@ -29,11 +29,12 @@ class Call:
 
 @dataclass(frozen=True)
 class Say:
-    """One answer of the model: text, calls, or both."""
+    """One answer of the model: text, calls, or both. `pace`: seconds that it takes for each word, to be watched."""
 
     text: str = ""
     calls: Sequence[Call] = ()
     finish_reason: str | None = None
+    pace: float = 0
 
 
 @dataclass(frozen=True, eq=False)

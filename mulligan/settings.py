@@ -45,6 +45,8 @@ class Settings(BaseSettings):
     """How many model calls this worker begins; none: no limit."""
     max_task_queue_model_calls_per_second: _Rate = None
     """How many model calls all workers of the task queue begin; none: no limit."""
+    live_text_seconds: Annotated[float, Field(ge=0, le=60)] = 1
+    """How often who watches a run is told what the model has written; 0: never, answers are asked for whole."""
     health_address: str = ""
     """`host:port` where a worker answers `/livez` and `/readyz` over HTTP; none: nowhere."""
     temporal_ui_url: str = ""

@@ -100,6 +100,11 @@ class AgentWorkflow:
         left = self._agent.left(since) if self._agent else None
         return left.model_dump(mode="json") if left else None
 
+    @workflow.query
+    def events(self, since: int = 0, limit: int = 100) -> dict[str, Any]:
+        """What happened, from event `since` on: as much as fits into an answer."""
+        return self._agent.events(since, limit) if self._agent else {"events": [], "next": None, "total": 0}
+
 
 def _page(name: str, page: Sequence[BaseModel], since: int, total: int) -> dict[str, Any]:
     """A page of a query's answer; `next` is where to go on, null at the end."""

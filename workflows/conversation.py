@@ -1,4 +1,4 @@
-"""The conversation of a run: append, digest, page, carry over. Pure: no Temporal, no clock, no I/O.
+"""The conversation of a run: append, digest, page, carry over. Pure: no Temporal, no I/O, no clock but its event log's.
 
 It has two faces. The log is all messages, numbered from the beginning: what users page through. The view is what the
 model is sent, and so what workers hold: the log itself, until a compaction puts one message in place of the oldest.
@@ -26,6 +26,7 @@ from mulligan.values import (
     Usage,
     UserMessage,
 )
+from workflows.event_log import EventLog
 from workflows.records import CallRecord, Earlier, Opening, StepRecord
 
 _IN_MESSAGES = ": query `messages`"
@@ -51,16 +52,18 @@ class Conversation:
         """Tokens before which no compaction is tried again."""
         self.compaction: Compaction | None = None
         """The one that the next step will show."""
+        self.log = EventLog()
         self._digests = [""]
         self._sizes: list[int] = []
         self._settled: dict[str, ToolMessage] = {}
 
-    def append(self, message: Message) -> None:
-        """Add a message."""
+    def append(self, message: Message) -> int:
+        """Add a message. Returns its number in the log."""
         digest, size = chain(self._digests[-1], message)
         self.messages.append(message)
         self._digests.append(digest)
         self._sizes.append(size)
+        return self.first + len(self.messages) - 1
 
     def ask(self, messages: Sequence[Message]) -> None:
         """Add the messages that a turn begins with; the user's at their end are its request."""
@@ -84,6 +87,11 @@ class Conversation:
     def first_step(self) -> int:
         """The same of the steps."""
         return self.earlier.steps if self.earlier else 0
+
+    @property
+    def next_step(self) -> int:
+        """The number of the step that comes next, from 1."""
+        return self.first_step + len(self.steps) + 1
 
     def ref(self, count: int | None = None) -> Ref:
         """The view up to `count` messages: all of it where None."""
@@ -170,6 +178,7 @@ class Conversation:
             record.calls.append(CallRecord(arguments=arguments, repairs=found.repairs))
         self.append(message)
         self.steps.append(record)
+        self.log.answered([place for place, call in enumerate(record.calls) if call.repairs])
         return record
 
     def settle(self, result: ToolMessage) -> None:
@@ -234,6 +243,7 @@ class Conversation:
             "steps": [record.model_dump(mode="json", exclude_defaults=True) for record in moved],
             "asked": self.asked,
             "again_at": self.again_at,
+            "events": self.log.dump(self.first_step + len(self.steps) - len(steps) + 1),
         }
         earlier = self.earlier
         if self.cut:
@@ -255,6 +265,8 @@ class Conversation:
         conversation.steps = [StepRecord.model_validate(record) for record in state["steps"]]
         conversation.asked = tuple(state.get("asked", (0, 0)))
         conversation.again_at = state.get("again_at", 0)
+        if "events" in state:
+            conversation.log = EventLog.load(state["events"])
         return conversation
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import zstandard
 from temporalio import workflow
@@ -21,13 +21,14 @@ from mulligan.handoff import (
     Where,
 )
 from mulligan.left import Left
-from mulligan.values import Message, Progress, RunInput, RunResult, Status, UserMessage
+from mulligan.values import ErrorInfo, Message, Progress, RunInput, RunResult, Status, UserMessage
 from workflows import dispatch, policies
 from workflows._mailroom import Mailroom
 from workflows._turn import Turn, output_of
 from workflows.carried import read_carried
 from workflows.compaction import compact_if_due
 from workflows.conversation import Conversation
+from workflows.event_page import event_page
 from workflows.fallback import ask
 from workflows.growth import Growth
 from workflows.left import page_of_left
@@ -71,6 +72,7 @@ class DurableAgent:
         self._key = mailroom.register(self)
         self._inbox = mailroom.handlers.inbox(self._key)
         self._sub_agents = SubAgents(self._inbox)
+        self._inbox.on_stop = self.conversation.log.stopping
         if carried:
             self._inbox.load(carried.get("inbox", {}))
 
@@ -119,6 +121,7 @@ class DurableAgent:
         )
         if opened.facts.prices:
             self._turn.result.cost = 0.0
+        self.conversation.log.run_started(number, self.agent, self._turn.model, self._turn.max_steps)
 
     async def step(self) -> bool:
         """One model call, and the tool calls that it asks for. Returns whether the turn is over."""
@@ -131,6 +134,7 @@ class DurableAgent:
             return self._ends("max_history")
         try:
             await self._compact(turn)
+            self.conversation.log.step_started(self.conversation.next_step, turn.model)
             answer = await self._call_model(turn)
             record = self.conversation.begin_step(answer.message, answer.prepared, answer.usage, turn.model)
             self._sent = self.conversation.ref().count
@@ -164,7 +168,13 @@ class DurableAgent:
         turn = self._open_turn
         self._inbox.stop, self._inbox.is_idle = None, True
         await dispatch.finish_run(turn.finished(self.where, turn.result.status))
+        self.conversation.log.run_ended(turn.number, turn.result.status)
         return turn.result
+
+    def events(self, since: int = 0, limit: int = 100) -> dict[str, Any]:
+        """What the query `events` of a workflow of one's own answers (docs/events.md)."""
+        result = self._turn.result if self._turn and self.status not in ("failed", "cancelled") else None
+        return event_page(self.conversation, self._key, result, since, limit)
 
     def is_continue_as_new_suggested(self) -> bool:
         """Whether it is time, at a step boundary or between turns, to `workflow.continue_as_new` with what `carry()` gives.
@@ -228,7 +238,7 @@ class DurableAgent:
     def _take_in(self) -> None:
         """What people said since joins the conversation."""
         for message in self._inbox.take():
-            self.conversation.append(message)
+            self.conversation.log.message(self.conversation.append(message))
 
     def _goes_on(self, turn: Turn) -> bool:
         """Whether somebody has said what the model's last word does not answer, and there is a step left for it."""
@@ -251,6 +261,7 @@ class DurableAgent:
         about = (self.where, turn.facts, turn.model, step, self._inbox)
         done = await compact_if_due(self.conversation, self._sent, *about)
         if done is not None:
+            self.conversation.log.compacted(self.conversation.next_step)
             asked = turn.facts.compact_model or turn.model
             turn.spend(done.usage, turn.cost_of(asked, done.usage) if done.usage.total_tokens else 0.0)
             self._sent = self._sent if done.error else self.conversation.ref().count
@@ -271,13 +282,14 @@ class DurableAgent:
             guard=GuardContext(metadata=turn.input.metadata) if turn.facts.guarded else None,
             summed_up=self.conversation.opening.answers if self.conversation.opening else None,
         )
-        return await ask(order, turn, self._inbox)
+        return await ask(order, turn, self._inbox, self.conversation.log)
 
     def _reject(self, turn: Turn, rejected: Rejected, record: StepRecord) -> None:
         """Tell the model by a user's message what no call of its answer is to blame for."""
         if rejected.failure is not None:
             raise from_json(rejected.failure)
         record.error = rejected.error
+        self.conversation.log.answer_rejected()
         turn.result.recovered_failures += 1
         self.conversation.append(UserMessage(role="user", text=rejected.text))
 
@@ -285,8 +297,10 @@ class DurableAgent:
         self.status = "cancelled" if is_cancelled_exception(error) else "failed"
         self._take_in()
         self._inbox.is_closed = True
-        finished = turn.finished(self.where, self.status)
+        finished, shown = turn.finished(self.where, self.status), None
         if self.status == "failed":
             typed = error_of(error)
             finished.error_type = getattr(typed, "kind", None) or type(typed or error).__name__
+            shown = ErrorInfo(kind=finished.error_type, message=typed.message if typed else str(error))
         await dispatch.finish_run(finished)
+        self.conversation.log.run_ended(turn.number, self.status, shown)

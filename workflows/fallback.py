@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from mulligan.errors import ModelRequestError, ModelUnavailableError
 from mulligan.handoff import ModelAnswer, ModelCall
+from mulligan.values import ErrorInfo
 from workflows import dispatch
 from workflows._turn import Turn
+from workflows.event_log import EventLog
 from workflows.inbox import Inbox
 
 
-async def ask(order: ModelCall, turn: Turn, inbox: Inbox) -> ModelAnswer:
+async def ask(order: ModelCall, turn: Turn, inbox: Inbox, log: EventLog) -> ModelAnswer:
     """Have one of the turn's models answer, each asked once at most; the turn stays with the one that does.
 
     Raises:
@@ -36,6 +38,7 @@ async def ask(order: ModelCall, turn: Turn, inbox: Inbox) -> ModelAnswer:
             turn.at = (turn.at + 1) % models
             if is_last:
                 raise _none_answered(error, said) from error
+            log.model_fallback(turn.model, ErrorInfo(kind=type(error).__name__, message=error.message))
 
 
 def _none_answered(last: ModelRequestError | ModelUnavailableError, said: list[str]) -> Exception:

@@ -82,6 +82,7 @@ class Inbox:
         """Texts by their ids, in the order in which they came."""
         self.waits: dict[str, Wait] = {}
         self.stop: Stop | None = None
+        self.on_stop: Callable[[str | None], None] | None = None
         self.is_closed = False
         """Nothing is taken any more: the workflow is about to end."""
         self.is_idle = False
@@ -149,6 +150,8 @@ class Inbox:
         if self.stop is not None:
             return
         self.stop = stop
+        if self.on_stop is not None:
+            self.on_stop(stop.reason)
         for wait in self.waits.values():
             if wait.decision is None:
                 wait.settle("stopped", by=stop.by, reason=stop.reason)

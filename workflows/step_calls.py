@@ -81,7 +81,11 @@ class StepCalls:
         kept.attempts = outcome.attempts
         told = tool_message(call, outcome.text, outcome.error)
         self.conversation.settle(told)
+        self.conversation.log.tool_call_settled(self._place(kept))
         return told
+
+    def _place(self, kept: CallRecord) -> int:
+        return next(place for place, each in enumerate(self.conversation.steps[-1].calls) if each is kept)
 
     async def _outcome(self, call: ToolCall, prepared: PreparedCall, kept: CallRecord) -> ToolOutcome:
         if prepared.text is not None:
@@ -90,6 +94,7 @@ class StepCalls:
             settled = await self._ask(call, prepared, kept)
             if settled is not None:
                 return settled
+        self.conversation.log.tool_call_started(self._place(kept))
         self.running.append(call.name)
         try:
             return await self._run(call, prepared, kept)
@@ -108,7 +113,9 @@ class StepCalls:
             parameters=next((tool.parameters for tool in facts.definition.tools if tool.name == call.name), {}),
             timeout=facts.tools[call.name].approval_timeout if call.name in facts.tools else None,
         )
+        self.conversation.log.waiting(self._place(kept), wait.kind, wait.text)
         decision = kept.decision = await self.inbox.ask(wait)
+        self.conversation.log.decided(self._place(kept))
         if wait.edited is not None:
             kept.arguments = wait.edited
         recorded = await dispatch.record_decision(

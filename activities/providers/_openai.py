@@ -8,16 +8,16 @@ do not know. So `openai` is imported at the first request only, and workers with
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import importlib
 import json
 import math
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
+from activities.providers._reading import Pieces, read, read_pieces
 from activities.providers._strict_schema import strict
 from activities.providers.protocol import Request, Unavailable
 from mulligan.errors import ModelRequestError
@@ -26,17 +26,18 @@ from mulligan.values import well_formed
 
 if TYPE_CHECKING:
     import openai
+    from openai._types import RequestOptions
 
 CONNECT_TIMEOUT = 10.0
 """Seconds to reach the endpoint: a dead address must not use up the time that a slow answer may take."""
-LONGEST_NAME = 64
-LONGEST_ID = 40
-"""OpenAI's limit for a call's id in Chat Completions; the Responses API takes 64."""
 LONGEST_TOLD = 2_000
 """Characters of a provider's message that an error keeps: it goes into history."""
 WORTH_ANOTHER_TRY = frozenset({408, 409, 429})
 NO_KEY = "There is no key for the model's endpoint: set OPENAI_API_KEY (any text, if the server asks for none)."
 BAD_HEADER = "The request could not be sent: OPENAI_API_KEY, or another header, holds what HTTP headers cannot."
+_ABOUT_STREAMING = re.compile(r"\bstream", re.IGNORECASE)
+"""What servers say: "Unsupported value: 'stream' does not support true with this model."; and that an organisation must be
+verified to stream it."""
 BAD_URL = "The request could not be sent: OPENAI_BASE_URL is no http:// or https:// address."
 
 
@@ -45,38 +46,86 @@ class OpenAIClient:
 
     def __init__(self) -> None:
         self._made: tuple[asyncio.AbstractEventLoop, openai.AsyncOpenAI] | None = None
+        self._whole_only: dict[tuple[str, str], str] = {}
+        """Which endpoints (path, model) are not asked for pieces, and why."""
+        self._never_counting: set[tuple[str, str]] = set()
 
     async def post(
-        self, path: str, body: Mapping[str, Any], name: str, items: Sequence[str], timeout: float
+        self,
+        path: str,
+        body: Mapping[str, Any],
+        name: str,
+        items: Sequence[str],
+        timeout: float,
+        pieces: Callable[[], Pieces] | None = None,
     ) -> dict[str, Any]:
         """Send a request, with `items` (as `written`) as the body's last field `name`, and read the object that comes back.
+
+        With `pieces` the answer is asked for in pieces. An endpoint that refuses that is asked once more without, at once,
+        and so from then on. One that tells no usage with pieces is asked without from then on, if it tells it then:
+        limits count tokens.
 
         Raises:
             ModelRequestError: it was refused, or cannot be sent.
             Unavailable: worth another try.
         """
+        body = {field: value for field, value in body.items() if field not in (name, "stream", "stream_options")}
+        endpoint = path, str(body.get("model"))
+        is_refused = False
+        if pieces is not None and endpoint not in self._whole_only:
+            try:
+                answer = await self._post(path, body, name, items, timeout, pieces())
+            except ModelRequestError as refused:
+                if refused.status not in (400, 422) or not _ABOUT_STREAMING.search(refused.message):
+                    raise
+                is_refused = True
+            else:
+                if not answer.get("usage") and endpoint not in self._never_counting:
+                    self._whole_only[endpoint] = "to count"
+                return answer
+        answer = await self._post(path, body, name, items, timeout)
+        if is_refused:
+            self._whole_only[endpoint] = "refused"
+        elif self._whole_only.get(endpoint) == "to count" and not answer.get("usage"):
+            self._never_counting.add(endpoint)
+            del self._whole_only[endpoint]
+        return answer
+
+    async def _post(
+        self,
+        path: str,
+        body: Mapping[str, Any],
+        name: str,
+        items: Sequence[str],
+        timeout: float,
+        pieces: Pieces | None = None,
+    ) -> dict[str, Any]:
         # Last, so that requests of a run differ at their ends only: servers cache by prefix.
-        others = written({field: value for field, value in body.items() if field != name})
+        others = written({**body, **(pieces.asks if pieces else {})})
         content = f"{others[:-1]},{written(name)}:[{','.join(items)}]}}".encode()
         client = await self._client()
+        import httpx2
         import openai
 
+        options: RequestOptions = {
+            "timeout": openai.Timeout(timeout, connect=min(timeout, CONNECT_TIMEOUT)),
+            "security": {"bearer_auth": True},  # never the admin key, which `post` would send as well
+        }
         # Errors are not chained: Temporal would put their causes, which may quote headers, into history.
         try:
-            answer = await client.post(
-                path,
-                cast_to=str,
-                content=content,
-                options={
-                    "timeout": openai.Timeout(timeout, connect=min(timeout, CONNECT_TIMEOUT)),
-                    "security": {"bearer_auth": True},  # never the admin key, which `post` would send as well
-                },
-            )
+            if pieces is None:
+                return read(await client.post(path, cast_to=str, content=content, options=options))
+            kind = openai.AsyncStream[object]
+            async with await client.post(
+                path, cast_to=object, content=content, options=options, stream=True, stream_cls=kind
+            ) as stream:
+                return await read_pieces(stream.response, pieces)
         except openai.APIError as error:
             raise classify(error) from None
+        except httpx2.HTTPError as error:
+            raise _not_reached(error, client.base_url.host) from None
         except UnicodeEncodeError:
             raise ModelRequestError(BAD_HEADER) from None
-        return _read(answer)
 
     async def close(self) -> None:
         """Close the connections. The next request opens others."""
@@ -112,7 +161,7 @@ def classify(error: openai.APIError) -> ModelRequestError | Unavailable:
     from openai import APIStatusError
 
     if not isinstance(error, APIStatusError):
-        return _not_reached(error)
+        return _not_reached(error.__cause__, error.request.url.host)
     told = _told(error.body)
     # Servers have been seen to quote the key that they do not know.
     if key := error.request.headers.get("authorization", "").removeprefix("Bearer "):
@@ -173,29 +222,6 @@ def json_schema_of(output: OutputFormat) -> dict[str, Any]:
     return {"name": output.name, **described, "schema": schema or output.json_schema, "strict": schema is not None}
 
 
-def legal_name(name: str) -> str:
-    """The name as ^[a-zA-Z0-9_-]{1,64}$."""
-    return _legal(name)[:LONGEST_NAME] or "unknown"
-
-
-def legal_id(raw: str) -> str:
-    """The id as ^[a-zA-Z0-9_-]{1,40}$: different ids stay different, and a call and its result stay a pair."""
-    if raw and len(raw) <= LONGEST_ID and raw == _legal(raw):
-        return raw
-    mark = hashlib.sha256(raw.encode("utf-8", "surrogatepass")).hexdigest()[:8]
-    return f"{_legal(raw)[: LONGEST_ID - 9] or 'call'}_{mark}"
-
-
-def legal_arguments(raw: str) -> str:
-    """The arguments as the text of a JSON object (RFC 8259): untouched where they are one already.
-
-    Otherwise an object that shows the model what it wrote. No arguments at all are an empty object.
-    """
-    if not raw.strip():
-        return "{}"
-    return raw if _is_strict_object(raw) else json.dumps({"invalid_json": well_formed(raw)}, ensure_ascii=False)
-
-
 def as_text(value: object) -> str:
     """What should be text and, with sloppy servers, is not always: null, or JSON in place of its text."""
     if isinstance(value, str):
@@ -223,41 +249,16 @@ def _new_client() -> openai.AsyncOpenAI:
     return client
 
 
-def _not_reached(error: openai.APIError) -> ModelRequestError | Unavailable:
+def _not_reached(cause: BaseException | None, at: str) -> ModelRequestError | Unavailable:
     """The endpoint was not reached, did not answer in time, or broke off; or the request could not even be sent."""
-    cause = error.__cause__
     what = type(cause).__name__
     if what == "LocalProtocolError":
         return ModelRequestError(BAD_HEADER)
     if what == "UnsupportedProtocol":
         return ModelRequestError(BAD_URL)
-    at = error.request.url.host
     if "Timeout" in what:
         return Unavailable(f"no answer from {at} in time ({what})")
     return Unavailable(f"the connection to {at} failed ({what}{f': {cause}' if str(cause) else ''})")
-
-
-def _read(answer: str) -> dict[str, Any]:
-    try:
-        data = json.loads(answer)
-        if "\\u" in answer:
-            data = _mended(data)
-    except (ValueError, RecursionError):
-        data = None
-    if not isinstance(data, dict):
-        raise Unavailable(f"the endpoint's answer is no JSON object; it begins {answer[:80]!r}")
-    return data
-
-
-def _mended(data: Any) -> Any:
-    """Without what JSON can spell and other parts of the way cannot carry: lone surrogates, NUL."""
-    if isinstance(data, str):
-        return str(well_formed(data)).replace("\0", "\ufffd")
-    if isinstance(data, list):
-        return [_mended(item) for item in data]
-    if isinstance(data, dict):
-        return {_mended(name): _mended(value) for name, value in data.items()}
-    return data
 
 
 def _told(body: object) -> str:
@@ -279,21 +280,3 @@ def _timestamp(date: str | None) -> float | None:
         return parsedate_to_datetime(date).timestamp() if date else None
     except (ValueError, OverflowError):
         return None
-
-
-def _legal(text: str) -> str:
-    return re.sub(r"[^a-zA-Z0-9_-]", "_", text)
-
-
-def _is_strict_object(text: str) -> bool:
-    try:
-        value = json.loads(text, parse_constant=_no_constant)
-        # What Python reads and strict readers do not: 1e999, and escapes of half a character.
-        json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
-    except (ValueError, RecursionError):
-        return False
-    return isinstance(value, dict)
-
-
-def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not JSON")

@@ -5,19 +5,19 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from pydantic import JsonValue
 
 from activities.calls_in_text import as_text as written_call
+from activities.providers._chat_pieces import ChatPieces
+from activities.providers._legal import legal_arguments, legal_id, legal_name
 from activities.providers._openai import (
     OpenAIClient,
     as_text,
     count,
     json_schema_of,
-    legal_arguments,
-    legal_id,
-    legal_name,
     of_status,
     settings_of,
     written,
@@ -100,9 +100,9 @@ class OpenAIChat:
             body["response_format"] = {"type": "json_schema", "json_schema": json_schema_of(output)}
         instructions = request.definition.instructions
         system = [written({"role": "system", "content": instructions})] if instructions else []
-        return _reply(
-            await self._client.post("/chat/completions", body, "messages", [*system, *items], request.timeout)
-        )
+        pieces = partial(ChatPieces, request.on_text) if request.on_text else None
+        messages = [*system, *items]
+        return _reply(await self._client.post("/chat/completions", body, "messages", messages, request.timeout, pieces))
 
 
 def _in_text(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

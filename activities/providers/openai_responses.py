@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import partial
 from itertools import islice
 from typing import Any
 
+from activities.providers._legal import legal_arguments, legal_id, legal_name
 from activities.providers._openai import (
     OpenAIClient,
     as_text,
     count,
     json_schema_of,
-    legal_arguments,
-    legal_id,
-    legal_name,
     settings_of,
     written,
 )
+from activities.providers._response_pieces import ResponsePieces
 from activities.providers.protocol import FinishReason, Reply, Request, Unavailable
 from mulligan.errors import ModelRequestError
 from mulligan.values import AssistantMessage, Message, ToolCall, ToolMessage, Usage, UserMessage
@@ -85,7 +85,8 @@ class OpenAIResponses:
     async def _ask(self, request: Request, *, reasoning: bool) -> Reply:
         items = [item for item in request.items if reasoning or not _is_reasoning(item)]
         body = _body(request, reasoning=reasoning)
-        return _reply(await self._client.post("/responses", body, "input", items, request.timeout))
+        pieces = partial(ResponsePieces, request.on_text) if request.on_text else None
+        return _reply(await self._client.post("/responses", body, "input", items, request.timeout, pieces))
 
 
 def _items(message: Message) -> list[dict[str, Any]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -29,6 +29,8 @@ class Request:
     timeout: float = 300.0
     summed_up: int = 0
     """How many answers of the model were before these messages, and are summed up in them."""
+    on_text: Callable[[str], None] | None = None
+    """Told each piece of the answer's text as the model writes it; without it, the answer may come whole."""
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, cast, get_args
 
@@ -46,6 +48,7 @@ class Scripted:
             ToolCall(id=f"call_{step}_{index}" if call.id is None else call.id, name=call.name, arguments=call.raw)
             for index, call in enumerate(say.calls, 1)
         ]
+        await _write(say, request)
         return Reply(
             text=say.text,
             calls=calls,
@@ -54,6 +57,17 @@ class Scripted:
             response_id=f"{script.name}-{step}",
             model=script.name,
         )
+
+
+async def _write(say: Say, request: Request) -> None:
+    """The text, word by word."""
+    if not say.pace and request.on_text and say.text:
+        request.on_text(say.text)
+    elif say.pace:
+        for word in re.findall(r"\s*\S+|\s+$", say.text):
+            if request.on_text:
+                request.on_text(word)
+            await asyncio.sleep(say.pace)
 
 
 def _answer(script: Script, messages: Sequence[Message], summed_up: int) -> Say:

@@ -33,7 +33,7 @@ async def say_started(
     await say_links(client, run_id, first_run_id, trace_id or trace_id_of_run(run_id, first_run_id))
     if not wait:
         return _terminal.OK
-    end = await follow_to_the_end(client, client.get_workflow_handle(run_id), to_stderr=True, as_json=False)
+    end = await follow_to_the_end(client, client.get_workflow_handle(run_id), to_stderr=True)
     if as_json:
         put_json({**started, "status": end.status, "result": end.result, "error": end.error})
     elif end.result is not None and end.result.get("output") is not None:

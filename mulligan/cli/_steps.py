@@ -49,7 +49,12 @@ def call_lines(call: dict[str, Any]) -> list[tuple[bool, Text]]:
     state = "running" if result is None else "told" if result["error"] else "repaired" if call["repairs"] else "ok"
     sign, colour = SIGNS[state]
     lines = [
-        (True, Text.assemble((f"{sign} ", colour), (call["name"], "bold"), " ", short(call["raw_arguments"], 100)))
+        (
+            True,
+            Text.assemble(
+                (f"{sign} ", colour), (short(call["name"], 100), "bold"), " ", short(call["raw_arguments"], 100)
+            ),
+        )
     ]
     for repair in call["repairs"]:
         changed = f"{short(as_text(repair['before']), 70)} → {short(as_text(repair['after']), 70)}"

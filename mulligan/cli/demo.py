@@ -72,7 +72,7 @@ async def _on(server: Any, folder: Path, *, as_json: bool) -> int:
         given = {"agent": "demo", "prompt": "Sum up what Ada is waiting for."}
         say(f"run {run_id}: {given['prompt']}\n")
         handle = await client.start_workflow("AgentWorkflow", given, id=run_id, task_queue=queue)
-        end = await follow_to_the_end(client, handle, to_stderr=as_json, as_json=False)
+        end = await follow_to_the_end(client, handle, to_stderr=as_json)
         steps = await all_steps(client, handle)
     seconds = time.monotonic() - began
     telemetry.shutdown()

@@ -1,56 +1,110 @@
-"""`mulligan tail`: a run's steps as they come, until it ends."""
+"""`mulligan tail`: a run as it happens, until it ends."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, Any
 
 import typer
 
 from mulligan.cli import _terminal
-from mulligan.cli._terminal import AsJson, put_json, run
+from mulligan.cli._terminal import AsJson, fail, put_json, run
 from mulligan.follow import Ended
 
 
 def tail(
     id: Annotated[str, typer.Argument(help="The run's id.")],  # noqa: A002 - what Temporal calls it
+    since: Annotated[
+        str, typer.Option(help="Go on after the event with this token.", show_default="its beginning")
+    ] = "",
+    as_events: Annotated[
+        bool, typer.Option("--events", help="Each event as JSON, one a line, with its token.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Follow a run: its steps so far, then each new one, until it ends. Ctrl-C leaves it running.
+    """Follow a run until it ends: text as the model writes it, tool calls, repairs, recoveries, waits.
 
-    Example: `mulligan tail my-run`
+    Ctrl-C leaves it running.
 
-    With --json: a line for each step, then one with the end. Exit code: 0 completed, 1 it did not complete, 2 no such run.
+    Examples: `mulligan tail my-run`, `mulligan tail my-run --events --since 12`
+
+    With --json: a line for each whole step, then one with the end. With --events: a line for each event (docs/events.md);
+    its token, given to --since, takes it up again there.
+
+    Exit code: 0 completed, 1 it did not complete, 2 no such run.
     """
-    run(_tail(id, as_json=as_json))
+    if as_json and (as_events or since):
+        fail("--json gives whole steps, from the first one on; --since and --events go without it.")
+    run(_tail(id, since, as_events=as_events, as_json=as_json))
 
 
-async def _tail(run_id: str, *, as_json: bool) -> int:
+async def _tail(run_id: str, since: str, *, as_events: bool, as_json: bool) -> int:
     from mulligan.cli._links import say_links_of
     from mulligan.cli.show import find
 
     client = await _terminal.connected()
     handle = await find(client, run_id)
     await say_links_of(client, handle)
-    end = await follow_to_the_end(client, handle, to_stderr=False, as_json=as_json)
+    if as_json:
+        end = await _steps(client, handle)
+    elif as_events:
+        end = await _events(client, handle, since)
+    else:
+        end = await follow_to_the_end(client, handle, to_stderr=False, since=since)
     return _terminal.OK if end.completed else _terminal.NOT_COMPLETED
 
 
-async def follow_to_the_end(client: Any, handle: Any, *, to_stderr: bool, as_json: bool) -> Ended:
-    """Print a run's steps as they come; returns how it ended."""
-    from mulligan.cli._steps import end_view, step_view
-    from mulligan.follow import follow
+async def follow_to_the_end(client: Any, handle: Any, *, to_stderr: bool, since: str = "") -> Ended:
+    """Print a run as it happens; returns how it ended."""
+    from temporalio.client import WorkflowQueryFailedError
+
+    from mulligan import events
+    from mulligan.cli._events import LiveView
+    from mulligan.cli._steps import end_view
+    from mulligan.follow import ended
 
     console = _terminal.err if to_stderr else _terminal.out
+    view = LiveView(console, handle.id)
+    try:
+        async for event in events.follow(client, handle.id, since=since):
+            view.show(event)
+    except ValueError as error:
+        fail(f"--since: {error}")
+    except WorkflowQueryFailedError as error:
+        fail(f"{handle.id!r} tells no events ({error.message}); --json shows its steps.")
+    finally:
+        view.end()
+    end = await ended(handle)
+    shown = end
+    if end.result and end.result.get("output") == view.said:
+        shown = replace(end, result={**end.result, "output": None})  # it stands there already
+    console.print(end_view(shown))
+    return end
+
+
+async def _events(client: Any, handle: Any, since: str) -> Ended:
+    import sys
+
+    from mulligan import events
+    from mulligan.follow import ended
+
+    try:
+        async for event in events.follow(client, handle.id, since=since):
+            sys.stdout.write(event.model_dump_json() + "\n")
+            sys.stdout.flush()
+    except ValueError as error:
+        fail(f"--since: {error}")
+    return await ended(handle)
+
+
+async def _steps(client: Any, handle: Any) -> Ended:
+    from mulligan.follow import follow
+
     end = Ended("running")
     async for news in follow(client, handle):
         if isinstance(news, Ended):
             end = news
-            if as_json:
-                put_json({"status": end.status, "result": end.result, "error": end.error})
-            else:
-                console.print(end_view(end))
-        elif as_json:
-            put_json(news)
+            put_json({"status": end.status, "result": end.result, "error": end.error})
         else:
-            console.print(step_view(news))
+            put_json(news)
     return end

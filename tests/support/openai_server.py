@@ -17,7 +17,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import Any
 
 from aiohttp import web
 
@@ -25,6 +25,7 @@ from tests.support.openai_chat_rules import LONGEST_ID, check_chat
 from tests.support.openai_responses_rules import ENCRYPTED, check_responses, is_of_model
 from tests.support.openai_rules import check_authorization, parse_body
 from tests.support.openai_shapes import Refusal
+from tests.support.openai_stream import chat_events, response_events, stream
 from tests.support.openai_turn import Call, Failure, Reasoning, Turn, Usage, chat_reply, made_up, responses_reply
 
 __all__ = ["Call", "Failure", "OpenAIServer", "Reasoning", "Recorded", "Refusal", "Turn", "Usage"]
@@ -208,18 +209,24 @@ class OpenAIServer:
         await hold(failure or turn)
         if failure is not None:
             return await self._fail(request, recorded, failure)
-        if recorded.json.get("stream"):
-            self._cannot_stream()
-        if recorded.path == CHAT:
-            return self._send(recorded, 200, chat_reply(turn, recorded.json, seed))
-        if turn.reasoning and ENCRYPTED not in (recorded.json.get("include") or []):
+        is_streamed = bool(recorded.json.get("stream"))
+        if is_streamed and turn.whole_only:
+            raise Refusal(
+                "Unsupported value: 'stream' does not support true with this model.", "stream", "unsupported_value"
+            )
+        is_chat = recorded.path == CHAT
+        if not is_chat and turn.reasoning and ENCRYPTED not in (recorded.json.get("include") or []):
             told = f"Invalid 'include': '{ENCRYPTED}' must be asked for, or the reasoning would be lost."
             raise Refusal(told, "include", "invalid_value")
-        return self._send(recorded, 200, responses_reply(turn, recorded.json, seed))
-
-    def _cannot_stream(self) -> NoReturn:
-        # the place for streaming: cut chat_reply/responses_reply of the turn into server-sent events
-        raise Refusal("This server does not stream yet.", "stream", "unsupported_value")
+        reply = chat_reply(turn, recorded.json, seed) if is_chat else responses_reply(turn, recorded.json, seed)
+        if not is_streamed:
+            return self._send(recorded, 200, reply)
+        recorded.status = 200
+        usage = bool((recorded.json.get("stream_options") or {}).get("include_usage"))
+        events = chat_events(reply, with_usage=usage) if is_chat else response_events(reply)
+        broken = turn.break_first[attempt] if attempt < len(turn.break_first) else None
+        headers = {"x-request-id": recorded.request_id}
+        return await stream(request, headers, events if turn.events is None else turn.events, turn.pace, broken)
 
     async def _fail(self, request: web.Request, recorded: Recorded, failure: Failure) -> web.StreamResponse:
         if failure.drop == "before":

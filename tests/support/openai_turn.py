@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from tests.support.openai_stream import Break
+
 Call = tuple[str, str] | tuple[str, str, str | None]
 CREATED = 1_700_000_000  # replies are the same each time that they are asked for
 
@@ -77,6 +79,10 @@ class Turn:
     delay: float = 0
     wait: asyncio.Event | None = None
     model: str | None = None  # the name in the reply, where it is not the one asked for
+    pace: float = 0  # seconds between two pieces, where it is asked for in pieces
+    break_first: Sequence[Break] = ()  # what becomes of the first streams of each conversation
+    events: Sequence[dict[str, Any] | str] | None = None  # what is streamed instead, as it stands here
+    whole_only: bool = False  # streaming is refused
 
     @property
     def finished(self) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from activities.providers._openai import legal_id
+from activities.providers._legal import legal_id
 from activities.providers.known import providers
 from mulligan.agent import PROVIDERS
 from mulligan.values import AssistantMessage, Message, ToolMessage

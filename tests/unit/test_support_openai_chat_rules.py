@@ -147,7 +147,6 @@ CHAT_REFUSALS: dict[str, tuple[object, str]] = {
     "no tokens": (chat(max_completion_tokens=0), "Expected a value >= 1"),
     "several choices": (chat(n=2), "Expected a value <= 1"),
     "stream options alone": (chat(stream_options={"include_usage": True}), "only allowed when 'stream' is enabled"),
-    "streaming": (chat(stream=True), "does not stream yet"),
     "metadata with a number": (chat(metadata={"a": 1}), "Invalid type for 'metadata.a'"),
     "metadata too long": (chat(metadata={"a": "x" * 513}), "maximum length 512"),
     "metadata too many": (chat(metadata={str(i): "" for i in range(17)}), "too many properties"),

@@ -1,0 +1,331 @@
+"""A run's events: typed, in order, once each; whoever watches, whenever, and whatever happens to workers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from temporalio.client import Client
+
+from mulligan import connect, events
+from mulligan.devserver import DevServer
+from mulligan.loading import load
+from tests.live.conftest import DONE, Lab, call
+from tests.support.compacting import PROMPT, reading
+from tests.support.openai_stream import Break
+from tests.support.openai_turn import Turn
+from worker import running_worker
+from workflows import policies
+
+LONG = "It was a dark and stormy night; the rain fell in torrents, except at occasional intervals. " * 6
+OFTEN = {"MULLIGAN_LIVE_TEXT_SECONDS": "0.1"}
+
+
+async def all_events(client: Client, run_id: str, since: str = "", every: float = 0.1) -> list[events.Event]:
+    return [event async for event in events.follow(client, run_id, since=since, every=every)]
+
+
+def kept(found: list[events.Event]) -> list[dict[str, Any]]:
+    """Those that the workflow keeps, without their tokens: the text as it was seen written differs from time to time."""
+    return [event.model_dump(exclude={"token"}) for event in found if not event.type.startswith("text_")]
+
+
+def in_order(found: list[events.Event]) -> bool:
+    offsets = [event["offset"] for event in kept(found)]
+    return offsets == list(range(offsets[0], offsets[0] + len(offsets)))
+
+
+@asynccontextmanager
+async def watched(lab: Lab, monkeypatch: pytest.MonkeyPatch, module: str = "tests.support.shop") -> AsyncIterator[Lab]:
+    """A worker that tells what its models write ten times a second."""
+    for name, value in OFTEN.items():
+        monkeypatch.setenv(name, value)
+    queue = f"watched-{uuid.uuid4().hex[:6]}"
+    async with running_worker(lab.client, load([module]), lab.telemetry, queue):
+        yield Lab(lab.client, lab.model, lab.otlp, lab.telemetry, queue)
+
+
+async def test_what_happens(lab: Lab) -> None:
+    """Every kind of mistake is an event with its recovery; each token takes it up again just there."""
+    turns = [
+        Turn("Let me look.", calls=[("search_orders", "{'customer': 'Ada',}", "a"), ("serch_orders", "{}", "b")]),
+        call("click", '{"element": "#go"}', "c"),
+        DONE,
+    ]
+    ran = await lab.run(turns)
+    found = await all_events(lab.client, ran.id)
+    assert [event.type for event in found] == [
+        "run_started",
+        *("step_started", "answered", "tool_call_repaired", "tool_call_started", "tool_call_settled", "tool_call_settled"),
+        *("step_started", "answered", "tool_call_repaired", "tool_call_started", "tool_call_settled"),
+        *("step_started", "answered", "run_ended"),
+    ]  # fmt: skip
+    assert in_order(found)
+    assert [event.at for event in found] == sorted(event.at for event in found)
+    first, answered, repaired, started, told = found[0], *found[2:6]
+    assert isinstance(first, events.RunStarted)
+    assert (first.agent, first.model, first.turn) == ("shop", f"openai-chat:{ran.id}", 1)
+    assert isinstance(answered, events.Answered)
+    assert answered.text == "Let me look."
+    assert [each.arguments for each in answered.tool_calls] == ["{'customer': 'Ada',}", "{}"]
+    assert isinstance(repaired, events.ToolCallRepaired)
+    assert [repair.by for repair in repaired.repairs] == ["json:single_quotes+trailing_commas"]
+    assert isinstance(told, events.ToolCallSettled)
+    assert told.result.error is not None
+    assert (told.call_id, told.result.error.kind, told.attempts) == ("b", "unknown_tool", 0)
+    assert isinstance(started, events.ToolCallStarted)
+    assert (started.call_id, started.arguments) == ("a", {"customer": "Ada"})
+    end = found[-1]
+    assert isinstance(end, events.RunEnded)
+    assert end.result is not None
+    assert end.result.model_dump() == ran.result
+    for place, event in enumerate(found):
+        assert await all_events(lab.client, ran.id, event.token or "") == found[place + 1 :]
+        assert events.EVENT.validate_json(events.EVENT.dump_json(event)) == event
+
+
+async def test_runs_that_end_otherwise(lab: Lab) -> None:
+    """Failed, failed before it began, terminated: there is always an end."""
+    failed = await lab.run([call("clik")], agent="strict")
+    bad = await lab.client.start_workflow("AgentWorkflow", {"agent": 7}, id=f"bad-{failed.id}", task_queue="agents")
+    gone = await lab.start([Turn("x", wait=asyncio.Event())])
+    await lab.model.wait_for_requests(1, model=gone.id)
+    await gone.terminate()
+    for run_id, count, status, kind in (
+        (failed.id, 4, "failed", "unknown_tool"),
+        (bad.id, 1, "failed", "InvalidRunInputError"),
+        (gone.id, 3, "terminated", "TerminatedError"),
+    ):
+        found = await all_events(lab.client, run_id)
+        end = found[-1]
+        assert isinstance(end, events.RunEnded)
+        assert (len(found), end.status, end.error and end.error.kind) == (count, status, kind)
+        assert in_order(found)
+        assert await all_events(lab.client, run_id, end.token or "") == []
+    with pytest.raises(ValueError, match="'x' is no token"):
+        await all_events(lab.client, failed.id, "x")
+
+
+async def test_people(lab: Lab) -> None:
+    """Waits, what was decided, messages, and the stop; arguments as they were asked about and as they ran."""
+    handle = await lab.start([call("refund", '{"order": 7, "amount": {"euros": 9}}', "a")] * 2, agent="desk")
+    asked: list[events.Event] = []
+    async for event in events.follow(lab.client, handle.id, every=0.1):
+        asked.append(event)
+        if isinstance(event, events.Waiting) and event.step == 1:
+            await handle.execute_update("send_message", {"text": "Be generous."})
+            edited = {"order": 7, "amount": {"euros": 10}}
+            said = {"call_id": event.call_id, "decision": "approve", "by": "Ada", "arguments": edited}
+            await handle.execute_update("decide", said)
+        elif isinstance(event, events.Waiting):
+            await handle.execute_update("stop", {"reason": "enough"})
+    found = await all_events(lab.client, handle.id)
+    assert kept(found) == kept(asked)
+    assert [event.type for event in found] == [
+        *("run_started", "step_started", "answered", "waiting", "decided", "tool_call_started", "tool_call_settled"),
+        *("message", "step_started", "answered", "waiting", "stopping", "decided", "tool_call_settled", "run_ended"),
+    ]
+    waiting, decided, started = found[3:6]
+    assert isinstance(waiting, events.Waiting)
+    assert isinstance(decided, events.Decided)
+    assert isinstance(started, events.ToolCallStarted)
+    assert (waiting.kind, waiting.arguments) == ("approval", {"order": 7, "amount": {"euros": 9.0}})
+    assert (decided.decision, decided.by, decided.edited) == ("approve", "Ada", True)
+    assert started.arguments == {"order": 7, "amount": {"euros": 10.0}}
+    message, stopping, stopped = found[7], found[11], found[12]
+    assert isinstance(message, events.MessageReceived)
+    assert isinstance(stopping, events.Stopping)
+    assert isinstance(stopped, events.Decided)
+    assert (message.text, stopping.reason, stopped.decision) == ("Be generous.", "enough", "stopped")
+
+
+async def test_text_as_it_is_written(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two watchers, one of whom leaves and comes back: both see all that is written, none of it twice. History has none."""
+    turns = [Turn(LONG, calls=[("now", "{}", None)], pace=0.02), Turn("naïve 🙈 " * 40, pace=0.02)]
+    for api in ("openai", "openai-chat"):
+        async with watched(lab, monkeypatch) as at:
+            handle = await at.start(turns, api=api)
+            staying = asyncio.create_task(all_events(lab.client, handle.id))
+            first: list[events.Event] = []
+            async for event in events.follow(lab.client, handle.id, every=0.1):
+                first.append(event)
+                if event.type == "text_delta":
+                    break
+            coming_back = first + await all_events(lab.client, handle.id, first[-1].token or "")
+            stayed = await staying
+            ran = await at.look(handle)
+        for found in (stayed, coming_back):
+            assert kept(found) == kept(stayed)
+            for step, whole in ((1, LONG), (2, ran.result["output"])):
+                deltas = [event for event in found if isinstance(event, events.TextDelta) and event.step == step]
+                assert len(deltas) > 1
+                assert whole.startswith("".join(delta.text for delta in deltas))
+                assert [delta.start for delta in deltas[1:]] == [one.start + len(one.text) for one in deltas[:-1]]
+            order = [event.type for event in found]
+            assert order.index("text_delta") > order.index("step_started")
+        history = await handle.fetch_history()
+        assert b"stormy night" in b"".join(event.SerializeToString() for event in history.events)
+        assert all("heartbeat" not in str(event).lower() or event.event_type == 10 for event in history.events)
+
+
+async def test_streaming_can_be_switched_off(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a setting of the worker, or of the agent for servers that break the calls of streamed answers."""
+    streamed = []
+    for seconds, agent in (("1", "shop"), ("0", "shop"), ("1", "whole")):
+        monkeypatch.setenv("MULLIGAN_LIVE_TEXT_SECONDS", seconds)
+        loaded = load(["tests.support.shop"])
+        loaded.registry.agents["whole"] = replace(loaded.registry.agents["shop"], model_settings={"stream": False})
+        async with running_worker(lab.client, loaded, lab.telemetry, f"whole-{seconds}-{agent}"):
+            at = Lab(lab.client, lab.model, lab.otlp, lab.telemetry, f"whole-{seconds}-{agent}")
+            ran = await at.run([DONE], agent=agent)
+        streamed.append(ran.requests[0].json.get("stream"))
+    assert streamed == [True, None, None]
+
+
+async def test_a_worker_dies_while_its_model_writes(lab: Lab, temporal: DevServer) -> None:
+    """kill -9: what was seen is void, the next attempt writes anew, and `answered` has it whole and once."""
+    queue = f"dies-{uuid.uuid4().hex[:6]}"
+    at = Lab(lab.client, lab.model, lab.otlp, lab.telemetry, queue)
+    handle = await at.start([Turn(LONG, break_first=[Break(20, wait=asyncio.Event())], pace=0.03), DONE])
+    found: list[events.Event] = []
+
+    async def watch() -> None:
+        async for event in events.follow(lab.client, handle.id, every=0.1):
+            found.append(event)
+
+    watching = asyncio.create_task(watch())
+    async with worker_process(queue, temporal) as first:
+        while not any(event.type == "text_delta" for event in found):
+            await asyncio.sleep(0.05)
+        first.send_signal(signal.SIGKILL)
+        await first.wait()
+    async with worker_process(queue, temporal):
+        await watching
+        late = await all_events(lab.client, handle.id)
+        resumed = await all_events(
+            lab.client, handle.id, next(event.token or "" for event in found if event.type == "text_delta")
+        )
+    texts = [event for event in found if event.type in ("text_delta", "text_void", "answered")]
+    [void] = [event for event in found if isinstance(event, events.TextVoid)]
+    assert void.attempt == 1
+    place = texts.index(void)
+    before, after = texts[:place], texts[place + 1 : -1]
+    assert {event.attempt for event in before if isinstance(event, events.TextDelta)} == {1}
+    again = [event for event in after if isinstance(event, events.TextDelta)]
+    assert {event.attempt for event in again} == {2}
+    assert again[0].start == 0
+    assert LONG.startswith("".join(event.text for event in again))
+    answered = texts[-1]
+    assert isinstance(answered, events.Answered)
+    assert answered.text == LONG
+    assert in_order(found)
+    assert kept(found) == kept(late)
+    assert resumed[0].type == "answered"
+
+
+async def test_in_a_chain_of_runs(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Continued as new many times, and compacted: the numbers go on, and all is there for who comes afterwards."""
+    monkeypatch.setattr(policies, "GROWN_EVENTS", 20)
+    async with watched(lab, monkeypatch, "tests.support.compacting") as at:
+        handle = await at.start(reading(12), agent="page_reader", prompt=PROMPT)
+        live = await all_events(lab.client, handle.id)
+        late = await all_events(lab.client, handle.id)
+        page = await handle.query("events", args=[0, 5])
+        assert page["events"] == []
+        assert page["earlier"]["run_id"]
+        middle = late[len(late) // 3]
+        assert await all_events(lab.client, handle.id, middle.token or "") == late[len(late) // 3 + 1 :]
+        description = await lab.client.get_workflow_handle(handle.id).describe()
+        assert description.run_id != handle.first_execution_run_id
+    assert kept(live) == kept(late)
+    assert in_order(late)
+    assert late[0].type == "run_started"
+    steps = [event.step for event in late if isinstance(event, events.Answered)]
+    assert steps == list(range(1, 14))
+    assert len([event for event in late if isinstance(event, events.Compacted)]) > 1
+    assert all(one.at <= two.at for one, two in pairwise(late))
+
+
+async def test_what_is_written_is_encrypted(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A heartbeat goes through the codec, as all that Temporal keeps."""
+    monkeypatch.setenv("MULLIGAN_ENCRYPTION_KEYS", "n:" + "bm5u" * 10 + "bm4=")
+    client = await connect(lab.client.service_client.config.target_host)
+    at = Lab(client, lab.model, lab.otlp, lab.telemetry)
+    async with watched(at, monkeypatch) as at:
+        handle = await at.start([Turn(LONG, pace=0.03)])
+        beats: list[bytes] = []
+        async for event in events.follow(client, handle.id, every=0.1):
+            if event.type == "text_delta":
+                assert "dark" in LONG[: event.start + len(event.text)]
+                description = (await handle.describe()).raw_description
+                beats += [payload.SerializeToString() for each in description.pending_activities for payload in each.heartbeat_details.payloads]  # fmt: skip
+    assert beats
+    assert b"stormy" not in b"".join(beats)
+    assert all(b"binary/encrypted" in beat for beat in beats)
+
+
+async def test_the_command(lab: Lab, temporal: DevServer) -> None:
+    """`mulligan tail --events`: one JSON object a line; `--since` goes on after it."""
+    ran = await lab.run([call("clik"), DONE])
+    found = await all_events(lab.client, ran.id)
+
+    async def tail(*words: str) -> tuple[int, str]:
+        process = await asyncio.create_subprocess_exec(
+            str(Path(sys.executable).parent / "mulligan"), "tail", ran.id, *words,
+            env={**os.environ, "TEMPORAL_ADDRESS": temporal.address}, stdout=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        out, _ = await process.communicate()
+        return process.returncode or 0, out.decode()
+
+    (code, out), (_, rest), (_, seen) = await asyncio.gather(
+        tail("--events"), tail("--events", "--since", found[2].token or ""), tail("--since", found[2].token or "")
+    )
+    assert code == 0
+    assert [json.loads(line) for line in out.splitlines()] == [event.model_dump(mode="json") for event in found]
+    assert rest.splitlines() == out.splitlines()[3:]
+    assert "step 1" not in seen
+    assert "told the model: unknown_tool" in seen
+
+
+async def test_the_example(lab: Lab, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """docs/events.md: what it watches with, on the agent that it names."""
+    page = (Path(__file__).parent.parent.parent / "docs/events.md").read_text()
+    names: dict[str, Any] = {}
+    exec(compile(page.split("```python\n")[1].split("```")[0], "docs/events.md", "exec", dont_inherit=True), names)
+    async with watched(lab, monkeypatch, "workflows.examples.storyteller") as at:
+        handle = await at.client.start_workflow(
+            "AgentWorkflow", {"agent": "storyteller", "prompt": "Go."}, id=at.task_queue, task_queue=at.task_queue
+        )
+        token = await names["watch"](at.client, handle.id)
+        found = await all_events(at.client, handle.id)
+    out = capsys.readouterr().out
+    assert "look_outside: invalid_arguments" in out
+    assert out.count("It was a dark and stormy night") > 3
+    assert out.endswith("completed\n")
+    assert token == found[-1].token == str(len(found))
+
+
+@asynccontextmanager
+async def worker_process(queue: str, temporal: DevServer) -> AsyncIterator[asyncio.subprocess.Process]:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "worker.py", "--load", "tests.support.shop", "--task-queue", queue,
+        env={**os.environ, **OFTEN, "TEMPORAL_ADDRESS": temporal.address, "MULLIGAN_GRACE_SECONDS": "1"},
+        stdin=asyncio.subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.terminate()
+            await process.wait()

@@ -1,0 +1,74 @@
+"""docs/events.md shows each type as it is; the log keeps little, and hands it over."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+
+from mulligan import events
+from workflows.event_log import EventLog
+
+PAGE = (Path(__file__).parent.parent.parent / "docs/events.md").read_text()
+[SHOWN] = re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)
+TYPES = {kind.model_fields["type"].default: kind for kind in get_args(get_args(events.Event)[0])}
+
+
+@pytest.mark.parametrize("line", SHOWN.splitlines(), ids=lambda line: str(json.loads(line)["type"]))
+def test_the_page(line: str) -> None:
+    """Each line is an event with all of its fields, and nothing else."""
+    event = events.EVENT.validate_json(line)
+    assert event.model_dump(mode="json") == json.loads(line)
+    assert set(json.loads(line)) | {"token"} == set(type(event).model_fields) | {"token"}
+
+
+def test_the_page_has_them_all() -> None:
+    assert {json.loads(line)["type"] for line in SHOWN.splitlines()} == set(TYPES)
+
+
+def log() -> EventLog:
+    made = EventLog(iter(range(1_000)).__next__)
+    made.run_started(1, "a", "m", 20)
+    for step in (1, 2, 3):
+        made.step_started(step, "m")
+        made.answered([0])
+        made.tool_call_started(0)
+        made.tool_call_settled(0)
+        made.message(step)
+    made.compacted(4)
+    made.step_started(4, "m")
+    return made
+
+
+def test_offsets_go_on_over_a_cut() -> None:
+    """What a compaction took out of the conversation is in the run before; the numbers are those of the whole run."""
+    made = log()
+    assert made.total == 21
+    assert EventLog.load(json.loads(json.dumps(made.dump(1)))).entries == made.entries
+    after: Any = EventLog.load(json.loads(json.dumps(made.dump(3))))
+    assert (after.first, after.total) == (13, 21)
+    assert after.entries == made.entries[13:]
+    assert after.entries[0].type == "step_started"
+    after.answered([])
+    assert (after.entries[-1].step, after.total) == (4, 22)
+
+
+def test_which_step_is_being_written() -> None:
+    """From its start to its answer."""
+    made = log()
+    assert made.writing is not None
+    assert made.writing.step == 4
+    made.stopping("enough")
+    assert made.writing is not None
+    made.answered([])
+    assert made.writing is None
+
+
+@pytest.mark.parametrize("token", ["x", "-1", "1.2", "1.2.3.4", "1" * 16, "١"])
+def test_a_token_that_is_none(token: str) -> None:
+    """One sentence."""
+    with pytest.raises(ValueError, match="is no token of an event"):
+        events.follow(None, "x", since=token)  # type: ignore[arg-type]

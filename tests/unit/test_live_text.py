@@ -1,0 +1,138 @@
+"""What a model has written rides in heartbeats: bounded, whole letters, with where it begins; tools beat as before."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from temporalio.testing import ActivityEnvironment
+
+from activities import heartbeat
+from activities.heartbeat import Heart, beating
+from activities.live_text import LONGEST, TextBeats
+from mulligan.events import LIVE_TEXT, LiveText
+
+
+async def beats_of(body: Any) -> list[tuple[Any, ...]]:
+    """The details of each beat of an activity."""
+    beats: list[tuple[Any, ...]] = []
+    environment = ActivityEnvironment()
+    environment.on_heartbeat = lambda *details: beats.append(details)
+
+    async def activity() -> None:
+        async with beating() as heart:
+            await body(heart)
+
+    await environment.run(activity)
+    return beats
+
+
+def texts(beats: list[tuple[Any, ...]]) -> list[LiveText]:
+    return [LiveText.model_validate(beat[-1][LIVE_TEXT]) for beat in beats]
+
+
+async def test_pieces_between_two_beats_are_one() -> None:
+    """The first beat is a while after the first word, and what follows is told once, whole."""
+
+    async def body(heart: Heart) -> None:
+        text = TextBeats(heart, 0.01, "0", 3, 2)
+        for words in (("Once ", "upon "), ("a ", "time.")):
+            for word in words:
+                text.write(word)
+            await asyncio.sleep(0.1)
+
+    told = texts(await beats_of(body))
+    assert [(each.text, each.start, each.step, each.attempt) for each in told] == [
+        ("Once upon ", 0, 3, 2),
+        ("Once upon a time.", 0, 3, 2),
+    ]
+
+
+async def test_only_the_end_of_a_long_text_is_told() -> None:
+    """So many bytes, whole letters, and how many letters came before."""
+
+    async def body(heart: Heart) -> None:
+        text = TextBeats(heart, 0.01, "0", 1, 1)
+        for _ in range(3):
+            text.write("日本語🙈 " * 2_000)
+            await asyncio.sleep(0.05)
+
+    told = texts(await beats_of(body))
+    whole = "日本語🙈 " * 6_000
+    assert len(told[-1].text.encode()) <= LONGEST
+    assert len(told[-1].text.encode()) > LONGEST - 4
+    assert whole[told[-1].start :] == told[-1].text
+
+
+async def test_half_a_letter_waits_for_the_other_half() -> None:
+    """JSON can cut one in two; what is no letter at all is shown as such."""
+
+    async def body(heart: Heart) -> None:
+        text = TextBeats(heart, 0.01, "0", 1, 1)
+        for piece in ("a\ud83d", "\ude48b", "\ude48\0"):
+            text.write(piece)
+            await asyncio.sleep(0.05)
+
+    told = texts(await beats_of(body))
+    assert [each.text for each in told] == ["a", "a🙈b", "a🙈b\ufffd\ufffd"]
+
+
+async def test_what_the_next_attempt_needs_is_told_beside_it() -> None:
+    """Patience's details stay first; after a failure the text is still there, for who watches."""
+    with pytest.raises(ZeroDivisionError):
+        await beats_of_failing()
+
+
+async def beats_of_failing() -> None:
+    beats: list[tuple[Any, ...]] = []
+    environment = ActivityEnvironment()
+    environment.on_heartbeat = lambda *details: beats.append(details)
+
+    async def activity() -> None:
+        async with beating() as heart:
+            TextBeats(heart, 0.01, "0", 1, 1).write("Once")
+            await asyncio.sleep(0.05)
+            heart.say(17.0, 1)
+            raise ZeroDivisionError
+
+    try:
+        await environment.run(activity)
+    finally:
+        assert beats[-1][:2] == (17.0, 1)
+        assert beats[-1][2][LIVE_TEXT]["text"] == "Once"
+        again = ActivityEnvironment()
+        again.info = again.info.__class__(**{**again.info.__dict__, "heartbeat_details": list(beats[-1])})
+
+        async def next_attempt() -> tuple[Any, ...]:
+            return Heart().details
+
+        assert await again.run(next_attempt) == (17.0, 1)
+
+
+async def test_after_its_end_nothing_beats() -> None:
+    """A text that was just being written when the activity ended is told no more."""
+
+    async def body(heart: Heart) -> None:
+        TextBeats(heart, 0.05, "0", 1, 1).write("Once")
+
+    beats = await beats_of(body)
+    await asyncio.sleep(0.1)
+    assert beats == []
+
+
+async def test_tools_beat_no_more_often_than_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tool that says something a thousand times a second costs one beat in three seconds; the newest is not lost."""
+    now = 100.0
+
+    async def body(heart: Heart) -> None:
+        nonlocal now
+        monkeypatch.setattr(heart._loop, "time", lambda: now)
+        for number in range(12):
+            now += 0.5
+            heart.say(number)
+        monkeypatch.undo()
+        assert heart.details == (11,)
+
+    assert heartbeat.EVERY == 3
+    assert await beats_of(body) == [(0,), (6,)]

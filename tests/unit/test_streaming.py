@@ -1,0 +1,221 @@
+"""An answer in pieces is the very answer that comes whole; and what goes wrong on the way is what it is."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from activities.providers.protocol import Reply, Unavailable
+from mulligan.errors import ModelRequestError
+from tests.support.openai_server import Failure, Reasoning, Turn
+from tests.support.openai_stream import Break
+from tests.support.openai_turn import Usage
+from tests.support.provider_bench import APIS, Bench, called
+
+USED = Usage(input_tokens=100, output_tokens=50, cached_input_tokens=80, reasoning_tokens=30)
+LONG = "It was a dark and stormy night; the rain fell in torrents. " * 20
+TURNS: dict[str, Turn] = {
+    "a text": Turn(LONG, usage=USED),
+    "nothing": Turn(""),
+    "no usage": Turn("x", usage=None),
+    "calls": Turn(calls=[("search", '{"query": "a long one", "limit": 10}', "a"), ("search", "{}", "b")], usage=USED),
+    "text and calls": Turn("Let me look.", calls=[("search", '{"q": "x"}'), ("", "", "")]),
+    "calls that are no JSON": Turn(calls=[("search", "{'q': tru", "id!"), ("a b", "", "")]),
+    "a refusal": Turn(refusal="I will not do that."),
+    "a text and a refusal": Turn("I would, but", refusal="I will not."),
+    "cut off": Turn(LONG, finish_reason="length"),
+    "cut off in a call": Turn(calls=[("search", '{"q')], finish_reason="length"),
+    "filtered": Turn("Once upon", finish_reason="content_filter"),
+    "letters of all kinds": Turn("naïve 日本語 🙈\u2028 \x85 end \ud83d half \x00 zero"),
+    "another model": Turn("x", model="m-2026-01-01"),
+}
+REASONED = Turn("So.", calls=[("search", "{}", "a")], reasoning=[Reasoning(), Reasoning(("x", "y"), content=("z",))])
+
+
+@pytest.fixture
+async def bench(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Bench]:
+    async with Bench.open(monkeypatch) as bench:
+        yield bench
+
+
+async def in_pieces(bench: Bench, api: str, turn: Turn) -> tuple[Reply, list[str]]:
+    pieces: list[str] = []
+    return await bench.answer(api, turn, on_text=pieces.append), pieces
+
+
+@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize("case", [*TURNS, "reasoning"])
+async def test_pieces_make_the_same_answer(bench: Bench, api: str, case: str) -> None:
+    """Calls, ids, reasoning, refusals, usage, finish reasons; and the pieces of the text are the text."""
+    turn = TURNS.get(case, REASONED)
+    whole = await bench.answer(api, turn)
+    assert "stream" not in bench.sent
+    reply, pieces = await in_pieces(bench, api, turn)
+    assert bench.sent["stream"] is True
+    assert reply == whole
+    told = "".join(pieces).encode("utf-16", "surrogatepass").decode("utf-16", "replace").replace("\0", "\ufffd")
+    if case == "a text and a refusal" and api == "openai-chat":
+        assert told == "I would, but"
+    else:
+        assert told == reply.text
+    assert len(pieces) > 100 if turn.text == LONG else True
+    assert bench.server.refusals == []
+
+
+@pytest.mark.parametrize("api", APIS)
+async def test_a_server_that_knows_no_pieces(bench: Bench, api: str) -> None:
+    """One that refuses is asked once more, and so from then on; one that answers whole all the same is read."""
+    turn = Turn("Hi.", whole_only=True)
+    for requests in (2, 3):
+        reply, pieces = await in_pieces(bench, api, turn)
+        assert (reply.text, pieces, len(bench.server.requests)) == ("Hi.", [], requests)
+    assert [bool(request.json.get("stream")) for request in bench.server.requests] == [True, False, False]
+
+
+@pytest.mark.parametrize("api", APIS)
+async def test_a_server_that_answers_whole_all_the_same(bench: Bench, api: str) -> None:
+    """It is read as it is."""
+    body = {"choices": [{"message": {"content": "Hm."}}]} if api == "openai-chat" else {"output": []}
+    reply, pieces = await in_pieces(bench, api, Turn(failure=Failure(status=200, body=body)))
+    assert (reply.text, pieces) == ("Hm." if api == "openai-chat" else "", [])
+    assert bench.sent["stream"] is True
+
+
+async def test_a_server_that_counts_only_what_is_whole(bench: Bench) -> None:
+    """Limits need its count, so it is asked for pieces no more; one that never counts goes on in pieces."""
+    uncounted: list[dict[str, Any] | str] = [chunk({"content": "a"}, "stop"), "[DONE]"]
+    for turn, asked in (
+        (Turn("a", events=uncounted), [True, False, False]),
+        (Turn("a", usage=None), [True, False, True]),
+    ):
+        bench.server.requests.clear()
+        bench.client._whole_only.clear()
+        for _ in range(3):
+            await in_pieces(bench, "openai-chat", turn)
+        assert [bool(request.json.get("stream")) for request in bench.server.requests] == asked
+
+
+@pytest.mark.parametrize("api", APIS)
+async def test_other_refusals_are_refusals(bench: Bench, api: str) -> None:
+    """Only what names the streaming is asked again."""
+    for status, message in ((400, "Unknown parameter: 'x'"), (404, "no stream here")):
+        before = len(bench.server.requests)
+        with pytest.raises(ModelRequestError, match=message):
+            await in_pieces(bench, api, Turn(failure=Failure(status=status, body={"error": {"message": message}})))
+        assert len(bench.server.requests) == before + 1
+
+
+@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize("after", [0, 1, 5])
+async def test_broken_off(bench: Bench, api: str, after: int) -> None:
+    """A connection that breaks in the middle is worth another try."""
+    with pytest.raises(Unavailable):
+        await in_pieces(bench, api, Turn(LONG, break_first=[Break(after, drop=True)]))
+
+
+def chunk(delta: dict[str, Any], finish: str | None = None, **more: Any) -> dict[str, Any]:
+    return {"choices": [{"index": 0, "delta": delta, "finish_reason": finish}], **more}
+
+
+def piece(index: int | None, call_id: str | None, name: str | None, arguments: Any) -> dict[str, Any]:
+    function = {"name": name, "arguments": arguments}
+    return chunk({"tool_calls": [{"id": call_id, "function": function} | ({} if index is None else {"index": index})]})
+
+
+END = chunk({}, "stop")
+ODD: dict[str, tuple[list[dict[str, Any] | str], tuple[str, list[Any], str]]] = {
+    "calls side by side": (
+        [piece(0, "a", "search", '{"q"'), piece(1, "b", "search", "{"), piece(0, None, None, ":1}"), piece(1, None, None, "}")],
+        ("", [called("a", arguments='{"q":1}'), called("b", arguments="{}")], "tool_calls"),
+    ),
+    "one index for all": (
+        [piece(0, "a", "search", "{}"), piece(0, "b", "search", '{"q"'), piece(0, None, None, ":1}")],
+        ("", [called("a"), called("b", arguments='{"q":1}')], "tool_calls"),
+    ),
+    "no index": (
+        [piece(None, "a", "search", "{"), piece(None, None, None, "}"), piece(None, "b", "search", "{}")],
+        ("", [called("a"), called("b")], "tool_calls"),
+    ),
+    "the name each time": (
+        [piece(0, "a", "search", "{"), piece(0, "a", "search", "}")],
+        ("", [called("a")], "tool_calls"),
+    ),
+    "arguments as an object": ([piece(0, "a", "search", {"q": 1})], ("", [called("a", arguments='{"q": 1}')], "tool_calls")),
+    "the old spelling": (
+        [chunk({"function_call": {"name": "search", "arguments": "{"}}), chunk({"function_call": {"arguments": "}"}})],
+        ("", [called("")], "tool_calls"),
+    ),
+    "parts": ([chunk({"content": [{"type": "text", "text": "H"}, {"type": "text", "text": "i"}]})], ("Hi", [], "stop")),
+    "half letters": ([chunk({"content": "\ud83d"}), chunk({"content": "\ude48"})], ("🙈", [], "stop")),
+    "a message in place of a delta": ([{"choices": [{"message": {"content": "Hi"}}]}], ("Hi", [], "stop")),
+    "other choices": ([chunk({"content": "a"}), {"choices": [{"index": 1, "delta": {"content": "b"}}]}], ("a", [], "stop")),
+    "nothing that is known": ([{"x": 1}, chunk({"content": "a"}), {"choices": None}, {"choices": [None]}], ("a", [], "stop")),
+    "no finish reason": ([chunk({"content": "a"}), "[DONE]"], ("a", [], "stop")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", ODD)
+async def test_odd_chunks(bench: Bench, case: str) -> None:
+    """As compatible servers send them."""
+    events, (text, calls, reason) = ODD[case]
+    ends = [] if case == "no finish reason" else [END]
+    reply, _ = await in_pieces(bench, "openai-chat", Turn(events=[*events, *ends]))
+    assert (reply.text, reply.calls, reply.finish_reason) == (text, calls, reason)
+
+
+BROKEN: dict[str, tuple[str, list[dict[str, Any] | str], type[Exception], str]] = {
+    "an end without a reason": ("openai-chat", [chunk({"content": "Once"})], Unavailable, "broke off"),
+    "no end": ("openai", [{"type": "response.output_text.delta", "delta": "Once"}], Unavailable, "broke off"),
+    "no JSON": ("openai-chat", [chunk({"content": "a"}), "<html>"], Unavailable, "no JSON object"),
+    "an error": (
+        "openai-chat",
+        [chunk({"content": "a"}), chunk({}, "error", error={"code": 502, "message": "gone"})],
+        Unavailable,
+        "502: gone",
+    ),
+    "an error that refuses": ("openai-chat", [{"error": {"code": 403, "message": "no"}}], ModelRequestError, "no"),
+    "an error event": ("openai", [{"type": "error", "code": "server_error", "message": "gone"}], Unavailable, "gone"),
+    "an error event that refuses": (
+        "openai",
+        [{"type": "error", "code": "invalid_prompt", "message": "no"}],
+        ModelRequestError,
+        "no",
+    ),
+    "a failed response": (
+        "openai",
+        [{"type": "response.failed", "response": {"status": "failed", "error": {"code": "x", "message": "gone"}}}],
+        Unavailable,
+        "gone",
+    ),
+    "nothing": ("openai-chat", ["[DONE]"], Unavailable, "no choices"),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+async def test_what_goes_wrong_on_the_way(bench: Bench, case: str) -> None:
+    api, events, kind, says = BROKEN[case]
+    with pytest.raises(kind, match=says):
+        await in_pieces(bench, api, Turn(events=events))
+
+
+async def test_a_response_without_its_items(bench: Bench) -> None:
+    """The last event of some servers has no output: the items that came before are the answer."""
+    message = {"type": "message", "content": [{"type": "output_text", "text": "Hi."}]}
+    events: list[dict[str, Any] | str] = [
+        {"type": "response.output_item.done", "output_index": 0, "item": message},
+        {"type": "response.completed", "response": {"status": "completed", "output": []}},
+    ]
+    assert (await in_pieces(bench, "openai", Turn(events=events)))[0].text == "Hi."
+
+
+async def test_messages_in_pieces_are_parted_as_in_the_whole(bench: Bench) -> None:
+    """Two messages of one answer."""
+    items = [{"type": "message", "content": [{"type": "output_text", "text": text}]} for text in ("One.", "Two.")]
+    events: list[dict[str, Any] | str] = [
+        *({"type": "response.output_text.delta", "output_index": n, "delta": text} for n, text in enumerate(("One.", "Two."))),
+        {"type": "response.completed", "response": {"status": "completed", "output": items}},
+    ]  # fmt: skip
+    reply, pieces = await in_pieces(bench, "openai", Turn(events=events))
+    assert "".join(pieces) == reply.text == "One.\n\nTwo."
