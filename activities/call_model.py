@@ -18,9 +18,10 @@ from activities.prefix_cache import Prefix, PrefixCache
 from activities.providers.protocol import Provider, Reply, Request
 from activities.take_answer import AnswerTaker
 from mulligan import semconv
-from mulligan.agent import Agent, Registry
+from mulligan.agent import Agent
 from mulligan.errors import ModelRequestError
 from mulligan.handoff import CALL_MODEL, Definition, ModelAnswer, ModelCall, tool_message
+from mulligan.registry import Registry
 from mulligan.telemetry import Telemetry
 
 

@@ -18,10 +18,11 @@ from activities.render_result import UnusableResult, cut, render
 from activities.resources import Resources
 from activities.settle_failure import nearest, settle
 from activities.tool_runtime import TookTooLong, ToolRuntime
-from mulligan.agent import Agent, Registry
+from mulligan.agent import Agent
 from mulligan.errors import ToolCallError, ToolExecutionError, ToolTimeoutError, shown
 from mulligan.handoff import CALL_TOOL, CallTool, ToolOutcome, idempotency_key, tool_message
 from mulligan.mcp import McpError
+from mulligan.registry import Registry
 from mulligan.telemetry import Telemetry
 from mulligan.tool import MAX_RESULT_CHARS, Tool, ToolContext, ToolError
 from mulligan.tool_call_span import ToolCallSpan

@@ -17,10 +17,10 @@ from activities.prefix_cache import PrefixCache
 from activities.providers.protocol import Provider, Reply, Request
 from activities.sum_up import HEADING, instructions, transcript
 from mulligan import semconv
-from mulligan.agent import Registry
 from mulligan.compaction import COMPACT_CONVERSATION, CompactConversation, Compacted
 from mulligan.errors import ModelRequestError, ModelUnavailableError
 from mulligan.handoff import Definition
+from mulligan.registry import Registry
 from mulligan.telemetry import Telemetry
 from mulligan.values import ErrorInfo, Message, Usage, UserMessage
 

@@ -11,8 +11,9 @@ from temporalio.client import WorkflowHandle
 
 from activities.calls_in_text import describe
 from activities.mcp_servers import Offered
-from mulligan.agent import Agent, Registry
+from mulligan.agent import Agent
 from mulligan.handoff import DEFINITION_QUERY, Definition, OutputFormat, ToolDefinition, Where
+from mulligan.registry import Registry
 
 QUERY_TIMEOUT = timedelta(seconds=10)
 """Always bounded: no workflow worker may be polling just then, and Temporal tries the activity again."""

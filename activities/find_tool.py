@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from activities.mcp_servers import McpServers
-from mulligan.agent import Agent, Registry
+from mulligan.agent import Agent
 from mulligan.handoff import Definition
 from mulligan.mcp import BETWEEN, server_of
 from mulligan.output import Strategy
+from mulligan.registry import Registry
 from mulligan.tool import Tool
 
 

@@ -13,7 +13,7 @@ from activities.find_input import input_of
 from activities.mcp_servers import McpServers, Offered
 from activities.pin_models import compact_model, patience, pin_models
 from activities.tool_runtime import ToolRuntime
-from mulligan.agent import Agent, Registry, check_model, seconds
+from mulligan.agent import Agent, check_model, seconds
 from mulligan.agent_tool import AgentTool
 from mulligan.errors import DeclarationError, InvalidRunInputError
 from mulligan.handoff import (
@@ -26,9 +26,10 @@ from mulligan.handoff import (
 )
 from mulligan.model_facts import ModelFacts
 from mulligan.prices import Prices
+from mulligan.registry import Registry
+from mulligan.run_input import RunInput
 from mulligan.telemetry import Telemetry
 from mulligan.tool import Tool
-from mulligan.values import RunInput
 
 INSTRUCTIONS_LIMIT = 50.0
 DEFINITION_BYTES = 1_500_000

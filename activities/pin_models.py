@@ -8,7 +8,7 @@ from mulligan.agent_tool import reachable
 from mulligan.errors import InvalidRunInputError
 from mulligan.model_facts import ModelFacts
 from mulligan.prices import Prices
-from mulligan.values import RunInput
+from mulligan.run_input import RunInput
 
 PATIENCE = 3600.0
 FALLBACK_PATIENCE = 60.0

@@ -17,10 +17,10 @@ from activities.render_result import cut
 from activities.resources import Resources
 from activities.settle_failure import nearest, settle
 from activities.tool_runtime import ToolRuntime
-from mulligan.agent import Registry
 from mulligan.errors import ToolExecutionError
 from mulligan.handoff import idempotency_key, tool_message
 from mulligan.people import CHECK_EDIT, RECORD_DECISION, CheckEdit, Edited, RecordDecision, Recorded
+from mulligan.registry import Registry
 from mulligan.telemetry import Telemetry
 from mulligan.tool import MAX_RESULT_CHARS, ToolContext
 from mulligan.values import Decision, ToolCall

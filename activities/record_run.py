@@ -10,9 +10,9 @@ from temporalio import activity
 from activities.find_tool import ToolFinder
 from activities.settle_failure import nearest, settle
 from activities.tool_runtime import ToolRuntime
-from mulligan.agent import Registry
 from mulligan.errors import ToolCallError, ToolTimeoutError, from_json
 from mulligan.handoff import FINISH_RUN, RECORD_LOST_CALL, FinishRun, LostCall, ToolOutcome
+from mulligan.registry import Registry
 from mulligan.telemetry import Telemetry
 
 

@@ -14,9 +14,9 @@ from activities.render_result import cut
 from activities.settle_failure import nearest, settle
 from activities.tool_runtime import ToolRuntime
 from mulligan import semconv
-from mulligan.agent import Registry
 from mulligan.errors import RemoteSource, ToolCallError, ToolExecutionError, ToolTimeoutError, from_json, shown
 from mulligan.handoff import tool_message
+from mulligan.registry import Registry
 from mulligan.sub_run import RECORD_SUB_RUN, RecordSubRun, SubRunOutcome
 from mulligan.telemetry import Telemetry
 from mulligan.tool import MAX_RESULT_CHARS

@@ -22,6 +22,7 @@ from mulligan.errors import (
 from mulligan.fixer import InvalidToolInput, ask_model
 from mulligan.mcp import McpServer
 from mulligan.output import ProviderStrategy, ToolStrategy, output_of
+from mulligan.run_input import RunInput
 from mulligan.script import Call, Say, Script
 from mulligan.tool import Tool, ToolContext, ToolError, tool
 from mulligan.values import (
@@ -30,7 +31,6 @@ from mulligan.values import (
     ErrorInfo,
     Message,
     Repair,
-    RunInput,
     RunResult,
     Step,
     ToolCall,

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any
 
-from mulligan.agent_tool import AgentTool, agent_tool, reachable
+from mulligan.agent_tool import AgentTool, agent_tool
 from mulligan.errors import DeclarationError
 from mulligan.fixer import AskModel, Fixer
 from mulligan.mcp import McpServer, check_servers
 from mulligan.output import Output, Strategy
 from mulligan.policy import HandleErrors
-from mulligan.script import Script
-from mulligan.tool import Tool, ToolContext, declared_in
-from mulligan.values import RunInput, ToolCall
+from mulligan.run_input import RunInput
+from mulligan.tool import Tool, ToolContext
+from mulligan.values import ToolCall
 
-__all__ = ["Agent", "Registry"]
+__all__ = ["Agent"]
 
 Instructions = str | Callable[[RunInput], str | Awaitable[str]]
 Guard = Callable[[ToolCall, ToolContext], str | Awaitable[str | None] | None]
@@ -95,7 +96,7 @@ class Agent:
     """`model`, as a list: the one that is asked first, and who is asked after it."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "source", declared_in(__file__))
+        object.__setattr__(self, "source", _declared_in())
         object.__setattr__(self, "models", read_models(self.model, f"{self.source}: agent {self.name!r}"))
         self._check()
 
@@ -262,37 +263,9 @@ def check_cost(max_cost: object, where: str) -> None:
         raise DeclarationError(f"{where}: max_cost is {max_cost!r}; it must be a number of USD above 0, or None.")
 
 
-class Registry:
-    """The agents, scripts and loose tools that a worker serves, with all agents that these hand work to.
-
-    Raises:
-        DeclarationError: an agent's tools, which may have grown since it was declared, cannot be; or two different agents,
-            two scripts, or two tools that belong to no agent here, have one name.
-    """
-
-    def __init__(self, agents: Iterable[Agent], scripts: Iterable[Script] = (), tools: Iterable[Tool] = ()) -> None:
-        tools = list(tools)
-        self.agents = _by_name(reachable(agents, tools), "agents")
-        for agent in self.agents.values():
-            agent._check()
-        self.scripts = _by_name(scripts, "scripts")
-        owned = {id(tool) for agent in self.agents.values() for tool in agent.tools}
-        self.tools = _by_name((tool for tool in tools if id(tool) not in owned), "tools")
-        """Served for agents that this worker does not know: by the `task_queue` of a tool, a call comes from elsewhere."""
-
-    def tool(self, agent: str, name: str) -> Tool | None:
-        """The tool that a call means: the agent's own; a loose one where the agent is not known here."""
-        known = self.agents.get(agent)
-        return known.tool(name) if known is not None else self.tools.get(name)
-
-
-_T = TypeVar("_T", Agent, Script, Tool)
-
-
-def _by_name(things: Iterable[_T], what: str) -> dict[str, _T]:
-    known: dict[str, _T] = {}
-    for thing in things:
-        if known.setdefault(thing.name, thing) is not thing:
-            files = sorted({known[thing.name].source, thing.source})
-            raise DeclarationError(f"{', '.join(files)}: two {what} are named {thing.name!r}; give one another name.")
-    return known
+def _declared_in() -> str:
+    """The file that declares the agent: the first frame outside of this module and dataclasses' generated code."""
+    frame = inspect.currentframe()
+    while frame and (frame.f_code.co_filename in (__file__, "<string>") or not frame.f_code.co_filename):
+        frame = frame.f_back
+    return frame.f_code.co_filename if frame else "<unknown file>"

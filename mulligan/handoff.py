@@ -15,13 +15,13 @@ from mulligan.definition import OutputFormat as OutputFormat
 from mulligan.definition import ToolDefinition as ToolDefinition
 from mulligan.model_facts import ModelFacts
 from mulligan.reference import Held, Ref
+from mulligan.run_input import RunInput
 from mulligan.sub_agent import SubAgentFacts
 from mulligan.values import (
     AssistantMessage,
     Decision,
     ErrorInfo,
     Repair,
-    RunInput,
     ToolCall,
     ToolMessage,
     Usage,

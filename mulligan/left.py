@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pydantic import BaseModel
 
-from mulligan.values import Message, RunInput
+from mulligan.run_input import RunInput
+from mulligan.values import Message
 
 __all__ = ["LEFT_QUERY", "Left"]
 

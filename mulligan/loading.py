@@ -13,8 +13,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
 
-from mulligan.agent import Agent, Registry
+from mulligan.agent import Agent
 from mulligan.errors import DeclarationError
+from mulligan.registry import Registry
 from mulligan.script import Script
 from mulligan.tool import Tool
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import zstandard
 
 from mulligan.errors import InvalidRunInputError
-from mulligan.values import RunInput
+from mulligan.run_input import RunInput
 
 __all__ = ["MOST_BYTES", "packed", "unpacked"]
 

@@ -24,12 +24,11 @@ from mulligan.external_storage import CARRY_BYTES
 from mulligan.follow import ask
 from mulligan.left import LEFT_QUERY, Left
 from mulligan.packed_input import LONGEST_MESSAGE, PACKED_BYTES, packed, unpacked
-from mulligan.run_input import check
+from mulligan.run_input import ResumedFrom, check
 from mulligan.values import (
     AssistantMessage,
     ErrorInfo,
     Message,
-    ResumedFrom,
     ToolCall,
     ToolMessage,
     UserMessage,

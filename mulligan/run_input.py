@@ -1,4 +1,7 @@
-"""What a run is started with, checked: every fault is one sentence that says what to change."""
+"""What a run is started with, and its check: every fault is one sentence that says what to change.
+
+It lands in history as JSON: only optional fields may be added, and nothing renamed.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +9,71 @@ import difflib
 import json
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from pydantic import ValidationError
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 
 from mulligan.errors import InvalidRunInputError
-from mulligan.values import AssistantMessage, Message, RunInput, ToolMessage
+from mulligan.values import AssistantMessage, Message, Text, ToolMessage
 
-__all__ = ["check"]
+__all__ = ["ResumedFrom", "RunInput", "check"]
+
+
+def _is_none(value: object) -> bool:
+    return value is None
+
+
+class ResumedFrom(BaseModel):
+    """The run whose conversation another one goes on with. `traceparent`: of its `invoke_agent` span."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    workflow_id: Annotated[str, Field(min_length=1, max_length=1000)]
+    run_id: Annotated[str, Field(min_length=1, max_length=100)]
+    traceparent: Annotated[str | None, Field(max_length=100)] = None
+
+
+class RunInput(BaseModel):
+    """What a run is started with. camelCase spellings are read too, so that a client in any language feels at home."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    agent: Annotated[str, Field(min_length=1, max_length=1000)]
+    prompt: Text | None = None
+    messages: list[Message] = []
+    max_steps: Annotated[
+        int | None, Field(ge=1, strict=True, validation_alias=AliasChoices("max_steps", "maxSteps"))
+    ] = None
+    model: Annotated[str | None, Field(min_length=1, max_length=1000)] = None
+    on_invalid_tool_input: Annotated[
+        Literal["feedback", "throw"] | None,
+        Field(validation_alias=AliasChoices("on_invalid_tool_input", "onInvalidToolInput")),
+    ] = None
+    metadata: dict[str, str] = {}
+    traceparent: str | None = None
+    max_depth: Annotated[
+        int | None,
+        Field(ge=0, strict=True, validation_alias=AliasChoices("max_depth", "maxDepth"), exclude_if=_is_none),
+    ] = None
+    max_total_tokens: Annotated[
+        int | None,
+        Field(
+            ge=1, strict=True, validation_alias=AliasChoices("max_total_tokens", "maxTotalTokens"), exclude_if=_is_none
+        ),
+    ] = None
+    max_cost: Annotated[
+        float | None,
+        Field(
+            gt=0,
+            strict=True,
+            allow_inf_nan=False,
+            validation_alias=AliasChoices("max_cost", "maxCost"),
+            exclude_if=_is_none,
+        ),
+    ] = None
+    """USD."""
+    resumed_from: ResumedFrom | None = Field(default=None, exclude_if=_is_none)
+
 
 _FIELDS = [name for name in RunInput.model_fields if name != "resumed_from"]
 """What is named to whom mistypes one; the one left out is not written by hand."""

@@ -21,6 +21,7 @@ from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 from mulligan import otlp, semconv
 from mulligan.handoff import FinishRun, Where
 from mulligan.metrics import UNKNOWN_TOOL, Metrics
+from mulligan.run_input import ResumedFrom
 from mulligan.span_export import HeldBack, exporting
 from mulligan.tool_call_span import ToolCallSpan, cut, fail, nanoseconds
 from mulligan.trace_ids import (
@@ -36,7 +37,7 @@ from mulligan.trace_ids import (
     resumption,
     trace_id_of_run,
 )
-from mulligan.values import Decision, ResumedFrom, ToolCall, Usage
+from mulligan.values import Decision, ToolCall, Usage
 
 _SHORT = 1e-3
 """Seconds. Jaeger warns of spans that last no time at all."""

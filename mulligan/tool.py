@@ -99,15 +99,6 @@ def source_of(thing: Any) -> str:
         return "<unknown file>"
 
 
-def declared_in(module: str) -> str:
-    """The file that declares something by a class of the file `module`: the first frame outside of it and generated code."""
-    frame = inspect.currentframe()
-    inside = (module, __file__, "<string>")
-    while frame and (frame.f_code.co_filename in inside or not frame.f_code.co_filename):
-        frame = frame.f_back
-    return frame.f_code.co_filename if frame else "<unknown file>"
-
-
 @overload
 def tool(function: Callable[P, R], /) -> TypedTool[P, R]: ...
 @overload

@@ -16,7 +16,7 @@ from opentelemetry.trace import Link, NonRecordingSpan, SpanContext, TraceFlags,
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from mulligan import semconv
-from mulligan.values import ResumedFrom
+from mulligan.run_input import ResumedFrom
 
 STEPS_IN_A_GROUP = 100
 """From the second hundred of steps on, each hundred has a span of its own: thousands of spans below one are not readable."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue
 
 __all__ = [
     "AssistantMessage",
@@ -17,8 +17,6 @@ __all__ = [
     "Message",
     "Progress",
     "Repair",
-    "ResumedFrom",
-    "RunInput",
     "RunResult",
     "Status",
     "Step",
@@ -99,58 +97,6 @@ class ToolMessage(BaseModel):
 
 
 Message = Annotated[UserMessage | AssistantMessage | ToolMessage, Field(discriminator="role")]
-
-
-class ResumedFrom(BaseModel):
-    """The run whose conversation another one goes on with. `traceparent`: of its `invoke_agent` span."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    workflow_id: Annotated[str, Field(min_length=1, max_length=1000)]
-    run_id: Annotated[str, Field(min_length=1, max_length=100)]
-    traceparent: Annotated[str | None, Field(max_length=100)] = None
-
-
-class RunInput(BaseModel):
-    """What a run is started with. camelCase spellings are read too, so that a client in any language feels at home."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    agent: Annotated[str, Field(min_length=1, max_length=1000)]
-    prompt: Text | None = None
-    messages: list[Message] = []
-    max_steps: Annotated[
-        int | None, Field(ge=1, strict=True, validation_alias=AliasChoices("max_steps", "maxSteps"))
-    ] = None
-    model: Annotated[str | None, Field(min_length=1, max_length=1000)] = None
-    on_invalid_tool_input: Annotated[
-        Literal["feedback", "throw"] | None,
-        Field(validation_alias=AliasChoices("on_invalid_tool_input", "onInvalidToolInput")),
-    ] = None
-    metadata: dict[str, str] = {}
-    traceparent: str | None = None
-    max_depth: Annotated[
-        int | None,
-        Field(ge=0, strict=True, validation_alias=AliasChoices("max_depth", "maxDepth"), exclude_if=_absent),
-    ] = None
-    max_total_tokens: Annotated[
-        int | None,
-        Field(
-            ge=1, strict=True, validation_alias=AliasChoices("max_total_tokens", "maxTotalTokens"), exclude_if=_absent
-        ),
-    ] = None
-    max_cost: Annotated[
-        float | None,
-        Field(
-            gt=0,
-            strict=True,
-            allow_inf_nan=False,
-            validation_alias=AliasChoices("max_cost", "maxCost"),
-            exclude_if=_absent,
-        ),
-    ] = None
-    """USD."""
-    resumed_from: ResumedFrom | None = Field(default=None, exclude_if=lambda value: value is None)
 
 
 class Usage(BaseModel):

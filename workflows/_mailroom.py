@@ -9,7 +9,8 @@ from temporalio import workflow
 from mulligan.handoff import DEFINITION_QUERY, INPUT_QUERY, AgentFacts, Definition, Where
 from mulligan.people import CheckEdit, Edited
 from mulligan.reference import CONVERSATION_QUERY, INPUT_MESSAGES_QUERY, Page, PageAsked
-from mulligan.values import RunInput, ToolCall
+from mulligan.run_input import RunInput
+from mulligan.values import ToolCall
 from workflows import dispatch, policies
 from workflows.conversation import Conversation, fitting
 from workflows.handlers import Handlers

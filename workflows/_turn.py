@@ -8,9 +8,12 @@ from typing import cast
 
 from pydantic import BaseModel, Field, JsonValue
 
-from mulligan.handoff import AgentFacts, FinishRun, ModelAnswer, Where
+from mulligan.handoff import AgentFacts, FinishRun, GuardContext, ModelAnswer, ModelCall, Where
 from mulligan.prices import rounded
-from mulligan.values import RunInput, RunResult, Status, Usage
+from mulligan.run_input import RunInput
+from mulligan.values import RunResult, Status, Usage
+from workflows import policies
+from workflows.conversation import Conversation
 from workflows.records import StepRecord
 
 
@@ -82,6 +85,24 @@ class Turn(BaseModel):
         if self.max_cost is not None and self.spent >= self.max_cost:
             return "max_cost"
         return "max_steps" if result.steps >= self.max_steps else None
+
+    def model_call(self, where: Where, conversation: Conversation, sent: int) -> ModelCall:
+        """What the model's next step is asked with. `sent`: how many messages of the conversation its worker has."""
+        return ModelCall(
+            where=where,
+            model=self.model,
+            definition=self.facts.digest,
+            step=self.result.steps + 1,
+            known=sent,
+            new=conversation.new_since(sent, policies.INLINE_BYTES),
+            whole=conversation.ref(),
+            patience=self.facts.model_patience,
+            timeout=self.facts.model_timeout,
+            attempts=self.facts.model_attempts,
+            on_invalid_tool_input=self.input.on_invalid_tool_input,
+            guard=GuardContext(metadata=self.input.metadata) if self.facts.guarded else None,
+            summed_up=conversation.opening.answers if conversation.opening else None,
+        )
 
     def finished(self, where: Where, status: str) -> FinishRun:
         """What its trace is closed with."""

@@ -14,7 +14,6 @@ from pydantic import TypeAdapter
 
 from mulligan.handoff import PreparedCall
 from mulligan.reference import Held, Ref, chain
-from mulligan.shorten import shortened
 from mulligan.values import (
     AssistantMessage,
     Compaction,
@@ -28,8 +27,8 @@ from mulligan.values import (
 )
 from workflows.event_log import EventLog
 from workflows.records import CallRecord, Earlier, Opening, StepRecord
+from workflows.shortened_step import shortened_step
 
-_IN_MESSAGES = ": query `messages`"
 HELD_FROM = 100
 """Characters of a result from which on a reference to it is the shorter one."""
 
@@ -202,7 +201,7 @@ class Conversation:
             if size > max_bytes and page:
                 break
             # One step alone may be larger than an answer: its texts are shortened here, and whole in the messages.
-            page.append(step if size <= max_bytes else _shortened(step, max_bytes))
+            page.append(step if size <= max_bytes else shortened_step(step, max_bytes))
         return page
 
     def _step(self, index: int) -> Step:
@@ -283,20 +282,3 @@ def _fitting(messages: Iterable[tuple[Message, int]], max_bytes: int) -> list[Me
             break
         page.append(message)
     return page
-
-
-def _shortened(step: Step, max_bytes: int) -> Step:
-    """The step with each long text cut, so that all of it fits; whole it stands in the messages."""
-    share = max_bytes // (7 * (len(step.tool_calls) + 1))  # seven texts a call
-    short = step.model_dump(mode="json")
-    short["text"] = shortened(step.text, share, _IN_MESSAGES)
-    if step.compaction is not None:
-        short["compaction"]["text"] = shortened(step.compaction.text, share)
-    for call in short["tool_calls"]:
-        for name in ("name", "raw_arguments", "arguments"):
-            call[name] = shortened(call[name], share, _IN_MESSAGES)
-        for repair in call["repairs"]:
-            repair |= {name: shortened(repair[name], share // len(call["repairs"])) for name in ("before", "after")}
-        for told in filter(None, (call["result"], (call["result"] or {}).get("error"))):
-            told |= {name: shortened(told[name], share, _IN_MESSAGES) for name in ("text", "message") if name in told}
-    return Step.model_validate(short)

@@ -34,8 +34,9 @@ from mulligan.handoff import (
     ToolOutcome,
 )
 from mulligan.people import CHECK_EDIT, RECORD_DECISION, CheckEdit, Edited, RecordDecision, Recorded
+from mulligan.run_input import RunInput
 from mulligan.sub_run import CALL_MEMO
-from mulligan.values import ErrorInfo, RunInput
+from mulligan.values import ErrorInfo
 from workflows import policies
 from workflows.inbox import Inbox
 

@@ -14,14 +14,19 @@ from temporalio.exceptions import FailureError, is_cancelled_exception
 from mulligan.errors import error_of, from_json
 from mulligan.handoff import (
     AgentFacts,
-    GuardContext,
-    ModelAnswer,
-    ModelCall,
     Rejected,
     Where,
 )
 from mulligan.left import Left
-from mulligan.values import ErrorInfo, Message, Progress, RunInput, RunResult, Status, UserMessage
+from mulligan.run_input import RunInput
+from mulligan.values import (
+    ErrorInfo,
+    Message,
+    Progress,
+    RunResult,
+    Status,
+    UserMessage,
+)
 from workflows import dispatch, policies
 from workflows._mailroom import Mailroom
 from workflows._turn import Turn, output_of
@@ -135,7 +140,8 @@ class DurableAgent:
         try:
             await self._compact(turn)
             self.conversation.log.step_started(self.conversation.next_step, turn.model)
-            answer = await self._call_model(turn)
+            order = turn.model_call(self.where, self.conversation, self._sent)
+            answer = await ask(order, turn, self._inbox, self.conversation.log)
             record = self.conversation.begin_step(answer.message, answer.prepared, answer.usage, turn.model)
             self._sent = self.conversation.ref().count
             result.steps += 1
@@ -265,24 +271,6 @@ class DurableAgent:
             asked = turn.facts.compact_model or turn.model
             turn.spend(done.usage, turn.cost_of(asked, done.usage) if done.usage.total_tokens else 0.0)
             self._sent = self._sent if done.error else self.conversation.ref().count
-
-    async def _call_model(self, turn: Turn) -> ModelAnswer:
-        order = ModelCall(
-            where=self.where,
-            model=turn.model,
-            definition=turn.facts.digest,
-            step=turn.result.steps + 1,
-            known=self._sent,
-            new=self.conversation.new_since(self._sent, policies.INLINE_BYTES),
-            whole=self.conversation.ref(),
-            patience=turn.facts.model_patience,
-            timeout=turn.facts.model_timeout,
-            attempts=turn.facts.model_attempts,
-            on_invalid_tool_input=turn.input.on_invalid_tool_input,
-            guard=GuardContext(metadata=turn.input.metadata) if turn.facts.guarded else None,
-            summed_up=self.conversation.opening.answers if self.conversation.opening else None,
-        )
-        return await ask(order, turn, self._inbox, self.conversation.log)
 
     def _reject(self, turn: Turn, rejected: Rejected, record: StepRecord) -> None:
         """Tell the model by a user's message what no call of its answer is to blame for."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mulligan.left import Left
-from mulligan.values import RunInput
+from mulligan.run_input import RunInput
 from workflows import policies
 from workflows.conversation import Conversation, fitting
 from workflows.inbox import Inbox

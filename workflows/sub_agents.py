@@ -24,9 +24,10 @@ from temporalio.exceptions import (
 from mulligan.errors import InvalidRunInputError, error_of
 from mulligan.handoff import CallTool, ToolFacts, ToolOutcome
 from mulligan.people import STOP
+from mulligan.run_input import RunInput
 from mulligan.sub_run import AGENT_WORKFLOW, CALL_MEMO, RECORD_SUB_RUN, RecordSubRun, SubRunOutcome
 from mulligan.trace_ids import parent_of_step
-from mulligan.values import RunInput, RunResult, SubRun, Usage
+from mulligan.values import RunResult, SubRun, Usage
 from workflows import dispatch
 from workflows._turn import Turn
 from workflows.inbox import Inbox

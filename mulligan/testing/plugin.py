@@ -21,11 +21,11 @@ from temporalio.client import Client
 from mulligan.agent import Agent
 from mulligan.client import connect
 from mulligan.devserver import DevServer, temporal_server
+from mulligan.run_input import RunInput
 from mulligan.script import Script
 from mulligan.telemetry import Telemetry
 from mulligan.testing.model import Model
 from mulligan.testing.run import AgentRun, begin, check, check_turns, input_of, loaded_for, observed
-from mulligan.values import RunInput
 
 T = TypeVar("T")
 

@@ -12,9 +12,10 @@ from mulligan.agent import Agent
 from mulligan.errors import DeclarationError, MulliganError, error_of
 from mulligan.handoff import DEFINITION_QUERY, Definition, ToolDefinition
 from mulligan.loading import Loaded, served
+from mulligan.run_input import RunInput
 from mulligan.script import Script
 from mulligan.testing.model import Model
-from mulligan.values import Message, RunInput, RunResult, Step, StepCall
+from mulligan.values import Message, RunResult, Step, StepCall
 
 if TYPE_CHECKING:  # else loaded as a run begins: a test module is imported for each test that is selected, or not
     from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter

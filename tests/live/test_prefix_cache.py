@@ -16,9 +16,9 @@ from temporalio.worker import Worker
 from mulligan import Message, ToolMessage, connect
 from mulligan.devserver import DevServer, temporal_server
 from mulligan.loading import Loaded, load
+from mulligan.run_input import RunInput
 from mulligan.settings import settings
 from mulligan.telemetry import Telemetry
-from mulligan.values import RunInput
 from tests.live.conftest import DONE, Lab, call
 from tests.support.openai_turn import Turn
 from worker import deployment, running_worker, sandbox, wired

@@ -19,7 +19,8 @@ from temporalio.client import WorkflowHandle
 from activities.prefix_cache import Key, Prefix, PrefixCache
 from activities.providers.openai_chat import OpenAIChat
 from mulligan.loading import load
-from mulligan.values import RunInput, ToolMessage
+from mulligan.run_input import RunInput
+from mulligan.values import ToolMessage
 from tests.live.conftest import DONE, Lab
 from tests.support.changing import GATES
 from tests.support.openai_server import Recorded

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import re
 import uuid
@@ -15,7 +16,8 @@ import zstandard
 from temporalio.client import WorkflowFailureError
 from temporalio.exceptions import WorkflowAlreadyStartedError
 
-from mulligan import InvalidRunInputError, error_of, follow
+from mulligan import InvalidRunInputError, connect, error_of, follow
+from mulligan.client import unreadable
 from mulligan.devserver import DevServer
 from mulligan.loading import load
 from mulligan.packed_input import MOST_BYTES
@@ -52,7 +54,8 @@ def told(ran: Ran) -> dict[str, str]:
 async def test_out_of_steps(lab: Lab) -> None:
     """The new run has its own steps, the old one's metadata; its memo and its trace say where it comes from."""
     turns = [call("search_orders", ADA), call("now"), DONE]
-    ran = await lab.run(turns, max_steps=1, metadata={"team": "a"})
+    callers = f"00-{uuid.uuid4().hex}-{'cd' * 8}-01"
+    ran = await lab.run(turns, max_steps=1, metadata={"team": "a"}, traceparent=callers)
     assert ran.result["status"] == "max_steps"
     new = await gone_on(lab, ran.id, max_steps=5)
     assert (new.id, new.result["status"], new.result["steps"]) == (f"{ran.id}-resumed", "completed", 2)
@@ -63,7 +66,7 @@ async def test_out_of_steps(lab: Lab) -> None:
     assert len(new.requests) == 3
     assert [m["role"] for m in new.requests[1].json["messages"]][1:] == ["user", "assistant", "tool"]
     [root], [before] = new.spans_of("invoke_agent shop"), ran.spans_of("invoke_agent shop")
-    assert root.trace_id != before.trace_id
+    assert before.trace_id == callers.split("-")[1] != root.trace_id
     assert root.links == [(before.trace_id, before.span_id)]
     assert root.attributes["mulligan.resumed_from.workflow_id"] == ran.id
     assert root.attributes["mulligan.resumed_from.run_id"] == ran.handle.first_execution_run_id
@@ -325,3 +328,25 @@ async def test_the_page(lab: Lab, temporal: DevServer, monkeypatch: pytest.Monke
     whole = await lab.run([DONE, Turn(text="all is well")])
     assert await page["go_on"](whole.id) == "all is well"
     assert lab.model.requests_of(whole.id)[-1].json["messages"][-1]["content"] == "Check what you did."
+
+
+async def test_encrypted_and_stored_elsewhere(
+    lab: Lab, temporal: DevServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the worker's settings it goes on, also with what no compression makes small; without, it says what is missing."""
+    monkeypatch.setenv("MULLIGAN_ENCRYPTION_KEYS", f"n:{base64.b64encode(b'n' * 32).decode()}")
+    monkeypatch.setenv("MULLIGAN_EXTERNAL_STORAGE", tmp_path.as_uri())
+    queue = f"resume-{uuid.uuid4().hex[:6]}"
+    client = await connect(temporal.address)
+    async with running_worker(client, load(["tests.support.large"]), lab.telemetry, queue):
+        at = Lab(client, lab.model, lab.otlp, lab.telemetry, queue)
+        given = [{"role": "user", "text": noise(900_000, n)} for n in range(3)]
+        ran = await at.run([call("take", '{"text": "x"}'), DONE], agent="large", messages=given, max_steps=1)
+        new = await gone_on(at, ran.id)
+        assert new.result["status"] == "completed"
+        memo = await (await new.handle.describe()).memo()
+        assert memo["resumed_from"]["workflow_id"] == ran.id
+        monkeypatch.delenv("MULLIGAN_ENCRYPTION_KEYS")
+        with pytest.raises(Exception) as raised:
+            await resume(await connect(temporal.address), ran.id, id="never")
+        assert "MULLIGAN_ENCRYPTION_KEYS" in unreadable(raised.value)

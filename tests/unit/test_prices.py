@@ -18,7 +18,8 @@ from mulligan.errors import DeclarationError
 from mulligan.metrics import Metrics
 from mulligan.model_facts import ModelFacts
 from mulligan.prices import Price, Prices
-from mulligan.values import RunInput, RunResult, Usage
+from mulligan.run_input import RunInput
+from mulligan.values import RunResult, Usage
 from workflows._turn import Turn
 
 TABLE = Prices(

@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 
 from mulligan import Agent, Call, DeclarationError, Say, Script, Tool, ToolExecutionError, ToolTimeoutError, tool
-from mulligan.agent import Registry
 from mulligan.errors import ModelRequestError, ModelUnavailableError
 from mulligan.handoff import AgentFacts, Definition, ToolFacts
 from mulligan.loading import load
+from mulligan.registry import Registry
+from mulligan.run_input import RunInput
 from mulligan.testing import Model, run_agent
-from mulligan.values import RunInput, RunResult, Usage
+from mulligan.values import RunResult, Usage
 from workflows._turn import Turn
 from workflows.examples.research_team import editor, editor_script, researcher_script, translator_script
 from workflows.sub_agents import child_id, depth_left, share_of
