@@ -169,7 +169,7 @@ def test_a_request_is_what_the_turn_began_with() -> None:
 
 def test_a_conversation_without_compaction_is_carried_as_before() -> None:
     state = made([100]).dump("run-1")
-    assert state.keys() == {"messages", "steps", "asked", "again_at"}
+    assert state.keys() == {"messages", "steps", "asked", "again_at", "events"}
     old = {"messages": state["messages"], "steps": state["steps"]}
     assert Conversation.load(old).messages == made([100]).messages
 
