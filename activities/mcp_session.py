@@ -45,6 +45,8 @@ class McpSession:
     def __init__(self, server: McpServer) -> None:
         self._server = server
         self._now: _Session | None = None
+        self._running: set[_Session] = set()
+        """This one, and those before it whose programs have not ended yet."""
         self._failures, self._not_before = 0, 0.0
 
     async def tools(self) -> list[Tool]:
@@ -89,8 +91,7 @@ class McpSession:
 
     async def close(self) -> None:
         """End the session, and with it the program."""
-        if self._now is not None:
-            await self._now.close()
+        await asyncio.gather(*(session.close() for session in self._running))
 
     async def _use(self, work: Callable[[Client], Awaitable[T]]) -> T:
         from mcp import MCPError
@@ -132,6 +133,7 @@ class McpSession:
             if session is not None and session.why and time.monotonic() < self._not_before:
                 raise McpUnavailable(self._says(session.why))
             session = self._now = _Session(self._server)
+            self._running = {each for each in self._running if not each.task.done()} | {session}
         await session.begun.wait()
         if session.why:
             if session.is_told:
@@ -165,7 +167,7 @@ class _Session:
         self.listed: list[Tool] = []
         """The tools, as they were listed when it began."""
         self.stderr = Stderr(server.name)
-        self._task = asyncio.create_task(self._run(), name=f"MCP server {server.name}")
+        self.task = asyncio.create_task(self._run(), name=f"MCP server {server.name}")
 
     @contextmanager
     def used(self) -> Iterator[None]:
@@ -186,9 +188,9 @@ class _Session:
         self.end()
         if not self.begun.is_set():
             self._scope.cancel()
-        await asyncio.wait([self._task], timeout=CLOSE_LIMIT)
+        await asyncio.wait([self.task], timeout=CLOSE_LIMIT)
         self._scope.cancel()
-        await asyncio.wait([self._task], timeout=CLOSE_LIMIT)
+        await asyncio.wait([self.task], timeout=CLOSE_LIMIT)
 
     async def _run(self) -> None:
         from mcp.client import Client

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import subprocess
 import sys
 import uuid
@@ -13,7 +14,8 @@ from typing import Any
 import pytest
 from temporalio.service import RPCError
 
-from mulligan import Agent, Call, McpServer, Say
+from activities.mcp_servers import McpServers
+from mulligan import Agent, Call, McpServer, Say, ToolContext
 from mulligan.devserver import DevServer
 from mulligan.loading import load
 from mulligan.testing import Model, run_agent
@@ -199,6 +201,25 @@ async def test_secrets_in_headers(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> 
         async with served_by(lab, at_port(port, headers={"Authorization": "Bearer \n"})) as at:
             ran = await at.run([DONE], agent="surfer")
         assert "The tools of the MCP server `web` are not there" in ran.requests[0].json["messages"][0]["content"]
+
+
+async def test_a_server_that_hangs_is_begun_anew() -> None:
+    """Stopped by a signal it lists no tools for a new run; the next run has another process."""
+    lent = McpServer("lent", command=SERVER, include=["pid"], start_timeout=5)
+    agent = Agent(name="a", model="openai:x", mcp=[lent])
+    servers = McpServers()
+
+    async def pid() -> int:
+        context = ToolContext(idempotency_key="", attempt=1, workflow_id="", agent="a", call_id="", step=1)
+        return int(await servers.tool(lent, "lent__pid", "pid").function(context, {}))
+
+    async with servers.opened():
+        assert (await servers.offer(agent)).notes == []
+        first = await pid()
+        os.kill(first, signal.SIGSTOP)
+        assert len((await servers.offer(agent)).notes) == 1
+        assert (await servers.offer(agent)).notes == []
+        assert await pid() != first
 
 
 async def test_http_without_sessions(lab: Lab, tmp_path: Path) -> None:
