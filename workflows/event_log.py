@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from mulligan.values import ErrorInfo
 
 
-_OF_ANSWERS = ("step_started", "answered", "run_ended")
+_ASKED = ("step_started", "model_fallback")
+_OF_ANSWERS = (*_ASKED, "answered", "run_ended")
 
 
 class Entry(NamedTuple):
@@ -48,9 +49,9 @@ class EventLog:
 
     @property
     def writing(self) -> Entry | None:
-        """The start of the step whose model has not answered yet."""
+        """When the model was asked that has not answered yet."""
         newest = next((entry for entry in reversed(self.entries) if entry.type in _OF_ANSWERS), None)
-        return newest if newest is not None and newest.type == "step_started" else None
+        return newest if newest is not None and newest.type in _ASKED else None
 
     def run_started(self, turn: int, agent: str, model: str, max_steps: int) -> None:
         """A turn was opened."""

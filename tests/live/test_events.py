@@ -18,9 +18,9 @@ from typing import Any
 import pytest
 from temporalio.client import Client
 
-from mulligan import connect, events
+from mulligan import Agent, connect, events
 from mulligan.devserver import DevServer
-from mulligan.loading import load
+from mulligan.loading import load, served
 from tests.live.conftest import DONE, Lab, call
 from tests.support.compacting import PROMPT, reading
 from tests.support.openai_stream import Break
@@ -177,6 +177,32 @@ async def test_text_as_it_is_written(lab: Lab, monkeypatch: pytest.MonkeyPatch) 
         history = await handle.fetch_history()
         assert b"stormy night" in b"".join(event.SerializeToString() for event in history.events)
         assert all("heartbeat" not in str(event).lower() or event.event_type == 10 for event in history.events)
+
+
+async def test_another_model_writes_it(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the first wrote until it broke off is not taken for what the second writes."""
+    for name, value in OFTEN.items():
+        monkeypatch.setenv(name, value)
+    first, second, queue = (f"{name}-{uuid.uuid4().hex[:6]}" for name in ("first", "second", "fallback"))
+    lab.model.script(first, [Turn("Once upon " * 60, pace=0.03, break_first=[Break(60, drop=True)])])
+    lab.model.script(second, [Turn(LONG, pace=0.02)])
+    teller = Agent(name="teller", model=[f"openai:{first}", f"openai-chat:{second}"], model_attempts=1)
+    async with running_worker(lab.client, served([teller], []), lab.telemetry, queue):
+        given = {"agent": "teller", "prompt": "Go."}
+        await lab.client.start_workflow("AgentWorkflow", given, id=queue, task_queue=queue)
+        found = await all_events(lab.client, queue)
+    assert [event.type for event in found if not event.type.startswith("text_")] == [
+        *("run_started", "step_started", "model_fallback", "answered", "run_ended")
+    ]
+    place = next(n for n, event in enumerate(found) if isinstance(event, events.ModelFallback))
+    before, after = (
+        "".join(event.text for event in part if isinstance(event, events.TextDelta))
+        for part in (found[:place], found[place:])
+    )
+    assert before
+    assert before.startswith("Once upon")
+    assert after
+    assert LONG.startswith(after)
 
 
 async def test_streaming_can_be_switched_off(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -63,6 +63,10 @@ def test_which_step_is_being_written() -> None:
     assert made.writing.step == 4
     made.stopping("enough")
     assert made.writing is not None
+    # What the model before wrote is not taken for what this one writes.
+    made.model_fallback("other")
+    assert made.writing is made.entries[-1]
+    assert made.writing.step == 4
     made.answered([])
     assert made.writing is None
 
