@@ -17,17 +17,20 @@ from mulligan.errors import (
     ToolExecutionError,
     ToolTimeoutError,
     UnknownToolError,
+    UpdateRefusedError,
     error_of,
 )
 from mulligan.fixer import InvalidToolInput, ask_model
 from mulligan.mcp import McpServer
 from mulligan.output import ProviderStrategy, ToolStrategy, output_of
+from mulligan.people import Answer, Decide, Pending, SendMessage, Stop
 from mulligan.run_input import RunInput
 from mulligan.script import Call, Say, Script
 from mulligan.tool import Tool, ToolContext, ToolError, tool
 from mulligan.values import (
     AssistantMessage,
     Compaction,
+    Decision,
     ErrorInfo,
     Message,
     Repair,
@@ -46,9 +49,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Agent",
+    "Answer",
     "AssistantMessage",
     "Call",
     "Compaction",
+    "Decide",
+    "Decision",
     "DeclarationError",
     "DurableAgent",
     "ErrorInfo",
@@ -61,13 +67,16 @@ __all__ = [
     "ModelUnavailableError",
     "MulliganError",
     "MultipleStructuredOutputsError",
+    "Pending",
     "ProviderStrategy",
     "Repair",
     "RunInput",
     "RunResult",
     "Say",
     "Script",
+    "SendMessage",
     "Step",
+    "Stop",
     "StructuredOutputError",
     "StructuredOutputValidationError",
     "Tool",
@@ -80,6 +89,7 @@ __all__ = [
     "ToolStrategy",
     "ToolTimeoutError",
     "UnknownToolError",
+    "UpdateRefusedError",
     "Usage",
     "UserMessage",
     "ask_model",

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import random
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 from temporalio import workflow
-from temporalio.api.common.v1 import Payload, Payloads
+from temporalio.api.common.v1 import Payload
 from temporalio.bridge.proto.activity_result import ActivityResolution
 from temporalio.bridge.proto.workflow_activation import (
     CancelWorkflow,
+    DoUpdate,
     FireTimer,
     InitializeWorkflow,
     QueryWorkflow,
@@ -28,13 +28,14 @@ from temporalio.bridge.proto.workflow_activation import (
     WorkflowActivation,
     WorkflowActivationJob,
 )
-from temporalio.client import WorkflowFailureError, WorkflowQueryFailedError
-from temporalio.common import Priority, TypedSearchAttributes
+from temporalio.client import WorkflowFailureError, WorkflowQueryFailedError, WorkflowUpdateFailedError
 from temporalio.exceptions import CancelledError
-from temporalio.worker import UnsandboxedWorkflowRunner, WorkflowInstanceDetails
+from temporalio.worker import UnsandboxedWorkflowRunner
 
 from mulligan.client import data_converter
-from mulligan.testing._activities import NAMESPACE, PAYLOADS, RUN_ID, TASK_QUEUE, Activities, cancelled
+from mulligan.testing._activities import PAYLOADS, RUN_ID, Activities, cancelled
+from mulligan.testing._details import details
+from mulligan.testing.person import Asking
 from workflows.agent_workflow import AgentWorkflow
 
 _IGNORED = {"set_patch_marker", "upsert_workflow_search_attributes", "modify_workflow_properties"}
@@ -51,10 +52,13 @@ class Engine:
         *,
         caller: str | None = None,
         memo: Mapping[str, Payload] | None = None,
+        asking: Asking | None = None,
     ) -> None:
         self._definition = workflow._Definition.must_from_class(kind)
         self._activities = Activities(activities, self, workflow_id, self._definition.name or "")
-        self._workflow_id = workflow_id
+        self.workflow_id = workflow_id
+        self._asking = asking
+        self._updates: dict[str, asyncio.Future[Any]] = {}
         self._caller, self._memo = caller, dict(memo or {})
         self._now = datetime.now(UTC)
         self._open: dict[asyncio.Task[WorkflowActivationJob], tuple[str, int]] = {}
@@ -69,7 +73,9 @@ class Engine:
         self._turn = asyncio.Lock()
         # The workflow has an event loop of its own, so it runs in a thread that has none.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="workflow")
-        self._instance = UnsandboxedWorkflowRunner().create_instance(self._details())
+        self._instance = UnsandboxedWorkflowRunner().create_instance(
+            details(self._definition, workflow_id, self._now, caller=caller, memo=dict(memo or {}))
+        )
 
     async def run(self, *arguments: Any) -> Any:
         """Run to the end; the result as plain JSON values.
@@ -80,7 +86,7 @@ class Engine:
         """
         start = InitializeWorkflow(
             workflow_type=self._definition.name or "",
-            workflow_id=self._workflow_id,
+            workflow_id=self.workflow_id,
             arguments=PAYLOADS.to_payloads(arguments),
             randomness_seed=7,
             first_execution_run_id=RUN_ID,
@@ -114,6 +120,26 @@ class Engine:
                 return PAYLOADS.from_payload(answer.succeeded.response, result_type)
         raise RuntimeError(f"The workflow did not answer the query {name!r}.")
 
+    async def update(self, name: str, argument: Any) -> Any:
+        """Send an update; its answer.
+
+        Raises:
+            WorkflowUpdateFailedError: it was refused.
+        """
+        number = str(next(self._numbers))
+        answer = self._updates[number] = asyncio.get_running_loop().create_future()
+        asked = DoUpdate(
+            id=number,
+            protocol_instance_id=number,
+            name=name,
+            input=PAYLOADS.to_payloads([argument]),
+            run_validator=True,
+        )
+        await self._activate(WorkflowActivationJob(do_update=asked))
+        while not answer.done():
+            await self._next()
+        return answer.result()
+
     async def cancel(self) -> None:
         """Ask the workflow to cancel."""
         if not self._is_over:
@@ -134,6 +160,8 @@ class Engine:
             _, number = self._open.pop(task)
             # One that was cancelled as it was scheduled has never begun.
             await self._activate(_resolved(number, cancelled()) if task.cancelled() else task.result())
+        elif self._asking is not None and await self._asking.ask(self):
+            return
         elif self._timers:
             number = min(self._timers, key=lambda each: self._timers[each])
             self._now = max(self._now, self._timers.pop(number))
@@ -176,6 +204,8 @@ class Engine:
             case "cancel_child_workflow_execution":
                 child = self._children[command.cancel_child_workflow_execution.child_workflow_seq]
                 self._cancelling.append(asyncio.create_task(child.cancel()))
+            case "update_response":
+                self._answer(command.update_response)
             case "start_timer":
                 waits = command.start_timer.start_to_fire_timeout.ToTimedelta()
                 self._timers[command.start_timer.seq] = self._now + waits
@@ -192,6 +222,14 @@ class Engine:
             case _ if kind not in _IGNORED:
                 raise RuntimeError(f"Without a server there is no {kind}: test this one on the embedded server.")
 
+    def _answer(self, response: Any) -> None:
+        answer = self._updates[response.protocol_instance_id]
+        if response.HasField("rejected"):
+            cause = data_converter.failure_converter.from_failure(response.rejected, PAYLOADS)
+            answer.set_exception(WorkflowUpdateFailedError(cause))
+        elif response.HasField("completed"):
+            answer.set_result(PAYLOADS.from_payload(response.completed))
+
     def _begin(self, kind: str, number: int, work: Coroutine[Any, Any, WorkflowActivationJob]) -> None:
         self._open[asyncio.create_task(work)] = kind, number
 
@@ -206,54 +244,13 @@ class Engine:
                 f"Without a server there is no child {order.workflow_type}: test it on the embedded one."
             )
         functions = self._activities.functions
-        child = Engine(kind, functions, order.workflow_id, caller=self._workflow_id, memo=order.memo)
+        about = {"caller": self.workflow_id, "memo": order.memo, "asking": self._asking}
+        child = Engine(kind, functions, order.workflow_id, **about)
         self._children[order.seq] = child
         self._begin("child", order.seq, _ended(child, order))
         started = ResolveChildWorkflowExecutionStart(seq=order.seq)
         started.succeeded.run_id = RUN_ID
         return WorkflowActivationJob(resolve_child_workflow_execution_start=started)
-
-    def _details(self) -> WorkflowInstanceDetails:
-        info = workflow.Info(
-            attempt=1,
-            continued_run_id=None,
-            cron_schedule=None,
-            execution_timeout=None,
-            first_execution_run_id=RUN_ID,
-            headers={},
-            namespace=NAMESPACE,
-            original_execution_run_id=RUN_ID,
-            parent=workflow.ParentInfo(NAMESPACE, RUN_ID, self._caller) if self._caller else None,
-            root=None,
-            priority=Priority.default,
-            raw_memo=self._memo,
-            retry_policy=None,
-            run_id=RUN_ID,
-            run_timeout=None,
-            search_attributes={},
-            start_time=self._now,
-            workflow_start_time=self._now,
-            task_queue=TASK_QUEUE,
-            task_timeout=timedelta(seconds=10),
-            typed_search_attributes=TypedSearchAttributes.empty,
-            workflow_id=self._workflow_id,
-            workflow_type=self._definition.name or "",
-        )
-        return WorkflowInstanceDetails(
-            payload_converter_factory=lambda: PAYLOADS,
-            failure_converter_class=data_converter.failure_converter_class,
-            interceptor_classes=[],
-            defn=self._definition,
-            info=info,
-            randomness_seed=random.Random(7).randint(0, 2**32),  # noqa: S311 - the same each time
-            # Asked before a local activity: whether the worker has it. `_attempt` says so itself.
-            extern_functions={"__temporal_assert_local_activity_valid": lambda _: None},
-            disable_eager_activity_execution=False,
-            worker_level_failure_exception_types=[],
-            patch_activation_callback=None,
-            last_completion_result=Payloads(),
-            last_failure=None,
-        )
 
 
 def _resolved(number: int, result: ActivityResolution) -> WorkflowActivationJob:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:  # else loaded as a run begins: a test module is imported for 
     from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
     from mulligan.testing._engine import Engine
+    from mulligan.testing.person import Person
 
 __all__ = ["AgentRun", "SpanSeen", "run_agent", "run_workflow"]
 
@@ -70,6 +71,7 @@ async def run_agent(
     others: Sequence[Agent] = (),
     scripts: Sequence[Script] = (),
     sub_agents: Mapping[str, Script] | None = None,
+    person: Person | None = None,
     **run_input: Any,
 ) -> AgentRun:
     """Run an agent, in milliseconds: no server, no network, no key. Timers and retries do not wait.
@@ -82,6 +84,8 @@ async def run_agent(
         scripts: More models: what `ask_model("scripted:NAME")` asks.
         sub_agents: What the models of sub-agents say, by the agent's name; others are asked as they are declared. Where one
             is called several times at once, a `Script` says the same to each.
+        person: Asked about each call that waits for approval or an answer, once nothing else goes on; a sub-agent's too. It
+            returns a `Decide`, an `Answer`, or None: nobody says anything, and `approval_timeout` goes by.
         run_input: Fields of the RunInput: `max_steps`, `metadata`, `on_invalid_tool_input` …
 
     Raises:
@@ -95,7 +99,7 @@ async def run_agent(
 
     spans, models = InMemorySpanExporter(), [model, *scripts, *(sub_agents or {}).values()]
     loaded = loaded_for([agent, *others], [model, *scripts], sub_agents)
-    async with _engine(AgentWorkflow, loaded, models, spans) as engine:
+    async with _engine(AgentWorkflow, loaded, models, spans, person) as engine:
 
         async def ask(_: str | None, name: str, *arguments: Any) -> Any:
             return await engine.query(name, *arguments)
@@ -105,7 +109,13 @@ async def run_agent(
     return run
 
 
-async def run_workflow(workflow: type, *arguments: Any, agents: Sequence[Agent], models: Sequence[Script]) -> Any:
+async def run_workflow(
+    workflow: type,
+    *arguments: Any,
+    agents: Sequence[Agent],
+    models: Sequence[Script],
+    person: Person | None = None,
+) -> Any:
     """Run a workflow of one's own that holds `DurableAgent`s; returns its result as JSON values.
 
     Agents ask the models that they are declared with, so `agents` are declared with `scripted:NAME` of one of `models`, or
@@ -118,7 +128,7 @@ async def run_workflow(workflow: type, *arguments: Any, agents: Sequence[Agent],
     """
     from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-    async with _engine(workflow, loaded_for(agents, models), models, InMemorySpanExporter()) as engine:
+    async with _engine(workflow, loaded_for(agents, models), models, InMemorySpanExporter(), person) as engine:
         result = await engine.run(*arguments)
     check(models)
     return result
@@ -178,19 +188,21 @@ def check(models: Sequence[Script], run: AgentRun | None = None) -> None:
 
 @asynccontextmanager
 async def _engine(
-    workflow: type, loaded: Loaded, models: Sequence[Script], spans: InMemorySpanExporter
+    workflow: type, loaded: Loaded, models: Sequence[Script], spans: InMemorySpanExporter, person: Person | None
 ) -> AsyncIterator[Engine]:
     """An engine for a workflow."""
     from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 
     from mulligan.telemetry import Telemetry
     from mulligan.testing._engine import Engine
+    from mulligan.testing.person import Asking
     from worker import wired
 
     begin(models)
     telemetry = Telemetry(SimpleSpanProcessor(spans), content=True, exports=False)
     async with wired(loaded, telemetry) as activities:
-        engine = Engine(workflow, activities, f"test-{uuid.uuid4().hex[:8]}")
+        asking = Asking(person) if person is not None else None
+        engine = Engine(workflow, activities, f"test-{uuid.uuid4().hex[:8]}", asking=asking)
         try:
             yield engine
         except Exception:
