@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pydantic import JsonValue
+from temporalio import workflow
 from temporalio.exceptions import FailureError
 
 from mulligan.errors import from_json
@@ -72,6 +73,9 @@ class StepCalls:
             for task in tasks.values():
                 task.cancel()
             await self.sub_agents.ended()
+            if len(tasks) > 1 and workflow.patched("all_calls_end"):
+                # Each hears of it at its next beat: the run is not over before the last one has closed its span.
+                await asyncio.gather(*tasks.values(), return_exceptions=True)
             raise
 
     async def _settle(self, call: ToolCall, prepared: PreparedCall, kept: CallRecord) -> ToolMessage:

@@ -322,3 +322,21 @@ async def test_two_agents_in_a_workflow_of_ones_own(lab: Lab) -> None:
     said = [message["content"] for message in lab.model.requests_of(f"{run_id}-b")[-1].json["messages"]]
     assert said[-1] == "Hello?"
     assert RAN[run_id] == [("refund", {"order": 7, "euros": 12.5})]
+
+
+async def test_cancel_waits_for_all_that_runs(lab: Lab) -> None:
+    """Calls side by side: each hears of it at its own next beat, and each closes its span before the run ends."""
+    naps = [("nap", '{"seconds": 60}', f"n{number}") for number in range(3)]
+    handle = await lab.start([Turn(calls=naps)], agent="desk")
+    while len(RAN[handle.id]) < len(naps):
+        await asyncio.sleep(0.2)
+    await handle.cancel()
+    with pytest.raises(WorkflowFailureError):
+        await handle.result()
+    lab.telemetry.flush()
+    [root] = [s for s in lab.otlp.spans() if s.attributes.get("temporal.workflow_id") == handle.id]
+    spans = lab.otlp.spans(trace_id=root.trace_id)
+    ended = [s.attributes["error.type"] for s in spans if s.name == "ai.toolCall"]
+    assert ended == ["cancelled"] * len(naps)
+    [finish] = [s for s in spans if s.name == "agent.finish"]
+    assert all(s.end_ns <= finish.end_ns for s in spans)
