@@ -28,6 +28,8 @@ from worker import running_worker
 ROOT = Path(__file__).parent.parent.parent
 FOLDER = Path(__file__).parent / "histories"
 
+SAID, REFUND = "said", '{"order": 7, "amount": {"euros": 12.5}}'
+
 RUNS: dict[str, dict[str, Any]] = {
     "recovered": {
         "turns": [
@@ -83,6 +85,40 @@ RUNS: dict[str, dict[str, Any]] = {
         ],
         "agent": "strict_lead",
     },
+    "people": {
+        "turns": [
+            Turn(calls=[("refund", REFUND, "yes"), ("ask_person", '{"question": "?"}', "q"), ("refund", REFUND, "no")]),
+            Turn(calls=[("hasty", "{}", "late"), ("discount", '{"percent": 5}', None)]),
+            DONE,
+        ],
+        "agent": "desk",
+        SAID: [
+            ("send_message", {"text": "And hurry!", "id": "m"}),
+            (
+                "decide",
+                {
+                    "call_id": "yes",
+                    "decision": "approve",
+                    "by": "Ada",
+                    "arguments": {"order": 7, "amount": {"euros": 5}},
+                },
+            ),
+            ("answer", {"call_id": "q", "text": "!"}),
+            ("decide", {"call_id": "no", "decision": "deny", "reason": "No."}),
+        ],
+    },
+    "stopped": {
+        "turns": [Turn(calls=[("refund", REFUND, "r"), ("nap", '{"seconds": 1}', "n")])],
+        "agent": "desk",
+        SAID: [("decide", {"call_id": "r", "decision": "approve"}), ("stop", {"reason": "lunch"})],
+    },
+    "cancelled": {
+        "turns": [
+            Turn(calls=[("nap", '{"seconds": 60}', "a"), ("refund", REFUND, "r"), ("nap", '{"seconds": 60}', "b")])
+        ],
+        "agent": "desk",
+        SAID: [("cancel", {})],
+    },
     "silent": {"turns": [Turn(text=""), Turn(text="")]},
 }
 TWO_TURNS = "two_turns"
@@ -96,7 +132,7 @@ async def record(prefix: str, names: Sequence[str]) -> None:
     ):
         os.environ.update(model.environment())
         client = await connect(server.address, identity="recorder")
-        modules = ("shop", "answers", "far", "two_turns", "compacting", "teams")
+        modules = ("shop", "answers", "far", "two_turns", "compacting", "teams", "desk")
         loaded = load([f"tests.support.{name}" for name in modules])
         async with running_worker(client, loaded, Telemetry(), "agents"):
             for name, given in RUNS.items():
@@ -105,8 +141,10 @@ async def record(prefix: str, names: Sequence[str]) -> None:
                 run_id = f"{name}-{uuid.uuid4().hex[:6]}"
                 model.script(run_id, given["turns"])
                 start = {"agent": "shop", "prompt": "Go.", "model": f"openai-chat:{run_id}"}
-                start |= {key: value for key, value in given.items() if key != "turns"}
+                start |= {key: value for key, value in given.items() if key not in ("turns", SAID)}
                 handle = await client.start_workflow("AgentWorkflow", start, id=run_id, task_queue="agents")
+                for update, argument in given.get(SAID, ()):
+                    await say(handle, update, argument)
                 await asyncio.gather(handle.result(), return_exceptions=True)
                 await save(client, run_id, f"{prefix}-{name}")
             if names and TWO_TURNS not in names:
@@ -118,6 +156,20 @@ async def record(prefix: str, names: Sequence[str]) -> None:
             handle = await client.start_workflow("TwoTurns", models, id="two", task_queue="agents")
             await handle.result()
             await save(client, "two", f"{prefix}-{TWO_TURNS}")
+
+
+async def say(handle: Any, update: str, argument: dict[str, Any]) -> None:
+    """An update, once its call waits; a cancellation once calls run."""
+    if update == "cancel":
+        while len((await handle.query("progress"))["running"]) < 2:
+            await asyncio.sleep(0.2)
+        await handle.cancel()
+        return
+    while "call_id" in argument and argument["call_id"] not in [
+        wait["call_id"] for wait in await handle.query("pending")
+    ]:
+        await asyncio.sleep(0.1)
+    await handle.execute_update(update, argument)
 
 
 async def save(client: Any, workflow_id: str, name: str) -> None:
