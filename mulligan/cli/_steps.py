@@ -14,6 +14,7 @@ from mulligan.follow import Ended
 
 LONGEST = 160
 """Characters of a result, or of arguments, that are shown; all of them are in --json."""
+DECIDED = {"approve": "approved", "answer": "answered"}
 SIGNS = {"ok": ("✓", "green"), "told": ("✗", "red"), "repaired": ("↻", "yellow"), "running": ("…", "cyan")}
 
 
@@ -59,6 +60,8 @@ def call_lines(call: dict[str, Any]) -> list[tuple[bool, Text]]:
     for repair in call["repairs"]:
         changed = f"{short(as_text(repair['before']), 70)} → {short(as_text(repair['after']), 70)}"
         lines.append((False, Text.assemble(("repaired by ", "yellow"), (repair["by"], "yellow bold"), f": {changed}")))
+    if (decision := call.get("decision")) and decision["decision"] in DECIDED:
+        lines.append((False, decision_line(call, decision)))
     if run := call.get("run"):
         lines.append((False, run_line(run)))
     attempts = f" (attempt {call['attempts']})" if call["attempts"] > 1 else ""
@@ -68,6 +71,17 @@ def call_lines(call: dict[str, Any]) -> list[tuple[bool, Text]]:
     elif result is not None:
         lines.append((False, Text(short(result["text"]) + attempts, style="dim")))
     return lines
+
+
+def decision_line(call: dict[str, Any], decision: dict[str, Any]) -> Text:
+    """Who let it run, and with what; or who answered. That it was denied, the model was told."""
+    by = f" by {short(decision['by'], 100)}" if decision["by"] else ""
+    line = Text(f"{DECIDED[decision['decision']]}{by}", style="cyan")
+    if decision["reason"]:
+        line.append(f": {short(decision['reason'])}")
+    if decision["edited"]:
+        line.append(f"; edited: {short(as_text(decision['before']), 70)} → {short(as_text(call['arguments']), 70)}")
+    return line
 
 
 def run_line(run: dict[str, Any]) -> Text:
@@ -104,9 +118,9 @@ def end_view(end: Ended) -> RenderableType:
 
 
 def cost_of(shown: dict[str, Any]) -> str:
-    """What a result, or a progress, says of the cost: nothing where it is not known."""
+    """What a result, or a progress, says of the cost: nothing where it is not known, or nothing."""
     cost = shown.get("cost")
-    return "" if cost is None else f", ${cost:.6f}".rstrip("0").rstrip(".")
+    return "" if not cost else f", ${cost:.6f}".rstrip("0").rstrip(".")
 
 
 def as_text(value: Any) -> str:

@@ -62,7 +62,7 @@ async def test_sub_agents(mulligan: Run, worker: Process) -> None:
         mulligan("show", "herons", "--deep", "--trace"),
     )
     lines = [line.strip() for line in show.out.splitlines()]
-    assert "↳ researcher completed, 2 steps, 40 + 10 tokens, $0  herons/call_1_1" in lines
+    assert "↳ researcher completed, 2 steps, 40 + 10 tokens  herons/call_1_1" in lines
     assert any(line.startswith("↳ translator completed, 1 step") for line in lines)
     assert "look_up" not in show.out
     assert '✓ look_up {"word": "frogs"}' in deep.out

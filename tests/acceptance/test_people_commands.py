@@ -131,6 +131,9 @@ async def test_from_the_approval_to_the_answer(
     said = result["output"].split(" / ")
     assert said[:4] == ["Help.", "refunded 6 for order 7", "Be quick.", "The green one."]
     assert ["No more." in text for text in said[4:]] == [True, True]
+    seen = await here("show", "o-1")
+    assert "approved by Ada; edited: {" in seen.out
+    assert "answered by " in seen.out
     late, empty = await here("send", "o-1", "Too late."), await here("pending", "--json")
     assert (late.code, late.out) == (2, "")
     assert "the run 'o-1' has ended; go on from it with `mulligan resume o-1`" in late.err

@@ -235,7 +235,7 @@ def test_the_metric() -> None:
 
 @pytest.mark.parametrize(
     ("shown", "text"),
-    [({}, ""), ({"cost": None}, ""), ({"cost": 0.0}, ", $0"), ({"cost": 0.000012}, ", $0.000012"), ({"cost": 10.0}, ", $10"), ({"cost": 12.5}, ", $12.5")],
+    [({}, ""), ({"cost": None}, ""), ({"cost": 0.0}, ""), ({"cost": 0.000012}, ", $0.000012"), ({"cost": 10.0}, ", $10"), ({"cost": 12.5}, ", $12.5")],
 )  # fmt: skip
 def test_what_commands_say(shown: dict[str, Any], text: str) -> None:
     assert cost_of(shown) == text
