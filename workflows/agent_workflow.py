@@ -18,6 +18,7 @@ from workflows import policies
 from workflows._mailroom import Mailroom
 from workflows.carried import NotCarriedError
 from workflows.durable_agent import DurableAgent
+from workflows.handlers import FIRST
 from workflows.records import Earlier
 
 NO_INPUT = RawValue(Payload())
@@ -39,6 +40,7 @@ class AgentWorkflow:
         self._agent: DurableAgent | None = None
         # Before the agent is there, as people may speak to the run in the moment of its beginning.
         self._handlers = Mailroom.of_this_workflow().handlers
+        self._handlers.inbox(FIRST)
 
     @workflow.run
     async def run(self, start: RawValue = NO_INPUT) -> dict[str, Any]:

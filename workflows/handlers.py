@@ -31,10 +31,11 @@ from mulligan.values import Decision, ToolCall
 from workflows import policies
 from workflows.inbox import Inbox, Wait
 
-__all__ = ["Handlers"]
+__all__ = ["FIRST", "Handlers"]
 
 _Asked = TypeVar("_Asked", bound=BaseModel)
-_FIRST = "0"
+FIRST = "0"
+"""The key of a workflow's first agent; of an AgentWorkflow's only one."""
 Edit = Callable[[str, ToolCall, int, dict[str, Any]], Awaitable[Edited]]
 """Looks at the edited arguments of a call of an agent (its key), of a step."""
 
@@ -173,11 +174,11 @@ class Handlers:
         if key is None and len(self._inboxes) > 1:
             known = ", ".join(f'"{one}" ({self._name_of(one)})' for one in self._inboxes)
             raise UpdateRefusedError(f'The workflow has several agents; name one as "conversation": {known}.')
-        if key is not None and key not in self._inboxes and key != _FIRST:
-            raise UpdateRefusedError(
-                f'There is no conversation "{key}"; there are: {", ".join(self._inboxes) or "none"}.'
-            )
-        return self.inbox(_FIRST if key is None else key)
+        inbox = self._inboxes.get(FIRST if key is None else key)
+        if inbox is None:
+            known = ", ".join(self._inboxes) or "none"
+            raise UpdateRefusedError(f'There is no conversation "{FIRST if key is None else key}"; there are: {known}.')
+        return inbox
 
     def _meant(self, key: str | None) -> list[Inbox]:
         if key is None and self._inboxes:

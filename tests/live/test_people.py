@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from mulligan import error_of
 from tests.live.conftest import DONE, Lab, call
 from tests.support.openai_turn import Turn
 from tests.support.shop import RAN
+from workflows import policies
 
 REFUND = '{"order": 7, "amount": {"euros": 12.5}}'
 
@@ -340,3 +342,18 @@ async def test_cancel_waits_for_all_that_runs(lab: Lab) -> None:
     assert ended == ["cancelled"] * len(naps)
     [finish] = [s for s in spans if s.name == "agent.finish"]
     assert all(s.end_ns <= finish.end_ns for s in spans)
+
+
+async def test_stop_does_not_wait_for_a_model_that_never_answers(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model call gets its grace, and is given up; the run ends with what there is, not as cancelled."""
+    monkeypatch.setattr(policies, "STOP_GRACE", timedelta(seconds=1))
+    never = asyncio.Event()
+    handle = await lab.start([call("nap", '{"seconds": 0}'), Turn(text="late", wait=never)], agent="desk")
+    while len(lab.model.requests_of(handle.id)) < 2:
+        await asyncio.sleep(0.02)
+    await handle.execute_update("stop", {"reason": "enough"})
+    ran = await lab.look(handle)
+    never.set()
+    assert (ran.result["status"], ran.result["steps"], ran.result["reason"]) == ("stopped", 1, "enough")
+    (finish,) = ran.spans_of("agent.finish")
+    assert finish.attributes["mulligan.status"] == "stopped"
