@@ -61,6 +61,7 @@ async def follow_to_the_end(client: Any, handle: Any, *, to_stderr: bool, since:
     from mulligan import events
     from mulligan.cli._events import LiveView
     from mulligan.cli._steps import end_view
+    from mulligan.client import unreadable
     from mulligan.follow import ended
 
     console = _terminal.err if to_stderr else _terminal.out
@@ -69,9 +70,9 @@ async def follow_to_the_end(client: Any, handle: Any, *, to_stderr: bool, since:
         async for event in events.follow(client, handle.id, since=since):
             view.show(event)
     except ValueError as error:
-        fail(f"--since: {error}")
+        fail(unreadable(error) or f"--since: {error}")
     except WorkflowQueryFailedError as error:
-        fail(f"{handle.id!r} tells no events ({error.message}); --json shows its steps.")
+        fail(unreadable(error) or f"{handle.id!r} tells no events ({error.message}); --json shows its steps.")
     finally:
         view.end()
     end = await ended(handle)
