@@ -13,6 +13,7 @@ from aiohttp import web
 EMPTY: dict[str, dict[str, Any]] = {"message": {"content": []}, "function_call": {"arguments": ""}}
 PIECE = 7
 """Characters of a text in one piece."""
+MOST_PIECES = 2_000
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,10 @@ def _within(item: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _cut(text: str | None) -> list[str]:
-    return [text[start : start + PIECE] for start in range(0, len(text or ""), PIECE)] if text else []
+    text = text or ""
+    # No model writes megabytes: they come in as many pieces as a long answer.
+    piece = max(PIECE, len(text) // MOST_PIECES)
+    return [text[start : start + piece] for start in range(0, len(text), piece)]
 
 
 def _line(event: dict[str, Any] | str) -> bytes:
