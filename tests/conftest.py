@@ -27,11 +27,21 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--write-docs", action="store_true", help="Write docs/recovery.md from what the tests see.")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Before the processes that share the tests are started: what one of them says of the build would not be seen."""
+    if config.getoption("numprocesses", None) and not hasattr(config, "workerinput"):
+        get_server(config)
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Get Temporal's dev server before any test's time limit runs: on a new machine it is built, for minutes."""
-    if not any({"live", "acceptance", "system"} & set(item.path.parts) for item in session.items):
-        return
-    capture = session.config.pluginmanager.getplugin("capturemanager")
+    if any({"live", "acceptance", "system"} & set(item.path.parts) for item in session.items):
+        get_server(session.config)
+
+
+def get_server(config: pytest.Config) -> None:
+    """Find, download or build it, and say so."""
+    capture = config.pluginmanager.getplugin("capturemanager")
     with capture.global_and_fixture_disabled() if capture else nullcontext():
         asyncio.run(find_temporal(lambda line: print(line, file=sys.stderr, flush=True)))
 
