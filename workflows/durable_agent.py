@@ -139,6 +139,8 @@ class DurableAgent:
             return self._ends("max_history")
         try:
             await self._compact(turn)
+            if self._inbox.stop is not None:
+                return self._ends("stopped")
             self.conversation.log.step_started(self.conversation.next_step, turn.model)
             order = turn.model_call(self.where, self.conversation, self._sent)
             answer = await ask(order, turn, self._inbox, self.conversation.log)

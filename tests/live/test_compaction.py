@@ -140,3 +140,14 @@ async def test_a_run_is_cancelled_as_it_is_summed_up(soon: Lab) -> None:
     [finish] = [s for s in soon.otlp.spans() if s.parent_span_id == root.span_id and s.name == "agent.finish"]
     assert finish.attributes["mulligan.status"] == "cancelled"
     assert finish.attributes["mulligan.steps"] == len(steps)
+
+
+async def test_a_run_is_stopped_as_it_is_summed_up(soon: Lab) -> None:
+    """The summary is taken, and no model is asked any more."""
+    handle = await soon.start(reading(12, summary=Turn(text="Read so far: PAGE 3.", delay=1)), agent="page_reader")
+    while not any(is_summing_up(request.json) for request in soon.model.requests_of(handle.id)):
+        await asyncio.sleep(0.02)
+    await handle.execute_update("stop", {"reason": "lunch"})
+    ran = await soon.look(handle)
+    assert (ran.result["status"], ran.result["reason"]) == ("stopped", "lunch")
+    assert is_summing_up(ran.requests[-1].json)
