@@ -12,10 +12,12 @@ import pytest
 from temporalio.client import WorkflowFailureError, WorkflowUpdateFailedError
 from temporalio.service import RPCError
 
-from mulligan import error_of
+from mulligan import Agent, Tool, ToolContext, error_of, tool
+from mulligan.loading import served
 from tests.live.conftest import DONE, Lab, call
 from tests.support.openai_turn import Turn
 from tests.support.shop import RAN
+from worker import running_worker
 from workflows import policies
 
 REFUND = '{"order": 7, "amount": {"euros": 12.5}}'
@@ -357,3 +359,46 @@ async def test_stop_does_not_wait_for_a_model_that_never_answers(lab: Lab, monke
     assert (ran.result["status"], ran.result["steps"], ran.result["reason"]) == ("stopped", 1, "enough")
     (finish,) = ran.spans_of("agent.finish")
     assert finish.attributes["mulligan.status"] == "stopped"
+
+
+def payer(*tools: Tool) -> Agent:
+    return Agent(name="payer", model="openai-chat:none", tools=tools)
+
+
+@tool(needs_approval=True)
+def pay(euros: int, ctx: ToolContext) -> str:
+    """Pay."""
+    return f"paid {euros}"
+
+
+@tool(name="pay")
+def pay_again(euros: int, reason: str) -> str:
+    """Pay, as a later build has it: nobody is asked, and a reason is wanted."""
+    return f"paid {euros} for {reason}"
+
+
+@tool(needs_approval=True)
+def note(text: str) -> str:
+    """Take a note."""
+    return "noted"
+
+
+async def test_a_deploy_while_it_waits(lab: Lab) -> None:
+    """What waits goes on waiting, as it was asked; a tool that changed, or is gone, is told as any mistake."""
+    queue = f"deploy-{uuid.uuid4().hex[:6]}"
+    at = Lab(lab.client, lab.model, lab.otlp, lab.telemetry, queue)
+    calls = [("pay", '{"euros": 7}', "p"), ("note", '{"text": "x"}', "n"), ("pay", '{"euros": 8}', "q")]
+    async with running_worker(lab.client, served([payer(pay, note)], []), lab.telemetry, queue):
+        handle = await at.start([Turn(calls=calls), DONE], agent="payer")
+        await pending(handle, 3)
+        await handle.execute_update("decide", {"call_id": "q", "decision": "approve"})
+        while (await handle.query("steps"))["steps"][0]["tool_calls"][2]["result"] is None:
+            await asyncio.sleep(0.02)
+    async with running_worker(lab.client, served([payer(pay_again)], []), lab.telemetry, queue):
+        assert [wait["call_id"] for wait in await pending(handle, 2)] == ["p", "n"]
+        for call_id in ("p", "n"):
+            await handle.execute_update("decide", {"call_id": call_id, "decision": "approve"})
+        ran = await at.look(handle)
+    assert ran.result["status"] == "completed"
+    kinds = [(made["result"]["error"] or {}).get("kind") for made in ran.calls]
+    assert kinds == ["invalid_arguments", "unknown_tool", None]
