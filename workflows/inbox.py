@@ -122,7 +122,9 @@ class Inbox:
         try:
             await workflow.wait_condition(lambda: wait.decision is not None, timeout=wait.timeout)
         except TimeoutError:
-            wait.settle("timeout")
+            # Whoever decided in the very moment was told that it is taken.
+            if wait.decision is None:
+                wait.settle("timeout")
         finally:
             del self.waits[wait.call.id]
             if wait.decision is None:
