@@ -26,8 +26,8 @@ from activities.call_tool import CallToolActivity
 from activities.compact_conversation import CompactConversationActivity
 from activities.definitions import Definitions
 from activities.find_tool import ToolFinder
-from activities.mcp_log import NoTraces
-from activities.mcp_servers import McpServers
+from activities.mcp.log import NoTraces
+from activities.mcp.servers import McpServers
 from activities.open_run import OpenRunActivity
 from activities.patience import Patience
 from activities.prefix_cache import PrefixCache

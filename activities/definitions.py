@@ -10,7 +10,7 @@ from temporalio import activity
 from temporalio.client import WorkflowHandle
 
 from activities.calls_in_text import describe
-from activities.mcp_servers import Offered
+from activities.mcp.servers import Offered
 from mulligan.agent import Agent
 from mulligan.handoff import DEFINITION_QUERY, Definition, OutputFormat, ToolDefinition, Where
 from mulligan.registry import Registry

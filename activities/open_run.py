@@ -10,7 +10,7 @@ from temporalio import activity
 
 from activities.definitions import Definitions, define
 from activities.find_input import input_of
-from activities.mcp_servers import McpServers, Offered
+from activities.mcp.servers import McpServers, Offered
 from activities.pin_models import compact_model, patience, pin_models
 from activities.tool_runtime import ToolRuntime
 from mulligan.agent import Agent, check_model, seconds

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from temporalio.service import RPCError
 
-from activities.mcp_servers import McpServers
+from activities.mcp.servers import McpServers
 from mulligan import Agent, Call, McpServer, Say, ToolContext
 from mulligan.devserver import DevServer
 from mulligan.loading import load

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from activities.mcp_http import Seen
-from activities.mcp_schema import as_taken
+from activities.mcp.http import Seen
+from activities.mcp.schema import as_taken
 from mulligan import Agent, DeclarationError, McpServer, tool
 from mulligan.json_schema import faults_of, validator_of
 from mulligan.mcp import expanded, model_name, server_of

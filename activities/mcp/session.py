@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
 
-from activities.mcp_http import seeing
-from activities.mcp_log import Stderr
-from activities.mcp_transport import connected
+from activities.mcp.http import seeing
+from activities.mcp.log import Stderr
+from activities.mcp.transport import connected
 from activities.tool_runtime import TookTooLong
 from mulligan.agent import seconds
 from mulligan.mcp import McpError, McpServer, McpUnavailable

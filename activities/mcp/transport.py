@@ -12,9 +12,9 @@ from typing import Any
 
 import anyio
 
-from activities import _mcp_child
-from activities.mcp_http import McpHttpClient
-from activities.mcp_log import Stderr
+from activities.mcp import _child
+from activities.mcp.http import McpHttpClient
+from activities.mcp.log import Stderr
 from mulligan.mcp import McpServer
 
 
@@ -85,4 +85,4 @@ def _bound_to_this(command: Sequence[str], folder: str | os.PathLike[str] | None
         raise FileNotFoundError(errno.ENOENT, "no such program", command[0])
     if sys.platform != "linux":
         return [found, *command[1:]]
-    return [sys.executable, "-I", "-S", _mcp_child.__file__, str(os.getpid()), os.path.abspath(found), *command[1:]]
+    return [sys.executable, "-I", "-S", _child.__file__, str(os.getpid()), os.path.abspath(found), *command[1:]]
