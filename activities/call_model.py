@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from opentelemetry.trace import Span
 from temporalio import activity
@@ -25,28 +26,18 @@ from mulligan.registry import Registry
 from mulligan.telemetry import Telemetry
 
 
+@dataclass
 class CallModelActivity:
     """The activity, with what the worker gives it."""
 
-    def __init__(
-        self,
-        registry: Registry,
-        providers: Mapping[str, Provider],
-        definitions: Definitions,
-        cache: PrefixCache,
-        telemetry: Telemetry,
-        taker: AnswerTaker,
-        patience: Patience,
-        live_text_seconds: float = 0,
-    ) -> None:
-        self._registry = registry
-        self._providers = providers
-        self._definitions = definitions
-        self._cache = cache
-        self._telemetry = telemetry
-        self._taker = taker
-        self._patience = patience
-        self._live_text_seconds = live_text_seconds
+    registry: Registry
+    providers: Mapping[str, Provider]
+    definitions: Definitions
+    cache: PrefixCache
+    telemetry: Telemetry
+    taker: AnswerTaker
+    patience: Patience
+    live_text_seconds: float = 0
 
     @activity.defn(name=CALL_MODEL)
     async def call_model(self, order: ModelCall) -> ModelAnswer:
@@ -57,22 +48,22 @@ class CallModelActivity:
             ApplicationError: to be tried again by Temporal, after the delay that it carries.
         """
         kind, _, model = order.model.partition(":")
-        provider = self._providers[kind]
+        provider = self.providers[kind]
         key = (activity.info().workflow_id or "", order.where.conversation)
         await self._open_spans(order, provider, model)
         async with beating() as heart:
-            agent = self._registry.agents.get(order.where.agent)
+            agent = self.registry.agents.get(order.where.agent)
             if agent is None:
                 # As in a rolling deploy: another worker of the queue may have it.
                 raise ApplicationError(f"This worker serves no agent {order.where.agent!r}.", type="AgentNotLoaded")
-            definition = await self._definitions.find(order.definition, order.where)
-            async with conversation_of(order, provider, self._cache, self._telemetry.metrics) as prefix:
+            definition = await self.definitions.find(order.definition, order.where)
+            async with conversation_of(order, provider, self.cache, self.telemetry.metrics) as prefix:
                 reply = await self._ask(order, agent, definition, provider, model, prefix, heart)
-                answer = await self._taker.take(order, agent, definition, reply, prefix.messages, prefix.call_ids)
+                answer = await self.taker.take(order, agent, definition, reply, prefix.messages, prefix.call_ids)
                 prefix.extend([answer.message])
         for call, done in zip(answer.message.tool_calls, answer.prepared, strict=True):
             if done.text is not None:
-                self._cache.hold(key, tool_message(call, done.text, done.error))
+                self.cache.hold(key, tool_message(call, done.text, done.error))
         return answer
 
     async def _open_spans(self, order: ModelCall, provider: Provider, model: str) -> None:
@@ -80,11 +71,11 @@ class CallModelActivity:
         info = activity.info()
         at = info.scheduled_time.timestamp()
         if info.attempt == 1 or attempt_before_was_lost():
-            self._telemetry.open_group(order.where, order.step, at)
-            await self._telemetry.parents_sent()
+            self.telemetry.open_group(order.where, order.step, at)
+            await self.telemetry.parents_sent()
         if attempt_before_was_lost():
             lost = info.attempt - 1
-            self._telemetry.lost_chat(
+            self.telemetry.lost_chat(
                 order.where, provider=provider.name, model=model, step=order.step, attempt=lost, start=at,
                 fallback=order.fallback,
             )  # fmt: skip
@@ -106,32 +97,32 @@ class CallModelActivity:
             on_text=None if agent.model_settings.get("stream") is False else self._told_to_watchers(order, heart),
         )
         attempt = activity.info().attempt
-        sent = await self._patience.turn(order, heart)
+        sent = await self.patience.turn(order, heart)
         try:
-            with self._telemetry.chat(
+            with self.telemetry.chat(
                 order.where, provider=provider.name, model=model, step=order.step, attempt=attempt,
                 fallback=order.fallback, is_void=given_up,
             ) as span:  # fmt: skip
-                reply = await ask_provider(provider, request, self._telemetry, span)
-                self._patience.answered(order)
+                reply = await ask_provider(provider, request, self.telemetry, span)
+                self.patience.answered(order)
                 self._put_content(span, request, reply)
                 return reply
         except ModelRequestError:
             raise
         except Exception as error:
             # What an endpoint does wrong has no end of shapes (HTML for JSON, no choices): each is worth another try.
-            raise self._patience.try_again(order, error, heart, sent) from error
+            raise self.patience.try_again(order, error, heart, sent) from error
 
     def _told_to_watchers(self, order: ModelCall, heart: Heart) -> Callable[[str], None] | None:
-        if not self._live_text_seconds:
+        if not self.live_text_seconds:
             return None
         attempt = activity.info().attempt
-        return TextBeats(heart, self._live_text_seconds, order.where.conversation, order.step, attempt).write
+        return TextBeats(heart, self.live_text_seconds, order.where.conversation, order.step, attempt).write
 
     def _put_content(self, span: Span, request: Request, reply: Reply) -> None:
-        if self._telemetry.content:
+        if self.telemetry.content:
             shown = [message.model_dump(mode="json") for message in request.messages]
-            self._telemetry.put_content(span, semconv.INPUT_MESSAGES, shown)
+            self.telemetry.put_content(span, semconv.INPUT_MESSAGES, shown)
             calls = [call.model_dump(mode="json") for call in reply.calls]
             said = [{"role": "assistant", "text": reply.text, "tool_calls": calls}]
-            self._telemetry.put_content(span, semconv.OUTPUT_MESSAGES, said)
+            self.telemetry.put_content(span, semconv.OUTPUT_MESSAGES, said)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from typing import Any
 
 from opentelemetry import trace
@@ -17,37 +18,30 @@ from activities.prefix_cache import PrefixCache
 from activities.render_result import UnusableResult, cut, render
 from activities.resources import Resources
 from activities.settle_failure import nearest, settle
+from activities.tool_context import tool_context
 from activities.tool_runtime import TookTooLong, ToolRuntime
 from mulligan.agent import Agent
 from mulligan.errors import ToolCallError, ToolExecutionError, ToolTimeoutError, shown
-from mulligan.handoff import CALL_TOOL, CallTool, ToolOutcome, idempotency_key, tool_message
+from mulligan.handoff import CALL_TOOL, CallTool, ToolOutcome, tool_message
 from mulligan.mcp import McpError
 from mulligan.registry import Registry
 from mulligan.telemetry import Telemetry
-from mulligan.tool import MAX_RESULT_CHARS, Tool, ToolContext, ToolError
+from mulligan.tool import MAX_RESULT_CHARS, Tool, ToolError
 from mulligan.tool_call_span import ToolCallSpan
 
 _SHUT_DOWN = "The tool's worker shut down before it was done."
 
 
+@dataclass
 class CallToolActivity:
     """The activity, with what the worker gives it."""
 
-    def __init__(
-        self,
-        registry: Registry,
-        cache: PrefixCache,
-        telemetry: Telemetry,
-        runtime: ToolRuntime,
-        resources: Resources,
-        tools: ToolFinder,
-    ) -> None:
-        self._registry = registry
-        self._cache = cache
-        self._telemetry = telemetry
-        self._runtime = runtime
-        self._resources = resources
-        self._tools = tools
+    registry: Registry
+    cache: PrefixCache
+    telemetry: Telemetry
+    runtime: ToolRuntime
+    resources: Resources
+    tools: ToolFinder
 
     @activity.defn(name=CALL_TOOL)
     async def call_tool(self, order: CallTool) -> ToolOutcome:
@@ -55,9 +49,9 @@ class CallToolActivity:
         outcome = await self._attempt(order)
         if outcome.unsettled is not None:
             return outcome
-        if order.where.agent in self._registry.agents:  # else its model is never called here, and nobody takes it up
+        if order.where.agent in self.registry.agents:  # else its model is never called here, and nobody takes it up
             key = (activity.info().workflow_id or "", order.where.conversation)
-            self._cache.hold(key, tool_message(order.call, outcome.text, outcome.error))
+            self.cache.hold(key, tool_message(order.call, outcome.text, outcome.error))
         return outcome
 
     async def _attempt(self, order: CallTool) -> ToolOutcome:
@@ -67,11 +61,11 @@ class CallToolActivity:
             ApplicationError: this attempt failed, and the tool's declaration wants another one.
         """
         info = activity.info()
-        agent = self._registry.agents.get(order.where.agent)
-        tool = self._tools.find(order.where.agent, order.call.name, mcp=order.mcp)
+        agent = self.registry.agents.get(order.where.agent)
+        tool = self.tools.find(order.where.agent, order.call.name, mcp=order.mcp)
         another = tool is not None and info.attempt < tool.attempts
         self._record_a_lost_attempt(order, tool)
-        span = self._telemetry.tool_call(
+        span = self.telemetry.tool_call(
             order.where,
             order.call,
             step=order.step,
@@ -81,7 +75,7 @@ class CallToolActivity:
             mcp_server=tool.mcp_server if tool else None,
         )
         if order.decision is not None:
-            self._telemetry.put_decision(span.span, order.decision)
+            self.telemetry.put_decision(span.span, order.decision)
         try:
             async with beating() as heart:
                 text = await self._run(order, agent, tool, heart, span)
@@ -108,7 +102,7 @@ class CallToolActivity:
         info = activity.info()
         if not attempt_before_was_lost():
             return
-        lost = self._telemetry.tool_call(
+        lost = self.telemetry.tool_call(
             order.where,
             order.call,
             step=order.step,
@@ -126,35 +120,32 @@ class CallToolActivity:
         call = order.call
         if tool is None:
             # A worker with other code than the one that prepared the call: a queue of its own, or a rolling deploy.
-            there = [known.name for known in agent.tools] if agent else sorted(self._registry.tools)
+            there = [known.name for known in agent.tools] if agent else sorted(self.registry.tools)
             raise feedback.not_there(call, activity.info().task_queue, there)
         about: dict[str, Any] = {"tool_name": tool.name, "call_id": call.id}
         try:
             arguments = tool.arguments.validate(order.arguments)
         except Exception as error:
             raise Target(tool.name, tool.arguments).not_valid(call, order.arguments, error) from error
-        info = activity.info()
-        workflow_id = info.workflow_id or ""
-        context = ToolContext(
-            idempotency_key=idempotency_key(info.namespace, workflow_id, order.where, call.id),
-            attempt=info.attempt,
-            workflow_id=workflow_id,
-            agent=order.where.agent,
-            call_id=call.id,
+        attempt = activity.info().attempt
+        context = tool_context(
+            order.where,
+            call,
             step=order.step,
             metadata=order.metadata,
-            resources=self._resources.of_agent(agent.name) if agent else self._resources.of_tool(tool.name),
-            _heartbeat=heart.say,
+            resources=self.resources.of_agent(agent.name) if agent else self.resources.of_tool(tool.name),
+            attempt=attempt,
+            heartbeat=heart.say,
         )
         args, kwargs = tool.arguments.bind(arguments, context)
         limit = tool.timeout.total_seconds()
         try:
             # The tool's own spans hang below its call's.
             with trace.use_span(span.span, record_exception=False, set_status_on_exception=False):
-                value = await self._runtime.run(tool.function, args, kwargs, limit=limit)
+                value = await self.runtime.run(tool.function, args, kwargs, limit=limit)
             return cut(render(value), tool.max_result_chars, order.max_bytes)
         except TookTooLong as error:
-            times = f" on each of {tool.attempts} attempts" if info.attempt > 1 else ""
+            times = f" on each of {tool.attempts} attempts" if attempt > 1 else ""
             raise ToolTimeoutError(
                 f"`{tool.name}` did not finish within {error.limit:g} s{times}, so it was given up. "
                 "It may or may not have done its work.",
@@ -207,7 +198,7 @@ class CallToolActivity:
             # Whose policy it is, the agent's own worker knows: there it is told, and its span made.
             return ToolOutcome(unsettled={**error.to_json(), "detail": shown(error.detail)}, attempts=attempts)
         policy = nearest(error, tool.handle_errors if tool else None, agent.handle_errors if agent else None)
-        told = await settle(error, policy, self._runtime)
+        told = await settle(error, policy, self.runtime)
         told.close(span)
         longest = tool.max_result_chars if tool else MAX_RESULT_CHARS
         return ToolOutcome(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
@@ -41,22 +42,15 @@ class NoSummary(Exception):
         self.usage = usage
 
 
+@dataclass
 class CompactConversationActivity:
     """The activity, with what the worker gives it."""
 
-    def __init__(
-        self,
-        registry: Registry,
-        providers: Mapping[str, Provider],
-        cache: PrefixCache,
-        telemetry: Telemetry,
-        patience: Patience,
-    ) -> None:
-        self._registry = registry
-        self._providers = providers
-        self._cache = cache
-        self._telemetry = telemetry
-        self._patience = patience
+    registry: Registry
+    providers: Mapping[str, Provider]
+    cache: PrefixCache
+    telemetry: Telemetry
+    patience: Patience
 
     @activity.defn(name=COMPACT_CONVERSATION)
     async def compact_conversation(self, order: CompactConversation) -> Compacted:
@@ -68,12 +62,12 @@ class CompactConversationActivity:
         if attempt_before_was_lost():
             self._say_lost(order)
         async with beating() as heart:
-            if order.where.agent not in self._registry.agents:
+            if order.where.agent not in self.registry.agents:
                 # As in a rolling deploy: another worker of the queue may have it.
                 raise ApplicationError(f"This worker serves no agent {order.where.agent!r}.", type="AgentNotLoaded")
-            run_provider = self._providers[order.run_model.partition(":")[0]]
+            run_provider = self.providers[order.run_model.partition(":")[0]]
             try:
-                async with conversation_of(order, run_provider, self._cache, self._telemetry.metrics) as prefix:
+                async with conversation_of(order, run_provider, self.cache, self.telemetry.metrics) as prefix:
                     return await self._sum_up(order, prefix.messages[: order.cut], heart)
             except NoSummary as error:
                 return Compacted(usage=error.usage, error=ErrorInfo(kind=error.kind, message=str(error)))
@@ -82,11 +76,11 @@ class CompactConversationActivity:
 
     async def _sum_up(self, order: CompactConversation, messages: Sequence[Message], heart: Heart) -> Compacted:
         kind, _, model = order.model.partition(":")
-        provider = self._providers[kind]
+        provider = self.providers[kind]
         # In a thread: of some megabytes it takes a while to write them down.
         shown = await asyncio.to_thread(transcript, messages, order.compact_at * BYTES_PER_TOKEN)
         message = UserMessage(role="user", text=shown)
-        settings = self._registry.agents[order.where.agent].model_settings if order.model == order.run_model else {}
+        settings = self.registry.agents[order.where.agent].model_settings if order.model == order.run_model else {}
         request = Request(
             model=model,
             definition=Definition(instructions=instructions(order.compact_at), tools=[]),
@@ -96,28 +90,28 @@ class CompactConversationActivity:
             timeout=order.timeout,
         )
         attempt = activity.info().attempt
-        sent = await self._patience.turn(order, heart)
+        sent = await self.patience.turn(order, heart)
         try:
-            with self._telemetry.chat(
+            with self.telemetry.chat(
                 order.where, provider=provider.name, model=model, step=order.step, attempt=attempt,
                 compacts=order.cut, is_void=given_up,
             ) as span:  # fmt: skip
-                reply = await ask_provider(provider, request, self._telemetry, span)
-                self._patience.answered(order)
-                self._telemetry.put_content(span, semconv.INPUT_MESSAGES, [message.model_dump(mode="json")])
-                self._telemetry.put_content(span, semconv.OUTPUT_MESSAGES, [{"role": "assistant", "text": reply.text}])
+                reply = await ask_provider(provider, request, self.telemetry, span)
+                self.patience.answered(order)
+                self.telemetry.put_content(span, semconv.INPUT_MESSAGES, [message.model_dump(mode="json")])
+                self.telemetry.put_content(span, semconv.OUTPUT_MESSAGES, [{"role": "assistant", "text": reply.text}])
                 return Compacted(heading=HEADING, summary=_summary(reply, messages), usage=reply.usage)
         except (ModelRequestError, NoSummary):
             raise
         except Exception as error:
             # What an endpoint does wrong has no end of shapes: each is worth another try.
-            raise self._patience.try_again(order, error, heart, sent) from error
+            raise self.patience.try_again(order, error, heart, sent) from error
 
     def _say_lost(self, order: CompactConversation) -> None:
         info = activity.info()
         kind, _, model = order.model.partition(":")
-        self._telemetry.lost_chat(
-            order.where, provider=self._providers[kind].name, model=model, step=order.step, attempt=info.attempt - 1,
+        self.telemetry.lost_chat(
+            order.where, provider=self.providers[kind].name, model=model, step=order.step, attempt=info.attempt - 1,
             start=info.scheduled_time.timestamp(), compacts=order.cut,
         )  # fmt: skip
 

@@ -9,17 +9,17 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from pydantic import JsonValue
-from temporalio import activity
 
 from activities.ask_model_to_mend import ask_model_to_mend
 from activities.prepare_call import AskFixer
 from activities.providers.protocol import Provider
 from activities.resources import Resources
+from activities.tool_context import tool_context
 from activities.tool_runtime import TookTooLong, ToolRuntime
 from mulligan.agent import Agent
 from mulligan.errors import ToolExecutionError
 from mulligan.fixer import AskModel, Fixer, InvalidToolInput
-from mulligan.handoff import ModelCall, idempotency_key
+from mulligan.handoff import ModelCall
 from mulligan.telemetry import Telemetry
 from mulligan.tool import Tool, ToolContext
 from mulligan.values import ToolCall, Usage
@@ -103,16 +103,12 @@ class Consultation:
         return max(0.0, min(limit, self._end - time.monotonic()))
 
     def _context(self, call: ToolCall) -> ToolContext:
-        info, given, where = activity.info(), self.order.guard, self.order.where
-        workflow_id = info.workflow_id or ""
-        return ToolContext(
-            idempotency_key=idempotency_key(info.namespace, workflow_id, where, call.id),
-            attempt=1,
-            workflow_id=workflow_id,
-            agent=self.agent.name,
-            call_id=call.id,
-            step=self.order.step,
-            metadata=given.metadata if given else {},
+        order = self.order
+        return tool_context(
+            order.where,
+            call,
+            step=order.step,
+            metadata=order.guard.metadata if order.guard else {},
             resources=self.resources.of_agent(self.agent.name),
         )
 

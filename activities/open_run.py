@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import difflib
 import inspect
+from dataclasses import dataclass
 
 from temporalio import activity
 
@@ -36,28 +37,18 @@ DEFINITION_BYTES = 1_500_000
 """Of what a provider is told of an agent: it is a part of this activity's result, which ends at 2 MB."""
 
 
+@dataclass
 class OpenRunActivity:
     """The activity, with what the worker gives it."""
 
-    def __init__(
-        self,
-        registry: Registry,
-        definitions: Definitions,
-        telemetry: Telemetry,
-        runtime: ToolRuntime,
-        servers: McpServers,
-        prices: Prices,
-        carry_bytes: int | None = None,
-        model_task_queue: str | None = None,
-    ) -> None:
-        self._registry = registry
-        self._definitions = definitions
-        self._telemetry = telemetry
-        self._runtime = runtime
-        self._prices = prices
-        self._servers = servers
-        self._carry_bytes = carry_bytes
-        self._model_task_queue = model_task_queue
+    registry: Registry
+    definitions: Definitions
+    telemetry: Telemetry
+    runtime: ToolRuntime
+    servers: McpServers
+    prices: Prices
+    carry_bytes: int | None = None
+    model_task_queue: str | None = None
 
     @activity.defn(name=OPEN_RUN)
     async def open_run(self, order: OpenRun) -> OpenedRun:
@@ -66,10 +57,10 @@ class OpenRunActivity:
         Raises:
             InvalidRunInputError: no such agent here, a model that cannot be, or a limit of cost without a price.
         """
-        agent = self._registry.agents.get(order.agent)
+        agent = self.registry.agents.get(order.agent)
         if agent is None:
-            known = ", ".join(sorted(self._registry.agents)) or "none"
-            near = difflib.get_close_matches(order.agent, self._registry.agents, n=1)
+            known = ", ".join(sorted(self.registry.agents)) or "none"
+            near = difflib.get_close_matches(order.agent, self.registry.agents, n=1)
             meant = f' Did you mean "{near[0]}"?' if near else ""
             raise InvalidRunInputError(
                 f'"agent" is "{order.agent}", but this worker serves no agent of that name; it serves: {known}.{meant}'
@@ -81,9 +72,9 @@ class OpenRunActivity:
             except DeclarationError as error:
                 raise InvalidRunInputError(str(error)) from None
         model = run_input.model or agent.models[0]
-        models = pin_models(agent, run_input, self._prices)
+        models = pin_models(agent, run_input, self.prices)
         # Side by side: each may take most of the time that opening a run has.
-        instructions, offered = await asyncio.gather(self._instructions(agent, run_input), self._servers.offer(agent))
+        instructions, offered = await asyncio.gather(self._instructions(agent, run_input), self.servers.offer(agent))
         definition = define(agent, instructions, model, offered)
         if (length := len(definition.model_dump_json().encode())) > DEFINITION_BYTES:
             raise InvalidRunInputError(
@@ -91,7 +82,7 @@ class OpenRunActivity:
                 f"{DEFINITION_BYTES:,}."
             )
         info = activity.info()
-        trace = self._telemetry.open_run(
+        trace = self.telemetry.open_run(
             workflow_id=info.workflow_id or "",
             run_id=info.workflow_run_id or "",
             first_run_id=order.first_run_id,
@@ -104,16 +95,16 @@ class OpenRunActivity:
             at=info.scheduled_time.timestamp(),
             call_id=order.call_id,
         )
-        await self._telemetry.parents_sent()
-        facts = _facts(agent, model, models, definition, self._definitions.keep(definition), offered)
-        facts.carry_bytes = self._carry_bytes
-        facts.model_task_queue = self._model_task_queue
+        await self.telemetry.parents_sent()
+        facts = _facts(agent, model, models, definition, self.definitions.keep(definition), offered)
+        facts.carry_bytes = self.carry_bytes
+        facts.model_task_queue = self.model_task_queue
         return OpenedRun(facts=facts, trace=trace)
 
     async def _instructions(self, agent: Agent, run_input: RunInput) -> str:
         if isinstance(agent.instructions, str):
             return agent.instructions
-        given = await self._runtime.run(agent.instructions, (run_input,), limit=INSTRUCTIONS_LIMIT)
+        given = await self.runtime.run(agent.instructions, (run_input,), limit=INSTRUCTIONS_LIMIT)
         assert not inspect.isawaitable(given)
         return str(given)
 

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from pydantic import ValidationError
 from temporalio import activity
 
@@ -16,41 +18,33 @@ from activities.prepare_call import valid
 from activities.render_result import cut
 from activities.resources import Resources
 from activities.settle_failure import nearest, settle
+from activities.tool_context import tool_context
 from activities.tool_runtime import ToolRuntime
 from mulligan.errors import ToolExecutionError
-from mulligan.handoff import idempotency_key, tool_message
+from mulligan.handoff import tool_message
 from mulligan.people import CHECK_EDIT, RECORD_DECISION, CheckEdit, Edited, RecordDecision, Recorded
 from mulligan.registry import Registry
 from mulligan.telemetry import Telemetry
-from mulligan.tool import MAX_RESULT_CHARS, ToolContext
+from mulligan.tool import MAX_RESULT_CHARS
 from mulligan.values import Decision, ToolCall
 
 
+@dataclass
 class RecordDecisionActivities:
     """The activities, with what the worker gives them."""
 
-    def __init__(
-        self,
-        registry: Registry,
-        cache: PrefixCache,
-        telemetry: Telemetry,
-        runtime: ToolRuntime,
-        resources: Resources,
-        tools: ToolFinder,
-        definitions: Definitions,
-    ) -> None:
-        self._registry = registry
-        self._cache = cache
-        self._telemetry = telemetry
-        self._runtime = runtime
-        self._resources = resources
-        self._tools = tools
-        self._definitions = definitions
+    registry: Registry
+    cache: PrefixCache
+    telemetry: Telemetry
+    runtime: ToolRuntime
+    resources: Resources
+    tools: ToolFinder
+    definitions: Definitions
 
     @activity.defn(name=RECORD_DECISION)
     async def record_decision(self, order: RecordDecision) -> Recorded:
         """The span of a decision; and where the call does not run, the call's own, with what the model is told."""
-        self._telemetry.decided(order.where, order.call, step=order.step, decision=order.decision)
+        self.telemetry.decided(order.where, order.call, step=order.step, decision=order.decision)
         recorded = Recorded(
             trace=order.where.trace,
             call_id=order.call.id,
@@ -63,13 +57,13 @@ class RecordDecisionActivities:
         if not order.run:
             await self._settle(order, recorded)
             key = (activity.info().workflow_id or "", order.where.conversation)
-            self._cache.hold(key, tool_message(order.call, recorded.text, recorded.error))
+            self.cache.hold(key, tool_message(order.call, recorded.text, recorded.error))
         return recorded
 
     async def _settle(self, order: RecordDecision, recorded: Recorded) -> None:
-        agent = self._registry.agents.get(order.where.agent)
-        tool = self._tools.find(order.where.agent, order.call.name) if agent else None
-        span = self._telemetry.tool_call(
+        agent = self.registry.agents.get(order.where.agent)
+        tool = self.tools.find(order.where.agent, order.call.name) if agent else None
+        span = self.telemetry.tool_call(
             order.where,
             order.call,
             step=order.step,
@@ -79,7 +73,7 @@ class RecordDecisionActivities:
             start=order.started,
             mcp_server=tool.mcp_server if tool else None,
         )
-        self._telemetry.put_decision(span.span, order.decision)
+        self.telemetry.put_decision(span.span, order.decision)
         if order.answer is not None:
             recorded.text = cut(order.answer, tool.max_result_chars if tool else MAX_RESULT_CHARS)
             span.succeed(recorded.text)
@@ -90,33 +84,24 @@ class RecordDecisionActivities:
         # Who stops a run wants it to end as stopped, whatever the policy says of a call that is denied.
         policies = [tool.handle_errors if tool else None, agent.handle_errors if agent else None]
         is_asked = order.decision.decision != "stopped"
-        told = await settle(error, nearest(error, *policies) if is_asked else True, self._runtime)
+        told = await settle(error, nearest(error, *policies) if is_asked else True, self.runtime)
         told.close(span)
         recorded.text, recorded.error, recorded.failure = told.text, told.error, told.failure
 
     @activity.defn(name=CHECK_EDIT)
     async def check_edit(self, order: CheckEdit) -> Edited:
         """The edited arguments as the tool takes them; refused where it would not, or where the guard says no."""
-        agent = self._registry.agents.get(order.where.agent)
-        pinned = await self._definitions.find(order.definition, order.where)
-        tool = self._tools.find(order.where.agent, order.call.name, pinned=pinned) if agent else None
+        agent = self.registry.agents.get(order.where.agent)
+        pinned = await self.definitions.find(order.definition, order.where)
+        tool = self.tools.find(order.where.agent, order.call.name, pinned=pinned) if agent else None
         if agent is None or tool is None:
             return Edited(refused=f"The worker does not know the tool `{order.call.name}`, so it cannot look at them.")
         arguments = valid(tool.arguments, order.arguments)
         if isinstance(arguments, Exception):
             return Edited(refused=f"`{tool.name}` does not take these arguments: {_faults(arguments)}.")
-        info = activity.info()
-        context = ToolContext(
-            idempotency_key=idempotency_key(info.namespace, info.workflow_id or "", order.where, order.call.id),
-            attempt=1,
-            workflow_id=info.workflow_id or "",
-            agent=agent.name,
-            call_id=order.call.id,
-            step=order.step,
-            metadata=order.metadata,
-            resources=self._resources.of_agent(agent.name),
-        )
-        reason = await ask_guard(agent, self._runtime, order.call, arguments, context, GUARD_LIMIT)
+        resources = self.resources.of_agent(agent.name)
+        context = tool_context(order.where, order.call, step=order.step, metadata=order.metadata, resources=resources)
+        reason = await ask_guard(agent, self.runtime, order.call, arguments, context, GUARD_LIMIT)
         return Edited(arguments=arguments) if reason is None else Edited(refused=f"The agent's guard refuses: {reason}")
 
 

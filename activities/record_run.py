@@ -5,6 +5,8 @@ Local activities: they run on the workflow's own worker, which knows the agent.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from temporalio import activity
 
 from activities.find_tool import ToolFinder
@@ -16,20 +18,20 @@ from mulligan.registry import Registry
 from mulligan.telemetry import Telemetry
 
 
+@dataclass
 class RecordRunActivities:
     """The activities, with what the worker gives them."""
 
-    def __init__(self, registry: Registry, telemetry: Telemetry, runtime: ToolRuntime, tools: ToolFinder) -> None:
-        self._registry = registry
-        self._telemetry = telemetry
-        self._runtime = runtime
-        self._tools = tools
+    registry: Registry
+    telemetry: Telemetry
+    runtime: ToolRuntime
+    tools: ToolFinder
 
     @activity.defn(name=RECORD_LOST_CALL)
     async def record_lost_call(self, lost: LostCall) -> ToolOutcome:
         """The span of a call whose own worker did not write it, and the text for it by the nearest policy."""
-        agent = self._registry.agents.get(lost.where.agent)
-        tool = self._tools.find(lost.where.agent, lost.call.name) if agent else None
+        agent = self.registry.agents.get(lost.where.agent)
+        tool = self.tools.find(lost.where.agent, lost.call.name) if agent else None
         error: ToolCallError = ToolTimeoutError(
             lost.message, kind=lost.kind, tool_name=lost.call.name, call_id=lost.call.id
         )
@@ -38,15 +40,15 @@ class RecordRunActivities:
             assert isinstance(elsewhere, ToolCallError)
             error = elsewhere
         policy = nearest(error, tool.handle_errors if tool else None, agent.handle_errors if agent else None)
-        span = self._telemetry.tool_call(
+        span = self.telemetry.tool_call(
             lost.where, lost.call, step=lost.step, attempt=lost.attempts, start=lost.started,
             mcp_server=tool.mcp_server if tool else None,
         )  # fmt: skip
-        told = await settle(error, policy, self._runtime)
+        told = await settle(error, policy, self.runtime)
         told.close(span)
         return ToolOutcome(text=told.text, error=told.error, failure=told.failure, attempts=lost.attempts)
 
     @activity.defn(name=FINISH_RUN)
     async def finish_run(self, finished: FinishRun) -> None:
         """The closing span of a run."""
-        self._telemetry.finish_run(finished, activity.info().workflow_type or "")
+        self.telemetry.finish_run(finished, activity.info().workflow_type or "")

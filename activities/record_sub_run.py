@@ -5,6 +5,7 @@ A local activity: it runs on the calling workflow's own worker, which knows the 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from temporalio import activity
@@ -36,19 +37,19 @@ _WHY = {
 }
 
 
+@dataclass
 class RecordSubRunActivity:
     """The activity, with what the worker gives it."""
 
-    def __init__(self, registry: Registry, cache: PrefixCache, telemetry: Telemetry, runtime: ToolRuntime) -> None:
-        self._registry = registry
-        self._cache = cache
-        self._telemetry = telemetry
-        self._runtime = runtime
+    registry: Registry
+    cache: PrefixCache
+    telemetry: Telemetry
+    runtime: ToolRuntime
 
     @activity.defn(name=RECORD_SUB_RUN)
     async def record_sub_run(self, ended: RecordSubRun) -> SubRunOutcome:
         """The span of the call, and what the model is told; the next model call finds it held here."""
-        agent = self._registry.agents.get(ended.where.agent)
+        agent = self.registry.agents.get(ended.where.agent)
         tool = agent.tool(ended.call.name) if agent else None
         outcome = SubRunOutcome(
             attempts=1 if ended.run.run_id else 0,
@@ -74,16 +75,16 @@ class RecordSubRunActivity:
         else:
             went_wrong = _error(ended)
             policies = tool.handle_errors if tool else None, agent.handle_errors if agent else None
-            told = await settle(went_wrong, nearest(went_wrong, *policies), self._runtime)
+            told = await settle(went_wrong, nearest(went_wrong, *policies), self.runtime)
             told.close(span)
             text = cut(told.text, tool.max_result_chars if tool else MAX_RESULT_CHARS)
             outcome.text, outcome.error, outcome.failure = text, told.error, told.failure
         key = (activity.info().workflow_id or "", ended.where.conversation)
-        self._cache.hold(key, tool_message(ended.call, text, outcome.error))
+        self.cache.hold(key, tool_message(ended.call, text, outcome.error))
         return outcome
 
     def _span(self, ended: RecordSubRun, outcome: SubRunOutcome) -> ToolCallSpan:
-        span = self._telemetry.tool_call(
+        span = self.telemetry.tool_call(
             ended.where,
             ended.call,
             step=ended.step,
@@ -93,7 +94,7 @@ class RecordSubRunActivity:
             start=ended.started,
         )
         if ended.decision is not None:
-            self._telemetry.put_decision(span.span, ended.decision)
+            self.telemetry.put_decision(span.span, ended.decision)
         if outcome.sub_run:
             span.span.set_attribute(semconv.SUB_RUN, outcome.sub_run)
         return span

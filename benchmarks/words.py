@@ -57,7 +57,7 @@ METHOD = """\
 - **In turn.** In each repeat the floor, the floor with HTTP and the contender run one after the other on the same
   server; who begins changes. Ratios are of one repeat, never of medians.
 - **Workers** are set up as their documentation says, with the SDK's defaults and the sandbox: Mulligan by `worker.py
-  --load benchmarks.agents` with `openai:` (Responses API); the OpenAI Agents SDK by `OpenAIAgentsPlugin` and
+  --load benchmarks.agents` with `openai:` (Responses API, streamed); the OpenAI Agents SDK by `OpenAIAgentsPlugin` and
   `activity_as_tool` (Responses API); pydantic-ai by `TemporalDurability` and `PydanticAIPlugin`, `openai:` (Responses
   API); Strands by `StrandsPlugin`, `TemporalAgent` and `activity_as_tool` (Chat Completions, streamed: its only way).
   Limits on turns are out of the way, tracing is off for all. Versions are pinned in
@@ -77,6 +77,7 @@ UNFAIR = """\
 - *To Mulligan*: it also prepares, checks and records each call, opens the run in an activity and ends it in another.
   The floors do none of that.
 - *To Mulligan*: the floor with HTTP has its requests encoded beforehand and does not look at the answer.
-- *To Strands*: it streams, which its OpenAI model always does; an answer is then some events more.
+- *To Strands and Mulligan*: they ask for streamed answers, Strands always and Mulligan by default; an answer is then
+  some events more. (Mulligan's figures from commits before a1fbde6, where there are any, are without streaming.)
 - *To all but the floor*: the model answers in no time, which no model does. A step's share of the runtime is far less
   beside a real one."""

@@ -5,7 +5,6 @@ Fields may be added if they are optional; none may be renamed or given another m
 
 from __future__ import annotations
 
-import hashlib
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, JsonValue, PlainSerializer, model_validator
@@ -57,15 +56,6 @@ DEFINITION_QUERY = "mulligan_definition"
 def tool_message(call: ToolCall, text: str, error: ErrorInfo | None) -> ToolMessage:
     """The message of a call's result: made by the worker that holds it and by the workflow that keeps it, alike."""
     return ToolMessage(role="tool", call_id=call.id, name=call.name, text=text, error=error)
-
-
-def idempotency_key(namespace: str, workflow_id: str, where: Where, call_id: str) -> str:
-    """The same for each attempt of a call, also in a chain of runs; another for every other call of every other run.
-
-    Of the run it takes the trace, whose ids are made of the workflow's id and its first run's.
-    """
-    parts = (namespace, workflow_id, where.trace, where.conversation, call_id)
-    return hashlib.sha256("\x1f".join(parts).encode()).hexdigest()[:32]
 
 
 class Where(BaseModel):

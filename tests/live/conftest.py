@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
+from temporalio.client import Client, WithStartWorkflowOperation, WorkflowFailureError, WorkflowHandle
+from temporalio.common import WorkflowIDConflictPolicy
 
 from mulligan import MulliganError, connect, error_of
 from mulligan.devserver import DevServer
@@ -56,10 +57,23 @@ class Lab:
 
     async def start(self, turns: Any, *, agent: str = "shop", api: str = "openai-chat", **run_input: Any) -> Any:
         """Start a run whose model answers by the script; returns its handle."""
+        run_id, given = self._given(turns, agent, api, run_input)
+        return await self.client.start_workflow("AgentWorkflow", given, id=run_id, task_queue=self.task_queue)
+
+    def starting(
+        self, turns: Any, *, agent: str = "shop", api: str = "openai-chat", **run_input: Any
+    ) -> WithStartWorkflowOperation[Any, Any]:
+        """The start of such a run, to go with an update."""
+        run_id, given = self._given(turns, agent, api, run_input)
+        return WithStartWorkflowOperation(
+            "AgentWorkflow", given, id=run_id, task_queue=self.task_queue,
+            id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
+        )  # fmt: skip
+
+    def _given(self, turns: Any, agent: str, api: str, run_input: dict[str, Any]) -> tuple[str, dict[str, Any]]:
         run_id = f"run-{uuid.uuid4().hex[:8]}"
         self.model.script(run_id, turns)
-        given = {"agent": agent, "prompt": "Go.", "model": f"{api}:{run_id}", **run_input}
-        return await self.client.start_workflow("AgentWorkflow", given, id=run_id, task_queue=self.task_queue)
+        return run_id, {"agent": agent, "prompt": "Go.", "model": f"{api}:{run_id}", **run_input}
 
     async def run(self, turns: Any, **run_input: Any) -> Ran:
         """Run to the end, failed or not, and look at everything. Asserts that the provider refused nothing."""

@@ -25,6 +25,7 @@ from tests.live.conftest import DONE, Lab, call
 from tests.support.compacting import PROMPT, reading
 from tests.support.openai_stream import Break
 from tests.support.openai_turn import Turn
+from tests.support.worker_process import worker_process
 from worker import running_worker
 from workflows import policies
 
@@ -231,12 +232,12 @@ async def test_a_worker_dies_while_its_model_writes(lab: Lab, temporal: DevServe
             found.append(event)
 
     watching = asyncio.create_task(watch())
-    async with worker_process(queue, temporal) as first:
+    async with worker_process("tests.support.shop", queue, temporal.address, **OFTEN) as first:
         while not any(event.type == "text_delta" for event in found):
             await asyncio.sleep(0.05)
         first.send_signal(signal.SIGKILL)
         await first.wait()
-    async with worker_process(queue, temporal):
+    async with worker_process("tests.support.shop", queue, temporal.address, **OFTEN):
         await watching
         late = await all_events(lab.client, handle.id)
         resumed = await all_events(
@@ -340,18 +341,3 @@ async def test_the_example(lab: Lab, monkeypatch: pytest.MonkeyPatch, capsys: py
     assert out.count("It was a dark and stormy night") > 3
     assert out.endswith("completed\n")
     assert token == found[-1].token == str(len(found))
-
-
-@asynccontextmanager
-async def worker_process(queue: str, temporal: DevServer) -> AsyncIterator[asyncio.subprocess.Process]:
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "worker.py", "--load", "tests.support.shop", "--task-queue", queue,
-        env={**os.environ, **OFTEN, "TEMPORAL_ADDRESS": temporal.address, "MULLIGAN_GRACE_SECONDS": "1"},
-        stdin=asyncio.subprocess.DEVNULL,
-    )  # fmt: skip
-    try:
-        yield process
-    finally:
-        if process.returncode is None:
-            process.terminate()
-            await process.wait()

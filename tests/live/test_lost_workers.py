@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import sys
 import uuid
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,25 +12,7 @@ from temporalio.service import RPCError
 
 from mulligan.devserver import DevServer
 from tests.live.conftest import DONE, Lab, Ran, call
-from tests.support.otlp_receiver import OtlpReceiver
-
-
-@asynccontextmanager
-async def worker_process(
-    queue: str, temporal: DevServer, otlp: OtlpReceiver, module: str = "tests.support.shop"
-) -> AsyncIterator[asyncio.subprocess.Process]:
-    """`worker.py` as a process of its own; ended by its own id."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "worker.py", "--load", module, "--task-queue", queue,
-        env={**os.environ, **otlp.environment("http/protobuf"), "TEMPORAL_ADDRESS": temporal.address, "MULLIGAN_GRACE_SECONDS": "1"},
-        stdin=asyncio.subprocess.DEVNULL,
-    )  # fmt: skip
-    try:
-        yield process
-    finally:
-        if process.returncode is None:
-            process.terminate()
-            await process.wait()
+from tests.support.worker_process import worker_process
 
 
 async def kill_in(tool: str, lab: Lab, temporal: DevServer, folder: Path) -> Ran:
@@ -42,9 +20,10 @@ async def kill_in(tool: str, lab: Lab, temporal: DevServer, folder: Path) -> Ran
     queue = f"lost-{uuid.uuid4().hex[:6]}"
     at = Lab(lab.client, lab.model, lab.otlp, lab.telemetry, queue)
     handle = await at.start([call("now"), call(tool), DONE], metadata={"flag": str(folder / f"{tool}.pid")})
-    async with worker_process(queue, temporal, lab.otlp) as first:
+    telemetry = lab.otlp.environment("http/protobuf")
+    async with worker_process("tests.support.shop", queue, temporal.address, **telemetry) as first:
         assert await first.wait() == -9
-    async with worker_process(queue, temporal, lab.otlp) as second:
+    async with worker_process("tests.support.shop", queue, temporal.address, **telemetry) as second:
         ran = await at.look(handle)
         second.terminate()
         assert await second.wait() == 0
@@ -58,12 +37,13 @@ async def stop_in(tool: str, lab: Lab, temporal: DevServer, folder: Path) -> Ran
     queue = f"stop-{uuid.uuid4().hex[:6]}"
     at = Lab(lab.client, lab.model, lab.otlp, lab.telemetry, queue)
     handle = await at.start([call(tool), DONE], metadata={"file": str(folder / "never")})
-    async with worker_process(queue, temporal, lab.otlp) as first:
+    telemetry = lab.otlp.environment("http/protobuf")
+    async with worker_process("tests.support.shop", queue, temporal.address, **telemetry) as first:
         while (await _progress(handle)).get("running") != [tool]:
             await asyncio.sleep(0.2)
         first.terminate()
         assert await first.wait() == 0
-    async with worker_process(queue, temporal, lab.otlp) as second:
+    async with worker_process("tests.support.shop", queue, temporal.address, **telemetry) as second:
         ran = await at.look(handle)
         second.terminate()
         assert await second.wait() == 0

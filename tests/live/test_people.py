@@ -217,8 +217,12 @@ async def test_messages(lab: Lab) -> None:
 
 async def test_said_as_the_steps_run_out(lab: Lab) -> None:
     """What was accepted is in the conversation, though no step is left to answer it."""
-    handle = await lab.start([Turn(text="one moment", delay=0.5)], agent="desk", max_steps=1)
-    await handle.execute_update("send_message", {"text": "wait!"})
+    # Sent with the start: it is there before the run has begun, so it comes before the first step.
+    start = lab.starting([Turn(text="one moment", delay=0.5)], agent="desk", max_steps=1)
+    await lab.client.execute_update_with_start_workflow(
+        "send_message", {"text": "wait!"}, start_workflow_operation=start
+    )
+    handle = await start.workflow_handle()
     while not lab.model.requests_of(handle.id):
         await asyncio.sleep(0.01)
     await handle.execute_update("send_message", {"text": "and this!"})

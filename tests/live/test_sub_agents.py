@@ -20,9 +20,9 @@ from mulligan.errors import RemoteSource
 from mulligan.loading import load
 from mulligan.trace_view.history import size_of_chain
 from tests.live.conftest import DONE, Lab, Ran
-from tests.live.test_lost_workers import worker_process
 from tests.live.test_resets import points_of, reset
 from tests.support.openai_turn import Turn
+from tests.support.worker_process import worker_process
 from worker import running_worker
 from workflows import policies
 
@@ -383,13 +383,14 @@ async def test_the_only_worker_is_killed(lab: Lab, temporal: DevServer, tmp_path
     at = Lab(lab.client, lab.model, lab.otlp, lab.telemetry, queue)
     asked = [ask(f"again {tmp_path}/go", id="a"), ask(f"wait {tmp_path}/go", id="b")]
     handle = await at.start([Turn(calls=asked), DONE], agent="lead")
-    async with worker_process(queue, temporal, lab.otlp, "tests.support.teams") as first:
+    telemetry = lab.otlp.environment("http/protobuf")
+    async with worker_process("tests.support.teams", queue, temporal.address, **telemetry) as first:
         for child in ("a", "b"):
             await until_running(lab.client.get_workflow_handle(f"{handle.id}/{child}"), "wait_for_file")
         first.kill()
         await first.wait()
     (tmp_path / "go").touch()
-    async with worker_process(queue, temporal, lab.otlp, "tests.support.teams") as second:
+    async with worker_process("tests.support.teams", queue, temporal.address, **telemetry) as second:
         ran = await at.look(handle)
         below = [await lab.client.get_workflow_handle(f"{handle.id}/{child}").query("steps") for child in ("a", "b")]
         second.terminate()

@@ -21,11 +21,12 @@ from mulligan.loading import load
 from mulligan.telemetry import Telemetry
 from mulligan.trace_view import jaeger as source
 from mulligan.trace_view.source import RunTrace, run_trace
-from tests.acceptance.conftest import ROOT, Outcome, command
+from tests.acceptance.conftest import Outcome, command
 from tests.live.conftest import DONE, call
 from tests.support.jaeger_server import JaegerServer
 from tests.support.openai_server import OpenAIServer
 from tests.support.openai_turn import Failure, Turn
+from tests.support.worker_process import worker_process
 from worker import running_worker
 
 pytestmark = pytest.mark.timeout(180)
@@ -35,14 +36,10 @@ QUEUE, NOWHERE = "show-trace", "http://127.0.0.1:1"
 @pytest.fixture(scope="module")
 async def served(temporal: DevServer, model: OpenAIServer, jaeger: JaegerServer) -> AsyncIterator[Any]:
     """A worker that exports to Jaeger; gives the client of its server."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "worker.py", "--load", "tests.support.shop", "--task-queue", QUEUE, cwd=ROOT,
-        env={**os.environ, **jaeger.environment(), "TEMPORAL_ADDRESS": temporal.address},
-        stdin=asyncio.subprocess.DEVNULL,
-    )  # fmt: skip
-    yield await connect(temporal.address)
-    process.terminate()
-    assert await process.wait() == 0
+    async with worker_process("tests.support.shop", QUEUE, temporal.address, **jaeger.environment()) as process:
+        yield await connect(temporal.address)
+        process.terminate()
+        assert await process.wait() == 0
 
 
 async def show(temporal: DevServer, jaeger: JaegerServer, *words: str) -> Outcome:
