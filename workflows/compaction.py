@@ -30,6 +30,8 @@ async def compact_if_due(
     limit, size = facts.compact_at, tokens(conversation)
     if limit is None or size < max(limit, conversation.again_at):
         return None
+    if not conversation.steps and not facts.compacts_given:
+        return None
     cut = place_of_cut(conversation, limit)
     if cut is None:
         return None
@@ -62,7 +64,7 @@ async def compact_if_due(
 def tokens(conversation: Conversation) -> int:
     """About how many tokens the next model call sends: as the provider counted at the last one, and what came since."""
     if not conversation.steps:
-        return 0
+        return conversation.size(conversation.cut) // BYTES_PER_TOKEN
     last = conversation.steps[-1]
     new = conversation.size(last.at + 1)
     if not last.usage.total_tokens:  # some servers do not count
@@ -76,18 +78,25 @@ def place_of_cut(conversation: Conversation, limit: int) -> int | None:
     It begins a step: no call is parted from its result. The newest step is always kept, and more as far as they fit.
     """
     kept, cut, end = 0, None, len(conversation.messages)
-    for record in reversed(conversation.steps):
-        kept += conversation.size(record.at, end)
-        end = record.at
-        if record.at <= conversation.cut or (cut is not None and kept > limit // KEPT * BYTES_PER_TOKEN):
+    for begin in reversed(_begins(conversation)):
+        kept += conversation.size(begin, end)
+        end = begin
+        if begin <= conversation.cut or (cut is not None and kept > limit // KEPT * BYTES_PER_TOKEN):
             break
-        cut = record.at
+        cut = begin
     if cut is None:
         return None
     start, until = (number - conversation.first for number in conversation.asked)
     stays = conversation.size(start, until) if conversation.cut <= start < cut else 0
     goes = conversation.size(conversation.cut, cut) - stays
     return cut if goes >= limit // KEPT * BYTES_PER_TOKEN else None
+
+
+def _begins(conversation: Conversation) -> list[int]:
+    """Where steps begin: the run's own; before there is one, those in the messages that it was given."""
+    if conversation.steps:
+        return [record.at for record in conversation.steps]
+    return [place for place, message in enumerate(conversation.messages) if isinstance(message, AssistantMessage)]
 
 
 def _opening(conversation: Conversation, cut: int, limit: int, outcome: Compacted) -> Opening:

@@ -20,7 +20,7 @@ from mulligan.devserver import temporal_server
 from mulligan.loading import load
 from mulligan.telemetry import Telemetry
 from tests.live.conftest import DONE, call
-from tests.support.compacting import reading
+from tests.support.compacting import read_before, reading
 from tests.support.openai_server import OpenAIServer
 from tests.support.openai_turn import Turn
 from worker import running_worker
@@ -58,6 +58,7 @@ RUNS: dict[str, dict[str, Any]] = {
     "written": {"turns": [Turn(text="Twelve."), Turn(text='{"order": 7, "amount": 12.5}')], "agent": "written"},
     "elsewhere": {"turns": [Turn(calls=[("deserted", "{}", None), ("now", "{}", None)]), DONE], "agent": "far"},
     "compacted": {"turns": reading(12), "agent": "page_reader", "max_steps": 20},
+    "given": {"turns": reading(8), "agent": "page_reader", "messages": read_before(6), "prompt": "Which word was it?"},
     "sub_agents": {
         "turns": [
             Turn(

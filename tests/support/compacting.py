@@ -53,6 +53,17 @@ class BookClub:
         return said
 
 
+def read_before(pages: int) -> list[dict[str, Any]]:
+    """The messages of a conversation in which so many pages were read."""
+    messages: list[dict[str, Any]] = [{"role": "user", "text": PROMPT}]
+    for number in range(1, pages + 1):
+        call = {"id": f"before_{number}", "name": "read_page", "arguments": json.dumps({"number": number})}
+        text = f"PAGE {number}: " + f"line of page {number}. " * 80
+        messages.append({"role": "assistant", "tool_calls": [call]})
+        messages.append({"role": "tool", "call_id": call["id"], "name": "read_page", "text": text})
+    return messages
+
+
 def is_summing_up(body: dict[str, Any]) -> bool:
     """Whether a request asks for a summary."""
     return "You sum up the earlier part" in json.dumps(body)

@@ -111,7 +111,7 @@ def test_the_size_is_what_the_provider_counted_and_what_came_since() -> None:
     counted, uncounted = made([4_000, 4_000], usage=700), made([4_000, 4_000])
     assert 1_700 <= tokens(counted) <= 1_730
     assert 2_000 <= tokens(uncounted) <= 2_150
-    assert tokens(made([])) == 0
+    assert tokens(made([], prompt="p" * 4_000)) in range(1_000, 1_030)
 
 
 @pytest.mark.parametrize("carry", [False, True])
@@ -260,6 +260,42 @@ async def test_what_the_model_is_sent() -> None:
     assert [message.role for message in messages[1:]] == ["assistant", "tool"] * ((len(messages) - 1) // 2)
     assert len(messages) < 9
     assert [message.role for message in run.messages] == ["user", *["assistant", "tool"] * 9, "assistant"]
+
+
+async def test_what_a_run_is_given_is_summed_up_before_its_first_step() -> None:
+    """A conversation from elsewhere may be longer than the model can read: the run's request stays as it is."""
+    told: list[str] = []
+    sent: list[list[Message]] = []
+
+    def sum_up(messages: Any) -> str:
+        told.append(messages[0].text)
+        return "Pages were read."
+
+    def done(messages: Any) -> str:
+        sent.append(list(messages))
+        return "done"
+
+    before = made([800] * 8).messages
+    run = await run_agent(
+        agent(compact_model="scripted:sums"), "Now the crane.", messages=before,
+        model=Model(*["not said"] * 8, done, is_strict=False), scripts=[Model(sum_up, name="sums")],
+    )  # fmt: skip
+    assert run.output == "done"
+    [step] = run.steps
+    assert step.compaction is not None
+    assert step.compaction.messages == len(before) - len(sent[0][1:-1])
+    assert [told[0].startswith(f"[user]\n{GO}"), "crane" in told[0]] == [True, False]
+    assert sent[0][0].text.endswith("\n\nPages were read.")
+    assert sent[0][1:-1] == before[-len(sent[0][1:-1]) :]
+    assert [message.role for message in sent[0]] == ["user", "assistant", "tool", "user"]
+    assert sent[0][-1].text == "Now the crane."
+    assert run.messages[:-2] == before
+
+
+async def test_a_lone_request_is_not_summed_up() -> None:
+    """However long: there is nothing before it."""
+    run = await run_agent(agent(), "Find the heron. " * 1_000, model=Model("done"))
+    assert [step.compaction for step in run.steps] == [None]
 
 
 async def test_a_long_request_keeps_its_ends() -> None:
