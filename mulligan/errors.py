@@ -10,9 +10,10 @@ import json
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+from pydantic import ValidationError
 from temporalio.exceptions import ApplicationError, FailureError
 
-from mulligan.values import well_formed
+from mulligan.values import Took, well_formed
 
 RAW_ARGUMENTS_KEPT = 32_768
 """Characters of raw arguments that a failure carries: Temporal cuts or refuses failures beyond a few hundred KB."""
@@ -31,13 +32,14 @@ class RemoteSource(Exception):
 
 
 class MulliganError(ApplicationError):
-    """What every error of Mulligan is."""
+    """What every error of Mulligan is. `took`: what the run took that failed of it; None where none began."""
 
     fields: ClassVar[tuple[str, ...]] = ()
     """Names of the attributes that cross to other processes, in the failure's first detail."""
 
     def __init__(self, message: str, *, detail: str = "") -> None:
         self.detail = detail
+        self.took: Took | None = None
         super().__init__(str(well_formed(message)), type=type(self).__name__, non_retryable=True)
 
     @property
@@ -47,12 +49,18 @@ class MulliganError(ApplicationError):
 
     @property
     def details(self) -> Sequence[Any]:
-        """The fields as one JSON object: what other languages read."""
-        return [{name: _as_json(getattr(self, name)) for name in self.fields}] if self.fields else []
+        """The fields as one JSON object, with `took`: what other languages read."""
+        fields = self._as_fields()
+        if self.took is not None:
+            fields["took"] = self.took.model_dump(mode="json")
+        return [fields] if fields else []
 
     def to_json(self) -> dict[str, Any]:
         """The error as data, for activity results; `from_json` reads it."""
-        return {"type": type(self).__name__, "message": shown(self.message), "fields": dict(*self.details)}
+        return {"type": type(self).__name__, "message": shown(self.message), "fields": self._as_fields()}
+
+    def _as_fields(self) -> dict[str, Any]:
+        return {name: _as_json(getattr(self, name)) for name in self.fields}
 
 
 class InvalidRunInputError(MulliganError):
@@ -202,9 +210,18 @@ def error_of(failure: BaseException) -> MulliganError | None:
             return seen
         if isinstance(seen, ApplicationError) and seen.type in _BY_NAME:
             fields = seen.details[0] if seen.details and isinstance(seen.details[0], dict) else {}
-            return from_json({"type": seen.type, "message": seen.message, "fields": fields})
+            error = from_json({"type": seen.type, "message": seen.message, "fields": fields})
+            error.took = _took(fields.get("took"))
+            return error
         seen = seen.cause if isinstance(seen, FailureError) else getattr(seen, "cause", None) or seen.__cause__
     return None
+
+
+def _took(given: Any) -> Took | None:
+    try:
+        return Took.model_validate(given)
+    except ValidationError:  # a failure from elsewhere, or of a run before there was this
+        return None
 
 
 def _as_json(value: Any) -> Any:

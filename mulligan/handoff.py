@@ -96,7 +96,7 @@ class AgentFacts(ModelFacts):
     compact_at: int | None = Field(default=None, exclude_if=_absent)
     compact_model: str | None = Field(default=None, exclude_if=_absent)
     compacts_given: bool = Field(default=False, exclude_if=_is_false)
-    """Whether the messages that the run was given may be summed up before its first step. Runs that were opened before there was this are not."""
+    """Messages that the run was given may be summed up before its first step: not in a run that was opened without this."""
     carry_bytes: int | None = Field(default=None, exclude_if=_absent)
     """What continue-as-new may carry, where that is more than one of Temporal's payloads: there is external storage."""
     model_task_queue: str | None = Field(default=None, exclude_if=_absent)

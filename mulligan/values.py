@@ -159,11 +159,19 @@ class StepResult(BaseModel):
     error: ErrorInfo | None = None
 
 
+class Took(BaseModel):
+    """What a run took until it failed: model calls that were answered, tokens, and USD where all prices are known."""
+
+    steps: int = 0
+    usage: Usage = Usage()
+    cost: float | None = Field(default=None, exclude_if=_absent)
+
+
 class SubRun(BaseModel):
     """The run that a call of a sub-agent is: a workflow of its own, by the id `id`; `run_id` is its first workflow run's.
 
     `status`: `running`, a RunResult's, or `failed`, `cancelled`, `timed_out`, `terminated`. The numbers are there once it
-    has ended with a result.
+    has ended with a result, or has failed.
     """
 
     id: str

@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field, JsonValue
 from mulligan.handoff import AgentFacts, FinishRun, GuardContext, ModelAnswer, ModelCall, Where
 from mulligan.prices import rounded
 from mulligan.run_input import RunInput
-from mulligan.values import RunResult, Status, Usage
+from mulligan.values import RunResult, Status, Took, Usage
 from workflows import policies
 from workflows.conversation import Conversation
 from workflows.records import StepRecord
@@ -54,6 +54,11 @@ class Turn(BaseModel):
     def model(self) -> str:
         """Who is asked next."""
         return self.models[self.at]
+
+    @property
+    def took(self) -> Took:
+        """What the turn took so far."""
+        return Took(steps=self.result.steps, usage=self.result.usage, cost=self.result.cost)
 
     def spend(self, usage: Usage, cost: float | None) -> None:
         """Add what something took: tokens, and USD, or None where there is no price for it."""

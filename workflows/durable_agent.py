@@ -292,5 +292,7 @@ class DurableAgent:
             typed = error_of(error)
             finished.error_type = getattr(typed, "kind", None) or type(typed or error).__name__
             shown = ErrorInfo(kind=finished.error_type, message=typed.message if typed else str(error))
+            if typed is not None:
+                typed.took = turn.took
         await dispatch.finish_run(finished)
         self.conversation.log.run_ended(turn.number, self.status, shown)

@@ -236,7 +236,11 @@ def _failed(call: _Call, error: ChildWorkflowError) -> None:
     typed = error_of(cause)
     call.run.status = _ENDS.get(type(cause), "failed")
     call.failure = typed.to_json() if typed else None
-    if not isinstance(typed, InvalidRunInputError):
+    took = typed.took if typed else None
+    if took is not None:
+        call.run.steps, call.run.usage, call.run.cost = took.steps, took.usage, took.cost
+        call.turn.spend(took.usage, took.cost)
+    elif not isinstance(typed, InvalidRunInputError):
         call.turn.spend(Usage(), None)  # it has spent something, and says no longer how much
     if call.run.status == "failed":
         call.reason = f"{type(typed or cause).__name__}: {getattr(typed or cause, 'message', '') or cause}"

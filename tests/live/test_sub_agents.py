@@ -122,6 +122,7 @@ FAILURES = [
         "tool_exception",
         "`lazy` failed after it was started: ModelRequestError: There is no script 'no such script'",
     ),
+    ("brittle", "Go.", "tool_exception", "`brittle` failed after it was started: InvalidToolInputError: "),
     ("hasty", "wait /never", "tool_timeout", "`hasty` did not come to its end within the 1 s that it may take"),
     ("far", "What?", "tool_timeout", "within the 3 s"),
     (
@@ -138,12 +139,19 @@ async def test_what_does_not_complete_is_told(teams: Lab) -> None:
     """Whatever becomes of a run, the calling model is told by a text, with one ERROR span; the calling run goes on."""
     asked = [ask(prompt, name) for name, prompt, _, _ in FAILURES]
     ran = await teams.run([Turn(calls=asked), DONE], agent="lead")
-    assert (ran.result["status"], ran.result["recovered_failures"]) == ("completed", 5)
+    assert (ran.result["status"], ran.result["recovered_failures"]) == ("completed", 6)
     for said, told, kind, (_, _, expected, part) in zip(ran.calls, texts(ran), kinds(ran), FAILURES, strict=True):
         assert (kind, part in told, said["attempts"]) == (expected, True, 1), told
     statuses = [said["run"]["status"] for said in ran.calls]
-    assert statuses == ["failed", "timed_out", "timed_out", "max_steps", "failed"]
-    errors = [span for span in ran.spans_of("ai.toolCall") if span.status == "ERROR"]
+    assert statuses == ["failed", "failed", "timed_out", "timed_out", "max_steps", "failed"]
+    # What a failed run took counts as well.
+    took = [said["run"] for said in ran.calls]
+    assert [run["steps"] for run in took] == [0, 2, 0, 0, 6, 0]
+    assert ran.result["usage"]["input_tokens"] == 2 * 10 + sum(run["usage"]["input_tokens"] for run in took)
+    assert took[1]["usage"]["input_tokens"] > 0
+    asked_by_lead = {said["id"] for said in ran.calls}
+    spans = [span for span in ran.spans_of("ai.toolCall") if span.attributes["ai.toolCall.id"] in asked_by_lead]
+    errors = [span for span in spans if span.status == "ERROR"]
     assert sorted(span.attributes["error.type"] for span in errors) == sorted(row[2] for row in FAILURES)
     assert all(span.attributes["mulligan.recovered"] for span in errors)
     assert read_by_model(ran) == texts(ran)

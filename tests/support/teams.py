@@ -69,6 +69,8 @@ def _look_up(messages: Sequence[Message]) -> Say:
 
 
 lazy = Agent(name="lazy", model="scripted:no such script", instructions="You fail.")
+brittle = Agent(name="brittle", model="scripted:brittle", tools=[note], handle_errors=False)
+brittle_script = Script("brittle", [Say(calls=[Call("note", {"text": "x"})]), Say(calls=[Call("note")])])
 chief = Agent(name="chief", model="scripted:chief", tools=[researcher.as_tool(description="Looks things up.")])
 chief_script = Script(
     "chief",
@@ -87,6 +89,7 @@ LEADS_TOOLS: list[Tool] = [
     patient.as_tool(description="Notes a lot."),
     chief.as_tool(description="Has things looked up."),
     lazy.as_tool(description="Fails."),
+    brittle.as_tool(description="Fails at its second step."),
     note,
 ]
 lead = Agent(

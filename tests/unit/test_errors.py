@@ -19,10 +19,12 @@ from mulligan import (
     MulliganError,
     MultipleStructuredOutputsError,
     StructuredOutputValidationError,
+    Took,
     ToolCallError,
     ToolExecutionError,
     ToolTimeoutError,
     UnknownToolError,
+    Usage,
     data_converter,
     error_of,
 )
@@ -43,10 +45,11 @@ ERRORS: list[MulliganError] = [
 ]
 
 
+@pytest.mark.parametrize("took", [None, Took(steps=2, usage=Usage(input_tokens=7), cost=0.5)], ids=["", "of a run"])
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
-async def test_through_temporal_and_back(error: MulliganError) -> None:
+async def test_through_temporal_and_back(error: MulliganError, took: Took | None) -> None:
     """Its Temporal type is the class's name, it is not tried again, and each field comes back."""
-    failure = Failure()
+    failure, error.took = Failure(), took
     await data_converter.encode_failure(error, failure)
     assert failure.application_failure_info.type == type(error).__name__
     assert failure.application_failure_info.non_retryable
@@ -54,7 +57,7 @@ async def test_through_temporal_and_back(error: MulliganError) -> None:
     back = error_of(WorkflowFailureError(cause=cause))
     assert type(back) is type(error)
     assert back is not None
-    assert back.message == error.message
+    assert (back.message, back.took) == (error.message, took)
     for name in error.fields:
         was, now = getattr(error, name), getattr(back, name)
         if isinstance(was, BaseException):
@@ -179,14 +182,14 @@ def test_it_is_found_behind_what_was_raised_from_it() -> None:
     assert error_of(outer) is ERRORS[0]
 
 
-@pytest.mark.parametrize("details", [(), ({},), ("text",)], ids=["none", "empty", "other"])
+@pytest.mark.parametrize("details", [(), ({},), ("text",), ({"took": 7},)], ids=["none", "empty", "other", "took"])
 @pytest.mark.parametrize("name", ["ToolTimeoutError", "MultipleStructuredOutputsError"])
 def test_a_failure_without_its_fields(name: str, details: tuple[Any, ...]) -> None:
     """As another language's worker may raise it, or an older version of ours."""
     found = error_of(ApplicationError("late", *details, type=name))
     assert type(found).__name__ == name
     assert found is not None
-    assert found.message == "late"
+    assert (found.message, found.took) == ("late", None)
 
 
 def test_a_long_source_is_cut() -> None:
