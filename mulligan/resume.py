@@ -246,11 +246,11 @@ def _cut_off(call: ToolCall, error: MulliganError | None, *, is_undecided: bool)
         kind, text = str(getattr(error, "kind", "")) or "tool_exception", error.message
     elif is_undecided:
         kind = "denied"
-        text = f"{call.name} was not run: nobody had decided on it when the run ended. Call it again if it is still needed."
+        text = f"`{call.name}` was not run: nobody had decided on it when the run ended. Call it again if it is needed."
     else:
         kind = "tool_lost"
         text = (
-            f"The call of {call.name} was cut off: the run ended before its result was known. It may or may not have "
+            f"The call of `{call.name}` was cut off: the run ended before its result was known. It may or may not have "
             "done its work; find out before you make it again."
         )
     return ToolMessage(

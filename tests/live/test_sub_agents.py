@@ -18,6 +18,7 @@ from mulligan import InvalidRunInputError, ToolExecutionError
 from mulligan.devserver import DevServer
 from mulligan.errors import RemoteSource
 from mulligan.loading import load
+from mulligan.resume import resume
 from mulligan.trace_view.history import size_of_chain
 from tests.live.conftest import DONE, Lab, Ran
 from tests.live.test_resets import points_of, reset
@@ -409,6 +410,29 @@ async def test_the_only_worker_is_killed(lab: Lab, temporal: DevServer, tmp_path
     assert (again["attempts"], again["result"]["text"]) == (2, "it is there")
     assert lost["result"]["error"]["kind"] == "tool_lost"
     assert_one_trace(ran, 3)
+
+
+async def test_a_run_that_was_ended_goes_on(teams: Lab, tmp_path: Path) -> None:
+    """Of a sub-agent that was at work the model is told, in the run that goes on; no other one is begun. It was cancelled."""
+    asked = [ask("What?", id="a"), ask(f"wait {tmp_path}/never", id="b")]
+    handle = await teams.start([Turn(calls=asked), DONE], agent="lead")
+    await until_running(teams.client.get_workflow_handle(f"{handle.id}/b"), "wait_for_file")
+    while not (await handle.query("steps", args=[0, 9]))["steps"][0]["tool_calls"][0]["result"]:
+        await asyncio.sleep(0.05)
+    await handle.terminate()
+    new = await teams.look(await resume(teams.client, handle.id))
+    assert (new.result["status"], new.calls) == ("completed", [])
+    [found, lost] = [
+        m["content"] for m in teams.model.requests_of(handle.id)[-1].json["messages"] if m["role"] == "tool"
+    ]
+    assert found == "found: What?"
+    assert "`researcher`" in lost
+    assert "may or may not" in lost
+    below = [run.id async for run in teams.client.list_workflows(f"WorkflowId STARTS_WITH '{handle.id}'")]
+    assert sorted(below) == [handle.id, f"{handle.id}-resumed", f"{handle.id}/a", f"{handle.id}/b"]
+    with pytest.raises(WorkflowFailureError) as ended:
+        await teams.client.get_workflow_handle(f"{handle.id}/b").result()
+    assert isinstance(ended.value.cause, CancelledError)
 
 
 async def until_running(handle: Any, tool: str) -> None:
