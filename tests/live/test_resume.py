@@ -299,7 +299,7 @@ async def test_what_waited_for_a_person(lab: Lab, end: str) -> None:
         await handle.result()
     new = await gone_on(lab, handle.id)
     assert told(new)["c1"].startswith("`refund` was not run: nobody had decided on it when the run ended.")
-    assert told(new)["c2"].startswith("The call of nap was cut off")
+    assert told(new)["c2"].startswith("The call of `nap` was cut off")
     assert new.requests[-1].json["messages"][-1] == {"role": "user", "content": "Hurry."}
 
 
