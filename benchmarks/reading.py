@@ -9,6 +9,9 @@ from typing import Any
 
 from benchmarks.results import Results
 
+ENOUGH = 5
+"""Measurements of which a spread is to be: of fewer, it says so."""
+
 
 @dataclass(frozen=True)
 class Spread:
@@ -20,9 +23,12 @@ class Spread:
     count: int
 
     def text(self, digits: int = 2) -> str:
-        """`1.23 (1.20–1.31)`."""
+        """`1.23 (1.20–1.31)`; `1.23 (1.20–1.31, of 3)` where it is of fewer than there should be, or `1.23 (once)`."""
         middle = f"{self.median:,.{digits}f}"
-        return middle if self.count == 1 else f"{middle} ({self.least:,.{digits}f}–{self.most:,.{digits}f})"
+        if self.count == 1:
+            return f"{middle} (once)"
+        few = f", of {self.count}" if self.count < ENOUGH else ""
+        return f"{middle} ({self.least:,.{digits}f}–{self.most:,.{digits}f}{few})"
 
 
 def spread(values: Sequence[float]) -> Spread | None:

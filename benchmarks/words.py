@@ -6,7 +6,8 @@ HEAD = """\
 Printed by `make bench` from the raw numbers; do not edit. Mulligan beside other ways to run an agent on Temporal in
 Python: the OpenAI Agents SDK, pydantic-ai and Strands Agents, each with its own Temporal integration, and beside a
 floor, a bare workflow that nobody can be cheaper than. Figures that fall short stand here as they are. Times are of
-one machine: compare them within one table only. A spread is the median, with the least and the most."""
+one machine: compare them within one table only. A spread is the median, with the least and the most, of five
+measurements or more; where there were fewer, it says so."""
 
 NOISY = """\
 **This machine was busy with other work while it was measured** (see the load): bytes and steps are exact, CPU time and
