@@ -13,12 +13,13 @@ from temporalio.client import Client, WorkflowFailureError
 from temporalio.exceptions import CancelledError
 
 from mulligan import connect
-from mulligan.devserver import temporal_server
+from mulligan.devserver import DevServer, temporal_server
 from mulligan.follow import all_of, all_steps
 from mulligan.loading import load
 from tests.live.conftest import Lab, Ran
 from tests.support.compacting import LIMIT, PROMPT, READ, is_summing_up, reading
 from tests.support.openai_turn import Failure, Turn
+from tests.support.worker_process import worker_process
 from worker import running_worker
 
 SOON = ["limit.historyCount.suggestContinueAsNew=60"]
@@ -151,3 +152,29 @@ async def test_a_run_is_stopped_as_it_is_summed_up(soon: Lab) -> None:
     ran = await soon.look(handle)
     assert (ran.result["status"], ran.result["reason"]) == ("stopped", "lunch")
     assert is_summing_up(ran.requests[-1].json)
+
+
+@pytest.mark.timeout(120)
+async def test_its_worker_is_killed_as_it_is_summed_up(lab: Lab, temporal: DevServer) -> None:
+    """kill -9: the next worker has it summed up, and writes the span of the attempt that was lost."""
+    released = asyncio.Event()
+    at = Lab(lab.client, lab.model, lab.otlp, lab.telemetry, f"compact-{uuid.uuid4().hex[:6]}")
+    script = reading(6, summary=Turn(text="Read so far: PAGE 3.", wait=released))
+    handle = await at.start(script, agent="page_reader", prompt=PROMPT)
+    serving = "tests.support.compacting", at.task_queue, temporal.address
+    telemetry = lab.otlp.environment("http/protobuf")
+    async with worker_process(*serving, **telemetry) as first:
+        while not any(is_summing_up(request.json) for request in at.model.requests_of(handle.id)):
+            await asyncio.sleep(0.05)
+        first.kill()
+        await first.wait()
+    released.set()
+    async with worker_process(*serving, **telemetry) as second:
+        ran = await at.look(handle)
+        second.terminate()
+        assert await second.wait() == 0
+    assert (ran.result["status"], ran.result["output"]) == ("completed", "heron, after 6")
+    assert [json.loads(call["raw_arguments"])["number"] for call in ran.calls] == [1, 2, 3, 4, 5, 6]
+    spans = [s for s in lab.otlp.spans(trace_id=ran.result["trace_id"]) if "mulligan.compaction" in s.attributes][:2]
+    told = [(s.attributes["mulligan.attempt"], s.attributes.get("error.type")) for s in spans]
+    assert sorted(told, key=str) == [(1, "WorkerLost"), (2, None)]
