@@ -17,6 +17,7 @@ from temporalio.api.workflowservice.v1 import UpdateTaskQueueConfigRequest
 from mulligan import connect
 from mulligan.loading import load
 from tests.live.conftest import DONE, Lab, call
+from tests.support.compacting import PROMPT, reading
 from tests.support.openai_turn import Turn
 from worker import running_worker
 
@@ -25,13 +26,15 @@ WAITS = PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED
 
 
 @asynccontextmanager
-async def limited(lab: Lab, queue: str, monkeypatch: pytest.MonkeyPatch, **limits: float) -> AsyncIterator[Lab]:
+async def limited(
+    lab: Lab, queue: str, monkeypatch: pytest.MonkeyPatch, module: str = "tests.support.shop", /, **limits: float
+) -> AsyncIterator[Lab]:
     """A worker with such settings, on a queue of its own, by a connection of its own."""
     client = await connect(lab.client.service_client.config.target_host)
     with monkeypatch.context() as environment:
         for name, value in limits.items():
             environment.setenv(f"MULLIGAN_{name.upper()}", str(value))
-        running = running_worker(client, load(["tests.support.shop"]), lab.telemetry, queue)
+        running = running_worker(client, load([module]), lab.telemetry, queue)
         await running.__aenter__()
     try:
         yield Lab(lab.client, lab.model, lab.otlp, lab.telemetry, queue)
@@ -79,6 +82,18 @@ async def test_model_calls_at_once(lab: Lab, monkeypatch: pytest.MonkeyPatch, tm
             ("call_model", "two-at-once-models"): 2,
             ("call_tool", "two-at-once"): 1,
         }
+
+
+async def test_a_compaction_is_a_model_call(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It waits in the same queue."""
+    module = "tests.support.compacting"
+    async with limited(lab, "summing-up", monkeypatch, module, max_concurrent_model_calls=2) as at:
+        ran = await at.run(reading(7), agent="page_reader", prompt=PROMPT)
+        queues = await queues_of(ran.handle)
+    assert ran.result["output"] == "heron, after 7"
+    assert queues["compact_conversation", "summing-up-models"] >= 1
+    assert queues["call_model", "summing-up-models"] == 8
+    assert {queue for name, queue in queues if name not in ("call_model", "compact_conversation")} == {"summing-up"}
 
 
 async def set_rate(at: Lab, queue: str, rate: float) -> None:

@@ -84,8 +84,12 @@ def on_its_own_queue(lab: Lab, client: Client | None = None) -> Lab:
     return Lab(client or lab.client, lab.model, lab.otlp, lab.telemetry, f"versions-{uuid.uuid4().hex[:6]}")
 
 
-async def test_a_run_stays_with_its_build(lab: Lab, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+@pytest.mark.parametrize("model_calls", ["", "5"], ids=["one queue", "a queue for model calls"])
+async def test_a_run_stays_with_its_build(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, model_calls: str
+) -> None:
     """What begins after a deploy runs on the new build, what began before it on the old one: both to the end."""
+    monkeypatch.setenv("MULLIGAN_MAX_CONCURRENT_MODEL_CALLS", model_calls)
     at = on_its_own_queue(lab)
     async with worker_of("a", at, monkeypatch), worker_of("b", at, monkeypatch):
         await make_current("a", at)
