@@ -70,7 +70,8 @@ async def _on(server: Any, folder: Path, *, as_json: bool) -> int:
     began = time.monotonic()
     async with running_worker(client, load([]), telemetry, queue):
         given = {"agent": "demo", "prompt": "Sum up what Ada is waiting for."}
-        say(f"run {run_id}: {given['prompt']}\n")
+        say(f"run {run_id}: {given['prompt']}")
+        _terminal.err.print()
         handle = await client.start_workflow("AgentWorkflow", given, id=run_id, task_queue=queue)
         end = await follow_to_the_end(client, handle, to_stderr=as_json)
         steps = await all_steps(client, handle)
@@ -91,4 +92,5 @@ def _picture(spans: Any, seconds: float) -> None:
     trace_id = f"{spans[0].context.trace_id:032x}" if spans else "(none)"
     _terminal.out.print(f"\n{heading(trace_id, shown, 'from this process')}", markup=False, soft_wrap=True)
     draw(_terminal.out, shown)
-    say(f"\n{seconds:.1f} s. Next: an agent of your own, as the README shows, or `mulligan --help`.")
+    _terminal.err.print()
+    say(f"{seconds:.1f} s. Next: an agent of your own, as the README shows, or `mulligan --help`.")

@@ -209,6 +209,8 @@ async def test_demo(mulligan: Run) -> None:
     assert "repaired by fix" in ran.out
     assert "└── invoke_agent demo" in ran.out
     assert "agent.finish  completed" in ran.out
+    assert ran.err.splitlines()[-2] == ""
+    assert "\\n" not in ran.err
     answer = json.loads((await mulligan("demo", "--json")).out)
     assert (answer["status"], answer["result"]["recovered_failures"], answer["result"]["repairs"]) == (
         "completed",
