@@ -237,7 +237,8 @@ def _failed(call: _Call, error: ChildWorkflowError) -> None:
     call.run.status = _ENDS.get(type(cause), "failed")
     call.failure = typed.to_json() if typed else None
     took = typed.took if typed else None
-    if took is not None:
+    # What it took counts for the limits of this run: not where an older worker has gone on without it.
+    if took is not None and workflow.patched("took"):
         call.run.steps, call.run.usage, call.run.cost = took.steps, took.usage, took.cost
         call.turn.spend(took.usage, took.cost)
     elif not isinstance(typed, InvalidRunInputError):

@@ -86,6 +86,7 @@ RUNS: dict[str, dict[str, Any]] = {
         ],
         "agent": "strict_lead",
     },
+    "sub_agent_failed": {"turns": [Turn(calls=[("brittle", '{"prompt": "Go."}', "a")]), DONE], "agent": "lead"},
     "people": {
         "turns": [
             Turn(calls=[("refund", REFUND, "yes"), ("ask_person", '{"question": "?"}', "q"), ("refund", REFUND, "no")]),

@@ -175,6 +175,6 @@ async def test_everybody_is_limited(server: DevServer, tmp_path: Path) -> None:
         print(f"  {runs} runs, {len(model.requests)} requests, {refused} of them refused", file=sys.stderr)
         assert model.refusals == []
         # How many were under way when the first 429 came is the machine's to say, but it is each run's first request at
-        # most. Coming again each 2 s, as the endpoint asks, would be refused 1,300 times.
+        # most. Whoever came again each 2 s, as the endpoint asks, would be refused three times in its first 5 s: 900 in all.
         assert 0 < refused < runs * 1.2
         assert len(model.requests) == runs + refused
