@@ -12,21 +12,36 @@ from benchmarks.stage import Stage, stage
 
 STEPS_OF_MANY = 20
 """The steps of each run of `throughput`."""
+_RUNS_TO_WARM_UP = 20
 
 
 async def measure(job: Job, results: Results) -> None:
     """Measure the repeats that are missing. A line has, by contender, the wall time and the CPU time of a step."""
     names = [*job.against, job.contender]
-    runs, steps = (job.size, STEPS_OF_MANY) if job.figure == "throughput" else (1, job.size)
+    if job.figure == "throughput":
+        for repeat in results.missing(job):
+            timed = {name: await _alone(name, job.size) for name in _in_turn(names, repeat)}
+            results.add(job, repeat, steps=STEPS_OF_MANY, runs=job.size, timed=timed)
+        return
     async with stage(names) as made:
         # As many steps as it is about, up to a point: caches, pools and the server are then as warm as they get.
         for name in names:
-            await _timed(made, name, runs, min(steps, 40))
+            await _timed(made, name, 1, min(job.size, 40))
         for repeat in results.missing(job):
-            # Who begins changes, so that what came before is nobody's advantage.
-            order = names if repeat % 2 == 0 else names[::-1]
-            timed = {name: await _timed(made, name, runs, steps) for name in order}
-            results.add(job, repeat, steps=steps, runs=runs, timed={name: timed[name] for name in names})
+            timed = {name: await _timed(made, name, 1, job.size) for name in _in_turn(names, repeat)}
+            results.add(job, repeat, steps=job.size, runs=1, timed=timed)
+
+
+def _in_turn(names: list[str], repeat: int) -> list[str]:
+    """Who begins changes, so that what came before is nobody's advantage."""
+    return names if repeat % 2 == 0 else names[::-1]
+
+
+async def _alone(name: str, runs: int) -> dict[str, Any]:
+    """On a server of its own: one that holds thousands of steps that another took takes longer for each."""
+    async with stage([name]) as made:
+        await _timed(made, name, _RUNS_TO_WARM_UP, STEPS_OF_MANY)
+        return await _timed(made, name, runs, STEPS_OF_MANY)
 
 
 async def _timed(made: Stage, name: str, runs: int, steps: int) -> dict[str, Any]:

@@ -55,8 +55,9 @@ METHOD = """\
   them; its CPU time is in the table. It answers at once: a real model would take seconds, and all ratios would go to 1.
 - **The task**: a prompt of 1 KB, then one tool call a step, whose result is 1 KB of words, other words each step (so
   that nothing compresses as a run of one letter would).
-- **In turn.** In each repeat the floor, the floor with HTTP and the contender run one after the other on the same
-  server; who begins changes. Ratios are of one repeat, never of medians.
+- **In turn.** In each repeat the floor, the floor with HTTP and the contender run one after the other, on the same
+  server; *many runs at once* each on a new one, as a server that holds thousands of steps takes longer for each. Who
+  begins changes. Ratios are of one repeat, never of medians.
 - **Workers** are set up as their documentation says, with the SDK's defaults and the sandbox: Mulligan by `worker.py
   --load benchmarks.agents` with `openai:` (Responses API, streamed); the OpenAI Agents SDK by `OpenAIAgentsPlugin` and
   `activity_as_tool` (Responses API); pydantic-ai by `TemporalDurability` and `PydanticAIPlugin`, `openai:` (Responses
