@@ -11,6 +11,7 @@ from typing import Any, Literal
 from pydantic import JsonValue
 
 from activities.ask_model_to_mend import ask_model_to_mend
+from activities.patience import Patience
 from activities.prepare_call import AskFixer
 from activities.providers.protocol import Provider
 from activities.resources import Resources
@@ -41,6 +42,7 @@ class Consultation:
     telemetry: Telemetry
     runtime: ToolRuntime
     resources: Resources
+    patience: Patience
     spent: dict[str, Usage] = field(default_factory=dict)
     _end: float = field(default_factory=lambda: time.monotonic() + CONSULT_LIMIT)
 
@@ -87,15 +89,16 @@ class Consultation:
         return "approval" if needed else None
 
     async def _ask_model(self, asked: AskModel, invalid: InvalidToolInput, call: ToolCall) -> Any:
-        given, usage = await ask_model_to_mend(
-            asked,
-            invalid,
-            provider=self.providers[asked.model.partition(":")[0]],
-            telemetry=self.telemetry,
-            order=self.order,
-            call_id=call.id,
-            limit=self._left(asked.timeout),
-        )
+        async with self.patience.once(asked.model, self._left(asked.timeout)):
+            given, usage = await ask_model_to_mend(
+                asked,
+                invalid,
+                provider=self.providers[asked.model.partition(":")[0]],
+                telemetry=self.telemetry,
+                order=self.order,
+                call_id=call.id,
+                limit=self._left(asked.timeout),
+            )
         self.spent[asked.model] = self.spent.get(asked.model, Usage()) + usage
         return given
 

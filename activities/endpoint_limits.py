@@ -71,17 +71,13 @@ class EndpointLimits:
                 break
         return None
 
-    def limited(self, model: str, *, sent: float, retry_after: float | None, backoff: float) -> float:
+    def limited(self, model: str, *, sent: float, retry_after: float | None) -> None:
         """A request was answered with 429, or with when to come again.
 
         Args:
             model: the provider and the model.
             sent: when the request went out, by `now()`.
             retry_after: seconds that the endpoint asks to wait.
-            backoff: seconds that this call waits at least.
-
-        Returns:
-            After how many seconds this call may come again.
         """
         now = self._clock()
         limit = self._limit(model)
@@ -100,7 +96,11 @@ class EndpointLimits:
         elif retry_after is not None:
             # One of many that were under way when the limit came: it says nothing new but, maybe, a later time.
             limit.pause(now, retry_after)
-        return limit.later(now, backoff)
+
+    def later(self, model: str, at_least: float) -> float:
+        """After how many seconds, `at_least`, a call that was answered so may come again: a place among the others."""
+        limit = self._limit(model)
+        return at_least if limit is None else limit.later(self._clock(), at_least)
 
     def answered(self, model: str) -> None:
         """A request was answered."""

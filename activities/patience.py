@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import timedelta
 
 from temporalio import activity
@@ -16,6 +18,7 @@ from activities.providers.protocol import Unavailable
 from mulligan.compaction import CompactConversation
 from mulligan.errors import ModelUnavailableError
 from mulligan.handoff import ModelCall
+from mulligan.metrics import Metrics
 
 TOO_MANY_REQUESTS = 429
 LONGEST_DELAY = 60.0
@@ -27,8 +30,9 @@ Order = ModelCall | CompactConversation
 class Patience:
     """When a model may be asked, and what its endpoint's failure means for the attempt."""
 
-    def __init__(self) -> None:
+    def __init__(self, metrics: Metrics) -> None:
         self._limits = EndpointLimits()
+        self._metrics = metrics
 
     async def turn(self, order: Order, heart: Heart) -> float:
         """Wait until an endpoint that limits this worker may be asked; where that takes long, leave the worker for it.
@@ -47,6 +51,7 @@ class Patience:
                 await asyncio.sleep(min(delay, WAIT_HERE))
             elif time.time() + delay - first <= order.patience:
                 heart.say(first, failures)
+                self._metrics.held_back(order.model)
                 raise ApplicationError(
                     f"{order.model} limits this worker: not asked now, again in {delay:.0f} s",
                     type="ModelLimited",
@@ -59,6 +64,25 @@ class Patience:
     def answered(self, order: Order) -> None:
         """The request was answered."""
         self._limits.answered(order.model)
+
+    @asynccontextmanager
+    async def once(self, model: str, longest: float) -> AsyncIterator[None]:
+        """Ask a model in this block, once, that a call does without where it is not to be had: the limit holds for it too.
+
+        Raises:
+            Unavailable: its turn does not come within so many seconds.
+        """
+        if await self._limits.turn(model, min(longest, WAIT_HERE)) is not None:
+            self._metrics.held_back(model)
+            raise Unavailable(f"{model} limits this worker")
+        sent = self._limits.now()
+        try:
+            yield
+        except Unavailable as error:
+            if _says_limit(error):
+                self._limits.limited(model, sent=sent, retry_after=error.retry_after)
+            raise
+        self._limits.answered(model)
 
     def try_again(self, order: Order, error: Exception, heart: Heart, sent: float) -> ApplicationError:
         """The failure that Temporal retries, with the delay to wait; or the typed one when patience is spent."""
@@ -77,8 +101,9 @@ class Patience:
         else:
             # Each round spreads over as long as it waits, so that runs that failed together drift apart.
             delay = min(LONGEST_DELAY, 2.0 ** min(failures, 10)) * random.uniform(0.5, 1.5)  # noqa: S311
-        if status == TOO_MANY_REQUESTS or asked is not None:
-            delay = self._limits.limited(order.model, sent=sent, retry_after=asked, backoff=delay)
+        if _says_limit(error):
+            self._limits.limited(order.model, sent=sent, retry_after=asked)
+            delay = self._limits.later(order.model, delay)
         out_of_time = now + delay - first > order.patience
         out_of_attempts = order.attempts is not None and info.attempt >= order.attempts
         if out_of_time or out_of_attempts:
@@ -91,6 +116,10 @@ class Patience:
             type="ModelUnavailable",
             next_retry_delay=timedelta(seconds=delay),
         )
+
+
+def _says_limit(error: Exception) -> bool:
+    return isinstance(error, Unavailable) and (error.status == TOO_MANY_REQUESTS or error.retry_after is not None)
 
 
 def _failed(heart: Heart) -> tuple[float, int]:

@@ -19,6 +19,7 @@ from activities.feedback import Target
 from activities.find_tool import RunTools, ToolFinder
 from activities.insist import insist, times_before
 from activities.own_ids import with_own_ids
+from activities.patience import Patience
 from activities.prepare_call import Prepared, duplicates, prepare
 from activities.providers.protocol import Provider, Reply
 from activities.resources import Resources
@@ -46,6 +47,7 @@ class AnswerTaker:
     runtime: ToolRuntime
     resources: Resources
     tools: ToolFinder
+    patience: Patience
 
     async def take(
         self, order: ModelCall, agent: Agent, pinned: Definition, reply: Reply, before: Sequence[Message],
@@ -66,7 +68,9 @@ class AnswerTaker:
             tool_calls=[fit.fit_call(call) if n in long else call for n, call in enumerate(own)],
             provider_data=fit.fit_provider_data(reply),
         )
-        consultation = Consultation(order, agent, self.providers, self.telemetry, self.runtime, self.resources)
+        consultation = Consultation(
+            order, agent, self.providers, self.telemetry, self.runtime, self.resources, self.patience
+        )
         taking = _Taking(self, order, agent, tools, message, reply.finish_reason, before, consultation)
         prepared = await taking.look_at_calls(calls, long, count)
         rejected = await taking.look_at_text(text)

@@ -53,6 +53,11 @@ class Metrics:
         self._cost = histogram(
             "mulligan.run.cost", "{USD}", "Cost of a run, at its end, where its prices are known.", USD
         )
+        self._held_back = meter.create_counter(
+            "mulligan.model_calls.held_back",
+            "{request}",
+            "Requests that were not sent, as the endpoint limits this worker.",
+        )
         of = "mulligan.prefix_cache"
         self._found = meter.create_counter(f"{of}.requests", "{request}", "Model calls that looked a conversation up.")
         self._asked = meter.create_counter(f"{of}.fetched", "By", "Messages asked of workflows, as JSON.")
@@ -61,6 +66,10 @@ class Metrics:
     def model_call(self, seconds: float, *, provider: str, model: str, error: str | None) -> None:
         """An attempt of a model call ended."""
         self._model.record(seconds, {**_chat(provider, model), **_error(error)})
+
+    def held_back(self, model: str) -> None:
+        """A request was not sent, as the endpoint limits this worker. The model with its provider, as agents name it."""
+        self._held_back.add(1, {semconv.REQUEST_MODEL: model.partition(":")[2]})
 
     def tokens(self, usage: Usage, *, provider: str, model: str) -> None:
         """A model call was answered."""

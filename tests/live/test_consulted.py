@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import uuid
 from typing import Any
 
 import pytest
 
+from mulligan import Agent, ask_model, tool
+from mulligan.loading import served
 from tests.live.conftest import DONE, Lab, call
 from tests.support.openai_turn import Failure, Turn
 from tests.support.shop import RAN
+from worker import running_worker
 
 WRONG = '{"payment": {"to": "AT12345", "amount": 3}}'
 RIGHT = '{"payment": {"iban": "AT12345", "amount": 3}}'
@@ -48,6 +52,28 @@ async def test_a_second_model_mends(lab: Lab, answer: Turn, mended: bool) -> Non
         assert (paid["result"]["error"]["kind"], RAN[ran.id]) == ("invalid_arguments", [])
     answered = answer.failure is None
     assert ran.result["usage"]["input_tokens"] == (30 if answered else 20)
+
+
+async def test_a_second_model_that_limits_us_is_not_asked(lab: Lab) -> None:
+    """It says 429 once; while it limits this worker, calls that it could mend are told to the model without it."""
+    name, mender = (f"{of}-{uuid.uuid4().hex[:8]}" for of in ("limited", "mender"))
+
+    @tool(fix=ask_model(f"openai-chat:{mender}"))
+    def weigh(thing: str) -> str:
+        """Weigh something."""
+        return f"{thing}: 2 kg"
+
+    lab.model.script(mender, [Turn(failure=Failure(status=429, headers={"Retry-After": "50"}))])
+    lab.model.script(name, [call("weigh", '{"thong": "ham"}'), call("weigh", '{"thong": "rye"}'), DONE])
+    agent = Agent(name="weigher", model=f"openai-chat:{name}", tools=[weigh])
+    async with running_worker(lab.client, served([agent], []), lab.telemetry, name):
+        given = {"agent": agent.name, "prompt": "Weigh it."}
+        ran = await lab.look(await lab.client.start_workflow("AgentWorkflow", given, id=name, task_queue=name))
+    assert [each["result"]["error"]["kind"] for each in ran.calls] == ["invalid_arguments"] * 2
+    assert len(lab.model.requests_of(mender)) == 1
+    held_back = lab.otlp.metrics("mulligan.model_calls.held_back")[-1]
+    by_model = {point.attributes["gen_ai.request.model"]: point.value for point in held_back.points}
+    assert by_model[mender] == 1
 
 
 async def test_an_agents_repair_asks_a_second_model(lab: Lab) -> None:

@@ -80,7 +80,7 @@ async def connected(address: str) -> Client:
 
 
 async def run_all_kinds(client: Client, model: OpenAIServer) -> None:
-    """Mistakes, retries, a hung tool, runs that complete and that fail, a workflow that cannot go on, a queue of nobody's."""
+    """Mistakes, retries, a hung tool, runs that complete and that fail, a model that limits us, a workflow that cannot go on, a queue of nobody's."""
     bad_calls = [("click", "{}", None), ("click", '{"selector": "#a"}', None), ("a_made_up_tool", "{}", None)]
     bad_tools = [("flaky", "{}", None), ("explode", "{}", None), ("hang_thread", "{}", None)]
     done = Turn(text="done", fail_first=[Failure(503)])
@@ -92,6 +92,11 @@ async def run_all_kinds(client: Client, model: OpenAIServer) -> None:
             await client.execute_workflow("AgentWorkflow", given, id=agent, task_queue="agents")
         except WorkflowFailureError:
             assert agent == "strict"
+    # Six: each worker is told 429 by itself, and holds back those that come after.
+    model.script("limited", [Turn(failure=Failure(status=429, headers={"Retry-After": "50"}))])
+    for number in range(6):
+        given = {"agent": "counted", "prompt": "Go.", "model": "openai-chat:limited"}
+        await client.start_workflow("AgentWorkflow", given, id=f"limited-{number}", task_queue="agents")
     await client.start_workflow("Drifts", id="drifts", task_queue="drift")
     await client.start_workflow("AgentWorkflow", {}, id="waits", task_queue="nobodys-queue")
 

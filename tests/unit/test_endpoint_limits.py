@@ -60,7 +60,8 @@ class Run:
                     return
                 own = min(60.0, 2.0**self.refused) if endpoint.retry_after is None else endpoint.retry_after
                 self.refused += 1
-                delay = limits.limited(model, sent=sent, retry_after=endpoint.retry_after, backoff=own)
+                limits.limited(model, sent=sent, retry_after=endpoint.retry_after)
+                delay = limits.later(model, own)
                 assert delay >= own
             await asyncio.sleep(delay)
 
@@ -111,7 +112,8 @@ def test_without_it_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
         return None
 
     monkeypatch.setattr(EndpointLimits, "turn", at_once)
-    monkeypatch.setattr(EndpointLimits, "limited", lambda *_, backoff, **__: backoff * random.uniform(1, 1.25))
+    monkeypatch.setattr(EndpointLimits, "limited", lambda *_, **__: None)
+    monkeypatch.setattr(EndpointLimits, "later", lambda _, model, own: own * random.uniform(1, 1.25))
     at = Endpoint(rate=50, burst=50, opens=10, retry_after=5)
     in_virtual_time(lambda loop: asyncio.wait([loop.create_task(Run()(EndpointLimits(), at)) for _ in range(1000)]))
     assert len(at.seen) > 3000
@@ -147,7 +149,7 @@ def test_what_waits_here_is_bounded() -> None:
         limits = EndpointLimits(loop.time)
         for _ in range(600):
             limits.answered("m")  # a quick endpoint: the line would be long
-        limits.limited("m", sent=loop.time(), retry_after=0, backoff=0)
+        limits.limited("m", sent=loop.time(), retry_after=0)
         asked = [loop.create_task(limits.turn("m")) for _ in range(1000)]
         await asyncio.sleep(0)
         away = [task.result() for task in asked if task.done()]
@@ -170,8 +172,8 @@ def test_a_call_that_is_always_refused_stops_nobody() -> None:
             for refused in range(20):
                 while (delay := await limits.turn("m")) is not None:
                     await asyncio.sleep(delay)
-                delay = limits.limited("m", sent=limits.now(), retry_after=None, backoff=min(60.0, 2.0**refused))
-                await asyncio.sleep(delay)
+                limits.limited("m", sent=limits.now(), retry_after=None)
+                await asyncio.sleep(limits.later("m", min(60.0, 2.0**refused)))
 
         poison = loop.create_task(too_large())
         await asyncio.gather(*(Run()(limits, at) for _ in range(1000)))
@@ -186,7 +188,8 @@ def test_an_absurd_time_is_for_one_call_alone() -> None:
 
     async def tomorrow(loop: VirtualTimeLoop) -> None:
         limits = EndpointLimits(loop.time)
-        assert limits.limited("m", sent=0.0, retry_after=86_400, backoff=86_400) >= 86_400
+        limits.limited("m", sent=0.0, retry_after=86_400)
+        assert limits.later("m", 86_400) >= 86_400
         delay = await limits.turn("m")
         assert delay is not None
         assert delay < 65
@@ -203,7 +206,7 @@ def test_models_without_end_are_not_kept() -> None:
         limits = EndpointLimits(loop.time)
         for number in range(3000):
             limits.answered(f"m{number}")
-            limits.limited(f"m{number}", sent=loop.time(), retry_after=None, backoff=1)
+            limits.limited(f"m{number}", sent=loop.time(), retry_after=None)
             await asyncio.sleep(1)
         assert len(limits._answered) <= endpoint_limits.MOST_MODELS
         assert len(limits._limits) < 100
