@@ -102,8 +102,8 @@ def main(
     if not kept.lines:
         say(f"error: there are no figures in {folder}.")
         raise typer.Exit(2)
-    docs = ROOT / "docs" if folder == HERE / "results" else folder
-    say(f"page: {write_page(kept, docs)}")
+    docs, readme = (ROOT / "docs", ROOT / "README.md") if folder == HERE / "results" else (folder, None)
+    say(f"page: {write_page(kept, docs, readme)}")
     if failed:
         say(f"{failed} failed; the same command tries them again: {shlex.join(sys.argv)}")
         raise typer.Exit(1)

@@ -20,6 +20,7 @@ from typing import Any
 from aiohttp import web
 
 from benchmarks.passage import HOLD
+from tests.support.openai_stream import response_events
 
 TOOL = "look"
 _ORDERS = re.compile(rb"\[(steps|hold):(\d+) run:(\w+)\]")
@@ -103,6 +104,12 @@ def responses_reply(asked: Asked) -> dict[str, Any]:
     }
 
 
+def responses_events(asked: Asked) -> bytes:
+    """The same as server-sent events, for those who stream."""
+    events = response_events(responses_reply(asked))
+    return b"".join(b"data: " + json.dumps(event).encode() + b"\n\n" for event in events)
+
+
 def _chat(asked: Asked, kind: str, choice: dict[str, Any]) -> dict[str, Any]:
     return {
         "id": f"chatcmpl-{asked.run}{asked.results}",
@@ -147,6 +154,9 @@ def chat_chunks(asked: Asked) -> bytes:
     return b"".join(b"data: " + json.dumps(chunk).encode() + b"\n\n" for chunk in chunks) + b"data: [DONE]\n\n"
 
 
+_CHAT = (chat_reply, chat_chunks)
+
+
 class Endpoint:
     """The handlers, and what they count."""
 
@@ -166,11 +176,10 @@ class Endpoint:
             fault = {"error": {"message": "This is no prompt of the benchmark.", "type": "invalid_request_error"}}
             return web.json_response(fault, status=400)
         self.most[asked.run] = max(self.most[asked.run], asked.results)
-        if request.path.endswith("/responses"):
-            return web.json_response(responses_reply(asked))
+        whole, pieces = (responses_reply, responses_events) if request.path.endswith("/responses") else _CHAT
         if asked.streams:
-            return web.Response(body=chat_chunks(asked), content_type="text/event-stream")
-        return web.json_response(chat_reply(asked))
+            return web.Response(body=pieces(asked), content_type="text/event-stream")
+        return web.json_response(whole(asked))
 
     async def stats(self, _: web.Request) -> web.Response:
         """What it did so far."""

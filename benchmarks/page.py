@@ -19,8 +19,12 @@ PLOTS = "benchmarks"
 """The folder of the plots, beside the page."""
 
 
-def write_page(results: Results, docs: Path) -> Path:
-    """Write the page and draw its plots; needs matplotlib (`uv run --group bench`)."""
+IN_SHORT = ("<!-- of the benchmarks, by `make bench` -->", "<!-- so far -->")
+"""Between them stands the README's table."""
+
+
+def write_page(results: Results, docs: Path, readme: Path | None = None) -> Path:
+    """Write the page, draw its plots, and put the table into a README; needs matplotlib (`uv run --group bench`)."""
     from benchmarks.plots import draw
 
     read = Reading(results)
@@ -28,7 +32,35 @@ def write_page(results: Results, docs: Path) -> Path:
     file = docs / "benchmarks.md"
     facts = json.loads((results.folder / "machine.json").read_text())
     file.write_text(render(read, facts, plots))
+    if readme is not None:
+        before, _, rest = readme.read_text().partition(IN_SHORT[0])
+        after = rest.partition(IN_SHORT[1])[2]
+        readme.write_text("".join((before, IN_SHORT[0], "\n", in_short(read), "\n", IN_SHORT[1], after)))
     return file
+
+
+def in_short(read: Reading) -> str:
+    """Mulligan beside its rivals in a few rows: what is exact, and medians."""
+    names = ("mulligan", *RIVAL_NAMES)
+    ends = {True: "no end: {:,} done", False: "{:,}"}
+    survived = [
+        ends[line["outcome"] == "completed"].format(line["steps"]) if (line := read.survival(name)) else ""
+        for name in names
+    ]
+    kilobytes = [f"{line['bytes'] / 1000:,.0f} KB" if (line := read.history(name, 40)) else "" for name in names]
+    times = [_median(read.times("speed", name, "floor", 40), "{:.1f}") for name in names]
+    rates = [_median(read.steps_a_second(name, 20), "{:.0f}") for name in names]
+    memory = [_median(read.memory(name), "{:,.0f} KiB") for name in names]
+    rows = [
+        ("steps until Temporal ends the run", *survived),
+        ("history of 40 steps", *kilobytes),
+        ("time of a step, of 40, where a bare workflow takes 1", *times),
+        ("steps a second, 20 runs at once", *rates),
+        ("memory of an open run of 100 steps", *memory),
+    ]
+    return table(
+        ("a step: one tool call of 1 KB", *(ALL[name].title for name in names)), [r for r in rows if any(r[1:])]
+    )
 
 
 def render(read: Reading, facts: dict[str, Any], plots: Sequence[str] = ()) -> str:
@@ -172,6 +204,10 @@ def _replay(read: Reading) -> str:
                 row = (f"{ALL[name].title}, {size:,} steps", f"{line['events']:,}", f"{line['bytes'] / 2**20:,.2f}")
                 rows.append((*row, rate.text(0), of_cpu.text(0)))
     return table(("", "events", "MiB", "events a second", "events a second of CPU time"), rows)
+
+
+def _median(value: Spread | None, form: str) -> str:
+    return form.format(value.median) if value else ""
 
 
 def _text(value: Spread | None, digits: int = 2) -> str:

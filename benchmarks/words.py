@@ -78,8 +78,8 @@ UNFAIR = """\
   payloads into a store of their own by a codec or by external storage.
 - *To Mulligan*: it also prepares, checks and records each call, opens the run in an activity and ends it in another.
   The floors do none of that.
-- *To Mulligan*: the floor with HTTP has its requests encoded beforehand and does not look at the answer.
+- *To Mulligan*: the floor with HTTP has its requests encoded beforehand, has its answers whole, and does not look at them.
 - *To Strands and Mulligan*: they ask for streamed answers, Strands always and Mulligan by default; an answer is then
-  some events more. (Mulligan's at 10 and 40 steps, of 20 runs at once and of local tools were measured before it did.)
+  some events more.
 - *To all but the floor*: the model answers in no time, which no model does. A step's share of the runtime is far less
   beside a real one."""

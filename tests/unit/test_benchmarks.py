@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks import endpoint
 from benchmarks.goals import goals
-from benchmarks.page import render
+from benchmarks.page import IN_SHORT, in_short, render
 from benchmarks.passage import BYTES, HOLD, passage, prompt
 from benchmarks.plan import QUICK, WHOLE, chosen, jobs
 from benchmarks.reading import Reading
@@ -143,3 +143,5 @@ def test_the_page_that_is_kept_is_of_the_numbers_that_are_kept() -> None:
     facts = json.loads((results.folder / "machine.json").read_text())
     plots = sorted(path.name for path in (root / "docs" / "benchmarks").glob("*.svg"))
     assert (root / "docs" / "benchmarks.md").read_text() == render(Reading(results), facts, plots)
+    in_readme = (root / "README.md").read_text().partition(IN_SHORT[0])[2].partition(IN_SHORT[1])[0]
+    assert in_readme.strip() == in_short(Reading(results))
