@@ -56,8 +56,9 @@ METHOD = """\
 - **The task**: a prompt of 1 KB, then one tool call a step, whose result is 1 KB of words, other words each step (so
   that nothing compresses as a run of one letter would).
 - **In turn.** In each repeat the floor, the floor with HTTP and the contender run one after the other, on the same
-  server; *many runs at once* each on a new one, as a server that holds thousands of steps takes longer for each. Who
-  begins changes. Ratios are of one repeat, never of medians.
+  server; *many runs at once* each on a new one, as a server that holds thousands of steps takes longer for each (the
+  rivals' 20 runs were measured before that, on one server with the floors of their repeats). Who begins changes. Ratios
+  are of one repeat, never of medians.
 - **Workers** are set up as their documentation says, with the SDK's defaults and the sandbox: Mulligan by `worker.py
   --load benchmarks.agents` with `openai:` (Responses API, streamed); the OpenAI Agents SDK by `OpenAIAgentsPlugin` and
   `activity_as_tool` (Responses API); pydantic-ai by `TemporalDurability` and `PydanticAIPlugin`, `openai:` (Responses
@@ -78,6 +79,8 @@ UNFAIR = """\
   payloads into a store of their own by a codec or by external storage.
 - *To Mulligan*: it also prepares, checks and records each call, opens the run in an activity and ends it in another.
   The floors do none of that.
+- *To the floors*: 2,000 steps are one history of theirs, of 24,000 events, which the server takes longer with; Mulligan
+  continues as new.
 - *To Mulligan*: the floor with HTTP has its requests encoded beforehand, has its answers whole, and does not look at them.
 - *To Strands and Mulligan*: they ask for streamed answers, Strands always and Mulligan by default; an answer is then
   some events more.
