@@ -92,11 +92,12 @@ async def run_all_kinds(client: Client, model: OpenAIServer) -> None:
             await client.execute_workflow("AgentWorkflow", given, id=agent, task_queue="agents")
         except WorkflowFailureError:
             assert agent == "strict"
-    # Six: each worker is told 429 by itself, and holds back those that come after.
+    # One after the other: each worker is told 429 by itself, and holds back those that come after.
     model.script("limited", [Turn(failure=Failure(status=429, headers={"Retry-After": "50"}))])
     for number in range(6):
-        given = {"agent": "counted", "prompt": "Go.", "model": "openai-chat:limited"}
+        given = {"agent": "strict", "prompt": "Go.", "model": "openai-chat:limited"}
         await client.start_workflow("AgentWorkflow", given, id=f"limited-{number}", task_queue="agents")
+        await asyncio.sleep(0.3)
     await client.start_workflow("Drifts", id="drifts", task_queue="drift")
     await client.start_workflow("AgentWorkflow", {}, id="waits", task_queue="nobodys-queue")
 
@@ -218,7 +219,7 @@ async def test_what_the_variables_offer(exposed: Series) -> None:
         "namespace": {"default"},
         "task_queue": {"agents", "drift"},
         "agent": {"counted", "strict"},
-        "model": {"good", "bad"},
+        "model": {"good", "bad", "limited"},
     }
 
 
