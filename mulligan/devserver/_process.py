@@ -7,14 +7,18 @@ when we are gone it reads the end of the file and clears up. POSIX only.
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
-import signal
+import shutil
 import tempfile
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from typing import Any
 
-_KILL_GROUP = 'read -r _ || kill -9 "-$1"'
+# The watch is there before the command begins, and in its group: there is no moment in which nobody would end what the
+# command starts, and the group's number is nobody else's as long as the watch is in it.
+_WATCHED = 'exec 3<&0 </dev/null; { read -r _ <&3; kill -9 "-$$"; } >/dev/null 2>&1 & exec "$@" 3<&-'
 # Twice, as processes that are being killed may still be writing there.
 _REMOVE = 'read -r _; rm -rf -- "$1" || { sleep 1; rm -rf -- "$1"; }'
 _LONGEST_LINE = 1 << 20
@@ -31,61 +35,74 @@ async def process_group(
     Raises:
         OSError: the command cannot be started.
     """
-    process = await asyncio.create_subprocess_exec(
-        *command,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-        cwd=cwd,
-        env=env,
-        start_new_session=True,
-        limit=_LONGEST_LINE,
-    )
-    try:
-        async with _when_we_are_gone(_KILL_GROUP, str(process.pid)):
-            try:
-                yield process
-            finally:
-                # Before the watch ends, so that there is no moment in which nobody would.
-                _kill_group(process)
-    finally:
-        _kill_group(process)
-        # Reads what is left, too: a pipe that was never read to its end is never closed.
-        await process.communicate()
+    _must_be_a_program(command[0])
+    theirs, ours = os.pipe()
+    with os.fdopen(theirs), os.fdopen(ours, "wb") as held:
+
+        async def end(process: asyncio.subprocess.Process) -> None:
+            held.close()
+            # Reads what is left, too: a pipe that was never read to its end is never closed.
+            await process.communicate()
+
+        started = _started(
+            end,
+            _WATCHED,
+            *command,
+            stdin=theirs,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            cwd=cwd,
+            env=env,
+            limit=_LONGEST_LINE,
+        )
+        async with started as process:
+            yield process
 
 
-def _kill_group(process: asyncio.subprocess.Process) -> None:
-    # Once it has ended its number may be somebody else's.
-    if process.returncode is None:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
+def _must_be_a_program(command: str | Path) -> None:
+    # Asked here: the shell that starts it would only say so in its own words.
+    if shutil.which(command) is None:
+        why = errno.EACCES if Path(command).exists() else errno.ENOENT
+        raise OSError(why, os.strerror(why), str(command))
 
 
 @asynccontextmanager
 async def scratch_folder(parent: Path, prefix: str) -> AsyncIterator[Path]:
     """A new folder that is gone afterwards, with all that is in it."""
     folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
-    async with _when_we_are_gone(_REMOVE, str(folder)):
-        yield folder
-
-
-@asynccontextmanager
-async def _when_we_are_gone(script: str, argument: str) -> AsyncIterator[None]:
-    """Run the shell script, whose first `read` returns when the block ends (a line) or this process does (no line)."""
-    shell = await asyncio.create_subprocess_exec(
-        "/bin/sh",
-        "-c",
-        script,
-        "sh",
-        argument,
+    started = _started(
+        _tell_to_end,
+        _REMOVE,
+        folder,
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.DEVNULL,
         env={"PATH": os.pathsep.join((os.environ.get("PATH", ""), os.defpath))},
-        start_new_session=True,
+    )
+    async with started:
+        yield folder
+
+
+async def _tell_to_end(shell: asyncio.subprocess.Process) -> None:
+    with suppress(BrokenPipeError, ConnectionResetError):
+        await shell.communicate(b"\n")
+
+
+@asynccontextmanager
+async def _started(
+    end: Callable[[asyncio.subprocess.Process], Awaitable[None]], script: str, *arguments: str | Path, **options: Any
+) -> AsyncIterator[asyncio.subprocess.Process]:
+    """Start a shell in a session of its own, and end it by `end`; so too if we are cancelled while it starts.
+
+    asyncio would then kill the shell, which could not clear up any more, and might wait for ever for its end (Python
+    3.11: `process_exited` is only called once the pipes are connected).
+    """
+    starting = asyncio.ensure_future(
+        asyncio.create_subprocess_exec("/bin/sh", "-c", script, "sh", *arguments, start_new_session=True, **options)
     )
     try:
-        yield
+        yield await asyncio.shield(starting)
     finally:
-        with suppress(BrokenPipeError, ConnectionResetError):
-            await shell.communicate(b"\n")
+        await asyncio.wait({starting})
+        if not starting.cancelled() and starting.exception() is None:
+            await end(starting.result())

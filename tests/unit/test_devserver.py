@@ -23,6 +23,7 @@ from mulligan.devserver import (
     temporal_server,
 )
 from mulligan.devserver._cache import VERSION, cached_temporal
+from mulligan.devserver._process import process_group, scratch_folder
 from mulligan.devserver.build import go_environment
 
 PROJECT = Path(__file__).parents[2]
@@ -233,6 +234,42 @@ async def test_a_cancelled_build_stops_go_and_leaves_nothing(machine):
         await finding
     await until(lambda: not any(map(runs, machine.running.read_text().split())))
     assert machine.in_cache() == set()
+
+
+@pytest.mark.parametrize("turns", range(2, 12))
+async def test_a_command_cancelled_as_it_starts_is_stopped_with_what_it_started(tmp_path, turns):
+    pids = tmp_path / "pids"
+    lines = f"sleep 1000 & echo $$ $! > {pids}.new; mv {pids}.new {pids}; wait"
+
+    async def run() -> None:
+        async with process_group("/bin/sh", "-c", lines):
+            await asyncio.Event().wait()
+
+    running = asyncio.create_task(run())
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    # In the loop's own thread, so that it is still in its first turns when the command has long begun.
+    subprocess.run(["/bin/sh", "-c", f"while ! [ -e {pids} ]; do sleep 0.01; done"], check=True)  # noqa: ASYNC221
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    await until(lambda: not any(map(runs, pids.read_text().split())))
+
+
+@pytest.mark.parametrize("turns", range(1, 8))
+async def test_a_scratch_folder_cancelled_as_it_is_made_is_gone(tmp_path, turns):
+    async def make() -> None:
+        async with scratch_folder(tmp_path, "making-"):
+            await asyncio.Event().wait()
+
+    making = asyncio.create_task(make())
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    assert list(tmp_path.iterdir())
+    making.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await making
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
