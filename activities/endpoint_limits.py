@@ -46,7 +46,7 @@ class EndpointLimits:
         self._limits: dict[str, _Limit] = {}
         self._answered: dict[str, tuple[float, float]] = {}
 
-    async def turn(self, model: str, longest: float = WAIT_HERE) -> float | None:
+    async def turn(self, model: str, longest: float = WAIT_HERE) -> bool:
         """Wait until a request may go out to a model, which is at once unless it limits us.
 
         Args:
@@ -54,14 +54,14 @@ class EndpointLimits:
             longest: how many seconds to wait here.
 
         Returns:
-            None when the request may go out; else after how many seconds to come again: the line is longer than that.
+            Whether it may go out; else the line is longer than that, and who comes again does so `later`.
         """
         end = self._clock() + longest
         while (limit := self._limit(model)) is not None:
             now = self._clock()
             wait = limit.reserve(now, end)
             if wait is None:
-                return limit.later(now)
+                return False
             limit.waiting += 1
             try:
                 await asyncio.sleep(wait)
@@ -69,7 +69,7 @@ class EndpointLimits:
                 limit.waiting -= 1
             if limit.until <= self._clock():  # else it said 429 to somebody before us in the line
                 break
-        return None
+        return True
 
     def limited(self, model: str, *, sent: float, retry_after: float | None) -> None:
         """A request was answered with 429, or with when to come again.
@@ -97,8 +97,8 @@ class EndpointLimits:
             # One of many that were under way when the limit came: it says nothing new but, maybe, a later time.
             limit.pause(now, retry_after)
 
-    def later(self, model: str, at_least: float) -> float:
-        """After how many seconds, `at_least`, a call that was answered so may come again: a place among the others."""
+    def later(self, model: str, at_least: float = 0.0) -> float:
+        """After how many seconds, `at_least`, a call may come again: a place among the others that were sent away."""
         limit = self._limit(model)
         return at_least if limit is None else limit.later(self._clock(), at_least)
 
@@ -177,7 +177,7 @@ class _Limit:
         self._free = at + 1 / self._rate_at(at)
         return at - now
 
-    def later(self, now: float, at_least: float = 0.0) -> float:
+    def later(self, now: float, at_least: float) -> float:
         """Seconds until a call may come back that is sent away: when the line is through, spread like the others."""
         while self._away and self._away[0] <= now:
             heapq.heappop(self._away)

@@ -43,8 +43,8 @@ class Patience:
         Raises:
             ApplicationError: to be tried again by Temporal, after the delay that it carries.
         """
-        delay = await self._limits.turn(order.model)
-        if delay is not None:
+        if not await self._limits.turn(order.model):
+            delay = self._limits.later(order.model)
             first, failures = _failed(heart)
             if order.attempts is not None:
                 # Temporal counts attempts: one that asked nothing must not be one of the few that the agent allows.
@@ -72,7 +72,7 @@ class Patience:
         Raises:
             Unavailable: its turn does not come within so many seconds.
         """
-        if await self._limits.turn(model, min(longest, WAIT_HERE)) is not None:
+        if not await self._limits.turn(model, min(longest, WAIT_HERE)):
             self._metrics.held_back(model)
             raise Unavailable(f"{model} limits this worker")
         sent = self._limits.now()

@@ -92,12 +92,16 @@ async def run_all_kinds(client: Client, model: OpenAIServer) -> None:
             await client.execute_workflow("AgentWorkflow", given, id=agent, task_queue="agents")
         except WorkflowFailureError:
             assert agent == "strict"
-    # One after the other: each worker is told 429 by itself, and holds back those that come after.
+    # One after the other: each worker is told 429 by itself, and holds back those that come after. Both are failures
+    # of an attempt.
     model.script("limited", [Turn(failure=Failure(status=429, headers={"Retry-After": "50"}))])
     for number in range(6):
         given = {"agent": "strict", "prompt": "Go.", "model": "openai-chat:limited"}
-        await client.start_workflow("AgentWorkflow", given, id=f"limited-{number}", task_queue="agents")
-        await asyncio.sleep(0.3)
+        run = await client.start_workflow("AgentWorkflow", given, id=f"limited-{number}", task_queue="agents")
+        while not any(
+            call.HasField("last_failure") for call in (await run.describe()).raw_description.pending_activities
+        ):
+            await asyncio.sleep(0.1)
     await client.start_workflow("Drifts", id="drifts", task_queue="drift")
     await client.start_workflow("AgentWorkflow", {}, id="waits", task_queue="nobodys-queue")
 

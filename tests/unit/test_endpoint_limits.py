@@ -51,8 +51,9 @@ class Run:
     async def __call__(self, limits: EndpointLimits, endpoint: Endpoint, model: str = "m") -> None:
         await asyncio.sleep(random.uniform(0, 1))
         while True:
-            if (delay := await limits.turn(model)) is not None:
+            if not await limits.turn(model):
                 self.sent_away += 1
+                delay = limits.later(model)
             else:
                 sent = limits.now()
                 if await endpoint.ask():
@@ -108,8 +109,8 @@ def test_no_stampede(endpoint: Any, workers: int) -> None:
 def test_without_it_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """The test above can fail: where each call waits by itself alone, they come in bursts, and many times."""
 
-    async def at_once(self: EndpointLimits, model: str, longest: float = 0) -> None:
-        return None
+    async def at_once(self: EndpointLimits, model: str, longest: float = 0) -> bool:
+        return True
 
     monkeypatch.setattr(EndpointLimits, "turn", at_once)
     monkeypatch.setattr(EndpointLimits, "limited", lambda *_, **__: None)
@@ -133,7 +134,7 @@ def test_one_model_s_limit_is_not_anothers(caplog: pytest.LogCaptureFixture) -> 
         done = loop.time()
         await asyncio.gather(*waiting)
         await asyncio.sleep(100)
-        assert await limits.turn("openai:limited") is None
+        assert await limits.turn("openai:limited")
         assert limits._limits == {}
         return done
 
@@ -152,9 +153,9 @@ def test_what_waits_here_is_bounded() -> None:
         limits.limited("m", sent=loop.time(), retry_after=0)
         asked = [loop.create_task(limits.turn("m")) for _ in range(1000)]
         await asyncio.sleep(0)
-        away = [task.result() for task in asked if task.done()]
-        assert len(asked) - len(away) <= MOST_HERE
-        assert max(delay or 0 for delay in away) < endpoint_limits.WAIT_HERE + endpoint_limits.LONGEST_SPREAD
+        away = [limits.later("m") for task in asked if task.done() and not task.result()]
+        assert len(asked) - MOST_HERE <= len(away) + 1
+        assert max(away) < endpoint_limits.WAIT_HERE + endpoint_limits.LONGEST_SPREAD
         for task in asked:
             task.cancel()
 
@@ -170,8 +171,8 @@ def test_a_call_that_is_always_refused_stops_nobody() -> None:
 
         async def too_large() -> None:
             for refused in range(20):
-                while (delay := await limits.turn("m")) is not None:
-                    await asyncio.sleep(delay)
+                while not await limits.turn("m"):
+                    await asyncio.sleep(limits.later("m"))
                 limits.limited("m", sent=limits.now(), retry_after=None)
                 await asyncio.sleep(limits.later("m", min(60.0, 2.0**refused)))
 
@@ -183,6 +184,20 @@ def test_a_call_that_is_always_refused_stops_nobody() -> None:
     assert in_virtual_time(with_one_too_large) < 150
 
 
+def test_who_does_not_come_again_takes_no_place_among_those_that_do() -> None:
+    """A second model is asked once or not at all: turned away a thousand times, it does not spread the others wider."""
+
+    async def turned_away(loop: VirtualTimeLoop) -> None:
+        limits = EndpointLimits(loop.time)
+        limits.limited("m", sent=loop.time(), retry_after=20)
+        for _ in range(1000):
+            assert not await limits.turn("m", 0.0)
+        # 22 s at most until it is asked again, at once a second, and one that comes back.
+        assert max(limits.later("m") for _ in range(2)) < 25
+
+    in_virtual_time(turned_away)
+
+
 def test_an_absurd_time_is_for_one_call_alone() -> None:
     """An endpoint that asks one call to come tomorrow is asked again by another within a minute or so."""
 
@@ -190,11 +205,11 @@ def test_an_absurd_time_is_for_one_call_alone() -> None:
         limits = EndpointLimits(loop.time)
         limits.limited("m", sent=0.0, retry_after=86_400)
         assert limits.later("m", 86_400) >= 86_400
-        delay = await limits.turn("m")
-        assert delay is not None
+        assert not await limits.turn("m")
+        delay = limits.later("m")
         assert delay < 65
         await asyncio.sleep(delay)
-        assert await limits.turn("m") is None
+        assert await limits.turn("m")
 
     in_virtual_time(tomorrow)
 
