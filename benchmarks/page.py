@@ -58,9 +58,8 @@ def in_short(read: Reading) -> str:
         ("steps a second, 20 runs at once", *rates),
         ("memory of an open run of 100 steps", *memory),
     ]
-    return table(
-        ("a step: one tool call of 1 KB", *(ALL[name].title for name in names)), [r for r in rows if any(r[1:])]
-    )
+    head = ("a step: one tool call of 1 KB", *(ALL[name].title for name in names))
+    return table(head, [[cell or "not measured" for cell in row] for row in rows if any(row[1:])])
 
 
 def render(read: Reading, facts: dict[str, Any], plots: Sequence[str] = ()) -> str:

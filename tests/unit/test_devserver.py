@@ -8,6 +8,7 @@ import socket
 import stat
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -32,6 +33,27 @@ FIND = """
 import asyncio, sys
 from mulligan.devserver import find_temporal
 print("found", asyncio.run(find_temporal(lambda line: print(line, flush=True))))
+"""
+
+
+START_AND_DIE = """
+import asyncio, os, signal, sys, time
+from mulligan.devserver._process import process_group
+
+async def run():
+    lines = f"sleep 1000 & echo $$ $! > {sys.argv[1]}.new; mv {sys.argv[1]}.new {sys.argv[1]}; wait"
+    async with process_group("/bin/sh", "-c", lines):
+        await asyncio.Event().wait()
+
+async def main():
+    running = asyncio.create_task(run())
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    while not os.path.exists(sys.argv[1]):
+        time.sleep(0.01)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+asyncio.run(main())
 """
 
 
@@ -234,6 +256,16 @@ async def test_a_cancelled_build_stops_go_and_leaves_nothing(machine):
         await finding
     await until(lambda: not any(map(runs, machine.running.read_text().split())))
     assert machine.in_cache() == set()
+
+
+def test_a_command_dies_with_us_from_its_first_moment(tmp_path):
+    """Killed in the loop's second turn: asyncio has started the command, and connected none of its pipes."""
+    pids = tmp_path / "pids"
+    subprocess.run([sys.executable, "-c", START_AND_DIE, pids], cwd=PROJECT, check=False)
+    left = pids.read_text().split()
+    assert len(left) == 2
+    while any(map(runs, left)):
+        time.sleep(0.02)
 
 
 @pytest.mark.parametrize("turns", range(2, 12))

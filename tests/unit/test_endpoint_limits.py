@@ -153,8 +153,8 @@ def test_what_waits_here_is_bounded() -> None:
         limits.limited("m", sent=loop.time(), retry_after=0)
         asked = [loop.create_task(limits.turn("m")) for _ in range(1000)]
         await asyncio.sleep(0)
+        assert sum(not task.done() for task in asked) <= MOST_HERE
         away = [limits.later("m") for task in asked if task.done() and not task.result()]
-        assert len(asked) - MOST_HERE <= len(away) + 1
         assert max(away) < endpoint_limits.WAIT_HERE + endpoint_limits.LONGEST_SPREAD
         for task in asked:
             task.cancel()
@@ -192,7 +192,7 @@ def test_who_does_not_come_again_takes_no_place_among_those_that_do() -> None:
         limits.limited("m", sent=loop.time(), retry_after=20)
         for _ in range(1000):
             assert not await limits.turn("m", 0.0)
-        # 22 s at most until it is asked again, at once a second, and one that comes back.
+        # The pause is 22 s at most; then it is asked once a second, and two come back.
         assert max(limits.later("m") for _ in range(2)) < 25
 
     in_virtual_time(turned_away)
