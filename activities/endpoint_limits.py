@@ -83,7 +83,7 @@ class EndpointLimits:
         limit = self._limit(model)
         if limit is None:
             self._limits = {name: kept for name, kept in self._limits.items() if not kept.is_over(now)}
-            limit = self._limits[model] = _Limit(self._rate_of_answers(model, now))
+            limit = self._limits[model] = _Limit(self._rate_of_answers(model, now), now)
             limit.slow_down(now, retry_after)
             logger.warning(
                 "%s limits us. For %.0f s this worker asks it no more, then %.1f times a second at first.",
@@ -132,20 +132,25 @@ class EndpointLimits:
 
 
 class _Limit:
-    """One model's. Times are the clock's."""
+    """One model's. Times are the clock's, whose zero is any moment: on Linux, the start of the machine.
 
-    def __init__(self, rate: float) -> None:
+    Args:
+        rate: requests a second that were answered so far.
+        now: when the model's endpoint answered 429 first.
+    """
+
+    def __init__(self, rate: float, now: float) -> None:
         self.rate = rate
         """Requests a second at `until`; it doubles every DOUBLES_IN from then on."""
-        self.until = 0.0
+        self.until = now
         """No request goes out before."""
-        self.changed = 0.0
+        self.changed = now
         """When it was slowed down last: a 429 to what went out before says nothing new."""
         self.waiting = 0
         """How many calls stand in the line."""
         self.misses = 0
         """How often it was slowed down since the last answer."""
-        self._free = 0.0
+        self._free = now
         """When the next request may go out."""
         self._away: list[float] = []
         """When calls come back that were sent away: a heap."""

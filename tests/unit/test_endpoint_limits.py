@@ -67,6 +67,15 @@ class Run:
             await asyncio.sleep(delay)
 
 
+HOURS = 9_226.0
+"""Seconds that the machine has been up: `time.monotonic` counts from its start, and a worker rarely starts with it."""
+
+
+def limits_of(loop: VirtualTimeLoop, uptime: float = HOURS) -> EndpointLimits:
+    """A worker's limits on a machine that had been up for so many seconds when the test began."""
+    return EndpointLimits(lambda: uptime + loop.time())
+
+
 def in_virtual_time(make: Any) -> Any:
     """Run `make(loop)` to its end."""
     random.seed(7)
@@ -78,6 +87,7 @@ def in_virtual_time(make: Any) -> Any:
         loop.close()
 
 
+@pytest.mark.parametrize("uptime", [0.0, HOURS, 30 * 86_400.0], ids=["just started", "up for hours", "for a month"])
 @pytest.mark.parametrize("workers", [1, 4])
 @pytest.mark.parametrize(
     "endpoint",
@@ -87,15 +97,23 @@ def in_virtual_time(make: Any) -> Any:
         lambda: Endpoint(rate=8, retry_after=20),
         lambda: Endpoint(rate=8),
         lambda: Endpoint(rate=50, burst=50, opens=1800),
+        lambda: Endpoint(rate=50, burst=200, tokens=200, retry_after=5),
     ],
-    ids=["away, Retry-After", "away", "500 a minute, Retry-After", "500 a minute", "away for half an hour"],
+    ids=[
+        "away, Retry-After",
+        "away",
+        "500 a minute, Retry-After",
+        "500 a minute",
+        "away for half an hour",
+        "after 200 answers",
+    ],
 )
-def test_no_stampede(endpoint: Any, workers: int) -> None:
+def test_no_stampede(endpoint: Any, workers: int, uptime: float) -> None:
     """A thousand calls cost little more than a thousand requests, never many of them at once."""
     at, runs = endpoint(), [Run() for _ in range(1000)]
 
     async def all_of(loop: VirtualTimeLoop) -> None:
-        limits = [EndpointLimits(loop.time) for _ in range(workers)]
+        limits = [limits_of(loop, uptime) for _ in range(workers)]
         await asyncio.gather(*(run(limits[n % workers], at) for n, run in enumerate(runs)))
 
     in_virtual_time(all_of)
@@ -127,7 +145,7 @@ def test_one_model_s_limit_is_not_anothers(caplog: pytest.LogCaptureFixture) -> 
     here.tokens = 1000
 
     async def both(loop: VirtualTimeLoop) -> float:
-        limits = EndpointLimits(loop.time)
+        limits = limits_of(loop)
         waiting = [loop.create_task(Run()(limits, away, "openai:limited")) for _ in range(20)]
         await asyncio.sleep(2)
         await asyncio.gather(*(Run()(limits, here, "openai:free") for _ in range(100)))
@@ -143,14 +161,39 @@ def test_one_model_s_limit_is_not_anothers(caplog: pytest.LogCaptureFixture) -> 
     assert [text.split(".")[0] for text in said] == ["openai:limited limits us", "openai:limited limits us no more"]
 
 
+@pytest.mark.parametrize("answered", [0, 50])
+def test_the_first_429_slows_the_worker_down(answered: int, caplog: pytest.LogCaptureFixture) -> None:
+    """After the pause requests go out at half the rate that was answered before, and the limit is still known then."""
+    caplog.set_level(logging.WARNING)
+
+    async def one_by_one(loop: VirtualTimeLoop) -> list[float]:
+        limits = limits_of(loop)
+        for _ in range(answered):
+            limits.answered("m")  # at once: five a second over the last ten
+        limits.limited("m", sent=limits.now(), retry_after=5)
+        went_out = []
+        for _ in range(4):
+            assert await limits.turn("m")
+            went_out.append(loop.time())
+        return went_out
+
+    first, *others = in_virtual_time(one_by_one)
+    assert 5 <= first <= 5.5
+    rate = max(1.0, answered / endpoint_limits.REMEMBERS / 2)
+    assert others[0] - first == pytest.approx(1 / rate, rel=0.05)
+    assert [record.getMessage().split("then ")[-1] for record in caplog.records] == [
+        f"{rate:.1f} times a second at first."
+    ]
+
+
 def test_what_waits_here_is_bounded() -> None:
     """However many calls there are, a few wait in the worker; the others leave it, for a minute or so at most."""
 
     async def crowd(loop: VirtualTimeLoop) -> None:
-        limits = EndpointLimits(loop.time)
+        limits = limits_of(loop)
         for _ in range(600):
             limits.answered("m")  # a quick endpoint: the line would be long
-        limits.limited("m", sent=loop.time(), retry_after=0)
+        limits.limited("m", sent=limits.now(), retry_after=0)
         asked = [loop.create_task(limits.turn("m")) for _ in range(1000)]
         await asyncio.sleep(0)
         assert sum(not task.done() for task in asked) <= MOST_HERE
@@ -167,7 +210,7 @@ def test_a_call_that_is_always_refused_stops_nobody() -> None:
     at = Endpoint(rate=20, burst=20)
 
     async def with_one_too_large(loop: VirtualTimeLoop) -> float:
-        limits = EndpointLimits(loop.time)
+        limits = limits_of(loop)
 
         async def too_large() -> None:
             for refused in range(20):
@@ -188,8 +231,8 @@ def test_who_does_not_come_again_takes_no_place_among_those_that_do() -> None:
     """A second model is asked once or not at all: turned away a thousand times, it does not spread the others wider."""
 
     async def turned_away(loop: VirtualTimeLoop) -> None:
-        limits = EndpointLimits(loop.time)
-        limits.limited("m", sent=loop.time(), retry_after=20)
+        limits = limits_of(loop)
+        limits.limited("m", sent=limits.now(), retry_after=20)
         for _ in range(1000):
             assert not await limits.turn("m", 0.0)
         # The pause is 22 s at most; then it is asked once a second, and two come back.
@@ -202,8 +245,8 @@ def test_an_absurd_time_is_for_one_call_alone() -> None:
     """An endpoint that asks one call to come tomorrow is asked again by another within a minute or so."""
 
     async def tomorrow(loop: VirtualTimeLoop) -> None:
-        limits = EndpointLimits(loop.time)
-        limits.limited("m", sent=0.0, retry_after=86_400)
+        limits = limits_of(loop)
+        limits.limited("m", sent=limits.now(), retry_after=86_400)
         assert limits.later("m", 86_400) >= 86_400
         assert not await limits.turn("m")
         delay = limits.later("m")
@@ -218,10 +261,10 @@ def test_models_without_end_are_not_kept() -> None:
     """A run's input may name any model: what is known of them is bounded."""
 
     async def many(loop: VirtualTimeLoop) -> None:
-        limits = EndpointLimits(loop.time)
+        limits = limits_of(loop)
         for number in range(3000):
             limits.answered(f"m{number}")
-            limits.limited(f"m{number}", sent=loop.time(), retry_after=None)
+            limits.limited(f"m{number}", sent=limits.now(), retry_after=None)
             await asyncio.sleep(1)
         assert len(limits._answered) <= endpoint_limits.MOST_MODELS
         assert len(limits._limits) < 100
