@@ -18,7 +18,7 @@ from temporalio.client import Client
 from temporalio.common import VersioningBehavior
 from temporalio.exceptions import FailureError
 from temporalio.service import RPCError
-from temporalio.worker import Worker, WorkerDeploymentConfig, WorkerDeploymentVersion
+from temporalio.worker import UnsandboxedWorkflowRunner, Worker, WorkerDeploymentConfig, WorkerDeploymentVersion
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
 from activities.call_model import CallModelActivity
@@ -47,8 +47,10 @@ from mulligan.health import health_server
 from mulligan.loading import Loaded, load
 from mulligan.metrics import temporal_runtime
 from mulligan.prices import Prices
+from mulligan.recorded_state import RecordedStateRunner
 from mulligan.settings import Settings, settings
 from mulligan.telemetry import Telemetry
+from mulligan.workflow_cache import WorkflowCache
 from workflows.agent_workflow import AgentWorkflow
 
 PASSED_THROUGH = (
@@ -135,16 +137,19 @@ async def running_worker(
     """A worker for what was loaded, while the block runs."""
     chosen = settings()
     model_task_queue = f"{task_queue}-models" if chosen.limits_model_calls else None
+    cache = WorkflowCache(chosen.max_cached_workflows)
+    cached_workflows, workflow_tasks = cache.limits(chosen.max_concurrent_workflow_tasks)
     async with wired(loaded, telemetry, model_task_queue) as activities:
         worker = Worker(
             client,
             task_queue=task_queue,
             workflows=[AgentWorkflow, *loaded.workflows],
             activities=activities,
-            workflow_runner=sandbox(loaded),
+            workflow_runner=RecordedStateRunner(sandbox(loaded), cache),
+            unsandboxed_workflow_runner=RecordedStateRunner(UnsandboxedWorkflowRunner(), cache),
             deployment_config=deployment(chosen),
-            max_cached_workflows=chosen.max_cached_workflows,
-            max_concurrent_workflow_tasks=chosen.max_concurrent_workflow_tasks,
+            max_cached_workflows=cached_workflows,
+            max_concurrent_workflow_tasks=workflow_tasks,
             max_concurrent_activities=chosen.max_concurrent_activities,
             max_activities_per_second=chosen.max_activities_per_second,
             max_task_queue_activities_per_second=chosen.max_task_queue_activities_per_second,
@@ -155,6 +160,7 @@ async def running_worker(
             max_heartbeat_throttle_interval=_beat_within(chosen),
             graceful_shutdown_timeout=timedelta(seconds=chosen.grace_seconds),
         )
+        cache.attach(worker)
         workers = [worker]
         if model_task_queue:
             # One for the same process: it has the same cache and connections, with slots and a rate of its own.

@@ -1,0 +1,149 @@
+"""All that people send to runs, while workers forget the runs and are killed: no run gets stuck, and each history replays."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import sys
+import uuid
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any
+
+import pytest
+from temporalio.client import WorkflowQueryFailedError, WorkflowUpdateFailedError
+from temporalio.service import RPCError
+from temporalio.worker import Replayer
+
+from mulligan import connect, data_converter
+from mulligan.devserver import DevServer
+from tests.support.worker_process import worker_process
+from workflows.agent_workflow import AgentWorkflow
+
+RUNS = int(os.environ.get("STRESS_RUNS", "150"))
+"""A thousand, for a figure: `STRESS_RUNS=1000 uv run --group system pytest -s` with this file."""
+AT_ONCE = 50
+WORKERS = 2
+KILLS_FOR_EACH = 25
+"""After so many runs that have ended, a worker is killed."""
+
+
+@contextmanager
+def workers_may_be_away(counts: Counter[str]) -> Iterator[None]:
+    """A worker that is killed just then loses what it was asked; whoever asks does so again."""
+    try:
+        yield
+    except (RPCError, WorkflowQueryFailedError) as error:
+        if "TMPRL1100" in str(error):
+            raise
+        counts["asked again"] += 1
+
+
+async def decide(handle: Any, wait: dict[str, Any], chance: random.Random, counts: Counter[str]) -> None:
+    """What a person says to a call that waits; that somebody was faster is no fault."""
+    call = {"call_id": wait["call_id"]}
+    if wait["kind"] == "question":
+        update, argument = "answer", {**call, "text": "Green."}
+    else:
+        edited = {"arguments": {"euros": 9}} if chance.random() < 0.3 else {}
+        update = "decide"
+        argument = {**call, **chance.choice([{"decision": "approve", **edited}, {"decision": "deny", "reason": "no"}])}
+    try:
+        with workers_may_be_away(counts):
+            await handle.execute_update(update, argument)
+            counts[update] += 1
+    except WorkflowUpdateFailedError:
+        counts["refused"] += 1
+
+
+async def send(handle: Any, chance: random.Random, counts: Counter[str]) -> None:
+    """Two messages at once, each with an id of its own, at any moment; sometimes a stop."""
+    for update, argument in [("send_message", {"text": "And hurry!", "id": uuid.uuid4().hex})] * 2:
+        try:
+            with workers_may_be_away(counts):
+                await handle.execute_update(update, argument)
+                counts[update] += 1
+        except WorkflowUpdateFailedError:
+            counts["refused"] += 1
+    if chance.random() < 0.1:
+        with workers_may_be_away(counts):  # or the run has just ended
+            await handle.signal("stop", {"reason": "lunch"})
+            counts["stop"] += 1
+
+
+async def one_run(client: Any, queue: str, number: int, counts: Counter[str]) -> Any:
+    """A run from its start to its end, with a person who asks what waits all the time."""
+    chance = random.Random(number)
+    handle = await client.start_workflow(
+        "AgentWorkflow", {"agent": "office", "prompt": "Go."}, id=f"{queue}-{number}", task_queue=queue
+    )
+    result = asyncio.create_task(handle.result())
+    while not result.done():
+        waits: list[dict[str, Any]] = []
+        with workers_may_be_away(counts):
+            waits = await handle.query("pending")
+        said = [decide(handle, wait, chance, counts) for wait in waits if chance.random() < 0.8]
+        if chance.random() < 0.1:
+            said.append(send(handle, chance, counts))
+        if not result.done():
+            await asyncio.gather(*said)
+            await asyncio.wait([result], timeout=chance.uniform(0, 0.1))
+        else:
+            for each in said:
+                each.close()
+    counts[(await result)["status"]] += 1
+    return handle
+
+
+@asynccontextmanager
+async def workers_that_are_killed(queue: str, address: str, counts: Counter[str]) -> AsyncIterator[None]:
+    """Workers that have room for three runs in their caches, and are killed and replaced one after the other."""
+
+    async def serve(place: int) -> None:
+        while True:
+            async with worker_process(
+                "tests.support.asks_people",
+                queue,
+                address,
+                MULLIGAN_MAX_CACHED_WORKFLOWS="3",
+                MULLIGAN_GRACE_SECONDS="1",
+            ) as process:
+                before = ended(counts)
+                while ended(counts) < before + KILLS_FOR_EACH * (place + 1):
+                    await asyncio.sleep(0.1)
+                process.kill()
+                counts["killed"] += 1
+                await process.wait()
+
+    serving = [asyncio.create_task(serve(place)) for place in range(WORKERS)]
+    try:
+        yield
+    finally:
+        for each in serving:
+            each.cancel()
+        await asyncio.gather(*serving, return_exceptions=True)
+
+
+def ended(counts: Counter[str]) -> int:
+    return counts["completed"] + counts["stopped"]
+
+
+@pytest.mark.timeout(900)
+async def test_no_run_gets_stuck(temporal: DevServer) -> None:
+    client = await connect(temporal.address)
+    queue, counts, few = f"office-{uuid.uuid4().hex[:6]}", Counter[str](), asyncio.Semaphore(AT_ONCE)
+
+    async def one(number: int) -> Any:
+        async with few:
+            return await one_run(client, queue, number, counts)
+
+    async with workers_that_are_killed(queue, temporal.address, counts):
+        handles = await asyncio.gather(*(one(number) for number in range(RUNS)))
+    print(f"  {RUNS} runs: {dict(counts)}", file=sys.stderr)
+    assert ended(counts) == RUNS
+    replayer = Replayer(workflows=[AgentWorkflow], data_converter=data_converter)
+    for handle in handles:
+        await replayer.replay_workflow(await handle.fetch_history())
+    assert all(counts[said] > 0 for said in ("decide", "answer", "send_message", "stop", "killed"))
