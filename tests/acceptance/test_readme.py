@@ -70,7 +70,7 @@ async def test_an_agent_of_your_own(mulligan: Run, environment: dict[str, str], 
         shown = await mulligan(*show)
         assert "told the model: invalid_arguments" in shown.out
         assert "repaired by fix" in shown.out
-        client = await connect(environment["TEMPORAL_ADDRESS"])
+        client = await connect(environment["TEMPORAL_ADDRESS"], namespace=environment["TEMPORAL_NAMESPACE"])
         given = json.loads(re.search(r"--input '(.*)'", block("sh", "temporal workflow start"))[1])  # type: ignore[index]
         result = await client.execute_workflow("AgentWorkflow", given, id="readme-1", task_queue=QUEUE)
         assert result["status"] == "completed"
