@@ -11,7 +11,7 @@ demo: | $(UV)  ## An agent run on an embedded Temporal server, with mistakes and
 	@$(UV) run --no-dev mulligan demo
 
 test: | $(UV)  ## The tests, against real servers
-	@$(UV) run pytest -q --numprocesses auto --durations 10 --durations-min 1
+	@$(UV) run pytest -q --numprocesses auto --durations 10 --durations-min 1 --inline-snapshot disable
 
 test-system: | $(UV)  ## Tests with a real Jaeger (built once, in minutes), the deployment's files, the dashboard
 	@$(UV) run --group system pytest -q tests/system

@@ -18,15 +18,15 @@ from typing import Any
 import pytest
 from temporalio.client import Client
 
-from mulligan import Agent, connect, events
+from mulligan import Agent, events
 from mulligan.devserver import DevServer
 from mulligan.loading import load, served
 from tests.live.conftest import DONE, Lab, call
 from tests.support.compacting import PROMPT, reading
 from tests.support.openai_stream import Break
 from tests.support.openai_turn import Turn
-from tests.support.worker_process import worker_process
 from tests.support.temporal import environment_of
+from tests.support.worker_process import worker_process
 from worker import running_worker
 from workflows import policies
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from mulligan import connect
 from mulligan.loading import load
 from mulligan.telemetry import Telemetry
 from tests.live.conftest import DONE, Lab, call

@@ -14,7 +14,6 @@ from temporalio.api.enums.v1 import EventType, PendingActivityState, TaskQueueTy
 from temporalio.api.taskqueue.v1 import RateLimit
 from temporalio.api.workflowservice.v1 import UpdateTaskQueueConfigRequest
 
-from mulligan import connect
 from mulligan.loading import load
 from tests.live.conftest import DONE, Lab, call
 from tests.support.compacting import PROMPT, reading

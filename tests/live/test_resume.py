@@ -16,7 +16,7 @@ import zstandard
 from temporalio.client import WorkflowFailureError
 from temporalio.exceptions import WorkflowAlreadyStartedError
 
-from mulligan import InvalidRunInputError, connect, error_of, follow
+from mulligan import InvalidRunInputError, error_of, follow
 from mulligan.client import unreadable
 from mulligan.devserver import DevServer
 from mulligan.loading import load

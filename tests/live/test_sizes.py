@@ -16,7 +16,6 @@ import pytest
 from temporalio.api.enums.v1 import WorkflowTaskFailedCause
 from temporalio.client import WorkflowHandle
 
-from mulligan import connect
 from mulligan.devserver import DevServer
 from mulligan.loading import load
 from tests.live.conftest import DONE, Lab

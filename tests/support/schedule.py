@@ -30,7 +30,7 @@ FOLDERS = ("tests/system", "tests/live", "tests/acceptance")
 """Then what waits a lot; the many short tests last."""
 
 
-class ByFile(LoadScopeScheduling):
+class ByFile(LoadScopeScheduling):  # type: ignore[misc]
     """A file's tests in one process, as they share fixtures; files in the order in which they were collected."""
 
     def _split_scope(self, nodeid: str) -> str:
@@ -50,4 +50,4 @@ def rank(nodeid: str) -> tuple[int, ...]:
 def make_scheduler(config: pytest.Config, log: object) -> ByFile:
     """For xdist. Its own reordering, by the number of tests in a file, would undo ours."""
     config.option.loadscopereorder = False
-    return ByFile(config, log)  # type: ignore[arg-type]
+    return ByFile(config, log)
