@@ -41,8 +41,8 @@ def pytest_configure(config: pytest.Config) -> None:
         return
     get_server(config)
     shared = SharedServer()
-    config.add_cleanup(shared.stop)
     config.stash[SHARED] = shared.start()
+    config.add_cleanup(shared.stop)
     config.pluginmanager.register(Sharing(config))
     terminal = config.pluginmanager.getplugin("terminalreporter")
     if terminal is not None and config.option.verbose <= 0:

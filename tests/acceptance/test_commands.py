@@ -12,7 +12,6 @@ import pytest
 
 from tests.acceptance.conftest import ROOT, Run, command
 
-pytestmark = pytest.mark.timeout(120)
 Process = asyncio.subprocess.Process
 NOWHERE = "127.0.0.1:1"
 

@@ -22,7 +22,6 @@ from mulligan import connect
 from mulligan.cli import app
 from tests.acceptance.conftest import ROOT, Outcome, Run
 
-pytestmark = pytest.mark.timeout(120)
 QUEUE = "office"
 
 

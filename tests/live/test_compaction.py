@@ -155,7 +155,6 @@ async def test_a_run_is_stopped_as_it_is_summed_up(soon: Lab) -> None:
     assert is_summing_up(ran.requests[-1].json)
 
 
-@pytest.mark.timeout(120)
 async def test_its_worker_is_killed_as_it_is_summed_up(lab: Lab, temporal: DevServer) -> None:
     """kill -9: the next worker has it summed up, and writes the span of the attempt that was lost."""
     released = asyncio.Event()

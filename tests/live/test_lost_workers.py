@@ -7,7 +7,6 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-import pytest
 from temporalio.service import RPCError
 
 from mulligan.devserver import DevServer
@@ -59,7 +58,6 @@ async def _progress(handle: Any) -> dict[str, Any]:
     return progress
 
 
-@pytest.mark.timeout(120)
 async def test_killed_workers(lab: Lab, temporal: DevServer, tmp_path: Path) -> None:
     """At most once by default: `tool_lost` is told. With `attempts=2` the next worker runs it. A drain is no different."""
     lost, survived, stopped = await asyncio.gather(

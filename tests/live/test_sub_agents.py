@@ -385,7 +385,6 @@ async def test_a_terminated_caller(teams: Lab, tmp_path: Path) -> None:
     assert isinstance(failed.value.cause, CancelledError)
 
 
-@pytest.mark.timeout(120)
 async def test_the_only_worker_is_killed(lab: Lab, temporal: DevServer, tmp_path: Path) -> None:
     """kill -9 while two sub-agents run: the next worker goes on with all three runs, and nothing is told twice."""
     queue = f"killed-{uuid.uuid4().hex[:6]}"
