@@ -15,7 +15,7 @@ import pytest
 from mulligan.devserver import DevServer, find_temporal, temporal_server
 from tests.support.progress import Progress
 from tests.support.schedule import PROCESSES_PER_CORE, make_scheduler, rank
-from tests.support.temporal import SharedServer, own_namespace
+from tests.support.temporal import SharedServer, allow_slow_workflows, own_namespace
 
 for name in list(os.environ):
     if name.startswith(("MULLIGAN_", "TEMPORAL_", "OTEL_", "OPENAI_")):
@@ -27,6 +27,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 SHARED: pytest.StashKey[DevServer] = pytest.StashKey()
+allow_slow_workflows()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

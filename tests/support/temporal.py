@@ -5,16 +5,37 @@ from __future__ import annotations
 import asyncio
 import threading
 from datetime import timedelta
+from functools import wraps
+from typing import Any
 
 from google.protobuf.duration_pb2 import Duration
 from temporalio.api.workflowservice.v1 import RegisterNamespaceRequest
 from temporalio.client import Client
+from temporalio.worker import _workflow
 
 from mulligan import connect
 from mulligan.devserver import DevServer, temporal_server
 
 SECONDS_TO_START = 90
 SECONDS_TO_STOP = 20
+SECONDS_FOR_A_WORKFLOW = 30
+
+
+def allow_slow_workflows() -> None:
+    """For the workers of this process: the SDK calls a workflow stuck that is not done with a task after two seconds.
+
+    It counts them on the wall. Where several processes share few cores, a workflow that reads megabytes needs longer, and its
+    task (or a query) fails. The SDK has no setting for it but its debug mode, which leaves out the sandbox as well.
+    """
+    made = _workflow._WorkflowWorker.__init__
+
+    @wraps(made)
+    def make(self: Any, *args: Any, **kwargs: Any) -> None:
+        made(self, *args, **kwargs)
+        assert self._deadlock_timeout_seconds
+        self._deadlock_timeout_seconds = SECONDS_FOR_A_WORKFLOW
+
+    _workflow._WorkflowWorker.__init__ = make  # type: ignore[method-assign]
 
 
 class SharedServer:
