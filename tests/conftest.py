@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from mulligan.devserver import DevServer, find_temporal, temporal_server
+from tests.support.bytecode import keep_bytecode
 from tests.support.progress import Progress
 from tests.support.schedule import PROCESSES_PER_CORE, make_scheduler, rank
 from tests.support.temporal import SharedServer, allow_slow_workflows, own_namespace
@@ -27,6 +28,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 SHARED: pytest.StashKey[DevServer] = pytest.StashKey()
+keep_bytecode()
 allow_slow_workflows()
 
 
