@@ -15,7 +15,7 @@ import pytest
 from mulligan.devserver import DevServer, find_temporal, temporal_server
 from tests.support.bytecode import keep_bytecode
 from tests.support.progress import Progress
-from tests.support.schedule import PROCESSES_PER_CORE, make_scheduler, rank
+from tests.support.schedule import MORE_THAN_CORES, make_scheduler, rank
 from tests.support.temporal import SharedServer, allow_slow_workflows, own_namespace
 
 for name in list(os.environ):
@@ -70,7 +70,7 @@ class Sharing:
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
     """`--numprocesses auto`."""
-    return PROCESSES_PER_CORE * len(os.sched_getaffinity(0))
+    return len(os.sched_getaffinity(0)) + MORE_THAN_CORES
 
 
 def is_shared(config: pytest.Config) -> bool:

@@ -43,7 +43,9 @@ class Progress:
         """Counted as ever, but without a letter."""
         if report.failed:
             return ("failed" if report.when == "call" else "error"), "", "FAILED"
-        if report.skipped and not hasattr(report, "wasxfail"):
+        if hasattr(report, "wasxfail"):
+            return ("xfailed" if report.skipped else "xpassed"), "", ""
+        if report.skipped:
             return "skipped", "", "SKIPPED"
         return ("passed" if report.when == "call" else ""), "", ""
 

@@ -7,8 +7,10 @@ from collections.abc import Mapping
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
-PROCESSES_PER_CORE = 2
-"""Live tests wait for servers and other processes about half of their time."""
+MORE_THAN_CORES = 1
+"""Processes beside one for each core. Live tests wait about a third of their time; each process collects all tests first,
+which takes some seconds of a core, and where more share a core, what has a time limit comes closer to it.
+"""
 
 SHARED: Mapping[str, str] = {
     # docs/recovery.md is printed from what these files see: in one process each row is run once.
