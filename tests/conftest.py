@@ -70,7 +70,8 @@ class Sharing:
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
     """`--numprocesses auto`."""
-    return len(os.sched_getaffinity(0)) + MORE_THAN_CORES
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return cores + MORE_THAN_CORES
 
 
 def is_shared(config: pytest.Config) -> bool:
