@@ -20,6 +20,7 @@ SHARED: Mapping[str, str] = {
 """Files that are given to a process together with another."""
 
 FIRST = (
+    "tests/unit/test_footprint.py",  # weighs what is allocated: before its process has a worker, whose threads allocate as well
     "tests/live/test_events.py",
     "tests/live/test_sub_agents.py",
     "tests/live/test_compaction.py",
@@ -27,7 +28,7 @@ FIRST = (
     "tests/live/test_matrix_page.py",
     "tests/live/test_lost_workers.py",
 )
-"""What takes longest begins first, or one process would be busy with it when the others have nothing left."""
+"""Then what takes longest, or one process would be busy with it when the others have nothing left."""
 FOLDERS = ("tests/system", "tests/live", "tests/acceptance")
 """Then what waits a lot; the many short tests last."""
 
