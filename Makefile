@@ -11,11 +11,10 @@ demo: | $(UV)  ## An agent run on an embedded Temporal server, with mistakes and
 	@$(UV) run --no-dev mulligan demo
 
 test: | $(UV)  ## The tests, against real servers
-	@$(UV) run pytest -q --numprocesses 2 --dist loadfile tests/unit tests/replay tests/test_house.py
-	@$(UV) run pytest -q tests/live tests/acceptance
+	@$(UV) run pytest -q --numprocesses auto --durations 10 --durations-min 1 --inline-snapshot disable
 
 test-system: | $(UV)  ## Tests with a real Jaeger (built once, in minutes), the deployment's files, the dashboard
-	@$(UV) run --group system pytest -q tests/system
+	@$(UV) run --group system pytest -q --timeout 300 tests/system
 
 docs: | $(UV)  ## Print docs/recovery.md from what the tests see
 	@$(UV) run pytest -q tests/live/test_matrix_page.py --write-docs

@@ -1,4 +1,4 @@
-"""What all tests share: one real Temporal server for the session, and an environment without the developer's settings."""
+"""What all tests share: one real Temporal server for all processes, and an environment without the developer's settings."""
 
 from __future__ import annotations
 
@@ -8,10 +8,15 @@ import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import nullcontext
+from typing import Any
 
 import pytest
 
 from mulligan.devserver import DevServer, find_temporal, temporal_server
+from tests.support.bytecode import keep_bytecode
+from tests.support.progress import Progress
+from tests.support.schedule import MORE_THAN_CORES, make_scheduler, rank
+from tests.support.temporal import SharedServer, allow_slow_workflows, own_namespace
 
 for name in list(os.environ):
     if name.startswith(("MULLIGAN_", "TEMPORAL_", "OTEL_", "OPENAI_")):
@@ -22,15 +27,62 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+SHARED: pytest.StashKey[DevServer] = pytest.StashKey()
+keep_bytecode()
+allow_slow_workflows()
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     """`--write-docs`: pages that are printed from tests are written, not compared."""
     parser.addoption("--write-docs", action="store_true", help="Write docs/recovery.md from what the tests see.")
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Before the processes that share the tests are started: what one of them says of the build would not be seen."""
-    if config.getoption("numprocesses", None) and not hasattr(config, "workerinput"):
-        get_server(config)
+    """Start the server for all processes that share the tests, and before them: what one of them says is not seen."""
+    if not config.getoption("numprocesses", None) or is_shared(config):
+        return
+    get_server(config)
+    shared = SharedServer()
+    config.stash[SHARED] = shared.start()
+    config.add_cleanup(shared.stop)
+    config.pluginmanager.register(Sharing(config))
+    terminal = config.pluginmanager.getplugin("terminalreporter")
+    if terminal is not None and config.option.verbose <= 0:
+        config.pluginmanager.register(Progress(terminal))
+
+
+class Sharing:
+    """Hooks of pytest-xdist, for the process that controls the others."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+
+    def pytest_configure_node(self, node: Any) -> None:
+        """Tell a process where the server is."""
+        node.workerinput["temporal_address"] = self._config.stash[SHARED].address
+
+    def pytest_xdist_make_scheduler(self, config: pytest.Config, log: object) -> Any:
+        """By file, the long ones first."""
+        return make_scheduler(config, log) if config.getvalue("dist") == "load" else None
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """`--numprocesses auto`."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return cores + MORE_THAN_CORES
+
+
+def is_shared(config: pytest.Config) -> bool:
+    """Whether this is one of several processes that share the tests."""
+    return hasattr(config, "workerinput")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Long ones first, where several processes share them."""
+    if is_shared(config):
+        items.sort(key=lambda item: rank(item.nodeid))
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -47,7 +99,11 @@ def get_server(config: pytest.Config) -> None:
 
 
 @pytest.fixture(scope="session")
-async def temporal() -> AsyncIterator[DevServer]:
-    """An embedded Temporal server."""
+async def temporal(pytestconfig: pytest.Config) -> AsyncIterator[DevServer]:
+    """An embedded Temporal server: one of our own, or a namespace of that which several processes share."""
+    if is_shared(pytestconfig):
+        given: dict[str, str] = pytestconfig.workerinput  # type: ignore[attr-defined]
+        yield await own_namespace(given["temporal_address"], given["workerid"])
+        return
     async with temporal_server() as server:
         yield server

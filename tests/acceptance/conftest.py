@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from mulligan.devserver import DevServer
+from tests.support.temporal import environment_of
 
 ROOT = Path(__file__).parent.parent.parent
 QUEUE = "acceptance"
@@ -41,7 +42,7 @@ async def command(*words: str, env: dict[str, str], cwd: Path = ROOT, stdin: str
 @pytest.fixture(scope="session")
 def environment(temporal: DevServer) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("OTEL_", "OPENAI_", "MULLIGAN_"))}
-    return kept | {"TEMPORAL_ADDRESS": temporal.address, "MULLIGAN_TASK_QUEUE": QUEUE}
+    return kept | environment_of(temporal) | {"MULLIGAN_TASK_QUEUE": QUEUE}
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,6 @@ import pytest
 
 from tests.acceptance.conftest import ROOT, Run, command
 
-pytestmark = pytest.mark.timeout(120)
 Process = asyncio.subprocess.Process
 NOWHERE = "127.0.0.1:1"
 
@@ -77,16 +76,16 @@ async def test_sub_agents(mulligan: Run, worker: Process) -> None:
     assert wrong.code == 2
 
 
-async def test_links(mulligan: Run, worker: Process) -> None:
+async def test_links(mulligan: Run, worker: Process, environment: dict[str, str]) -> None:
     """To the run in Temporal's UI and its trace in Jaeger's, on stderr, by each command that shows one run."""
     uis = {"MULLIGAN_TEMPORAL_UI_URL": "http://ui.example", "MULLIGAN_JAEGER_URL": "http://127.0.0.1:1"}
     parent = "00-" + "ab" * 16 + "-" + "cd" * 8 + "-01"
     started = await mulligan("start", "support", "Hi", "--id", "l-1", "--wait", "--json", **uis)
     answer = json.loads(started.out)
-    trace_id = answer["result"]["trace_id"]
+    trace_id, namespace = answer["result"]["trace_id"], environment["TEMPORAL_NAMESPACE"]
     shown = await asyncio.gather(*(mulligan(*how, "l-1", **uis) for how in (["show"], ["tail"], ["show", "--trace"])))
     for ran in (started, *shown):
-        assert f"http://ui.example/namespaces/default/workflows/l-1/{answer['run_id']}/history" in ran.err, ran
+        assert f"http://ui.example/namespaces/{namespace}/workflows/l-1/{answer['run_id']}/history" in ran.err, ran
         assert f"http://127.0.0.1:1/trace/{trace_id}" in ran.err, ran
         assert ran.code == 0
     joins = json.dumps({"traceparent": parent})
@@ -227,7 +226,7 @@ async def test_dev(mulligan: Run, environment: dict[str, str], tmp_path: Path) -
     )  # fmt: skip
     assert process.stdout is not None
     address = json.loads(await process.stdout.readline())["address"]
-    listed = await mulligan("list", TEMPORAL_ADDRESS=address)
+    listed = await mulligan("list", TEMPORAL_ADDRESS=address, TEMPORAL_NAMESPACE="default")
     assert listed.code == 0
     assert "no runs yet" in listed.err
     process.terminate()

@@ -22,7 +22,6 @@ from mulligan import connect
 from mulligan.cli import app
 from tests.acceptance.conftest import ROOT, Outcome, Run
 
-pytestmark = pytest.mark.timeout(120)
 QUEUE = "office"
 
 
@@ -35,7 +34,7 @@ async def office(environment: dict[str, str]) -> AsyncIterator[Client]:
     )  # fmt: skip
     assert process.stderr is not None
     await process.stderr.readline()
-    yield await connect(environment["TEMPORAL_ADDRESS"])
+    yield await connect(environment["TEMPORAL_ADDRESS"], namespace=environment["TEMPORAL_NAMESPACE"])
     process.terminate()
     await process.stderr.read()
     assert await process.wait() == 0
@@ -44,7 +43,8 @@ async def office(environment: dict[str, str]) -> AsyncIterator[Client]:
 @pytest.fixture
 def here(environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Run:
     """`mulligan …`, in this process, one at a time."""
-    monkeypatch.setenv("TEMPORAL_ADDRESS", environment["TEMPORAL_ADDRESS"])
+    for name in ("TEMPORAL_ADDRESS", "TEMPORAL_NAMESPACE"):
+        monkeypatch.setenv(name, environment[name])
 
     async def run(*words: str, stdin: str = "") -> Outcome:
         ran = await asyncio.to_thread(CliRunner().invoke, app, words, input=stdin, catch_exceptions=False)

@@ -10,7 +10,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 from pydantic import SecretStr
 
 from mulligan import connect
@@ -49,7 +48,6 @@ def test_every_setting_is_told() -> None:
             assert str(field.default) in row
 
 
-@pytest.mark.timeout(120)
 async def test_an_agent_of_your_own(mulligan: Run, environment: dict[str, str], tmp_path: Path) -> None:
     """shop.py as printed: the worker loads it, `start --wait` prints its answer, `show` the mistake and the repair."""
     (tmp_path / "shop.py").write_text(block("python", "support = Agent("))
@@ -70,7 +68,7 @@ async def test_an_agent_of_your_own(mulligan: Run, environment: dict[str, str], 
         shown = await mulligan(*show)
         assert "told the model: invalid_arguments" in shown.out
         assert "repaired by fix" in shown.out
-        client = await connect(environment["TEMPORAL_ADDRESS"])
+        client = await connect(environment["TEMPORAL_ADDRESS"], namespace=environment["TEMPORAL_NAMESPACE"])
         given = json.loads(re.search(r"--input '(.*)'", block("sh", "temporal workflow start"))[1])  # type: ignore[index]
         result = await client.execute_workflow("AgentWorkflow", given, id="readme-1", task_queue=QUEUE)
         assert result["status"] == "completed"

@@ -19,6 +19,7 @@ from mulligan.telemetry import Telemetry
 from tests.support.openai_server import OpenAIServer, Recorded
 from tests.support.openai_turn import Turn
 from tests.support.otlp_receiver import OtlpReceiver, Span
+from tests.support.temporal import connect_to
 from worker import running_worker
 
 
@@ -54,6 +55,10 @@ class Lab:
     otlp: OtlpReceiver
     telemetry: Telemetry
     task_queue: str = "agents"
+
+    async def another_client(self) -> Client:
+        """A connection of its own to the same namespace, with the settings of the moment."""
+        return await connect(self.client.service_client.config.target_host, namespace=self.client.namespace)
 
     async def start(self, turns: Any, *, agent: str = "shop", api: str = "openai-chat", **run_input: Any) -> Any:
         """Start a run whose model answers by the script; returns its handle."""
@@ -128,7 +133,7 @@ async def otlp() -> AsyncIterator[OtlpReceiver]:
 
 @pytest.fixture(scope="session")
 async def lab(temporal: DevServer, model: OpenAIServer, otlp: OtlpReceiver) -> AsyncIterator[Lab]:
-    client = await connect(temporal.address)
+    client = await connect_to(temporal)
     telemetry = Telemetry()
     names = ("shop", "answers", "far", "two_turns", "desk", "two_desks")
     loaded = load([f"tests.support.{name}" for name in names])

@@ -6,6 +6,7 @@ import asyncio
 import json
 import uuid
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -154,22 +155,21 @@ async def test_a_run_is_stopped_as_it_is_summed_up(soon: Lab) -> None:
     assert is_summing_up(ran.requests[-1].json)
 
 
-@pytest.mark.timeout(120)
 async def test_its_worker_is_killed_as_it_is_summed_up(lab: Lab, temporal: DevServer) -> None:
     """kill -9: the next worker has it summed up, and writes the span of the attempt that was lost."""
     released = asyncio.Event()
     at = Lab(lab.client, lab.model, lab.otlp, lab.telemetry, f"compact-{uuid.uuid4().hex[:6]}")
     script = reading(6, summary=Turn(text="Read so far: PAGE 3.", wait=released))
     handle = await at.start(script, agent="page_reader", prompt=PROMPT)
-    serving = "tests.support.compacting", at.task_queue, temporal.address
     telemetry = lab.otlp.environment("http/protobuf")
-    async with worker_process(*serving, **telemetry) as first:
+    serving = partial(worker_process, "tests.support.compacting", at.task_queue, temporal, **telemetry)
+    async with serving() as first:
         while not any(is_summing_up(request.json) for request in at.model.requests_of(handle.id)):
             await asyncio.sleep(0.05)
         first.kill()
         await first.wait()
     released.set()
-    async with worker_process(*serving, **telemetry) as second:
+    async with serving() as second:
         ran = await at.look(handle)
         second.terminate()
         assert await second.wait() == 0

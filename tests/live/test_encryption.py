@@ -42,11 +42,10 @@ async def test_a_key_is_changed_while_a_run_is_open(lab: Lab, monkeypatch: pytes
     """A worker with the new key before the old one goes on with it."""
     go = tmp_path / "go"
     monkeypatch.setenv("MULLIGAN_ENCRYPTION_KEYS", OLD)
-    address = lab.client.service_client.config.target_host
-    one = Lab(await connect(address), lab.model, lab.otlp, lab.telemetry, "rotated")
+    one = Lab(await lab.another_client(), lab.model, lab.otlp, lab.telemetry, "rotated")
     handle = await one.start([call("now"), call("wait_for_file"), DONE], metadata={"file": str(go)})
     monkeypatch.setenv("MULLIGAN_ENCRYPTION_KEYS", f"{NEW},{OLD}")
-    client = await connect(address)
+    client = await lab.another_client()
     two = Lab(client, lab.model, lab.otlp, lab.telemetry, "rotated")
     async with running_worker(client, load(["tests.support.shop"]), lab.telemetry, "rotated"):
         go.touch()

@@ -18,13 +18,14 @@ from typing import Any
 import pytest
 from temporalio.client import Client
 
-from mulligan import Agent, connect, events
+from mulligan import Agent, events
 from mulligan.devserver import DevServer
 from mulligan.loading import load, served
 from tests.live.conftest import DONE, Lab, call
 from tests.support.compacting import PROMPT, reading
 from tests.support.openai_stream import Break
 from tests.support.openai_turn import Turn
+from tests.support.temporal import environment_of
 from tests.support.worker_process import worker_process
 from worker import running_worker
 from workflows import policies
@@ -232,12 +233,12 @@ async def test_a_worker_dies_while_its_model_writes(lab: Lab, temporal: DevServe
             found.append(event)
 
     watching = asyncio.create_task(watch())
-    async with worker_process("tests.support.shop", queue, temporal.address, **OFTEN) as first:
+    async with worker_process("tests.support.shop", queue, temporal, **OFTEN) as first:
         while not any(event.type == "text_delta" for event in found):
             await asyncio.sleep(0.05)
         first.send_signal(signal.SIGKILL)
         await first.wait()
-    async with worker_process("tests.support.shop", queue, temporal.address, **OFTEN):
+    async with worker_process("tests.support.shop", queue, temporal, **OFTEN):
         await watching
         late = await all_events(lab.client, handle.id)
         resumed = await all_events(
@@ -287,7 +288,7 @@ async def test_in_a_chain_of_runs(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> 
 async def test_what_is_written_is_encrypted(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     """A heartbeat goes through the codec, as all that Temporal keeps."""
     monkeypatch.setenv("MULLIGAN_ENCRYPTION_KEYS", "n:" + "bm5u" * 10 + "bm4=")
-    client = await connect(lab.client.service_client.config.target_host)
+    client = await lab.another_client()
     at = Lab(client, lab.model, lab.otlp, lab.telemetry)
     async with watched(at, monkeypatch) as at:
         handle = await at.start([Turn(LONG, pace=0.03)])
@@ -310,7 +311,7 @@ async def test_the_command(lab: Lab, temporal: DevServer) -> None:
     async def tail(*words: str) -> tuple[int, str]:
         process = await asyncio.create_subprocess_exec(
             str(Path(sys.executable).parent / "mulligan"), "tail", ran.id, *words,
-            env={**os.environ, "TEMPORAL_ADDRESS": temporal.address}, stdout=asyncio.subprocess.PIPE,
+            env={**os.environ, **environment_of(temporal)}, stdout=asyncio.subprocess.PIPE,
         )  # fmt: skip
         out, _ = await process.communicate()
         return process.returncode or 0, out.decode()

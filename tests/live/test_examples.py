@@ -21,7 +21,8 @@ async def test_refund_desk(lab: Lab, letter: str, decision: str) -> None:
     assert answer["decision"] == decision
     assert answer["text"] == "Thank you for your letter; we have looked at it with care."
     lab.telemetry.flush()
-    failed = [span for span in lab.otlp.spans() if span.attributes.get("error.type") == "invalid_output"]
+    [trace] = {span.trace_id for span in lab.otlp.spans() if span.attributes.get("temporal.workflow_id") == queue}
+    failed = [span for span in lab.otlp.spans(trace) if span.attributes.get("error.type") == "invalid_output"]
     assert any(span.attributes["ai.toolCall.name"] == "Letter" for span in failed)
 
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from mulligan import connect
 from mulligan.loading import load
 from mulligan.telemetry import Telemetry
 from tests.live.conftest import DONE, Lab, call
@@ -93,9 +92,8 @@ async def test_two_workers_share_a_run(lab: Lab) -> None:
     """Whoever takes a step finds the conversation: in its cache, or by asking."""
     queue = f"two-{uuid.uuid4().hex[:6]}"
     loaded = load(["tests.support.shop"])
-    target = lab.client.service_client.config.target_host
     # The SDK takes one worker a queue for each connection.
-    one, two = [running_worker(await connect(target), loaded, Telemetry(), queue) for _ in range(2)]
+    one, two = [running_worker(await lab.another_client(), loaded, Telemetry(), queue) for _ in range(2)]
     async with one, two:
         other = Lab(lab.client, lab.model, lab.otlp, lab.telemetry, queue)
         runs: list[Any] = [await other.run([call("now")] * 5 + [DONE]) for _ in range(3)]

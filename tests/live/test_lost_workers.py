@@ -7,7 +7,6 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-import pytest
 from temporalio.service import RPCError
 
 from mulligan.devserver import DevServer
@@ -21,9 +20,9 @@ async def kill_in(tool: str, lab: Lab, temporal: DevServer, folder: Path) -> Ran
     at = Lab(lab.client, lab.model, lab.otlp, lab.telemetry, queue)
     handle = await at.start([call("now"), call(tool), DONE], metadata={"flag": str(folder / f"{tool}.pid")})
     telemetry = lab.otlp.environment("http/protobuf")
-    async with worker_process("tests.support.shop", queue, temporal.address, **telemetry) as first:
+    async with worker_process("tests.support.shop", queue, temporal, **telemetry) as first:
         assert await first.wait() == -9
-    async with worker_process("tests.support.shop", queue, temporal.address, **telemetry) as second:
+    async with worker_process("tests.support.shop", queue, temporal, **telemetry) as second:
         ran = await at.look(handle)
         second.terminate()
         assert await second.wait() == 0
@@ -38,12 +37,12 @@ async def stop_in(tool: str, lab: Lab, temporal: DevServer, folder: Path) -> Ran
     at = Lab(lab.client, lab.model, lab.otlp, lab.telemetry, queue)
     handle = await at.start([call(tool), DONE], metadata={"file": str(folder / "never")})
     telemetry = lab.otlp.environment("http/protobuf")
-    async with worker_process("tests.support.shop", queue, temporal.address, **telemetry) as first:
+    async with worker_process("tests.support.shop", queue, temporal, **telemetry) as first:
         while (await _progress(handle)).get("running") != [tool]:
             await asyncio.sleep(0.2)
         first.terminate()
         assert await first.wait() == 0
-    async with worker_process("tests.support.shop", queue, temporal.address, **telemetry) as second:
+    async with worker_process("tests.support.shop", queue, temporal, **telemetry) as second:
         ran = await at.look(handle)
         second.terminate()
         assert await second.wait() == 0
@@ -59,7 +58,6 @@ async def _progress(handle: Any) -> dict[str, Any]:
     return progress
 
 
-@pytest.mark.timeout(120)
 async def test_killed_workers(lab: Lab, temporal: DevServer, tmp_path: Path) -> None:
     """At most once by default: `tool_lost` is told. With `attempts=2` the next worker runs it. A drain is no different."""
     lost, survived, stopped = await asyncio.gather(

@@ -13,6 +13,7 @@ from mulligan.devserver import DevServer
 from tests.live.conftest import Lab, call
 from tests.support.openai_turn import Failure, Turn
 from tests.support.otlp_receiver import OtlpReceiver
+from tests.support.temporal import environment_of
 
 MADE_UP = "a_tool_that_the_model_made_up"
 
@@ -64,7 +65,7 @@ async def test_temporals_own(temporal: DevServer, protocol: str) -> None:
     with OtlpReceiver() as otlp:
         process = await asyncio.create_subprocess_exec(
             sys.executable, "worker.py", "--task-queue", "metrics",
-            env={**os.environ, **otlp.environment(protocol), "TEMPORAL_ADDRESS": temporal.address, "OTEL_METRIC_EXPORT_INTERVAL": "200"},
+            env={**os.environ, **otlp.environment(protocol), **environment_of(temporal), "OTEL_METRIC_EXPORT_INTERVAL": "200"},
             stdin=asyncio.subprocess.DEVNULL,
         )  # fmt: skip
         try:
@@ -80,7 +81,7 @@ async def test_an_endpoint_for_traces_alone(lab: Lab, temporal: DevServer) -> No
     with OtlpReceiver(takes_metrics=False) as otlp:
         process = await asyncio.create_subprocess_exec(
             sys.executable, "worker.py", "--task-queue", "metrics",
-            env={**os.environ, **otlp.environment(), "TEMPORAL_ADDRESS": temporal.address, "OTEL_METRIC_EXPORT_INTERVAL": "100"},
+            env={**os.environ, **otlp.environment(), **environment_of(temporal), "OTEL_METRIC_EXPORT_INTERVAL": "100"},
             stdin=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
         )  # fmt: skip
         assert process.stderr is not None

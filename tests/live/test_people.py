@@ -309,11 +309,15 @@ async def test_cancel(lab: Lab, when: str) -> None:
 async def test_two_agents_in_a_workflow_of_ones_own(lab: Lab) -> None:
     """Both wait at once, with calls of one id; one is stopped, the other goes on."""
     run_id = f"own-{uuid.uuid4().hex[:8]}"
+    first_waits = asyncio.Event()
     for side in "ab":
-        turns = [Turn(calls=[("refund", REFUND, "r")]), Turn(text=f"done {side}", delay=0.2)]
+        asks = Turn(calls=[("refund", REFUND, "r")], wait=first_waits if side == "b" else None)
+        turns = [asks, Turn(text=f"done {side}", delay=0.2)]
         lab.model.script(f"{run_id}-{side}", turns)
     models = [f"openai-chat:{run_id}-{side}" for side in "ab"]
     handle = await lab.client.start_workflow("TwoDesks", models, id=run_id, task_queue="agents")
+    await pending(handle)
+    first_waits.set()
     waits = await pending(handle, 2)
     assert [(wait["agent"], wait.get("conversation", "0")) for wait in waits] == [("desk", "0"), ("desk", "1")]
     approve = {"call_id": "r", "decision": "approve"}

@@ -14,7 +14,6 @@ from temporalio.api.enums.v1 import EventType, PendingActivityState, TaskQueueTy
 from temporalio.api.taskqueue.v1 import RateLimit
 from temporalio.api.workflowservice.v1 import UpdateTaskQueueConfigRequest
 
-from mulligan import connect
 from mulligan.loading import load
 from tests.live.conftest import DONE, Lab, call
 from tests.support.compacting import PROMPT, reading
@@ -30,7 +29,7 @@ async def limited(
     lab: Lab, queue: str, monkeypatch: pytest.MonkeyPatch, module: str = "tests.support.shop", /, **limits: float
 ) -> AsyncIterator[Lab]:
     """A worker with such settings, on a queue of its own, by a connection of its own."""
-    client = await connect(lab.client.service_client.config.target_host)
+    client = await lab.another_client()
     with monkeypatch.context() as environment:
         for name, value in limits.items():
             environment.setenv(f"MULLIGAN_{name.upper()}", str(value))

@@ -16,7 +16,7 @@ import zstandard
 from temporalio.client import WorkflowFailureError
 from temporalio.exceptions import WorkflowAlreadyStartedError
 
-from mulligan import InvalidRunInputError, connect, error_of, follow
+from mulligan import InvalidRunInputError, error_of, follow
 from mulligan.client import unreadable
 from mulligan.devserver import DevServer
 from mulligan.loading import load
@@ -28,6 +28,7 @@ from tests.support.compacting import PROMPT, READ, is_summing_up, reading
 from tests.support.large import noise, prose
 from tests.support.openai_turn import Turn
 from tests.support.shop import RAN
+from tests.support.temporal import connect_to, environment_of
 from worker import running_worker
 from workflows import policies
 
@@ -318,7 +319,8 @@ async def test_a_stopped_run(lab: Lab) -> None:
 
 async def test_the_page(lab: Lab, temporal: DevServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """The code of docs/resume.md: a run out of steps goes on, and one that completed is asked something."""
-    monkeypatch.setenv("TEMPORAL_ADDRESS", temporal.address)
+    for name, value in environment_of(temporal).items():
+        monkeypatch.setenv(name, value)
     text = (Path(__file__).parents[2] / "docs/resume.md").read_text()
     [block] = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     page: dict[str, Any] = {}
@@ -337,7 +339,7 @@ async def test_encrypted_and_stored_elsewhere(
     monkeypatch.setenv("MULLIGAN_ENCRYPTION_KEYS", f"n:{base64.b64encode(b'n' * 32).decode()}")
     monkeypatch.setenv("MULLIGAN_EXTERNAL_STORAGE", tmp_path.as_uri())
     queue = f"resume-{uuid.uuid4().hex[:6]}"
-    client = await connect(temporal.address)
+    client = await connect_to(temporal)
     async with running_worker(client, load(["tests.support.large"]), lab.telemetry, queue):
         at = Lab(client, lab.model, lab.otlp, lab.telemetry, queue)
         given = [{"role": "user", "text": noise(900_000, n)} for n in range(3)]
@@ -348,5 +350,5 @@ async def test_encrypted_and_stored_elsewhere(
         assert memo["resumed_from"]["workflow_id"] == ran.id
         monkeypatch.delenv("MULLIGAN_ENCRYPTION_KEYS")
         with pytest.raises(Exception) as raised:
-            await resume(await connect(temporal.address), ran.id, id="never")
+            await resume(await connect_to(temporal), ran.id, id="never")
         assert "MULLIGAN_ENCRYPTION_KEYS" in unreadable(raised.value)

@@ -16,12 +16,12 @@ import pytest
 from temporalio.api.enums.v1 import WorkflowTaskFailedCause
 from temporalio.client import WorkflowHandle
 
-from mulligan import connect
 from mulligan.devserver import DevServer
 from mulligan.loading import load
 from tests.live.conftest import DONE, Lab
 from tests.support.large import MEGABYTE, noise
 from tests.support.openai_turn import Failure, Turn
+from tests.support.temporal import connect_to
 from worker import running_worker
 
 GIVEN_AGAIN = (
@@ -35,7 +35,7 @@ NEARLY_ALL = 1_390_000
 
 @pytest.fixture(scope="module")
 async def at(lab: Lab, temporal: DevServer) -> AsyncIterator[Lab]:
-    client = await connect(temporal.address)
+    client = await connect_to(temporal)
     queue = f"sizes-{uuid.uuid4().hex[:6]}"
     async with running_worker(client, load(["tests.support.large"]), lab.telemetry, queue):
         yield Lab(client, lab.model, lab.otlp, lab.telemetry, queue)

@@ -385,7 +385,6 @@ async def test_a_terminated_caller(teams: Lab, tmp_path: Path) -> None:
     assert isinstance(failed.value.cause, CancelledError)
 
 
-@pytest.mark.timeout(120)
 async def test_the_only_worker_is_killed(lab: Lab, temporal: DevServer, tmp_path: Path) -> None:
     """kill -9 while two sub-agents run: the next worker goes on with all three runs, and nothing is told twice."""
     queue = f"killed-{uuid.uuid4().hex[:6]}"
@@ -393,13 +392,13 @@ async def test_the_only_worker_is_killed(lab: Lab, temporal: DevServer, tmp_path
     asked = [ask(f"again {tmp_path}/go", id="a"), ask(f"wait {tmp_path}/go", id="b")]
     handle = await at.start([Turn(calls=asked), DONE], agent="lead")
     telemetry = lab.otlp.environment("http/protobuf")
-    async with worker_process("tests.support.teams", queue, temporal.address, **telemetry) as first:
+    async with worker_process("tests.support.teams", queue, temporal, **telemetry) as first:
         for child in ("a", "b"):
             await until_running(lab.client.get_workflow_handle(f"{handle.id}/{child}"), "wait_for_file")
         first.kill()
         await first.wait()
     (tmp_path / "go").touch()
-    async with worker_process("tests.support.teams", queue, temporal.address, **telemetry) as second:
+    async with worker_process("tests.support.teams", queue, temporal, **telemetry) as second:
         ran = await at.look(handle)
         below = [await lab.client.get_workflow_handle(f"{handle.id}/{child}").query("steps") for child in ("a", "b")]
         second.terminate()

@@ -14,6 +14,7 @@ EMPTY: dict[str, dict[str, Any]] = {"message": {"content": []}, "function_call":
 PIECE = 7
 """Characters of a text in one piece."""
 MOST_PIECES = 2_000
+"""Of an answer, more or less."""
 
 
 @dataclass(frozen=True)
@@ -59,15 +60,16 @@ def chat_events(reply: dict[str, Any], *, with_usage: bool) -> list[dict[str, An
     def chunk(delta: dict[str, Any], finish: str | None = None) -> dict[str, Any]:
         return {**about, "choices": [{"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}]}
 
+    piece = _piece(message)
     events: list[dict[str, Any] | str] = [chunk({"role": "assistant", "content": "", "refusal": None})]
     for name in ("content", "refusal"):
-        events += [chunk({name: piece}) for piece in _cut(message[name])]
+        events += [chunk({name: cut}) for cut in _cut(message[name], piece)]
     for index, call in enumerate(message.get("tool_calls") or []):
         function = call["function"]
         begun = {"index": index, **call, "function": {"name": function["name"], "arguments": ""}}
         events.append(chunk({"tool_calls": [begun]}))
-        for piece in _cut(function["arguments"]):
-            events.append(chunk({"tool_calls": [{"index": index, "function": {"arguments": piece}}]}))
+        for cut in _cut(function["arguments"], piece):
+            events.append(chunk({"tool_calls": [{"index": index, "function": {"arguments": cut}}]}))
     events.append(chunk({}, choice["finish_reason"]))
     if with_usage and "usage" in reply:
         events.append({**about, "choices": [], "usage": reply["usage"]})
@@ -80,34 +82,38 @@ def response_events(reply: dict[str, Any]) -> list[dict[str, Any] | str]:
     events: list[dict[str, Any]] = [
         {"type": f"response.{name}", "response": begun} for name in ("created", "in_progress")
     ]
+    piece = _piece(reply["output"])
     for index, item in enumerate(reply["output"]):
         at = {"output_index": index}
         empty: dict[str, Any] = EMPTY.get(item["type"], {})
         events.append({"type": "response.output_item.added", **at, "item": {**item, **empty, "status": "in_progress"}})
-        events += [{**event, **at, "item_id": item["id"]} for event in _within(item)]
+        events += [{**event, **at, "item_id": item["id"]} for event in _within(item, piece)]
         events.append({"type": "response.output_item.done", **at, "item": item})
     events.append({"type": f"response.{reply['status']}", "response": reply})
     return [{**event, "sequence_number": number} for number, event in enumerate(events)]
 
 
-def _within(item: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def _within(item: dict[str, Any], piece: int) -> Iterator[dict[str, Any]]:
     if item["type"] == "function_call":
-        for piece in _cut(item["arguments"]):
-            yield {"type": "response.function_call_arguments.delta", "delta": piece}
+        for cut in _cut(item["arguments"], piece):
+            yield {"type": "response.function_call_arguments.delta", "delta": cut}
         yield {"type": "response.function_call_arguments.done", "arguments": item["arguments"]}
     for number, part in enumerate(item["content"] if item["type"] == "message" else []):
         name, text = ("refusal", part["refusal"]) if part["type"] == "refusal" else ("output_text", part["text"])
         yield {"type": "response.content_part.added", "content_index": number, "part": {"type": part["type"]}}
-        for piece in _cut(text):
-            yield {"type": f"response.{name}.delta", "content_index": number, "delta": piece}
+        for cut in _cut(text, piece):
+            yield {"type": f"response.{name}.delta", "content_index": number, "delta": cut}
         yield {"type": f"response.{name}.done", "content_index": number}
         yield {"type": "response.content_part.done", "content_index": number, "part": part}
 
 
-def _cut(text: str | None) -> list[str]:
+def _piece(answer: Any) -> int:
+    """How long pieces are. No model writes megabytes: they come in as many as a long answer."""
+    return max(PIECE, len(json.dumps(answer)) // MOST_PIECES)
+
+
+def _cut(text: str | None, piece: int) -> list[str]:
     text = text or ""
-    # No model writes megabytes: they come in as many pieces as a long answer.
-    piece = max(PIECE, len(text) // MOST_PIECES)
     return [text[start : start + piece] for start in range(0, len(text), piece)]
 
 

@@ -36,7 +36,7 @@ QUEUE, NOWHERE = "show-trace", "http://127.0.0.1:1"
 @pytest.fixture(scope="module")
 async def served(temporal: DevServer, model: OpenAIServer, jaeger: JaegerServer) -> AsyncIterator[Any]:
     """A worker that exports to Jaeger; gives the client of its server."""
-    async with worker_process("tests.support.shop", QUEUE, temporal.address, **jaeger.environment()) as process:
+    async with worker_process("tests.support.shop", QUEUE, temporal, **jaeger.environment()) as process:
         yield await connect(temporal.address)
         process.terminate()
         assert await process.wait() == 0

@@ -1,0 +1,119 @@
+"""How far the tests are, in a line: instead of a dot for each, when several processes share them."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
+
+import pytest
+
+SECONDS_BETWEEN_LINES = 15
+SECONDS_BETWEEN_REWRITES = 0.2
+SECONDS_UNTIL_ESTIMATE = 5
+USUAL_SECONDS = {"unit": 0.03, "replay": 0.1}
+"""What a test takes, by its folder, as long as none of it has run; elsewhere a second."""
+
+
+class Progress:
+    """A plugin for pytest's controlling process. On a terminal one line is rewritten; else there is one now and then.
+
+    Failures are named at once; pytest prints them in full at the end, and its own last line.
+    """
+
+    def __init__(self, terminal: pytest.TerminalReporter, clock: Callable[[], float] = time.monotonic) -> None:
+        self._terminal = terminal
+        self._rewrites = terminal.isatty
+        self._clock = clock
+        self._began = self._shown = clock()
+        self._left: Counter[str] = Counter()  # tests, by folder
+        self._all = 0
+        self._seconds: defaultdict[str, list[float]] = defaultdict(list)
+        self._failed = 0
+
+    def pytest_xdist_node_collection_finished(self, ids: Sequence[str]) -> None:
+        """Each process collects the same tests."""
+        if not self._all:
+            self._all = len(ids)
+            self._left = Counter(map(_folder, ids))
+            self._began = self._shown = self._clock()
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_report_teststatus(self, report: pytest.TestReport) -> tuple[str, str, str] | None:
+        """Counted as ever, but without a letter."""
+        if report.failed:
+            return ("failed" if report.when == "call" else "error"), "", "FAILED"
+        if hasattr(report, "wasxfail"):
+            return ("xfailed" if report.skipped else "xpassed"), "", ""
+        if report.skipped:
+            return "skipped", "", "SKIPPED"
+        return ("passed" if report.when == "call" else ""), "", ""
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """One of a test's three parts has ended."""
+        seconds = self._seconds[_folder(report.nodeid)]
+        if report.when == "setup":
+            seconds.append(0)
+        if seconds:
+            seconds[-1] += report.duration
+        if report.failed:
+            self._failed += 1
+            self._line(f"FAILED {report.nodeid}" + ("" if report.when == "call" else f" ({report.when})"))
+        if report.when == "teardown":
+            self._left[_folder(report.nodeid)] -= 1
+            self._show()
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self) -> None:
+        """What pytest says next begins on a line of its own."""
+        self._line(self.text())
+
+    def text(self) -> str:
+        """The line."""
+        left = sum(self._left.values())
+        parts = [f"{self._all - left:,} of {self._all:,} tests"]
+        if self._failed:
+            parts.append(f"{self._failed} failed")
+        passed = self._clock() - self._began
+        parts.append(_in_words(passed))
+        if left and passed >= SECONDS_UNTIL_ESTIMATE:
+            parts.append(f"about {_in_words(self._estimate(passed))} left")
+        return ", ".join(parts)
+
+    def _estimate(self, passed: float) -> float:
+        # A test of a folder takes what those before it took: live tests are many times as long as the others.
+        work = sum(count * self._usual(folder) for folder, count in self._left.items())
+        done = sum(sum(seconds) for seconds in self._seconds.values())
+        return work / max(done / passed, 1)
+
+    def _usual(self, folder: str) -> float:
+        seconds = self._seconds[folder]
+        return sum(seconds) / len(seconds) if seconds else USUAL_SECONDS.get(folder, 1)
+
+    def _show(self) -> None:
+        now = self._clock()
+        if now - self._shown < (SECONDS_BETWEEN_REWRITES if self._rewrites else SECONDS_BETWEEN_LINES):
+            return
+        self._shown = now
+        if self._rewrites:
+            self._terminal.rewrite(self.text(), erase=True)
+        else:
+            self._terminal.write_line(self.text())
+
+    def _line(self, text: str) -> None:
+        if self._rewrites:
+            self._terminal.rewrite(text, erase=True)
+            self._terminal.line("")
+        else:
+            self._terminal.write_line(text)
+
+
+def _folder(nodeid: str) -> str:
+    """`live` of `tests/live/test_people.py::test_stop`."""
+    parts = nodeid.partition("::")[0].split("/")
+    return parts[1] if len(parts) > 2 else ""
+
+
+def _in_words(seconds: float) -> str:
+    whole = round(seconds)
+    return f"{whole // 60} min {whole % 60:02} s" if whole >= 60 else f"{whole} s"

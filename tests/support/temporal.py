@@ -1,0 +1,80 @@
+"""One Temporal dev server for all processes that share the tests, and a namespace of it for each of them."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from datetime import timedelta
+from functools import wraps
+from typing import Any
+
+from google.protobuf.duration_pb2 import Duration
+from temporalio.api.workflowservice.v1 import RegisterNamespaceRequest
+from temporalio.client import Client
+from temporalio.worker import _workflow
+
+from mulligan import connect
+from mulligan.devserver import DevServer, temporal_server
+
+SECONDS_TO_START = 90
+SECONDS_TO_STOP = 20
+SECONDS_FOR_A_WORKFLOW = 30
+
+
+def allow_slow_workflows() -> None:
+    """For the workers of this process: the SDK calls a workflow stuck that is not done with a task after two seconds.
+
+    It counts them on the wall. Where several processes share few cores, a workflow that reads megabytes needs longer, and its
+    task (or a query) fails. The SDK has no setting for it but its debug mode, which leaves out the sandbox as well.
+    """
+    made = _workflow._WorkflowWorker.__init__
+
+    @wraps(made)
+    def make(self: Any, *args: Any, **kwargs: Any) -> None:
+        made(self, *args, **kwargs)
+        assert self._deadlock_timeout_seconds
+        self._deadlock_timeout_seconds = SECONDS_FOR_A_WORKFLOW
+
+    _workflow._WorkflowWorker.__init__ = make  # type: ignore[method-assign]
+
+
+class SharedServer:
+    """A dev server on an event loop of its own, in a thread: for who has no loop, as pytest's controlling process."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="temporal", daemon=True)
+        self._server = temporal_server()
+
+    def start(self) -> DevServer:
+        """Start it. It dies with this process, however that ends."""
+        self._thread.start()
+        return asyncio.run_coroutine_threadsafe(self._server.__aenter__(), self._loop).result(SECONDS_TO_START)
+
+    def stop(self) -> None:
+        """Stop it."""
+        ending = asyncio.run_coroutine_threadsafe(self._server.__aexit__(None, None, None), self._loop)
+        ending.result(SECONDS_TO_STOP)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(SECONDS_TO_STOP)
+        self._loop.close()
+
+
+async def own_namespace(address: str, name: str) -> DevServer:
+    """A new namespace on a running server: queues, ids and lists in it are nobody else's."""
+    client = await Client.connect(address)
+    kept = Duration()
+    kept.FromTimedelta(timedelta(days=1))
+    request = RegisterNamespaceRequest(namespace=name, workflow_execution_retention_period=kept)
+    await client.workflow_service.register_namespace(request)
+    return DevServer(address, name, ui_url=None)
+
+
+async def connect_to(server: DevServer) -> Client:
+    """A client as users have it, in the server's namespace that is ours."""
+    return await connect(server.address, namespace=server.namespace)
+
+
+def environment_of(server: DevServer) -> dict[str, str]:
+    """What a command or a worker's process needs to come to the same namespace."""
+    return {"TEMPORAL_ADDRESS": server.address, "TEMPORAL_NAMESPACE": server.namespace}
