@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
 from importlib.metadata import version
+from math import ceil
 from typing import Annotated, Any
 
 import typer
@@ -46,9 +47,11 @@ from mulligan.handoff import CALL_MODEL
 from mulligan.health import health_server
 from mulligan.loading import Loaded, load
 from mulligan.metrics import temporal_runtime
+from mulligan.poll_monitor import MISSES_TO_REPORT, SECONDS_BETWEEN_CHECKS, ActivitySlots, PollMonitor
 from mulligan.prices import Prices
 from mulligan.settings import Settings, settings
 from mulligan.telemetry import Telemetry
+from mulligan.worker_group import WorkerGroup, WorkerStoppedError
 from workflows.agent_workflow import AgentWorkflow
 
 PASSED_THROUGH = (
@@ -131,46 +134,71 @@ def deployment(chosen: Settings) -> WorkerDeploymentConfig:
 @asynccontextmanager
 async def running_worker(
     client: Client, loaded: Loaded, telemetry: Telemetry, task_queue: str
-) -> AsyncIterator[Worker]:
-    """A worker for what was loaded, while the block runs."""
+) -> AsyncIterator[WorkerGroup]:
+    """A worker for what was loaded, while the block runs.
+
+    Raises:
+        WorkerStoppedError: it stopped by itself. The block was cancelled, unless the task that entered it has ended.
+    """
     chosen = settings()
     model_task_queue = f"{task_queue}-models" if chosen.limits_model_calls else None
+    group = WorkerGroup(say)
     async with wired(loaded, telemetry, model_task_queue) as activities:
-        worker = Worker(
-            client,
-            task_queue=task_queue,
-            workflows=[AgentWorkflow, *loaded.workflows],
-            activities=activities,
-            workflow_runner=sandbox(loaded),
-            deployment_config=deployment(chosen),
-            max_cached_workflows=chosen.max_cached_workflows,
-            max_concurrent_workflow_tasks=chosen.max_concurrent_workflow_tasks,
-            max_concurrent_activities=chosen.max_concurrent_activities,
-            max_activities_per_second=chosen.max_activities_per_second,
-            max_task_queue_activities_per_second=chosen.max_task_queue_activities_per_second,
-            # What is dispatched eagerly does not come through the queue, where its rate is held.
-            disable_eager_activity_execution=chosen.limits_activities,
-            # A dead worker's workflows go elsewhere after this, not after the default 10 s.
-            sticky_queue_schedule_to_start_timeout=timedelta(seconds=2),
-            max_heartbeat_throttle_interval=_beat_within(chosen),
-            graceful_shutdown_timeout=timedelta(seconds=chosen.grace_seconds),
-        )
-        workers = [worker]
+        slots = ActivitySlots(chosen.max_concurrent_activities)
+        workers = [_agent_worker(client, task_queue, loaded, activities, chosen, group, slots)]
+        monitors = [
+            PollMonitor(client, task_queue, "workflow", say),
+            _activity_monitor(client, task_queue, slots, chosen.max_activities_per_second),
+        ]
         if model_task_queue:
             # One for the same process: it has the same cache and connections, with slots and a rate of its own.
-            workers += [_model_worker(client, model_task_queue, activities, chosen)]
-        async with AsyncExitStack() as stack:
-            for each in workers:
-                await stack.enter_async_context(each)
-            try:
-                yield worker
-            finally:
-                # Together: one after the other they would take the grace time twice.
-                await asyncio.gather(*(each.shutdown() for each in workers))
+            slots = ActivitySlots(chosen.max_concurrent_model_calls or chosen.max_concurrent_activities)
+            workers += [_model_worker(client, model_task_queue, activities, chosen, group, slots)]
+            monitors += [_activity_monitor(client, model_task_queue, slots, chosen.max_model_calls_per_second)]
+        async with group.running(workers, monitors):
+            yield group
+
+
+def _agent_worker(
+    client: Client,
+    task_queue: str,
+    loaded: Loaded,
+    activities: Sequence[Callable[..., Any]],
+    chosen: Settings,
+    group: WorkerGroup,
+    slots: ActivitySlots,
+) -> Worker:
+    """What serves workflows and activities."""
+    return Worker(
+        client,
+        task_queue=task_queue,
+        workflows=[AgentWorkflow, *loaded.workflows],
+        activities=activities,
+        workflow_runner=sandbox(loaded),
+        deployment_config=deployment(chosen),
+        max_cached_workflows=chosen.max_cached_workflows,
+        max_concurrent_workflow_tasks=chosen.max_concurrent_workflow_tasks,
+        max_concurrent_activities=chosen.max_concurrent_activities,
+        max_activities_per_second=chosen.max_activities_per_second,
+        max_task_queue_activities_per_second=chosen.max_task_queue_activities_per_second,
+        # What is dispatched eagerly does not come through the queue, where its rate is held.
+        disable_eager_activity_execution=chosen.limits_activities,
+        # A dead worker's workflows go elsewhere after this, not after the default 10 s.
+        sticky_queue_schedule_to_start_timeout=timedelta(seconds=2),
+        max_heartbeat_throttle_interval=_beat_within(chosen),
+        graceful_shutdown_timeout=timedelta(seconds=chosen.grace_seconds),
+        interceptors=[slots],
+        on_fatal_error=group.on_fatal_error(task_queue),
+    )
 
 
 def _model_worker(
-    client: Client, task_queue: str, activities: Sequence[Callable[..., Any]], chosen: Settings
+    client: Client,
+    task_queue: str,
+    activities: Sequence[Callable[..., Any]],
+    chosen: Settings,
+    group: WorkerGroup,
+    slots: ActivitySlots,
 ) -> Worker:
     """What serves model calls where they have limits of their own."""
     return Worker(
@@ -183,6 +211,16 @@ def _model_worker(
         max_task_queue_activities_per_second=chosen.max_task_queue_model_calls_per_second,
         max_heartbeat_throttle_interval=_beat_within(chosen),
         graceful_shutdown_timeout=timedelta(seconds=chosen.grace_seconds),
+        interceptors=[slots],
+        on_fatal_error=group.on_fatal_error(task_queue),
+    )
+
+
+def _activity_monitor(client: Client, task_queue: str, slots: ActivitySlots, per_second: float | None) -> PollMonitor:
+    """With a limited rate, the SDK also begins its polls no more often than that."""
+    misses = MISSES_TO_REPORT + (ceil(1 / (per_second * SECONDS_BETWEEN_CHECKS)) if per_second else 0)
+    return PollMonitor(
+        client, task_queue, "activity", say, all_in_use=lambda: slots.all_in_use, misses_to_report=misses
     )
 
 
@@ -197,16 +235,18 @@ async def serve(load_these: Sequence[str], task_queue: str) -> None:
     Raises:
         DeclarationError: something that is loaded, or a setting, cannot work.
         RuntimeError: no Temporal server answers.
+        WorkerStoppedError: Temporal's worker stopped by itself. It has been reported.
     """
     loaded = load(load_these)
     telemetry = Telemetry()
     stop = asyncio.Event()
-    serving: Client | None = None
+    client: Client | None = None
+    group: WorkerGroup | None = None
 
     async def unready() -> str:
-        if serving is None or stop.is_set():
+        if client is None or group is None or stop.is_set():
             return "draining" if stop.is_set() else "starting"
-        return await _cut_off(serving)
+        return group.unready or await _cut_off(client)
 
     try:
         async with AsyncExitStack() as stack:
@@ -216,8 +256,7 @@ async def serve(load_these: Sequence[str], task_queue: str) -> None:
             for sign in (signal.SIGTERM, signal.SIGINT):
                 asyncio.get_running_loop().add_signal_handler(sign, stop.set)
             client = await connect(runtime=temporal_runtime())
-            async with running_worker(client, loaded, telemetry, task_queue):
-                serving = client
+            async with running_worker(client, loaded, telemetry, task_queue) as group:
                 agents = ", ".join(sorted(loaded.registry.agents))
                 at = client.service_client.config.target_host
                 say(f"Serving {agents} on task queue {task_queue!r} at {at}. Ctrl-C drains and ends.")
@@ -252,6 +291,10 @@ class _OneLine(logging.Filter):
         return True
 
 
+def _not_worker_failed(record: logging.LogRecord) -> bool:
+    return not record.getMessage().startswith("Worker failed")
+
+
 def set_up_logging() -> None:
     """Warnings to stderr."""
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s")
@@ -259,6 +302,8 @@ def set_up_logging() -> None:
         handler.addFilter(NoTraces())
     for name in ("temporalio.activity", "temporalio.workflow"):
         logging.getLogger(name).addFilter(_OneLine())
+    # "Worker failed, shutting down", with a trace: `WorkerGroup` says it in a line, with the reason.
+    logging.getLogger("temporalio.worker._worker").addFilter(_not_worker_failed)
 
 
 def say(line: str) -> None:
@@ -284,6 +329,9 @@ def main(
     except DeclarationError as error:
         say(f"error: {error}")
         raise typer.Exit(2) from None
+    except WorkerStoppedError:
+        # The group has said why.
+        raise typer.Exit(1) from None
     except RuntimeError as error:
         if "connect" not in str(error).lower():
             raise
