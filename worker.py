@@ -69,6 +69,9 @@ PASSED_THROUGH = (
 BEAT_WITHIN = timedelta(seconds=3)
 """Beats reach the server often enough for a heartbeat timeout of 8 s."""
 
+SECONDS_AFTER_GRACE = 10
+"""How much longer than the grace time a worker that has failed may take to end."""
+
 
 def sandbox(loaded: Loaded) -> SandboxedWorkflowRunner:
     """Temporal's sandbox for workflow code, with what may pass."""
@@ -142,7 +145,7 @@ async def running_worker(
     """
     chosen = settings()
     model_task_queue = f"{task_queue}-models" if chosen.limits_model_calls else None
-    group = WorkerGroup(say)
+    group = WorkerGroup(say, seconds_to_stop=chosen.grace_seconds + SECONDS_AFTER_GRACE)
     async with wired(loaded, telemetry, model_task_queue) as activities:
         slots = ActivitySlots(chosen.max_concurrent_activities)
         workers = [_agent_worker(client, task_queue, loaded, activities, chosen, group, slots)]

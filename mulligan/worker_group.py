@@ -2,7 +2,8 @@
 
 `async with temporalio.worker.Worker(...)` cancels the task that entered the block when the worker fails. If that task has
 ended by then, as that of a test's fixture has, the cancellation reaches nobody and nothing is said: the process goes on as
-if it served. And an error that ends the polls is raised only once running activities have had their grace time.
+if it served. Nor does `Worker.run()` always raise: when the polls for workflow tasks and those for activity tasks end with
+an error one after the other, temporalio 1.35 waits for ever (docs/decisions/2026-11-22-a-worker-without-pollers.md).
 """
 
 from __future__ import annotations
@@ -32,12 +33,15 @@ class WorkerGroup:
 
     Args:
         report: takes each line for people.
+        seconds_to_stop: how long a group that has failed may drain; what has not ended by then is abandoned.
     """
 
-    def __init__(self, report: Callable[[str], None]) -> None:
+    def __init__(self, report: Callable[[str], None], seconds_to_stop: float) -> None:
         self.failure: WorkerStoppedError | None = None
         """Why a worker of the group stopped although nobody asked it to; None while all run."""
         self._report = report
+        self._seconds_to_stop = seconds_to_stop
+        self._has_failed = asyncio.Event()
         self._monitors: Sequence[PollMonitor] = ()
         self._block: asyncio.Task[object] | None = None
         self._cancelled_block = False
@@ -70,14 +74,16 @@ class WorkerGroup:
         Raises:
             WorkerStoppedError: a worker stopped by itself.
         """
-        self._block = asyncio.current_task()
+        self._block = block = asyncio.current_task()
+        cancelling = block.cancelling() if block else 0
         self._monitors = monitors
         running = [asyncio.create_task(self._run(worker)) for worker in workers]
         watching = [asyncio.create_task(monitor.watch()) for monitor in monitors]
         try:
             yield
         except asyncio.CancelledError:
-            if self._was_not_ours():
+            # As asyncio.timeout does: a cancellation by somebody else, besides ours, goes on.
+            if not self._cancelled_block or block is None or block.uncancel() > cancelling:
                 raise
             assert self.failure is not None
             raise self.failure from self.failure.__cause__
@@ -85,12 +91,22 @@ class WorkerGroup:
             self._stopping = True
             for task in watching:
                 task.cancel()
-            # Together: one after the other they would take the grace time twice.
-            await asyncio.gather(*(worker.shutdown() for worker in workers))
-            await asyncio.gather(*running)
+            await self._stop(workers, running)
             await asyncio.gather(*watching, return_exceptions=True)
         if self.failure is not None:
             raise self.failure
+
+    async def _stop(self, workers: Sequence[Worker], running: Sequence[asyncio.Task[None]]) -> None:
+        # Together: one after the other they would take the grace time twice.
+        ending = [*running, *(asyncio.create_task(worker.shutdown()) for worker in workers)]
+        failed = asyncio.create_task(self._has_failed.wait())
+        ended = asyncio.create_task(asyncio.wait(ending))
+        await asyncio.wait((failed, ended), return_when=asyncio.FIRST_COMPLETED)
+        if self.failure is not None:
+            await asyncio.wait(ending, timeout=self._seconds_to_stop)
+        for task in (*ending, failed, ended):
+            task.cancel()
+        await asyncio.gather(*ending, failed, ended, return_exceptions=True)
 
     async def _run(self, worker: Worker) -> None:
         try:
@@ -107,14 +123,10 @@ class WorkerGroup:
             return
         self.failure = WorkerStoppedError(f"the worker of task queue {task_queue!r} has stopped: {reason_of(error)}")
         self.failure.__cause__ = error
+        self._has_failed.set()
         self._report(f"error: {self.failure}")
         if self._block is not None and not self._stopping:
             self._cancelled_block = self._block.cancel()
-
-    def _was_not_ours(self) -> bool:
-        """Whether somebody else has cancelled the block (as `asyncio.timeout` decides it)."""
-        assert self._block is not None
-        return not self._cancelled_block or self._block.uncancel() > 0
 
 
 def reason_of(error: BaseException) -> str:
