@@ -9,17 +9,14 @@ import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
-from importlib.metadata import version
-from math import ceil
 from typing import Annotated, Any
 
 import typer
 from temporalio.api.workflowservice.v1 import GetSystemInfoRequest
 from temporalio.client import Client
-from temporalio.common import VersioningBehavior
 from temporalio.exceptions import FailureError
 from temporalio.service import RPCError
-from temporalio.worker import Worker, WorkerDeploymentConfig, WorkerDeploymentVersion
+from temporalio.worker import Worker
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
 from activities.call_model import CallModelActivity
@@ -47,11 +44,12 @@ from mulligan.handoff import CALL_MODEL
 from mulligan.health import health_server
 from mulligan.loading import Loaded, load
 from mulligan.metrics import temporal_runtime
-from mulligan.poll_monitor import MISSES_TO_REPORT, SECONDS_BETWEEN_CHECKS, ActivitySlots, PollMonitor
+from mulligan.poll_monitor import ActivitySlots, PollMonitor, activity_monitor
 from mulligan.prices import Prices
-from mulligan.settings import Settings, settings
+from mulligan.settings import settings
 from mulligan.telemetry import Telemetry
 from mulligan.worker_group import WorkerGroup, WorkerStoppedError
+from mulligan.worker_options import agent_worker_options, model_worker_options
 from workflows.agent_workflow import AgentWorkflow
 
 PASSED_THROUGH = (
@@ -65,9 +63,6 @@ PASSED_THROUGH = (
     "opentelemetry",  # mulligan.telemetry's own; keeps process-wide state
     "zstandard",  # a C extension; pure
 )
-
-BEAT_WITHIN = timedelta(seconds=3)
-"""Beats reach the server often enough for a heartbeat timeout of 8 s."""
 
 SECONDS_AFTER_GRACE = 10
 """How much longer than the grace time a worker that has failed may take to end."""
@@ -122,18 +117,6 @@ async def wired(
             await provider.close()
 
 
-def deployment(chosen: Settings) -> WorkerDeploymentConfig:
-    """Which build this is. With Worker Versioning on, a run stays with the build that it began on."""
-    # Without a build id the SDK hashes every loaded module at start: a second, for nothing.
-    name, build = chosen.deployment_name or "mulligan", chosen.build_id or version("mulligan")
-    return WorkerDeploymentConfig(
-        version=WorkerDeploymentVersion(name, build),
-        use_worker_versioning=bool(chosen.build_id),
-        # Users' own workflows may say otherwise in @workflow.defn.
-        default_versioning_behavior=VersioningBehavior.PINNED if chosen.build_id else VersioningBehavior.UNSPECIFIED,
-    )
-
-
 @asynccontextmanager
 async def running_worker(
     client: Client, loaded: Loaded, telemetry: Telemetry, task_queue: str
@@ -148,88 +131,33 @@ async def running_worker(
     group = WorkerGroup(say, seconds_to_stop=chosen.grace_seconds + SECONDS_AFTER_GRACE)
     async with wired(loaded, telemetry, model_task_queue) as activities:
         slots = ActivitySlots(chosen.max_concurrent_activities)
-        workers = [_agent_worker(client, task_queue, loaded, activities, chosen, group, slots)]
-        monitors = [
-            PollMonitor(client, task_queue, "workflow", say),
-            _activity_monitor(client, task_queue, slots, chosen.max_activities_per_second),
-        ]
+        worker = Worker(
+            client,
+            task_queue=task_queue,
+            workflows=[AgentWorkflow, *loaded.workflows],
+            activities=activities,
+            workflow_runner=sandbox(loaded),
+            interceptors=[slots],
+            on_fatal_error=group.on_fatal_error(task_queue),
+            **agent_worker_options(chosen),
+        )
+        workers, monitors = [worker], [PollMonitor(client, task_queue, "workflow", say)]
+        monitors += [activity_monitor(client, task_queue, say, slots, chosen.max_activities_per_second)]
         if model_task_queue:
             # One for the same process: it has the same cache and connections, with slots and a rate of its own.
             slots = ActivitySlots(chosen.max_concurrent_model_calls or chosen.max_concurrent_activities)
-            workers += [_model_worker(client, model_task_queue, activities, chosen, group, slots)]
-            monitors += [_activity_monitor(client, model_task_queue, slots, chosen.max_model_calls_per_second)]
+            worker = Worker(
+                client,
+                task_queue=model_task_queue,
+                activities=[each for each in activities if each.__name__ in (CALL_MODEL, COMPACT_CONVERSATION)],
+                interceptors=[slots],
+                on_fatal_error=group.on_fatal_error(model_task_queue),
+                **model_worker_options(chosen),
+            )
+            workers += [worker]
+            monitors += [activity_monitor(client, model_task_queue, say, slots, chosen.max_model_calls_per_second)]
         async with group.running(workers, monitors):
             yield group
-
-
-def _agent_worker(
-    client: Client,
-    task_queue: str,
-    loaded: Loaded,
-    activities: Sequence[Callable[..., Any]],
-    chosen: Settings,
-    group: WorkerGroup,
-    slots: ActivitySlots,
-) -> Worker:
-    """What serves workflows and activities."""
-    return Worker(
-        client,
-        task_queue=task_queue,
-        workflows=[AgentWorkflow, *loaded.workflows],
-        activities=activities,
-        workflow_runner=sandbox(loaded),
-        deployment_config=deployment(chosen),
-        max_cached_workflows=chosen.max_cached_workflows,
-        max_concurrent_workflow_tasks=chosen.max_concurrent_workflow_tasks,
-        max_concurrent_activities=chosen.max_concurrent_activities,
-        max_activities_per_second=chosen.max_activities_per_second,
-        max_task_queue_activities_per_second=chosen.max_task_queue_activities_per_second,
-        # What is dispatched eagerly does not come through the queue, where its rate is held.
-        disable_eager_activity_execution=chosen.limits_activities,
-        # A dead worker's workflows go elsewhere after this, not after the default 10 s.
-        sticky_queue_schedule_to_start_timeout=timedelta(seconds=2),
-        max_heartbeat_throttle_interval=_beat_within(chosen),
-        graceful_shutdown_timeout=timedelta(seconds=chosen.grace_seconds),
-        interceptors=[slots],
-        on_fatal_error=group.on_fatal_error(task_queue),
-    )
-
-
-def _model_worker(
-    client: Client,
-    task_queue: str,
-    activities: Sequence[Callable[..., Any]],
-    chosen: Settings,
-    group: WorkerGroup,
-    slots: ActivitySlots,
-) -> Worker:
-    """What serves model calls where they have limits of their own."""
-    return Worker(
-        client,
-        task_queue=task_queue,
-        activities=[each for each in activities if each.__name__ in (CALL_MODEL, COMPACT_CONVERSATION)],
-        deployment_config=deployment(chosen),
-        max_concurrent_activities=chosen.max_concurrent_model_calls or chosen.max_concurrent_activities,
-        max_activities_per_second=chosen.max_model_calls_per_second,
-        max_task_queue_activities_per_second=chosen.max_task_queue_model_calls_per_second,
-        max_heartbeat_throttle_interval=_beat_within(chosen),
-        graceful_shutdown_timeout=timedelta(seconds=chosen.grace_seconds),
-        interceptors=[slots],
-        on_fatal_error=group.on_fatal_error(task_queue),
-    )
-
-
-def _activity_monitor(client: Client, task_queue: str, slots: ActivitySlots, per_second: float | None) -> PollMonitor:
-    """With a limited rate, the SDK also begins its polls no more often than that."""
-    misses = MISSES_TO_REPORT + (ceil(1 / (per_second * SECONDS_BETWEEN_CHECKS)) if per_second else 0)
-    return PollMonitor(
-        client, task_queue, "activity", say, all_in_use=lambda: slots.all_in_use, misses_to_report=misses
-    )
-
-
-def _beat_within(chosen: Settings) -> timedelta:
-    """The SDK's shortest time between two beats of an activity. Only those with a text beat more often than BEAT_WITHIN."""
-    return min(BEAT_WITHIN, timedelta(seconds=chosen.live_text_seconds or BEAT_WITHIN.total_seconds()))
 
 
 async def serve(load_these: Sequence[str], task_queue: str) -> None:

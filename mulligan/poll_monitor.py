@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from datetime import timedelta
+from math import ceil
 from typing import Any, NoReturn
 
 from temporalio import activity
@@ -21,7 +22,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
 
-__all__ = ["ActivitySlots", "PollMonitor"]
+__all__ = ["ActivitySlots", "PollMonitor", "activity_monitor"]
 
 SECONDS_BETWEEN_CHECKS = 60.0
 MISSES_TO_REPORT = 3
@@ -81,7 +82,7 @@ class PollMonitor:
         task_type: `workflow` or `activity`.
         report: takes each line for people.
         all_in_use: whether all slots are in use, so that no poll is due.
-        seconds_between_checks: a minute, but for tests.
+        seconds_between_checks: SECONDS_BETWEEN_CHECKS if None.
         misses_to_report: how many checks in a row must see no new poll.
     """
 
@@ -93,17 +94,17 @@ class PollMonitor:
         report: Callable[[str], None],
         *,
         all_in_use: Callable[[], bool] = lambda: False,
-        seconds_between_checks: float = SECONDS_BETWEEN_CHECKS,
+        seconds_between_checks: float | None = None,
         misses_to_report: int = MISSES_TO_REPORT,
     ) -> None:
         self.reason = ""
         """Why this worker is not ready; empty while it polls, or while that is not known."""
         self._client = client
         self._identity = client.service_client.config.identity
-        self._task_queue = task_queue
-        self._type = task_type
+        self.task_queue = task_queue
+        self.task_type = task_type
         self._all_in_use = all_in_use
-        self._every = seconds_between_checks
+        self._every = SECONDS_BETWEEN_CHECKS if seconds_between_checks is None else seconds_between_checks
         self._misses_to_report = misses_to_report
         self._report = report
         self._misses = 0
@@ -138,23 +139,25 @@ class PollMonitor:
 
     async def _polled_since(self) -> bool:
         """Whether the server has noted a poll of this worker since the last check."""
-        if await self._polled_partition(self._task_queue):
+        if await self._polled_partition(self.task_queue):
             return True
         # A queue with several partitions spreads its pollers; few of them may be seen at the first.
         request = ListTaskQueuePartitionsRequest(
-            namespace=self._client.namespace, task_queue=TaskQueue(name=self._task_queue)
+            namespace=self._client.namespace, task_queue=TaskQueue(name=self.task_queue)
         )
         listed = await self._client.workflow_service.list_task_queue_partitions(request, timeout=timedelta(seconds=5))
         of_type = (
-            listed.workflow_task_queue_partitions if self._type == "workflow" else listed.activity_task_queue_partitions
+            listed.workflow_task_queue_partitions
+            if self.task_type == "workflow"
+            else listed.activity_task_queue_partitions
         )
-        others = [partition.key for partition in of_type if partition.key != self._task_queue]
+        others = [partition.key for partition in of_type if partition.key != self.task_queue]
         # All of them: what is new at the next check must be newer than this one.
         return any([await self._polled_partition(name) for name in others])
 
     async def _polled_partition(self, name: str) -> bool:
         request = DescribeTaskQueueRequest(
-            namespace=self._client.namespace, task_queue=TaskQueue(name=name), task_queue_type=_TYPES[self._type]
+            namespace=self._client.namespace, task_queue=TaskQueue(name=name), task_queue_type=_TYPES[self.task_type]
         )
         described = await self._client.workflow_service.describe_task_queue(request, timeout=timedelta(seconds=5))
         ours = [each.last_access_time for each in described.pollers if each.identity == self._identity]
@@ -168,14 +171,24 @@ class PollMonitor:
         self._misses = 0
         if self.reason:
             self.reason = ""
-            self._report(f"Polling again: task queue {self._task_queue!r}, {self._type} tasks.")
+            self._report(f"Polling again: task queue {self.task_queue!r}, {self.task_type} tasks.")
 
     def _missed(self) -> None:
         self._misses += 1
         if self._misses >= self._misses_to_report and not self.reason:
             minutes = self._every * self._misses / 60
-            self.reason = f"not polling task queue {self._task_queue!r} for {self._type} tasks"
+            self.reason = f"not polling task queue {self.task_queue!r} for {self.task_type} tasks"
             self._report(
-                f"Not polling: the server has seen no poll of this worker ({self._identity}) for {self._type} tasks of task "
-                f"queue {self._task_queue!r} for {minutes:.3g} min, though it has free slots. Restart this worker."
+                f"Not polling: for {minutes:.3g} min the server has seen no poll of this worker ({self._identity}) for "
+                f"{self.task_type} tasks of task queue {self.task_queue!r}, so it takes none. Restart this worker."
             )
+
+
+def activity_monitor(
+    client: Client, task_queue: str, report: Callable[[str], None], slots: ActivitySlots, per_second: float | None
+) -> PollMonitor:
+    """A monitor for activity tasks. `per_second`: the worker's own rate; the SDK polls no more often than that."""
+    misses = MISSES_TO_REPORT + (ceil(1 / (per_second * SECONDS_BETWEEN_CHECKS)) if per_second else 0)
+    return PollMonitor(
+        client, task_queue, "activity", report, all_in_use=lambda: slots.all_in_use, misses_to_report=misses
+    )

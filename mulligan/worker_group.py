@@ -42,7 +42,8 @@ class WorkerGroup:
         self._report = report
         self._seconds_to_stop = seconds_to_stop
         self._has_failed = asyncio.Event()
-        self._monitors: Sequence[PollMonitor] = ()
+        self.monitors: Sequence[PollMonitor] = ()
+        """What watches the workers' polls."""
         self._block: asyncio.Task[object] | None = None
         self._cancelled_block = False
         self._stopping = False
@@ -52,7 +53,13 @@ class WorkerGroup:
         """Why the group serves nothing, or not all that it should; empty while it serves."""
         if self.failure is not None:
             return str(self.failure)
-        return "; ".join(monitor.reason for monitor in self._monitors if monitor.reason)
+        return "; ".join(monitor.reason for monitor in self.monitors if monitor.reason)
+
+    async def until_failed(self) -> WorkerStoppedError:
+        """Wait for `failure`: for whoever would else wait for what the workers no longer do."""
+        await self._has_failed.wait()
+        assert self.failure is not None
+        return self.failure
 
     def on_fatal_error(self, task_queue: str) -> Callable[[BaseException], Awaitable[None]]:
         """What a worker calls when it must stop, before it drains."""
@@ -76,7 +83,7 @@ class WorkerGroup:
         """
         self._block = block = asyncio.current_task()
         cancelling = block.cancelling() if block else 0
-        self._monitors = monitors
+        self.monitors = monitors
         running = [asyncio.create_task(self._run(worker)) for worker in workers]
         watching = [asyncio.create_task(monitor.watch()) for monitor in monitors]
         try:

@@ -132,7 +132,9 @@ async def test_polls_end_without_an_error(brief: Client) -> None:
     async with group.running([worker], [monitor]):
         assert await checked(monitor, 5) == [""] * 5
         worker._bridge_worker.initiate_shutdown()
-        assert (await said.get()).startswith("Not polling: the server has seen no poll of this worker (")
+        line = await said.get()
+        assert line.startswith("Not polling: for ")
+        assert line.endswith(" for activity tasks of task queue 'deaf', so it takes none. Restart this worker.")
         assert worker.is_running
         assert group.unready == reason
         another = await connect(brief.service_client.config.target_host)
@@ -141,19 +143,12 @@ async def test_polls_end_without_an_error(brief: Client) -> None:
         assert group.failure is None
 
 
-async def test_both_kinds_of_tasks_are_watched(brief: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[tuple[str, str]] = []
-
-    class Noted(PollMonitor):
-        def __init__(self, client: Client, task_queue: str, task_type: str, *args: object, **options: object) -> None:
-            super().__init__(client, task_queue, task_type, *args, **options)  # type: ignore[arg-type]
-            made.append((task_queue, task_type))
-
-    monkeypatch.setattr("worker.PollMonitor", Noted)
+async def test_all_kinds_of_tasks_are_watched(brief: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MULLIGAN_MAX_CONCURRENT_MODEL_CALLS", "2")
     async with running_worker(brief, load([]), Telemetry(exports=False), "all") as group:
         assert group.unready == ""
-    assert made == [("all", "workflow"), ("all", "activity"), ("all-models", "activity")]
+        watched = [(monitor.task_queue, monitor.task_type) for monitor in group.monitors]
+    assert watched == [("all", "workflow"), ("all", "activity"), ("all-models", "activity")]
 
 
 async def test_all_slots_in_use(brief: Client) -> None:
