@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import uuid
 from collections.abc import AsyncIterator
 from datetime import timedelta
@@ -18,6 +19,7 @@ from mulligan.loading import load
 from mulligan.poll_monitor import ActivitySlots, PollMonitor
 from mulligan.telemetry import Telemetry
 from mulligan.worker_group import WorkerGroup, WorkerStoppedError
+from tests.live.conftest import DONE, Lab
 from worker import running_worker
 
 STOPPED = "the worker of task queue 'watched' has stopped: Namespace nowhere is not found. (NotFound)"
@@ -82,6 +84,21 @@ async def test_the_task_that_entered_has_ended(nowhere: Client) -> None:
     assert await said.get() == f"error: {STOPPED}"
     with pytest.raises(WorkerStoppedError):
         await block.__aexit__(None, None, None)
+
+
+async def test_these_tests_do_not_wait_for_it(lab: Lab, nowhere: Client) -> None:
+    group = WorkerGroup(lambda _: None, seconds_to_stop=10)
+    with pytest.raises(WorkerStoppedError):
+        async with group.running([Worker(nowhere, task_queue="watched", activities=[nothing])]):
+            await forever()
+    unserved = dataclasses.replace(lab, task_queue="unserved", workers=None)
+    handle = await unserved.start([DONE])
+    abandoned = dataclasses.replace(lab, task_queue="unserved", workers=group)
+    with pytest.raises(WorkerStoppedError):
+        await abandoned.look(handle)
+    with pytest.raises(WorkerStoppedError):
+        await abandoned.start([DONE])
+    await handle.terminate()
 
 
 async def test_a_cancellation_by_somebody_else(temporal: DevServer) -> None:
