@@ -9,16 +9,14 @@ import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
-from importlib.metadata import version
 from typing import Annotated, Any
 
 import typer
 from temporalio.api.workflowservice.v1 import GetSystemInfoRequest
 from temporalio.client import Client
-from temporalio.common import VersioningBehavior
 from temporalio.exceptions import FailureError
 from temporalio.service import RPCError
-from temporalio.worker import UnsandboxedWorkflowRunner, Worker, WorkerDeploymentConfig, WorkerDeploymentVersion
+from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
 from activities.call_model import CallModelActivity
@@ -46,10 +44,13 @@ from mulligan.handoff import CALL_MODEL
 from mulligan.health import health_server
 from mulligan.loading import Loaded, load
 from mulligan.metrics import temporal_runtime
+from mulligan.poll_monitor import ActivitySlots, PollMonitor, activity_monitor
 from mulligan.prices import Prices
 from mulligan.recorded_state import RecordedStateRunner
-from mulligan.settings import Settings, settings
+from mulligan.settings import settings
 from mulligan.telemetry import Telemetry
+from mulligan.worker_group import WorkerGroup, WorkerStoppedError
+from mulligan.worker_options import agent_worker_options, model_worker_options
 from mulligan.workflow_cache import WorkflowCache
 from workflows.agent_workflow import AgentWorkflow
 
@@ -65,8 +66,8 @@ PASSED_THROUGH = (
     "zstandard",  # a C extension; pure
 )
 
-BEAT_WITHIN = timedelta(seconds=3)
-"""Beats reach the server often enough for a heartbeat timeout of 8 s."""
+SECONDS_AFTER_GRACE = 10
+"""How much longer than the grace time a worker that has failed may take to end."""
 
 
 def sandbox(loaded: Loaded) -> SandboxedWorkflowRunner:
@@ -118,28 +119,21 @@ async def wired(
             await provider.close()
 
 
-def deployment(chosen: Settings) -> WorkerDeploymentConfig:
-    """Which build this is. With Worker Versioning on, a run stays with the build that it began on."""
-    # Without a build id the SDK hashes every loaded module at start: a second, for nothing.
-    name, build = chosen.deployment_name or "mulligan", chosen.build_id or version("mulligan")
-    return WorkerDeploymentConfig(
-        version=WorkerDeploymentVersion(name, build),
-        use_worker_versioning=bool(chosen.build_id),
-        # Users' own workflows may say otherwise in @workflow.defn.
-        default_versioning_behavior=VersioningBehavior.PINNED if chosen.build_id else VersioningBehavior.UNSPECIFIED,
-    )
-
-
 @asynccontextmanager
 async def running_worker(
     client: Client, loaded: Loaded, telemetry: Telemetry, task_queue: str
-) -> AsyncIterator[Worker]:
-    """A worker for what was loaded, while the block runs."""
+) -> AsyncIterator[WorkerGroup]:
+    """A worker for what was loaded, while the block runs.
+
+    Raises:
+        WorkerStoppedError: it stopped by itself. The block was cancelled, unless the task that entered it has ended.
+    """
     chosen = settings()
     model_task_queue = f"{task_queue}-models" if chosen.limits_model_calls else None
     cache = WorkflowCache(chosen.max_cached_workflows)
-    cached_workflows, workflow_tasks = cache.limits(chosen.max_concurrent_workflow_tasks)
+    group = WorkerGroup(say, seconds_to_stop=chosen.grace_seconds + SECONDS_AFTER_GRACE)
     async with wired(loaded, telemetry, model_task_queue) as activities:
+        slots = ActivitySlots(chosen.max_concurrent_activities)
         worker = Worker(
             client,
             task_queue=task_queue,
@@ -147,54 +141,28 @@ async def running_worker(
             activities=activities,
             workflow_runner=RecordedStateRunner(sandbox(loaded), cache),
             unsandboxed_workflow_runner=RecordedStateRunner(UnsandboxedWorkflowRunner(), cache),
-            deployment_config=deployment(chosen),
-            max_cached_workflows=cached_workflows,
-            max_concurrent_workflow_tasks=workflow_tasks,
-            max_concurrent_activities=chosen.max_concurrent_activities,
-            max_activities_per_second=chosen.max_activities_per_second,
-            max_task_queue_activities_per_second=chosen.max_task_queue_activities_per_second,
-            # What is dispatched eagerly does not come through the queue, where its rate is held.
-            disable_eager_activity_execution=chosen.limits_activities,
-            # A dead worker's workflows go elsewhere after this, not after the default 10 s.
-            sticky_queue_schedule_to_start_timeout=timedelta(seconds=2),
-            max_heartbeat_throttle_interval=_beat_within(chosen),
-            graceful_shutdown_timeout=timedelta(seconds=chosen.grace_seconds),
+            interceptors=[slots],
+            on_fatal_error=group.on_fatal_error(task_queue),
+            **agent_worker_options(chosen, cache),
         )
         cache.attach(worker)
-        workers = [worker]
+        workers, monitors = [worker], [PollMonitor(client, task_queue, "workflow", say)]
+        monitors += [activity_monitor(client, task_queue, say, slots, chosen.max_activities_per_second)]
         if model_task_queue:
             # One for the same process: it has the same cache and connections, with slots and a rate of its own.
-            workers += [_model_worker(client, model_task_queue, activities, chosen)]
-        async with AsyncExitStack() as stack:
-            for each in workers:
-                await stack.enter_async_context(each)
-            try:
-                yield worker
-            finally:
-                # Together: one after the other they would take the grace time twice.
-                await asyncio.gather(*(each.shutdown() for each in workers))
-
-
-def _model_worker(
-    client: Client, task_queue: str, activities: Sequence[Callable[..., Any]], chosen: Settings
-) -> Worker:
-    """What serves model calls where they have limits of their own."""
-    return Worker(
-        client,
-        task_queue=task_queue,
-        activities=[each for each in activities if each.__name__ in (CALL_MODEL, COMPACT_CONVERSATION)],
-        deployment_config=deployment(chosen),
-        max_concurrent_activities=chosen.max_concurrent_model_calls or chosen.max_concurrent_activities,
-        max_activities_per_second=chosen.max_model_calls_per_second,
-        max_task_queue_activities_per_second=chosen.max_task_queue_model_calls_per_second,
-        max_heartbeat_throttle_interval=_beat_within(chosen),
-        graceful_shutdown_timeout=timedelta(seconds=chosen.grace_seconds),
-    )
-
-
-def _beat_within(chosen: Settings) -> timedelta:
-    """The SDK's shortest time between two beats of an activity. Only those with a text beat more often than BEAT_WITHIN."""
-    return min(BEAT_WITHIN, timedelta(seconds=chosen.live_text_seconds or BEAT_WITHIN.total_seconds()))
+            slots = ActivitySlots(chosen.max_concurrent_model_calls or chosen.max_concurrent_activities)
+            worker = Worker(
+                client,
+                task_queue=model_task_queue,
+                activities=[each for each in activities if each.__name__ in (CALL_MODEL, COMPACT_CONVERSATION)],
+                interceptors=[slots],
+                on_fatal_error=group.on_fatal_error(model_task_queue),
+                **model_worker_options(chosen),
+            )
+            workers += [worker]
+            monitors += [activity_monitor(client, model_task_queue, say, slots, chosen.max_model_calls_per_second)]
+        async with group.running(workers, monitors):
+            yield group
 
 
 async def serve(load_these: Sequence[str], task_queue: str) -> None:
@@ -203,16 +171,18 @@ async def serve(load_these: Sequence[str], task_queue: str) -> None:
     Raises:
         DeclarationError: something that is loaded, or a setting, cannot work.
         RuntimeError: no Temporal server answers.
+        WorkerStoppedError: Temporal's worker stopped by itself. It has been reported.
     """
     loaded = load(load_these)
     telemetry = Telemetry()
     stop = asyncio.Event()
-    serving: Client | None = None
+    client: Client | None = None
+    group: WorkerGroup | None = None
 
     async def unready() -> str:
-        if serving is None or stop.is_set():
+        if client is None or group is None or stop.is_set():
             return "draining" if stop.is_set() else "starting"
-        return await _cut_off(serving)
+        return group.unready or await _cut_off(client)
 
     try:
         async with AsyncExitStack() as stack:
@@ -222,8 +192,7 @@ async def serve(load_these: Sequence[str], task_queue: str) -> None:
             for sign in (signal.SIGTERM, signal.SIGINT):
                 asyncio.get_running_loop().add_signal_handler(sign, stop.set)
             client = await connect(runtime=temporal_runtime())
-            async with running_worker(client, loaded, telemetry, task_queue):
-                serving = client
+            async with running_worker(client, loaded, telemetry, task_queue) as group:
                 agents = ", ".join(sorted(loaded.registry.agents))
                 at = client.service_client.config.target_host
                 say(f"Serving {agents} on task queue {task_queue!r} at {at}. Ctrl-C drains and ends.")
@@ -258,6 +227,10 @@ class _OneLine(logging.Filter):
         return True
 
 
+def _not_worker_failed(record: logging.LogRecord) -> bool:
+    return not record.getMessage().startswith("Worker failed")
+
+
 def set_up_logging() -> None:
     """Warnings to stderr."""
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s")
@@ -265,6 +238,8 @@ def set_up_logging() -> None:
         handler.addFilter(NoTraces())
     for name in ("temporalio.activity", "temporalio.workflow"):
         logging.getLogger(name).addFilter(_OneLine())
+    # "Worker failed, shutting down", with a trace: `WorkerGroup` says it in a line, with the reason.
+    logging.getLogger("temporalio.worker._worker").addFilter(_not_worker_failed)
 
 
 def say(line: str) -> None:
@@ -290,6 +265,9 @@ def main(
     except DeclarationError as error:
         say(f"error: {error}")
         raise typer.Exit(2) from None
+    except WorkerStoppedError:
+        # The group has said why.
+        raise typer.Exit(1) from None
     except RuntimeError as error:
         if "connect" not in str(error).lower():
             raise

@@ -15,14 +15,16 @@ from the worker's cache, so that the next workflow task replays it and delivers 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from temporalio.bridge.proto.workflow_activation import WorkflowActivation, WorkflowActivationJob
 from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
 from temporalio.worker import WorkflowInstance, WorkflowInstanceDetails, WorkflowRunner
-from temporalio.workflow import _Definition
 
 from mulligan.workflow_cache import WorkflowCache
+
+if TYPE_CHECKING:
+    from temporalio.workflow import _Definition
 
 __all__ = ["RecordedStateRunner"]
 

@@ -35,13 +35,16 @@ class WorkflowCache:
         self._lock = Lock()
         self._worker: Worker | None = None
 
-    def limits(self, workflow_tasks: int) -> tuple[int, int]:
+    def limits(self, workflow_tasks: int) -> dict[str, int]:
         """The SDK's `max_cached_workflows` and `max_concurrent_workflow_tasks`, where so many tasks at once are wanted.
 
         Without a cache the SDK has room for one run, and keeps the tasks of all others waiting until they have timed out. So
         such a worker takes one task at a time.
         """
-        return (self.size + 2 * workflow_tasks, workflow_tasks) if self.size else (0, 1)
+        if not self.size:
+            return {"max_cached_workflows": 0, "max_concurrent_workflow_tasks": 1}
+        room = self.size + 2 * workflow_tasks
+        return {"max_cached_workflows": room, "max_concurrent_workflow_tasks": workflow_tasks}
 
     def attach(self, worker: Worker) -> None:
         """Name the worker, before it runs.

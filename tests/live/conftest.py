@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +17,7 @@ from mulligan import MulliganError, connect, error_of
 from mulligan.devserver import DevServer
 from mulligan.loading import load
 from mulligan.telemetry import Telemetry
+from mulligan.worker_group import WorkerGroup
 from tests.support.openai_server import OpenAIServer, Recorded
 from tests.support.openai_turn import Turn
 from tests.support.otlp_receiver import OtlpReceiver, Span
@@ -55,6 +57,8 @@ class Lab:
     otlp: OtlpReceiver
     telemetry: Telemetry
     task_queue: str = "agents"
+    workers: WorkerGroup | None = None
+    """The session's own. The fixture that started them cannot be cancelled: without a look at them, tests would wait."""
 
     async def another_client(self) -> Client:
         """A connection of its own to the same namespace, with the settings of the moment."""
@@ -63,6 +67,8 @@ class Lab:
     async def start(self, turns: Any, *, agent: str = "shop", api: str = "openai-chat", **run_input: Any) -> Any:
         """Start a run whose model answers by the script; returns its handle."""
         run_id, given = self._given(turns, agent, api, run_input)
+        if self.workers and self.workers.failure:
+            raise self.workers.failure
         return await self.client.start_workflow("AgentWorkflow", given, id=run_id, task_queue=self.task_queue)
 
     def starting(
@@ -88,7 +94,7 @@ class Lab:
         result: dict[str, Any] = {}
         error = None
         try:
-            result = await handle.result()
+            result = await self._while_served(handle.result())
         except WorkflowFailureError as failure:
             error = error_of(failure)
             if error is None:
@@ -102,6 +108,20 @@ class Lab:
         self.telemetry.flush()
         spans = self.otlp.spans(trace_id=result["trace_id"] if result else self._trace_of(handle.id))
         return Ran(handle.id, handle, result, error, steps, requests, spans, rejected)
+
+    async def _while_served(self, result: Coroutine[Any, Any, Any]) -> Any:
+        """A run's result; or the error of the worker, if that stops meanwhile."""
+        if self.workers is None:
+            return await result
+        run, failed = asyncio.create_task(result), asyncio.create_task(self.workers.until_failed())
+        try:
+            await asyncio.wait((run, failed), return_when=asyncio.FIRST_COMPLETED)
+            if not run.done():
+                raise failed.result()
+            return await run
+        finally:
+            run.cancel()
+            failed.cancel()
 
     def _trace_of(self, workflow_id: str) -> str:
         # A run that failed: its trace is known by its root alone.
@@ -137,6 +157,6 @@ async def lab(temporal: DevServer, model: OpenAIServer, otlp: OtlpReceiver) -> A
     telemetry = Telemetry()
     names = ("shop", "answers", "far", "two_turns", "desk", "two_desks")
     loaded = load([f"tests.support.{name}" for name in names])
-    async with running_worker(client, loaded, telemetry, "agents"):
-        yield Lab(client, model, otlp, telemetry)
+    async with running_worker(client, loaded, telemetry, "agents") as workers:
+        yield Lab(client, model, otlp, telemetry, workers=workers)
     telemetry.shutdown()

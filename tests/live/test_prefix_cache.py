@@ -19,9 +19,10 @@ from mulligan.loading import Loaded, load
 from mulligan.run_input import RunInput
 from mulligan.settings import settings
 from mulligan.telemetry import Telemetry
+from mulligan.worker_options import deployment
 from tests.live.conftest import DONE, Lab, call
 from tests.support.openai_turn import Turn
-from worker import deployment, running_worker, sandbox, wired
+from worker import running_worker, sandbox, wired
 from workflows.agent_workflow import AgentWorkflow
 
 STEPS = 6

@@ -10,7 +10,7 @@ from typing import Any
 from temporalio.api.enums.v1 import PendingActivityState
 from temporalio.worker import Replayer
 
-from mulligan import connect, data_converter
+from mulligan import data_converter
 from mulligan.loading import load
 from tests.live.conftest import DONE, Lab, call
 from worker import running_worker
@@ -23,7 +23,7 @@ QUEUE = "queries-and-updates"
 @asynccontextmanager
 async def serving(lab: Lab, module: str, queue: str) -> AsyncIterator[None]:
     """A worker with a connection, and so with a cache, of its own."""
-    client = await connect(lab.client.service_client.config.target_host, namespace=lab.client.namespace)
+    client = await lab.another_client()
     async with running_worker(client, load([module]), lab.telemetry, queue):
         yield
 

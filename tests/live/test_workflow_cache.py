@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from temporalio.api.enums.v1 import EventType
 
-from mulligan import connect
 from mulligan.loading import load
 from tests.live.conftest import DONE, Lab, call
 from worker import running_worker
@@ -26,7 +25,7 @@ async def event_types(handle: Any) -> Counter[str]:
 async def test_more_runs_at_once_than_are_cached(lab: Lab, monkeypatch: pytest.MonkeyPatch, cached: str) -> None:
     """Each workflow task is done in time, queries are answered meanwhile, and no span is exported twice."""
     queue = f"cached-{cached}"
-    client = await connect(lab.client.service_client.config.target_host, namespace=lab.client.namespace)
+    client = await lab.another_client()
     at = Lab(lab.client, lab.model, lab.otlp, lab.telemetry, queue)
     with monkeypatch.context() as environment:
         environment.setenv("MULLIGAN_MAX_CACHED_WORKFLOWS", cached)

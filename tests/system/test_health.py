@@ -6,7 +6,7 @@ import asyncio
 import os
 import re
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -22,10 +22,12 @@ Probe = tuple[int, str]
 
 
 @asynccontextmanager
-async def probed_worker(address: str, **environ: str) -> AsyncIterator[tuple[asyncio.subprocess.Process, str]]:
+async def probed_worker(
+    address: str, program: Sequence[str] = ("worker.py",), **environ: str
+) -> AsyncIterator[tuple[asyncio.subprocess.Process, str]]:
     """`worker.py` as a process, and the address of its probes."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "worker.py", "--load", "tests.support.shop", "--task-queue", "probed",
+        sys.executable, *program, "--load", "tests.support.shop", "--task-queue", "probed",
         env={**os.environ, "TEMPORAL_ADDRESS": address, "MULLIGAN_HEALTH_ADDRESS": "127.0.0.1:0", **environ},
         stdin=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip

@@ -17,8 +17,9 @@ from temporalio.client import WorkflowQueryFailedError, WorkflowUpdateFailedErro
 from temporalio.service import RPCError
 from temporalio.worker import Replayer
 
-from mulligan import connect, data_converter
+from mulligan import data_converter
 from mulligan.devserver import DevServer
+from tests.support.temporal import connect_to
 from tests.support.worker_process import worker_process
 from workflows.agent_workflow import AgentWorkflow
 
@@ -98,7 +99,7 @@ async def one_run(client: Any, queue: str, number: int, counts: Counter[str]) ->
 
 
 @asynccontextmanager
-async def workers_that_are_killed(queue: str, address: str, counts: Counter[str]) -> AsyncIterator[None]:
+async def workers_that_are_killed(queue: str, server: DevServer, counts: Counter[str]) -> AsyncIterator[None]:
     """Workers that have room for three runs in their caches, and are killed and replaced one after the other."""
 
     async def serve(place: int) -> None:
@@ -106,7 +107,7 @@ async def workers_that_are_killed(queue: str, address: str, counts: Counter[str]
             async with worker_process(
                 "tests.support.asks_people",
                 queue,
-                address,
+                server,
                 MULLIGAN_MAX_CACHED_WORKFLOWS="3",
                 MULLIGAN_GRACE_SECONDS="1",
             ) as process:
@@ -132,14 +133,14 @@ def ended(counts: Counter[str]) -> int:
 
 @pytest.mark.timeout(900)
 async def test_no_run_gets_stuck(temporal: DevServer) -> None:
-    client = await connect(temporal.address)
+    client = await connect_to(temporal)
     queue, counts, few = f"office-{uuid.uuid4().hex[:6]}", Counter[str](), asyncio.Semaphore(AT_ONCE)
 
     async def one(number: int) -> Any:
         async with few:
             return await one_run(client, queue, number, counts)
 
-    async with workers_that_are_killed(queue, temporal.address, counts):
+    async with workers_that_are_killed(queue, temporal, counts):
         handles = await asyncio.gather(*(one(number) for number in range(RUNS)))
     print(f"  {RUNS} runs: {dict(counts)}", file=sys.stderr)
     assert ended(counts) == RUNS

@@ -1,0 +1,65 @@
+"""What our settings mean to `temporalio.worker.Worker`."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from importlib.metadata import version
+from typing import Any
+
+from temporalio.common import VersioningBehavior
+from temporalio.worker import WorkerDeploymentConfig, WorkerDeploymentVersion
+
+from mulligan.settings import Settings
+from mulligan.workflow_cache import WorkflowCache
+
+__all__ = ["agent_worker_options", "deployment", "model_worker_options"]
+
+BEAT_WITHIN = timedelta(seconds=3)
+"""Beats reach the server often enough for a heartbeat timeout of 8 s."""
+
+
+def agent_worker_options(chosen: Settings, cache: WorkflowCache) -> dict[str, Any]:
+    """For the worker that serves workflows and activities."""
+    return {
+        **_common(chosen),
+        **cache.limits(chosen.max_concurrent_workflow_tasks),
+        "max_concurrent_activities": chosen.max_concurrent_activities,
+        "max_activities_per_second": chosen.max_activities_per_second,
+        "max_task_queue_activities_per_second": chosen.max_task_queue_activities_per_second,
+        # What is dispatched eagerly does not come through the queue, where its rate is held.
+        "disable_eager_activity_execution": chosen.limits_activities,
+        # A dead worker's workflows go elsewhere after this, not after the default 10 s.
+        "sticky_queue_schedule_to_start_timeout": timedelta(seconds=2),
+    }
+
+
+def model_worker_options(chosen: Settings) -> dict[str, Any]:
+    """For the worker that serves model calls where they have limits of their own."""
+    return {
+        **_common(chosen),
+        "max_concurrent_activities": chosen.max_concurrent_model_calls or chosen.max_concurrent_activities,
+        "max_activities_per_second": chosen.max_model_calls_per_second,
+        "max_task_queue_activities_per_second": chosen.max_task_queue_model_calls_per_second,
+    }
+
+
+def _common(chosen: Settings) -> dict[str, Any]:
+    # The SDK's shortest time between two beats of an activity. Only those with a text beat more often than BEAT_WITHIN.
+    beat_within = min(BEAT_WITHIN, timedelta(seconds=chosen.live_text_seconds or BEAT_WITHIN.total_seconds()))
+    return {
+        "deployment_config": deployment(chosen),
+        "max_heartbeat_throttle_interval": beat_within,
+        "graceful_shutdown_timeout": timedelta(seconds=chosen.grace_seconds),
+    }
+
+
+def deployment(chosen: Settings) -> WorkerDeploymentConfig:
+    """Which build this is. With Worker Versioning on, a run stays with the build that it began on."""
+    # Without a build id the SDK hashes every loaded module at start: a second, for nothing.
+    name, build = chosen.deployment_name or "mulligan", chosen.build_id or version("mulligan")
+    return WorkerDeploymentConfig(
+        version=WorkerDeploymentVersion(name, build),
+        use_worker_versioning=bool(chosen.build_id),
+        # Users' own workflows may say otherwise in @workflow.defn.
+        default_versioning_behavior=VersioningBehavior.PINNED if chosen.build_id else VersioningBehavior.UNSPECIFIED,
+    )

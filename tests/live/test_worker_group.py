@@ -1,0 +1,230 @@
+"""A worker that stops by itself is reported at once, whoever waits for it; one that does not poll is noticed."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import uuid
+from collections.abc import AsyncIterator
+from datetime import timedelta
+
+import pytest
+from temporalio import activity, workflow
+from temporalio.client import Client
+from temporalio.worker import Worker
+
+from mulligan import connect
+from mulligan.devserver import DevServer, temporal_server
+from mulligan.loading import load
+from mulligan.poll_monitor import ActivitySlots, PollMonitor
+from mulligan.telemetry import Telemetry
+from mulligan.worker_group import WorkerGroup, WorkerStoppedError
+from tests.live.conftest import DONE, Lab
+from worker import running_worker
+
+STOPPED = "the worker of task queue 'watched' has stopped: Namespace nowhere is not found. (NotFound)"
+BRIEF_POLLS = 'matching.longPollExpirationInterval="200ms"'
+"""Instead of a minute: a poll that finds nothing ends, and the next one begins."""
+BETWEEN_CHECKS = 1.0
+"""Seconds; several brief polls fit in."""
+
+
+@activity.defn
+async def nothing() -> None:
+    pass
+
+
+@workflow.defn(sandboxed=False)
+class Holds:
+    @workflow.run
+    async def run(self) -> None:
+        await workflow.execute_activity("hold", start_to_close_timeout=timedelta(minutes=5))
+
+
+async def forever() -> None:
+    await asyncio.Event().wait()
+
+
+@pytest.fixture
+async def nowhere(temporal: DevServer) -> Client:
+    """A connection for a namespace that there is not: a worker's first question is answered with an error."""
+    return await connect(temporal.address, namespace="nowhere")
+
+
+async def test_the_block_ends_with_the_worker(nowhere: Client) -> None:
+    said: list[str] = []
+    group = WorkerGroup(said.append, seconds_to_stop=10)
+    worker = Worker(nowhere, task_queue="watched", activities=[nothing])
+    with pytest.raises(WorkerStoppedError, match="Namespace nowhere is not found"):
+        async with group.running([worker]):
+            await forever()
+    assert said == [f"error: {STOPPED}"]
+    assert group.unready == STOPPED
+    task = asyncio.current_task()
+    assert task is not None
+    assert not task.cancelling()
+
+
+async def test_one_of_two_workers_stops(temporal: DevServer, nowhere: Client) -> None:
+    group = WorkerGroup(lambda _: None, seconds_to_stop=10)
+    fine = Worker(await connect(temporal.address), task_queue="fine", activities=[nothing])
+    failing = Worker(nowhere, task_queue="watched", activities=[nothing])
+    with pytest.raises(WorkerStoppedError, match="'watched'"):
+        async with group.running([fine, failing]):
+            await forever()
+    assert fine.is_shutdown
+
+
+async def test_the_task_that_entered_has_ended(nowhere: Client) -> None:
+    """As with a test's fixture: there is nobody to cancel. It is reported, and raised where the block is left."""
+    said: asyncio.Queue[str] = asyncio.Queue()
+    group = WorkerGroup(said.put_nowait, seconds_to_stop=10)
+    block = group.running([Worker(nowhere, task_queue="watched", activities=[nothing])])
+    await asyncio.create_task(block.__aenter__())
+    assert await said.get() == f"error: {STOPPED}"
+    with pytest.raises(WorkerStoppedError):
+        await block.__aexit__(None, None, None)
+
+
+async def test_these_tests_do_not_wait_for_it(lab: Lab, nowhere: Client) -> None:
+    group = WorkerGroup(lambda _: None, seconds_to_stop=10)
+    with pytest.raises(WorkerStoppedError):
+        async with group.running([Worker(nowhere, task_queue="watched", activities=[nothing])]):
+            await forever()
+    unserved = dataclasses.replace(lab, task_queue="unserved", workers=None)
+    handle = await unserved.start([DONE])
+    abandoned = dataclasses.replace(lab, task_queue="unserved", workers=group)
+    with pytest.raises(WorkerStoppedError):
+        await abandoned.look(handle)
+    with pytest.raises(WorkerStoppedError):
+        await abandoned.start([DONE])
+    await handle.terminate()
+
+
+async def test_a_cancellation_by_somebody_else(temporal: DevServer) -> None:
+    group = WorkerGroup(lambda _: None, seconds_to_stop=10)
+    worker = Worker(await connect(temporal.address), task_queue="watched", activities=[nothing])
+    entered = asyncio.Event()
+
+    async def serve() -> None:
+        async with group.running([worker]):
+            entered.set()
+            await forever()
+
+    serving = asyncio.create_task(serve())
+    await entered.wait()
+    serving.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await serving
+    assert group.unready == ""
+    assert worker.is_shutdown
+
+
+@pytest.fixture(scope="module")
+async def brief() -> AsyncIterator[Client]:
+    """A server where polls end soon, so that a worker that polls is seen to poll at each check."""
+    async with temporal_server(dynamic_config=[BRIEF_POLLS]) as server:
+        yield await connect(server.address)
+
+
+async def checked(monitor: PollMonitor, times: int) -> list[str]:
+    """What the monitor finds, check by check."""
+    found = []
+    for _ in range(times):
+        await asyncio.sleep(BETWEEN_CHECKS)
+        await monitor.check()
+        found.append(monitor.reason)
+    return found
+
+
+async def test_polls_end_without_an_error(brief: Client) -> None:
+    """The SDK's core stops, as after a panic in it: `Worker.run()` goes on, and `is_running` stays true."""
+    said: asyncio.Queue[str] = asyncio.Queue()
+    monitor = PollMonitor(
+        brief, "deaf", "activity", said.put_nowait, seconds_between_checks=BETWEEN_CHECKS, misses_to_report=2
+    )
+    group = WorkerGroup(said.put_nowait, seconds_to_stop=10)
+    worker = Worker(brief, task_queue="deaf", activities=[nothing])
+    reason = "not polling task queue 'deaf' for activity tasks"
+    async with group.running([worker], [monitor]):
+        assert await checked(monitor, 5) == [""] * 5
+        worker._bridge_worker.initiate_shutdown()
+        line = await said.get()
+        assert line.startswith("Not polling: for ")
+        assert line.endswith(" for activity tasks of task queue 'deaf', so it takes none. Restart this worker.")
+        assert worker.is_running
+        assert group.unready == reason
+        another = await connect(brief.service_client.config.target_host)
+        async with Worker(another, task_queue="deaf", activities=[nothing]):
+            assert await said.get() == "Polling again: task queue 'deaf', activity tasks."
+        assert group.failure is None
+
+
+async def test_all_kinds_of_tasks_are_watched(brief: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MULLIGAN_MAX_CONCURRENT_MODEL_CALLS", "2")
+    async with running_worker(brief, load([]), Telemetry(exports=False), "all") as group:
+        assert group.unready == ""
+        watched = [(monitor.task_queue, monitor.task_type) for monitor in group.monitors]
+    assert watched == [("all", "workflow"), ("all", "activity"), ("all-models", "activity")]
+
+
+async def test_all_slots_in_use(brief: Client) -> None:
+    """A worker that is full does not poll, and need not."""
+    slots = ActivitySlots(1)
+    began, go = asyncio.Event(), asyncio.Event()
+
+    @activity.defn
+    async def hold() -> None:
+        began.set()
+        await go.wait()
+
+    said: list[str] = []
+    monitor = PollMonitor(
+        brief, "full", "activity", said.append, all_in_use=lambda: slots.all_in_use, misses_to_report=1
+    )
+    worker = Worker(
+        brief,
+        task_queue="full",
+        workflows=[Holds],
+        activities=[hold],
+        max_concurrent_activities=1,
+        interceptors=[slots],
+    )
+    async with worker:
+        assert not slots.all_in_use
+        handle = await brief.start_workflow(Holds.run, id=f"holds-{uuid.uuid4()}", task_queue="full")
+        await began.wait()
+        assert slots.all_in_use
+        assert await checked(monitor, 4) == [""] * 4
+        go.set()
+        await handle.result()
+        assert not slots.all_in_use
+    assert said == []
+
+
+async def test_a_server_that_is_away() -> None:
+    """That is reported elsewhere, and says nothing of the polls."""
+    said: list[str] = []
+    async with temporal_server() as server:
+        client = await connect(server.address)
+        monitor = PollMonitor(client, "away", "workflow", said.append, misses_to_report=2)
+        await monitor.check()
+    for _ in range(3):
+        await monitor.check()
+    assert (monitor.reason, said) == ("", [])
+
+
+async def test_a_queue_of_several_partitions() -> None:
+    """Pollers are spread over them: that the first has seen none is no finding before the others are asked."""
+    partitions = [f"matching.numTaskqueue{kind}Partitions=4" for kind in ("Read", "Write")]
+    said: list[str] = []
+    async with temporal_server(dynamic_config=[*partitions, BRIEF_POLLS]) as server:
+        client = await connect(server.address)
+        unpolled = PollMonitor(client, "unpolled", "workflow", said.append, misses_to_report=1)
+        await unpolled.check()
+        # A partition that cannot be asked would be no finding.
+        assert unpolled.reason == "not polling task queue 'unpolled' for workflow tasks"
+        polled = PollMonitor(client, "wide", "activity", said.append, misses_to_report=2)
+        async with Worker(client, task_queue="wide", activities=[nothing]):
+            assert await checked(polled, 4) == [""] * 4
+    assert len(said) == 1

@@ -1,0 +1,28 @@
+"""`worker.py` whose workers stop polling at SIGUSR1 without an error, as after a panic in the SDK's core; watched often."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from typing import Any
+
+import temporalio.worker
+import typer
+
+import worker
+from mulligan import poll_monitor
+from mulligan.client import leave
+
+
+class Deaf(temporalio.worker.Worker):
+    """`run()` goes on, and `is_running` stays true."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, self._bridge_worker.initiate_shutdown)
+
+
+if __name__ == "__main__":
+    worker.Worker = Deaf  # type: ignore[attr-defined]
+    poll_monitor.SECONDS_BETWEEN_CHECKS = 1
+    leave(lambda: typer.run(worker.main))

@@ -1,0 +1,105 @@
+"""A worker that does not poll any more says so, at `/readyz` and on stderr; one that Temporal ends, ends as a process."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+import sys
+
+import pytest
+from google.protobuf.duration_pb2 import Duration
+from temporalio.api.enums.v1 import TaskQueueType
+from temporalio.api.operatorservice.v1 import DeleteNamespaceRequest
+from temporalio.api.taskqueue.v1 import TaskQueue
+from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest, RegisterNamespaceRequest
+from temporalio.client import Client
+from temporalio.service import RPCError, RPCStatusCode
+
+from mulligan import connect
+from mulligan.devserver import temporal_server
+from tests.system.test_health import probed_worker, until
+
+BRIEF_POLLS = 'matching.longPollExpirationInterval="200ms"'
+KINDS = (TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW, TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY)
+
+
+async def served(address: str, namespace: str, limits: dict[str, str]) -> tuple[int, list[str]]:
+    """Run `worker.py` until it ends: its exit code, and what it said."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "worker.py", stdin=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
+        env={**os.environ, "TEMPORAL_ADDRESS": address, "TEMPORAL_NAMESPACE": namespace, "MULLIGAN_GRACE_SECONDS": "1"} | limits,
+    )  # fmt: skip
+    try:
+        _, err = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    assert process.returncode is not None
+    return process.returncode, err.decode().splitlines()
+
+
+async def pollers(client: Client) -> list[int]:
+    """How many workers poll for workflow tasks, and for activity tasks; none while the server does not know the namespace."""
+    queue = TaskQueue(name="agents")
+    asked = [
+        DescribeTaskQueueRequest(namespace=client.namespace, task_queue=queue, task_queue_type=kind) for kind in KINDS
+    ]
+    try:
+        return [len((await client.workflow_service.describe_task_queue(each)).pollers) for each in asked]
+    except RPCError as error:
+        if error.status != RPCStatusCode.NOT_FOUND:
+            raise
+        return []
+
+
+@pytest.mark.timeout(120)
+async def test_polls_that_end_without_an_error() -> None:
+    async with temporal_server(dynamic_config=[BRIEF_POLLS]) as server:
+        deaf = probed_worker(server.address, program=["-m", "tests.support.deaf_worker"])
+        async with deaf as (process, url):
+            await until(url, (200, "ok"))
+            process.send_signal(signal.SIGUSR1)
+            kinds = ("workflow", "activity")
+            reasons = [f"not polling task queue 'probed' for {kind} tasks" for kind in kinds]
+            await until(url, (503, "; ".join(reasons)))
+            process.terminate()
+            assert await process.wait() == 0
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("limits", [{}, {"MULLIGAN_MAX_CONCURRENT_MODEL_CALLS": "2"}], ids=["one", "two"])
+async def test_a_worker_that_cannot_start(limits: dict[str, str]) -> None:
+    async with temporal_server() as server:
+        code, said = await served(server.address, "nowhere", limits)
+    assert code == 1
+    serving, error = (line for line in said if "WARN" not in line)
+    assert serving.startswith("Serving ")
+    assert re.fullmatch(
+        r"error: the worker of task queue 'agents(-models)?' has stopped: Namespace nowhere is not found.*", error
+    )
+
+
+@pytest.mark.timeout(280)
+async def test_polls_that_end_with_an_error() -> None:
+    """temporalio tries again for a minute, then gives up; and then its `Worker.run()` may wait for ever."""
+    async with temporal_server(dynamic_config=[BRIEF_POLLS]) as server:
+        client = await connect(server.address)
+        day = Duration(seconds=86_400)
+        await client.workflow_service.register_namespace(
+            RegisterNamespaceRequest(namespace="brief", workflow_execution_retention_period=day)
+        )
+        in_it = await connect(server.address, namespace="brief")
+        while await pollers(in_it) != [0, 0]:
+            await asyncio.sleep(0.2)
+        ended = asyncio.create_task(served(server.address, "brief", {}))
+        while await pollers(in_it) != [1, 1]:
+            await asyncio.sleep(0.2)
+        await client.operator_service.delete_namespace(DeleteNamespaceRequest(namespace="brief"))
+        code, said = await ended
+    assert code == 1
+    [line] = [line for line in said if line.startswith("error: ")]
+    assert line.startswith("error: the worker of task queue 'agents' has stopped: Namespace brief is not found.")
+    assert "Traceback" not in "".join(said)
