@@ -26,8 +26,8 @@ from mulligan import connect, semconv
 from mulligan.devserver import DevServer
 from mulligan.devserver._process import process_group
 from tests.support.go_programs import jaeger_program
-from tests.support.jaeger_server import free_ports
 from tests.support.otlp_receiver import OtlpReceiver
+from tests.support.ports import free_ports
 
 ROOT = Path(__file__).parent.parent.parent
 CONFIG = ROOT / "deploy/collector.yaml"

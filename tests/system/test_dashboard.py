@@ -29,9 +29,10 @@ from temporalio.client import Client, WorkflowFailureError
 from mulligan import connect
 from mulligan.devserver import find_temporal
 from tests.support.go_programs import jaeger_program
-from tests.support.jaeger_server import JaegerServer, free_ports
+from tests.support.jaeger_server import JaegerServer
 from tests.support.openai_server import OpenAIServer
 from tests.support.openai_turn import Failure, Turn
+from tests.support.ports import free_ports
 
 ROOT = Path(__file__).parents[2]
 DASHBOARD = json.loads((ROOT / "deploy/grafana/dashboards/mulligan.json").read_text())

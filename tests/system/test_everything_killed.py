@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import socket
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -15,6 +14,8 @@ import pytest
 
 from mulligan import connect
 from mulligan.devserver import temporal_server
+from tests.support.ports import free_ports
+from tests.support.processes import below
 
 ROOT = Path(__file__).parent.parent.parent
 AGENT = '''
@@ -46,25 +47,12 @@ async def worker(address: str, folder: Path) -> AsyncIterator[asyncio.subprocess
         await process.wait()
 
 
-def children_with(text: str) -> list[int]:
-    """The ids of the processes below this one whose command line holds a text."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and text in (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(
-            errors="replace"
-        ):
-            found.append(int(entry.name))
-    return [pid for pid in found if pid != os.getpid()]
-
-
 @pytest.mark.timeout(240)
 async def test_everything_is_killed_while_a_run_waits(tmp_path: Path) -> None:
     """The decision comes to another worker, on another server process: the call runs, once; the message is heard."""
     paid, database = tmp_path / "paid", tmp_path / "temporal.db"
     (tmp_path / "clerk.py").write_text(AGENT.format(paid=paid))
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    [port] = free_ports(1)
     async with temporal_server(port=port, db=database) as server, worker(server.address, tmp_path):
         client = await connect(server.address)
         handle = await client.start_workflow(
@@ -73,7 +61,7 @@ async def test_everything_is_killed_while_a_run_waits(tmp_path: Path) -> None:
         while not await handle.query("pending"):
             await asyncio.sleep(0.1)
         await handle.execute_update("send_message", {"text": "and then?", "id": "m"})
-        servers = children_with(f"--port {port}")
+        servers = below(str(port))
         assert servers
         for pid in servers:
             os.kill(pid, signal.SIGKILL)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import sys
 import uuid
 from collections.abc import AsyncIterator
@@ -24,6 +23,7 @@ from mulligan.loading import load
 from tests.live.conftest import DONE, Lab
 from tests.live.test_long_conversations import KEYS, all_messages, given, is_whole, runs_of
 from tests.support.large import MEGABYTE, noise
+from tests.support.ports import free_ports
 from worker import running_worker
 
 BUCKET = "runs-of-ours"
@@ -32,8 +32,7 @@ BUCKET = "runs-of-ours"
 @pytest.fixture
 async def s3(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Any]:
     """A client of a server of our own, with a bucket; AWS's settings name it."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
+    [port] = free_ports(1)
     settings = {
         "AWS_ENDPOINT_URL_S3": f"http://127.0.0.1:{port}",
         "AWS_ACCESS_KEY_ID": "a-key",

@@ -20,7 +20,7 @@ import pytest
 
 from mulligan import connect
 from mulligan.devserver import DevServer
-from tests.support.jaeger_server import free_ports
+from tests.support.ports import free_ports
 
 ROOT = Path(__file__).parent.parent.parent
 DEPLOY = ROOT / "deploy"

@@ -22,6 +22,7 @@ from mulligan.testing import Model, run_agent
 from tests.live.conftest import DONE, Lab, call
 from tests.support.mcp_agents import SERVER, now
 from tests.support.mcp_lab import at_port, calls, check_http, http_server, says, served_by
+from tests.support.processes import is_running
 from worker import running_worker
 
 FILESYSTEM = "@modelcontextprotocol/server-filesystem@2026.8.31"
@@ -232,11 +233,3 @@ async def steps_of(handle: Any) -> list[dict[str, Any]]:
         return list((await handle.query("steps", args=[0, 10]))["steps"])
     except RPCError:  # no worker polls yet
         return []
-
-
-def is_running(pid: int) -> bool:
-    """Not one that has ended and that nobody has asked after: in a container that may be so for ever."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
