@@ -8,7 +8,6 @@ from contextlib import nullcontext
 
 import pytest
 
-from mulligan import connect
 from mulligan.devserver import DevServer
 from mulligan.telemetry import Telemetry
 from tests.acceptance.conftest import environment, mulligan, worker  # noqa: F401 - fixtures
@@ -17,6 +16,7 @@ from tests.support.go_programs import jaeger_program
 from tests.support.jaeger_server import JaegerServer, jaeger_server
 from tests.support.openai_server import OpenAIServer
 from tests.support.otlp_receiver import OtlpReceiver
+from tests.support.temporal import connect_to
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -37,5 +37,5 @@ async def jaeger() -> AsyncIterator[JaegerServer]:
 async def lab(temporal: DevServer, model: OpenAIServer, otlp: OtlpReceiver) -> AsyncIterator[Lab]:  # noqa: F811
     """As in tests/live, but without a worker: each test starts its own, on a queue of its own."""
     telemetry = Telemetry()
-    yield Lab(await connect(temporal.address), model, otlp, telemetry, "nobody")
+    yield Lab(await connect_to(temporal), model, otlp, telemetry, "nobody")
     telemetry.shutdown()

@@ -22,12 +22,13 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.trace import NonRecordingSpan, SpanContext, Status, StatusCode, TraceFlags, set_span_in_context
 
-from mulligan import connect, semconv
+from mulligan import semconv
 from mulligan.devserver import DevServer
 from mulligan.devserver._process import process_group
 from tests.support.go_programs import jaeger_program
 from tests.support.otlp_receiver import OtlpReceiver
 from tests.support.ports import free_ports
+from tests.support.temporal import connect_to, environment_of
 
 ROOT = Path(__file__).parent.parent.parent
 CONFIG = ROOT / "deploy/collector.yaml"
@@ -185,7 +186,7 @@ async def test_what_a_real_worker_sends(strict: Collector, temporal: DevServer) 
     strict.jaeger.clear()
     queue = f"collector-{uuid.uuid4().hex[:6]}"
     environment = {
-        **os.environ, "TEMPORAL_ADDRESS": temporal.address, "OTEL_EXPORTER_OTLP_ENDPOINT": strict.endpoint,
+        **os.environ, **environment_of(temporal), "OTEL_EXPORTER_OTLP_ENDPOINT": strict.endpoint,
         "OTEL_METRIC_EXPORT_INTERVAL": "500", "PYTHONPATH": str(ROOT / "deploy/example"),
     }  # fmt: skip
     worker = await asyncio.create_subprocess_exec(
@@ -193,7 +194,7 @@ async def test_what_a_real_worker_sends(strict: Collector, temporal: DevServer) 
         env=environment, cwd=ROOT, stdin=asyncio.subprocess.DEVNULL,
     )  # fmt: skip
     try:
-        client = await connect(temporal.address)
+        client = await connect_to(temporal)
         ran = {}
         for agent in ("stock", "demo"):
             given = {"agent": agent, "prompt": "Go."}

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from mulligan import connect
-from mulligan.devserver import temporal_server
+from mulligan.devserver import DevServer, temporal_server
 from tests.support.ports import free_ports
 from tests.support.processes import below
+from tests.support.temporal import connect_to, environment_of
 
 ROOT = Path(__file__).parent.parent.parent
 AGENT = '''
@@ -34,11 +34,11 @@ clerk = Agent(name="clerk", model="scripted:clerk", tools=[pay])
 
 
 @asynccontextmanager
-async def worker(address: str, folder: Path) -> AsyncIterator[asyncio.subprocess.Process]:
+async def worker(server: DevServer, folder: Path) -> AsyncIterator[asyncio.subprocess.Process]:
     """A worker; killed with the block."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "worker.py", "--load", "clerk", cwd=ROOT, stdin=asyncio.subprocess.DEVNULL,
-        env={**os.environ, "TEMPORAL_ADDRESS": address, "PYTHONPATH": str(folder)},
+        env={**os.environ, **environment_of(server), "PYTHONPATH": str(folder)},
     )  # fmt: skip
     try:
         yield process
@@ -53,8 +53,8 @@ async def test_everything_is_killed_while_a_run_waits(tmp_path: Path) -> None:
     paid, database = tmp_path / "paid", tmp_path / "temporal.db"
     (tmp_path / "clerk.py").write_text(AGENT.format(paid=paid))
     [port] = free_ports(1)
-    async with temporal_server(port=port, db=database) as server, worker(server.address, tmp_path):
-        client = await connect(server.address)
+    async with temporal_server(port=port, db=database) as server, worker(server, tmp_path):
+        client = await connect_to(server)
         handle = await client.start_workflow(
             "AgentWorkflow", {"agent": "clerk", "prompt": "Pay."}, id="r", task_queue="agents"
         )
@@ -65,8 +65,8 @@ async def test_everything_is_killed_while_a_run_waits(tmp_path: Path) -> None:
         assert servers
         for pid in servers:
             os.kill(pid, signal.SIGKILL)
-    async with temporal_server(port=port, db=database) as server, worker(server.address, tmp_path):
-        handle = (await connect(server.address)).get_workflow_handle("r")
+    async with temporal_server(port=port, db=database) as server, worker(server, tmp_path):
+        handle = (await connect_to(server)).get_workflow_handle("r")
         assert [wait["call_id"] for wait in await handle.query("pending")] == ["p"]
         await handle.execute_update("send_message", {"text": "and then?", "id": "m"})
         await handle.execute_update("decide", {"call_id": "p", "decision": "approve", "by": "Ada"})

@@ -15,7 +15,6 @@ from botocore.exceptions import BotoCoreError, ClientError
 from temporalio.api.common.v1 import Payload
 from temporalio.converter import StorageDriverClaim, StorageDriverRetrieveContext
 
-from mulligan import connect
 from mulligan.client import unreadable
 from mulligan.devserver import temporal_server
 from mulligan.external_storage import external_storage
@@ -24,6 +23,7 @@ from tests.live.conftest import DONE, Lab
 from tests.live.test_long_conversations import KEYS, all_messages, given, is_whole, runs_of
 from tests.support.large import MEGABYTE, noise
 from tests.support.ports import free_ports
+from tests.support.temporal import connect_to
 from worker import running_worker
 
 BUCKET = "runs-of-ours"
@@ -72,7 +72,7 @@ async def test_a_long_conversation(lab: Lab, s3: Any, monkeypatch: pytest.Monkey
     monkeypatch.setenv("MULLIGAN_ENCRYPTION_KEYS", keys)
     texts = [noise(MEGABYTE, n) for n in range(4)]
     async with temporal_server(dynamic_config=["limit.historyCount.suggestContinueAsNew=20"]) as server:
-        client = await connect(server.address)
+        client = await connect_to(server)
         at = Lab(client, lab.model, lab.otlp, lab.telemetry, f"s3-{uuid.uuid4().hex[:6]}")
         async with running_worker(client, load(["tests.support.large"]), lab.telemetry, at.task_queue):
             handle = await at.start([*given("noise", 4), DONE], agent="large")

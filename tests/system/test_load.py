@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 from temporalio.client import Client
 
-from mulligan import connect
 from mulligan.devserver import DevServer, temporal_server
 from tests.support.openai_server import OpenAIServer
 from tests.support.openai_turn import Failure, Turn
+from tests.support.temporal import connect_to
 from tests.support.worker_process import worker_process
 
 RUNS = 1000
@@ -92,7 +92,7 @@ async def crowded(server: DevServer, folder: Path, **environment: str) -> AsyncI
     queue = f"load-{uuid.uuid4().hex[:6]}"
     environment = {"MULLIGAN_GRACE_SECONDS": "2", **environment}
     async with worker_process("tests.support.crowd", queue, server, **environment) as process:
-        yield Worker(process.pid, queue, await connect(server.address), folder)
+        yield Worker(process.pid, queue, await connect_to(server), folder)
         process.terminate()
         assert await process.wait() == 0
 

@@ -23,6 +23,7 @@ from tests.live.conftest import DONE, Lab, call
 from tests.support.mcp_agents import SERVER, now
 from tests.support.mcp_lab import at_port, calls, check_http, http_server, says, served_by
 from tests.support.processes import is_running
+from tests.support.temporal import environment_of
 from worker import running_worker
 
 FILESYSTEM = "@modelcontextprotocol/server-filesystem@2026.8.31"
@@ -88,7 +89,7 @@ async def test_no_program_outlives_a_killed_worker(lab: Lab, temporal: DevServer
     async def worker() -> asyncio.subprocess.Process:
         return await asyncio.create_subprocess_exec(
             sys.executable, "worker.py", "--load", "tests.support.mcp_agents", "--task-queue", queue,
-            env={**os.environ, "TEMPORAL_ADDRESS": temporal.address, "MCP_TEST_SECRET": "given"},
+            env={**os.environ, **environment_of(temporal), "MCP_TEST_SECRET": "given"},
             stdin=asyncio.subprocess.DEVNULL,
         )  # fmt: skip
 

@@ -16,12 +16,12 @@ from typing import Any
 import pytest
 from temporalio.client import Client
 
-from mulligan import connect
 from mulligan.devserver import DevServer, temporal_server
 from tests.live.conftest import DONE, call
 from tests.support.jaeger_server import JaegerServer, attributes
 from tests.support.openai_server import OpenAIServer
 from tests.support.openai_turn import Failure, Turn
+from tests.support.temporal import connect_to, environment_of
 
 ADA = '{"customer": "Ada"}'
 MISTAKES = [
@@ -47,7 +47,7 @@ async def worker(server: DevServer, queue: str, jaeger: JaegerServer, **environ:
     """`worker.py` as a process that serves; gives its id. At the end it drains, if it is still there."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "worker.py", "--load", "tests.support.shop", "--task-queue", queue,
-        env={**os.environ, **jaeger.environment(), "TEMPORAL_ADDRESS": server.address, **environ},
+        env={**os.environ, **jaeger.environment(), **environment_of(server), **environ},
         stdin=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
     assert process.stderr
@@ -116,7 +116,7 @@ async def test_workers_without_memory(jaeger: JaegerServer, model: OpenAIServer)
     async with temporal_server(dynamic_config=config) as server, AsyncExitStack() as workers:
         for _ in range(3):
             await workers.enter_async_context(worker(server, "agents", jaeger, **forgetful))
-        client = await connect(server.address)
+        client = await connect_to(server)
         handle = await start(client, model, "agents", [*MISTAKES, *MISTAKES, DONE])
         result = await handle.result()
         first = client.get_workflow_handle(handle.id, run_id=handle.first_execution_run_id)
@@ -141,7 +141,7 @@ async def test_workers_without_memory(jaeger: JaegerServer, model: OpenAIServer)
 async def test_killed_at_any_point(jaeger: JaegerServer, model: OpenAIServer, temporal: DevServer) -> None:
     """kill -9, again and again: nothing is told twice, nothing that did not happen; only a killed worker's last second is lost."""
     chance = random.Random(5)
-    client = await connect(temporal.address)
+    client = await connect_to(temporal)
     queue = f"killed-{uuid.uuid4().hex[:6]}"
     mixed = [[call("now"), call("refuse"), call("explode"), call("serch")][n % 4] for n in range(600)]
     handle = await start(client, model, queue, [*mixed, DONE])
@@ -173,7 +173,7 @@ async def test_a_model_call_that_was_lost_with_its_worker(
     jaeger: JaegerServer, model: OpenAIServer, temporal: DevServer
 ) -> None:
     """The next attempt writes the span of the one that could not, once."""
-    client = await connect(temporal.address)
+    client = await connect_to(temporal)
     queue = f"lost-{uuid.uuid4().hex[:6]}"
     handle = await start(client, model, queue, [Turn(text="done", fail_first=[Failure(delay=10), Failure()])])
     async with worker(temporal, queue, jaeger) as pid:
@@ -191,7 +191,7 @@ async def test_a_model_call_that_was_lost_with_its_worker(
 
 async def test_a_long_run_is_readable(jaeger: JaegerServer, model: OpenAIServer, temporal: DevServer) -> None:
     """From step 101 on each hundred steps hang below a span of their own."""
-    client = await connect(temporal.address)
+    client = await connect_to(temporal)
     queue = f"long-{uuid.uuid4().hex[:6]}"
     async with worker(temporal, queue, jaeger):
         handle = await start(client, model, queue, [*[call("now") for _ in range(210)], DONE])
