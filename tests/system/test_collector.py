@@ -25,7 +25,6 @@ from opentelemetry.trace import NonRecordingSpan, SpanContext, Status, StatusCod
 from mulligan import semconv
 from mulligan.devserver import DevServer
 from mulligan.devserver._process import process_group
-from tests.support.go_programs import jaeger_program
 from tests.support.otlp_receiver import OtlpReceiver
 from tests.support.ports import free_ports
 from tests.support.temporal import connect_to, environment_of
@@ -87,9 +86,8 @@ class Collector:
 
 
 @asynccontextmanager
-async def collector(percent: float, wait: str = "2s") -> AsyncIterator[Collector]:
+async def collector(program: Path, percent: float, wait: str = "2s") -> AsyncIterator[Collector]:
     """`deploy/collector.yaml` on free ports, in front of a receiver."""
-    program = await jaeger_program()
     ports = dict(zip(PORTS, map(str, free_ports(len(PORTS))), strict=True))
     with OtlpReceiver() as jaeger:
         settings = {
@@ -116,9 +114,9 @@ async def _is_healthy(client: httpx2.AsyncClient, port: str) -> bool:
 
 
 @pytest.fixture(scope="module")
-async def strict() -> AsyncIterator[Collector]:
+async def strict(jaeger_program: Path) -> AsyncIterator[Collector]:
     """Nothing that may be thinned out is kept: what comes through has a reason."""
-    async with collector(percent=0) as running:
+    async with collector(jaeger_program, percent=0) as running:
         yield running
 
 
@@ -170,9 +168,9 @@ async def test_an_error_that_comes_after_its_run_was_thinned_out_is_kept(strict:
     assert strict.kept(trace) == [semconv.TOOL_CALL]
 
 
-async def test_the_share_of_clean_runs_that_is_kept_is_one_number() -> None:
+async def test_the_share_of_clean_runs_that_is_kept_is_one_number(jaeger_program: Path) -> None:
     """The share is by the trace's id: of 400 at 25 %, five standard deviations are 43."""
-    async with collector(percent=25) as running:
+    async with collector(jaeger_program, percent=25) as running:
         traces = [secrets.randbits(128) for _ in range(400)]
         for trace in traces:
             running.begin(trace)

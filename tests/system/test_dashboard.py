@@ -28,7 +28,6 @@ from temporalio.client import Client, WorkflowFailureError
 
 from mulligan import connect
 from mulligan.devserver import find_temporal
-from tests.support.go_programs import jaeger_program
 from tests.support.jaeger_server import JaegerServer
 from tests.support.openai_server import OpenAIServer
 from tests.support.openai_turn import Failure, Turn
@@ -109,7 +108,7 @@ async def run_all_kinds(client: Client, model: OpenAIServer) -> None:
 
 @pytest.fixture(scope="module")
 async def exposed(
-    model: OpenAIServer, jaeger: JaegerServer, tmp_path_factory: pytest.TempPathFactory
+    model: OpenAIServer, jaeger: JaegerServer, jaeger_program: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Series]:
     """What Prometheus would scrape, once every query finds something, or for as long as that may take."""
     names = (
@@ -140,7 +139,7 @@ async def exposed(
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(process(*server, *(part for pair in ports.items() for part in pair)))
         await stack.enter_async_context(
-            process(await jaeger_program(), "--config", ROOT / "deploy/collector.yaml", **collector)
+            process(jaeger_program, "--config", ROOT / "deploy/collector.yaml", **collector)
         )
         client = await connected(settings["TEMPORAL_ADDRESS"])
         for _ in range(2):
