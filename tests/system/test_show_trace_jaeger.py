@@ -145,7 +145,9 @@ async def test_a_long_run(served: Any, temporal: DevServer, model: OpenAIServer,
 
 async def test_a_chain_whose_first_run_is_gone(model: OpenAIServer) -> None:
     """As beyond retention: what is left is drawn. Not in the quick suite, as the server takes its time to delete."""
-    async with temporal_server(dynamic_config=["limit.historyCount.suggestContinueAsNew=60"]) as server:
+    # The server deletes a run once it has saved that its end was dealt with: twice a minute by default.
+    often = [f'history.{queue}ProcessorUpdateAckInterval="1s"' for queue in ("transfer", "visibility")]
+    async with temporal_server(dynamic_config=["limit.historyCount.suggestContinueAsNew=60", *often]) as server:
         client = await connect_to(server)
         async with running_worker(client, load(["tests.support.shop"]), Telemetry(exports=False), QUEUE):
             handle = await start(client, model, [*[call("now")] * 25, DONE], max_steps=100)
@@ -158,6 +160,7 @@ async def test_a_chain_whose_first_run_is_gone(model: OpenAIServer) -> None:
         assert whole is not None
         left: RunTrace | None = whole
         while left is not None and len(left.spans) == len(whole.spans):
+            await asyncio.sleep(0.1)
             left = await run_trace(client, handle.id, NOWHERE, is_open=False)
     assert left is not None
     assert left.trace_id == whole.trace_id

@@ -19,7 +19,7 @@ from temporalio.client import Client
 from mulligan.devserver import DevServer, temporal_server
 from tests.live.conftest import DONE, call
 from tests.support.jaeger_server import JaegerServer, attributes
-from tests.support.openai_server import OpenAIServer
+from tests.support.openai_server import OpenAIServer, Script
 from tests.support.openai_turn import Failure, Turn
 from tests.support.temporal import connect_to, environment_of
 
@@ -38,7 +38,7 @@ MISTAKES = [
     Turn(calls=[("now", "{}", None)], fail_first=[Failure(status=500)]),
     Turn(text=""),
 ]
-KILLS = 5
+KILLS, STEPS_AFTER = 5, 60
 Spans = list[dict[str, Any]]
 
 
@@ -63,7 +63,7 @@ async def worker(server: DevServer, queue: str, jaeger: JaegerServer, **environ:
         await reading
 
 
-async def start(client: Client, model: OpenAIServer, queue: str, turns: list[Any], **run_input: Any) -> Any:
+async def start(client: Client, model: OpenAIServer, queue: str, turns: Script, **run_input: Any) -> Any:
     run_id = f"run-{uuid.uuid4().hex[:8]}"
     model.script(run_id, turns)
     given = {"agent": "shop", "prompt": "Go.", "model": f"openai-chat:{run_id}", "max_steps": 1000, **run_input}
@@ -114,8 +114,8 @@ async def test_workers_without_memory(jaeger: JaegerServer, model: OpenAIServer)
     config = ["limit.historyCount.suggestContinueAsNew=60"]
     forgetful = {"MULLIGAN_MAX_CACHED_WORKFLOWS": "0", "MULLIGAN_PREFIX_CACHE_BYTES": "0"}
     async with temporal_server(dynamic_config=config) as server, AsyncExitStack() as workers:
-        for _ in range(3):
-            await workers.enter_async_context(worker(server, "agents", jaeger, **forgetful))
+        three = [worker(server, "agents", jaeger, **forgetful) for _ in range(3)]
+        await asyncio.gather(*map(workers.enter_async_context, three))
         client = await connect_to(server)
         handle = await start(client, model, "agents", [*MISTAKES, *MISTAKES, DONE])
         result = await handle.result()
@@ -143,8 +143,12 @@ async def test_killed_at_any_point(jaeger: JaegerServer, model: OpenAIServer, te
     chance = random.Random(5)
     client = await connect_to(temporal)
     queue = f"killed-{uuid.uuid4().hex[:6]}"
-    mixed = [[call("now"), call("refuse"), call("explode"), call("serch")][n % 4] for n in range(600)]
-    handle = await start(client, model, queue, [*mixed, DONE])
+    mixed = [call("now"), call("refuse"), call("explode"), call("serch")]
+    last: list[int] = []
+    # It ends some steps after the last kill: not before, however fast it is, and not long after.
+    handle = await start(
+        client, model, queue, lambda _, nth: DONE if last and nth >= last[0] + STEPS_AFTER else mixed[nth % 4]
+    )
     ending = asyncio.create_task(handle.result())
     for _ in range(KILLS):
         async with worker(temporal, queue, jaeger) as pid:
@@ -153,9 +157,9 @@ async def test_killed_at_any_point(jaeger: JaegerServer, model: OpenAIServer, te
             await asyncio.sleep(chance.uniform(0, 2.5))
             assert not ending.done()
             os.kill(pid, signal.SIGKILL)
+    last.append(max(request.nth for request in model.requests_of(handle.id)))
     async with worker(temporal, queue, jaeger):
-        await ending
-    result = await ending
+        result = await ending
     async with worker(temporal, queue, jaeger):
         failures = await recovered(handle)
     spans = await in_jaeger(jaeger, result["trace_id"])
