@@ -32,8 +32,10 @@ def pytest_configure(config: pytest.Config) -> None:
     """Build what is not there yet while the first tests run; in one process, and where its words are seen."""
     if hasattr(config, "workerinput") or all(made.exists() for made in MADE.values()):
         return
-    terminal = config.pluginmanager.getplugin("terminalreporter")
-    say = terminal.write_line if terminal else say_on_stderr
+
+    def say(line: str) -> None:
+        terminal = config.pluginmanager.getplugin("terminalreporter")
+        (terminal.write_line if terminal else say_on_stderr)(line)
 
     def build() -> None:
         try:
@@ -47,7 +49,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """By file, for `--dist loadfile --no-loadscope-reorder`. The same in each process, whatever is built meanwhile."""
+    """By file (tests/support/schedule.py). The same in each process, whatever is built meanwhile."""
 
     def rank(item: pytest.Item) -> int:
         order = [*FIRST, "", *LAST]
