@@ -10,8 +10,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import pytest
-
 from mulligan.devserver import DevServer, temporal_server
 from tests.support.ports import free_ports
 from tests.support.processes import below
@@ -47,7 +45,6 @@ async def worker(server: DevServer, folder: Path) -> AsyncIterator[asyncio.subpr
         await process.wait()
 
 
-@pytest.mark.timeout(240)
 async def test_everything_is_killed_while_a_run_waits(tmp_path: Path) -> None:
     """The decision comes to another worker, on another server process: the call runs, once; the message is heard."""
     paid, database = tmp_path / "paid", tmp_path / "temporal.db"

@@ -64,7 +64,6 @@ async def s3(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Any]:
         await server.wait()
 
 
-@pytest.mark.timeout(180)
 @pytest.mark.parametrize("keys", ["", KEYS], ids=["open", "encrypted"])
 async def test_a_long_conversation(lab: Lab, s3: Any, monkeypatch: pytest.MonkeyPatch, keys: str) -> None:
     """Handed over through the bucket, below the prefix; read by whoever has the setting."""

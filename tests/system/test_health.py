@@ -54,7 +54,6 @@ async def until(url: str, wanted: Probe) -> None:
         await asyncio.sleep(0.1)
 
 
-@pytest.mark.timeout(60)
 async def test_probes(model: OpenAIServer, tmp_path: Path) -> None:
     model.script("probed", [call("wait_for_file"), DONE])
     async with temporal_server() as server, probed_worker(server) as (process, url):

@@ -37,7 +37,6 @@ def fetch(command: list[str]) -> None:
     subprocess.run(command, stdin=subprocess.DEVNULL, check=True, timeout=240)
 
 
-@pytest.mark.timeout(300)
 async def test_a_server_of_npm(tmp_path: Path) -> None:
     """The filesystem server: a file is written and read, what is outside of its folder is its own to refuse."""
     runner = ["npx", "--yes", FILESYSTEM]
@@ -61,7 +60,6 @@ async def test_a_server_of_npm(tmp_path: Path) -> None:
     assert "Access denied" in results[3].text
 
 
-@pytest.mark.timeout(300)
 async def test_a_server_of_pypi() -> None:
     """The time server, of the same SDK as ours, at whatever version it asks for."""
     fetch(["uvx", CLOCK, "--help"])
@@ -80,7 +78,6 @@ async def test_a_server_of_pypi() -> None:
     assert wrong.error.kind == "tool_error"
 
 
-@pytest.mark.timeout(120)
 async def test_no_program_outlives_a_killed_worker(lab: Lab, temporal: DevServer) -> None:
     """kill -9 of the worker: a program that is deaf just then ends with it, and the next worker has one of its own."""
     queue = f"mcp-{uuid.uuid4().hex[:6]}"

@@ -29,7 +29,6 @@ from tests.support.otlp_receiver import OtlpReceiver, Span
 from tests.support.temporal import connect_to, environment_of
 from worker import running_worker
 
-pytestmark = pytest.mark.timeout(120)
 NO_JAEGER = "http://127.0.0.1:1"
 ADA = '{"customer": "Ada"}'
 Process = asyncio.subprocess.Process

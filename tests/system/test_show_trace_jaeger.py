@@ -29,7 +29,6 @@ from tests.support.temporal import connect_to, environment_of
 from tests.support.worker_process import worker_process
 from worker import running_worker
 
-pytestmark = pytest.mark.timeout(180)
 QUEUE, NOWHERE = "show-trace", "http://127.0.0.1:1"
 
 
