@@ -49,13 +49,17 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """By file (tests/support/schedule.py). The same in each process, whatever is built meanwhile."""
+    """By file (tests/support/schedule.py), and the same in each process, whatever is built meanwhile; with a time limit."""
 
     def rank(item: pytest.Item) -> int:
         order = [*FIRST, "", *LAST]
         return order.index(item.path.stem if item.path.stem in order else "")
 
     items.sort(key=rank)
+    for item in items:
+        if "system" in item.path.parts and item.get_closest_marker("timeout") is None:
+            # More than elsewhere: registries are asked, and servers and workers start as processes of their own.
+            item.add_marker(pytest.mark.timeout(300))
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
