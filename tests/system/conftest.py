@@ -22,7 +22,15 @@ from tests.support.openai_server import OpenAIServer
 from tests.support.otlp_receiver import OtlpReceiver
 from tests.support.temporal import connect_to
 
-FIRST = ("test_load", "test_mcp", "test_show_trace", "test_devserver", "test_codec_server", "test_tls")
+FIRST = (
+    "test_load",
+    "test_load_limited",
+    "test_mcp",
+    "test_show_trace",
+    "test_devserver",
+    "test_codec_server",
+    "test_tls",
+)
 """Files that take long begin first, or one process would be busy with one when the others have nothing left."""
 LAST = ("test_kubernetes", "test_compose", "test_traces", "test_show_trace_jaeger", "test_dashboard", "test_collector")
 """They need what is built on a new machine, for minutes."""
