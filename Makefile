@@ -14,7 +14,7 @@ test: | $(UV)  ## The tests, against real servers
 	@$(UV) run pytest -q --numprocesses auto --durations 10 --durations-min 1 --inline-snapshot disable
 
 test-system: | $(UV)  ## Tests with a real Jaeger (built once, in minutes), the deployment's files, the dashboard
-	@$(UV) run --group system pytest -q --timeout 300 tests/system
+	@$(UV) run --group system pytest -q --numprocesses auto --durations 10 --durations-min 10 --inline-snapshot disable tests/system
 
 docs: | $(UV)  ## Print docs/recovery.md from what the tests see
 	@$(UV) run pytest -q tests/live/test_matrix_page.py --write-docs

@@ -38,7 +38,7 @@ async def making(cached: Path, progress: Callable[[str], None]) -> AsyncIterator
     try:
         cached.parent.mkdir(parents=True, exist_ok=True)
         lock = FileLock(f"{cached}.lock")
-        await _acquire(lock, progress)
+        await _acquire(lock, cached.name, progress)
     except OSError as error:
         raise FetchError(f"{cached.parent} cannot be written ({error.strerror}): set XDG_CACHE_HOME") from error
     try:
@@ -51,7 +51,7 @@ async def making(cached: Path, progress: Callable[[str], None]) -> AsyncIterator
         lock.release()
 
 
-async def _acquire(lock: FileLock, progress: Callable[[str], None]) -> None:
+async def _acquire(lock: FileLock, what: str, progress: Callable[[str], None]) -> None:
     # Polled, not waited for in a thread: a thread could not be cancelled, and Ctrl-C would hang.
     began = said = time.monotonic()
     waiting = False
@@ -61,7 +61,7 @@ async def _acquire(lock: FileLock, progress: Callable[[str], None]) -> None:
         except Timeout:
             now = time.monotonic()
             if not waiting or now - said >= SECONDS_BETWEEN_LINES:
-                progress(f"waiting for another process that fetches Temporal's dev server: {now - began:.0f} s")
+                progress(f"waiting for another process that fetches {what}: {now - began:.0f} s")
                 waiting, said = True, now
             await asyncio.sleep(_SECONDS_BETWEEN_TRIES)
         else:

@@ -1,11 +1,13 @@
-"""Programs in Go that system tests need: installed once, by version, into the user's cache."""
+"""What system tests need that is made with Go: once, by version, into the user's cache, by one process at a time."""
 
 from __future__ import annotations
 
+import asyncio
+import json
 import os
-import re
 import shutil
 import sys
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from platformdirs import user_cache_path
@@ -13,45 +15,102 @@ from platformdirs import user_cache_path
 from mulligan.devserver._cache import making
 from mulligan.devserver.build import find_go, run_telling
 
-JAEGER = "2.13"
+JAEGER, KUSTOMIZE, COMPOSE, KEDA = "2.13", "v5.7.1", "v2.16.2", "v2.21.0"
 _JAEGER_SOURCE = Path(__file__).parent / "jaeger"
+_OF_KEDA = ("config/crd/bases", "schema/generated")
+
+Say = Callable[[str], None]
 
 
-async def jaeger_program() -> Path:
-    """Jaeger v2, built from the `go.mod` and `go.sum` in `tests/support/jaeger` (about 4 minutes on 2 cores)."""
-    return await _made(
-        "jaeger", JAEGER, ("build", "-v", "-ldflags", "-s -w"), "github.com/jaegertracing/jaeger/cmd/jaeger"
-    )
+def _cached(name: str, version: str) -> Path:
+    return user_cache_path("mulligan") / "tests" / f"{name}-{version}" / name
 
 
-async def go_program(package: str, version: str) -> Path:
-    """The program of a Go package, by `go install package@version`."""
-    # As Go names it: a last element that is the module's major version does not count.
-    name = re.sub(r"/v\d+$", "", package).rsplit("/", 1)[-1]
-    return await _made(name, version, ("install", "-v"), f"{package}@{version}")
+MADE = {
+    "jaeger_program": _cached("jaeger", JAEGER),
+    "kustomize_program": _cached("kustomize", KUSTOMIZE),
+    "compose_program": _cached("cmd", COMPOSE),
+    "keda_schemas": _cached("keda", KEDA),
+}
+"""Where each is, or will be; by the name of the fixture that gives it (tests/system/conftest.py)."""
 
 
-async def _made(name: str, version: str, command: tuple[str, ...], package: str) -> Path:
-    made = user_cache_path("mulligan") / "tests" / f"{name}-{version}" / name
-    if made.exists():
-        return made
-    async with making(made, _say) as scratch:
-        if not made.exists():
-            go, env = await find_go(scratch, _say)
-            source = shutil.copytree(_JAEGER_SOURCE, scratch / "source") if command[0] == "build" else scratch
-            target = ("-o", scratch / name) if command[0] == "build" else ()
-            await run_telling(
-                (go, *command, *target, package),
-                lambda seconds, lines: (
-                    f"building {name} {version} for the tests, once: {seconds:.0f} s, {len(lines)} packages"
-                ),
-                _say,
-                cwd=source,
-                env={**env, "GOBIN": str(scratch)},
-            )
-            os.replace(scratch / name, made)
+async def make(name: str, say: Say) -> Path:
+    """Have it made, unless it is there; `say` gets a line of text now and then."""
+    made = MADE[name]
+    if not made.exists():
+        async with making(made, say) as scratch:
+            # Another process may have made it while we waited.
+            if not made.exists():
+                os.replace(await _MAKERS[name](scratch, say), made)
     return made
 
 
-def _say(line: str) -> None:
+async def make_all(say: Say) -> None:
+    """All of them, what takes long last: its tests are the last, too."""
+    for name in ("kustomize_program", "compose_program", "keda_schemas", "jaeger_program"):
+        await make(name, say)
+
+
+async def _jaeger(scratch: Path, say: Say) -> Path:
+    """Jaeger v2, built from the `go.mod` and `go.sum` in `tests/support/jaeger` (about 4 minutes on 2 cores)."""
+    shutil.copytree(_JAEGER_SOURCE, scratch, dirs_exist_ok=True)
+    package = "github.com/jaegertracing/jaeger/cmd/jaeger"
+    await _go(f"jaeger {JAEGER}", ("build", "-v", "-ldflags", "-s -w", "-o", "jaeger", package), scratch, say)
+    return scratch / "jaeger"
+
+
+async def _kustomize(scratch: Path, say: Say) -> Path:
+    package = f"sigs.k8s.io/kustomize/kustomize/v5@{KUSTOMIZE}"
+    await _go(f"kustomize {KUSTOMIZE}", ("install", "-v", package), scratch, say)
+    return scratch / "kustomize"
+
+
+async def _compose(scratch: Path, say: Say) -> Path:
+    """The Compose Specification's own loader; Go names it by its folder."""
+    package = f"github.com/compose-spec/compose-go/v2/cmd@{COMPOSE}"
+    await _go(f"compose-go {COMPOSE}", ("install", "-v", package), scratch, say)
+    return scratch / "cmd"
+
+
+async def _keda(scratch: Path, say: Say) -> Path:
+    """Of KEDA's source that which holds the schemas of its resources and of its scalers."""
+    go, env = await find_go(scratch, say)
+    say(f"downloading KEDA {KEDA} for the tests, once")
+    process = await asyncio.create_subprocess_exec(
+        go, "mod", "download", "-json", f"github.com/kedacore/keda/v2@{KEDA}",
+        cwd=scratch, env=env, stdout=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    out, _ = await process.communicate()
+    assert process.returncode == 0, out.decode()
+    source = Path(json.loads(out)["Dir"])
+    for name in _OF_KEDA:
+        shutil.copytree(source / name, scratch / "keda" / name, copy_function=shutil.copyfile)
+    for copied in (scratch / "keda").rglob("*/"):
+        # As Go's module cache is: it could not be removed.
+        copied.chmod(0o755)
+    return scratch / "keda"
+
+
+async def _go(what: str, command: tuple[str, ...], scratch: Path, say: Say) -> None:
+    go, env = await find_go(scratch, say)
+    await run_telling(
+        (go, *command),
+        lambda seconds, lines: f"building {what} for the tests, once: {seconds:.0f} s, {len(lines)} packages",
+        say,
+        cwd=scratch,
+        env={**env, "GOBIN": str(scratch)},
+    )
+
+
+_MAKERS: dict[str, Callable[[Path, Say], Awaitable[Path]]] = {
+    "jaeger_program": _jaeger,
+    "kustomize_program": _kustomize,
+    "compose_program": _compose,
+    "keda_schemas": _keda,
+}
+
+
+def say_on_stderr(line: str) -> None:
+    """For a process that nobody captures."""
     print(line, file=sys.stderr, flush=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from typing import Any
 import httpx2
 
 from mulligan.devserver._process import process_group
+from tests.support.ports import free_ports
 
 _CONFIG = Path(__file__).parent / "jaeger" / "config.yaml"
 
@@ -78,12 +78,3 @@ async def jaeger_server(program: Path) -> AsyncIterator[JaegerServer]:
 async def _read(stream: asyncio.StreamReader, into: list[bytes]) -> None:
     async for line in stream:
         into.append(line)
-
-
-def free_ports(count: int) -> list[int]:
-    taken = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    try:
-        return [listening.getsockname()[1] for listening in taken]
-    finally:
-        for listening in taken:
-            listening.close()

@@ -21,8 +21,6 @@ from mulligan.devserver import find_temporal
 from mulligan.encryption import EncryptionCodec, keys_of
 from tests.acceptance.conftest import ROOT, Outcome, Run, command
 
-pytestmark = pytest.mark.timeout(120)
-
 OLD, NEW, OTHER = (f"{name}:{base64.b64encode(name[0].encode() * 32).decode()}" for name in ("old", "new", "zero"))
 KEYS = {"MULLIGAN_ENCRYPTION_KEYS": f"{NEW},{OLD}", "MULLIGAN_TASK_QUEUE": "encrypted"}
 UI = "http://localhost:8233"

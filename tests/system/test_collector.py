@@ -19,15 +19,16 @@ import httpx2
 import pytest
 from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExportResult
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import NonRecordingSpan, SpanContext, Status, StatusCode, TraceFlags, set_span_in_context
 
-from mulligan import connect, semconv
+from mulligan import semconv
 from mulligan.devserver import DevServer
 from mulligan.devserver._process import process_group
-from tests.support.go_programs import jaeger_program
-from tests.support.jaeger_server import free_ports
 from tests.support.otlp_receiver import OtlpReceiver
+from tests.support.ports import free_ports
+from tests.support.temporal import connect_to, environment_of
 
 ROOT = Path(__file__).parent.parent.parent
 CONFIG = ROOT / "deploy/collector.yaml"
@@ -45,7 +46,9 @@ class Collector:
     def __post_init__(self) -> None:
         self.endpoint = f"http://127.0.0.1:{self.ports['OTLP_GRPC_PORT']}"
         self.provider = TracerProvider(shutdown_on_exit=False)
-        self.provider.add_span_processor(SimpleSpanProcessor(OTLPSpanExporter(endpoint=self.endpoint)))
+        self.exporter = OTLPSpanExporter(endpoint=self.endpoint)
+        self.unsent = InMemorySpanExporter()
+        self.provider.add_span_processor(SimpleSpanProcessor(self.unsent))
 
     def send(
         self,
@@ -56,7 +59,7 @@ class Collector:
         error: bool = False,
         child: bool = True,
     ) -> None:
-        """Export a span. `child`: below some span that was or will be sent, or in a caller's trace."""
+        """End a span, for the next export. `child`: below some span that was or will be sent, or in a caller's trace."""
         ids = self.provider.id_generator
         parent = SpanContext(trace, secrets.randbits(64), is_remote=True, trace_flags=TraceFlags(1))
         if child:
@@ -75,10 +78,18 @@ class Collector:
     def finish(self, trace: int, other_than_completed: dict[str, str] | None = None) -> None:
         self.send(trace, semconv.AGENT_FINISH, COMPLETED | (other_than_completed or {}))
 
+    async def export(self) -> None:
+        """Export what has ended, at once: however slow the machine is, no decision falls between two spans of it."""
+        spans = self.unsent.get_finished_spans()
+        self.unsent.clear()
+        assert await asyncio.to_thread(self.exporter.export, spans) is SpanExportResult.SUCCESS
+
     async def decided(self) -> None:
         """Wait until all that was sent before has been decided: a span that is always kept has come through."""
+        await self.export()
         last = secrets.randbits(128)
         self.send(last, "last", error=True)
+        await self.export()
         await self.jaeger.spans_arrived(1, trace_id=f"{last:032x}")
 
     def kept(self, trace: int) -> list[str]:
@@ -86,9 +97,8 @@ class Collector:
 
 
 @asynccontextmanager
-async def collector(percent: float, wait: str = "2s") -> AsyncIterator[Collector]:
+async def collector(program: Path, percent: float, wait: str = "1s") -> AsyncIterator[Collector]:
     """`deploy/collector.yaml` on free ports, in front of a receiver."""
-    program = await jaeger_program()
     ports = dict(zip(PORTS, map(str, free_ports(len(PORTS))), strict=True))
     with OtlpReceiver() as jaeger:
         settings = {
@@ -115,9 +125,9 @@ async def _is_healthy(client: httpx2.AsyncClient, port: str) -> bool:
 
 
 @pytest.fixture(scope="module")
-async def strict() -> AsyncIterator[Collector]:
+async def strict(jaeger_program: Path) -> AsyncIterator[Collector]:
     """Nothing that may be thinned out is kept: what comes through has a reason."""
-    async with collector(percent=0) as running:
+    async with collector(jaeger_program, percent=0) as running:
         yield running
 
 
@@ -148,6 +158,7 @@ async def test_an_error_long_after_the_decision_is_kept_with_all_before_it(stric
     await strict.decided()
     strict.send(trace, semconv.TOOL_CALL, error=True)
     strict.finish(trace)
+    await strict.export()
     await strict.jaeger.spans_arrived(4, trace_id=f"{trace:032x}")
     assert sorted(strict.kept(trace)) == [semconv.AGENT_FINISH, semconv.TOOL_CALL, "chat m", "invoke_agent a"]
 
@@ -169,9 +180,9 @@ async def test_an_error_that_comes_after_its_run_was_thinned_out_is_kept(strict:
     assert strict.kept(trace) == [semconv.TOOL_CALL]
 
 
-async def test_the_share_of_clean_runs_that_is_kept_is_one_number() -> None:
+async def test_the_share_of_clean_runs_that_is_kept_is_one_number(jaeger_program: Path) -> None:
     """The share is by the trace's id: of 400 at 25 %, five standard deviations are 43."""
-    async with collector(percent=25) as running:
+    async with collector(jaeger_program, percent=25) as running:
         traces = [secrets.randbits(128) for _ in range(400)]
         for trace in traces:
             running.begin(trace)
@@ -180,12 +191,18 @@ async def test_the_share_of_clean_runs_that_is_kept_is_one_number() -> None:
         assert 57 <= sum(bool(running.kept(trace)) for trace in traces) <= 143
 
 
-async def test_what_a_real_worker_sends(strict: Collector, temporal: DevServer) -> None:
+async def test_what_a_real_worker_sends(jaeger_program: Path, temporal: DevServer) -> None:
     """The example's run is clean; the demo's makes mistakes. And metrics can be scraped, each worker's apart."""
-    strict.jaeger.clear()
+    # A run's parents are exported at once, all else half a second later: it must not be decided on in between, however
+    # slow the machine is.
+    async with collector(jaeger_program, percent=0, wait="6s") as strict:
+        await _runs_are_told_apart(strict, temporal)
+
+
+async def _runs_are_told_apart(strict: Collector, temporal: DevServer) -> None:
     queue = f"collector-{uuid.uuid4().hex[:6]}"
     environment = {
-        **os.environ, "TEMPORAL_ADDRESS": temporal.address, "OTEL_EXPORTER_OTLP_ENDPOINT": strict.endpoint,
+        **os.environ, **environment_of(temporal), "OTEL_EXPORTER_OTLP_ENDPOINT": strict.endpoint,
         "OTEL_METRIC_EXPORT_INTERVAL": "500", "PYTHONPATH": str(ROOT / "deploy/example"),
     }  # fmt: skip
     worker = await asyncio.create_subprocess_exec(
@@ -193,7 +210,7 @@ async def test_what_a_real_worker_sends(strict: Collector, temporal: DevServer) 
         env=environment, cwd=ROOT, stdin=asyncio.subprocess.DEVNULL,
     )  # fmt: skip
     try:
-        client = await connect(temporal.address)
+        client = await connect_to(temporal)
         ran = {}
         for agent in ("stock", "demo"):
             given = {"agent": agent, "prompt": "Go."}

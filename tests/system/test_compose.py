@@ -15,19 +15,17 @@ import yaml
 
 from mulligan import Agent
 from mulligan.agent import seconds
-from tests.support.go_programs import JAEGER, go_program
+from tests.support.go_programs import JAEGER
 
 ROOT = Path(__file__).parent.parent.parent
 DEPLOY = ROOT / "deploy"
-COMPOSE_GO = ("github.com/compose-spec/compose-go/v2/cmd", "v2.16.2")
 ONE_SHOT = {"temporal-schema", "temporal-namespace"}
 CANNOT_BE_ASKED = {"collector"}  # its image holds one program
 PUBLISHED = {"7233": "temporal", "8233": "temporal-ui", "16686": "jaeger", "9090": "prometheus", "3000": "grafana"}
 
 
-async def loaded(file: Path) -> tuple[int, str, str]:
+async def loaded(program: Path, file: Path) -> tuple[int, str, str]:
     """The project as Compose understands it, with no setting but those given."""
-    program = await go_program(*COMPOSE_GO)
     process = await asyncio.create_subprocess_exec(
         program, "--format", "json", file.name, cwd=file.parent, env={"PATH": os.environ["PATH"]},
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
@@ -38,8 +36,8 @@ async def loaded(file: Path) -> tuple[int, str, str]:
 
 
 @pytest.fixture(scope="module")
-async def project() -> dict[str, Any]:
-    code, out, err = await loaded(DEPLOY / "compose.yaml")
+async def project(compose_program: Path) -> dict[str, Any]:
+    code, out, err = await loaded(compose_program, DEPLOY / "compose.yaml")
     assert code == 0, err
     assert err == ""  # it would say here which variable must be set
     model: dict[str, Any] = json.loads(out)
@@ -58,13 +56,13 @@ def worker(services: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-async def test_the_loader_refuses_what_is_no_compose_file(tmp_path: Path) -> None:
+async def test_the_loader_refuses_what_is_no_compose_file(compose_program: Path, tmp_path: Path) -> None:
     """Or the other tests would say nothing."""
     text = (DEPLOY / "compose.yaml").read_text()
     for right, wrong in (("init: true", "inti: true"), ("condition: service_healthy", "condition: healthy")):
         assert right in text
         (tmp_path / "compose.yaml").write_text(text.replace(right, wrong))
-        code, _, err = await loaded(tmp_path / "compose.yaml")
+        code, _, err = await loaded(compose_program, tmp_path / "compose.yaml")
         assert code == 1
         assert wrong.split(":")[0] in err
 

@@ -28,10 +28,10 @@ from temporalio.client import Client, WorkflowFailureError
 
 from mulligan import connect
 from mulligan.devserver import find_temporal
-from tests.support.go_programs import jaeger_program
-from tests.support.jaeger_server import JaegerServer, free_ports
+from tests.support.jaeger_server import JaegerServer
 from tests.support.openai_server import OpenAIServer
 from tests.support.openai_turn import Failure, Turn
+from tests.support.ports import free_ports
 
 ROOT = Path(__file__).parents[2]
 DASHBOARD = json.loads((ROOT / "deploy/grafana/dashboards/mulligan.json").read_text())
@@ -108,7 +108,7 @@ async def run_all_kinds(client: Client, model: OpenAIServer) -> None:
 
 @pytest.fixture(scope="module")
 async def exposed(
-    model: OpenAIServer, jaeger: JaegerServer, tmp_path_factory: pytest.TempPathFactory
+    model: OpenAIServer, jaeger: JaegerServer, jaeger_program: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Series]:
     """What Prometheus would scrape, once every query finds something, or for as long as that may take."""
     names = (
@@ -139,7 +139,7 @@ async def exposed(
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(process(*server, *(part for pair in ports.items() for part in pair)))
         await stack.enter_async_context(
-            process(await jaeger_program(), "--config", ROOT / "deploy/collector.yaml", **collector)
+            process(jaeger_program, "--config", ROOT / "deploy/collector.yaml", **collector)
         )
         client = await connected(settings["TEMPORAL_ADDRESS"])
         for _ in range(2):
@@ -149,7 +149,7 @@ async def exposed(
         await run_all_kinds(client, model)
         found: Series = []
         try:
-            async with asyncio.timeout(90):
+            async with asyncio.timeout(200):
                 asked = [one for query in QUERIES.values() for one in selectors(query)]
                 while not all(matching(found, one) for one in asked) or len(workers_of(found, "agents")) < 2:
                     found = [*await scrape(port["METRICS_PORT"]), *await scrape(port["SERVER"])]

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 from temporalio.client import Client, WorkflowExecutionStatus
 
-from mulligan.devserver import DevServer, any_server, temporal_server
+from mulligan.devserver import DevServer, any_server, serve, temporal_server
+from tests.support.processes import below, is_running
 
 PROJECT = Path(__file__).parents[2]
 
@@ -36,14 +37,13 @@ def _no_configured_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setenv("TEMPORAL_CONFIG_FILE", str(config))
 
 
-def serves(address: str) -> bool:
-    """Whether a process was started for this address and has not ended."""
-    port = address.rpartition(":")[2]
-    listed = subprocess.run(
-        ["ps", "-axww", "-o", "stat=", "-o", "args="], stdout=subprocess.PIPE, text=True, check=True
-    ).stdout
-    lines = [line.split() for line in listed.splitlines()]
-    return any("start-dev" in line and port in line and not line[0].startswith("Z") for line in lines)
+def processes_of(address: str) -> list[int]:
+    """The server that was started for this address by us, or by a process of ours, and the shell that watches it."""
+    return below(address.rpartition(":")[2])
+
+
+def serves(processes: list[int]) -> bool:
+    return any(is_running(pid) for pid in processes)
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -62,9 +62,10 @@ async def test_it_takes_workflows_at_once_and_is_gone_afterwards():
     async with temporal_server() as server:
         assert server.address.startswith("127.0.0.1:")
         assert server.embedded
-        assert serves(server.address)
+        started = processes_of(server.address)
+        assert started
         await start_a_workflow(server)
-    assert not serves(server.address)
+    assert not serves(started)
 
 
 async def test_its_web_page_answers():
@@ -99,14 +100,23 @@ async def test_with_a_file_the_runs_outlive_it(tmp_path):
                 await client.start_workflow("Any", id="it", task_queue="nobody")
             described = await client.get_workflow_handle("it").describe()
             assert described.status is WorkflowExecutionStatus.RUNNING
-        assert not serves(server.address)
+            started = processes_of(server.address)
+            assert started
+        assert not serves(started)
 
 
 async def test_it_is_gone_when_the_block_raises():
-    with pytest.raises(ZeroDivisionError):
+    started: list[int] = []
+
+    async def fail() -> None:
         async with temporal_server() as server:
+            started.extend(processes_of(server.address))
             raise ZeroDivisionError
-    assert not serves(server.address)
+
+    with pytest.raises(ZeroDivisionError):
+        await fail()
+    assert started
+    assert not serves(started)
 
 
 @pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
@@ -117,14 +127,15 @@ async def test_it_dies_with_the_process_that_started_it(by):
     assert process.stdout is not None
     try:
         address = (await process.stdout.readline()).decode().strip()
-        assert serves(address)
+        started = processes_of(address)
+        assert started
         process.send_signal(by)
         await process.wait()
     finally:
         if process.returncode is None:
             process.kill()
         await process.communicate()
-    await until(lambda: not serves(address))
+    await until(lambda: not serves(started))
 
 
 async def test_any_server_takes_the_one_that_answers_at_temporal_address(monkeypatch):
@@ -134,7 +145,7 @@ async def test_any_server_takes_the_one_that_answers_at_temporal_address(monkeyp
         async with any_server(said.append) as server:
             assert server == DevServer(running.address, "default", ui_url=None, embedded=False)
         assert said == []
-        assert serves(running.address)
+        assert serves(processes_of(running.address))
 
 
 async def test_any_server_reads_a_profile(tmp_path):
@@ -156,6 +167,8 @@ async def test_any_server_starts_one_where_none_answers_and_says_so(monkeypatch,
 
 
 async def test_any_server_does_not_wait_for_what_accepts_and_never_answers(monkeypatch):
+    monkeypatch.setattr(serve, "_SECONDS_TO_ANSWER", 0.5)
+
     async def never(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()
         writer.close()

@@ -5,16 +5,15 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import socket
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import pytest
-
-from mulligan import connect
-from mulligan.devserver import temporal_server
+from mulligan.devserver import DevServer, temporal_server
+from tests.support.ports import free_ports
+from tests.support.processes import below
+from tests.support.temporal import connect_to, environment_of
 
 ROOT = Path(__file__).parent.parent.parent
 AGENT = '''
@@ -33,11 +32,11 @@ clerk = Agent(name="clerk", model="scripted:clerk", tools=[pay])
 
 
 @asynccontextmanager
-async def worker(address: str, folder: Path) -> AsyncIterator[asyncio.subprocess.Process]:
+async def worker(server: DevServer, folder: Path) -> AsyncIterator[asyncio.subprocess.Process]:
     """A worker; killed with the block."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "worker.py", "--load", "clerk", cwd=ROOT, stdin=asyncio.subprocess.DEVNULL,
-        env={**os.environ, "TEMPORAL_ADDRESS": address, "PYTHONPATH": str(folder)},
+        env={**os.environ, **environment_of(server), "PYTHONPATH": str(folder)},
     )  # fmt: skip
     try:
         yield process
@@ -46,39 +45,25 @@ async def worker(address: str, folder: Path) -> AsyncIterator[asyncio.subprocess
         await process.wait()
 
 
-def children_with(text: str) -> list[int]:
-    """The ids of the processes below this one whose command line holds a text."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and text in (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(
-            errors="replace"
-        ):
-            found.append(int(entry.name))
-    return [pid for pid in found if pid != os.getpid()]
-
-
-@pytest.mark.timeout(240)
 async def test_everything_is_killed_while_a_run_waits(tmp_path: Path) -> None:
     """The decision comes to another worker, on another server process: the call runs, once; the message is heard."""
     paid, database = tmp_path / "paid", tmp_path / "temporal.db"
     (tmp_path / "clerk.py").write_text(AGENT.format(paid=paid))
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    async with temporal_server(port=port, db=database) as server, worker(server.address, tmp_path):
-        client = await connect(server.address)
+    [port] = free_ports(1)
+    async with temporal_server(port=port, db=database) as server, worker(server, tmp_path):
+        client = await connect_to(server)
         handle = await client.start_workflow(
             "AgentWorkflow", {"agent": "clerk", "prompt": "Pay."}, id="r", task_queue="agents"
         )
         while not await handle.query("pending"):
             await asyncio.sleep(0.1)
         await handle.execute_update("send_message", {"text": "and then?", "id": "m"})
-        servers = children_with(f"--port {port}")
+        servers = below(str(port))
         assert servers
         for pid in servers:
             os.kill(pid, signal.SIGKILL)
-    async with temporal_server(port=port, db=database) as server, worker(server.address, tmp_path):
-        handle = (await connect(server.address)).get_workflow_handle("r")
+    async with temporal_server(port=port, db=database) as server, worker(server, tmp_path):
+        handle = (await connect_to(server)).get_workflow_handle("r")
         assert [wait["call_id"] for wait in await handle.query("pending")] == ["p"]
         await handle.execute_update("send_message", {"text": "and then?", "id": "m"})
         await handle.execute_update("decide", {"call_id": "p", "decision": "approve", "by": "Ada"})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import sys
 import uuid
 from collections.abc import AsyncIterator
@@ -16,7 +15,6 @@ from botocore.exceptions import BotoCoreError, ClientError
 from temporalio.api.common.v1 import Payload
 from temporalio.converter import StorageDriverClaim, StorageDriverRetrieveContext
 
-from mulligan import connect
 from mulligan.client import unreadable
 from mulligan.devserver import temporal_server
 from mulligan.external_storage import external_storage
@@ -24,6 +22,8 @@ from mulligan.loading import load
 from tests.live.conftest import DONE, Lab
 from tests.live.test_long_conversations import KEYS, all_messages, given, is_whole, runs_of
 from tests.support.large import MEGABYTE, noise
+from tests.support.ports import free_ports
+from tests.support.temporal import connect_to
 from worker import running_worker
 
 BUCKET = "runs-of-ours"
@@ -32,8 +32,7 @@ BUCKET = "runs-of-ours"
 @pytest.fixture
 async def s3(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Any]:
     """A client of a server of our own, with a bucket; AWS's settings name it."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
+    [port] = free_ports(1)
     settings = {
         "AWS_ENDPOINT_URL_S3": f"http://127.0.0.1:{port}",
         "AWS_ACCESS_KEY_ID": "a-key",
@@ -65,7 +64,6 @@ async def s3(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Any]:
         await server.wait()
 
 
-@pytest.mark.timeout(180)
 @pytest.mark.parametrize("keys", ["", KEYS], ids=["open", "encrypted"])
 async def test_a_long_conversation(lab: Lab, s3: Any, monkeypatch: pytest.MonkeyPatch, keys: str) -> None:
     """Handed over through the bucket, below the prefix; read by whoever has the setting."""
@@ -73,7 +71,7 @@ async def test_a_long_conversation(lab: Lab, s3: Any, monkeypatch: pytest.Monkey
     monkeypatch.setenv("MULLIGAN_ENCRYPTION_KEYS", keys)
     texts = [noise(MEGABYTE, n) for n in range(4)]
     async with temporal_server(dynamic_config=["limit.historyCount.suggestContinueAsNew=20"]) as server:
-        client = await connect(server.address)
+        client = await connect_to(server)
         at = Lab(client, lab.model, lab.otlp, lab.telemetry, f"s3-{uuid.uuid4().hex[:6]}")
         async with running_worker(client, load(["tests.support.large"]), lab.telemetry, at.task_queue):
             handle = await at.start([*given("noise", 4), DONE], agent="large")

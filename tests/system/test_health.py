@@ -13,22 +13,22 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from mulligan import connect
-from mulligan.devserver import temporal_server
+from mulligan.devserver import DevServer, temporal_server
 from tests.live.conftest import DONE, call
 from tests.support.openai_server import OpenAIServer
+from tests.support.temporal import connect_to, environment_of
 
 Probe = tuple[int, str]
 
 
 @asynccontextmanager
 async def probed_worker(
-    address: str, program: Sequence[str] = ("worker.py",), **environ: str
+    server: DevServer, program: Sequence[str] = ("worker.py",), **environ: str
 ) -> AsyncIterator[tuple[asyncio.subprocess.Process, str]]:
     """`worker.py` as a process, and the address of its probes."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, *program, "--load", "tests.support.shop", "--task-queue", "probed",
-        env={**os.environ, "TEMPORAL_ADDRESS": address, "MULLIGAN_HEALTH_ADDRESS": "127.0.0.1:0", **environ},
+        env={**os.environ, **environment_of(server), "MULLIGAN_HEALTH_ADDRESS": "127.0.0.1:0", **environ},
         stdin=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
     assert process.stderr
@@ -56,12 +56,11 @@ async def until(url: str, wanted: Probe) -> None:
         await asyncio.sleep(0.1)
 
 
-@pytest.mark.timeout(60)
 async def test_probes(model: OpenAIServer, tmp_path: Path) -> None:
     model.script("probed", [call("wait_for_file"), DONE])
-    async with temporal_server() as server, probed_worker(server.address) as (process, url):
+    async with temporal_server() as server, probed_worker(server) as (process, url):
         await until(url, (200, "ok"))
-        client = await connect(server.address)
+        client = await connect_to(server)
         about: dict[str, object] = {"agent": "shop", "prompt": "Wait.", "model": "openai-chat:probed"}
         about |= {"metadata": {"file": str(tmp_path / "go")}}
         handle = await client.start_workflow("AgentWorkflow", about, id="waits", task_queue="probed")
@@ -73,7 +72,7 @@ async def test_probes(model: OpenAIServer, tmp_path: Path) -> None:
         (tmp_path / "go").touch()
         assert await process.wait() == 0
     async with temporal_server() as server:
-        lost = probed_worker(server.address, MULLIGAN_GRACE_SECONDS="0")
+        lost = probed_worker(server, MULLIGAN_GRACE_SECONDS="0")
         process, url = await lost.__aenter__()
         await until(url, (200, "ok"))
     # The server is gone.

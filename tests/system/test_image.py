@@ -18,9 +18,9 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from mulligan import connect
 from mulligan.devserver import DevServer
-from tests.support.jaeger_server import free_ports
+from tests.support.ports import free_ports
+from tests.support.temporal import connect_to, environment_of
 
 ROOT = Path(__file__).parent.parent.parent
 DEPLOY = ROOT / "deploy"
@@ -99,7 +99,7 @@ async def test_the_image_serves_a_users_package_writes_nothing_and_drains(
     assert list(venv.rglob("worker.cpython-*.pyc"))
     env = {
         **BASE, **environment(FINAL), "PATH": f"{venv / 'bin'}:/usr/bin:/bin", "HOME": str(home),
-        "MULLIGAN_WORKSPACE": str(tmp_path / "workspace"), "MULLIGAN_LOAD": "stock", "TEMPORAL_ADDRESS": temporal.address,
+        "MULLIGAN_WORKSPACE": str(tmp_path / "workspace"), "MULLIGAN_LOAD": "stock", **environment_of(temporal),
         "MULLIGAN_TASK_QUEUE": "image", "MULLIGAN_HEALTH_ADDRESS": f"127.0.0.1:{port}",
     }  # fmt: skip
     before = snapshot(venv, agents, home)
@@ -108,7 +108,7 @@ async def test_the_image_serves_a_users_package_writes_nothing_and_drains(
         venv / "bin" / program, *arguments, cwd=agents, env=env, stderr=asyncio.subprocess.PIPE
     )
     try:
-        client = await connect(temporal.address)
+        client = await connect_to(temporal)
         given = {"agent": "stock", "prompt": "Are there lamps?"}
         handle = await client.start_workflow("AgentWorkflow", given, id="image", task_queue="image", result_type=dict)
         assert (await handle.result())["output"] == "I looked: lamp: 3 in stock."

@@ -20,22 +20,17 @@ import yaml
 
 from mulligan import Agent
 from mulligan.agent import seconds
-from mulligan.devserver.build import find_go
 from mulligan.settings import Settings, settings
-from tests.support.go_programs import go_program
 
 ROOT = Path(__file__).parent.parent.parent
 KUBERNETES = ROOT / "deploy/kubernetes"
-KUSTOMIZE = ("sigs.k8s.io/kustomize/kustomize/v5", "v5.7.1")
-KEDA = "github.com/kedacore/keda/v2@v2.21.0"
 VERSIONS = ("1.31", "1.37")  # of Kubernetes: the oldest that is meant, the newest that there are schemas for
 
 Manifest = dict[str, Any]
 
 
-async def build(folder: Path) -> list[Manifest]:
+async def build(program: Path, folder: Path) -> list[Manifest]:
     """What `kubectl apply -k` would send."""
-    program = await go_program(*KUSTOMIZE)
     process = await asyncio.create_subprocess_exec(
         program, "build", folder, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
     )
@@ -46,39 +41,26 @@ async def build(folder: Path) -> list[Manifest]:
 
 
 @pytest.fixture(scope="module")
-async def shared() -> list[Manifest]:
+async def shared(kustomize_program: Path) -> list[Manifest]:
     """What all versions have in common."""
-    return await build(KUBERNETES / "namespace")
+    return await build(kustomize_program, KUBERNETES / "namespace")
 
 
 @pytest.fixture(scope="module")
-async def version() -> list[Manifest]:
+async def version(kustomize_program: Path) -> list[Manifest]:
     """The version that the checkout has."""
-    return await build(KUBERNETES / "versions/0.1.0")
+    return await build(kustomize_program, KUBERNETES / "versions/0.1.0")
 
 
 @pytest.fixture(scope="module")
-async def next_version(tmp_path_factory: pytest.TempPathFactory) -> list[Manifest]:
+async def next_version(kustomize_program: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Manifest]:
     """As docs/deploying.md says to make one: the folder copied, the tag and the suffix changed."""
     tree = tmp_path_factory.mktemp("deploy") / "kubernetes"
     shutil.copytree(KUBERNETES, tree)
     made = shutil.copytree(tree / "versions/0.1.0", tree / "versions/0.2.0") / "kustomization.yaml"
     text = made.read_text()
     made.write_text(text.replace("newTag: 0.1.0", "newTag: 0.2.0").replace("nameSuffix: -0-1-0", "nameSuffix: -0-2-0"))
-    return await build(made.parent)
-
-
-@pytest.fixture(scope="module")
-async def keda(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """KEDA's source, which holds the schemas of its resources and of its scalers."""
-    scratch = tmp_path_factory.mktemp("keda")
-    go, env = await find_go(scratch, print)
-    process = await asyncio.create_subprocess_exec(
-        go, "mod", "download", "-json", KEDA, cwd=scratch, env=env, stdout=asyncio.subprocess.PIPE
-    )
-    out, _ = await process.communicate()
-    assert process.returncode == 0, out.decode()
-    return Path(json.loads(out)["Dir"])
+    return await build(kustomize_program, made.parent)
 
 
 def only(kind: str, manifests: list[Manifest]) -> Manifest:
@@ -99,9 +81,9 @@ def environment(manifests: list[Manifest]) -> dict[str, str]:
     return {**config["data"], **{each["name"]: each["value"] for each in container["env"] if "value" in each}}
 
 
-def crd_schema(keda: Path, kind: str) -> Manifest:
+def crd_schema(keda_schemas: Path, kind: str) -> Manifest:
     """A custom resource's schema, strict as the API server is with fields that it does not know."""
-    crd = yaml.safe_load((keda / f"config/crd/bases/keda.sh_{kind.lower()}s.yaml").read_text())
+    crd = yaml.safe_load((keda_schemas / f"config/crd/bases/keda.sh_{kind.lower()}s.yaml").read_text())
     [schema] = [each["schema"]["openAPIV3Schema"] for each in crd["spec"]["versions"] if each["name"] == "v1alpha1"]
     schema["properties"]["metadata"]["x-kubernetes-preserve-unknown-fields"] = True
 
@@ -115,17 +97,17 @@ def crd_schema(keda: Path, kind: str) -> Manifest:
     return dict(schema)
 
 
-def validate(manifest: Manifest, keda: Path) -> None:
+def validate(manifest: Manifest, keda_schemas: Path) -> None:
     if manifest["apiVersion"].startswith("keda.sh/"):
-        jsonschema.validate(manifest, crd_schema(keda, manifest["kind"]))
+        jsonschema.validate(manifest, crd_schema(keda_schemas, manifest["kind"]))
     else:
         for each in VERSIONS:
             kubernetes_validate.validate(manifest, each, strict=True)
 
 
-def test_valid(shared: list[Manifest], version: list[Manifest], keda: Path) -> None:
+def test_valid(shared: list[Manifest], version: list[Manifest], keda_schemas: Path) -> None:
     for manifest in (*shared, *version):
-        validate(manifest, keda)
+        validate(manifest, keda_schemas)
 
 
 @pytest.mark.parametrize(
@@ -139,7 +121,7 @@ def test_valid(shared: list[Manifest], version: list[Manifest], keda: Path) -> N
         ("TriggerAuthentication", "spec.secretTargetRef.0.key"),
     ],
 )
-def test_what_is_wrong_is_seen(version: list[Manifest], keda: Path, kind: str, path: str) -> None:
+def test_what_is_wrong_is_seen(version: list[Manifest], keda_schemas: Path, kind: str, path: str) -> None:
     """Or `test_valid` would say nothing."""
     manifest = copy.deepcopy(only(kind, version))
     part: Any = manifest
@@ -148,12 +130,12 @@ def test_what_is_wrong_is_seen(version: list[Manifest], keda: Path, kind: str, p
         part = part[int(name) if name.isdigit() else name]
     part[f"{last}s"] = part.pop(last)
     with pytest.raises(jsonschema.ValidationError):
-        validate(manifest, keda)
+        validate(manifest, keda_schemas)
 
 
-def test_the_trigger_is_one_that_keda_knows(version: list[Manifest], keda: Path) -> None:
+def test_the_trigger_is_one_that_keda_knows(version: list[Manifest], keda_schemas: Path) -> None:
     """KEDA takes a trigger's metadata as free text, and says what is wrong with it only when it runs."""
-    scalers = json.loads((keda / "schema/generated/scalers-schema.json").read_text())["scalers"]
+    scalers = json.loads((keda_schemas / "schema/generated/scalers-schema.json").read_text())["scalers"]
     [trigger] = only("ScaledObject", version)["spec"]["triggers"]
     [parameters] = [each["parameters"] for each in scalers if each["type"] == trigger["type"]]
     lasting = [each for each in parameters if "deprecated" not in each]

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from temporalio.client import WorkflowFailureError
 
-from mulligan import Agent, ToolError, connect, tool
+from mulligan import Agent, ToolError, tool
 from mulligan.devserver import DevServer, temporal_server
 from mulligan.loading import load, served
 from mulligan.telemetry import Telemetry
@@ -26,9 +26,9 @@ from tests.support.compacting import reading
 from tests.support.openai_server import OpenAIServer
 from tests.support.openai_turn import Failure, Turn
 from tests.support.otlp_receiver import OtlpReceiver, Span
+from tests.support.temporal import connect_to, environment_of
 from worker import running_worker
 
-pytestmark = pytest.mark.timeout(120)
 NO_JAEGER = "http://127.0.0.1:1"
 ADA = '{"customer": "Ada"}'
 Process = asyncio.subprocess.Process
@@ -204,7 +204,7 @@ def of_history(spans: Sequence[TraceSpan]) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 async def lab(temporal: DevServer) -> AsyncIterator[Lab]:
     """The live tests' own, on queues that are these tests' alone, and gone when they are over."""
-    client, queue = await connect(temporal.address), "traced"
+    client, queue = await connect_to(temporal), "traced"
     modules = [
         f"tests.support.{name}" for name in ("shop", "answers", "far", "two_turns", "compacting", "desk", "teams")
     ]
@@ -325,7 +325,7 @@ async def test_turns_of_several_agents(lab: Lab) -> None:
 async def test_a_chain_of_runs(lab: Lab) -> None:
     """Continued as new: all of its runs, in one trace."""
     async with temporal_server(dynamic_config=["limit.historyCount.suggestContinueAsNew=60"]) as server:
-        client = await connect(server.address)
+        client = await connect_to(server)
         at = Lab(client, lab.model, lab.otlp, lab.telemetry, f"chain-{uuid.uuid4().hex[:6]}")
         async with running_worker(client, load(["tests.support.shop"]), lab.telemetry, at.task_queue):
             turns = [call("clik") if n == 3 else call("search_orders", ADA) for n in range(25)]
@@ -374,11 +374,11 @@ async def test_encrypted_history(lab: Lab, mulligan: Run, monkeypatch: pytest.Mo
     key = "k:" + base64.b64encode(b"0" * 32).decode()
     async with temporal_server() as server:
         monkeypatch.setenv("MULLIGAN_ENCRYPTION_KEYS", key)
-        client = await connect(server.address)
+        client = await connect_to(server)
         at = Lab(client, lab.model, lab.otlp, lab.telemetry, "near")
         async with running_worker(client, served([near, spared], []), lab.telemetry, at.task_queue):
             ran = await at.run([call("add", '{"a": -1, "b": 2}'), DONE], agent="near")
-        environ = {"TEMPORAL_ADDRESS": server.address}
+        environ = environment_of(server)
         code, out, _ = await shown(mulligan, ran.id, MULLIGAN_ENCRYPTION_KEYS=key, **environ)
         assert code == 0
         assert "ai.toolCall add  ERROR tool_error  recovered" in out

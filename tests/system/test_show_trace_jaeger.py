@@ -15,7 +15,6 @@ import pytest
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.workflowservice.v1 import DeleteWorkflowExecutionRequest
 
-from mulligan import connect
 from mulligan.devserver import DevServer, temporal_server
 from mulligan.loading import load
 from mulligan.telemetry import Telemetry
@@ -26,10 +25,10 @@ from tests.live.conftest import DONE, call
 from tests.support.jaeger_server import JaegerServer
 from tests.support.openai_server import OpenAIServer
 from tests.support.openai_turn import Failure, Turn
+from tests.support.temporal import connect_to, environment_of
 from tests.support.worker_process import worker_process
 from worker import running_worker
 
-pytestmark = pytest.mark.timeout(180)
 QUEUE, NOWHERE = "show-trace", "http://127.0.0.1:1"
 
 
@@ -37,14 +36,14 @@ QUEUE, NOWHERE = "show-trace", "http://127.0.0.1:1"
 async def served(temporal: DevServer, model: OpenAIServer, jaeger: JaegerServer) -> AsyncIterator[Any]:
     """A worker that exports to Jaeger; gives the client of its server."""
     async with worker_process("tests.support.shop", QUEUE, temporal, **jaeger.environment()) as process:
-        yield await connect(temporal.address)
+        yield await connect_to(temporal)
         process.terminate()
         assert await process.wait() == 0
 
 
 async def show(temporal: DevServer, jaeger: JaegerServer, *words: str) -> Outcome:
     program = str(Path(sys.executable).parent / "mulligan")
-    env = {**os.environ, "TEMPORAL_ADDRESS": temporal.address, "MULLIGAN_JAEGER_URL": jaeger.query_url}
+    env = {**os.environ, **environment_of(temporal), "MULLIGAN_JAEGER_URL": jaeger.query_url}
     return await command(program, "show", *words, "--trace", env=env)
 
 
@@ -145,19 +144,22 @@ async def test_a_long_run(served: Any, temporal: DevServer, model: OpenAIServer,
 
 async def test_a_chain_whose_first_run_is_gone(model: OpenAIServer) -> None:
     """As beyond retention: what is left is drawn. Not in the quick suite, as the server takes its time to delete."""
-    async with temporal_server(dynamic_config=["limit.historyCount.suggestContinueAsNew=60"]) as server:
-        client = await connect(server.address)
+    # The server deletes a run once it has saved that its end was dealt with: twice a minute by default.
+    often = [f'history.{queue}ProcessorUpdateAckInterval="1s"' for queue in ("transfer", "visibility")]
+    async with temporal_server(dynamic_config=["limit.historyCount.suggestContinueAsNew=60", *often]) as server:
+        client = await connect_to(server)
         async with running_worker(client, load(["tests.support.shop"]), Telemetry(exports=False), QUEUE):
             handle = await start(client, model, [*[call("now")] * 25, DONE], max_steps=100)
             await handle.result()
         whole = await run_trace(client, handle.id, NOWHERE, is_open=False)
         first = WorkflowExecution(workflow_id=handle.id, run_id=handle.first_execution_run_id)
         await client.workflow_service.delete_workflow_execution(
-            DeleteWorkflowExecutionRequest(namespace="default", workflow_execution=first)
+            DeleteWorkflowExecutionRequest(namespace=server.namespace, workflow_execution=first)
         )
         assert whole is not None
         left: RunTrace | None = whole
         while left is not None and len(left.spans) == len(whole.spans):
+            await asyncio.sleep(0.1)
             left = await run_trace(client, handle.id, NOWHERE, is_open=False)
     assert left is not None
     assert left.trace_id == whole.trace_id

@@ -16,12 +16,12 @@ from typing import Any
 import pytest
 from temporalio.client import Client
 
-from mulligan import connect
 from mulligan.devserver import DevServer, temporal_server
 from tests.live.conftest import DONE, call
 from tests.support.jaeger_server import JaegerServer, attributes
-from tests.support.openai_server import OpenAIServer
+from tests.support.openai_server import OpenAIServer, Script
 from tests.support.openai_turn import Failure, Turn
+from tests.support.temporal import connect_to, environment_of
 
 ADA = '{"customer": "Ada"}'
 MISTAKES = [
@@ -38,7 +38,7 @@ MISTAKES = [
     Turn(calls=[("now", "{}", None)], fail_first=[Failure(status=500)]),
     Turn(text=""),
 ]
-KILLS = 5
+KILLS, STEPS_AFTER = 5, 60
 Spans = list[dict[str, Any]]
 
 
@@ -47,7 +47,7 @@ async def worker(server: DevServer, queue: str, jaeger: JaegerServer, **environ:
     """`worker.py` as a process that serves; gives its id. At the end it drains, if it is still there."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "worker.py", "--load", "tests.support.shop", "--task-queue", queue,
-        env={**os.environ, **jaeger.environment(), "TEMPORAL_ADDRESS": server.address, **environ},
+        env={**os.environ, **jaeger.environment(), **environment_of(server), **environ},
         stdin=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
     assert process.stderr
@@ -63,7 +63,7 @@ async def worker(server: DevServer, queue: str, jaeger: JaegerServer, **environ:
         await reading
 
 
-async def start(client: Client, model: OpenAIServer, queue: str, turns: list[Any], **run_input: Any) -> Any:
+async def start(client: Client, model: OpenAIServer, queue: str, turns: Script, **run_input: Any) -> Any:
     run_id = f"run-{uuid.uuid4().hex[:8]}"
     model.script(run_id, turns)
     given = {"agent": "shop", "prompt": "Go.", "model": f"openai-chat:{run_id}", "max_steps": 1000, **run_input}
@@ -95,8 +95,8 @@ def assert_whole(spans: Spans) -> None:
     assert [span["name"] for span in roots] == ["invoke_agent shop"]
 
 
-async def in_jaeger(jaeger: JaegerServer, trace_id: str, settled: int = 20) -> Spans:
-    """The trace once it has its end, and has not grown for `settled` looks."""
+async def in_jaeger(jaeger: JaegerServer, trace_id: str, settled: int = 5) -> Spans:
+    """The trace of workers that have ended, and so have exported all: once it has not grown for `settled` looks."""
     spans: Spans = []
     unchanged = 0
     while unchanged < settled:
@@ -108,21 +108,20 @@ async def in_jaeger(jaeger: JaegerServer, trace_id: str, settled: int = 20) -> S
     return spans
 
 
-@pytest.mark.timeout(180)
 async def test_workers_without_memory(jaeger: JaegerServer, model: OpenAIServer) -> None:
     """Three workers, none of which remembers anything, and a run that continues as new: one span for each failure."""
     config = ["limit.historyCount.suggestContinueAsNew=60"]
     forgetful = {"MULLIGAN_MAX_CACHED_WORKFLOWS": "0", "MULLIGAN_PREFIX_CACHE_BYTES": "0"}
     async with temporal_server(dynamic_config=config) as server, AsyncExitStack() as workers:
-        for _ in range(3):
-            await workers.enter_async_context(worker(server, "agents", jaeger, **forgetful))
-        client = await connect(server.address)
+        three = [worker(server, "agents", jaeger, **forgetful) for _ in range(3)]
+        await asyncio.gather(*map(workers.enter_async_context, three))
+        client = await connect_to(server)
         handle = await start(client, model, "agents", [*MISTAKES, *MISTAKES, DONE])
         result = await handle.result()
         first = client.get_workflow_handle(handle.id, run_id=handle.first_execution_run_id)
         assert (await first.describe()).status.name == "CONTINUED_AS_NEW"  # type: ignore[union-attr]
         failures = await recovered(handle)
-        spans = await in_jaeger(jaeger, result["trace_id"])
+    spans = await in_jaeger(jaeger, result["trace_id"])
     assert result["status"] == "completed"
     assert_whole(spans)
     assert told(spans) == failures
@@ -137,14 +136,18 @@ async def test_workers_without_memory(jaeger: JaegerServer, model: OpenAIServer)
     assert [span["status"].get("message") for span in spans if span["name"] == "agent.finish"] == [None]
 
 
-@pytest.mark.timeout(280)
+@pytest.mark.timeout(600)
 async def test_killed_at_any_point(jaeger: JaegerServer, model: OpenAIServer, temporal: DevServer) -> None:
     """kill -9, again and again: nothing is told twice, nothing that did not happen; only a killed worker's last second is lost."""
     chance = random.Random(5)
-    client = await connect(temporal.address)
+    client = await connect_to(temporal)
     queue = f"killed-{uuid.uuid4().hex[:6]}"
-    mixed = [[call("now"), call("refuse"), call("explode"), call("serch")][n % 4] for n in range(600)]
-    handle = await start(client, model, queue, [*mixed, DONE])
+    mixed = [call("now"), call("refuse"), call("explode"), call("serch")]
+    last: list[int] = []
+    # It ends some steps after the last kill: not before, however fast it is, and not long after.
+    handle = await start(
+        client, model, queue, lambda _, nth: DONE if last and nth >= last[0] + STEPS_AFTER else mixed[nth % 4]
+    )
     ending = asyncio.create_task(handle.result())
     for _ in range(KILLS):
         async with worker(temporal, queue, jaeger) as pid:
@@ -153,9 +156,9 @@ async def test_killed_at_any_point(jaeger: JaegerServer, model: OpenAIServer, te
             await asyncio.sleep(chance.uniform(0, 2.5))
             assert not ending.done()
             os.kill(pid, signal.SIGKILL)
+    last.append(max(request.nth for request in model.requests_of(handle.id)))
     async with worker(temporal, queue, jaeger):
-        await ending
-    result = await ending
+        result = await ending
     async with worker(temporal, queue, jaeger):
         failures = await recovered(handle)
     spans = await in_jaeger(jaeger, result["trace_id"])
@@ -173,7 +176,7 @@ async def test_a_model_call_that_was_lost_with_its_worker(
     jaeger: JaegerServer, model: OpenAIServer, temporal: DevServer
 ) -> None:
     """The next attempt writes the span of the one that could not, once."""
-    client = await connect(temporal.address)
+    client = await connect_to(temporal)
     queue = f"lost-{uuid.uuid4().hex[:6]}"
     handle = await start(client, model, queue, [Turn(text="done", fail_first=[Failure(delay=10), Failure()])])
     async with worker(temporal, queue, jaeger) as pid:
@@ -181,7 +184,7 @@ async def test_a_model_call_that_was_lost_with_its_worker(
         os.kill(pid, signal.SIGKILL)
     async with worker(temporal, queue, jaeger):
         result = await handle.result()
-        spans = await in_jaeger(jaeger, result["trace_id"])
+    spans = await in_jaeger(jaeger, result["trace_id"])
     assert_whole(spans)
     chats = [attributes(span) for span in spans if span["name"] == f"chat {handle.id}"]
     assert sorted((each["mulligan.attempt"], each.get("error.type")) for each in chats) == [
@@ -191,12 +194,12 @@ async def test_a_model_call_that_was_lost_with_its_worker(
 
 async def test_a_long_run_is_readable(jaeger: JaegerServer, model: OpenAIServer, temporal: DevServer) -> None:
     """From step 101 on each hundred steps hang below a span of their own."""
-    client = await connect(temporal.address)
+    client = await connect_to(temporal)
     queue = f"long-{uuid.uuid4().hex[:6]}"
     async with worker(temporal, queue, jaeger):
         handle = await start(client, model, queue, [*[call("now") for _ in range(210)], DONE])
         result = await handle.result()
-        spans = await in_jaeger(jaeger, result["trace_id"])
+    spans = await in_jaeger(jaeger, result["trace_id"])
     assert_whole(spans)
     [root] = [span for span in spans if span["name"] == "invoke_agent shop"]
     groups = {span["spanId"]: attributes(span) for span in spans if span["name"] == "agent.steps"}

@@ -27,13 +27,14 @@ from mulligan.devserver import temporal_server
 from mulligan.loading import load
 from tests.live.conftest import DONE, Lab, call
 from tests.live.test_continue_as_new import SOON
+from tests.support.temporal import connect_to
 from worker import running_worker
 
 
 @asynccontextmanager
 async def worker_of(build: str, at: Lab, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
     """A worker of one build; the deployment is named as the task queue, and the worker's identity is the build's id."""
-    client = await connect(at.client.service_client.config.target_host, identity=build)
+    client = await connect(at.client.service_client.config.target_host, namespace=at.client.namespace, identity=build)
     with monkeypatch.context() as environment:
         environment.setenv("TEMPORAL_DEPLOYMENT_NAME", at.task_queue)
         environment.setenv("TEMPORAL_WORKER_BUILD_ID", build)
@@ -107,7 +108,7 @@ async def test_a_run_stays_with_its_build(
 async def test_continued_as_new_it_stays(lab: Lab, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A run of weeks does not change its build at a step boundary either."""
     async with temporal_server(dynamic_config=SOON) as server:
-        at = on_its_own_queue(lab, await connect(server.address))
+        at = on_its_own_queue(lab, await connect_to(server))
         async with worker_of("a", at, monkeypatch), worker_of("b", at, monkeypatch):
             await make_current("a", at)
             run = await in_the_middle(at, tmp_path / "go", steps=8)

@@ -1,0 +1,47 @@
+"""Hundreds of runs on one worker whose model is limited: it mostly waits, so it is no file's beside the thousand runs."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mulligan.devserver import temporal_server
+from tests.support.openai_server import OpenAIServer
+from tests.support.openai_turn import Failure, Turn
+from tests.system.test_load import completed, crowded
+
+
+@pytest.mark.timeout(900)
+async def test_everybody_is_limited(tmp_path: Path) -> None:
+    """429 for all, then so many a second: every run gets through, with few requests beyond what it needs."""
+    runs, a_second = 300, 40.0
+    clock = asyncio.get_running_loop().time
+    began, tokens, refused, last = 0.0, 0.0, 0, 0.0
+
+    def bucket(_: dict[str, Any], __: int) -> Turn:
+        nonlocal began, tokens, refused, last
+        now = clock()
+        began = began or now
+        tokens = 0.0 if now < began + 5 else min(a_second, tokens + (now - last) * a_second)
+        last = now
+        if tokens < 1:
+            refused += 1
+            return Turn(failure=Failure(status=429, headers={"Retry-After": "2"}))
+        tokens -= 1
+        return Turn(text="done")
+
+    async with temporal_server() as server, OpenAIServer() as model:
+        model.script("crowd", bucket)
+        async with crowded(server, tmp_path, **model.environment()) as worker:
+            await completed(await worker.start("asked", runs, "limited"))
+            worker.note("all got through")
+        print(f"  {runs} runs, {len(model.requests)} requests, {refused} of them refused", file=sys.stderr)
+        assert model.refusals == []
+        # How many were under way when the first 429 came is the machine's to say, but it is each run's first request at
+        # most. Whoever came again each 2 s, as the endpoint asks, would be refused three times in its first 5 s: 900 in all.
+        assert 0 < refused < runs * 1.2
+        assert len(model.requests) == runs + refused
