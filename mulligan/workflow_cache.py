@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
+from itertools import islice
 from threading import Lock
 
 from temporalio.worker import Worker
@@ -20,16 +21,19 @@ from mulligan.errors import DeclarationError
 __all__ = ["WorkflowCache"]
 
 IDLE = 1.0
-"""Seconds without activity after which a run may make room for another one. A run that is removed while the SDK has a
-workflow task for it, of which we do not know yet, may lose that task, and Temporal sends it again only after 10 s."""
+"""Seconds without activity after which a run makes room for another one. A run that is removed while the SDK has tasks for
+it, of which we do not know yet, may lose one of them, and Temporal sends that again only after 10 s."""
 
 
 class WorkflowCache:
     """The runs in a worker's memory, the least recently active first. One for a worker; usable from any thread."""
 
     def __init__(self, size: int) -> None:
-        """`size`: how many runs stay in memory between two workflow tasks; 0: none."""
+        """`size`: how many runs stay in memory between two workflow tasks; 0: none. Those that were active in the last
+        second may be more, by as many as the worker handles workflow tasks at once.
+        """
         self.size = size
+        self._most = size
         self._active_at: OrderedDict[str, float | None] = OrderedDict()
         """When each run was active last, by the monotonic clock; None: it is active."""
         self._lock = Lock()
@@ -43,7 +47,8 @@ class WorkflowCache:
         """
         if not self.size:
             return {"max_cached_workflows": 0, "max_concurrent_workflow_tasks": 1}
-        room = self.size + 2 * workflow_tasks
+        self._most = self.size + workflow_tasks
+        room = self._most + workflow_tasks
         return {"max_cached_workflows": room, "max_concurrent_workflow_tasks": workflow_tasks}
 
     def attach(self, worker: Worker) -> None:
@@ -67,15 +72,17 @@ class WorkflowCache:
             self._active_at.move_to_end(run_id)
 
     def idle(self, run_id: str) -> None:
-        """It has been handled, but for what the SDK still has to send. Where there are too many runs, one is removed."""
+        """It has been handled, but for what the SDK still has to send. Where there are too many runs, some are removed."""
         now = time.monotonic()
         with self._lock:
             self._active_at[run_id] = now
-            is_full = self.size > 0 and len(self._active_at) > self.size
-            oldest = (each for each, at in self._active_at.items() if at is not None and now - at >= IDLE)
-            removed = next(oldest, run_id) if is_full else None
-        if removed is not None:
-            self.evict(removed)
+            surplus = len(self._active_at) - self.size if self.size else 0
+            long_idle = (each for each, at in self._active_at.items() if at is not None and now - at >= IDLE)
+            removed = list(islice(long_idle, max(0, surplus)))
+            if self.size and not removed and len(self._active_at) > self._most:
+                removed = [run_id]
+        for each in removed:
+            self.evict(each)
 
     def evict(self, run_id: str) -> None:
         """Remove a run as soon as its workflow task is done: the next one replays it."""

@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import uuid
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -154,17 +155,35 @@ async def test_people(lab: Lab) -> None:
 
 async def test_text_as_it_is_written(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two watchers, one of whom leaves and comes back: both see all that is written, none of it twice. History has none."""
-    turns = [Turn(LONG, calls=[("now", "{}", None)], pace=0.02), Turn("naïve 🙈 " * 40, pace=0.02)]
     for api in ("openai", "openai-chat"):
+        seen: Counter[tuple[int, str]] = Counter()
+        gates = {(step, number): asyncio.Event() for step in (1, 2) for number in (1, 2)}
+
+        async def watch(
+            run_id: str, who: str, since: str = "", *, stays: bool = True, seen: Any = seen, gates: Any = gates
+        ) -> list[events.Event]:
+            """What a watcher sees. The model goes on writing once both have seen a piece of the text, and then another."""
+            found = []
+            async for event in events.follow(lab.client, run_id, since=since, every=0.1):
+                found.append(event)
+                if isinstance(event, events.TextDelta):
+                    seen[event.step, who] += 1
+                    for (step, number), gate in gates.items():
+                        if min(seen[step, "stays"], seen[step, "comes back"]) >= number:
+                            gate.set()
+                    if not stays:
+                        break
+            return found
+
+        turns = [
+            Turn(LONG, calls=[("now", "{}", None)], pace=0.02, gates={20: gates[1, 1], 40: gates[1, 2]}),
+            Turn("naïve 🙈 " * 40, pace=0.02, gates={15: gates[2, 1], 30: gates[2, 2]}),
+        ]
         async with watched(lab, monkeypatch) as at:
             handle = await at.start(turns, api=api)
-            staying = asyncio.create_task(all_events(lab.client, handle.id))
-            first: list[events.Event] = []
-            async for event in events.follow(lab.client, handle.id, every=0.1):
-                first.append(event)
-                if event.type == "text_delta":
-                    break
-            coming_back = first + await all_events(lab.client, handle.id, first[-1].token or "")
+            staying = asyncio.create_task(watch(handle.id, "stays"))
+            first = await watch(handle.id, "comes back", stays=False)
+            coming_back = first + await watch(handle.id, "comes back", first[-1].token or "")
             stayed = await staying
             ran = await at.look(handle)
         for found in (stayed, coming_back):

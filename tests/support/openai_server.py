@@ -226,7 +226,8 @@ class OpenAIServer:
         events = chat_events(reply, with_usage=usage) if is_chat else response_events(reply)
         broken = turn.break_first[attempt] if attempt < len(turn.break_first) else None
         headers = {"x-request-id": recorded.request_id}
-        return await stream(request, headers, events if turn.events is None else turn.events, turn.pace, broken)
+        sent = events if turn.events is None else turn.events
+        return await stream(request, headers, sent, turn.pace, broken, turn.gates)
 
     async def _fail(self, request: web.Request, recorded: Recorded, failure: Failure) -> web.StreamResponse:
         if failure.drop == "before":

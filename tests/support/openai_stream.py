@@ -32,8 +32,9 @@ async def stream(
     events: Sequence[dict[str, Any] | str],
     pace: float = 0,
     broken: Break | None = None,
+    gates: Mapping[int, asyncio.Event] | None = None,
 ) -> web.StreamResponse:
-    """Send the events; a text is sent as it is."""
+    """Send the events; a text is sent as it is. `gates`: what to wait for after so many events."""
     response = web.StreamResponse(headers={**headers, "Content-Type": "text/event-stream; charset=utf-8"})
     await response.prepare(request)
     for number, event in enumerate(events):
@@ -44,6 +45,8 @@ async def stream(
                 if request.transport is not None:
                     request.transport.close()
                 return response
+        if gates and number in gates:
+            await gates[number].wait()
         await response.write(_line(event))
         await asyncio.sleep(pace)
     await response.write_eof()
