@@ -23,7 +23,7 @@ from tests.support.temporal import connect_to
 from tests.support.worker_process import worker_process
 from workflows.agent_workflow import AgentWorkflow
 
-RUNS = int(os.environ.get("STRESS_RUNS", "150"))
+RUNS = int(os.environ.get("STRESS_RUNS", "80"))
 """A thousand, for a figure: `STRESS_RUNS=1000 uv run --group system pytest -s` with this file."""
 AT_ONCE = 50
 WORKERS = 2
