@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from activities._json_tokens import CLOSER, MAX_DEPTH, OPENER, NoToken, Token, strict_token
+from mulligan.activities._json_tokens import CLOSER, MAX_DEPTH, OPENER, NoToken, Token, strict_token
 from mulligan.values import well_formed
 
 AHEAD = 4

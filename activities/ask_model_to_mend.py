@@ -7,8 +7,8 @@ from typing import Any
 
 from temporalio import activity
 
-from activities.ask_provider import ask_provider
-from activities.providers.protocol import Provider, Reply, Request
+from mulligan.activities.ask_provider import ask_provider
+from mulligan.activities.providers.protocol import Provider, Reply, Request
 from mulligan.fixer import AskModel, InvalidToolInput
 from mulligan.handoff import Definition, ModelCall, ToolDefinition
 from mulligan.telemetry import Telemetry

@@ -6,7 +6,7 @@ import asyncio
 
 from opentelemetry.trace import Span
 
-from activities.providers.protocol import Provider, Reply, Request
+from mulligan.activities.providers.protocol import Provider, Reply, Request
 from mulligan.telemetry import Telemetry
 
 

@@ -9,16 +9,16 @@ from opentelemetry.trace import Span
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from activities.ask_provider import ask_provider
-from activities.definitions import Definitions
-from activities.find_conversation import conversation_of
-from activities.heartbeat import Heart, attempt_before_was_lost, beating, given_up
-from activities.live_text import TextBeats
-from activities.patience import Patience
-from activities.prefix_cache import Prefix, PrefixCache
-from activities.providers.protocol import Provider, Reply, Request
-from activities.take_answer import AnswerTaker
 from mulligan import semconv
+from mulligan.activities.ask_provider import ask_provider
+from mulligan.activities.definitions import Definitions
+from mulligan.activities.find_conversation import conversation_of
+from mulligan.activities.heartbeat import Heart, attempt_before_was_lost, beating, given_up
+from mulligan.activities.live_text import TextBeats
+from mulligan.activities.patience import Patience
+from mulligan.activities.prefix_cache import Prefix, PrefixCache
+from mulligan.activities.providers.protocol import Provider, Reply, Request
+from mulligan.activities.take_answer import AnswerTaker
 from mulligan.agent import Agent
 from mulligan.errors import ModelRequestError
 from mulligan.handoff import CALL_MODEL, Definition, ModelAnswer, ModelCall, tool_message

@@ -10,16 +10,16 @@ from opentelemetry import trace
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from activities import feedback
-from activities.feedback import Target
-from activities.find_tool import ToolFinder
-from activities.heartbeat import Heart, attempt_before_was_lost, beating
-from activities.prefix_cache import PrefixCache
-from activities.render_result import UnusableResult, cut, render
-from activities.resources import Resources
-from activities.settle_failure import nearest, settle
-from activities.tool_context import tool_context
-from activities.tool_runtime import TookTooLong, ToolRuntime
+from mulligan.activities import feedback
+from mulligan.activities.feedback import Target
+from mulligan.activities.find_tool import ToolFinder
+from mulligan.activities.heartbeat import Heart, attempt_before_was_lost, beating
+from mulligan.activities.prefix_cache import PrefixCache
+from mulligan.activities.render_result import UnusableResult, cut, render
+from mulligan.activities.resources import Resources
+from mulligan.activities.settle_failure import nearest, settle
+from mulligan.activities.tool_context import tool_context
+from mulligan.activities.tool_runtime import TookTooLong, ToolRuntime
 from mulligan.agent import Agent
 from mulligan.errors import ToolCallError, ToolExecutionError, ToolTimeoutError, shown
 from mulligan.handoff import CALL_TOOL, CallTool, ToolOutcome, tool_message

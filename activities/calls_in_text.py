@@ -19,9 +19,9 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from activities._json_places import Places, Value
-from activities._json_tokens import CLOSER, OPENER
-from activities.mend_json import NotJson, parse_json
+from mulligan.activities._json_places import Places, Value
+from mulligan.activities._json_tokens import CLOSER, OPENER
+from mulligan.activities.mend_json import NotJson, parse_json
 from mulligan.handoff import ToolDefinition
 from mulligan.values import ToolCall, well_formed
 

@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from activities.ask_provider import ask_provider
-from activities.find_conversation import conversation_of
-from activities.fit_answer import fit_text
-from activities.heartbeat import Heart, attempt_before_was_lost, beating, given_up
-from activities.patience import Patience
-from activities.prefix_cache import PrefixCache
-from activities.providers.protocol import Provider, Reply, Request
-from activities.sum_up import HEADING, instructions, transcript
 from mulligan import semconv
+from mulligan.activities.ask_provider import ask_provider
+from mulligan.activities.find_conversation import conversation_of
+from mulligan.activities.fit_answer import fit_text
+from mulligan.activities.heartbeat import Heart, attempt_before_was_lost, beating, given_up
+from mulligan.activities.patience import Patience
+from mulligan.activities.prefix_cache import PrefixCache
+from mulligan.activities.providers.protocol import Provider, Reply, Request
+from mulligan.activities.sum_up import HEADING, instructions, transcript
 from mulligan.compaction import COMPACT_CONVERSATION, CompactConversation, Compacted
 from mulligan.errors import ModelRequestError, ModelUnavailableError
 from mulligan.handoff import Definition

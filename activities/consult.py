@@ -10,13 +10,13 @@ from typing import Any, Literal
 
 from pydantic import JsonValue
 
-from activities.ask_model_to_mend import ask_model_to_mend
-from activities.patience import Patience
-from activities.prepare_call import AskFixer
-from activities.providers.protocol import Provider
-from activities.resources import Resources
-from activities.tool_context import tool_context
-from activities.tool_runtime import TookTooLong, ToolRuntime
+from mulligan.activities.ask_model_to_mend import ask_model_to_mend
+from mulligan.activities.patience import Patience
+from mulligan.activities.prepare_call import AskFixer
+from mulligan.activities.providers.protocol import Provider
+from mulligan.activities.resources import Resources
+from mulligan.activities.tool_context import tool_context
+from mulligan.activities.tool_runtime import TookTooLong, ToolRuntime
 from mulligan.agent import Agent
 from mulligan.errors import ToolExecutionError
 from mulligan.fixer import AskModel, Fixer, InvalidToolInput

@@ -9,8 +9,8 @@ from datetime import timedelta
 from temporalio import activity
 from temporalio.client import WorkflowHandle
 
-from activities.calls_in_text import describe
-from activities.mcp.servers import Offered
+from mulligan.activities.calls_in_text import describe
+from mulligan.activities.mcp.servers import Offered
 from mulligan.agent import Agent
 from mulligan.handoff import DEFINITION_QUERY, Definition, OutputFormat, ToolDefinition, Where
 from mulligan.registry import Registry

@@ -8,9 +8,9 @@ from contextlib import asynccontextmanager
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from activities.definitions import QUERY_TIMEOUT, this_workflow
-from activities.prefix_cache import Prefix, PrefixCache
-from activities.providers.protocol import Provider
+from mulligan.activities.definitions import QUERY_TIMEOUT, this_workflow
+from mulligan.activities.prefix_cache import Prefix, PrefixCache
+from mulligan.activities.providers.protocol import Provider
 from mulligan.handoff import ConversationAsked
 from mulligan.metrics import Metrics
 from mulligan.reference import CONVERSATION_QUERY, Page, PageAsked

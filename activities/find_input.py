@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from activities.definitions import QUERY_TIMEOUT, this_workflow
+from mulligan.activities.definitions import QUERY_TIMEOUT, this_workflow
 from mulligan.handoff import INPUT_QUERY
 from mulligan.reference import INPUT_MESSAGES_QUERY, Page, PageAsked
 from mulligan.run_input import RunInput

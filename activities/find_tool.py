@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from activities.mcp.servers import McpServers
+from mulligan.activities.mcp.servers import McpServers
 from mulligan.agent import Agent
 from mulligan.handoff import Definition
 from mulligan.mcp import BETWEEN, server_of

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from activities.providers.protocol import Reply
-from activities.render_result import cut
+from mulligan.activities.providers.protocol import Reply
+from mulligan.activities.render_result import cut
 from mulligan.handoff import ModelAnswer, PreparedCall
 from mulligan.shorten import shortened, size
 from mulligan.values import Repair, ToolCall

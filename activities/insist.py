@@ -6,9 +6,9 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from activities.example_arguments import NoExample, example
-from activities.mend_json import NotJson, parse_json
 from mulligan._schema import Accepts
+from mulligan.activities.example_arguments import NoExample, example
+from mulligan.activities.mend_json import NotJson, parse_json
 from mulligan.policy import Mistake
 from mulligan.values import AssistantMessage, Message, ToolCall, ToolMessage
 

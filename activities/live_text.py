@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from activities.heartbeat import Heart
+from mulligan.activities.heartbeat import Heart
 from mulligan.events import LIVE_TEXT, LiveText
 from mulligan.values import well_formed
 

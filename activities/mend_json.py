@@ -17,7 +17,17 @@ from typing import cast
 
 from pydantic import JsonValue
 
-from activities._json_tokens import CLOSER, MAX_DEPTH, OPENER, NoToken, Token, Tokens, strict_token, tokens_of, too_deep
+from mulligan.activities._json_tokens import (
+    CLOSER,
+    MAX_DEPTH,
+    OPENER,
+    NoToken,
+    Token,
+    Tokens,
+    strict_token,
+    tokens_of,
+    too_deep,
+)
 from mulligan.values import well_formed
 
 __all__ = ["Mended", "NotJson", "mend", "parse_json"]

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 from temporalio import activity
 
-from activities.definitions import Definitions, define
-from activities.find_input import input_of
-from activities.mcp.servers import McpServers, Offered
-from activities.pin_models import compact_model, patience, pin_models
-from activities.tool_runtime import ToolRuntime
+from mulligan.activities.definitions import Definitions, define
+from mulligan.activities.find_input import input_of
+from mulligan.activities.mcp.servers import McpServers, Offered
+from mulligan.activities.pin_models import compact_model, patience, pin_models
+from mulligan.activities.tool_runtime import ToolRuntime
 from mulligan.agent import Agent, check_model, seconds
 from mulligan.agent_tool import AgentTool
 from mulligan.errors import DeclarationError, InvalidRunInputError

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from activities.fit_answer import fit_name
+from mulligan.activities.fit_answer import fit_name
 from mulligan.values import ToolCall
 
 LONGEST_ID = 40

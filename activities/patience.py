@@ -12,9 +12,9 @@ from datetime import timedelta
 from temporalio import activity
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
-from activities.endpoint_limits import WAIT_HERE, EndpointLimits
-from activities.heartbeat import Heart
-from activities.providers.protocol import Unavailable
+from mulligan.activities.endpoint_limits import WAIT_HERE, EndpointLimits
+from mulligan.activities.heartbeat import Heart
+from mulligan.activities.providers.protocol import Unavailable
 from mulligan.compaction import CompactConversation
 from mulligan.errors import ModelUnavailableError
 from mulligan.handoff import ModelCall

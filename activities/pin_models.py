@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from activities.providers.scripted import SUMMARY
+from mulligan.activities.providers.scripted import SUMMARY
 from mulligan.agent import Agent, seconds
 from mulligan.agent_tool import reachable
 from mulligan.errors import InvalidRunInputError

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from activities._footprint import footprint
-from activities.providers.protocol import Provider
+from mulligan.activities._footprint import footprint
+from mulligan.activities.providers.protocol import Provider
 from mulligan.reference import Held, Ref, chain
 from mulligan.values import AssistantMessage, Message, ToolMessage, UserMessage
 

@@ -14,9 +14,9 @@ from typing import Any
 
 from pydantic import BaseModel, JsonValue
 
-from activities.feedback import InvalidInput, Target
-from activities.mend_json import NotJson, mend, parse_json
 from mulligan._schema import Accepts
+from mulligan.activities.feedback import InvalidInput, Target
+from mulligan.activities.mend_json import NotJson, mend, parse_json
 from mulligan.fixer import Fixer, InvalidToolInput
 from mulligan.values import Repair, ToolCall
 

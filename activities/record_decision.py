@@ -10,16 +10,16 @@ from dataclasses import dataclass
 from pydantic import ValidationError
 from temporalio import activity
 
-from activities.consult import GUARD_LIMIT, ask_guard
-from activities.definitions import Definitions
-from activities.find_tool import ToolFinder
-from activities.prefix_cache import PrefixCache
-from activities.prepare_call import valid
-from activities.render_result import cut
-from activities.resources import Resources
-from activities.settle_failure import nearest, settle
-from activities.tool_context import tool_context
-from activities.tool_runtime import ToolRuntime
+from mulligan.activities.consult import GUARD_LIMIT, ask_guard
+from mulligan.activities.definitions import Definitions
+from mulligan.activities.find_tool import ToolFinder
+from mulligan.activities.prefix_cache import PrefixCache
+from mulligan.activities.prepare_call import valid
+from mulligan.activities.render_result import cut
+from mulligan.activities.resources import Resources
+from mulligan.activities.settle_failure import nearest, settle
+from mulligan.activities.tool_context import tool_context
+from mulligan.activities.tool_runtime import ToolRuntime
 from mulligan.errors import ToolExecutionError
 from mulligan.handoff import tool_message
 from mulligan.people import CHECK_EDIT, RECORD_DECISION, CheckEdit, Edited, RecordDecision, Recorded

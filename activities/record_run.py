@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from temporalio import activity
 
-from activities.find_tool import ToolFinder
-from activities.settle_failure import nearest, settle
-from activities.tool_runtime import ToolRuntime
+from mulligan.activities.find_tool import ToolFinder
+from mulligan.activities.settle_failure import nearest, settle
+from mulligan.activities.tool_runtime import ToolRuntime
 from mulligan.errors import ToolCallError, ToolTimeoutError, from_json
 from mulligan.handoff import FINISH_RUN, RECORD_LOST_CALL, FinishRun, LostCall, ToolOutcome
 from mulligan.registry import Registry

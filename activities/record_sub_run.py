@@ -10,11 +10,11 @@ from typing import Any
 
 from temporalio import activity
 
-from activities.prefix_cache import PrefixCache
-from activities.render_result import cut
-from activities.settle_failure import nearest, settle
-from activities.tool_runtime import ToolRuntime
 from mulligan import semconv
+from mulligan.activities.prefix_cache import PrefixCache
+from mulligan.activities.render_result import cut
+from mulligan.activities.settle_failure import nearest, settle
+from mulligan.activities.tool_runtime import ToolRuntime
 from mulligan.errors import RemoteSource, ToolCallError, ToolExecutionError, ToolTimeoutError, from_json, shown
 from mulligan.handoff import tool_message
 from mulligan.registry import Registry

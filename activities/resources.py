@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from activities.tool_runtime import ToolRuntime
+from mulligan.activities.tool_runtime import ToolRuntime
 from mulligan.errors import DeclarationError
 from mulligan.loading import Loaded
 

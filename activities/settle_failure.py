@@ -6,8 +6,8 @@ import asyncio
 from dataclasses import dataclass
 from typing import Any
 
-from activities.render_result import MAX_BYTES, cut
-from activities.tool_runtime import TookTooLong, ToolRuntime
+from mulligan.activities.render_result import MAX_BYTES, cut
+from mulligan.activities.tool_runtime import TookTooLong, ToolRuntime
 from mulligan.errors import MulliganError, shown
 from mulligan.policy import MODELS_OWN_MISTAKES, HandleErrors, Mistake, source_of, tell, with_reason
 from mulligan.tool_call_span import ToolCallSpan

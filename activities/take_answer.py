@@ -11,20 +11,20 @@ from functools import partial
 
 from pydantic import JsonValue
 
-from activities import feedback
-from activities import fit_answer as fit
-from activities.calls_in_text import find_calls
-from activities.consult import Consultation
-from activities.feedback import Target
-from activities.find_tool import RunTools, ToolFinder
-from activities.insist import insist, times_before
-from activities.own_ids import with_own_ids
-from activities.patience import Patience
-from activities.prepare_call import Prepared, duplicates, prepare
-from activities.providers.protocol import Provider, Reply
-from activities.resources import Resources
-from activities.settle_failure import Told, nearest, settle
-from activities.tool_runtime import ToolRuntime
+from mulligan.activities import feedback
+from mulligan.activities import fit_answer as fit
+from mulligan.activities.calls_in_text import find_calls
+from mulligan.activities.consult import Consultation
+from mulligan.activities.feedback import Target
+from mulligan.activities.find_tool import RunTools, ToolFinder
+from mulligan.activities.insist import insist, times_before
+from mulligan.activities.own_ids import with_own_ids
+from mulligan.activities.patience import Patience
+from mulligan.activities.prepare_call import Prepared, duplicates, prepare
+from mulligan.activities.providers.protocol import Provider, Reply
+from mulligan.activities.resources import Resources
+from mulligan.activities.settle_failure import Told, nearest, settle
+from mulligan.activities.tool_runtime import ToolRuntime
 from mulligan.agent import Agent
 from mulligan.errors import StructuredOutputError
 from mulligan.handoff import Definition, FoundOutput, ModelAnswer, ModelCall, PreparedCall, Rejected

@@ -1,4 +1,4 @@
-"""The benchmark's agents, as a user would write them: `uv run worker.py --load benchmarks.agents`."""
+"""The benchmark's agents, as a user would write them: `uv run mulligan worker --load benchmarks.agents`."""
 
 from __future__ import annotations
 

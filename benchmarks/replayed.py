@@ -11,8 +11,8 @@ from temporalio.worker import Replayer
 from benchmarks.serving import replay
 from mulligan.client import data_converter
 from mulligan.loading import load
-from worker import sandbox
-from workflows.agent_workflow import AgentWorkflow
+from mulligan.worker.wiring import sandbox
+from mulligan.workflows.agent_workflow import AgentWorkflow
 
 if __name__ == "__main__":
     loaded = load(["benchmarks.agents"])

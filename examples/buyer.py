@@ -2,7 +2,7 @@
 
 Its model is scripted, so it runs without a key.
 
-    uv run worker.py --load workflows.examples.buyer
+    uv run mulligan worker --load examples.buyer
     uv run mulligan start buyer "We need ten lamps." --id lamps
     uv run mulligan pending lamps
     uv run mulligan answer lamps "Green."
@@ -18,7 +18,7 @@ from pydantic import Field
 
 from mulligan import Agent, Call, Message, Say, Script, ToolContext, tool
 from mulligan.script import last_result
-from tools import ask_person
+from mulligan.tools import ask_person
 
 ALONE_UP_TO = 100
 """Euros that the agent may spend by itself, where the run's metadata says nothing else."""

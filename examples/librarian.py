@@ -2,7 +2,7 @@
 
 Its model is scripted, so it runs without a key.
 
-    uv run worker.py --load workflows.examples.librarian
+    uv run mulligan worker --load examples.librarian
     uv run mulligan start librarian "Tidy up." --id notes
     uv run mulligan approve notes
 """

@@ -3,7 +3,7 @@
 The first reads a letter into a typed object, code decides by it, the second answers in several turns of one conversation.
 Its models are scripted, so it runs without a key; put `openai:gpt-5-mini` in their place and it runs as well.
 
-    uv run worker.py --load workflows.examples.refund_desk
+    uv run mulligan worker --load examples.refund_desk
 """
 
 from __future__ import annotations

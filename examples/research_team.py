@@ -3,7 +3,7 @@
 Each question is a run of its own, with its own history: it may take hours, and the editor waits without cost. Models are
 scripted, so it runs without a key; put `openai:gpt-5-mini` in their place and it runs as well.
 
-    uv run worker.py --load workflows.examples.research_team
+    uv run mulligan worker --load examples.research_team
     uv run mulligan start editor "What do herons eat?" --id herons --wait
     uv run mulligan show herons --deep
 """

@@ -1,6 +1,6 @@
 """`storyteller`: an agent to watch. Its model is scripted and writes as slowly as real ones do, so it runs without a key.
 
-uv run worker.py --load workflows.examples.storyteller
+uv run mulligan worker --load examples.storyteller
 uv run mulligan start storyteller "Tell me a story." --id story
 uv run mulligan tail story
 """

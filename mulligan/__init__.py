@@ -46,7 +46,7 @@ from mulligan.values import (
 if TYPE_CHECKING:
     from mulligan import events
     from mulligan.client import connect, data_converter
-    from workflows.durable_agent import DurableAgent
+    from mulligan.workflows.durable_agent import DurableAgent
 
 __all__ = [
     "Agent",
@@ -103,7 +103,11 @@ __all__ = [
     "tool",
 ]
 
-_LATER = {"DurableAgent": "workflows.durable_agent", "connect": "mulligan.client", "data_converter": "mulligan.client"}
+_LATER = {
+    "DurableAgent": "mulligan.workflows.durable_agent",
+    "connect": "mulligan.client",
+    "data_converter": "mulligan.client",
+}
 """Handed on when asked for: the first is the only look upward, the others would load a Temporal client at import."""
 
 

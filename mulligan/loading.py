@@ -1,4 +1,4 @@
-"""What a worker serves: the agents, scripts and workflows of the modules that it is given by `--load`."""
+"""What a worker serves: the agents, scripts, workflows and activities of the modules that it is given by `--load`."""
 
 from __future__ import annotations
 
@@ -14,12 +14,23 @@ from types import ModuleType
 from typing import Any, cast
 
 from mulligan.agent import Agent
+from mulligan.compaction import COMPACT_CONVERSATION
 from mulligan.errors import DeclarationError
+from mulligan.handoff import CALL_MODEL, CALL_TOOL, FINISH_RUN, OPEN_RUN, RECORD_LOST_CALL
+from mulligan.people import CHECK_EDIT, RECORD_DECISION
 from mulligan.registry import Registry
 from mulligan.script import Script
+from mulligan.sub_run import RECORD_SUB_RUN
 from mulligan.tool import Tool
 
-SHIPPED = ("workflows.agents.assistant", "workflows.agents.demo")
+DEFINITION = "__temporal_activity_definition"
+"""What `@activity.defn` leaves on a function. It is not asked of temporalio, which costs half a second to import."""
+ACTIVITY_TYPES = {
+    *(OPEN_RUN, CALL_MODEL, CALL_TOOL, FINISH_RUN, RECORD_LOST_CALL),
+    *(COMPACT_CONVERSATION, RECORD_DECISION, CHECK_EDIT, RECORD_SUB_RUN),
+}
+"""Mulligan's own."""
+SHIPPED = ("mulligan.workflows.agents.assistant", "mulligan.workflows.agents.demo")
 
 __all__ = ["SHIPPED", "Loaded", "load"]
 
@@ -31,6 +42,8 @@ class Loaded:
     registry: Registry
     workflows: tuple[type, ...]
     modules: tuple[str, ...]
+    activities: tuple[Callable[..., Any], ...] = ()
+    """Functions with `@activity.defn`."""
     resources: dict[str, Callable[[], Any]] = field(default_factory=dict)
     """Each module's `resources()`, by the module's name."""
     modules_of_agents: dict[str, str] = field(default_factory=dict)
@@ -50,8 +63,8 @@ def served(agents: Iterable[Agent], scripts: Iterable[Script]) -> Loaded:
         Registry(agents, scripts),
         (),
         tuple(found),
-        {name: _resources(module) for name, module in found.items() if _has_resources(module)},
-        {name: module.__name__ for name, module in modules.items()},
+        resources={name: _resources(module) for name, module in found.items() if _has_resources(module)},
+        modules_of_agents={name: module.__name__ for name, module in modules.items()},
     )
 
 
@@ -68,30 +81,46 @@ def load(modules: Iterable[str]) -> Loaded:
         DeclarationError: a module is not there, fails as it is imported, or declares what cannot work: one sentence.
     """
     if (here := os.getcwd()) not in sys.path:
-        sys.path.insert(0, here)
+        sys.path.append(here)  # last: a module of the current folder shadows nothing that is installed
     names = list(dict.fromkeys([*SHIPPED, *map(_dotted, modules)]))
     found = [_imported(name) for name in names]
     things = [thing for module in found for thing in vars(module).values()]
     agents = {id(thing): thing for thing in things if isinstance(thing, Agent)}
     scripts = {id(thing): thing for thing in things if isinstance(thing, Script)}
-    workflows = {
-        thing: None
+    # Only what is defined there: an import of another module's workflow or activity is not a wish to serve it.
+    defined = [
+        thing
         for module in found
         for thing in vars(module).values()
-        # Only what is defined there: an import of another module's workflow is not a wish to serve it.
-        if inspect.isclass(thing)
-        and "__temporal_workflow_definition" in vars(thing)
-        and thing.__module__ == module.__name__
-    }
+        if getattr(thing, "__module__", None) == module.__name__
+    ]
+    workflows = [each for each in defined if inspect.isclass(each) and "__temporal_workflow_definition" in vars(each)]
+    activities = [each for each in defined if inspect.isfunction(each) and hasattr(each, DEFINITION)]
     tools = {id(thing): thing for thing in things if isinstance(thing, Tool)}
+    _refuse_taken_names(activities)
     return Loaded(
         Registry(agents.values(), scripts.values(), tools.values()),
-        tuple(workflows),
+        tuple(dict.fromkeys(workflows)),
         tuple(names),
+        tuple(dict.fromkeys(activities)),
         {module.__name__: _resources(module) for module in found if _has_resources(module)},
         _modules_of(Agent, found),
         _modules_of(Tool, found),
     )
+
+
+def _refuse_taken_names(activities: Iterable[Callable[..., Any]]) -> None:
+    """Activity types are names: two of one name cannot be served together."""
+    taken = dict.fromkeys(ACTIVITY_TYPES, "Mulligan itself")
+    for each in dict.fromkeys(activities):
+        name = getattr(each, DEFINITION).name
+        if name in taken:
+            raise DeclarationError(
+                f"{each.__module__}.{each.__name__}: there is an activity of type {name!r} of {taken[name]} already; "
+                "give this one another name: @activity.defn(name=…)."
+            )
+        if name is not None:
+            taken[name] = f"{each.__module__}.{each.__name__}"
 
 
 def _has_resources(module: ModuleType) -> bool:

@@ -1,13 +1,13 @@
 """The shipped tools. Those for files see one folder, the workspace, and nothing else."""
 
-from tools.ask_person import ask_person
-from tools.fetch_page import fetch_page
-from tools.list_files import list_files
-from tools.query_sqlite import query_sqlite
-from tools.read_file import read_file
-from tools.read_section import read_section
-from tools.search_files import search_files
-from tools.write_file import write_file
+from mulligan.tools.ask_person import ask_person
+from mulligan.tools.fetch_page import fetch_page
+from mulligan.tools.list_files import list_files
+from mulligan.tools.query_sqlite import query_sqlite
+from mulligan.tools.read_file import read_file
+from mulligan.tools.read_section import read_section
+from mulligan.tools.search_files import search_files
+from mulligan.tools.write_file import write_file
 
 __all__ = [
     "ask_person",

@@ -25,8 +25,8 @@ import httpx2
 from pydantic import Field
 
 from mulligan import ToolError, tool
-from tools.web_address import Address, Target, addresses_of, target_of
-from tools.workspace import shown
+from mulligan.tools.web_address import Address, Target, addresses_of, target_of
+from mulligan.tools.workspace import shown
 
 CONNECT_WITHIN = 10.0
 FETCH_WITHIN = 30.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mulligan import tool
-from tools.workspace import Entry, open_folder, resolve, walk
+from mulligan.tools.workspace import Entry, open_folder, resolve, walk
 
 MAX_ENTRIES = 500
 """Entries shown; about 24,000 characters with names of usual length."""

@@ -24,7 +24,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from mulligan import ToolError, tool
-from tools.workspace import Place, not_a_file, open_entry, open_folder, resolve, shown
+from mulligan.tools.workspace import Place, not_a_file, open_entry, open_folder, resolve, shown
 
 QUERY_WITHIN = 10.0
 """Seconds for a query."""

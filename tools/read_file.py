@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import Field
 
 from mulligan import ToolError, tool
-from tools.workspace import is_binary, open_file, resolve, text_of
+from mulligan.tools.workspace import is_binary, open_file, resolve, text_of
 
 MAX_READ = 16_000_000
 """Bytes of a file that are looked at: enough for any text, and little enough to hold in memory."""

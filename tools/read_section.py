@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from mulligan import InvalidToolInput, ToolError, tool
-from tools.workspace import is_binary, open_file, resolve, text_of
+from mulligan.tools.workspace import is_binary, open_file, resolve, text_of
 
 MAX_READ = 4_000_000
 """Bytes of a file that are looked at."""

@@ -13,7 +13,7 @@ from typing import Annotated
 from pydantic import Field
 
 from mulligan import ToolError, tool
-from tools.workspace import Entry, entry_of, is_binary, open_entry, open_folder, resolve, text_of, walk
+from mulligan.tools.workspace import Entry, entry_of, is_binary, open_entry, open_folder, resolve, text_of, walk
 
 MAX_FILES = 5_000
 MAX_BYTES = 64_000_000

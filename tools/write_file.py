@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from typing import Literal
 
 from mulligan import ToolError, tool
-from tools.workspace import Place, not_a_file, open_entry, open_folder, resolve
+from mulligan.tools.workspace import Place, not_a_file, open_entry, open_folder, resolve
 
 MAX_WRITTEN = 16_000_000
 """Bytes that a file may have after writing."""

@@ -11,9 +11,9 @@ from mulligan.people import CheckEdit, Edited
 from mulligan.reference import CONVERSATION_QUERY, INPUT_MESSAGES_QUERY, Page, PageAsked
 from mulligan.run_input import RunInput
 from mulligan.values import ToolCall
-from workflows import dispatch, policies
-from workflows.conversation import Conversation, fitting
-from workflows.handlers import Handlers
+from mulligan.workflows import dispatch, policies
+from mulligan.workflows.conversation import Conversation, fitting
+from mulligan.workflows.handlers import Handlers
 
 
 class Correspondent(Protocol):

@@ -12,9 +12,9 @@ from mulligan.handoff import AgentFacts, FinishRun, GuardContext, ModelAnswer, M
 from mulligan.prices import rounded
 from mulligan.run_input import RunInput
 from mulligan.values import RunResult, Status, Took, Usage
-from workflows import policies
-from workflows.conversation import Conversation
-from workflows.records import StepRecord
+from mulligan.workflows import policies
+from mulligan.workflows.conversation import Conversation
+from mulligan.workflows.records import StepRecord
 
 
 class Turn(BaseModel):

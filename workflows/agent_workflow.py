@@ -14,12 +14,12 @@ from temporalio.common import RawValue
 from mulligan.left import LEFT_QUERY
 from mulligan.packed_input import unpacked
 from mulligan.run_input import check
-from workflows import policies
-from workflows._mailroom import Mailroom
-from workflows.carried import NotCarriedError
-from workflows.durable_agent import DurableAgent
-from workflows.handlers import FIRST
-from workflows.records import Earlier
+from mulligan.workflows import policies
+from mulligan.workflows._mailroom import Mailroom
+from mulligan.workflows.carried import NotCarriedError
+from mulligan.workflows.durable_agent import DurableAgent
+from mulligan.workflows.handlers import FIRST
+from mulligan.workflows.records import Earlier
 
 NO_INPUT = RawValue(Payload())
 

@@ -6,10 +6,10 @@ from mulligan.compaction import CompactConversation, Compacted
 from mulligan.handoff import AgentFacts, Where
 from mulligan.shorten import ends_of
 from mulligan.values import AssistantMessage, Compaction
-from workflows import dispatch, policies
-from workflows.conversation import Conversation
-from workflows.inbox import Inbox
-from workflows.records import Opening
+from mulligan.workflows import dispatch, policies
+from mulligan.workflows.conversation import Conversation
+from mulligan.workflows.inbox import Inbox
+from mulligan.workflows.records import Opening
 
 __all__ = ["compact_if_due", "place_of_cut", "tokens"]
 

@@ -25,9 +25,9 @@ from mulligan.values import (
     Usage,
     UserMessage,
 )
-from workflows.event_log import EventLog
-from workflows.records import CallRecord, Earlier, Opening, StepRecord
-from workflows.shortened_step import shortened_step
+from mulligan.workflows.event_log import EventLog
+from mulligan.workflows.records import CallRecord, Earlier, Opening, StepRecord
+from mulligan.workflows.shortened_step import shortened_step
 
 HELD_FROM = 100
 """Characters of a result from which on a reference to it is the shorter one."""

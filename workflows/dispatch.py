@@ -37,8 +37,8 @@ from mulligan.people import CHECK_EDIT, RECORD_DECISION, CheckEdit, Edited, Reco
 from mulligan.run_input import RunInput
 from mulligan.sub_run import CALL_MEMO
 from mulligan.values import ErrorInfo
-from workflows import policies
-from workflows.inbox import Inbox
+from mulligan.workflows import policies
+from mulligan.workflows.inbox import Inbox
 
 Answer = TypeVar("Answer", ModelAnswer, Compacted)
 _UNKNOWN_TOOL = ToolFacts(timeout=60)

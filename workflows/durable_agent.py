@@ -27,19 +27,19 @@ from mulligan.values import (
     Status,
     UserMessage,
 )
-from workflows import dispatch, policies
-from workflows._mailroom import Mailroom
-from workflows._turn import Turn, output_of
-from workflows.carried import read_carried
-from workflows.compaction import compact_if_due
-from workflows.conversation import Conversation
-from workflows.event_page import event_page
-from workflows.fallback import ask
-from workflows.growth import Growth
-from workflows.left import page_of_left
-from workflows.records import StepRecord
-from workflows.step_calls import StepCalls
-from workflows.sub_agents import SubAgents
+from mulligan.workflows import dispatch, policies
+from mulligan.workflows._mailroom import Mailroom
+from mulligan.workflows._turn import Turn, output_of
+from mulligan.workflows.carried import read_carried
+from mulligan.workflows.compaction import compact_if_due
+from mulligan.workflows.conversation import Conversation
+from mulligan.workflows.event_page import event_page
+from mulligan.workflows.fallback import ask
+from mulligan.workflows.growth import Growth
+from mulligan.workflows.left import page_of_left
+from mulligan.workflows.records import StepRecord
+from mulligan.workflows.step_calls import StepCalls
+from mulligan.workflows.sub_agents import SubAgents
 
 __all__ = ["DurableAgent"]
 

@@ -8,9 +8,9 @@ from mulligan import events
 from mulligan.people import iso
 from mulligan.shorten import shortened, size
 from mulligan.values import RunResult, Step, ToolCall
-from workflows import policies
-from workflows.conversation import Conversation
-from workflows.event_log import Entry
+from mulligan.workflows import policies
+from mulligan.workflows.conversation import Conversation
+from mulligan.workflows.event_log import Entry
 
 
 def event_page(

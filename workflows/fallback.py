@@ -5,10 +5,10 @@ from __future__ import annotations
 from mulligan.errors import ModelRequestError, ModelUnavailableError
 from mulligan.handoff import ModelAnswer, ModelCall
 from mulligan.values import ErrorInfo
-from workflows import dispatch
-from workflows._turn import Turn
-from workflows.event_log import EventLog
-from workflows.inbox import Inbox
+from mulligan.workflows import dispatch
+from mulligan.workflows._turn import Turn
+from mulligan.workflows.event_log import EventLog
+from mulligan.workflows.inbox import Inbox
 
 
 async def ask(order: ModelCall, turn: Turn, inbox: Inbox, log: EventLog) -> ModelAnswer:

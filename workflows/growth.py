@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from temporalio import workflow
 
-from workflows import policies
+from mulligan.workflows import policies
 
 
 class Growth:

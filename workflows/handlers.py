@@ -28,8 +28,8 @@ from mulligan.people import (
     Stop,
 )
 from mulligan.values import Decision, ToolCall
-from workflows import policies
-from workflows.inbox import Inbox, Wait
+from mulligan.workflows import policies
+from mulligan.workflows.inbox import Inbox, Wait
 
 __all__ = ["FIRST", "Handlers"]
 

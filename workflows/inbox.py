@@ -12,7 +12,7 @@ from temporalio import workflow
 
 from mulligan.people import Pending, SendMessage, Stop, iso
 from mulligan.values import Decision, ToolCall, UserMessage
-from workflows import policies
+from mulligan.workflows import policies
 
 __all__ = ["Inbox", "Wait"]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from mulligan.left import Left
 from mulligan.run_input import RunInput
-from workflows import policies
-from workflows.conversation import Conversation, fitting
-from workflows.inbox import Inbox
+from mulligan.workflows import policies
+from mulligan.workflows.conversation import Conversation, fitting
+from mulligan.workflows.inbox import Inbox
 
 
 def page_of_left(run_input: RunInput, trace: str, conversation: Conversation, inbox: Inbox, since: int) -> Left:

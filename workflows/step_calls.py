@@ -16,12 +16,12 @@ from mulligan.handoff import CallTool, ModelAnswer, PreparedCall, ToolOutcome, W
 from mulligan.people import RecordDecision
 from mulligan.shorten import shortened
 from mulligan.values import AssistantMessage, ToolCall, ToolMessage
-from workflows import dispatch, policies
-from workflows._turn import Turn
-from workflows.conversation import Conversation
-from workflows.inbox import Inbox, Wait
-from workflows.records import CallRecord, StepRecord
-from workflows.sub_agents import SubAgents
+from mulligan.workflows import dispatch, policies
+from mulligan.workflows._turn import Turn
+from mulligan.workflows.conversation import Conversation
+from mulligan.workflows.inbox import Inbox, Wait
+from mulligan.workflows.records import CallRecord, StepRecord
+from mulligan.workflows.sub_agents import SubAgents
 
 ASKED_CHARS = 2_000
 """Of the line that tells a person what they are asked."""

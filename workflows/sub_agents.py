@@ -28,10 +28,10 @@ from mulligan.run_input import RunInput
 from mulligan.sub_run import AGENT_WORKFLOW, CALL_MEMO, RECORD_SUB_RUN, RecordSubRun, SubRunOutcome
 from mulligan.trace_ids import parent_of_step
 from mulligan.values import RunResult, SubRun, Usage
-from workflows import dispatch
-from workflows._turn import Turn
-from workflows.inbox import Inbox
-from workflows.records import CallRecord
+from mulligan.workflows import dispatch
+from mulligan.workflows._turn import Turn
+from mulligan.workflows.inbox import Inbox
+from mulligan.workflows.records import CallRecord
 
 __all__ = ["SubAgents"]
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from pydantic import JsonValue
 
-from activities.mcp.result import text_of
-from activities.mcp.schema import as_taken
+from mulligan.activities.mcp.result import text_of
+from mulligan.activities.mcp.schema import as_taken
 from mulligan.agent import Agent, seconds
 from mulligan.handoff import ToolDefinition
 from mulligan.json_schema import NotOfSchema, faults_of, validator_of
@@ -23,7 +23,7 @@ from mulligan.mcp import BETWEEN, McpError, McpServer, McpUnavailable, fits, mod
 from mulligan.tool import Tool, ToolContext, ToolError
 
 if TYPE_CHECKING:
-    from activities.mcp.session import McpSession
+    from mulligan.activities.mcp.session import McpSession
 
 logger = logging.getLogger("mulligan.mcp")
 
@@ -171,7 +171,7 @@ class McpServers:
 
     def _session(self, server: McpServer) -> McpSession:
         # Loaded where there is a server at all.
-        from activities.mcp.session import McpSession
+        from mulligan.activities.mcp.session import McpSession
 
         return self._sessions.setdefault(id(server), McpSession(server))
 

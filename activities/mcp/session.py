@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
 
-from activities.mcp.http import seeing
-from activities.mcp.log import Stderr
-from activities.mcp.transport import connected
-from activities.tool_runtime import TookTooLong
+from mulligan.activities.mcp.http import seeing
+from mulligan.activities.mcp.log import Stderr
+from mulligan.activities.mcp.transport import connected
+from mulligan.activities.tool_runtime import TookTooLong
 from mulligan.agent import seconds
 from mulligan.mcp import McpError, McpServer, McpUnavailable
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import anyio
 
-from activities.mcp import _child
-from activities.mcp.http import McpHttpClient
-from activities.mcp.log import Stderr
+from mulligan.activities.mcp import _child
+from mulligan.activities.mcp.http import McpHttpClient
+from mulligan.activities.mcp.log import Stderr
 from mulligan.mcp import McpServer
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from activities.providers._openai import as_text
-from activities.providers.protocol import Unavailable
+from mulligan.activities.providers._openai import as_text
+from mulligan.activities.providers.protocol import Unavailable
 
 _TEXTS = ("content", "refusal", "reasoning_content")
 

@@ -17,9 +17,9 @@ from collections.abc import Callable, Mapping, Sequence
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
 
-from activities.providers._reading import Pieces, read, read_pieces
-from activities.providers._strict_schema import strict
-from activities.providers.protocol import Request, Unavailable
+from mulligan.activities.providers._reading import Pieces, read, read_pieces
+from mulligan.activities.providers._strict_schema import strict
+from mulligan.activities.providers.protocol import Request, Unavailable
 from mulligan.errors import ModelRequestError
 from mulligan.handoff import OutputFormat
 from mulligan.values import well_formed

@@ -6,7 +6,7 @@ import json
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from activities.providers.protocol import Unavailable
+from mulligan.activities.providers.protocol import Unavailable
 from mulligan.values import well_formed
 
 if TYPE_CHECKING:

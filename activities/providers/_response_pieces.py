@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from activities.providers.protocol import Unavailable
+from mulligan.activities.providers.protocol import Unavailable
 
 _TEXT = ("response.output_text.delta", "response.refusal.delta")
 _LAST = ("response.completed", "response.incomplete", "response.failed")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from activities.providers._openai import OpenAIClient
-from activities.providers.openai_chat import OpenAIChat
-from activities.providers.openai_responses import OpenAIResponses
-from activities.providers.protocol import Provider
-from activities.providers.scripted import Scripted
+from mulligan.activities.providers._openai import OpenAIClient
+from mulligan.activities.providers.openai_chat import OpenAIChat
+from mulligan.activities.providers.openai_responses import OpenAIResponses
+from mulligan.activities.providers.protocol import Provider
+from mulligan.activities.providers.scripted import Scripted
 from mulligan.script import Script
 
 

@@ -10,10 +10,10 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from activities.calls_in_text import as_text as written_call
-from activities.providers._chat_pieces import ChatPieces
-from activities.providers._legal import legal_arguments, legal_id, legal_name
-from activities.providers._openai import (
+from mulligan.activities.calls_in_text import as_text as written_call
+from mulligan.activities.providers._chat_pieces import ChatPieces
+from mulligan.activities.providers._legal import legal_arguments, legal_id, legal_name
+from mulligan.activities.providers._openai import (
     OpenAIClient,
     as_text,
     count,
@@ -22,7 +22,7 @@ from activities.providers._openai import (
     settings_of,
     written,
 )
-from activities.providers.protocol import FinishReason, Reply, Request, Unavailable
+from mulligan.activities.providers.protocol import FinishReason, Reply, Request, Unavailable
 from mulligan.errors import ModelRequestError
 from mulligan.values import AssistantMessage, Message, ToolCall, ToolMessage, Usage, UserMessage
 

@@ -8,8 +8,8 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-from activities.providers._legal import legal_arguments, legal_id, legal_name
-from activities.providers._openai import (
+from mulligan.activities.providers._legal import legal_arguments, legal_id, legal_name
+from mulligan.activities.providers._openai import (
     OpenAIClient,
     as_text,
     count,
@@ -17,8 +17,8 @@ from activities.providers._openai import (
     settings_of,
     written,
 )
-from activities.providers._response_pieces import ResponsePieces
-from activities.providers.protocol import FinishReason, Reply, Request, Unavailable
+from mulligan.activities.providers._response_pieces import ResponsePieces
+from mulligan.activities.providers.protocol import FinishReason, Reply, Request, Unavailable
 from mulligan.errors import ModelRequestError
 from mulligan.values import AssistantMessage, Message, ToolCall, ToolMessage, Usage, UserMessage
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, cast, get_args
 
-from activities.providers.protocol import FinishReason, Reply, Request
+from mulligan.activities.providers.protocol import FinishReason, Reply, Request
 from mulligan.errors import ModelRequestError
 from mulligan.script import Say, Script
 from mulligan.values import AssistantMessage, Message, ToolCall, Usage, UserMessage

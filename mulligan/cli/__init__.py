@@ -20,6 +20,7 @@ from mulligan.cli.show import show
 from mulligan.cli.start import start
 from mulligan.cli.stop import stop
 from mulligan.cli.tail import tail
+from mulligan.cli.worker import worker
 
 app = typer.Typer(
     help="Durable agents on Temporal: start runs, look at them, try it out.",
@@ -30,6 +31,7 @@ app = typer.Typer(
 )
 app.command()(demo)
 app.command()(dev)
+app.command()(worker)
 app.command()(start)
 app.command()(resume)
 app.command()(show)

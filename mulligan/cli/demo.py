@@ -54,7 +54,8 @@ async def _on(server: Any, folder: Path, *, as_json: bool) -> int:
     from mulligan.follow import all_steps
     from mulligan.loading import load
     from mulligan.telemetry import Telemetry
-    from worker import running_worker, set_up_logging
+    from mulligan.worker.logs import set_up_logging
+    from mulligan.worker.wiring import running_worker
 
     set_up_logging()
     for name, text in FILES.items():

@@ -36,7 +36,7 @@ from mulligan.client import data_converter
 from mulligan.testing._activities import PAYLOADS, RUN_ID, Activities, cancelled
 from mulligan.testing._details import details
 from mulligan.testing.person import Asking
-from workflows.agent_workflow import AgentWorkflow
+from mulligan.workflows.agent_workflow import AgentWorkflow
 
 _IGNORED = {"set_patch_marker", "upsert_workflow_search_attributes", "modify_workflow_properties"}
 

@@ -56,7 +56,7 @@ class AgentsOnTemporal:
         sub_agents: Mapping[str, Script] | None = None,
         **run_input: Any,
     ) -> AgentRun:
-        from worker import running_worker
+        from mulligan.worker.wiring import running_worker
 
         given = input_of(agent, prompt, model, run_input)
         queue = f"test-{uuid.uuid4().hex[:8]}"

@@ -95,7 +95,7 @@ async def run_agent(
     """
     from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-    from workflows.agent_workflow import AgentWorkflow
+    from mulligan.workflows.agent_workflow import AgentWorkflow
 
     spans, models = InMemorySpanExporter(), [model, *scripts, *(sub_agents or {}).values()]
     loaded = loaded_for([agent, *others], [model, *scripts], sub_agents)
@@ -196,7 +196,7 @@ async def _engine(
     from mulligan.telemetry import Telemetry
     from mulligan.testing._engine import Engine
     from mulligan.testing.person import Asking
-    from worker import wired
+    from mulligan.worker.wiring import wired
 
     begin(models)
     telemetry = Telemetry(SimpleSpanProcessor(spans), content=True, exports=False)

@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager
 
 from temporalio.worker import Worker
 
-from mulligan.poll_monitor import PollMonitor
+from mulligan.worker.poll_monitor import PollMonitor
 
 __all__ = ["WorkerGroup", "WorkerStoppedError"]
 

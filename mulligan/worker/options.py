@@ -10,7 +10,7 @@ from temporalio.common import VersioningBehavior
 from temporalio.worker import WorkerDeploymentConfig, WorkerDeploymentVersion
 
 from mulligan.settings import Settings
-from mulligan.workflow_cache import WorkflowCache
+from mulligan.worker.workflow_cache import WorkflowCache
 
 __all__ = ["agent_worker_options", "deployment", "model_worker_options"]
 

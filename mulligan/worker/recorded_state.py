@@ -21,7 +21,7 @@ from temporalio.bridge.proto.workflow_activation import WorkflowActivation, Work
 from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
 from temporalio.worker import WorkflowInstance, WorkflowInstanceDetails, WorkflowRunner
 
-from mulligan.workflow_cache import WorkflowCache
+from mulligan.worker.workflow_cache import WorkflowCache
 
 if TYPE_CHECKING:
     from temporalio.workflow import _Definition

@@ -60,7 +60,7 @@ def mulligan(environment: dict[str, str]) -> Run:
 async def worker(environment: dict[str, str]) -> AsyncIterator[asyncio.subprocess.Process]:
     """`worker.py --load tests.acceptance.shop`; told to stop at the end, it drains and exits with 0."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "worker.py", "--load", "tests.acceptance.shop", "--load", "workflows.examples.research_team", env=environment, cwd=ROOT,
+        sys.executable, "worker.py", "--load", "tests.acceptance.shop", "--load", "examples.research_team", env=environment, cwd=ROOT,
         stdin=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
     assert process.stderr is not None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mulligan import Agent, Call, Say, Script, tool
-from tools import ask_person
+from mulligan.tools import ask_person
 
 
 @tool(needs_approval=True)

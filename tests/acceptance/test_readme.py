@@ -54,7 +54,7 @@ async def test_an_agent_of_your_own(mulligan: Run, environment: dict[str, str], 
     (tmp_path / "turns.py").write_text(block("python", "class TwoTurns"))
     (tmp_path / "letters.py").write_text(block("python", "reader = Agent("))
     env = environment | {"MULLIGAN_TASK_QUEUE": QUEUE}
-    assert "```sh\nuv run worker.py --load shop\n```" in README
+    assert "```sh\nuv run mulligan worker --load shop\n```" in README
     worker = await asyncio.create_subprocess_exec(
         sys.executable, str(ROOT / "worker.py"), "--load", "shop", "--load", "turns", "--load", "letters",
         env=env, cwd=tmp_path, stderr=asyncio.subprocess.PIPE,

@@ -17,12 +17,12 @@ from mulligan import MulliganError, connect, error_of
 from mulligan.devserver import DevServer
 from mulligan.loading import load
 from mulligan.telemetry import Telemetry
-from mulligan.worker_group import WorkerGroup
+from mulligan.worker.group import WorkerGroup
+from mulligan.worker.wiring import running_worker
 from tests.support.openai_server import OpenAIServer, Recorded
 from tests.support.openai_turn import Turn
 from tests.support.otlp_receiver import OtlpReceiver, Span
 from tests.support.temporal import connect_to
-from worker import running_worker
 
 
 @dataclass

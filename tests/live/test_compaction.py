@@ -17,11 +17,11 @@ from mulligan import connect
 from mulligan.devserver import DevServer, temporal_server
 from mulligan.follow import all_of, all_steps
 from mulligan.loading import load
+from mulligan.worker.wiring import running_worker
 from tests.live.conftest import Lab, Ran
 from tests.support.compacting import LIMIT, PROMPT, READ, is_summing_up, reading
 from tests.support.openai_turn import Failure, Turn
 from tests.support.worker_process import worker_process
-from worker import running_worker
 
 SOON = ["limit.historyCount.suggestContinueAsNew=60"]
 

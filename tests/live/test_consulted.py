@@ -10,10 +10,10 @@ import pytest
 
 from mulligan import Agent, ask_model, tool
 from mulligan.loading import served
+from mulligan.worker.wiring import running_worker
 from tests.live.conftest import DONE, Lab, call
 from tests.support.openai_turn import Failure, Turn
 from tests.support.shop import RAN
-from worker import running_worker
 
 WRONG = '{"payment": {"to": "AT12345", "amount": 3}}'
 RIGHT = '{"payment": {"iban": "AT12345", "amount": 3}}'

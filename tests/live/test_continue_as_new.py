@@ -15,11 +15,11 @@ from mulligan import connect
 from mulligan.devserver import temporal_server
 from mulligan.loading import load
 from mulligan.trace_view.history import ChainSize, size_of_chain
+from mulligan.worker.wiring import running_worker
+from mulligan.workflows import policies
 from tests.live.conftest import DONE, Lab, call
 from tests.live.test_resets import points_of, reset
 from tests.support.compacting import reading
-from worker import running_worker
-from workflows import policies
 
 CLOSED = WorkflowHistoryEventFilterType.CLOSE_EVENT
 SOON = ["limit.historyCount.suggestContinueAsNew=60"]
@@ -31,9 +31,7 @@ async def chained(lab: Lab) -> AsyncIterator[Lab]:
     async with temporal_server(dynamic_config=SOON) as server:
         client: Client = await connect(server.address)
         at = Lab(client, lab.model, lab.otlp, lab.telemetry, f"chain-{uuid.uuid4().hex[:6]}")
-        loaded = load(
-            ["tests.support.shop", "tests.support.chatty", "tests.support.compacting", "workflows.examples.chat"]
-        )
+        loaded = load(["tests.support.shop", "tests.support.chatty", "tests.support.compacting", "examples.chat"])
         async with running_worker(client, loaded, lab.telemetry, at.task_queue):
             yield at
 

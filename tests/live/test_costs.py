@@ -14,10 +14,10 @@ from mulligan import Agent, InvalidRunInputError, ask_model, connect, tool
 from mulligan.devserver import temporal_server
 from mulligan.follow import all_steps
 from mulligan.loading import served
+from mulligan.worker.wiring import running_worker
 from tests.live.conftest import DONE, Lab, Ran, call
 from tests.support.compacting import LIMIT, PROMPT, read_page, reading
 from tests.support.openai_turn import Failure, Turn, Usage
-from worker import running_worker
 
 Priced = Callable[..., tuple[str, ...]]
 MAIN = {"input": 2.0, "cached_input": 0.2, "cache_write": 2.5, "output": 10.0}

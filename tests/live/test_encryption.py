@@ -10,8 +10,8 @@ import pytest
 from mulligan import connect
 from mulligan.devserver import temporal_server
 from mulligan.loading import load
+from mulligan.worker.wiring import running_worker
 from tests.live.conftest import DONE, Lab, call
-from worker import running_worker
 
 SECRET = "sesame-0815"
 OLD, NEW = (f"{name}:{base64.b64encode(name.encode() * 32).decode()}" for name in "on")

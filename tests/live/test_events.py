@@ -22,14 +22,14 @@ from temporalio.client import Client
 from mulligan import Agent, events
 from mulligan.devserver import DevServer
 from mulligan.loading import load, served
+from mulligan.worker.wiring import running_worker
+from mulligan.workflows import policies
 from tests.live.conftest import DONE, Lab, call
 from tests.support.compacting import PROMPT, reading
 from tests.support.openai_stream import Break
 from tests.support.openai_turn import Turn
 from tests.support.temporal import environment_of
 from tests.support.worker_process import worker_process
-from worker import running_worker
-from workflows import policies
 
 LONG = "It was a dark and stormy night; the rain fell in torrents, except at occasional intervals. " * 6
 OFTEN = {"MULLIGAN_LIVE_TEXT_SECONDS": "0.1"}
@@ -350,7 +350,7 @@ async def test_the_example(lab: Lab, monkeypatch: pytest.MonkeyPatch, capsys: py
     page = (Path(__file__).parent.parent.parent / "docs/events.md").read_text()
     names: dict[str, Any] = {}
     exec(compile(page.split("```python\n")[1].split("```")[0], "docs/events.md", "exec", dont_inherit=True), names)
-    async with watched(lab, monkeypatch, "workflows.examples.storyteller") as at:
+    async with watched(lab, monkeypatch, "examples.storyteller") as at:
         handle = await at.client.start_workflow(
             "AgentWorkflow", {"agent": "storyteller", "prompt": "Go."}, id=at.task_queue, task_queue=at.task_queue
         )

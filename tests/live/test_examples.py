@@ -1,4 +1,4 @@
-"""The workflows of `workflows/examples`, as a user would start them."""
+"""The workflows of `examples`, as a user would start them."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import uuid
 import pytest
 
 from mulligan.loading import load
+from mulligan.worker.wiring import running_worker
 from tests.live.conftest import Lab
-from worker import running_worker
 
 
 @pytest.mark.parametrize(("letter", "decision"), [("The lamp of order 7 broke.", "refunded"), ("Order 8!", "waits")])
 async def test_refund_desk(lab: Lab, letter: str, decision: str) -> None:
     """A typed output decides in code; the second turn goes on with the first one's conversation."""
     queue = f"examples-{uuid.uuid4().hex[:6]}"
-    async with running_worker(lab.client, load(["workflows.examples.refund_desk"]), lab.telemetry, queue):
+    async with running_worker(lab.client, load(["examples.refund_desk"]), lab.telemetry, queue):
         answer = await lab.client.execute_workflow("RefundDesk", letter, id=queue, task_queue=queue)
     assert answer["decision"] == decision
     assert answer["text"] == "Thank you for your letter; we have looked at it with care."
@@ -30,7 +30,7 @@ async def test_buyer(lab: Lab) -> None:
     """A question and an approval, as docs/people.md has it."""
     queue = f"examples-{uuid.uuid4().hex[:6]}"
     given = {"agent": "buyer", "prompt": "We need ten lamps."}
-    async with running_worker(lab.client, load(["workflows.examples.buyer"]), lab.telemetry, queue):
+    async with running_worker(lab.client, load(["examples.buyer"]), lab.telemetry, queue):
         handle = await lab.client.start_workflow("AgentWorkflow", given, id=queue, task_queue=queue)
         for update, said in (("answer", {"text": "Green."}), ("decide", {"decision": "approve"})):
             while not (waits := await handle.query("pending")):
@@ -43,7 +43,7 @@ async def test_librarian(lab: Lab) -> None:
     """An MCP server's tools, one of which a person lets pass, as docs/mcp.md has it."""
     queue = f"examples-{uuid.uuid4().hex[:6]}"
     given = {"agent": "librarian", "prompt": "Tidy up."}
-    async with running_worker(lab.client, load(["workflows.examples.librarian"]), lab.telemetry, queue):
+    async with running_worker(lab.client, load(["examples.librarian"]), lab.telemetry, queue):
         handle = await lab.client.start_workflow("AgentWorkflow", given, id=queue, task_queue=queue)
         while not (waits := await handle.query("pending")):
             await asyncio.sleep(0.02)

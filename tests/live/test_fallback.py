@@ -25,9 +25,9 @@ from mulligan import (
     tool,
 )
 from mulligan.loading import served
+from mulligan.worker.wiring import running_worker
 from tests.live.conftest import DONE, Lab, Ran, call
 from tests.support.openai_turn import Failure, Reasoning, Turn
-from worker import running_worker
 
 DOWN = Turn(failure=Failure(status=503))
 REFUSES = Turn(failure=Failure(status=400))

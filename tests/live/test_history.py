@@ -10,9 +10,9 @@ import pytest
 
 from mulligan.loading import load
 from mulligan.telemetry import Telemetry
+from mulligan.worker.wiring import running_worker
 from tests.live.conftest import DONE, Lab, call
 from tests.support.openai_turn import Failure, Turn
-from worker import running_worker
 
 
 async def test_bytes_a_step_do_not_grow(lab: Lab) -> None:

@@ -18,10 +18,10 @@ from mulligan.client import unreadable
 from mulligan.devserver import DevServer, temporal_server
 from mulligan.follow import all_steps
 from mulligan.loading import load
+from mulligan.worker.wiring import running_worker
+from mulligan.workflows import policies
 from tests.live.conftest import DONE, Lab, call
 from tests.support.large import MEGABYTE, noise, prose
-from worker import running_worker
-from workflows import policies
 
 KEYS = f"n:{base64.b64encode(b'n' * 32).decode()}"
 

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from temporalio.client import WorkflowUpdateFailedError
 
-from activities.mcp.servers import McpServers
 from mulligan import Agent, Call, McpServer, Say
+from mulligan.activities.mcp.servers import McpServers
 from mulligan.loading import load
 from mulligan.testing import Model, run_agent
 from tests.live.conftest import DONE, Lab, Ran, call
@@ -205,8 +205,8 @@ async def test_a_server_that_cannot_start_is_left_alone_for_a_while(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The runs that open meanwhile do not wait for it, nor start it again."""
-    monkeypatch.setattr("activities.mcp.session.FIRST_PAUSE", 600.0)
-    monkeypatch.setattr("activities.mcp.session.LONGEST_PAUSE", 600.0)
+    monkeypatch.setattr("mulligan.activities.mcp.session.FIRST_PAUSE", 600.0)
+    monkeypatch.setattr("mulligan.activities.mcp.session.LONGEST_PAUSE", 600.0)
     starts = tmp_path / "starts"
     broken = McpServer("broken", command=[sys.executable, "-c", f"open({str(starts)!r}, 'a').write('x')"])
     agent = Agent(name="a", model="openai:x", mcp=[broken])

@@ -16,8 +16,8 @@ from mulligan import connect
 from mulligan.devserver import temporal_server
 from mulligan.loading import load
 from mulligan.trace_view.history import size_of_chain
+from mulligan.worker.wiring import running_worker
 from tests.live.conftest import Lab
-from worker import running_worker
 
 RUNS, SENDERS = 8, 3
 SOON = ["limit.historyCount.suggestContinueAsNew=60"]

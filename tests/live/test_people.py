@@ -14,11 +14,11 @@ from temporalio.service import RPCError
 
 from mulligan import Agent, Tool, ToolContext, error_of, tool
 from mulligan.loading import served
+from mulligan.worker.wiring import running_worker
+from mulligan.workflows import policies
 from tests.live.conftest import DONE, Lab, call
 from tests.support.openai_turn import Turn
 from tests.support.shop import RAN
-from worker import running_worker
-from workflows import policies
 
 REFUND = '{"order": 7, "amount": {"euros": 12.5}}'
 

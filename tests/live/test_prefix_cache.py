@@ -19,11 +19,11 @@ from mulligan.loading import Loaded, load
 from mulligan.run_input import RunInput
 from mulligan.settings import settings
 from mulligan.telemetry import Telemetry
-from mulligan.worker_options import deployment
+from mulligan.worker.options import deployment
+from mulligan.worker.wiring import running_worker, sandbox, wired
+from mulligan.workflows.agent_workflow import AgentWorkflow
 from tests.live.conftest import DONE, Lab, call
 from tests.support.openai_turn import Turn
-from worker import running_worker, sandbox, wired
-from workflows.agent_workflow import AgentWorkflow
 
 STEPS = 6
 LONG = "é" * 300

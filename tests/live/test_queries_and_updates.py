@@ -12,9 +12,9 @@ from temporalio.worker import Replayer
 
 from mulligan import data_converter
 from mulligan.loading import load
+from mulligan.worker.wiring import running_worker
+from mulligan.workflows.agent_workflow import AgentWorkflow
 from tests.live.conftest import DONE, Lab, call
-from worker import running_worker
-from workflows.agent_workflow import AgentWorkflow
 
 RUNS = 20
 QUEUE = "queries-and-updates"

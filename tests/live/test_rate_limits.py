@@ -15,10 +15,10 @@ from temporalio.api.taskqueue.v1 import RateLimit
 from temporalio.api.workflowservice.v1 import UpdateTaskQueueConfigRequest
 
 from mulligan.loading import load
+from mulligan.worker.wiring import running_worker
 from tests.live.conftest import DONE, Lab, call
 from tests.support.compacting import PROMPT, reading
 from tests.support.openai_turn import Turn
-from worker import running_worker
 
 STARTED = PendingActivityState.PENDING_ACTIVITY_STATE_STARTED
 WAITS = PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED

@@ -16,16 +16,16 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
 from temporalio.client import WorkflowHandle
 
-from activities.prefix_cache import Key, Prefix, PrefixCache
-from activities.providers.openai_chat import OpenAIChat
+from mulligan.activities.prefix_cache import Key, Prefix, PrefixCache
+from mulligan.activities.providers.openai_chat import OpenAIChat
 from mulligan.loading import load
 from mulligan.run_input import RunInput
 from mulligan.values import ToolMessage
+from mulligan.worker.wiring import running_worker
 from tests.live.conftest import DONE, Lab
 from tests.support.changing import GATES
 from tests.support.openai_server import Recorded
 from tests.support.openai_turn import Turn
-from worker import running_worker
 
 LOOK = Turn(calls=[("look", "{}", None)])
 TWO_LOOKS = Turn(calls=[("look", '{"n": 1}', None), ("look", '{"n": 2}', None)])

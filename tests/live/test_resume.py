@@ -23,14 +23,14 @@ from mulligan.loading import load
 from mulligan.packed_input import MOST_BYTES
 from mulligan.resume import NoWorkerError, PromptNeededError, ResumeError, RunNotFoundError, RunOpenError, resume
 from mulligan.trace_view.history import size_of_chain
+from mulligan.worker.wiring import running_worker
+from mulligan.workflows import policies
 from tests.live.conftest import DONE, Lab, Ran, call
 from tests.support.compacting import PROMPT, READ, is_summing_up, reading
 from tests.support.large import noise, prose
 from tests.support.openai_turn import Turn
 from tests.support.shop import RAN
 from tests.support.temporal import connect_to, environment_of
-from worker import running_worker
-from workflows import policies
 
 ADA = '{"customer": "Ada"}'
 

@@ -18,11 +18,11 @@ from temporalio.client import WorkflowHandle
 
 from mulligan.devserver import DevServer
 from mulligan.loading import load
+from mulligan.worker.wiring import running_worker
 from tests.live.conftest import DONE, Lab
 from tests.support.large import MEGABYTE, noise
 from tests.support.openai_turn import Failure, Turn
 from tests.support.temporal import connect_to
-from worker import running_worker
 
 GIVEN_AGAIN = (
     WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_UNHANDLED_COMMAND,

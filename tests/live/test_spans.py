@@ -11,9 +11,9 @@ from opentelemetry.sdk.trace import TracerProvider
 
 from mulligan.loading import load
 from mulligan.telemetry import Telemetry
+from mulligan.worker.wiring import running_worker
 from tests.live.conftest import DONE, Lab, call
 from tests.support.openai_turn import Turn
-from worker import running_worker
 
 SECRET = "sesame-4711"
 

@@ -20,12 +20,12 @@ from mulligan.errors import RemoteSource
 from mulligan.loading import load
 from mulligan.resume import resume
 from mulligan.trace_view.history import size_of_chain
+from mulligan.worker.wiring import running_worker
+from mulligan.workflows import policies
 from tests.live.conftest import DONE, Lab, Ran
 from tests.live.test_resets import points_of, reset
 from tests.support.openai_turn import Turn
 from tests.support.worker_process import worker_process
-from worker import running_worker
-from workflows import policies
 
 
 @pytest.fixture(scope="module")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from activities.prefix_cache import PrefixCache
+from mulligan.activities.prefix_cache import PrefixCache
 from mulligan.loading import load
+from mulligan.worker.wiring import running_worker
 from tests.live.conftest import DONE, Lab, call
 from tests.support.openai_turn import Turn
 from tests.support.shop import RAN
-from worker import running_worker
 
 
 @pytest.fixture(scope="module")

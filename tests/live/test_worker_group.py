@@ -16,11 +16,11 @@ from temporalio.worker import Worker
 from mulligan import connect
 from mulligan.devserver import DevServer, temporal_server
 from mulligan.loading import load
-from mulligan.poll_monitor import ActivitySlots, PollMonitor
 from mulligan.telemetry import Telemetry
-from mulligan.worker_group import WorkerGroup, WorkerStoppedError
+from mulligan.worker.group import WorkerGroup, WorkerStoppedError
+from mulligan.worker.poll_monitor import ActivitySlots, PollMonitor
+from mulligan.worker.wiring import running_worker
 from tests.live.conftest import DONE, Lab
-from worker import running_worker
 
 STOPPED = "the worker of task queue 'watched' has stopped: Namespace nowhere is not found. (NotFound)"
 BRIEF_POLLS = 'matching.longPollExpirationInterval="200ms"'

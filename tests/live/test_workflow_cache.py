@@ -10,8 +10,8 @@ import pytest
 from temporalio.api.enums.v1 import EventType
 
 from mulligan.loading import load
+from mulligan.worker.wiring import running_worker
 from tests.live.conftest import DONE, Lab, call
-from worker import running_worker
 
 RUNS = 8
 

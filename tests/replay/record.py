@@ -19,11 +19,11 @@ from mulligan import connect
 from mulligan.devserver import temporal_server
 from mulligan.loading import load
 from mulligan.telemetry import Telemetry
+from mulligan.worker.wiring import running_worker
 from tests.live.conftest import DONE, call
 from tests.support.compacting import read_before, reading
 from tests.support.openai_server import OpenAIServer
 from tests.support.openai_turn import Turn
-from worker import running_worker
 
 ROOT = Path(__file__).parent.parent.parent
 FOLDER = Path(__file__).parent / "histories"

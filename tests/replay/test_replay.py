@@ -11,9 +11,9 @@ from temporalio.worker import Replayer
 
 from mulligan import data_converter
 from mulligan.loading import load
+from mulligan.worker.wiring import sandbox
+from mulligan.workflows.agent_workflow import AgentWorkflow
 from tests.support.sandboxed import Sandboxed
-from worker import sandbox
-from workflows.agent_workflow import AgentWorkflow
 
 HISTORIES = sorted((Path(__file__).parent / "histories").glob("*.json"))
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import sys
 from typing import Any
 
 import temporalio.worker
-import typer
 
-import worker
-from mulligan import poll_monitor
-from mulligan.client import leave
+from mulligan import cli
+from mulligan.worker import poll_monitor, wiring
 
 
 class Deaf(temporalio.worker.Worker):
@@ -23,6 +22,7 @@ class Deaf(temporalio.worker.Worker):
 
 
 if __name__ == "__main__":
-    worker.Worker = Deaf  # type: ignore[attr-defined]
+    wiring.Worker = Deaf  # type: ignore[attr-defined]
     poll_monitor.SECONDS_BETWEEN_CHECKS = 1
-    leave(lambda: typer.run(worker.main))
+    sys.argv[1:1] = ["worker"]
+    cli.main()

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 from pydantic import BaseModel, Field, field_validator
 
 from mulligan import Agent, Call, Say, Script, ToolCall, ToolContext, tool
+from mulligan.tools import ask_person
 from tests.support.shop import RAN
-from tools import ask_person
 
 
 class Amount(BaseModel):

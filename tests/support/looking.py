@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from activities import feedback
-from activities.feedback import Target
-from activities.prepare_call import Prepared, prepare
-from activities.tool_runtime import ToolRuntime
 from mulligan import Agent, ToolCall, ToolCallError, tool
+from mulligan.activities import feedback
+from mulligan.activities.feedback import Target
+from mulligan.activities.prepare_call import Prepared, prepare
+from mulligan.activities.tool_runtime import ToolRuntime
 from mulligan.fixer import AskModel, Fixer, InvalidToolInput
 
 FIXER_LIMIT = 10.0

@@ -17,10 +17,10 @@ import httpx2
 
 from mulligan import Agent, McpServer
 from mulligan.loading import Loaded, served
+from mulligan.worker.wiring import running_worker
 from tests.live.conftest import DONE, Lab, call
 from tests.support.mcp_agents import SERVER
 from tests.support.openai_turn import Turn
-from worker import running_worker
 
 
 @asynccontextmanager

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from activities.providers._openai import OpenAIClient
-from activities.providers.openai_chat import OpenAIChat
-from activities.providers.openai_responses import OpenAIResponses
-from activities.providers.protocol import Provider, Reply, Request
+from mulligan.activities.providers._openai import OpenAIClient
+from mulligan.activities.providers.openai_chat import OpenAIChat
+from mulligan.activities.providers.openai_responses import OpenAIResponses
+from mulligan.activities.providers.protocol import Provider, Reply, Request
 from mulligan.handoff import Definition, ToolDefinition
 from mulligan.values import AssistantMessage, Message, ToolCall, ToolMessage, UserMessage
 from tests.support.openai_server import Failure, OpenAIServer, Turn

@@ -7,7 +7,7 @@ from typing import Any
 from temporalio import workflow
 from temporalio.common import RawValue
 
-from workflows.agent_workflow import NO_INPUT, AgentWorkflow
+from mulligan.workflows.agent_workflow import NO_INPUT, AgentWorkflow
 
 
 @workflow.defn(name="AgentWorkflow")

@@ -19,12 +19,12 @@ from mulligan.client import unreadable
 from mulligan.devserver import temporal_server
 from mulligan.external_storage import external_storage
 from mulligan.loading import load
+from mulligan.worker.wiring import running_worker
 from tests.live.conftest import DONE, Lab
 from tests.live.test_long_conversations import KEYS, all_messages, given, is_whole, runs_of
 from tests.support.large import MEGABYTE, noise
 from tests.support.ports import free_ports
 from tests.support.temporal import connect_to
-from worker import running_worker
 
 BUCKET = "runs-of-ours"
 

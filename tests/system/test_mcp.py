@@ -14,17 +14,17 @@ from typing import Any
 import pytest
 from temporalio.service import RPCError
 
-from activities.mcp.servers import McpServers
 from mulligan import Agent, Call, McpServer, Say, ToolContext
+from mulligan.activities.mcp.servers import McpServers
 from mulligan.devserver import DevServer
 from mulligan.loading import load
 from mulligan.testing import Model, run_agent
+from mulligan.worker.wiring import running_worker
 from tests.live.conftest import DONE, Lab, call
 from tests.support.mcp_agents import SERVER, now
 from tests.support.mcp_lab import at_port, calls, check_http, http_server, says, served_by
 from tests.support.processes import is_running
 from tests.support.temporal import environment_of
-from worker import running_worker
 
 FILESYSTEM = "@modelcontextprotocol/server-filesystem@2026.8.31"
 CLOCK = "mcp-server-time@2026.10.19"

@@ -19,9 +19,9 @@ from temporalio.worker import Replayer
 
 from mulligan import data_converter
 from mulligan.devserver import DevServer
+from mulligan.workflows.agent_workflow import AgentWorkflow
 from tests.support.temporal import connect_to
 from tests.support.worker_process import worker_process
-from workflows.agent_workflow import AgentWorkflow
 
 RUNS = int(os.environ.get("STRESS_RUNS", "80"))
 """A thousand, for a figure: `STRESS_RUNS=1000 uv run --group system pytest -s` with this file."""

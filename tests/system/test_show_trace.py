@@ -20,6 +20,7 @@ from mulligan.loading import load, served
 from mulligan.telemetry import Telemetry
 from mulligan.trace_view.source import run_trace
 from mulligan.trace_view.span import TraceSpan
+from mulligan.worker.wiring import running_worker
 from tests.acceptance.conftest import Run
 from tests.live.conftest import DONE, Lab, call
 from tests.support.compacting import reading
@@ -27,7 +28,6 @@ from tests.support.openai_server import OpenAIServer
 from tests.support.openai_turn import Failure, Turn
 from tests.support.otlp_receiver import OtlpReceiver, Span
 from tests.support.temporal import connect_to, environment_of
-from worker import running_worker
 
 NO_JAEGER = "http://127.0.0.1:1"
 ADA = '{"customer": "Ada"}'

@@ -20,6 +20,7 @@ from mulligan.loading import load
 from mulligan.telemetry import Telemetry
 from mulligan.trace_view import jaeger as source
 from mulligan.trace_view.source import RunTrace, run_trace
+from mulligan.worker.wiring import running_worker
 from tests.acceptance.conftest import Outcome, command
 from tests.live.conftest import DONE, call
 from tests.support.jaeger_server import JaegerServer
@@ -27,7 +28,6 @@ from tests.support.openai_server import OpenAIServer
 from tests.support.openai_turn import Failure, Turn
 from tests.support.temporal import connect_to, environment_of
 from tests.support.worker_process import worker_process
-from worker import running_worker
 
 QUEUE, NOWHERE = "show-trace", "http://127.0.0.1:1"
 

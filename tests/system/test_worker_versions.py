@@ -25,10 +25,10 @@ from temporalio.service import RPCError, RPCStatusCode
 from mulligan import connect
 from mulligan.devserver import temporal_server
 from mulligan.loading import load
+from mulligan.worker.wiring import running_worker
 from tests.live.conftest import DONE, Lab, call
 from tests.live.test_continue_as_new import SOON
 from tests.support.temporal import connect_to
-from worker import running_worker
 
 
 @asynccontextmanager

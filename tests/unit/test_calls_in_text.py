@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from activities._json_places import AHEAD, MAX_BROKEN
-from activities.calls_in_text import ARGUMENTS, NAMES, Finder, as_text, describe, find_calls
-from activities.mend_json import mend, parse_json
+from mulligan.activities._json_places import AHEAD, MAX_BROKEN
+from mulligan.activities.calls_in_text import ARGUMENTS, NAMES, Finder, as_text, describe, find_calls
+from mulligan.activities.mend_json import mend, parse_json
 from mulligan.handoff import ToolDefinition
 from mulligan.values import well_formed
 

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 from temporalio import workflow
 
-from activities.sum_up import transcript
 from mulligan import (
     Agent,
     AssistantMessage,
@@ -31,13 +30,14 @@ from mulligan import (
     UserMessage,
     tool,
 )
+from mulligan.activities.sum_up import transcript
 from mulligan.cli._steps import compaction_line
 from mulligan.handoff import PreparedCall
 from mulligan.shorten import ends_of
 from mulligan.testing import Model, run_agent, run_workflow
-from workflows.compaction import place_of_cut, tokens
-from workflows.conversation import Conversation
-from workflows.records import Opening
+from mulligan.workflows.compaction import place_of_cut, tokens
+from mulligan.workflows.conversation import Conversation
+from mulligan.workflows.records import Opening
 
 ROOT = Path(__file__).parents[2]
 [PAGE] = re.findall(r"```python\n(.*?)```", (ROOT / "docs/compaction.md").read_text(), re.DOTALL)

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from activities.prefix_cache import Prefix, PrefixCache
-from activities.providers.scripted import Scripted
 from mulligan import AssistantMessage, ErrorInfo, Message, Repair, Step, ToolCall, ToolMessage, Usage, UserMessage
+from mulligan.activities.prefix_cache import Prefix, PrefixCache
+from mulligan.activities.providers.scripted import Scripted
 from mulligan.handoff import PreparedCall, tool_message
-from workflows.conversation import Conversation
+from mulligan.workflows.conversation import Conversation
 
 PROVIDER = Scripted({})
 KEY = ("run", "0")

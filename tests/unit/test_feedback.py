@@ -19,11 +19,11 @@ from inline_snapshot import snapshot
 from pydantic import AfterValidator, AnyUrl, BaseModel, Field, Json
 from pydantic_core import PydanticCustomError
 
-from activities import feedback
-from activities.feedback import SCHEMA_SHOWN, TOOLS_SHOWN
-from activities.prepare_call import Prepared
-from activities.tool_runtime import ToolRuntime
 from mulligan import Agent, Tool, ToolCall, ToolCallError, UnknownToolError, tool
+from mulligan.activities import feedback
+from mulligan.activities.feedback import SCHEMA_SHOWN, TOOLS_SHOWN
+from mulligan.activities.prepare_call import Prepared
+from mulligan.activities.tool_runtime import ToolRuntime
 from tests.support.looking import prepare_for
 
 QUICK = settings(derandomize=True, deadline=None, max_examples=300)

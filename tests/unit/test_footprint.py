@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
-from activities.prefix_cache import Prefix, PrefixCache
-from activities.providers.openai_chat import OpenAIChat
-from activities.providers.openai_responses import OpenAIResponses
-from activities.providers.scripted import Scripted
 from mulligan import AssistantMessage, ErrorInfo, Message, ToolCall, ToolMessage, UserMessage
+from mulligan.activities.prefix_cache import Prefix, PrefixCache
+from mulligan.activities.providers.openai_chat import OpenAIChat
+from mulligan.activities.providers.openai_responses import OpenAIResponses
+from mulligan.activities.providers.scripted import Scripted
 
 MESSAGES: TypeAdapter[list[Message]] = TypeAdapter(list[Message])
 PROVIDERS: list[Any] = [Scripted({}), OpenAIChat(), OpenAIResponses()]

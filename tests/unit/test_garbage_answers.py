@@ -14,8 +14,6 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from activities.providers.openai_chat import OpenAIChat
-from activities.providers.openai_responses import OpenAIResponses
 from mulligan import (
     Agent,
     Call,
@@ -29,6 +27,8 @@ from mulligan import (
     output_of,
     tool,
 )
+from mulligan.activities.providers.openai_chat import OpenAIChat
+from mulligan.activities.providers.openai_responses import OpenAIResponses
 from mulligan.testing import AgentRun, Model, run_agent
 from tests.live.test_garbage import IDS, KEYS, NAMES, TEXTS, arguments, value
 

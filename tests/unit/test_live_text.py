@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from temporalio.testing import ActivityEnvironment
 
-from activities import heartbeat
-from activities.heartbeat import Heart, beating
-from activities.live_text import LONGEST, TextBeats
+from mulligan.activities import heartbeat
+from mulligan.activities.heartbeat import Heart, beating
+from mulligan.activities.live_text import LONGEST, TextBeats
 from mulligan.events import LIVE_TEXT, LiveText
 
 

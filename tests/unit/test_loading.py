@@ -47,6 +47,41 @@ def test_the_shipped_ones_are_always_there() -> None:
     assert loaded.workflows == ()
 
 
+ACTIVITY = """
+from temporalio import activity
+
+@activity.defn{name}
+async def {function}(text: str) -> str:
+    return text
+"""
+
+
+def test_activities_that_a_module_defines_are_served() -> None:
+    """By `@activity.defn` alone, and not those that it imports."""
+    write(t_post=ACTIVITY.format(name="(name='stamp')", function="stamp_it"))
+    write(t_shop="from t_post import stamp_it\n" + ACTIVITY.format(name="", function="pack") + "def helper(): ...\n")
+    loaded = load(["t_shop"])
+    assert [each.__name__ for each in loaded.activities] == ["pack"]
+    assert [each.__name__ for each in load(["t_shop", "t_post"]).activities] == ["pack", "stamp_it"]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "whose"), [("call_tool", "other", "Mulligan itself"), ("pack", "pack", "t_a.first")]
+)
+def test_two_activities_of_one_type_are_refused(first: str, second: str, whose: str) -> None:
+    write(t_a=ACTIVITY.format(name=f"(name='{first}')", function="first"))
+    write(t_b=ACTIVITY.format(name=f"(name='{second}')", function="second"))
+    with pytest.raises(DeclarationError, match=rf"there is an activity of type '{first}' of {whose} already"):
+        load(["t_a", "t_b"])
+
+
+def test_the_current_folder_shadows_nothing(folder: Path) -> None:
+    """It is the last place where a module is looked for."""
+    write(t_shop=AGENT.format(name="bot"))
+    load(["t_shop"])
+    assert sys.path[-1] == str(folder)
+
+
 @pytest.mark.parametrize("spelling", ["t_shop.agents", "t_shop/agents.py", "./t_shop/agents.py"])
 def test_a_module_by_its_name_or_file(spelling: str) -> None:
     """With each agent that it holds, whatever its variable is called, and its scripts."""

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from activities.mcp.http import Seen
-from activities.mcp.schema import as_taken
 from mulligan import Agent, DeclarationError, McpServer, tool
+from mulligan.activities.mcp.http import Seen
+from mulligan.activities.mcp.schema import as_taken
 from mulligan.json_schema import faults_of, validator_of
 from mulligan.mcp import expanded, model_name, server_of
 from mulligan.tool import is_legal_name

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from activities.providers._openai import OpenAIClient, retry_after
-from activities.providers.openai_chat import OpenAIChat
-from activities.providers.openai_responses import OpenAIResponses
-from activities.providers.protocol import Request, Unavailable
+from mulligan.activities.providers._openai import OpenAIClient, retry_after
+from mulligan.activities.providers.openai_chat import OpenAIChat
+from mulligan.activities.providers.openai_responses import OpenAIResponses
+from mulligan.activities.providers.protocol import Request, Unavailable
 from mulligan.errors import ModelRequestError
 from mulligan.handoff import Definition
 from mulligan.values import UserMessage

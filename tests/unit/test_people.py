@@ -10,7 +10,7 @@ import pytest
 
 from mulligan import Agent, Answer, Call, Decide, Pending, Say, tool
 from mulligan.testing import AgentRun, Model, run_agent
-from tools import ask_person
+from mulligan.tools import ask_person
 
 PAGE = (Path(__file__).parent.parent.parent / "docs/people.md").read_text()
 AGENT, TEST, CLIENT = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)

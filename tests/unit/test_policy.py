@@ -10,9 +10,6 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from activities import settle_failure
-from activities.settle_failure import nearest, settle
-from activities.tool_runtime import ToolRuntime
 from mulligan import (
     Agent,
     InvalidToolInputError,
@@ -24,6 +21,9 @@ from mulligan import (
     UnknownToolError,
     tool,
 )
+from mulligan.activities import settle_failure
+from mulligan.activities.settle_failure import nearest, settle
+from mulligan.activities.tool_runtime import ToolRuntime
 from mulligan.policy import MODELS_OWN_MISTAKES, HandleErrors, tell
 from tests.support.looking import prepare_for
 

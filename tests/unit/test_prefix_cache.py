@@ -9,10 +9,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from activities.prefix_cache import Prefix, PrefixCache
-from activities.providers.openai_chat import OpenAIChat
-from activities.providers.scripted import Scripted
 from mulligan import AssistantMessage, Message, ToolCall, ToolMessage, UserMessage
+from mulligan.activities.prefix_cache import Prefix, PrefixCache
+from mulligan.activities.providers.openai_chat import OpenAIChat
+from mulligan.activities.providers.scripted import Scripted
 from mulligan.reference import Held, Ref, chain
 
 ONE: Any = Scripted({})

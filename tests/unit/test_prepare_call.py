@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field, SecretStr, field_validator
 
-from activities.prepare_call import Prepared
 from mulligan import Agent, InvalidToolInput, Tool, ToolCallError, tool
+from mulligan.activities.prepare_call import Prepared
 from tests.support import looking
 from tests.support.looking import count, say
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
-from activities.pin_models import FALLBACK_PATIENCE, PATIENCE, patience, pin_models
 from mulligan import Agent, ToolStrategy
+from mulligan.activities.pin_models import FALLBACK_PATIENCE, PATIENCE, patience, pin_models
 from mulligan.cli._steps import cost_of
 from mulligan.errors import DeclarationError
 from mulligan.metrics import Metrics
@@ -20,7 +20,7 @@ from mulligan.model_facts import ModelFacts
 from mulligan.prices import Price, Prices
 from mulligan.run_input import RunInput
 from mulligan.values import RunResult, Usage
-from workflows._turn import Turn
+from mulligan.workflows._turn import Turn
 
 TABLE = Prices(
     {

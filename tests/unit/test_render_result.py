@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import AnyUrl, BaseModel, ConfigDict, Field, RootModel, field_serializer
 
-from activities.render_result import MAX_BYTES, UnusableResult, cut, render
+from mulligan.activities.render_result import MAX_BYTES, UnusableResult, cut, render
 
 
 class Size(Enum):
@@ -183,7 +183,7 @@ def test_cannot_be_written_either(value: Any, why: str) -> None:
 def test_both_limits_hold(text: str, chars: int, limit: int) -> None:
     """Of the text itself: never more than either, and the note counts the rest."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("activities.render_result.MAX_BYTES", limit)
+        patch.setattr("mulligan.activities.render_result.MAX_BYTES", limit)
         shown = cut(text, chars)
     kept, note, count = shown.partition("\n[… ")
     if not note:

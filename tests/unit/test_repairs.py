@@ -12,8 +12,8 @@ from typing import Annotated, Any
 import pytest
 from pydantic import BaseModel, Field
 
-from activities.prepare_call import Prepared
 from mulligan import Agent, InvalidToolInput, Tool, ToolCallError, tool
+from mulligan.activities.prepare_call import Prepared
 from tests.support import looking
 from tests.support.looking import count, say
 

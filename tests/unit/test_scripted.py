@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from activities.providers.protocol import Request
-from activities.providers.scripted import Scripted
+from mulligan.activities.providers.protocol import Request
+from mulligan.activities.providers.scripted import Scripted
 from mulligan.errors import ModelRequestError
 from mulligan.handoff import Definition
 from mulligan.script import Call, Say, Script

@@ -11,10 +11,10 @@ import pytest
 from aiohttp import web
 
 from mulligan import ToolError
-from tools import fetch_page
-from tools.web_address import MAX_URL, is_public
+from mulligan.tools import fetch_page
+from mulligan.tools.web_address import MAX_URL, is_public
 
-fetch_module = sys.modules["tools.fetch_page"]  # `tools.fetch_page` is the tool
+fetch_module = sys.modules["mulligan.tools.fetch_page"]  # `tools.fetch_page` is the tool
 
 PAGE = """<!doctype html><html><head><title> A  page </title><style>p{}</style><script>bad()</script></head>
 <body><nav><a href="/home">Home</a></nav><h1>Head</h1><p>One <b>two</b>.</p><div hidden>unseen</div>

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from mulligan import ToolError
-from tools import query_sqlite
+from mulligan.tools import query_sqlite
 
-query_module = sys.modules["tools.query_sqlite"]  # `tools.query_sqlite` is the tool
+query_module = sys.modules["mulligan.tools.query_sqlite"]  # `tools.query_sqlite` is the tool
 
 
 def make(path, *statements):

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from mulligan import ToolError
-from tools import list_files, read_file, search_files, write_file
-from tools.workspace import MAX_PARTS
+from mulligan.tools import list_files, read_file, search_files, write_file
+from mulligan.tools.workspace import MAX_PARTS
 
 SECRET = "the secret"
 

@@ -1,7 +1,7 @@
 """`assistant`: works on the files of its workspace."""
 
 from mulligan import Agent
-from tools import list_files, query_sqlite, read_file, search_files, write_file
+from mulligan.tools import list_files, query_sqlite, read_file, search_files, write_file
 
 assistant = Agent(
     name="assistant",

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from mulligan import Agent, Call, Message, Say, Script
 from mulligan.script import last_result
-from tools import list_files, read_file, read_section, search_files, write_file
+from mulligan.tools import list_files, read_file, read_section, search_files, write_file
 
 
 def _write_the_summary(messages: Sequence[Message]) -> Say:

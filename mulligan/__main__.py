@@ -1,0 +1,5 @@
+"""`python -m mulligan`: the same as the command `mulligan`."""
+
+from mulligan.cli import main
+
+main()

@@ -1,0 +1,1 @@
+"""Serving agents: what is loaded, how it is wired together, and how it is watched."""

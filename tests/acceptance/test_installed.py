@@ -1,0 +1,163 @@
+"""Mulligan as others install it: a wheel in a project that has packages of the names of our checkout's folders."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from mulligan.devserver import DevServer
+from tests.acceptance.conftest import ROOT, Outcome, command
+from tests.support.temporal import connect_to, environment_of
+
+THEIRS = ("tools", "workflows", "activities", "agents", "worker", "examples", "tests", "deploy")
+BOT = """
+from temporalio import activity, workflow
+
+import {theirs}
+from mulligan import Agent, Call, DurableAgent, Say, Script, tool
+from mulligan.tools import list_files
+
+
+@tool
+async def whose() -> str:
+    \"\"\"Whose packages are imported here.\"\"\"
+    return ",".join(each.WHOSE for each in ({theirs}))
+
+
+@activity.defn
+def stamp(text: str) -> str:
+    return f"{{text}}!"
+
+
+@workflow.defn
+class Stamped:
+    @workflow.run
+    async def run(self, prompt: str) -> str:
+        from datetime import timedelta
+
+        result = await DurableAgent("bot").run(prompt)
+        return await workflow.execute_activity(stamp, str(result.output), start_to_close_timeout=timedelta(seconds=20))
+
+
+turns = [Say(calls=[Call("whose")]), lambda messages: Say(messages[-1].text)]
+script = Script("bot", turns)
+bot = Agent(name="bot", model="scripted:bot", tools=[whose, list_files])
+"""
+WITHOUT_A_SERVER = """
+import asyncio
+
+from bot import bot, turns
+from mulligan.testing import Model, run_agent
+
+print(asyncio.run(run_agent(bot, "Whose?", model=Model(*turns))).output)
+"""
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel, built as `uv build` and `pip wheel` do."""
+    folder = tmp_path_factory.mktemp("dist")
+    build = [sys.executable, "-m", "hatchling", "build", "-d", str(folder)]
+    subprocess.run([*build, "-t", "wheel"], cwd=ROOT, check=True, capture_output=True)
+    [built] = folder.glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The Python of an environment with the wheel and the libraries, and without the checkout."""
+    folder = tmp_path_factory.mktemp("environment") / "venv"
+    venv.create(folder, with_pip=False)
+    site = Path(sysconfig.get_path("purelib", vars={"base": str(folder), "platbase": str(folder)}))
+    zipfile.ZipFile(wheel).extractall(site)
+    # As a folder and not as a site: the link to the checkout that is in there is not followed.
+    (site / "libraries.pth").write_text(sysconfig.get_path("purelib"))
+    return folder / "bin/python"
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A project whose packages have the names of our folders."""
+    for name in THEIRS:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text(f"WHOSE = 'their {name}'\n")
+    (tmp_path / "bot.py").write_text(BOT.format(theirs=", ".join(THEIRS)))
+    return tmp_path
+
+
+async def run(python: Path, *words: str, cwd: Path, **env: str) -> Outcome:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHONPATH")}
+    return await command(str(python), *words, cwd=cwd, env=kept | env)
+
+
+def test_the_wheel_has_one_package_and_one_command(wheel: Path) -> None:
+    names = zipfile.ZipFile(wheel).namelist()
+    assert {name.split("/")[0] for name in names} == {"mulligan", "mulligan-0.1.0.dist-info"}
+    tracked = subprocess.run(
+        ["git", "ls-files", "mulligan", "workflows", "activities", "tools"],
+        cwd=ROOT, check=True, capture_output=True, text=True,
+    )  # fmt: skip
+    files = [name for name in tracked.stdout.split() if not (ROOT / name).is_symlink() and (ROOT / name).is_file()]
+    expected = {name if name.startswith("mulligan/") else f"mulligan/{name}" for name in files}
+    assert {name for name in names if name.startswith("mulligan/")} == expected
+    [entry_points] = [name for name in names if name.endswith("entry_points.txt")]
+    text = zipfile.ZipFile(wheel).read(entry_points).decode()
+    assert text.split() == ["[console_scripts]", "mulligan", "=", "mulligan.cli:main"]
+
+
+def test_the_source_distribution_has_the_same_files_and_no_links(wheel: Path, tmp_path: Path) -> None:
+    build = [sys.executable, "-m", "hatchling", "build", "-d", str(tmp_path), "-t", "sdist"]
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
+    [path] = tmp_path.glob("*.tar.gz")
+    with tarfile.open(path) as source:
+        members = source.getmembers()
+    assert all(member.isfile() for member in members)
+    names = {member.name.split("/", 1)[1] for member in members}
+    of_wheel = {name for name in zipfile.ZipFile(wheel).namelist() if name.startswith("mulligan/")}
+    assert {name for name in names if name.startswith("mulligan/")} == of_wheel
+    assert {name.split("/")[0] for name in names} - {"mulligan"} == {
+        *("CHANGELOG.md", "LICENSE", "PKG-INFO", "README.md", "pyproject.toml", ".gitignore")
+    }
+
+
+@pytest.mark.parametrize("first", ["the project", "the environment"])
+async def test_an_agent_beside_packages_of_the_same_names(python: Path, project: Path, first: str) -> None:
+    """Whichever comes first on `sys.path`: theirs are theirs, and ours are ours."""
+    env = {"PYTHONPATH": str(project)} if first == "the project" else {}
+    code = WITHOUT_A_SERVER if env else f"import sys\nsys.path.append({str(project)!r})\n{WITHOUT_A_SERVER}"
+    ran = await run(python, "-P", "-c", code, cwd=project, **env)
+    assert ran.code == 0, ran.err
+    assert ran.out.strip() == ",".join(f"their {name}" for name in THEIRS)
+    listed = await run(python, "-P", "-m", "mulligan", "agents", "--load", "bot", "--json", cwd=project, **env)
+    assert listed.code == 0, listed.err
+    assert {agent["name"] for agent in json.loads(listed.out)} == {"assistant", "bot", "demo"}
+
+
+async def test_a_worker_of_the_project(python: Path, project: Path, temporal: DevServer) -> None:
+    """It serves the module's agent, its workflow, and the activity that this workflow calls."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHONPATH")}
+    worker = await asyncio.create_subprocess_exec(
+        str(python), "-P", "-m", "mulligan", "worker", "--load", "bot", "--task-queue", "installed",
+        cwd=project, env=kept | environment_of(temporal), stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    assert worker.stderr is not None
+    try:
+        line = (await worker.stderr.readline()).decode()
+        assert "Serving assistant, bot, demo on task queue 'installed'" in line
+        client = await connect_to(temporal)
+        output = await client.execute_workflow("Stamped", "Whose?", id="installed", task_queue="installed")
+        assert output == ",".join(f"their {name}" for name in THEIRS) + "!"
+    finally:
+        worker.terminate()
+        await worker.communicate()
+    assert worker.returncode == 0
