@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 from pydantic import JsonValue
@@ -46,6 +47,16 @@ def faults_of(validator: Any, value: JsonValue) -> list[tuple[str, str]]:
     return [_fault(error) for error in validator.iter_errors(value)]
 
 
+def _unknown(error: Any) -> str:
+    """The names of the fields that a schema does not allow, as many as fit into a sentence."""
+    known, patterns = error.schema.get("properties", {}), error.schema.get("patternProperties", {})
+    names = [
+        name for name in error.instance if name not in known and not any(re.search(each, name) for each in patterns)
+    ]
+    shown = ", ".join(json.dumps(name[:50], ensure_ascii=False) for name in names[:5])
+    return shown if len(names) <= 5 else f"{shown} and {len(names) - 5} more"
+
+
 def _fault(error: Any) -> tuple[str, str]:
     """One fault that jsonschema found. Its own messages quote the value; these do not."""
     path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.absolute_path).lstrip(".")
@@ -60,7 +71,7 @@ def _fault(error: Any) -> tuple[str, str]:
         case "enum" | "const":
             return path, f"should be one of {wanted}" if error.validator == "enum" else f"should be {wanted}"
         case "additionalProperties":
-            return path, "has fields that are not known"
+            return path, f"has fields that are not known: {_unknown(error)}"
         case "anyOf" | "oneOf":
             return path, "is of none of the forms that are allowed"
     return path, f"does not keep to {error.validator}: {wanted[:200]}"

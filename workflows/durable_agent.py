@@ -11,7 +11,7 @@ import zstandard
 from temporalio import workflow
 from temporalio.exceptions import FailureError, is_cancelled_exception
 
-from mulligan.errors import error_of, from_json
+from mulligan.errors import ModelRequestError, ModelUnavailableError, error_of, from_json
 from mulligan.handoff import (
     AgentFacts,
     Rejected,
@@ -80,6 +80,7 @@ class DurableAgent:
         self._inbox.on_stop = self.conversation.log.stopping
         if carried:
             self._inbox.load(carried.get("inbox", {}))
+            self._inbox.log_early_stop()
 
     async def run(
         self, prompt: str | Sequence[Message], *, max_steps: int | None = None, model: str | None = None
@@ -127,6 +128,7 @@ class DurableAgent:
         if opened.facts.prices:
             self._turn.result.cost = 0.0
         self.conversation.log.run_started(number, self.agent, self._turn.model, self._turn.max_steps)
+        self._inbox.log_early_stop()
 
     async def step(self) -> bool:
         """One model call, and the tool calls that it asks for. Returns whether the turn is over."""
@@ -161,7 +163,7 @@ class DurableAgent:
                 status = _STATUS_OF_FINISH.get(answer.finish_reason, "completed")
                 return self._ends("completed" if answer.output is not None else status)
         except (FailureError, asyncio.CancelledError) as error:
-            if self._was_given_up(error):
+            if self._ends_by_stop(error):
                 return self._ends("stopped")
             # Just what ends a run: its trace is closed first. A bug of our own is neither, and fails the task only.
             await self._close_failed(turn, error)
@@ -252,9 +254,14 @@ class DurableAgent:
         """Whether somebody has said what the model's last word does not answer, and there is a step left for it."""
         return bool(self._inbox.messages) and self._inbox.stop is None and turn.limit_reached is None
 
-    def _was_given_up(self, error: BaseException) -> bool:
-        """Whether a model call was cancelled because the run is to stop, and not the run itself."""
-        return self._inbox.stop is not None and is_cancelled_exception(error) and not workflow.cancellation_reason()
+    def _ends_by_stop(self, error: BaseException) -> bool:
+        """Whether the run was to stop, and ends for that: its model call was given up, or has failed meanwhile.
+
+        A cancel of the run itself (its reason may be empty) ends it as cancelled.
+        """
+        if self._inbox.stop is None or workflow.cancellation_reason() is not None:
+            return False
+        return is_cancelled_exception(error) or isinstance(error_of(error), ModelRequestError | ModelUnavailableError)
 
     def _ends(self, status: Status) -> bool:
         # Said in the last moment: unanswered, but in the conversation, with which a new run can go on.

@@ -83,10 +83,12 @@ class Inbox:
         self.waits: dict[str, Wait] = {}
         self.stop: Stop | None = None
         self.on_stop: Callable[[str | None], None] | None = None
+        """Logs that the run is to stop; None before there is an agent."""
         self.is_closed = False
         """Nothing is taken any more: the workflow is about to end."""
         self.is_idle = False
         """Between two turns: there is nothing to stop."""
+        self._is_stop_early = False
         self._seen: dict[str, None] = {}
         self._settled: dict[str, Decision] = {}
         self._left: list[str] = []
@@ -154,12 +156,20 @@ class Inbox:
         self.stop = stop
         if self.on_stop is not None:
             self.on_stop(stop.reason)
+        else:
+            self._is_stop_early = True
         for wait in self.waits.values():
             if wait.decision is None:
                 wait.settle("stopped", by=stop.by, reason=stop.reason)
         if self._in_hand is not None:
             # Kept by the loop: an endpoint that is down would be waited for as long as the agent's patience is.
             self._giving_up = asyncio.create_task(self._give_up(self._in_hand))
+
+    def log_early_stop(self) -> None:
+        """Log a stop that came before there was an agent to log it."""
+        if self._is_stop_early and self.stop is not None and self.on_stop is not None:
+            self._is_stop_early = False
+            self.on_stop(self.stop.reason)
 
     async def unless_stopped(self, handle: workflow.ActivityHandle[T]) -> T:
         """Wait for an activity; where the run is stopped, not longer than its grace.

@@ -17,7 +17,7 @@ from mulligan.loading import served
 from mulligan.worker.wiring import running_worker
 from mulligan.workflows import policies
 from tests.live.conftest import DONE, Lab, call
-from tests.support.openai_turn import Turn
+from tests.support.openai_turn import Failure, Turn
 from tests.support.shop import RAN
 
 REFUND = '{"order": 7, "amount": {"euros": 12.5}}'
@@ -87,6 +87,7 @@ async def test_edited_arguments(lab: Lab) -> None:
         return await refused(handle, "decide", {**edit, "arguments": arguments})
 
     assert "amount.euros" in await refusal({"order": 7, "amount": {"euros": 100.5}})
+    assert 'has fields that are not known: "ordr"' in await refusal({"order": 7, "amount": {"euros": 1}, "ordr": 7})
     assert "order" in await refusal({"amount": {"euros": 1}})
     assert "parts of a cent" in await refusal({"order": 7, "amount": {"euros": 1.001}})
     assert "order 13 is not touched" in await refusal({"order": 13, "amount": {"euros": 1}})
@@ -367,6 +368,50 @@ async def test_stop_does_not_wait_for_a_model_that_never_answers(lab: Lab, monke
     assert (ran.result["status"], ran.result["steps"], ran.result["reason"]) == ("stopped", 1, "enough")
     (finish,) = ran.spans_of("agent.finish")
     assert finish.attributes["mulligan.status"] == "stopped"
+
+
+async def test_a_model_call_that_fails_after_the_stop(lab: Lab) -> None:
+    """The run was to stop and does, with all that there is; that its last model call failed is no reason to fail it."""
+    goes = asyncio.Event()
+    refuses = Turn(wait=goes, failure=Failure(status=400, wait=goes))
+    handle = await lab.start([call("nap", '{"seconds": 0}'), refuses], agent="desk")
+    await lab.model.wait_for_requests(2, model=handle.id)
+    await handle.execute_update("stop", {"reason": "enough"})
+    goes.set()
+    ran = await lab.look(handle)
+    assert (ran.result["status"], ran.result["steps"], ran.result["reason"]) == ("stopped", 1, "enough")
+    assert ran.calls[0]["result"]["text"] == "slept"
+
+
+@pytest.mark.parametrize("runs", ["the model", "a tool"])
+async def test_a_cancel_after_the_stop(lab: Lab, runs: str) -> None:
+    """Temporal's cancel ends the run as cancelled, at once, whatever was to finish."""
+    never = asyncio.Event()
+    turns = [Turn(text="late", wait=never)] if runs == "the model" else [call("nap", '{"seconds": 60}'), DONE]
+    handle = await lab.start(turns, agent="desk")
+    await lab.model.wait_for_requests(1, model=handle.id)
+    while runs == "a tool" and not RAN[handle.id]:
+        await asyncio.sleep(0.02)
+    await handle.execute_update("stop", {"reason": "enough"})
+    await handle.cancel()
+    with pytest.raises(WorkflowFailureError) as caught:
+        await handle.result()
+    never.set()
+    assert type(caught.value.cause).__name__ == "CancelledError"
+    assert (await handle.query("progress"))["status"] == "cancelled"
+
+
+async def test_a_stop_with_the_start(lab: Lab) -> None:
+    """It is accepted before there is an agent, and is in the events all the same."""
+    starting = lab.starting([DONE], agent="desk")
+    await lab.client.execute_update_with_start_workflow(
+        "stop", {"reason": "a mistake"}, start_workflow_operation=starting
+    )
+    handle = await starting.workflow_handle()
+    assert (await handle.result())["status"] == "stopped"
+    found = (await handle.query("events"))["events"]
+    assert [event["type"] for event in found] == ["run_started", "stopping", "run_ended"]
+    assert found[1]["reason"] == "a mistake"
 
 
 def payer(*tools: Tool) -> Agent:
