@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from mulligan.agent import Agent
 from mulligan.compaction import COMPACT_CONVERSATION
@@ -23,6 +23,7 @@ from mulligan.script import Script
 from mulligan.sub_run import RECORD_SUB_RUN
 from mulligan.tool import Tool
 
+T = TypeVar("T")
 DEFINITION = "__temporal_activity_definition"
 """What `@activity.defn` leaves on a function. It is not asked of temporalio, which costs half a second to import."""
 ACTIVITY_TYPES = {
@@ -56,37 +57,43 @@ def served(agents: Iterable[Agent], scripts: Iterable[Script]) -> Loaded:
     Raises:
         DeclarationError: they cannot be served together.
     """
-    agents = list(agents)
-    modules = {agent.name: module for agent in agents if (module := _module_at(agent.source)) is not None}
-    found = {module.__name__: module for module in modules.values()}
-    return Loaded(
-        Registry(agents, scripts),
-        (),
-        tuple(found),
-        resources={name: _resources(module) for name, module in found.items() if _has_resources(module)},
-        modules_of_agents={name: module.__name__ for name, module in modules.items()},
-    )
+    return load((), agents=list(agents), scripts=scripts, shipped=())
+
+
+def _of_type(kind: type[T], things: Iterable[object]) -> list[T]:
+    return [thing for thing in things if isinstance(thing, kind)]
 
 
 def _module_at(file: str) -> ModuleType | None:
     return next((module for module in list(sys.modules.values()) if getattr(module, "__file__", None) == file), None)
 
 
-def load(modules: Iterable[str]) -> Loaded:
-    """Import the shipped agents and the modules, and collect what they hold.
+def load(
+    modules: Iterable[str],
+    *,
+    agents: Iterable[Agent] = (),
+    scripts: Iterable[Script] = (),
+    shipped: Iterable[str] = SHIPPED,
+) -> Loaded:
+    """Import modules, and collect what they hold.
 
-    A module is a dotted name, or the path of a `.py` file below the current folder.
+    Args:
+        modules: each a dotted name, or the path of a `.py` file below the current folder.
+        agents: more of them, that are at hand; the `resources()` of their modules are opened too.
+        scripts: models that they are scripted by.
+        shipped: modules that are imported first: those of the agents that come with Mulligan.
 
     Raises:
         DeclarationError: a module is not there, fails as it is imported, or declares what cannot work: one sentence.
     """
     if (here := os.getcwd()) not in sys.path:
         sys.path.append(here)  # last: a module of the current folder shadows nothing that is installed
-    names = list(dict.fromkeys([*SHIPPED, *map(_dotted, modules)]))
+    names, agents = list(dict.fromkeys([*shipped, *map(_dotted, modules)])), list(agents)
     found = [_imported(name) for name in names]
     things = [thing for module in found for thing in vars(module).values()]
-    agents = {id(thing): thing for thing in things if isinstance(thing, Agent)}
-    scripts = {id(thing): thing for thing in things if isinstance(thing, Script)}
+    of_agents = {id(agent): agent for agent in [*_of_type(Agent, things), *agents]}
+    of_scripts = {id(script): script for script in [*_of_type(Script, things), *scripts]}
+    at_hand = {agent.name: module for agent in agents if (module := _module_at(agent.source)) is not None}
     # Only what is defined there: an import of another module's workflow or activity is not a wish to serve it.
     defined = [
         thing
@@ -96,15 +103,16 @@ def load(modules: Iterable[str]) -> Loaded:
     ]
     workflows = [each for each in defined if inspect.isclass(each) and "__temporal_workflow_definition" in vars(each)]
     activities = [each for each in defined if inspect.isfunction(each) and hasattr(each, DEFINITION)]
-    tools = {id(thing): thing for thing in things if isinstance(thing, Tool)}
+    tools = {id(tool): tool for tool in _of_type(Tool, things)}
+    all_modules = {module.__name__: module for module in [*found, *at_hand.values()]}
     _refuse_taken_names(activities)
     return Loaded(
-        Registry(agents.values(), scripts.values(), tools.values()),
+        Registry(of_agents.values(), of_scripts.values(), tools.values()),
         tuple(dict.fromkeys(workflows)),
-        tuple(names),
+        tuple(all_modules),
         tuple(dict.fromkeys(activities)),
-        {module.__name__: _resources(module) for module in found if _has_resources(module)},
-        _modules_of(Agent, found),
+        {name: _resources(module) for name, module in all_modules.items() if _has_resources(module)},
+        {name: module.__name__ for name, module in at_hand.items()} | _modules_of(Agent, found),
         _modules_of(Tool, found),
     )
 

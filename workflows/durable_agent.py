@@ -12,21 +12,10 @@ from temporalio import workflow
 from temporalio.exceptions import FailureError, is_cancelled_exception
 
 from mulligan.errors import ModelRequestError, ModelUnavailableError, error_of, from_json
-from mulligan.handoff import (
-    AgentFacts,
-    Rejected,
-    Where,
-)
+from mulligan.handoff import AgentFacts, Rejected, Where
 from mulligan.left import Left
 from mulligan.run_input import RunInput
-from mulligan.values import (
-    ErrorInfo,
-    Message,
-    Progress,
-    RunResult,
-    Status,
-    UserMessage,
-)
+from mulligan.values import ErrorInfo, Message, Progress, RunResult, Status, UserMessage
 from mulligan.workflows import dispatch, policies
 from mulligan.workflows._mailroom import Mailroom
 from mulligan.workflows._turn import Turn, output_of

@@ -196,11 +196,11 @@ async def _engine(
     from mulligan.telemetry import Telemetry
     from mulligan.testing._engine import Engine
     from mulligan.testing.person import Asking
-    from mulligan.worker.wiring import wired
+    from mulligan.worker.wiring import AgentActivities
 
     begin(models)
     telemetry = Telemetry(SimpleSpanProcessor(spans), content=True, exports=False)
-    async with wired(loaded, telemetry) as activities:
+    async with AgentActivities(loaded, telemetry).opened() as activities:
         asking = Asking(person) if person is not None else None
         engine = Engine(workflow, activities, f"test-{uuid.uuid4().hex[:8]}", asking=asking)
         try:

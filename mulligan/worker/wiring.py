@@ -61,53 +61,62 @@ SECONDS_AFTER_GRACE = 10
 """How much longer than the grace time a worker that has failed may take to end."""
 
 
-def sandbox(loaded: Loaded) -> SandboxedWorkflowRunner:
+def sandbox(loaded: Loaded, restrictions: SandboxRestrictions = SandboxRestrictions.default) -> SandboxedWorkflowRunner:
     """Temporal's sandbox for workflow code, with what may pass."""
     # Agents of a loaded module are declared once: imported again in the sandbox, they would register twice.
-    restrictions = SandboxRestrictions.default.with_passthrough_modules(*PASSED_THROUGH, *loaded.modules)
-    return SandboxedWorkflowRunner(restrictions=restrictions)
+    passed_through = restrictions.with_passthrough_modules(*PASSED_THROUGH, *loaded.modules)
+    return SandboxedWorkflowRunner(restrictions=passed_through)
 
 
-@asynccontextmanager
-async def wired(
-    loaded: Loaded, telemetry: Telemetry, model_task_queue: str | None = None
-) -> AsyncIterator[list[Callable[..., Any]]]:
-    """The activities for what was loaded, while the block runs: the one place where the rooms are wired together."""
-    registry = loaded.registry
-    runtime = ToolRuntime()
-    definitions = Definitions(registry)
-    cache = PrefixCache(settings().prefix_cache_bytes, telemetry.metrics.prefix_cache_size)
-    known = providers(registry.scripts)
-    resources = Resources(loaded)
-    servers = McpServers()
-    tools = ToolFinder(registry, servers)
-    patience = Patience(telemetry.metrics)
-    taker = AnswerTaker(known, telemetry, runtime, resources, tools, patience)
-    recording = RecordRunActivities(registry, telemetry, runtime, tools)
-    prices = Prices.known(settings().prices)
-    decisions = RecordDecisionActivities(registry, cache, telemetry, runtime, resources, tools, definitions)
-    carry_bytes = CARRY_BYTES if settings().external_storage else None
-    try:
-        async with resources.opened(runtime), servers.opened():
-            yield [
-                OpenRunActivity(
-                    registry, definitions, telemetry, runtime, servers, prices, carry_bytes, model_task_queue
-                ).open_run,
-                CallModelActivity(
-                    registry, known, definitions, cache, telemetry, taker, patience, settings().live_text_seconds
-                ).call_model,
-                CompactConversationActivity(registry, known, cache, telemetry, patience).compact_conversation,
-                CallToolActivity(registry, cache, telemetry, runtime, resources, tools).call_tool,
-                recording.record_lost_call,
-                recording.finish_run,
-                RecordSubRunActivity(registry, cache, telemetry, runtime).record_sub_run,
-                decisions.record_decision,
-                decisions.check_edit,
-            ]
-    finally:
-        runtime.close()
-        for provider in known.values():
-            await provider.close()
+class AgentActivities:
+    """The activities of one worker for what was loaded, and all that they share."""
+
+    def __init__(self, loaded: Loaded, telemetry: Telemetry, model_task_queue: str | None = None) -> None:
+        """`model_task_queue`: where model calls go, if that is another one than their run's."""
+        chosen, registry = settings(), loaded.registry
+        self._runtime = runtime = ToolRuntime()
+        definitions = Definitions(registry)
+        cache = PrefixCache(chosen.prefix_cache_bytes, telemetry.metrics.prefix_cache_size)
+        self._providers = known = providers(registry.scripts)
+        self._resources = resources = Resources(loaded)
+        self._servers = servers = McpServers()
+        tools = ToolFinder(registry, servers)
+        patience = Patience(telemetry.metrics)
+        taker = AnswerTaker(known, telemetry, runtime, resources, tools, patience)
+        recording = RecordRunActivities(registry, telemetry, runtime, tools)
+        prices = Prices.known(chosen.prices)
+        decisions = RecordDecisionActivities(registry, cache, telemetry, runtime, resources, tools, definitions)
+        carry_bytes = CARRY_BYTES if chosen.external_storage else None
+        self.all: list[Callable[..., Any]] = [
+            OpenRunActivity(
+                registry, definitions, telemetry, runtime, servers, prices, carry_bytes, model_task_queue
+            ).open_run,
+            CallModelActivity(
+                registry, known, definitions, cache, telemetry, taker, patience, chosen.live_text_seconds
+            ).call_model,
+            CompactConversationActivity(registry, known, cache, telemetry, patience).compact_conversation,
+            CallToolActivity(registry, cache, telemetry, runtime, resources, tools).call_tool,
+            recording.record_lost_call,
+            recording.finish_run,
+            RecordSubRunActivity(registry, cache, telemetry, runtime).record_sub_run,
+            decisions.record_decision,
+            decisions.check_edit,
+        ]
+
+    @asynccontextmanager
+    async def opened(self) -> AsyncIterator[list[Callable[..., Any]]]:
+        """Open what they need (users' resources, MCP servers), while the block runs; gives them.
+
+        Raises:
+            DeclarationError: a module's `resources()` failed.
+        """
+        try:
+            async with self._resources.opened(self._runtime), self._servers.opened():
+                yield self.all
+        finally:
+            self._runtime.close()
+            for provider in self._providers.values():
+                await provider.close()
 
 
 @asynccontextmanager
@@ -123,7 +132,7 @@ async def running_worker(
     model_task_queue = f"{task_queue}-models" if chosen.limits_model_calls else None
     cache = WorkflowCache(chosen.max_cached_workflows)
     group = WorkerGroup(say, seconds_to_stop=chosen.grace_seconds + SECONDS_AFTER_GRACE)
-    async with wired(loaded, telemetry, model_task_queue) as activities:
+    async with AgentActivities(loaded, telemetry, model_task_queue).opened() as activities:
         # For `def` activities of users. Ours are coroutines, and threads are begun as they are needed.
         executor = ThreadPoolExecutor(chosen.max_concurrent_activities, thread_name_prefix="activity")
         slots = ActivitySlots(chosen.max_concurrent_activities)

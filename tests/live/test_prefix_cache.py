@@ -20,7 +20,7 @@ from mulligan.run_input import RunInput
 from mulligan.settings import settings
 from mulligan.telemetry import Telemetry
 from mulligan.worker.options import deployment
-from mulligan.worker.wiring import running_worker, sandbox, wired
+from mulligan.worker.wiring import AgentActivities, running_worker, sandbox
 from mulligan.workflows.agent_workflow import AgentWorkflow
 from tests.live.conftest import DONE, Lab, call
 from tests.support.openai_turn import Turn
@@ -57,7 +57,9 @@ async def apart(address: str, loaded: Loaded, telemetry: Telemetry, queue: str) 
     """One that serves workflows alone, and two that serve activities alone."""
     async with AsyncExitStack() as stack:
         recording = [
-            a for a in await stack.enter_async_context(wired(loaded, telemetry)) if "record_run" in a.__module__
+            a
+            for a in await stack.enter_async_context(AgentActivities(loaded, telemetry).opened())
+            if "record_run" in a.__module__
         ]
         runs = Worker(
             await connect(address),
@@ -71,7 +73,7 @@ async def apart(address: str, loaded: Loaded, telemetry: Telemetry, queue: str) 
         )
         await stack.enter_async_context(runs)
         for _ in range(2):
-            activities = await stack.enter_async_context(wired(loaded, telemetry))
+            activities = await stack.enter_async_context(AgentActivities(loaded, telemetry).opened())
             client = await connect(address)
             serving = Worker(client, task_queue=queue, activities=activities, deployment_config=deployment(settings()))
             await stack.enter_async_context(serving)

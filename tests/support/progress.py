@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
@@ -30,6 +31,12 @@ class Progress:
         self._all = 0
         self._seconds: defaultdict[str, list[float]] = defaultdict(list)
         self._failed = 0
+        self._lock = threading.Lock()
+        self._ended = threading.Event()
+
+    def pytest_sessionstart(self) -> None:
+        """Show that time passes while no test ends: the first of them may take minutes."""
+        threading.Thread(target=self._tick, name="progress", daemon=True).start()
 
     def pytest_xdist_node_collection_finished(self, ids: Sequence[str]) -> None:
         """Each process collects the same tests."""
@@ -66,6 +73,7 @@ class Progress:
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self) -> None:
         """What pytest says next begins on a line of its own."""
+        self._ended.set()
         self._line(self.text())
 
     def text(self) -> str:
@@ -90,22 +98,32 @@ class Progress:
         seconds = self._seconds[folder]
         return sum(seconds) / len(seconds) if seconds else USUAL_SECONDS.get(folder, 1)
 
+    def _tick(self) -> None:
+        while not self._ended.wait(1):
+            if self._all:
+                self._show()
+
     def _show(self) -> None:
-        now = self._clock()
-        if now - self._shown < (SECONDS_BETWEEN_REWRITES if self._rewrites else SECONDS_BETWEEN_LINES):
-            return
-        self._shown = now
-        if self._rewrites:
-            self._terminal.rewrite(self.text(), erase=True)
-        else:
-            self._terminal.write_line(self.text())
+        with self._lock:
+            now = self._clock()
+            if now - self._shown < (SECONDS_BETWEEN_REWRITES if self._rewrites else SECONDS_BETWEEN_LINES):
+                return
+            self._shown = now
+            if self._rewrites:
+                self._terminal.rewrite(self.text(), erase=True)
+            else:
+                self._terminal.write_line(self.text())
+            # A file or a pipe is written to in blocks: in CI the line would come minutes later.
+            self._terminal.flush()
 
     def _line(self, text: str) -> None:
-        if self._rewrites:
-            self._terminal.rewrite(text, erase=True)
-            self._terminal.line("")
-        else:
-            self._terminal.write_line(text)
+        with self._lock:
+            if self._rewrites:
+                self._terminal.rewrite(text, erase=True)
+                self._terminal.line("")
+            else:
+                self._terminal.write_line(text)
+            self._terminal.flush()
 
 
 def _folder(nodeid: str) -> str:

@@ -43,7 +43,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
     def say(line: str) -> None:
         terminal = config.pluginmanager.getplugin("terminalreporter")
-        (terminal.write_line if terminal else say_on_stderr)(line)
+        if terminal is None:
+            say_on_stderr(line)
+        else:
+            terminal.write_line(line)
+            terminal.flush()  # a file or a pipe would have the line minutes later
 
     def build() -> None:
         try:

@@ -61,6 +61,9 @@ class Screen:
     def line(self, text: str) -> None:
         self.lines.append(f"\n{text}")
 
+    def flush(self) -> None:
+        """Nothing is kept back here."""
+
     def write_line(self, line: str) -> None:
         self.lines.append(line)
 
