@@ -46,6 +46,7 @@ from mulligan.values import (
 if TYPE_CHECKING:
     from mulligan import events
     from mulligan.client import connect, data_converter
+    from mulligan.worker.plugin import MulliganPlugin
     from mulligan.workflows.durable_agent import DurableAgent
 
 __all__ = [
@@ -67,6 +68,7 @@ __all__ = [
     "ModelRequestError",
     "ModelUnavailableError",
     "MulliganError",
+    "MulliganPlugin",
     "MultipleStructuredOutputsError",
     "Pending",
     "ProviderStrategy",
@@ -105,10 +107,11 @@ __all__ = [
 
 _LATER = {
     "DurableAgent": "mulligan.workflows.durable_agent",
+    "MulliganPlugin": "mulligan.worker.plugin",
     "connect": "mulligan.client",
     "data_converter": "mulligan.client",
 }
-"""Handed on when asked for: the first is the only look upward, the others would load a Temporal client at import."""
+"""Handed on when asked for: the first two look upward, the others would load a Temporal client at import."""
 
 
 def __getattr__(name: str) -> Any:

@@ -26,7 +26,7 @@ from mulligan.errors import DeclarationError
 from mulligan.handoff import TRACE_HEADER
 from mulligan.settings import settings
 
-__all__ = ["DEFAULT_ADDRESS", "connect", "data_converter"]
+__all__ = ["DEFAULT_ADDRESS", "connect", "data_converter", "own_converter"]
 
 DEFAULT_ADDRESS = "localhost:7233"
 FAULTS = {
@@ -58,7 +58,7 @@ async def connect(address: str | None = None, **options: Any) -> Client:
     config: dict[str, Any] = {"target_host": address or DEFAULT_ADDRESS}
     if address is None:
         config |= _configured()
-    config = {"data_converter": _converter(), **config, **options}
+    config = {"data_converter": own_converter(), **config, **options}
     config["interceptors"] = [*config.get("interceptors", ()), TraceHeader()]
     try:
         return await Client.connect(**config)
@@ -81,7 +81,7 @@ def _configured() -> ClientConnectConfig:
     return config
 
 
-def _converter() -> DataConverter:
+def own_converter() -> DataConverter:
     """The pydantic one; with encryption where there are keys, and with external storage where one is named."""
     chosen, converter = settings(), data_converter
     if keys := chosen.encryption_keys.get_secret_value():

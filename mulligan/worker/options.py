@@ -10,19 +10,19 @@ from temporalio.common import VersioningBehavior
 from temporalio.worker import WorkerDeploymentConfig, WorkerDeploymentVersion
 
 from mulligan.settings import Settings
-from mulligan.worker.workflow_cache import WorkflowCache
 
 __all__ = ["agent_worker_options", "deployment", "model_worker_options"]
 
-BEAT_WITHIN = timedelta(seconds=3)
-"""Beats reach the server often enough for a heartbeat timeout of 8 s."""
+HEARTBEAT_WITHIN = timedelta(seconds=3)
+"""Heartbeats reach the server often enough for a heartbeat timeout of 8 s."""
 
 
-def agent_worker_options(chosen: Settings, cache: WorkflowCache) -> dict[str, Any]:
+def agent_worker_options(chosen: Settings) -> dict[str, Any]:
     """For the worker that serves workflows and activities."""
     return {
         **_common(chosen),
-        **cache.limits(chosen.max_concurrent_workflow_tasks),
+        "max_cached_workflows": chosen.max_cached_workflows,
+        "max_concurrent_workflow_tasks": chosen.max_concurrent_workflow_tasks,
         "max_concurrent_activities": chosen.max_concurrent_activities,
         "max_activities_per_second": chosen.max_activities_per_second,
         "max_task_queue_activities_per_second": chosen.max_task_queue_activities_per_second,
@@ -44,8 +44,8 @@ def model_worker_options(chosen: Settings) -> dict[str, Any]:
 
 
 def _common(chosen: Settings) -> dict[str, Any]:
-    # The SDK's shortest time between two beats of an activity. Only those with a text beat more often than BEAT_WITHIN.
-    beat_within = min(BEAT_WITHIN, timedelta(seconds=chosen.live_text_seconds or BEAT_WITHIN.total_seconds()))
+    # The SDK's shortest time between two beats of an activity. Only those with a text beat more often than HEARTBEAT_WITHIN.
+    beat_within = min(HEARTBEAT_WITHIN, timedelta(seconds=chosen.live_text_seconds or HEARTBEAT_WITHIN.total_seconds()))
     return {
         "deployment_config": deployment(chosen),
         "max_heartbeat_throttle_interval": beat_within,

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+import dataclasses
+import inspect
+from collections.abc import AsyncIterator, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pkgutil import iter_modules
-from typing import Any
+from typing import Any, cast
 
 from temporalio.client import Client
-from temporalio.worker import UnsandboxedWorkflowRunner, Worker
+from temporalio.worker import UnsandboxedWorkflowRunner, Worker, WorkerConfig, WorkflowRunner
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
 import mulligan
@@ -38,7 +40,7 @@ from mulligan.settings import settings
 from mulligan.telemetry import Telemetry
 from mulligan.worker.group import WorkerGroup
 from mulligan.worker.logs import say
-from mulligan.worker.options import agent_worker_options, model_worker_options
+from mulligan.worker.options import HEARTBEAT_WITHIN, agent_worker_options, model_worker_options
 from mulligan.worker.poll_monitor import ActivitySlots, PollMonitor, activity_monitor
 from mulligan.worker.recorded_state import RecordedStateRunner
 from mulligan.worker.workflow_cache import WorkflowCache
@@ -56,6 +58,9 @@ PASSED_THROUGH = (
     "opentelemetry",  # mulligan.telemetry's own; keeps process-wide state
     "zstandard",  # a C extension; pure
 )
+
+CACHED_WORKFLOWS, WORKFLOW_TASKS, ACTIVITIES = 1000, 100, 100
+"""What temporalio's Worker takes where its options say nothing."""
 
 SECONDS_AFTER_GRACE = 10
 """How much longer than the grace time a worker that has failed may take to end."""
@@ -119,6 +124,45 @@ class AgentActivities:
                 await provider.close()
 
 
+def with_agents(
+    config: WorkerConfig, loaded: Loaded, activities: Iterable[Callable[..., Any]], cache: WorkflowCache
+) -> WorkerConfig:
+    """What a worker is configured with, and agents: their workflow and activities, and what these need of the worker.
+
+    `cache` is then attached to the worker.
+    """
+    if not config.get("activity_executor") and not all(map(inspect.iscoroutinefunction, loaded.activities)):
+        # For `def` activities of users. Ours are coroutines, and threads are begun as they are needed.
+        slots = config.get("max_concurrent_activities") or ACTIVITIES
+        config["activity_executor"] = ThreadPoolExecutor(slots, thread_name_prefix="activity")
+    unsandboxed = config.get("unsandboxed_workflow_runner") or UnsandboxedWorkflowRunner()
+    config["workflows"] = together(config.get("workflows"), [AgentWorkflow, *loaded.workflows])
+    config["activities"] = together(config.get("activities"), [*activities, *loaded.activities])
+    config["workflow_runner"] = RecordedStateRunner(passing(config.get("workflow_runner"), loaded), cache)
+    config["unsandboxed_workflow_runner"] = RecordedStateRunner(unsandboxed, cache)
+    limits = cache.limits(config.get("max_concurrent_workflow_tasks") or WORKFLOW_TASKS)
+    config["max_cached_workflows"] = limits["max_cached_workflows"]
+    if not cache.size:
+        config["max_concurrent_workflow_tasks"] = limits["max_concurrent_workflow_tasks"]
+    throttle = config.get("max_heartbeat_throttle_interval") or HEARTBEAT_WITHIN
+    config["max_heartbeat_throttle_interval"] = min(throttle, HEARTBEAT_WITHIN)
+    return config
+
+
+def together(theirs: Iterable[Any] | None, ours: Iterable[Any]) -> list[Any]:
+    """Each once: a workflow or an activity of a loaded module may have been named by the worker as well."""
+    return list(dict.fromkeys([*(theirs or ()), *ours]))
+
+
+def passing(runner: WorkflowRunner | None, loaded: Loaded) -> WorkflowRunner:
+    """A sandbox that lets our modules pass too; a runner of another kind as it is."""
+    if runner is None:
+        return sandbox(loaded)
+    if isinstance(runner, SandboxedWorkflowRunner):
+        return dataclasses.replace(runner, restrictions=sandbox(loaded, runner.restrictions).restrictions)
+    return runner
+
+
 @asynccontextmanager
 async def running_worker(
     client: Client, loaded: Loaded, telemetry: Telemetry, task_queue: str
@@ -133,21 +177,14 @@ async def running_worker(
     cache = WorkflowCache(chosen.max_cached_workflows)
     group = WorkerGroup(say, seconds_to_stop=chosen.grace_seconds + SECONDS_AFTER_GRACE)
     async with AgentActivities(loaded, telemetry, model_task_queue).opened() as activities:
-        # For `def` activities of users. Ours are coroutines, and threads are begun as they are needed.
-        executor = ThreadPoolExecutor(chosen.max_concurrent_activities, thread_name_prefix="activity")
         slots = ActivitySlots(chosen.max_concurrent_activities)
-        worker = Worker(
-            client,
-            task_queue=task_queue,
-            workflows=[AgentWorkflow, *loaded.workflows],
-            activities=[*activities, *loaded.activities],
-            activity_executor=executor,
-            workflow_runner=RecordedStateRunner(sandbox(loaded), cache),
-            unsandboxed_workflow_runner=RecordedStateRunner(UnsandboxedWorkflowRunner(), cache),
-            interceptors=[slots],
-            on_fatal_error=group.on_fatal_error(task_queue),
-            **agent_worker_options(chosen, cache),
-        )
+        config = agent_worker_options(chosen) | {
+            "client": client,
+            "task_queue": task_queue,
+            "interceptors": [slots],
+            "on_fatal_error": group.on_fatal_error(task_queue),
+        }
+        worker = Worker(**with_agents(cast("WorkerConfig", config), loaded, activities, cache))
         cache.attach(worker)
         workers, monitors = [worker], [PollMonitor(client, task_queue, "workflow", say)]
         monitors += [activity_monitor(client, task_queue, say, slots, chosen.max_activities_per_second)]
@@ -164,8 +201,5 @@ async def running_worker(
             )
             workers += [worker]
             monitors += [activity_monitor(client, model_task_queue, say, slots, chosen.max_model_calls_per_second)]
-        try:
-            async with group.running(workers, monitors):
-                yield group
-        finally:
-            executor.shutdown(wait=False, cancel_futures=True)
+        async with group.running(workers, monitors):
+            yield group

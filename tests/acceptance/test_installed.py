@@ -104,7 +104,7 @@ def test_the_wheel_has_one_package_and_one_command(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     assert {name.split("/")[0] for name in names} == {"mulligan", "mulligan-0.1.0.dist-info"}
     tracked = subprocess.run(
-        ["git", "ls-files", "mulligan", "workflows", "activities", "tools"],
+        ["git", "ls-files", "-co", "--exclude-standard", "mulligan", "workflows", "activities", "tools"],
         cwd=ROOT, check=True, capture_output=True, text=True,
     )  # fmt: skip
     files = [name for name in tracked.stdout.split() if not (ROOT / name).is_symlink() and (ROOT / name).is_file()]

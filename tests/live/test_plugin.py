@@ -1,0 +1,252 @@
+"""Agents in a client and a worker that were there before: MulliganPlugin."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import os
+import re
+import sys
+import uuid
+import zlib
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+from temporalio import activity, workflow
+from temporalio.api.common.v1 import Payload
+from temporalio.client import Client, Interceptor, OutboundInterceptor, StartWorkflowInput, WorkflowFailureError
+from temporalio.converter import (
+    CompositePayloadConverter,
+    DataConverter,
+    DefaultFailureConverterWithEncodedAttributes,
+    DefaultPayloadConverter,
+    PayloadCodec,
+)
+from temporalio.exceptions import ApplicationError
+from temporalio.testing import WorkflowEnvironment
+from temporalio.worker import Replayer, Worker
+
+from mulligan import (
+    Agent,
+    Call,
+    DeclarationError,
+    DurableAgent,
+    MulliganPlugin,
+    RunInput,
+    Say,
+    Script,
+    data_converter,
+    tool,
+)
+from mulligan.devserver import DevServer
+from tests.support.temporal import environment_of
+
+ROOT = Path(__file__).parents[2]
+SCRIPT = Script("clerk", [Say(calls=[Call("stock", {"item": "lamp"})]), Say("There are 3 lamps.")])
+
+
+@tool
+async def stock(item: str) -> int:
+    """Count what is in stock."""
+    return len(item) - 1
+
+
+clerk = Agent(name="clerk", model="scripted:clerk", tools=[stock])
+
+
+class Letter(BaseModel):
+    text: str
+
+
+@activity.defn
+async def send(letter: Letter) -> Letter:
+    return Letter(text=f"sent: {letter.text}")
+
+
+@activity.defn
+def stamp(text: str) -> str:
+    return f"{text}!"
+
+
+@workflow.defn
+class Theirs:
+    """What the worker served before, which now asks an agent too."""
+
+    @workflow.run
+    async def run(self, prompt: str) -> Letter:
+        result = await DurableAgent("clerk").run(prompt)
+        letter = Letter(text=str(result.output))
+        return await workflow.execute_activity(send, letter, start_to_close_timeout=timedelta(seconds=20))
+
+
+@workflow.defn
+class Fails:
+    @workflow.run
+    async def run(self) -> None:
+        raise ApplicationError("a secret reason")
+
+
+class Zipped(PayloadCodec):
+    """A codec of theirs."""
+
+    async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
+        return [
+            Payload(metadata={"encoding": b"binary/zipped"}, data=zlib.compress(each.SerializeToString()))
+            for each in payloads
+        ]
+
+    async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
+        return [
+            Payload.FromString(zlib.decompress(each.data)) if each.metadata["encoding"] == b"binary/zipped" else each
+            for each in payloads
+        ]
+
+
+class Counting(Interceptor):
+    """An interceptor of theirs."""
+
+    started: list[str]
+
+    def __init__(self) -> None:
+        self.started = []
+
+    def intercept_client(self, next: OutboundInterceptor) -> OutboundInterceptor:  # noqa: A002
+        counting = self
+
+        class Outbound(OutboundInterceptor):
+            async def start_workflow(self, input: StartWorkflowInput) -> Any:  # noqa: A002
+                counting.started.append(input.workflow)
+                return await super().start_workflow(input)
+
+        return Outbound(next)
+
+
+def plugin() -> MulliganPlugin:
+    return MulliganPlugin(agents=[clerk], scripts=[SCRIPT])
+
+
+async def connected(server: DevServer, *plugins: MulliganPlugin, **options: Any) -> Client:
+    return await Client.connect(server.address, namespace=server.namespace, plugins=plugins or [plugin()], **options)
+
+
+def an_id() -> str:
+    return f"plugin-{uuid.uuid4().hex[:8]}"
+
+
+async def test_agents_beside_what_a_worker_served_before(temporal: DevServer) -> None:
+    """Their workflow with their activity and their pydantic values, an agent in it, and an agent by itself."""
+    client = await connected(temporal)
+    queue = an_id()
+    async with Worker(client, task_queue=queue, workflows=[Theirs], activities=[send]):
+        letter = await client.execute_workflow(Theirs.run, "How many lamps?", id=an_id(), task_queue=queue)
+        alone = RunInput(agent="clerk", prompt="How many lamps?")
+        handle = await client.start_workflow("AgentWorkflow", alone, id=an_id(), task_queue=queue)
+        result = await handle.result()
+    assert letter == Letter(text="sent: There are 3 lamps.")
+    assert (result["status"], result["output"], result["tool_calls"]) == ("completed", "There are 3 lamps.", 1)
+    replayer = Replayer(workflows=[Theirs], plugins=[plugin()])
+    await replayer.replay_workflow(await handle.fetch_history())
+
+
+async def test_what_a_client_has_already_is_kept(temporal: DevServer) -> None:
+    """Codec, failure converter and interceptors: seen in what the server has."""
+    counting = Counting()
+    theirs = DataConverter(payload_codec=Zipped(), failure_converter_class=DefaultFailureConverterWithEncodedAttributes)
+    client = await connected(temporal, data_converter=theirs, interceptors=[counting])
+    queue = an_id()
+    async with Worker(client, task_queue=queue, workflows=[Theirs, Fails], activities=[send]):
+        handle = await client.start_workflow(Theirs.run, "How many lamps?", id=an_id(), task_queue=queue)
+        assert (await handle.result()).text == "sent: There are 3 lamps."
+        failed = await client.start_workflow(Fails.run, id=an_id(), task_queue=queue)
+        with pytest.raises(WorkflowFailureError) as caught:
+            await failed.result()
+    assert str(caught.value.cause) == "a secret reason"
+    assert counting.started == ["Theirs", "Fails"]
+    [start, *_] = (await handle.fetch_history()).events
+    sent = start.workflow_execution_started_event_attributes.input.payloads[0]
+    assert sent.metadata["encoding"] == b"binary/zipped"
+    assert b"a secret reason" not in b"".join(
+        event.SerializeToString() for event in (await failed.fetch_history()).events
+    )
+
+
+async def test_several_workers_and_plugins_in_one_process(temporal: DevServer) -> None:
+    """Two workers of one client, and one of another plugin whose agent has the same name."""
+    other = Script("clerk", [Say("I do not count.")])
+    clients = [await connected(temporal), await connected(temporal, MulliganPlugin(agents=[clerk], scripts=[other]))]
+    queues = [an_id() for _ in range(3)]
+
+    async def outcome(client: Client, queue: str) -> Any:
+        given = {"agent": "clerk", "prompt": "How many lamps?"}
+        return (await client.execute_workflow("AgentWorkflow", given, id=an_id(), task_queue=queue))["output"]
+
+    async with (
+        Worker(clients[0], task_queue=queues[0], workflows=[Theirs], activities=[send]),
+        Worker(clients[1], task_queue=queues[2]),
+    ):
+        async with Worker(clients[0], task_queue=queues[1]):
+            assert await outcome(clients[0], queues[1]) == "There are 3 lamps."
+        # One has ended: the others are not disturbed.
+        outcomes = await asyncio.gather(outcome(clients[0], queues[0]), outcome(clients[1], queues[2]))
+    assert list(outcomes) == ["There are 3 lamps.", "I do not count."]
+
+
+async def test_in_a_test_environment(temporal: DevServer) -> None:
+    """`WorkflowEnvironment` gives its client to workers as any other does."""
+    async with WorkflowEnvironment.from_client(await connected(temporal)) as environment:
+        queue = an_id()
+        async with Worker(environment.client, task_queue=queue, workflows=[Theirs], activities=[send]):
+            letter = await environment.client.execute_workflow(Theirs.run, "?", id=an_id(), task_queue=queue)
+    assert letter.text == "sent: There are 3 lamps."
+
+
+async def test_modules_by_their_names(temporal: DevServer) -> None:
+    """`load` serves a module's agents, workflows and activities, `def` ones too; each once, though the worker names one."""
+    module = sys.modules[__name__].__name__
+    client = await connected(temporal, MulliganPlugin(load=[module], scripts=[]))
+    queue = an_id()
+    async with Worker(client, task_queue=queue, workflows=[Theirs]) as worker:
+        config = worker.config(active_config=True)
+        assert [each.__name__ for each in config["workflows"]].count("Theirs") == 1
+        assert {"send", "stamp"} <= {each.__name__ for each in config["activities"]}
+        assert (await client.execute_workflow(Theirs.run, "?", id=an_id(), task_queue=queue)).text.startswith("sent")
+
+
+class OfTheirOwn(CompositePayloadConverter):
+    def __init__(self) -> None:
+        super().__init__(*DefaultPayloadConverter.default_encoding_payload_converters)
+
+
+async def test_a_payload_converter_that_may_not_carry_our_values(temporal: DevServer) -> None:
+    with pytest.raises(DeclarationError, match=r"payload converter .*OfTheirOwn may not carry Mulligan's values"):
+        await connected(temporal, data_converter=DataConverter(payload_converter_class=OfTheirOwn))
+    derived = type("Derived", (data_converter.payload_converter_class,), {})
+    converter = dataclasses.replace(DataConverter.default, payload_converter_class=derived)
+    client = await connected(temporal, data_converter=converter)
+    assert client.data_converter.payload_converter_class is derived
+
+
+def test_wrong_arguments() -> None:
+    with pytest.raises(DeclarationError, match=r"load='shop' is one text; give a list"):
+        MulliganPlugin(load="shop")
+    with pytest.raises(DeclarationError, match=r"there is no module 'nowhere\.at_all'"):
+        MulliganPlugin(load=["nowhere.at_all"])
+
+
+async def test_the_page_s_application_runs(temporal: DevServer, tmp_path: Path) -> None:
+    page = (ROOT / "docs/existing-worker.md").read_text()
+    [code] = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    (tmp_path / "app.py").write_text(code)
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "app.py", cwd=tmp_path, env=os.environ | environment_of(temporal),
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    out, err = await process.communicate()
+    assert process.returncode == 0, err.decode()
+    printed = out.decode().splitlines()
+    assert printed == ["sent: Your order is on its way.", "completed Your order is on its way."]
+    assert all(f"`{line}`" in page for line in printed)
