@@ -99,6 +99,11 @@ def source_of(thing: Any) -> str:
         return "<unknown file>"
 
 
+TIMEOUT = timedelta(seconds=60)
+LONGEST_LOCAL = timedelta(seconds=10)
+"""While a local activity hangs, no query, signal or update of its run is answered."""
+
+
 @overload
 def tool(function: Callable[P, R], /) -> TypedTool[P, R]: ...
 @overload
@@ -106,7 +111,7 @@ def tool(
     *,
     name: str | None = None,
     description: str | None = None,
-    timeout: float | timedelta = 60,
+    timeout: float | timedelta | None = None,
     attempts: int = 1,
     retry_on: type[BaseException] | tuple[type[BaseException], ...] = (),
     fix: Fixer | None = None,
@@ -125,7 +130,7 @@ def tool(
     *,
     name: str | None = None,
     description: str | None = None,
-    timeout: float | timedelta = 60,
+    timeout: float | timedelta | None = None,
     attempts: int = 1,
     retry_on: type[BaseException] | tuple[type[BaseException], ...] = (),
     fix: Fixer | None = None,
@@ -144,7 +149,8 @@ def tool(
         function: The function. Its name, docstring and signature become the tool's name, description and schema.
         name: Another name: 1 to 64 of `a-z A-Z 0-9 _ -` (OpenAI's rule for function names).
         description: Another description.
-        timeout: Seconds, or a timedelta, for the whole of one attempt. A hard limit: the model is told on time.
+        timeout: Seconds, or a timedelta, for the whole of one attempt: 60 s where None, 10 s for a local tool. A hard limit:
+            the model has its answer on time.
         attempts: How often it may be started in all. Tried again are timeouts, lost workers, and exceptions in `retry_on`.
         retry_on: Exception types after which it is tried again.
         fix: Sees input that is not valid and returns what it should have been, or None.
@@ -156,7 +162,8 @@ def tool(
         task_queue: Where the tool runs, if not on the agent's own queue: a worker with a GPU, or in another network.
         queue_timeout: How long a call may wait in that queue for a worker (seconds or a timedelta); then it is `tool_lost`.
         max_result_chars: A longer result is cut, with a note of how much was left out.
-        local: For quick, idempotent tools: fewer events in history, but they may run again after a crash.
+        local: For quick, idempotent tools: fewer events in history, but they may run again after a crash. They run on the
+            run's own worker, for 10 s at most.
 
     Raises:
         DeclarationError: no schema can be made of the signature, or an option makes no sense.
@@ -164,16 +171,20 @@ def tool(
 
     def declare(function: Callable[P, R]) -> TypedTool[P, R]:
         the_name = name if name is not None else getattr(function, "__name__", "tool")
-        limit = timeout if isinstance(timeout, timedelta) else timedelta(seconds=timeout)
-        waits = queue_timeout if isinstance(queue_timeout, timedelta) else timedelta(seconds=queue_timeout)
-        asked_for = (
-            timedelta(seconds=approval_timeout) if isinstance(approval_timeout, (int, float)) else approval_timeout
-        )
+        limit = (LONGEST_LOCAL if local else TIMEOUT) if timeout is None else _seconds(timeout)
+        waits = _seconds(queue_timeout)
+        asked_for = None if approval_timeout is None else _seconds(approval_timeout)
         exceptions = retry_on if isinstance(retry_on, tuple) else (retry_on,)
         where = f"{source_of(function)}: tool {the_name!r}"
         faults = {
             "name must be 1 to 64 letters, digits, '_' or '-'": not is_legal_name(the_name),
             "timeout must be more than 0 seconds": limit <= timedelta(0),
+            f"a local tool may take {LONGEST_LOCAL.seconds} s at most; give a shorter timeout, or leave local out": (
+                local and limit > LONGEST_LOCAL
+            ),
+            "a local tool runs on its run's own worker: local and task_queue exclude each other": bool(
+                local and task_queue is not None
+            ),
             "queue_timeout must be more than 0 seconds": waits <= timedelta(0),
             "attempts must be 1 or more": attempts < 1,
             "max_result_chars must be 1 or more": max_result_chars < 1,
@@ -216,6 +227,10 @@ def tool(
         )
 
     return declare if function is None else declare(function)
+
+
+def _seconds(given: float | timedelta) -> timedelta:
+    return given if isinstance(given, timedelta) else timedelta(seconds=given)
 
 
 def is_legal_name(name: str) -> bool:

@@ -25,9 +25,6 @@ RECORD_TIMEOUT = timedelta(seconds=10)
 RECORD_RETRY = RetryPolicy(maximum_attempts=3)
 """Local activities that write a span. A hung local activity blocks queries, so they are bounded."""
 
-LOCAL_TOOL_LONGEST = timedelta(seconds=10)
-"""A hung local activity blocks every query and signal: a local tool's timeout is cut to this."""
-
 TOOL_BACKOFF_FIRST, TOOL_BACKOFF_LONGEST = timedelta(milliseconds=500), timedelta(seconds=30)
 
 INLINE_BYTES = 256 * 1024

@@ -11,7 +11,7 @@ from pydantic import JsonValue
 from temporalio import workflow
 from temporalio.exceptions import FailureError
 
-from mulligan.errors import from_json
+from mulligan.errors import ToolCallError, from_json
 from mulligan.handoff import CallTool, ModelAnswer, PreparedCall, ToolOutcome, Where, tool_message
 from mulligan.people import RecordDecision
 from mulligan.shorten import shortened
@@ -81,7 +81,10 @@ class StepCalls:
     async def _settle(self, call: ToolCall, prepared: PreparedCall, kept: CallRecord) -> ToolMessage:
         outcome = await self._outcome(call, prepared, kept)
         if outcome.failure is not None:
-            raise from_json(outcome.failure)
+            error = from_json(outcome.failure)
+            if isinstance(error, ToolCallError) and not error.raw_arguments:
+                error.raw_arguments = call.arguments  # they do not travel to the tool's activity
+            raise error
         kept.attempts = outcome.attempts
         told = tool_message(call, outcome.text, outcome.error)
         self.conversation.settle(told)

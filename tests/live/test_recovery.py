@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from mulligan import ToolCallError
 from tests.live.conftest import DONE, Lab, call
 from tests.live.matrix import Row, observe
 from tests.support.openai_turn import Turn
@@ -227,3 +228,11 @@ async def test_a_guard_denies(lab: Lab) -> None:
     )
     assert (failed["error"]["kind"], "the guard failed: LookupError" in failed["text"]) == ("denied", True)
     assert RAN[ran.id] == [("click", {"selector": "#a"})]
+
+
+@pytest.mark.parametrize(("name", "kind"), [("explode", "tool_exception"), ("hang_thread", "tool_timeout")])
+async def test_a_tool_that_fails_the_run_names_what_the_model_wrote(lab: Lab, name: str, kind: str) -> None:
+    """`raw_arguments` is the model's text, though it did not travel to the tool."""
+    failed = await lab.run([call(name, "{ }"), DONE], agent="strict")
+    assert isinstance(failed.error, ToolCallError)
+    assert (failed.error.kind, failed.error.tool_name, failed.error.raw_arguments) == (kind, name, "{ }")

@@ -100,6 +100,11 @@ def test_a_tool_is_still_its_function() -> None:
     assert add.arguments.bind(arguments, None) == ([2], {})
 
 
+def test_a_local_tool_has_ten_seconds_where_nothing_is_said() -> None:
+    """And any other a minute."""
+    assert [tool(local=local)(ship.function).timeout.total_seconds() for local in (True, False)] == [10, 60]
+
+
 def no_type(x):
     """No annotation."""
 
@@ -130,6 +135,11 @@ def foreign(x: int, y: pytest.Item) -> None:
         (lambda: tool(foreign), "tool 'foreign': no JSON schema can be made of parameter 'y'"),
         (lambda: tool(name="not legal")(ship.function), "tool 'not legal': name must be 1 to 64 letters"),
         (lambda: tool(timeout=0)(ship.function), "timeout must be more than 0 seconds"),
+        (
+            lambda: tool(local=True, timeout=11)(ship.function),
+            "a local tool may take 10 s at most; give a shorter timeout",
+        ),
+        (lambda: tool(local=True, task_queue="gpu")(ship.function), "local and task_queue exclude each other"),
         (lambda: tool(attempts=0)(ship.function), "attempts must be 1 or more"),
         (lambda: tool(retry_on="OSError")(ship.function), "retry_on must be exception types"),  # type: ignore[call-overload]
         (lambda: Agent(name="a", model="gpt-5"), "agent 'a': the model is 'gpt-5'; it must be one of openai:NAME"),
