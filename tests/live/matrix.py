@@ -52,20 +52,20 @@ async def observe(lab: Lab, row: Row, api: str) -> Ran:
     return _SEEN[key]
 
 
-async def page(lab: Lab, parts: Sequence[tuple[str, Sequence[Row]]]) -> str:
-    """The whole page: a table for each part."""
+HEAD = "| what happens | the model reads | runs | run | span |\n|---|---|---|---|---|\n"
+
+
+async def section(lab: Lab, title: str, rows: Sequence[Row]) -> str:
+    """A section of the page: a table of these rows."""
     gate = asyncio.Semaphore(6)
 
     async def seen(row: Row) -> Ran:
         async with gate:
             return await observe(lab, row, row.api)
 
-    text = INTRODUCTION
-    for title, rows in parts:
-        text += f"\n## {title}\n\n| what happens | the model reads | runs | run | span |\n|---|---|---|---|---|\n"
-        for row, ran in zip(rows, await asyncio.gather(*(seen(row) for row in rows)), strict=True):
-            text += _line(row, ran)
-    return text
+    all_seen = await asyncio.gather(*(seen(row) for row in rows))
+    lines = (_line(row, ran) for row, ran in zip(rows, all_seen, strict=True))
+    return f"## {title}\n\n{HEAD}{''.join(lines)}"
 
 
 def _line(row: Row, ran: Ran) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.live.conftest import DONE, Lab
-from tests.live.matrix import Row, page
+from tests.live.matrix import INTRODUCTION, Row, section
 from tests.live.test_recovery import ROWS as CALLS
 from tests.live.test_structured_output import ROWS as OUTPUTS
 from tests.support.openai_turn import Turn
@@ -33,8 +33,30 @@ ANSWERS = [
 ]
 
 
-async def test_the_page(lab: Lab, pytestconfig: pytest.Config) -> None:
-    printed = await page(lab, [("Calls and tools", CALLS), ("Answers", ANSWERS), ("Structured output", OUTPUTS)])
+SECTIONS = {"Calls and tools": CALLS, "Answers": ANSWERS, "Structured output": OUTPUTS}
+
+
+def sections() -> dict[str, str]:
+    """The page's sections by their titles; what comes before the first has none."""
+    parts = PAGE.read_text().split("\n## ")
+    return {"": parts[0], **{part.split("\n")[0]: f"## {part}" for part in parts[1:]}}
+
+
+def write(title: str, text: str) -> None:
+    """Put a section onto the page."""
+    PAGE.write_text("\n".join({**sections(), title: text}.values()))
+
+
+def test_the_page_has_an_introduction_and_these_sections(pytestconfig: pytest.Config) -> None:
     if pytestconfig.getoption("--write-docs"):
-        PAGE.write_text(printed)
-    assert PAGE.read_text() == printed, "run `make docs`"
+        write("", INTRODUCTION)
+    assert list(sections()) == ["", *SECTIONS]
+    assert sections()[""] == INTRODUCTION
+
+
+@pytest.mark.parametrize("title", SECTIONS)
+async def test_a_section_says_what_was_seen(lab: Lab, pytestconfig: pytest.Config, title: str) -> None:
+    printed = await section(lab, title, SECTIONS[title])
+    if pytestconfig.getoption("--write-docs"):
+        write(title, printed)
+    assert sections()[title].rstrip("\n") == printed.rstrip("\n"), "run `make docs`"
