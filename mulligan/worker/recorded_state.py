@@ -105,7 +105,7 @@ class _Recorded:
             return completion
         if self._unrecorded:
             # The run was not removed in time: both are delivered at once, as a replay will deliver them.
-            act.jobs.MergeFrom(self._unrecorded)
+            act.jobs.extend(self._unrecorded)
             self._unrecorded = []
         return self._activate(act)
 

@@ -1,0 +1,169 @@
+"""Which activations reach a workflow, and when its run leaves the worker's memory: fed with the SDK's own messages.
+
+tests/live/test_queries_and_updates.py has the same on a real server, where the order is the server's to choose.
+"""
+
+from __future__ import annotations
+
+import pytest
+from temporalio.bridge.proto.workflow_activation import WorkflowActivation
+from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
+
+from mulligan.worker import workflow_cache
+from mulligan.worker.recorded_state import _Recorded
+from mulligan.worker.workflow_cache import WorkflowCache
+
+
+class Cache(WorkflowCache):
+    """Notes what is removed."""
+
+    def __init__(self, size: int = 10) -> None:
+        super().__init__(size)
+        self.evicted: list[str] = []
+
+    def evict(self, run_id: str) -> None:
+        self.removed(run_id)
+        self.evicted.append(run_id)
+
+
+class Workflow:
+    """Notes the jobs that it is given, by their names; answers with local activities to start, or with nothing."""
+
+    def __init__(self) -> None:
+        self.given: list[list[str]] = []
+        self.starts: list[int] = []
+
+    def activate(self, act: WorkflowActivation) -> WorkflowActivationCompletion:
+        self.given.append([job.WhichOneof("variant") or "" for job in act.jobs])
+        completion = WorkflowActivationCompletion(run_id=act.run_id)
+        completion.successful.SetInParent()
+        for seq in self.starts:
+            completion.successful.commands.add().schedule_local_activity.seq = seq
+        return completion
+
+
+def activation(
+    *jobs: str, length: int, task: int, size: int | None = None, replaying: bool = False, run: str = "run"
+) -> WorkflowActivation:
+    """One of the workflow task that began at second `task`, with a history of so many events; `size` in bytes."""
+    act = WorkflowActivation(
+        run_id=run,
+        history_length=length,
+        is_replaying=replaying,
+        history_size_bytes=100 * task if size is None else size,
+    )
+    act.timestamp.FromSeconds(task)
+    for kind in jobs:
+        getattr(act.jobs.add(), kind).SetInParent()
+    return act
+
+
+@pytest.fixture
+def cache() -> Cache:
+    return Cache()
+
+
+@pytest.fixture
+def workflow() -> Workflow:
+    return Workflow()
+
+
+@pytest.fixture
+def recorded(workflow: Workflow, cache: Cache) -> _Recorded:
+    """A run that has been replayed up to its newest workflow task."""
+    recorded = _Recorded(workflow.activate, cache)
+    recorded(activation("initialize_workflow", length=3, task=1, replaying=True))
+    recorded(activation("resolve_activity", length=9, task=2, replaying=True))
+    workflow.given.clear()
+    return recorded
+
+
+def test_what_no_workflow_task_began_is_not_delivered(recorded: _Recorded, workflow: Workflow, cache: Cache) -> None:
+    """The query is answered without it, and the run then leaves the memory."""
+    completion = recorded(activation("resolve_activity", length=15, task=2))
+    assert completion.WhichOneof("status") == "successful"
+    assert not completion.successful.commands
+    assert cache.evicted == []
+    recorded(activation("query_workflow", length=15, task=2, replaying=True))
+    assert workflow.given == [["query_workflow"]]
+    assert cache.evicted == ["run"]
+
+
+def test_a_run_that_was_not_removed_in_time_is_given_both_at_once(recorded: _Recorded, workflow: Workflow) -> None:
+    """As a replay gives them."""
+    recorded(activation("resolve_activity", length=15, task=2))
+    recorded(activation("query_workflow", length=15, task=2, replaying=True))
+    recorded(activation("do_update", length=16, task=3))
+    assert workflow.given == [["query_workflow"], ["do_update", "resolve_activity"]]
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        activation("resolve_activity", length=15, task=3),
+        activation("resolve_activity", length=15, task=2, size=300),
+        activation("resolve_activity", length=9, task=2),
+        activation("resolve_activity", length=15, task=2, replaying=True),
+    ],
+    ids=["a new task", "a task that began in the same moment", "the same task goes on", "a replay"],
+)
+def test_what_a_workflow_task_began_is_delivered(
+    recorded: _Recorded, workflow: Workflow, act: WorkflowActivation
+) -> None:
+    recorded(act)
+    assert workflow.given == [["resolve_activity"]]
+
+
+def test_a_server_that_states_no_sizes_has_all_delivered(workflow: Workflow, cache: Cache) -> None:
+    """Its times may be too coarse to tell two tasks apart."""
+    recorded = _Recorded(workflow.activate, cache)
+    recorded(activation("initialize_workflow", length=3, task=1, size=0))
+    recorded(activation("resolve_activity", length=9, task=1, size=0))
+    assert workflow.given == [["initialize_workflow"], ["resolve_activity"]]
+
+
+def of_runs(workflow: Workflow, cache: Cache, *runs: str) -> None:
+    """A workflow task for each run."""
+    for run in runs:
+        _Recorded(workflow.activate, cache)(activation("initialize_workflow", length=3, task=1, run=run))
+
+
+def test_the_longest_idle_runs_make_room(workflow: Workflow, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workflow_cache, "IDLE", 0.0)
+    cache = Cache(size=2)
+    of_runs(workflow, cache, "a", "b", "a", "c", "d")
+    assert cache.evicted == ["b", "a"]
+
+
+def test_busy_runs_stay_beyond_the_limit_but_not_without_end(workflow: Workflow) -> None:
+    """By as many as the worker handles workflow tasks at once; then the one that is just done goes."""
+    cache = Cache(size=2)
+    assert cache.limits(3) == {"max_cached_workflows": 8, "max_concurrent_workflow_tasks": 3}
+    of_runs(workflow, cache, "a", "b", "c", "d", "e")
+    assert cache.evicted == []
+    of_runs(workflow, cache, "f")
+    assert cache.evicted == ["f"]
+
+
+def test_a_run_whose_local_activities_go_on_is_not_removed(workflow: Workflow, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The SDK would cancel them, and lose the workflow task."""
+    monkeypatch.setattr(workflow_cache, "IDLE", 0.0)
+    cache, workflow.starts = Cache(size=1), [7]
+    recorded = _Recorded(workflow.activate, cache)
+    recorded(activation("initialize_workflow", length=3, task=1, run="local"))
+    workflow.starts = []
+    of_runs(workflow, cache, "a", "b")
+    assert cache.evicted == ["a", "b"]
+    done = activation("resolve_activity", length=3, task=1, run="local")
+    done.jobs[0].resolve_activity.seq = 7
+    recorded(done)
+    of_runs(workflow, cache, "c")
+    assert cache.evicted == ["a", "b", "local"]
+
+
+def test_without_a_cache_the_sdk_takes_one_task_at_a_time(workflow: Workflow) -> None:
+    """And removes each run itself."""
+    cache = Cache(size=0)
+    assert cache.limits(32) == {"max_cached_workflows": 0, "max_concurrent_workflow_tasks": 1}
+    of_runs(workflow, cache, "a", "b")
+    assert cache.evicted == []
