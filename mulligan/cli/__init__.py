@@ -13,6 +13,7 @@ from mulligan.cli.demo import demo
 from mulligan.cli.deny import deny
 from mulligan.cli.dev import dev
 from mulligan.cli.list_runs import list_runs
+from mulligan.cli.new import new
 from mulligan.cli.pending import pending
 from mulligan.cli.resume import resume
 from mulligan.cli.send import send
@@ -30,6 +31,7 @@ app = typer.Typer(
     rich_markup_mode="markdown",
 )
 app.command()(demo)
+app.command()(new)
 app.command()(dev)
 app.command()(worker)
 app.command()(start)

@@ -1,0 +1,125 @@
+"""`mulligan new`: what it writes works as it stands."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import shlex
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mulligan.cli.new import FILES, requirement
+from mulligan.devserver import DevServer
+from tests.acceptance.conftest import ROOT, Outcome, Run, command
+from tests.support.temporal import environment_of
+
+
+def uv() -> str:
+    """The program: on PATH, or where the Makefile puts it."""
+    return shutil.which("uv") or str(ROOT / ".uv/bin/uv")
+
+
+async def in_project(folder: Path, line: str, **env: str) -> Outcome:
+    """A command of the project's README."""
+    program, *words = shlex.split(line)
+    assert program == "uv"
+    kept = {name: value for name, value in os.environ.items() if name not in ("VIRTUAL_ENV", "PYTHONPATH")}
+    # The Python of these tests: another one would be looked for, and not found everywhere.
+    return await command(uv(), *words, cwd=folder, env=kept | {"UV_PYTHON": sys.executable} | env)
+
+
+def shell_blocks(folder: Path) -> list[list[str]]:
+    """The lines of each block of commands in the project's README."""
+    return [
+        block.split("\n")[:-1]
+        for block in re.findall(r"```sh\n(.*?)```", (folder / "README.md").read_text(), re.DOTALL)
+    ]
+
+
+@pytest.mark.timeout(240)  # it installs Mulligan and its libraries, as a newcomer does
+async def test_the_commands_of_its_readme_pass(mulligan: Run, tmp_path: Path, temporal: DevServer) -> None:
+    """From nothing to a run of its agent; with a server that is there instead of one of its own."""
+    folder = tmp_path / "My Shop"
+    made = await mulligan("new", str(folder))
+    assert made.code == 0, made.err
+    assert sorted(path.name for path in folder.iterdir()) == sorted(FILES)
+    first, [server], [worker], runs = shell_blocks(folder)
+    printed = []
+    for line in first:
+        done = await in_project(folder, line)
+        assert done.code == 0, done.out + done.err
+        printed.append(done.out)
+    assert "2 passed" in printed[1]
+    assert "warning" not in printed[1]
+    assert "support  scripted:support" in printed[2]
+    assert server == "uv run mulligan dev"
+    env = environment_of(temporal) | {"MULLIGAN_TASK_QUEUE": "new-project"}
+    serving = asyncio.create_task(serve_until_cancelled(folder, worker, env))
+    for line in runs:
+        done = await in_project(folder, line, **env)
+        assert done.code == 0, done.out + done.err
+        assert "Order 7 is cancelled." in done.out
+    serving.cancel()
+    await asyncio.gather(serving, return_exceptions=True)
+
+
+async def serve_until_cancelled(folder: Path, line: str, env: dict[str, str]) -> None:
+    """The project's worker, by the program that `uv run` would start: a signal then reaches it."""
+    program, run, *words = shlex.split(line)
+    assert (program, run) == ("uv", "run")
+    process = await asyncio.create_subprocess_exec(
+        str(folder / ".venv/bin" / words[0]), *words[1:], cwd=folder, env=os.environ | env,
+        stderr=asyncio.subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        await process.wait()
+    finally:
+        process.terminate()
+        await process.wait()
+
+
+@pytest.mark.parametrize("name", FILES)
+async def test_no_file_is_overwritten(mulligan: Run, tmp_path: Path, name: str) -> None:
+    """One that is there already: a sentence, and nothing is written."""
+    (tmp_path / name).write_text("theirs")
+    done = await mulligan("new", str(tmp_path))
+    assert done.code == 2
+    assert f"has {name} already; nothing was written" in " ".join(done.err.split())
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [(name, "theirs")]
+
+
+async def test_a_folder_that_cannot_be_made(mulligan: Run, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    done = await mulligan("new", str(tmp_path / "file" / "shop"))
+    assert done.code == 2
+    assert "cannot be written: Not a directory" in " ".join(done.err.split())
+
+
+@pytest.mark.parametrize(
+    ("direct", "expected"),
+    [
+        (None, "mulligan>=0.3.1,<0.4"),
+        ({"url": "file:///src/mulligan", "dir_info": {"editable": True}}, "mulligan @ file:///src/mulligan"),
+        (
+            {"url": "https://example.com/m.git", "vcs_info": {"vcs": "git", "commit_id": "abc"}},
+            "mulligan @ git+https://example.com/m.git@abc",
+        ),
+        ({"url": "https://example.com/m.whl", "archive_info": {}}, "mulligan @ https://example.com/m.whl"),
+    ],
+)
+def test_it_depends_on_the_mulligan_that_made_it(direct: Any, expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Installed:
+        version = "0.3.1"
+
+        def read_text(self, name: str) -> str | None:
+            assert name == "direct_url.json"
+            return direct and json.dumps(direct)
+
+    monkeypatch.setattr(sys.modules[requirement.__module__], "distribution", lambda name: Installed())
+    assert requirement() == expected
