@@ -126,7 +126,7 @@ class WorkerGroup:
 
     def _failed(self, task_queue: str, error: BaseException) -> None:
         if self.failure is not None:
-            # The first reason is told; a second is most often the same error, at the end of the drain.
+            # Only the first reason is reported: a second is most often the same error, at the end of the drain.
             return
         self.failure = WorkerStoppedError(f"the worker of task queue {task_queue!r} has stopped: {reason_of(error)}")
         self.failure.__cause__ = error

@@ -11,7 +11,7 @@ from temporalio.worker import WorkerDeploymentConfig, WorkerDeploymentVersion
 
 from mulligan.settings import Settings
 
-__all__ = ["agent_worker_options", "deployment", "model_worker_options"]
+__all__ = ["agent_worker_options", "deployment", "heartbeat_within", "model_worker_options"]
 
 HEARTBEAT_WITHIN = timedelta(seconds=3)
 """Heartbeats reach the server often enough for a heartbeat timeout of 8 s."""
@@ -44,13 +44,16 @@ def model_worker_options(chosen: Settings) -> dict[str, Any]:
 
 
 def _common(chosen: Settings) -> dict[str, Any]:
-    # The SDK's shortest time between two beats of an activity. Only those with a text beat more often than HEARTBEAT_WITHIN.
-    beat_within = min(HEARTBEAT_WITHIN, timedelta(seconds=chosen.live_text_seconds or HEARTBEAT_WITHIN.total_seconds()))
     return {
         "deployment_config": deployment(chosen),
-        "max_heartbeat_throttle_interval": beat_within,
+        "max_heartbeat_throttle_interval": heartbeat_within(chosen),
         "graceful_shutdown_timeout": timedelta(seconds=chosen.grace_seconds),
     }
+
+
+def heartbeat_within(chosen: Settings) -> timedelta:
+    """The SDK's longest time between two heartbeats of an activity; shorter where live text is to be seen more often."""
+    return min(HEARTBEAT_WITHIN, timedelta(seconds=chosen.live_text_seconds or HEARTBEAT_WITHIN.total_seconds()))
 
 
 def deployment(chosen: Settings) -> WorkerDeploymentConfig:

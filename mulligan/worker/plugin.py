@@ -30,6 +30,7 @@ from mulligan.errors import DeclarationError
 from mulligan.loading import Loaded, load
 from mulligan.script import Script
 from mulligan.telemetry import Telemetry
+from mulligan.worker.recorded_state import RecordedStateRunner
 from mulligan.worker.wiring import CACHED_WORKFLOWS, AgentActivities, passing, together, with_agents
 from mulligan.worker.workflow_cache import WorkflowCache
 from mulligan.workflows.agent_workflow import AgentWorkflow
@@ -82,6 +83,10 @@ class MulliganPlugin(ClientPlugin, WorkerPlugin):
 
     def configure_worker(self, config: WorkerConfig) -> WorkerConfig:
         """Add workflows and activities, and what they need of the worker."""
+        if isinstance(config.get("workflow_runner"), RecordedStateRunner):
+            raise DeclarationError(
+                "this worker has a MulliganPlugin already, its own or its client's; give one plugin all agents and modules."
+            )
         telemetry = Telemetry()
         cache = WorkflowCache(config.get("max_cached_workflows", CACHED_WORKFLOWS))
         activities = AgentActivities(self._loaded, telemetry)

@@ -26,7 +26,7 @@ __all__ = ["ActivitySlots", "PollMonitor", "activity_monitor"]
 
 SECONDS_BETWEEN_CHECKS = 60.0
 MISSES_TO_REPORT = 3
-"""So many checks in a row that see no new poll. A poll of 60 s (the SDK gives up after 70 s) can cause two."""
+"""How many checks in a row must see no new poll. A poll of 60 s (the SDK gives up after 70 s) can cause two."""
 
 _TYPES: Mapping[str, TaskQueueType.ValueType] = {
     "workflow": TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
@@ -126,7 +126,7 @@ class PollMonitor:
         try:
             polled = await self._polled_since()
         except RPCError as error:
-            # That the server cannot be reached is told elsewhere, and tells nothing of the polls of that time.
+            # `/readyz` reports a server that cannot be reached; what the worker polled meanwhile is unknown.
             self._misses = 0
             if error.status in _REFUSED and not self._cannot_ask:
                 self._cannot_ask = True

@@ -40,7 +40,7 @@ from mulligan.settings import settings
 from mulligan.telemetry import Telemetry
 from mulligan.worker.group import WorkerGroup
 from mulligan.worker.logs import say
-from mulligan.worker.options import HEARTBEAT_WITHIN, agent_worker_options, model_worker_options
+from mulligan.worker.options import agent_worker_options, heartbeat_within, model_worker_options
 from mulligan.worker.poll_monitor import ActivitySlots, PollMonitor, activity_monitor
 from mulligan.worker.recorded_state import RecordedStateRunner
 from mulligan.worker.workflow_cache import WorkflowCache
@@ -144,8 +144,8 @@ def with_agents(
     config["max_cached_workflows"] = limits["max_cached_workflows"]
     if not cache.size:
         config["max_concurrent_workflow_tasks"] = limits["max_concurrent_workflow_tasks"]
-    throttle = config.get("max_heartbeat_throttle_interval") or HEARTBEAT_WITHIN
-    config["max_heartbeat_throttle_interval"] = min(throttle, HEARTBEAT_WITHIN)
+    longest = heartbeat_within(settings())
+    config["max_heartbeat_throttle_interval"] = min(config.get("max_heartbeat_throttle_interval") or longest, longest)
     return config
 
 

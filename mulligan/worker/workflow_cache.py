@@ -40,7 +40,9 @@ class WorkflowCache:
         self._worker: Worker | None = None
 
     def limits(self, workflow_tasks: int) -> dict[str, int]:
-        """The SDK's `max_cached_workflows` and `max_concurrent_workflow_tasks`, where so many tasks at once are wanted.
+        """The SDK's `max_cached_workflows` and `max_concurrent_workflow_tasks`.
+
+        `workflow_tasks`: how many of them the worker should handle at once.
 
         Without a cache the SDK has room for one run, and keeps the tasks of all others waiting until they have timed out. So
         such a worker takes one task at a time.

@@ -230,6 +230,23 @@ async def test_a_payload_converter_that_may_not_carry_our_values(temporal: DevSe
     assert client.data_converter.payload_converter_class is derived
 
 
+async def test_two_plugins_for_one_worker(temporal: DevServer) -> None:
+    """Their activities have the same names: one sentence says what to do."""
+    client = await connected(temporal, plugin(), MulliganPlugin(agents=[clerk]))
+    with pytest.raises(DeclarationError, match="this worker has a MulliganPlugin already"):
+        Worker(client, task_queue=an_id())
+
+
+async def test_live_text_is_seen_as_often_as_is_set(temporal: DevServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the setting that holds for `mulligan worker`; a shorter interval of the worker's own is kept."""
+    monkeypatch.setenv("MULLIGAN_LIVE_TEXT_SECONDS", "0.5")
+    client = await connected(temporal)
+    given: list[dict[str, Any]] = [{}, {"max_heartbeat_throttle_interval": timedelta(seconds=0.1)}]
+    workers = [Worker(client, task_queue=an_id(), **options) for options in given]
+    throttles = [each.config(active_config=True)["max_heartbeat_throttle_interval"] for each in workers]
+    assert throttles == [timedelta(seconds=0.5), timedelta(seconds=0.1)]
+
+
 def test_wrong_arguments() -> None:
     with pytest.raises(DeclarationError, match=r"load='shop' is one text; give a list"):
         MulliganPlugin(load="shop")

@@ -10,7 +10,7 @@ FOLDER = Path(__file__).parents[2] / ".pytest_cache" / "bytecode"
 
 
 def keep_bytecode() -> None:
-    """Where Python is told to write none (as in images and on CI), keep it apart from the sources, and tell the children.
+    """Where Python writes none (`PYTHONDONTWRITEBYTECODE`, as in images and on CI), keep it in a folder apart; children too.
 
     Else a command spends half of its time with compiling, and pytest most of what it takes to collect.
     """

@@ -34,7 +34,7 @@ async def stream(
     broken: Break | None = None,
     gates: Mapping[int, asyncio.Event] | None = None,
 ) -> web.StreamResponse:
-    """Send the events; a text is sent as it is. `gates`: what to wait for after so many events."""
+    """Send the events; a text is sent as it is. `gates`: what to wait for, by the number of the event that comes after."""
     response = web.StreamResponse(headers={**headers, "Content-Type": "text/event-stream; charset=utf-8"})
     await response.prepare(request)
     for number, event in enumerate(events):

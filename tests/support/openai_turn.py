@@ -80,7 +80,9 @@ class Turn:
     wait: asyncio.Event | None = None
     model: str | None = None  # the name in the reply, where it is not the one asked for
     pace: float = 0  # seconds between two pieces, where it is asked for in pieces
-    gates: Mapping[int, asyncio.Event] = field(default_factory=dict)  # a stream waits for these after so many pieces
+    gates: Mapping[int, asyncio.Event] = field(
+        default_factory=dict
+    )  # a stream waits for one before the piece of that number
     break_first: Sequence[Break] = ()  # what becomes of the first streams of each conversation
     events: Sequence[dict[str, Any] | str] | None = None  # what is streamed instead, as it stands here
     whole_only: bool = False  # streaming is refused

@@ -17,7 +17,7 @@ from tests.system.test_load import completed, crowded
 
 @pytest.mark.timeout(900)
 async def test_everybody_is_limited(tmp_path: Path) -> None:
-    """429 for all, then so many a second: every run gets through, with few requests beyond what it needs."""
+    """429 for all, then a fixed rate: every run gets through, with few requests beyond what it needs."""
     runs, a_second = 300, 40.0
     clock = asyncio.get_running_loop().time
     began, tokens, refused, last = 0.0, 0.0, 0, 0.0

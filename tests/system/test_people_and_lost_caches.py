@@ -42,32 +42,34 @@ def workers_may_be_away(counts: Counter[str]) -> Iterator[None]:
         counts["asked again"] += 1
 
 
-async def decide(handle: Any, wait: dict[str, Any], chance: random.Random, counts: Counter[str]) -> None:
-    """What a person says to a call that waits; that somebody was faster is no fault."""
-    call = {"call_id": wait["call_id"]}
-    if wait["kind"] == "question":
-        update, argument = "answer", {**call, "text": "Green."}
-    else:
-        edited = {"arguments": {"euros": 9}} if chance.random() < 0.3 else {}
-        update = "decide"
-        argument = {**call, **chance.choice([{"decision": "approve", **edited}, {"decision": "deny", "reason": "no"}])}
+async def say(handle: Any, update: str, argument: dict[str, Any], counts: Counter[str]) -> bool:
+    """Send an update once; returns whether it was accepted. That somebody was faster is no fault."""
     try:
         with workers_may_be_away(counts):
             await handle.execute_update(update, argument)
             counts[update] += 1
+            return True
     except WorkflowUpdateFailedError:
         counts["refused"] += 1
+    return False
 
 
-async def send(handle: Any, chance: random.Random, counts: Counter[str]) -> None:
-    """Two messages at once, each with an id of its own, at any moment; sometimes a stop."""
-    for update, argument in [("send_message", {"text": "And hurry!", "id": uuid.uuid4().hex})] * 2:
-        try:
-            with workers_may_be_away(counts):
-                await handle.execute_update(update, argument)
-                counts[update] += 1
-        except WorkflowUpdateFailedError:
-            counts["refused"] += 1
+async def decide(handle: Any, wait: dict[str, Any], chance: random.Random, counts: Counter[str]) -> None:
+    """What a person says to a call that waits."""
+    call = {"call_id": wait["call_id"]}
+    if wait["kind"] == "question":
+        await say(handle, "answer", {**call, "text": "Green."}, counts)
+        return
+    edited = {"arguments": {"euros": 9}} if chance.random() < 0.3 else {}
+    decision: dict[str, Any] = chance.choice([{"decision": "approve", **edited}, {"decision": "deny", "reason": "no"}])
+    await say(handle, "decide", {**call, **decision}, counts)
+
+
+async def send(handle: Any, accepted: list[str], chance: random.Random, counts: Counter[str]) -> None:
+    """Two messages at once, each with a text and an id of its own, at any moment; sometimes a stop."""
+    texts = [f"And hurry! {uuid.uuid4().hex}" for _ in range(2)]
+    sent = await asyncio.gather(*(say(handle, "send_message", {"text": text, "id": text}, counts) for text in texts))
+    accepted += [text for text, is_accepted in zip(texts, sent, strict=True) if is_accepted]
     if chance.random() < 0.1:
         with workers_may_be_away(counts):  # or the run has just ended
             await handle.signal("stop", {"reason": "lunch"})
@@ -80,14 +82,14 @@ async def one_run(client: Any, queue: str, number: int, counts: Counter[str]) ->
     handle = await client.start_workflow(
         "AgentWorkflow", {"agent": "office", "prompt": "Go."}, id=f"{queue}-{number}", task_queue=queue
     )
-    result = asyncio.create_task(handle.result())
+    result, accepted = asyncio.create_task(handle.result()), list[str]()
     while not result.done():
         waits: list[dict[str, Any]] = []
         with workers_may_be_away(counts):
             waits = await handle.query("pending")
         said = [decide(handle, wait, chance, counts) for wait in waits if chance.random() < 0.8]
         if chance.random() < 0.1:
-            said.append(send(handle, chance, counts))
+            said.append(send(handle, accepted, chance, counts))
         if not result.done():
             await asyncio.gather(*said)
             await asyncio.wait([result], timeout=chance.uniform(0, 0.1))
@@ -95,6 +97,12 @@ async def one_run(client: Any, queue: str, number: int, counts: Counter[str]) ->
             for each in said:
                 each.close()
     counts[(await result)["status"]] += 1
+    conversation: list[dict[str, Any]] = []
+    while not conversation:
+        with workers_may_be_away(counts):
+            conversation = (await handle.query("messages", args=[0, 1000]))["messages"]
+    heard = Counter(message["text"] for message in conversation if message["role"] == "user")
+    assert [heard[text] for text in accepted] == [1] * len(accepted)
     return handle
 
 
