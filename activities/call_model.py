@@ -9,21 +9,21 @@ from opentelemetry.trace import Span
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from mulligan import semconv
-from mulligan.activities.ask_provider import ask_provider
-from mulligan.activities.definitions import Definitions
-from mulligan.activities.find_conversation import conversation_of
+from mulligan.activities.answers.inspect_answer import AnswerTaker
 from mulligan.activities.heartbeat import Heart, attempt_before_was_lost, beating, given_up
-from mulligan.activities.live_text import TextBeats
-from mulligan.activities.patience import Patience
-from mulligan.activities.prefix_cache import Prefix, PrefixCache
-from mulligan.activities.providers.protocol import Provider, Reply, Request
-from mulligan.activities.take_answer import AnswerTaker
+from mulligan.activities.models.ask_provider import ask_provider
+from mulligan.activities.models.live_text import TextBeats
+from mulligan.activities.models.protocol import Provider, Reply, Request
+from mulligan.activities.models.retry_budget import Patience
+from mulligan.activities.registry import Registry
+from mulligan.activities.run_data.conversation_cache import Prefix, PrefixCache
+from mulligan.activities.run_data.definitions import Definitions
+from mulligan.activities.run_data.find_conversation import conversation_of
 from mulligan.agent import Agent
 from mulligan.errors import ModelRequestError
-from mulligan.handoff import CALL_MODEL, Definition, ModelAnswer, ModelCall, tool_message
-from mulligan.registry import Registry
-from mulligan.telemetry import Telemetry
+from mulligan.observe import semconv
+from mulligan.observe.telemetry import Telemetry
+from mulligan.wire.model_call import CALL_MODEL, Definition, ModelAnswer, ModelCall, tool_message
 
 
 @dataclass

@@ -10,24 +10,24 @@ from opentelemetry import trace
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from mulligan.activities import feedback
-from mulligan.activities.feedback import Target
-from mulligan.activities.find_tool import ToolFinder
+from mulligan.activities.answers import feedback
+from mulligan.activities.answers.failure_policy import nearest, settle
+from mulligan.activities.answers.feedback import Target
 from mulligan.activities.heartbeat import Heart, attempt_before_was_lost, beating
-from mulligan.activities.prefix_cache import PrefixCache
-from mulligan.activities.render_result import UnusableResult, cut, render
-from mulligan.activities.resources import Resources
-from mulligan.activities.settle_failure import nearest, settle
-from mulligan.activities.tool_context import tool_context
-from mulligan.activities.tool_runtime import TookTooLong, ToolRuntime
+from mulligan.activities.registry import Registry
+from mulligan.activities.run_data.conversation_cache import PrefixCache
+from mulligan.activities.tool_running.find_tool import ToolFinder
+from mulligan.activities.tool_running.render_result import UnusableResult, cut, render
+from mulligan.activities.tool_running.resources import Resources
+from mulligan.activities.tool_running.tool_context import tool_context
+from mulligan.activities.tool_running.tool_runtime import TookTooLong, ToolRuntime
 from mulligan.agent import Agent
 from mulligan.errors import ToolCallError, ToolExecutionError, ToolTimeoutError, shown
-from mulligan.handoff import CALL_TOOL, CallTool, ToolOutcome, tool_message
 from mulligan.mcp import McpError
-from mulligan.registry import Registry
-from mulligan.telemetry import Telemetry
+from mulligan.observe.telemetry import Telemetry
+from mulligan.observe.tool_call_span import ToolCallSpan
 from mulligan.tool import MAX_RESULT_CHARS, Tool, ToolError
-from mulligan.tool_call_span import ToolCallSpan
+from mulligan.wire.model_call import CALL_TOOL, CallTool, ToolOutcome, tool_message
 
 _SHUT_DOWN = "The tool's worker shut down before it was done."
 

@@ -9,21 +9,21 @@ from dataclasses import dataclass
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from mulligan import semconv
-from mulligan.activities.ask_provider import ask_provider
-from mulligan.activities.find_conversation import conversation_of
-from mulligan.activities.fit_answer import fit_text
+from mulligan.activities.answers.size_limits import fit_text
 from mulligan.activities.heartbeat import Heart, attempt_before_was_lost, beating, given_up
-from mulligan.activities.patience import Patience
-from mulligan.activities.prefix_cache import PrefixCache
-from mulligan.activities.providers.protocol import Provider, Reply, Request
-from mulligan.activities.sum_up import HEADING, instructions, transcript
-from mulligan.compaction import COMPACT_CONVERSATION, CompactConversation, Compacted
+from mulligan.activities.models.ask_provider import ask_provider
+from mulligan.activities.models.protocol import Provider, Reply, Request
+from mulligan.activities.models.retry_budget import Patience
+from mulligan.activities.models.summary_prompt import HEADING, instructions, transcript
+from mulligan.activities.registry import Registry
+from mulligan.activities.run_data.conversation_cache import PrefixCache
+from mulligan.activities.run_data.find_conversation import conversation_of
 from mulligan.errors import ModelRequestError, ModelUnavailableError
-from mulligan.handoff import Definition
-from mulligan.registry import Registry
-from mulligan.telemetry import Telemetry
+from mulligan.observe import semconv
+from mulligan.observe.telemetry import Telemetry
 from mulligan.values import ErrorInfo, Message, Usage, UserMessage
+from mulligan.wire.compaction_request import COMPACT_CONVERSATION, CompactConversation, Compacted
+from mulligan.wire.model_call import Definition
 
 BYTES_PER_TOKEN = 4
 """A rough count, as the workflow makes it."""

@@ -10,7 +10,7 @@ from typing import Any
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from mulligan.events import LIVE_TEXT
+from mulligan.wire.event_types import LIVE_TEXT
 
 FIRST, EVERY = 2.0, 3.0
 """Seconds until the first beat, and between two: the workflow's heartbeat timeout is 8."""

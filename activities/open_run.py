@@ -9,28 +9,21 @@ from dataclasses import dataclass
 
 from temporalio import activity
 
-from mulligan.activities.definitions import Definitions, define
-from mulligan.activities.find_input import input_of
 from mulligan.activities.mcp.servers import McpServers, Offered
-from mulligan.activities.pin_models import compact_model, patience, pin_models
-from mulligan.activities.tool_runtime import ToolRuntime
+from mulligan.activities.models.pin_models import compact_model, patience, pin_models
+from mulligan.activities.registry import Registry
+from mulligan.activities.run_data.definitions import Definitions, define
+from mulligan.activities.run_data.find_input import input_of
+from mulligan.activities.tool_running.tool_runtime import ToolRuntime
 from mulligan.agent import Agent, check_model, seconds
 from mulligan.agent_tool import AgentTool
 from mulligan.errors import DeclarationError, InvalidRunInputError
-from mulligan.handoff import (
-    OPEN_RUN,
-    AgentFacts,
-    Definition,
-    OpenedRun,
-    OpenRun,
-    ToolFacts,
-)
-from mulligan.model_facts import ModelFacts
+from mulligan.observe.telemetry import Telemetry
 from mulligan.prices import Prices
-from mulligan.registry import Registry
 from mulligan.run_input import RunInput
-from mulligan.telemetry import Telemetry
 from mulligan.tool import Tool
+from mulligan.wire.model_call import OPEN_RUN, AgentFacts, Definition, OpenedRun, OpenRun, ToolFacts
+from mulligan.wire.model_facts import ModelFacts
 
 INSTRUCTIONS_LIMIT = 50.0
 DEFINITION_BYTES = 1_500_000

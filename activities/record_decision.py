@@ -10,23 +10,23 @@ from dataclasses import dataclass
 from pydantic import ValidationError
 from temporalio import activity
 
-from mulligan.activities.consult import GUARD_LIMIT, ask_guard
-from mulligan.activities.definitions import Definitions
-from mulligan.activities.find_tool import ToolFinder
-from mulligan.activities.prefix_cache import PrefixCache
-from mulligan.activities.prepare_call import valid
-from mulligan.activities.render_result import cut
-from mulligan.activities.resources import Resources
-from mulligan.activities.settle_failure import nearest, settle
-from mulligan.activities.tool_context import tool_context
-from mulligan.activities.tool_runtime import ToolRuntime
+from mulligan.activities.answers.consult import GUARD_LIMIT, ask_guard
+from mulligan.activities.answers.failure_policy import nearest, settle
+from mulligan.activities.answers.prepare_call import valid
+from mulligan.activities.registry import Registry
+from mulligan.activities.run_data.conversation_cache import PrefixCache
+from mulligan.activities.run_data.definitions import Definitions
+from mulligan.activities.tool_running.find_tool import ToolFinder
+from mulligan.activities.tool_running.render_result import cut
+from mulligan.activities.tool_running.resources import Resources
+from mulligan.activities.tool_running.tool_context import tool_context
+from mulligan.activities.tool_running.tool_runtime import ToolRuntime
 from mulligan.errors import ToolExecutionError
-from mulligan.handoff import tool_message
-from mulligan.people import CHECK_EDIT, RECORD_DECISION, CheckEdit, Edited, RecordDecision, Recorded
-from mulligan.registry import Registry
-from mulligan.telemetry import Telemetry
+from mulligan.observe.telemetry import Telemetry
 from mulligan.tool import MAX_RESULT_CHARS
 from mulligan.values import Decision, ToolCall
+from mulligan.wire.model_call import tool_message
+from mulligan.wire.updates import CHECK_EDIT, RECORD_DECISION, CheckEdit, Edited, RecordDecision, Recorded
 
 
 @dataclass

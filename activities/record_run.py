@@ -9,13 +9,13 @@ from dataclasses import dataclass
 
 from temporalio import activity
 
-from mulligan.activities.find_tool import ToolFinder
-from mulligan.activities.settle_failure import nearest, settle
-from mulligan.activities.tool_runtime import ToolRuntime
+from mulligan.activities.answers.failure_policy import nearest, settle
+from mulligan.activities.registry import Registry
+from mulligan.activities.tool_running.find_tool import ToolFinder
+from mulligan.activities.tool_running.tool_runtime import ToolRuntime
 from mulligan.errors import ToolCallError, ToolTimeoutError, from_json
-from mulligan.handoff import FINISH_RUN, RECORD_LOST_CALL, FinishRun, LostCall, ToolOutcome
-from mulligan.registry import Registry
-from mulligan.telemetry import Telemetry
+from mulligan.observe.telemetry import Telemetry
+from mulligan.wire.model_call import FINISH_RUN, RECORD_LOST_CALL, FinishRun, LostCall, ToolOutcome
 
 
 @dataclass

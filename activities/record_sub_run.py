@@ -10,19 +10,19 @@ from typing import Any
 
 from temporalio import activity
 
-from mulligan import semconv
-from mulligan.activities.prefix_cache import PrefixCache
-from mulligan.activities.render_result import cut
-from mulligan.activities.settle_failure import nearest, settle
-from mulligan.activities.tool_runtime import ToolRuntime
+from mulligan.activities.answers.failure_policy import nearest, settle
+from mulligan.activities.registry import Registry
+from mulligan.activities.run_data.conversation_cache import PrefixCache
+from mulligan.activities.tool_running.render_result import cut
+from mulligan.activities.tool_running.tool_runtime import ToolRuntime
 from mulligan.errors import RemoteSource, ToolCallError, ToolExecutionError, ToolTimeoutError, from_json, shown
-from mulligan.handoff import tool_message
-from mulligan.registry import Registry
-from mulligan.sub_run import RECORD_SUB_RUN, RecordSubRun, SubRunOutcome
-from mulligan.telemetry import Telemetry
+from mulligan.observe import semconv
+from mulligan.observe.telemetry import Telemetry
+from mulligan.observe.tool_call_span import ToolCallSpan
 from mulligan.tool import MAX_RESULT_CHARS
-from mulligan.tool_call_span import ToolCallSpan
 from mulligan.values import ErrorInfo
+from mulligan.wire.model_call import tool_message
+from mulligan.wire.sub_run import RECORD_SUB_RUN, RecordSubRun, SubRunOutcome
 
 _WHY = {
     "max_steps": "it used up its steps",

@@ -23,7 +23,6 @@ from mulligan.errors import (
 from mulligan.fixer import InvalidToolInput, ask_model
 from mulligan.mcp import McpServer
 from mulligan.output import ProviderStrategy, ToolStrategy, output_of
-from mulligan.people import Answer, Decide, Pending, SendMessage, Stop
 from mulligan.run_input import RunInput
 from mulligan.script import Call, Say, Script
 from mulligan.tool import Tool, ToolContext, ToolError, tool
@@ -42,11 +41,12 @@ from mulligan.values import (
     Usage,
     UserMessage,
 )
+from mulligan.wire.updates import Answer, Decide, Pending, SendMessage, Stop
 
 if TYPE_CHECKING:
     from mulligan import events
-    from mulligan.client import connect, data_converter
-    from mulligan.worker.plugin import MulliganPlugin
+    from mulligan.client.connect import connect, data_converter
+    from mulligan.worker.temporal_plugin import MulliganPlugin
     from mulligan.workflows.durable_agent import DurableAgent
 
 __all__ = [
@@ -107,9 +107,9 @@ __all__ = [
 
 _LATER = {
     "DurableAgent": "mulligan.workflows.durable_agent",
-    "MulliganPlugin": "mulligan.worker.plugin",
-    "connect": "mulligan.client",
-    "data_converter": "mulligan.client",
+    "MulliganPlugin": "mulligan.worker.temporal_plugin",
+    "connect": "mulligan.client.connect",
+    "data_converter": "mulligan.client.connect",
 }
 """Handed on when asked for: the first two look upward, the others would load a Temporal client at import."""
 

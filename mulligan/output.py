@@ -12,11 +12,11 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 from pydantic import BaseModel, ConfigDict, JsonValue, PydanticUserError, TypeAdapter, create_model
 from pydantic.errors import PydanticSchemaGenerationError
 
-from mulligan._schema import first_sentence, tidy
-from mulligan._typed_dict import readable
 from mulligan.errors import StructuredOutputValidationError
-from mulligan.json_schema import NotOfSchema, faults_of, validator_of
 from mulligan.policy import HandleErrors
+from mulligan.schema.arguments import first_sentence, tidy
+from mulligan.schema.json_schema import NotOfSchema, faults_of, validator_of
+from mulligan.schema.typed_dict import readable
 from mulligan.values import RunResult
 
 __all__ = ["NotOfSchema", "Output", "OutputType", "ProviderStrategy", "ToolStrategy", "output_of"]

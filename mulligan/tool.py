@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Generic, ParamSpec, TypeVar, cast, overload
 
-from mulligan._schema import Arguments, arguments_model
 from mulligan.errors import DeclarationError
 from mulligan.fixer import AskModel, Fixer
 from mulligan.policy import HandleErrors
+from mulligan.schema.arguments import Arguments, arguments_model
 
 __all__ = ["Tool", "ToolContext", "ToolError", "tool"]
 

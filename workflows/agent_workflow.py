@@ -11,15 +11,15 @@ from temporalio import workflow
 from temporalio.api.common.v1 import Payload
 from temporalio.common import RawValue
 
-from mulligan.left import LEFT_QUERY
-from mulligan.packed_input import unpacked
 from mulligan.run_input import check
-from mulligan.workflows import policies
-from mulligan.workflows._mailroom import Mailroom
-from mulligan.workflows.carried import NotCarriedError
+from mulligan.wire.compressed_input import unpacked
+from mulligan.wire.resume_page import LEFT_QUERY
+from mulligan.workflows import limits
+from mulligan.workflows.agent_registry import Mailroom
+from mulligan.workflows.conversation.continue_as_new_state import NotCarriedError
+from mulligan.workflows.conversation.records import Earlier
 from mulligan.workflows.durable_agent import DurableAgent
-from mulligan.workflows.handlers import FIRST
-from mulligan.workflows.records import Earlier
+from mulligan.workflows.people.update_handlers import FIRST
 
 NO_INPUT = RawValue(Payload())
 
@@ -81,7 +81,7 @@ class AgentWorkflow:
         since, first = max(0, since), conversation.first
         if conversation.earlier and since < first:
             return _earlier("messages", first, first + len(conversation.messages), conversation.earlier)
-        page = conversation.page(since, max(1, limit), policies.PAGE_BYTES)
+        page = conversation.page(since, max(1, limit), limits.PAGE_BYTES)
         return _page("messages", page, since, first + len(conversation.messages))
 
     @workflow.query
@@ -93,7 +93,7 @@ class AgentWorkflow:
         since, first = max(0, since), conversation.first_step
         if conversation.earlier and since < first:
             return _earlier("steps", first, first + len(conversation.steps), conversation.earlier)
-        page = conversation.step_page(since, max(1, limit), policies.PAGE_BYTES)
+        page = conversation.step_page(since, max(1, limit), limits.PAGE_BYTES)
         return _page("steps", page, since, first + len(conversation.steps))
 
     @workflow.query(name=LEFT_QUERY)

@@ -12,9 +12,11 @@ from temporalio import workflow
 from temporalio.api.common.v1 import Payload
 from temporalio.exceptions import ActivityError, TimeoutError, TimeoutType, is_cancelled_exception
 
-from mulligan.compaction import COMPACT_CONVERSATION, CompactConversation, Compacted
 from mulligan.errors import ModelUnavailableError, error_of
-from mulligan.handoff import (
+from mulligan.run_input import RunInput
+from mulligan.values import ErrorInfo
+from mulligan.wire.compaction_request import COMPACT_CONVERSATION, CompactConversation, Compacted
+from mulligan.wire.model_call import (
     CALL_MODEL,
     CALL_TOOL,
     FINISH_RUN,
@@ -33,12 +35,10 @@ from mulligan.handoff import (
     ToolFacts,
     ToolOutcome,
 )
-from mulligan.people import CHECK_EDIT, RECORD_DECISION, CheckEdit, Edited, RecordDecision, Recorded
-from mulligan.run_input import RunInput
-from mulligan.sub_run import CALL_MEMO
-from mulligan.values import ErrorInfo
-from mulligan.workflows import policies
-from mulligan.workflows.inbox import Inbox
+from mulligan.wire.sub_run import CALL_MEMO
+from mulligan.wire.updates import CHECK_EDIT, RECORD_DECISION, CheckEdit, Edited, RecordDecision, Recorded
+from mulligan.workflows import limits
+from mulligan.workflows.people.inbox import Inbox
 
 Answer = TypeVar("Answer", ModelAnswer, Compacted)
 _UNKNOWN_TOOL = ToolFacts(timeout=60)
@@ -65,8 +65,8 @@ async def open_run(run_input: RunInput, *, small: bool, conversation: str, turn:
                 call_id=call_id if isinstance(call_id, str) else None,
             ),
             result_type=OpenedRun,
-            start_to_close_timeout=policies.OPEN_RUN_TIMEOUT,
-            retry_policy=policies.OPEN_RUN_RETRY,
+            start_to_close_timeout=limits.OPEN_RUN_TIMEOUT,
+            retry_policy=limits.OPEN_RUN_RETRY,
             summary=run_input.agent[:60],
         )
         return opened
@@ -110,11 +110,11 @@ async def call_tool(order: CallTool, facts: ToolFacts | None, calls: int = 1) ->
     A tool that fails is an outcome; so is one that was lost, which only the workflow can see.
     """
     facts = facts or _UNKNOWN_TOOL
-    order.max_bytes = policies.share_of_results(calls, local=facts.local)
+    order.max_bytes = limits.share_of_results(calls, local=facts.local)
     order.mcp = facts.mcp
     started = workflow.time()
-    limit = timedelta(seconds=facts.timeout) + policies.ATTEMPT_MARGIN
-    retry = policies.tool_retry(facts.attempts)
+    limit = timedelta(seconds=facts.timeout) + limits.ATTEMPT_MARGIN
+    retry = limits.tool_retry(facts.attempts)
     outcome: ToolOutcome
     try:
         if facts.local:
@@ -129,7 +129,7 @@ async def call_tool(order: CallTool, facts: ToolFacts | None, calls: int = 1) ->
                 task_queue=facts.task_queue,
                 start_to_close_timeout=limit,
                 schedule_to_start_timeout=timedelta(seconds=facts.queue_timeout) if facts.queue_timeout else None,
-                heartbeat_timeout=policies.HEARTBEAT_TIMEOUT,
+                heartbeat_timeout=limits.HEARTBEAT_TIMEOUT,
                 retry_policy=retry,
                 # A run that is cancelled ends when its tools have: their spans are closed, and nothing runs on unseen.
                 cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
@@ -151,8 +151,8 @@ async def check_edit(order: CheckEdit) -> Edited:
             CHECK_EDIT,
             order,
             result_type=Edited,
-            start_to_close_timeout=policies.CHECK_EDIT_TIMEOUT,
-            schedule_to_close_timeout=policies.CHECK_EDIT_PATIENCE,
+            start_to_close_timeout=limits.CHECK_EDIT_TIMEOUT,
+            schedule_to_close_timeout=limits.CHECK_EDIT_PATIENCE,
             summary=order.call.name[:60],
         )
         return edited
@@ -179,8 +179,8 @@ async def record(activity: str, what: BaseModel, result_type: type[Any] | None =
         activity,
         what,
         result_type=result_type,
-        start_to_close_timeout=policies.RECORD_TIMEOUT,
-        retry_policy=policies.RECORD_RETRY,
+        start_to_close_timeout=limits.RECORD_TIMEOUT,
+        retry_policy=limits.RECORD_RETRY,
     )
 
 
@@ -198,9 +198,9 @@ async def _ask_model(
         order,
         result_type=result_type,
         task_queue=facts.model_task_queue,
-        start_to_close_timeout=timedelta(seconds=facts.model_timeout) + policies.ANSWER_MARGIN,
-        heartbeat_timeout=policies.HEARTBEAT_TIMEOUT,
-        retry_policy=policies.model_retry(facts.model_attempts),
+        start_to_close_timeout=timedelta(seconds=facts.model_timeout) + limits.ANSWER_MARGIN,
+        heartbeat_timeout=limits.HEARTBEAT_TIMEOUT,
+        retry_policy=limits.model_retry(facts.model_attempts),
         summary=summary,
     )
     return await inbox.unless_stopped(handle)

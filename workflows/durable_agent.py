@@ -12,23 +12,23 @@ from temporalio import workflow
 from temporalio.exceptions import FailureError, is_cancelled_exception
 
 from mulligan.errors import ModelRequestError, ModelUnavailableError, error_of, from_json
-from mulligan.handoff import AgentFacts, Rejected, Where
-from mulligan.left import Left
 from mulligan.run_input import RunInput
 from mulligan.values import ErrorInfo, Message, Progress, RunResult, Status, UserMessage
-from mulligan.workflows import dispatch, policies
-from mulligan.workflows._mailroom import Mailroom
-from mulligan.workflows._turn import Turn, output_of
-from mulligan.workflows.carried import read_carried
-from mulligan.workflows.compaction import compact_if_due
-from mulligan.workflows.conversation import Conversation
-from mulligan.workflows.event_page import event_page
+from mulligan.wire.model_call import AgentFacts, Rejected, Where
+from mulligan.wire.resume_page import Left
+from mulligan.workflows import dispatch, limits
+from mulligan.workflows.agent_registry import Mailroom
+from mulligan.workflows.conversation.compaction import compact_if_due
+from mulligan.workflows.conversation.continue_as_new_policy import Growth
+from mulligan.workflows.conversation.continue_as_new_state import read_carried
+from mulligan.workflows.conversation.conversation import Conversation
+from mulligan.workflows.conversation.event_page import event_page
+from mulligan.workflows.conversation.records import StepRecord
+from mulligan.workflows.conversation.resume_state import page_of_left
 from mulligan.workflows.fallback import ask
-from mulligan.workflows.growth import Growth
-from mulligan.workflows.left import page_of_left
-from mulligan.workflows.records import StepRecord
 from mulligan.workflows.step_calls import StepCalls
 from mulligan.workflows.sub_agents import SubAgents
+from mulligan.workflows.turn import Turn, output_of
 
 __all__ = ["DurableAgent"]
 
@@ -98,8 +98,8 @@ class DurableAgent:
         before = len(self.conversation.messages)
         prompt = [UserMessage(role="user", text=run_input.prompt)] if run_input.prompt is not None else []
         self.conversation.ask([*run_input.messages, *prompt])
-        given = self.conversation.size(before) + policies.bytes_of(run_input.metadata)
-        small = given <= policies.INLINE_BYTES
+        given = self.conversation.size(before) + limits.bytes_of(run_input.metadata)
+        small = given <= limits.INLINE_BYTES
         number = self._turn.number + 1 if self._turn else 1
         try:
             opened = await dispatch.open_run(run_input, small=small, conversation=self._key, turn=number)
@@ -126,7 +126,7 @@ class DurableAgent:
         self._take_in()
         if self._inbox.stop is not None:
             return self._ends("stopped")
-        if policies.history_is_full():
+        if limits.history_is_full():
             return self._ends("max_history")
         try:
             await self._compact(turn)
@@ -183,7 +183,7 @@ class DurableAgent:
         if not self._growth.is_enough():
             return False
         longest = self._turn.facts.carry_bytes if self._turn else None
-        fits = len(self.carry()) <= (longest or policies.CARRY_BYTES)
+        fits = len(self.carry()) <= (longest or limits.CARRY_BYTES)
         if not fits:
             self._growth.not_now()
         return fits

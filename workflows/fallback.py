@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from mulligan.errors import ModelRequestError, ModelUnavailableError
-from mulligan.handoff import ModelAnswer, ModelCall
 from mulligan.values import ErrorInfo
+from mulligan.wire.model_call import ModelAnswer, ModelCall
 from mulligan.workflows import dispatch
-from mulligan.workflows._turn import Turn
-from mulligan.workflows.event_log import EventLog
-from mulligan.workflows.inbox import Inbox
+from mulligan.workflows.conversation.event_log import EventLog
+from mulligan.workflows.people.inbox import Inbox
+from mulligan.workflows.turn import Turn
 
 
 async def ask(order: ModelCall, turn: Turn, inbox: Inbox, log: EventLog) -> ModelAnswer:

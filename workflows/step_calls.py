@@ -12,16 +12,16 @@ from temporalio import workflow
 from temporalio.exceptions import FailureError
 
 from mulligan.errors import ToolCallError, from_json
-from mulligan.handoff import CallTool, ModelAnswer, PreparedCall, ToolOutcome, Where, tool_message
-from mulligan.people import RecordDecision
-from mulligan.shorten import shortened
 from mulligan.values import AssistantMessage, ToolCall, ToolMessage
-from mulligan.workflows import dispatch, policies
-from mulligan.workflows._turn import Turn
-from mulligan.workflows.conversation import Conversation
-from mulligan.workflows.inbox import Inbox, Wait
-from mulligan.workflows.records import CallRecord, StepRecord
+from mulligan.wire.model_call import CallTool, ModelAnswer, PreparedCall, ToolOutcome, Where, tool_message
+from mulligan.wire.shorten import shortened
+from mulligan.wire.updates import RecordDecision
+from mulligan.workflows import dispatch, limits
+from mulligan.workflows.conversation.conversation import Conversation
+from mulligan.workflows.conversation.records import CallRecord, StepRecord
+from mulligan.workflows.people.inbox import Inbox, Wait
 from mulligan.workflows.sub_agents import SubAgents
+from mulligan.workflows.turn import Turn
 
 ASKED_CHARS = 2_000
 """Of the line that tells a person what they are asked."""
@@ -57,7 +57,7 @@ class StepCalls:
         self.conversation.end_step(told)
 
     async def _side_by_side(self, calls: Sequence[_Call]) -> list[ToolMessage]:
-        at_once = policies.scheduled_at_once(len(calls), self.turn.input.metadata)
+        at_once = limits.scheduled_at_once(len(calls), self.turn.input.metadata)
         # Those that wait for people hold up none of the others.
         tasks = {call[0].id: asyncio.create_task(self._settle(*call)) for call in calls if call[1].waits}
         others = [call for call in calls if not call[1].waits]

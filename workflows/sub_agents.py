@@ -22,16 +22,16 @@ from temporalio.exceptions import (
 )
 
 from mulligan.errors import InvalidRunInputError, error_of
-from mulligan.handoff import CallTool, ToolFacts, ToolOutcome
-from mulligan.people import STOP
+from mulligan.observe.trace_ids import parent_of_step
 from mulligan.run_input import RunInput
-from mulligan.sub_run import AGENT_WORKFLOW, CALL_MEMO, RECORD_SUB_RUN, RecordSubRun, SubRunOutcome
-from mulligan.trace_ids import parent_of_step
 from mulligan.values import RunResult, SubRun, Usage
+from mulligan.wire.model_call import CallTool, ToolFacts, ToolOutcome
+from mulligan.wire.sub_run import AGENT_WORKFLOW, CALL_MEMO, RECORD_SUB_RUN, RecordSubRun, SubRunOutcome
+from mulligan.wire.updates import STOP
 from mulligan.workflows import dispatch
-from mulligan.workflows._turn import Turn
-from mulligan.workflows.inbox import Inbox
-from mulligan.workflows.records import CallRecord
+from mulligan.workflows.conversation.records import CallRecord
+from mulligan.workflows.people.inbox import Inbox
+from mulligan.workflows.turn import Turn
 
 __all__ = ["SubAgents"]
 

@@ -17,10 +17,10 @@ from pydantic import JsonValue
 from mulligan.activities.mcp.result import text_of
 from mulligan.activities.mcp.schema import as_taken
 from mulligan.agent import Agent, seconds
-from mulligan.handoff import ToolDefinition
-from mulligan.json_schema import NotOfSchema, faults_of, validator_of
 from mulligan.mcp import BETWEEN, McpError, McpServer, McpUnavailable, fits, model_name
+from mulligan.schema.json_schema import NotOfSchema, faults_of, validator_of
 from mulligan.tool import Tool, ToolContext, ToolError
+from mulligan.wire.model_call import ToolDefinition
 
 if TYPE_CHECKING:
     from mulligan.activities.mcp.session import McpSession

@@ -16,7 +16,7 @@ import anyio
 from mulligan.activities.mcp.http import seeing
 from mulligan.activities.mcp.log import Stderr
 from mulligan.activities.mcp.transport import connected
-from mulligan.activities.tool_runtime import TookTooLong
+from mulligan.activities.tool_running.tool_runtime import TookTooLong
 from mulligan.agent import seconds
 from mulligan.mcp import McpError, McpServer, McpUnavailable
 

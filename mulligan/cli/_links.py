@@ -31,8 +31,8 @@ async def say_links(client: Client, workflow_id: str, run_id: str | None, trace_
 
 async def say_links_of(client: Client, handle: WorkflowHandle[Any, Any], trace_id: str | None = None) -> None:
     """The same for a run that was looked up; its trace is in history, if an agent was opened."""
-    from mulligan.trace_view.events import Unreadable
     from mulligan.trace_view.history import trace_of
+    from mulligan.trace_view.history_events import Unreadable
 
     try:
         traceparent = "" if trace_id else await trace_of(client, handle)
@@ -44,7 +44,7 @@ async def say_links_of(client: Client, handle: WorkflowHandle[Any, Any], trace_i
 
 async def temporal_link(server: str, namespace: str, workflow_id: str, run_id: str | None) -> str | None:
     """The run's page in the UI of the Temporal server at the address `server`."""
-    from mulligan.settings import settings
+    from mulligan.client.settings import settings
 
     ui = settings().temporal_ui_url
     address = urlsplit(f"//{server.rpartition('//')[2]}")
@@ -62,7 +62,7 @@ async def temporal_link(server: str, namespace: str, workflow_id: str, run_id: s
 
 async def jaeger_link(trace_id: str) -> str | None:
     """The trace in Jaeger's UI."""
-    from mulligan.settings import settings
+    from mulligan.client.settings import settings
     from mulligan.trace_view.jaeger import DEFAULT_URL, without_secrets
 
     url = settings().jaeger_url

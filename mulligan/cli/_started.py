@@ -22,7 +22,7 @@ async def say_started(
     from mulligan.cli._links import say_links
     from mulligan.cli._steps import as_text
     from mulligan.cli.tail import follow_to_the_end
-    from mulligan.trace_ids import trace_id_of_run
+    from mulligan.observe.trace_ids import trace_id_of_run
 
     run_id, first_run_id = handle.id, handle.first_execution_run_id or ""
     started = {"id": run_id, "run_id": first_run_id, **more}

@@ -63,7 +63,7 @@ def run(work: Coroutine[Any, Any, int | None]) -> NoReturn:
     try:
         code = asyncio.run(work)
     except Exception as error:
-        from mulligan.client import unreadable
+        from mulligan.client.connect import unreadable
 
         if not (sentence := unreadable(error)):
             raise
@@ -73,7 +73,7 @@ def run(work: Coroutine[Any, Any, int | None]) -> NoReturn:
 
 async def connected() -> Client:
     """A client, or the end of the command: which address was tried, and how to start a server."""
-    from mulligan.client import connect, no_server
+    from mulligan.client.connect import connect, no_server
     from mulligan.errors import DeclarationError
 
     try:

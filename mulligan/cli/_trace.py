@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.text import Text
 
-from mulligan import semconv
 from mulligan.cli._steps import short
+from mulligan.observe import semconv
 from mulligan.trace_view.span import TraceSpan
 from mulligan.trace_view.tree import Line, grow, lines
 

@@ -23,9 +23,9 @@ def agents(
 
     Exit code: 2 where a declaration cannot work, with one sentence that names the file, the tool and the fault.
     """
+    from mulligan.client.settings import settings
     from mulligan.errors import DeclarationError
-    from mulligan.loading import load as load_modules
-    from mulligan.settings import settings
+    from mulligan.worker.loading import load as load_modules
 
     try:
         loaded = load_modules([*settings().load, *(load or [])])

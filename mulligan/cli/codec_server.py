@@ -14,7 +14,7 @@ from mulligan.cli import _terminal
 from mulligan.cli._terminal import fail, run, say
 
 if TYPE_CHECKING:
-    from mulligan.encryption import EncryptionCodec
+    from mulligan.client.encryption import EncryptionCodec
 
 DEV_SERVERS_UI = ["http://localhost:8233", "http://127.0.0.1:8233"]
 """Both: to a browser they are two origins."""
@@ -42,10 +42,10 @@ def codec_server(
 
     Whoever reaches it reads what MULLIGAN_ENCRYPTION_KEYS encrypts. It listens on this machine only; see docs/connecting.md.
     """
-    from mulligan.codec_server import is_loopback, origin_of
-    from mulligan.encryption import EncryptionCodec, keys_of
+    from mulligan.client.codec_endpoint import is_loopback, origin_of
+    from mulligan.client.encryption import EncryptionCodec, keys_of
+    from mulligan.client.settings import settings
     from mulligan.errors import DeclarationError
-    from mulligan.settings import settings
 
     try:
         if not (keys := settings().encryption_keys.get_secret_value()):
@@ -60,7 +60,7 @@ def codec_server(
 
 
 async def _serve(codec: EncryptionCodec, host: str, port: int, origins: list[str], token: str) -> int:
-    from mulligan import codec_server as serving
+    from mulligan.client import codec_endpoint as serving
     from mulligan.errors import DeclarationError
 
     stop = asyncio.Event()

@@ -50,10 +50,10 @@ async def _on(server: Any, folder: Path, *, as_json: bool) -> int:
     from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
     from mulligan.cli.tail import follow_to_the_end
-    from mulligan.client import connect
-    from mulligan.follow import all_steps
-    from mulligan.loading import load
-    from mulligan.telemetry import Telemetry
+    from mulligan.client.connect import connect
+    from mulligan.client.follow import all_steps
+    from mulligan.observe.telemetry import Telemetry
+    from mulligan.worker.loading import load
     from mulligan.worker.logs import set_up_logging
     from mulligan.worker.wiring import running_worker
 

@@ -72,7 +72,7 @@ async def _of_all(client: Client) -> list[dict[str, Any]]:
 
 async def _waiting(execution: WorkflowExecution) -> int | None:
     """How many calls wait, by the run's memo; None where it cannot be read."""
-    from mulligan.client import unreadable
+    from mulligan.client.connect import unreadable
 
     try:
         count = (await execution.memo()).get("waiting", 0)
@@ -88,7 +88,7 @@ async def _asked(client: Client, run_id: str, limit: asyncio.Semaphore) -> list[
     from temporalio.client import WorkflowQueryFailedError
     from temporalio.service import RPCError
 
-    from mulligan.follow import ask
+    from mulligan.client.follow import ask
 
     async with limit:
         try:

@@ -51,8 +51,8 @@ async def _resume(
     from temporalio.service import RPCError
 
     from mulligan.cli._started import say_started
+    from mulligan.client.resume_run import PromptNeededError, ResumeError, next_id, resume
     from mulligan.errors import InvalidRunInputError
-    from mulligan.resume import PromptNeededError, ResumeError, next_id, resume
 
     client = await _terminal.connected()
     try:

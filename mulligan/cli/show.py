@@ -45,7 +45,7 @@ async def _show(run_id: str, *, deep: bool, as_json: bool) -> int:
     from mulligan.cli._links import say_links_of
     from mulligan.cli._steps import cost_of, end_view, step_view
     from mulligan.cli._sub_runs import sub_runs, views
-    from mulligan.follow import Ended, all_steps, ask, ended
+    from mulligan.client.follow import Ended, all_steps, ask, ended
     from mulligan.trace_view.history import size_of_chain
 
     client = await _terminal.connected()
@@ -93,7 +93,7 @@ async def _show(run_id: str, *, deep: bool, as_json: bool) -> int:
 
 async def _resumed_from(description: Any) -> str | None:
     """The id of the run that this one goes on from."""
-    from mulligan.client import unreadable
+    from mulligan.client.connect import unreadable
 
     try:
         memo = await description.memo()
@@ -110,10 +110,10 @@ async def _trace(run_id: str, *, whole: bool, as_json: bool) -> int:
 
     from mulligan.cli._links import say_links_of
     from mulligan.cli._trace import draw, heading
+    from mulligan.client.follow import ended
+    from mulligan.client.settings import settings
     from mulligan.errors import DeclarationError
-    from mulligan.follow import ended
-    from mulligan.settings import settings
-    from mulligan.trace_view.events import Unreadable
+    from mulligan.trace_view.history_events import Unreadable
     from mulligan.trace_view.source import run_trace
 
     client = await _terminal.connected()

@@ -33,9 +33,9 @@ def start(
 
     Exit code: 0 started (with --wait: completed), 1 it did not complete, 2 wrong use or no server.
     """
+    from mulligan.client.settings import settings
     from mulligan.errors import DeclarationError, InvalidRunInputError
     from mulligan.run_input import check
-    from mulligan.settings import settings
 
     given = {} if input is None else json_object(input, "--input", '{"metadata": {"team": "a"}}')
     said = {"agent": agent, "prompt": prompt, "max_steps": max_steps, "model": model}

@@ -21,7 +21,7 @@ def worker(
     Exit code: 2 where a declaration or a setting cannot work, or no Temporal server answers; 1 where the worker stopped by
     itself. One sentence on stderr says why.
     """
-    from mulligan.worker.serve import main
+    from mulligan.worker.process import main
 
     if code := main(load or [], task_queue):
         raise typer.Exit(code)

@@ -18,7 +18,7 @@ from temporalio.common import RetryPolicy
 from temporalio.exceptions import ApplicationError, TimeoutError, TimeoutType
 from temporalio.testing import ActivityEnvironment
 
-from mulligan.client import data_converter
+from mulligan.client.connect import data_converter
 
 NAMESPACE, TASK_QUEUE, RUN_ID = "testing", "agents", "run"
 MOST_ATTEMPTS = 20

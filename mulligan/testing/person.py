@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from temporalio.client import WorkflowQueryFailedError, WorkflowUpdateFailedError
 
-from mulligan.people import ANSWER, DECIDE, PENDING, Answer, Decide, Pending
+from mulligan.wire.updates import ANSWER, DECIDE, PENDING, Answer, Decide, Pending
 
 if TYPE_CHECKING:
     from mulligan.testing._engine import Engine

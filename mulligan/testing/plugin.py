@@ -19,11 +19,11 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from temporalio.client import Client
 
 from mulligan.agent import Agent
-from mulligan.client import connect
+from mulligan.client.connect import connect
 from mulligan.devserver import DevServer, temporal_server
+from mulligan.observe.telemetry import Telemetry
 from mulligan.run_input import RunInput
 from mulligan.script import Script
-from mulligan.telemetry import Telemetry
 from mulligan.testing.model import Model
 from mulligan.testing.run import AgentRun, begin, check, check_turns, input_of, loaded_for, observed
 

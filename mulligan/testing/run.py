@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from mulligan.agent import Agent
 from mulligan.errors import DeclarationError, MulliganError, error_of
-from mulligan.handoff import DEFINITION_QUERY, Definition, ToolDefinition
-from mulligan.loading import Loaded, served
 from mulligan.run_input import RunInput
 from mulligan.script import Script
 from mulligan.testing.model import Model
 from mulligan.values import Message, RunResult, Step, StepCall
+from mulligan.wire.model_call import DEFINITION_QUERY, Definition, ToolDefinition
+from mulligan.worker.loading import Loaded, served
 
 if TYPE_CHECKING:  # else loaded as a run begins: a test module is imported for each test that is selected, or not
     from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -193,7 +193,7 @@ async def _engine(
     """An engine for a workflow."""
     from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 
-    from mulligan.telemetry import Telemetry
+    from mulligan.observe.telemetry import Telemetry
     from mulligan.testing._engine import Engine
     from mulligan.testing.person import Asking
     from mulligan.worker.wiring import AgentActivities
@@ -217,7 +217,7 @@ async def observed(result: Awaitable[Any], ask: Callable[..., Awaitable[Any]], s
     from pydantic import TypeAdapter
     from temporalio.client import WorkflowFailureError, WorkflowQueryFailedError
 
-    from mulligan.follow import all_of
+    from mulligan.client.follow import all_of
 
     ended, error, told = None, None, Definition(instructions="", tools=[])
     try:

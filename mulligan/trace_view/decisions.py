@@ -5,12 +5,12 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from mulligan import semconv
-from mulligan.handoff import ModelCall, ToolOutcome
-from mulligan.people import Recorded
-from mulligan.trace_ids import derive, parent_of_step
+from mulligan.observe import semconv
+from mulligan.observe.trace_ids import derive, parent_of_step
 from mulligan.trace_view.span import TraceSpan
 from mulligan.values import ToolCall
+from mulligan.wire.model_call import ModelCall, ToolOutcome
+from mulligan.wire.updates import Recorded
 
 __all__ = ["decision_span", "outcome_of", "request_span", "said_of"]
 

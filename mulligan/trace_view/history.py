@@ -14,8 +14,8 @@ from temporalio.api.workflow.v1 import PendingActivityInfo
 from temporalio.client import Client, WorkflowHandle
 from temporalio.service import RPCError, RPCStatusCode
 
-from mulligan.handoff import CallTool, ModelCall, OpenedRun
-from mulligan.trace_view.events import Execution, Reader, seconds
+from mulligan.trace_view.history_events import Execution, Reader, seconds
+from mulligan.wire.model_call import CallTool, ModelCall, OpenedRun
 
 __all__ = ["ChainSize", "chain", "size_of_chain", "trace_of"]
 

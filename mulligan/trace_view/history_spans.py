@@ -9,10 +9,17 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from mulligan import semconv
-from mulligan.compaction import CompactConversation, Compacted
 from mulligan.errors import error_of
-from mulligan.handoff import (
+from mulligan.observe import semconv
+from mulligan.observe.trace_ids import STEPS_IN_A_GROUP, derive, group, parent_of_step, resumption
+from mulligan.trace_view.decisions import decision_span, outcome_of, request_span, said_of
+from mulligan.trace_view.history_events import Activity, Execution, type_and_message
+from mulligan.trace_view.span import TraceSpan
+from mulligan.trace_view.sub_runs import begun_span, ended_span
+from mulligan.trace_view.turns import Turns
+from mulligan.values import ToolCall
+from mulligan.wire.compaction_request import CompactConversation, Compacted
+from mulligan.wire.model_call import (
     CALL_TOOL,
     FINISH_RUN,
     RECORD_LOST_CALL,
@@ -24,15 +31,8 @@ from mulligan.handoff import (
     PreparedCall,
     ToolOutcome,
 )
-from mulligan.people import Recorded
-from mulligan.sub_run import AGENT_WORKFLOW, SubRunOutcome
-from mulligan.trace_ids import STEPS_IN_A_GROUP, derive, group, parent_of_step, resumption
-from mulligan.trace_view.decisions import decision_span, outcome_of, request_span, said_of
-from mulligan.trace_view.events import Activity, Execution, type_and_message
-from mulligan.trace_view.span import TraceSpan
-from mulligan.trace_view.sub_runs import begun_span, ended_span
-from mulligan.trace_view.turns import Turns
-from mulligan.values import ToolCall
+from mulligan.wire.sub_run import AGENT_WORKFLOW, SubRunOutcome
+from mulligan.wire.updates import Recorded
 
 __all__ = ["spans_of"]
 

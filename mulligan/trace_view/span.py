@@ -8,7 +8,7 @@ from typing import Any
 
 from opentelemetry.sdk.trace import ReadableSpan
 
-from mulligan import semconv
+from mulligan.observe import semconv
 
 __all__ = ["TraceSpan", "of_this_process"]
 

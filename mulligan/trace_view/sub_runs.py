@@ -8,14 +8,14 @@ from typing import Any
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
-from mulligan import semconv
-from mulligan.handoff import ModelCall
-from mulligan.sub_run import SubRunOutcome
-from mulligan.trace_ids import derive, parent_of_step
-from mulligan.trace_view.events import Execution
+from mulligan.observe import semconv
+from mulligan.observe.trace_ids import derive, parent_of_step
 from mulligan.trace_view.history import chain
+from mulligan.trace_view.history_events import Execution
 from mulligan.trace_view.span import TraceSpan
 from mulligan.values import ToolCall
+from mulligan.wire.model_call import ModelCall
+from mulligan.wire.sub_run import SubRunOutcome
 
 __all__ = ["begun_span", "chains", "ended_span"]
 

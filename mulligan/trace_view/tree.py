@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from mulligan import semconv
+from mulligan.observe import semconv
 from mulligan.trace_view.span import TraceSpan
 
 __all__ = ["Line", "Node", "grow", "lines"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mulligan.handoff import AgentFacts
+from mulligan.wire.model_call import AgentFacts
 
 
 class Turns:

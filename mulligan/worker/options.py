@@ -9,7 +9,7 @@ from typing import Any
 from temporalio.common import VersioningBehavior
 from temporalio.worker import WorkerDeploymentConfig, WorkerDeploymentVersion
 
-from mulligan.settings import Settings
+from mulligan.client.settings import Settings
 
 __all__ = ["agent_worker_options", "deployment", "heartbeat_within", "model_worker_options"]
 

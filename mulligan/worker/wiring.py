@@ -15,30 +15,30 @@ from temporalio.worker import UnsandboxedWorkflowRunner, Worker, WorkerConfig, W
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
 import mulligan
+from mulligan.activities.answers.inspect_answer import AnswerTaker
 from mulligan.activities.call_model import CallModelActivity
 from mulligan.activities.call_tool import CallToolActivity
 from mulligan.activities.compact_conversation import CompactConversationActivity
-from mulligan.activities.definitions import Definitions
-from mulligan.activities.find_tool import ToolFinder
 from mulligan.activities.mcp.servers import McpServers
+from mulligan.activities.models.known import providers
+from mulligan.activities.models.retry_budget import Patience
 from mulligan.activities.open_run import OpenRunActivity
-from mulligan.activities.patience import Patience
-from mulligan.activities.prefix_cache import PrefixCache
-from mulligan.activities.providers.known import providers
 from mulligan.activities.record_decision import RecordDecisionActivities
 from mulligan.activities.record_run import RecordRunActivities
 from mulligan.activities.record_sub_run import RecordSubRunActivity
-from mulligan.activities.resources import Resources
-from mulligan.activities.take_answer import AnswerTaker
-from mulligan.activities.tool_runtime import ToolRuntime
-from mulligan.compaction import COMPACT_CONVERSATION
-from mulligan.external_storage import CARRY_BYTES
-from mulligan.handoff import CALL_MODEL
-from mulligan.loading import Loaded
+from mulligan.activities.run_data.conversation_cache import PrefixCache
+from mulligan.activities.run_data.definitions import Definitions
+from mulligan.activities.tool_running.find_tool import ToolFinder
+from mulligan.activities.tool_running.resources import Resources
+from mulligan.activities.tool_running.tool_runtime import ToolRuntime
+from mulligan.client.external_storage import CARRY_BYTES
+from mulligan.client.settings import settings
+from mulligan.observe.telemetry import Telemetry
 from mulligan.prices import Prices
-from mulligan.settings import settings
-from mulligan.telemetry import Telemetry
+from mulligan.wire.compaction_request import COMPACT_CONVERSATION
+from mulligan.wire.model_call import CALL_MODEL
 from mulligan.worker.group import WorkerGroup
+from mulligan.worker.loading import Loaded
 from mulligan.worker.logs import say
 from mulligan.worker.options import agent_worker_options, heartbeat_within, model_worker_options
 from mulligan.worker.poll_monitor import ActivitySlots, PollMonitor, activity_monitor

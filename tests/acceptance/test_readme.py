@@ -13,7 +13,7 @@ from pathlib import Path
 from pydantic import SecretStr
 
 from mulligan import connect
-from mulligan.settings import Settings
+from mulligan.client.settings import Settings
 from tests.acceptance.conftest import ROOT, Run, command
 
 README = (ROOT / "README.md").read_text()

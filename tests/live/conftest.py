@@ -15,9 +15,9 @@ from temporalio.common import WorkflowIDConflictPolicy
 
 from mulligan import MulliganError, connect, error_of
 from mulligan.devserver import DevServer
-from mulligan.loading import load
-from mulligan.telemetry import Telemetry
+from mulligan.observe.telemetry import Telemetry
 from mulligan.worker.group import WorkerGroup
+from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
 from tests.support.openai_server import OpenAIServer, Recorded
 from tests.support.openai_turn import Turn

@@ -14,9 +14,9 @@ from temporalio.client import Client, WorkflowFailureError
 from temporalio.exceptions import CancelledError
 
 from mulligan import connect
+from mulligan.client.follow import all_of, all_steps
 from mulligan.devserver import DevServer, temporal_server
-from mulligan.follow import all_of, all_steps
-from mulligan.loading import load
+from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
 from tests.live.conftest import Lab, Ran
 from tests.support.compacting import LIMIT, PROMPT, READ, is_summing_up, reading

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mulligan import Agent, ask_model, tool
-from mulligan.loading import served
+from mulligan.worker.loading import served
 from mulligan.worker.wiring import running_worker
 from tests.live.conftest import DONE, Lab, call
 from tests.support.openai_turn import Failure, Turn

@@ -13,10 +13,10 @@ from temporalio.client import Client, WorkflowHistoryEventFilterType
 
 from mulligan import connect
 from mulligan.devserver import temporal_server
-from mulligan.loading import load
 from mulligan.trace_view.history import ChainSize, size_of_chain
+from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
-from mulligan.workflows import policies
+from mulligan.workflows import limits
 from tests.live.conftest import DONE, Lab, call
 from tests.live.test_resets import points_of, reset
 from tests.support.compacting import reading
@@ -86,7 +86,7 @@ async def test_a_chain_is_one_run(chained: Lab) -> None:
 @pytest.mark.parametrize(("limit", "value"), [("GROWN_EVENTS", 60), ("GROWN_BYTES", 15_000)])
 async def test_before_it_is_suggested(lab: Lab, monkeypatch: pytest.MonkeyPatch, limit: str, value: int) -> None:
     """The server of all tests suggests at 4,096 events; a run's own growth counts before that, without what it began with."""
-    monkeypatch.setattr(policies, limit, value)
+    monkeypatch.setattr(limits, limit, value)
     # What is handed over is larger than the limit: were it counted, there would be a hand-over at each step.
     noise = random.Random(6).randbytes(20_000).hex()
     ran = await lab.run([*[call("now")] * 15, DONE], prompt=noise, max_steps=100)
@@ -96,8 +96,8 @@ async def test_before_it_is_suggested(lab: Lab, monkeypatch: pytest.MonkeyPatch,
 
 
 async def test_what_cannot_be_handed_over_stays(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(policies, "GROWN_EVENTS", 60)
-    monkeypatch.setattr(policies, "CARRY_BYTES", 100)
+    monkeypatch.setattr(limits, "GROWN_EVENTS", 60)
+    monkeypatch.setattr(limits, "CARRY_BYTES", 100)
     ran = await lab.run([*[call("now")] * 15, DONE], max_steps=100)
     assert (ran.result["status"], len(ran.steps)) == ("completed", 16)
     assert (await size_of_chain(lab.client, ran.id)).runs == 1

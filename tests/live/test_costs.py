@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from mulligan import Agent, InvalidRunInputError, ask_model, connect, tool
+from mulligan.client.follow import all_steps
 from mulligan.devserver import temporal_server
-from mulligan.follow import all_steps
-from mulligan.loading import served
+from mulligan.worker.loading import served
 from mulligan.worker.wiring import running_worker
 from tests.live.conftest import DONE, Lab, Ran, call
 from tests.support.compacting import LIMIT, PROMPT, read_page, reading

@@ -9,7 +9,7 @@ import pytest
 
 from mulligan import connect
 from mulligan.devserver import temporal_server
-from mulligan.loading import load
+from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
 from tests.live.conftest import DONE, Lab, call
 

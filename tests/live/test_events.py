@@ -21,9 +21,9 @@ from temporalio.client import Client
 
 from mulligan import Agent, events
 from mulligan.devserver import DevServer
-from mulligan.loading import load, served
+from mulligan.worker.loading import load, served
 from mulligan.worker.wiring import running_worker
-from mulligan.workflows import policies
+from mulligan.workflows import limits
 from tests.live.conftest import DONE, Lab, call
 from tests.support.compacting import PROMPT, reading
 from tests.support.openai_stream import Break
@@ -283,7 +283,7 @@ async def test_a_worker_dies_while_its_model_writes(lab: Lab, temporal: DevServe
 
 async def test_in_a_chain_of_runs(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     """Continued as new many times, and compacted: the numbers go on, and all is there for who comes afterwards."""
-    monkeypatch.setattr(policies, "GROWN_EVENTS", 20)
+    monkeypatch.setattr(limits, "GROWN_EVENTS", 20)
     async with watched(lab, monkeypatch, "tests.support.compacting") as at:
         handle = await at.start(reading(12), agent="page_reader", prompt=PROMPT)
         live = await all_events(lab.client, handle.id)

@@ -7,7 +7,7 @@ import uuid
 
 import pytest
 
-from mulligan.loading import load
+from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
 from tests.live.conftest import Lab
 

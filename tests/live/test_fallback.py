@@ -24,7 +24,7 @@ from mulligan import (
     ToolStrategy,
     tool,
 )
-from mulligan.loading import served
+from mulligan.worker.loading import served
 from mulligan.worker.wiring import running_worker
 from tests.live.conftest import DONE, Lab, Ran, call
 from tests.support.openai_turn import Failure, Reasoning, Turn

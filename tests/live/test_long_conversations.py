@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 from mulligan import connect
-from mulligan.client import unreadable
+from mulligan.client.connect import unreadable
+from mulligan.client.follow import all_steps
 from mulligan.devserver import DevServer, temporal_server
-from mulligan.follow import all_steps
-from mulligan.loading import load
+from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
-from mulligan.workflows import policies
+from mulligan.workflows import limits
 from tests.live.conftest import DONE, Lab, call
 from tests.support.large import MEGABYTE, noise, prose
 
@@ -56,7 +56,7 @@ async def all_messages(handle: Any) -> list[dict[str, Any]]:
     following: int | None = 0
     while following is not None:
         page = await handle.query("messages", args=[following, 10**9])
-        assert len(json.dumps(page["messages"])) <= max(policies.PAGE_BYTES, MEGABYTE) * 1.1
+        assert len(json.dumps(page["messages"])) <= max(limits.PAGE_BYTES, MEGABYTE) * 1.1
         messages += page["messages"]
         following = page["next"]
     return messages
@@ -150,7 +150,7 @@ async def test_a_full_history_ends_the_run_with_all_its_data(
     lab: Lab, monkeypatch: pytest.MonkeyPatch, temporal: DevServer
 ) -> None:
     """What cannot be handed over goes on in one history, up to a limit below the server's. Here it is made small."""
-    monkeypatch.setattr(policies, "HISTORY_BYTES", 3 * MEGABYTE)
+    monkeypatch.setattr(limits, "HISTORY_BYTES", 3 * MEGABYTE)
     async with serving(lab, temporal) as at:
         ran = await at.run([*given("noise", 9), DONE], agent="large")
         messages = await all_messages(ran.handle)

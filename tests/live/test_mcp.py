@@ -17,8 +17,8 @@ from temporalio.client import WorkflowUpdateFailedError
 
 from mulligan import Agent, Call, McpServer, Say
 from mulligan.activities.mcp.servers import McpServers
-from mulligan.loading import load
 from mulligan.testing import Model, run_agent
+from mulligan.worker.loading import load
 from tests.live.conftest import DONE, Lab, Ran, call
 from tests.support.mcp_agents import SERVER, borrower
 from tests.support.mcp_lab import calls, check_http, says, served_by

@@ -14,8 +14,8 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from mulligan import connect
 from mulligan.devserver import temporal_server
-from mulligan.loading import load
 from mulligan.trace_view.history import size_of_chain
+from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
 from tests.live.conftest import Lab
 

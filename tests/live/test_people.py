@@ -13,9 +13,9 @@ from temporalio.client import WorkflowFailureError, WorkflowUpdateFailedError
 from temporalio.service import RPCError
 
 from mulligan import Agent, Tool, ToolContext, error_of, tool
-from mulligan.loading import served
+from mulligan.worker.loading import served
 from mulligan.worker.wiring import running_worker
-from mulligan.workflows import policies
+from mulligan.workflows import limits
 from tests.live.conftest import DONE, Lab, call
 from tests.support.openai_turn import Failure, Turn
 from tests.support.shop import RAN
@@ -357,7 +357,7 @@ async def test_cancel_waits_for_all_that_runs(lab: Lab) -> None:
 
 async def test_stop_does_not_wait_for_a_model_that_never_answers(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     """A model call gets its grace, and is given up; the run ends with what there is, not as cancelled."""
-    monkeypatch.setattr(policies, "STOP_GRACE", timedelta(seconds=1))
+    monkeypatch.setattr(limits, "STOP_GRACE", timedelta(seconds=1))
     never = asyncio.Event()
     handle = await lab.start([call("nap", '{"seconds": 0}'), Turn(text="late", wait=never)], agent="desk")
     while len(lab.model.requests_of(handle.id)) < 2:

@@ -14,11 +14,11 @@ import pytest
 from temporalio.worker import Worker
 
 from mulligan import Message, ToolMessage, connect
+from mulligan.client.settings import settings
 from mulligan.devserver import DevServer, temporal_server
-from mulligan.loading import Loaded, load
+from mulligan.observe.telemetry import Telemetry
 from mulligan.run_input import RunInput
-from mulligan.settings import settings
-from mulligan.telemetry import Telemetry
+from mulligan.worker.loading import Loaded, load
 from mulligan.worker.options import deployment
 from mulligan.worker.wiring import AgentActivities, running_worker, sandbox
 from mulligan.workflows.agent_workflow import AgentWorkflow

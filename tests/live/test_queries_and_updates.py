@@ -11,7 +11,7 @@ from temporalio.api.enums.v1 import PendingActivityState
 from temporalio.worker import Replayer
 
 from mulligan import data_converter
-from mulligan.loading import load
+from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
 from mulligan.workflows.agent_workflow import AgentWorkflow
 from tests.live.conftest import DONE, Lab, call

@@ -14,7 +14,7 @@ from temporalio.api.enums.v1 import EventType, PendingActivityState, TaskQueueTy
 from temporalio.api.taskqueue.v1 import RateLimit
 from temporalio.api.workflowservice.v1 import UpdateTaskQueueConfigRequest
 
-from mulligan.loading import load
+from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
 from tests.live.conftest import DONE, Lab, call
 from tests.support.compacting import PROMPT, reading

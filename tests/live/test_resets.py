@@ -16,11 +16,11 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
 from temporalio.client import WorkflowHandle
 
-from mulligan.activities.prefix_cache import Key, Prefix, PrefixCache
-from mulligan.activities.providers.openai_chat import OpenAIChat
-from mulligan.loading import load
+from mulligan.activities.models.openai_chat import OpenAIChat
+from mulligan.activities.run_data.conversation_cache import Key, Prefix, PrefixCache
 from mulligan.run_input import RunInput
 from mulligan.values import ToolMessage
+from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
 from tests.live.conftest import DONE, Lab
 from tests.support.changing import GATES

@@ -16,15 +16,23 @@ import zstandard
 from temporalio.client import WorkflowFailureError
 from temporalio.exceptions import WorkflowAlreadyStartedError
 
-from mulligan import InvalidRunInputError, error_of, follow
-from mulligan.client import unreadable
+from mulligan import InvalidRunInputError, error_of
+from mulligan.client import follow
+from mulligan.client.connect import unreadable
+from mulligan.client.resume_run import (
+    NoWorkerError,
+    PromptNeededError,
+    ResumeError,
+    RunNotFoundError,
+    RunOpenError,
+    resume,
+)
 from mulligan.devserver import DevServer
-from mulligan.loading import load
-from mulligan.packed_input import MOST_BYTES
-from mulligan.resume import NoWorkerError, PromptNeededError, ResumeError, RunNotFoundError, RunOpenError, resume
 from mulligan.trace_view.history import size_of_chain
+from mulligan.wire.compressed_input import MOST_BYTES
+from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
-from mulligan.workflows import policies
+from mulligan.workflows import limits
 from tests.live.conftest import DONE, Lab, Ran, call
 from tests.support.compacting import PROMPT, READ, is_summing_up, reading
 from tests.support.large import noise, prose
@@ -264,7 +272,7 @@ async def test_without_a_worker(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> No
 
 async def test_the_last_run_of_a_chain(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     """After hand-overs the state is what was carried. An id that is chosen may be the old one's."""
-    monkeypatch.setattr(policies, "GROWN_EVENTS", 30)
+    monkeypatch.setattr(limits, "GROWN_EVENTS", 30)
     ran = await lab.run([*[call("now")] * 9, DONE], max_steps=9, metadata={"team": "a"})
     assert (await size_of_chain(lab.client, ran.id)).runs > 1
     new = await gone_on(lab, ran.id, id=ran.id, max_steps=3)

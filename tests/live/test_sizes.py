@@ -17,7 +17,7 @@ from temporalio.api.enums.v1 import WorkflowTaskFailedCause
 from temporalio.client import WorkflowHandle
 
 from mulligan.devserver import DevServer
-from mulligan.loading import load
+from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
 from tests.live.conftest import DONE, Lab
 from tests.support.large import MEGABYTE, noise

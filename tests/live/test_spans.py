@@ -9,8 +9,8 @@ import pytest
 from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 
-from mulligan.loading import load
-from mulligan.telemetry import Telemetry
+from mulligan.observe.telemetry import Telemetry
+from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
 from tests.live.conftest import DONE, Lab, call
 from tests.support.openai_turn import Turn

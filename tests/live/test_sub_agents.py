@@ -15,13 +15,13 @@ from temporalio.exceptions import CancelledError
 from temporalio.service import RPCError
 
 from mulligan import InvalidRunInputError, ToolExecutionError
+from mulligan.client.resume_run import resume
 from mulligan.devserver import DevServer
 from mulligan.errors import RemoteSource
-from mulligan.loading import load
-from mulligan.resume import resume
 from mulligan.trace_view.history import size_of_chain
+from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
-from mulligan.workflows import policies
+from mulligan.workflows import limits
 from tests.live.conftest import DONE, Lab, Ran
 from tests.live.test_resets import points_of, reset
 from tests.support.openai_turn import Turn
@@ -300,7 +300,7 @@ async def test_two_agents_of_one_workflow(teams: Lab) -> None:
 
 async def test_a_long_child_and_its_caller_continue_as_new(teams: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its result is that of the chain's last run; no run of a sub-agent is open while the caller hands itself over."""
-    monkeypatch.setattr(policies, "GROWN_EVENTS", 60)
+    monkeypatch.setattr(limits, "GROWN_EVENTS", 60)
     turns = [Turn(calls=[ask(f"note {steps}", "patient", id=f"call_{steps}")]) for steps in (15, 1, 2, 3)]
     ran = await teams.run([*turns, DONE], agent="lead")
     assert texts(ran) == [f"found: note {steps}" for steps in (15, 1, 2, 3)]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mulligan.activities.prefix_cache import PrefixCache
-from mulligan.loading import load
+from mulligan.activities.run_data.conversation_cache import PrefixCache
+from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
 from tests.live.conftest import DONE, Lab, call
 from tests.support.openai_turn import Turn

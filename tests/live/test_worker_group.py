@@ -15,9 +15,9 @@ from temporalio.worker import Worker
 
 from mulligan import connect
 from mulligan.devserver import DevServer, temporal_server
-from mulligan.loading import load
-from mulligan.telemetry import Telemetry
+from mulligan.observe.telemetry import Telemetry
 from mulligan.worker.group import WorkerGroup, WorkerStoppedError
+from mulligan.worker.loading import load
 from mulligan.worker.poll_monitor import ActivitySlots, PollMonitor
 from mulligan.worker.wiring import running_worker
 from tests.live.conftest import DONE, Lab

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from temporalio.api.enums.v1 import EventType
 
-from mulligan.loading import load
+from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
 from tests.live.conftest import DONE, Lab, call
 

@@ -17,8 +17,8 @@ from typing import Any
 
 from mulligan import connect
 from mulligan.devserver import temporal_server
-from mulligan.loading import load
-from mulligan.telemetry import Telemetry
+from mulligan.observe.telemetry import Telemetry
+from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
 from tests.live.conftest import DONE, call
 from tests.support.compacting import read_before, reading

@@ -10,7 +10,7 @@ from temporalio.client import WorkflowHistory
 from temporalio.worker import Replayer
 
 from mulligan import data_converter
-from mulligan.loading import load
+from mulligan.worker.loading import load
 from mulligan.worker.wiring import sandbox
 from mulligan.workflows.agent_workflow import AgentWorkflow
 from tests.support.sandboxed import Sandboxed

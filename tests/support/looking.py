@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from mulligan import Agent, ToolCall, ToolCallError, tool
-from mulligan.activities import feedback
-from mulligan.activities.feedback import Target
-from mulligan.activities.prepare_call import Prepared, prepare
-from mulligan.activities.tool_runtime import ToolRuntime
+from mulligan.activities.answers import feedback
+from mulligan.activities.answers.feedback import Target
+from mulligan.activities.answers.prepare_call import Prepared, prepare
+from mulligan.activities.tool_running.tool_runtime import ToolRuntime
 from mulligan.fixer import AskModel, Fixer, InvalidToolInput
 
 FIXER_LIMIT = 10.0

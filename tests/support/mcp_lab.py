@@ -16,7 +16,7 @@ from typing import Any
 import httpx2
 
 from mulligan import Agent, McpServer
-from mulligan.loading import Loaded, served
+from mulligan.worker.loading import Loaded, served
 from mulligan.worker.wiring import running_worker
 from tests.live.conftest import DONE, Lab, call
 from tests.support.mcp_agents import SERVER

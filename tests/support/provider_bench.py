@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from mulligan.activities.providers._openai import OpenAIClient
-from mulligan.activities.providers.openai_chat import OpenAIChat
-from mulligan.activities.providers.openai_responses import OpenAIResponses
-from mulligan.activities.providers.protocol import Provider, Reply, Request
-from mulligan.handoff import Definition, ToolDefinition
+from mulligan.activities.models._openai import OpenAIClient
+from mulligan.activities.models.openai_chat import OpenAIChat
+from mulligan.activities.models.openai_responses import OpenAIResponses
+from mulligan.activities.models.protocol import Provider, Reply, Request
 from mulligan.values import AssistantMessage, Message, ToolCall, ToolMessage, UserMessage
+from mulligan.wire.model_call import Definition, ToolDefinition
 from tests.support.openai_server import Failure, OpenAIServer, Turn
 
 SEARCH = ToolDefinition(name="search", description="Search.", parameters={"type": "object", "properties": {}})

@@ -13,7 +13,7 @@ import pytest
 
 from mulligan.devserver import DevServer
 from mulligan.devserver.errors import FetchError
-from mulligan.telemetry import Telemetry
+from mulligan.observe.telemetry import Telemetry
 from tests.acceptance.conftest import environment, mulligan, worker  # noqa: F401 - fixtures
 from tests.live.conftest import Lab, model, otlp  # noqa: F401 - fixtures
 from tests.support.go_programs import MADE, make, make_all, say_on_stderr

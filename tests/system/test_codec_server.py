@@ -17,8 +17,8 @@ import pytest
 from google.protobuf import json_format
 from temporalio.api.common.v1 import Payload
 
+from mulligan.client.encryption import EncryptionCodec, keys_of
 from mulligan.devserver import find_temporal
-from mulligan.encryption import EncryptionCodec, keys_of
 from tests.acceptance.conftest import ROOT, Outcome, Run, command
 
 OLD, NEW, OTHER = (f"{name}:{base64.b64encode(name[0].encode() * 32).decode()}" for name in ("old", "new", "zero"))

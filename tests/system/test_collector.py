@@ -23,9 +23,9 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExportResult
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import NonRecordingSpan, SpanContext, Status, StatusCode, TraceFlags, set_span_in_context
 
-from mulligan import semconv
 from mulligan.devserver import DevServer
 from mulligan.devserver._process import process_group
+from mulligan.observe import semconv
 from tests.support.otlp_receiver import OtlpReceiver
 from tests.support.ports import free_ports
 from tests.support.temporal import connect_to, environment_of

@@ -15,10 +15,10 @@ from botocore.exceptions import BotoCoreError, ClientError
 from temporalio.api.common.v1 import Payload
 from temporalio.converter import StorageDriverClaim, StorageDriverRetrieveContext
 
-from mulligan.client import unreadable
+from mulligan.client.connect import unreadable
+from mulligan.client.external_storage import external_storage
 from mulligan.devserver import temporal_server
-from mulligan.external_storage import external_storage
-from mulligan.loading import load
+from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
 from tests.live.conftest import DONE, Lab
 from tests.live.test_long_conversations import KEYS, all_messages, given, is_whole, runs_of

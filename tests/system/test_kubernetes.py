@@ -20,7 +20,7 @@ import yaml
 
 from mulligan import Agent
 from mulligan.agent import seconds
-from mulligan.settings import Settings, settings
+from mulligan.client.settings import Settings, settings
 
 ROOT = Path(__file__).parent.parent.parent
 KUBERNETES = ROOT / "deploy/kubernetes"

@@ -17,8 +17,8 @@ from temporalio.service import RPCError
 from mulligan import Agent, Call, McpServer, Say, ToolContext
 from mulligan.activities.mcp.servers import McpServers
 from mulligan.devserver import DevServer
-from mulligan.loading import load
 from mulligan.testing import Model, run_agent
+from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
 from tests.live.conftest import DONE, Lab, call
 from tests.support.mcp_agents import SERVER, now

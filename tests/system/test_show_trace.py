@@ -16,10 +16,10 @@ from temporalio.client import WorkflowFailureError
 
 from mulligan import Agent, ToolError, tool
 from mulligan.devserver import DevServer, temporal_server
-from mulligan.loading import load, served
-from mulligan.telemetry import Telemetry
+from mulligan.observe.telemetry import Telemetry
 from mulligan.trace_view.source import run_trace
 from mulligan.trace_view.span import TraceSpan
+from mulligan.worker.loading import load, served
 from mulligan.worker.wiring import running_worker
 from tests.acceptance.conftest import Run
 from tests.live.conftest import DONE, Lab, call

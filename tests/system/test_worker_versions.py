@@ -24,7 +24,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from mulligan import connect
 from mulligan.devserver import temporal_server
-from mulligan.loading import load
+from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
 from tests.live.conftest import DONE, Lab, call
 from tests.live.test_continue_as_new import SOON

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mulligan.activities._json_places import AHEAD, MAX_BROKEN
-from mulligan.activities.calls_in_text import ARGUMENTS, NAMES, Finder, as_text, describe, find_calls
-from mulligan.activities.mend_json import mend, parse_json
-from mulligan.handoff import ToolDefinition
+from mulligan.activities.answers.calls_in_text import ARGUMENTS, NAMES, Finder, as_text, describe, find_calls
+from mulligan.activities.answers.json_places import AHEAD, MAX_BROKEN
+from mulligan.activities.answers.repair_json import mend, parse_json
 from mulligan.values import well_formed
+from mulligan.wire.model_call import ToolDefinition
 
 TOOLS = {"search", "now"}
 FUZZ = settings(derandomize=True, deadline=None, max_examples=400)

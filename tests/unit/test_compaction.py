@@ -30,14 +30,14 @@ from mulligan import (
     UserMessage,
     tool,
 )
-from mulligan.activities.sum_up import transcript
+from mulligan.activities.models.summary_prompt import transcript
 from mulligan.cli._steps import compaction_line
-from mulligan.handoff import PreparedCall
-from mulligan.shorten import ends_of
 from mulligan.testing import Model, run_agent, run_workflow
-from mulligan.workflows.compaction import place_of_cut, tokens
-from mulligan.workflows.conversation import Conversation
-from mulligan.workflows.records import Opening
+from mulligan.wire.model_call import PreparedCall
+from mulligan.wire.shorten import ends_of
+from mulligan.workflows.conversation.compaction import place_of_cut, tokens
+from mulligan.workflows.conversation.conversation import Conversation
+from mulligan.workflows.conversation.records import Opening
 
 ROOT = Path(__file__).parents[2]
 [PAGE] = re.findall(r"```python\n(.*?)```", (ROOT / "docs/compaction.md").read_text(), re.DOTALL)

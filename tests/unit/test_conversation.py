@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mulligan import AssistantMessage, ErrorInfo, Message, Repair, Step, ToolCall, ToolMessage, Usage, UserMessage
-from mulligan.activities.prefix_cache import Prefix, PrefixCache
-from mulligan.activities.providers.scripted import Scripted
-from mulligan.handoff import PreparedCall, tool_message
-from mulligan.workflows.conversation import Conversation
+from mulligan.activities.models.scripted import Scripted
+from mulligan.activities.run_data.conversation_cache import Prefix, PrefixCache
+from mulligan.wire.model_call import PreparedCall, tool_message
+from mulligan.workflows.conversation.conversation import Conversation
 
 PROVIDER = Scripted({})
 KEY = ("run", "0")

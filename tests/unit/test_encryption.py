@@ -8,7 +8,7 @@ import pytest
 from temporalio.api.common.v1 import Payload
 
 from mulligan import DeclarationError
-from mulligan.encryption import EncryptionCodec, keys_of
+from mulligan.client.encryption import EncryptionCodec, keys_of
 
 ONE, TWO = (base64.b64encode(bytes([number]) * 32).decode() for number in (1, 2))
 PLAIN = Payload(metadata={"encoding": b"json/plain"}, data=b"the secret")

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from mulligan.activities import endpoint_limits
-from mulligan.activities.endpoint_limits import MOST_HERE, EndpointLimits
+from mulligan.activities.models import endpoint_limits
+from mulligan.activities.models.endpoint_limits import MOST_HERE, EndpointLimits
 from tests.support.virtual_time import VirtualTimeLoop
 
 

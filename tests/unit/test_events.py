@@ -10,7 +10,7 @@ from typing import Any, get_args
 import pytest
 
 from mulligan import events
-from mulligan.workflows.event_log import EventLog
+from mulligan.workflows.conversation.event_log import EventLog
 
 PAGE = (Path(__file__).parent.parent.parent / "docs/events.md").read_text()
 [SHOWN] = re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)

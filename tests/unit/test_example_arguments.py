@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from pydantic import UUID1, UUID4, AnyUrl, BaseModel, Field, TypeAdapter, create_model
 
-from mulligan.activities.example_arguments import NoExample, example
+from mulligan.activities.answers.example_arguments import NoExample, example
 
 FUZZ = settings(derandomize=True, deadline=None, max_examples=300)
 

@@ -11,9 +11,9 @@ import pytest
 from temporalio.api.common.v1 import Payload
 from temporalio.converter import StorageDriverClaim, StorageDriverRetrieveContext, StorageDriverStoreContext
 
+from mulligan.client.external_storage import external_storage
+from mulligan.client.stored_files import MOST_BYTES, FolderDriver, StorageError
 from mulligan.errors import DeclarationError
-from mulligan.external_storage import external_storage
-from mulligan.stored_files import MOST_BYTES, FolderDriver, StorageError
 
 PAYLOAD = Payload(metadata={"encoding": b"binary/plain"}, data=b"sesame")
 

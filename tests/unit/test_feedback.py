@@ -20,10 +20,10 @@ from pydantic import AfterValidator, AnyUrl, BaseModel, Field, Json
 from pydantic_core import PydanticCustomError
 
 from mulligan import Agent, Tool, ToolCall, ToolCallError, UnknownToolError, tool
-from mulligan.activities import feedback
-from mulligan.activities.feedback import SCHEMA_SHOWN, TOOLS_SHOWN
-from mulligan.activities.prepare_call import Prepared
-from mulligan.activities.tool_runtime import ToolRuntime
+from mulligan.activities.answers import feedback
+from mulligan.activities.answers.feedback import SCHEMA_SHOWN, TOOLS_SHOWN
+from mulligan.activities.answers.prepare_call import Prepared
+from mulligan.activities.tool_running.tool_runtime import ToolRuntime
 from tests.support.looking import prepare_for
 
 QUICK = settings(derandomize=True, deadline=None, max_examples=300)

@@ -11,10 +11,10 @@ import pytest
 from pydantic import TypeAdapter
 
 from mulligan import AssistantMessage, ErrorInfo, Message, ToolCall, ToolMessage, UserMessage
-from mulligan.activities.prefix_cache import Prefix, PrefixCache
-from mulligan.activities.providers.openai_chat import OpenAIChat
-from mulligan.activities.providers.openai_responses import OpenAIResponses
-from mulligan.activities.providers.scripted import Scripted
+from mulligan.activities.models.openai_chat import OpenAIChat
+from mulligan.activities.models.openai_responses import OpenAIResponses
+from mulligan.activities.models.scripted import Scripted
+from mulligan.activities.run_data.conversation_cache import Prefix, PrefixCache
 
 MESSAGES: TypeAdapter[list[Message]] = TypeAdapter(list[Message])
 PROVIDERS: list[Any] = [Scripted({}), OpenAIChat(), OpenAIResponses()]

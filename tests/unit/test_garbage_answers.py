@@ -27,8 +27,8 @@ from mulligan import (
     output_of,
     tool,
 )
-from mulligan.activities.providers.openai_chat import OpenAIChat
-from mulligan.activities.providers.openai_responses import OpenAIResponses
+from mulligan.activities.models.openai_chat import OpenAIChat
+from mulligan.activities.models.openai_responses import OpenAIResponses
 from mulligan.testing import AgentRun, Model, run_agent
 from tests.live.test_garbage import IDS, KEYS, NAMES, TEXTS, arguments, value
 

@@ -10,8 +10,8 @@ from temporalio.testing import ActivityEnvironment
 
 from mulligan.activities import heartbeat
 from mulligan.activities.heartbeat import Heart, beating
-from mulligan.activities.live_text import LONGEST, TextBeats
-from mulligan.events import LIVE_TEXT, LiveText
+from mulligan.activities.models.live_text import LONGEST, TextBeats
+from mulligan.wire.event_types import LIVE_TEXT, LiveText
 
 
 async def beats_of(body: Any) -> list[tuple[Any, ...]]:

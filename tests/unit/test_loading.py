@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from mulligan import Agent, DeclarationError
-from mulligan.loading import SHIPPED, Loaded, load
+from mulligan.worker.loading import SHIPPED, Loaded, load
 
 AGENT = "from mulligan import Agent\n{name} = Agent(name='{name}', model='scripted:x')\n"
 

@@ -13,8 +13,8 @@ import pytest
 from mulligan import Agent, DeclarationError, McpServer, tool
 from mulligan.activities.mcp.http import Seen
 from mulligan.activities.mcp.schema import as_taken
-from mulligan.json_schema import faults_of, validator_of
 from mulligan.mcp import expanded, model_name, server_of
+from mulligan.schema.json_schema import faults_of, validator_of
 from mulligan.tool import is_legal_name
 from tests.support.openai_schemas import check_schema
 

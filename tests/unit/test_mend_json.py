@@ -5,7 +5,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from mulligan.activities.mend_json import Mended, NotJson, mend, parse_json
+from mulligan.activities.answers.repair_json import Mended, NotJson, mend, parse_json
 
 WRITTEN = {"path": "src/a b.py", "n": [1, -2.5, 1e3], "on": True, "off": False, "none": None, "in": {"x": 'it\'s "ö"'}}
 

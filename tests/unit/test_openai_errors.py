@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from mulligan.activities.providers._openai import OpenAIClient, retry_after
-from mulligan.activities.providers.openai_chat import OpenAIChat
-from mulligan.activities.providers.openai_responses import OpenAIResponses
-from mulligan.activities.providers.protocol import Request, Unavailable
+from mulligan.activities.models._openai import OpenAIClient, retry_after
+from mulligan.activities.models.openai_chat import OpenAIChat
+from mulligan.activities.models.openai_responses import OpenAIResponses
+from mulligan.activities.models.protocol import Request, Unavailable
 from mulligan.errors import ModelRequestError
-from mulligan.handoff import Definition
 from mulligan.values import UserMessage
+from mulligan.wire.model_call import Definition
 from tests.support.openai_server import Failure, OpenAIServer, Turn
 
 KEY = "sk-very-secret"

@@ -8,8 +8,8 @@ import pytest
 import zstandard
 
 from mulligan import InvalidRunInputError, RunInput, UserMessage
-from mulligan.packed_input import LONGEST_MESSAGE, MOST_BYTES, PACKED_BYTES, packed, unpacked
-from mulligan.resume import next_id
+from mulligan.client.resume_run import next_id
+from mulligan.wire.compressed_input import LONGEST_MESSAGE, MOST_BYTES, PACKED_BYTES, packed, unpacked
 from tests.support.large import noise, prose
 
 

@@ -21,9 +21,9 @@ from mulligan import (
     UnknownToolError,
     tool,
 )
-from mulligan.activities import settle_failure
-from mulligan.activities.settle_failure import nearest, settle
-from mulligan.activities.tool_runtime import ToolRuntime
+from mulligan.activities.answers import failure_policy
+from mulligan.activities.answers.failure_policy import nearest, settle
+from mulligan.activities.tool_running.tool_runtime import ToolRuntime
 from mulligan.policy import MODELS_OWN_MISTAKES, HandleErrors, tell
 from tests.support.looking import prepare_for
 
@@ -214,7 +214,7 @@ async def test_a_policy_that_hangs_has_said_nothing(runtime: ToolRuntime, monkey
         over.wait(30)
         return "late"
 
-    monkeypatch.setattr(settle_failure, "POLICY_LIMIT", 0.05)
+    monkeypatch.setattr(failure_policy, "POLICY_LIMIT", 0.05)
     told = await settle(bad_input(), hangs, runtime)
     over.set()
     assert (told.text, told.failure) == (STANDARD, None)

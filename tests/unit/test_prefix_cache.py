@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from mulligan import AssistantMessage, Message, ToolCall, ToolMessage, UserMessage
-from mulligan.activities.prefix_cache import Prefix, PrefixCache
-from mulligan.activities.providers.openai_chat import OpenAIChat
-from mulligan.activities.providers.scripted import Scripted
-from mulligan.reference import Held, Ref, chain
+from mulligan.activities.models.openai_chat import OpenAIChat
+from mulligan.activities.models.scripted import Scripted
+from mulligan.activities.run_data.conversation_cache import Prefix, PrefixCache
+from mulligan.wire.conversation_ref import Held, Ref, chain
 
 ONE: Any = Scripted({})
 OTHER: Any = OpenAIChat()

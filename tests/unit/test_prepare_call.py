@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, Field, SecretStr, field_validator
 
 from mulligan import Agent, InvalidToolInput, Tool, ToolCallError, tool
-from mulligan.activities.prepare_call import Prepared
+from mulligan.activities.answers.prepare_call import Prepared
 from tests.support import looking
 from tests.support.looking import count, say
 

@@ -12,15 +12,15 @@ import pytest
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from mulligan import Agent, ToolStrategy
-from mulligan.activities.pin_models import FALLBACK_PATIENCE, PATIENCE, patience, pin_models
+from mulligan.activities.models.pin_models import FALLBACK_PATIENCE, PATIENCE, patience, pin_models
 from mulligan.cli._steps import cost_of
 from mulligan.errors import DeclarationError
-from mulligan.metrics import Metrics
-from mulligan.model_facts import ModelFacts
+from mulligan.observe.metrics import Metrics
 from mulligan.prices import Price, Prices
 from mulligan.run_input import RunInput
 from mulligan.values import RunResult, Usage
-from mulligan.workflows._turn import Turn
+from mulligan.wire.model_facts import ModelFacts
+from mulligan.workflows.turn import Turn
 
 TABLE = Prices(
     {

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mulligan.activities.providers.protocol import Unavailable
+from mulligan.activities.models.protocol import Unavailable
 from mulligan.errors import ModelRequestError
 from mulligan.values import Usage
 from tests.support.openai_server import Failure, Reasoning, Turn

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from mulligan.activities.providers._legal import legal_id
-from mulligan.activities.providers.known import providers
+from mulligan.activities.models._legal import legal_id
+from mulligan.activities.models.known import providers
 from mulligan.agent import PROVIDERS
 from mulligan.values import AssistantMessage, Message, ToolMessage
 from tests.support.openai_server import Reasoning, Turn

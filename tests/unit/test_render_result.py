@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import AnyUrl, BaseModel, ConfigDict, Field, RootModel, field_serializer
 
-from mulligan.activities.render_result import MAX_BYTES, UnusableResult, cut, render
+from mulligan.activities.tool_running.render_result import MAX_BYTES, UnusableResult, cut, render
 
 
 class Size(Enum):

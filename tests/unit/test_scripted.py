@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from mulligan.activities.providers.protocol import Request
-from mulligan.activities.providers.scripted import Scripted
+from mulligan.activities.models.protocol import Request
+from mulligan.activities.models.scripted import Scripted
 from mulligan.errors import ModelRequestError
-from mulligan.handoff import Definition
 from mulligan.script import Call, Say, Script
 from mulligan.values import Message, Usage, UserMessage
+from mulligan.wire.model_call import Definition
 from tests.support.provider_bench import GO, said
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from mulligan.client.settings import settings
 from mulligan.errors import DeclarationError
-from mulligan.settings import settings
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mulligan.shorten import shortened, size
+from mulligan.wire.shorten import shortened, size
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=3_000),

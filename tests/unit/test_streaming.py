@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mulligan.activities.providers.protocol import Reply, Unavailable
+from mulligan.activities.models.protocol import Reply, Unavailable
 from mulligan.errors import ModelRequestError
 from tests.support.openai_server import Failure, Reasoning, Turn
 from tests.support.openai_stream import Break

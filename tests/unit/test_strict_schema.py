@@ -16,7 +16,7 @@ from jsonschema import Draft202012Validator
 from pydantic import AnyUrl, BaseModel, Field
 from typing_extensions import TypedDict
 
-from mulligan.activities.providers._strict_schema import strict
+from mulligan.activities.models._strict_schema import strict
 
 FUZZ = settings(derandomize=True, deadline=None, max_examples=300)
 ALLOWED = {

@@ -12,15 +12,15 @@ import pytest
 
 from examples.research_team import editor, editor_script, researcher_script, translator_script
 from mulligan import Agent, Call, DeclarationError, Say, Script, Tool, ToolExecutionError, ToolTimeoutError, tool
+from mulligan.activities.registry import Registry
 from mulligan.errors import ModelRequestError, ModelUnavailableError
-from mulligan.handoff import AgentFacts, Definition, ToolFacts
-from mulligan.loading import load
-from mulligan.registry import Registry
 from mulligan.run_input import RunInput
 from mulligan.testing import Model, run_agent
 from mulligan.values import RunResult, Usage
-from mulligan.workflows._turn import Turn
+from mulligan.wire.model_call import AgentFacts, Definition, ToolFacts
+from mulligan.worker.loading import load
 from mulligan.workflows.sub_agents import child_id, depth_left, share_of
+from mulligan.workflows.turn import Turn
 
 ROOT = Path(__file__).parents[2]
 [PAGE] = re.findall(r"```python\n(.*?)```", (ROOT / "docs/sub-agents.md").read_text(), re.DOTALL)

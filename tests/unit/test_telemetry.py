@@ -16,14 +16,14 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
 
-from mulligan import otlp
-from mulligan.handoff import FinishRun, Where
-from mulligan.otlp import captures_content, is_configured
-from mulligan.span_export import HeldBack
-from mulligan.telemetry import Telemetry
-from mulligan.tool_call_span import LONGEST_TEXT
-from mulligan.trace_ids import derive
+from mulligan.observe import otlp
+from mulligan.observe.otlp import captures_content, is_configured
+from mulligan.observe.span_export import HeldBack
+from mulligan.observe.telemetry import Telemetry
+from mulligan.observe.tool_call_span import LONGEST_TEXT
+from mulligan.observe.trace_ids import derive
 from mulligan.values import ToolCall, Usage
+from mulligan.wire.model_call import FinishRun, Where
 
 WHERE = Where(agent="a", conversation="0", trace=f"00-{1:032x}-{2:016x}-01")
 CALL = ToolCall(id="c1", name="look", arguments='{"a": "secret"}')

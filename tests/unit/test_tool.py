@@ -178,7 +178,7 @@ def test_secrets_keep_their_value() -> None:
     def log_in(password: SecretStr) -> None:
         """Log in."""
 
-    from mulligan.activities.prepare_call import valid
+    from mulligan.activities.answers.prepare_call import valid
 
     assert valid(log_in.arguments, {"password": "sesame"}) == {"password": "sesame"}
 

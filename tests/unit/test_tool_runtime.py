@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from mulligan.activities import tool_runtime
-from mulligan.activities.tool_runtime import TookTooLong, ToolRuntime
+from mulligan.activities.tool_running import tool_runtime
+from mulligan.activities.tool_running.tool_runtime import TookTooLong, ToolRuntime
 
 WHO: contextvars.ContextVar[str] = contextvars.ContextVar("who", default="nobody")
 

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 
-from mulligan import semconv
 from mulligan.cli._trace import draw, duration, heading
-from mulligan.trace_ids import STEPS_IN_A_GROUP
+from mulligan.observe import semconv
+from mulligan.observe.trace_ids import STEPS_IN_A_GROUP
 from mulligan.trace_view.jaeger import read, without_secrets
 from mulligan.trace_view.span import TraceSpan
 from mulligan.trace_view.tree import MOST_ERRORS, WHOLE, grow, lines

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from mulligan import semconv
+from mulligan.observe import semconv
 
 PAGE = (Path(__file__).parent.parent.parent / "docs" / "traces.md").read_text()
 NAMES = {value.rstrip(".") for name, value in vars(semconv).items() if name.isupper() and isinstance(value, str)}

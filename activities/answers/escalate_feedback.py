@@ -1,0 +1,128 @@
+"""The text for a model that makes the same bad call again: it says so, and is more explicit each time."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from mulligan.activities.answers.example_arguments import NoExample, example
+from mulligan.activities.answers.repair_json import NotJson, parse_json
+from mulligan.policy import Mistake
+from mulligan.schema.arguments import Accepts
+from mulligan.values import AssistantMessage, Message, ToolCall, ToolMessage
+
+INPUT_KINDS = frozenset({"unknown_tool", "invalid_json", "invalid_arguments", "invalid_output"})
+"""Mistakes in the call itself: made again, it fails again."""
+FIELDS_SHOWN, EXAMPLE_SHOWN = 20, 2_000
+
+
+def times_before(messages: Sequence[Message], call: ToolCall, kind: str) -> int:
+    """How often this very call (for an unknown tool: any call of it) was made before and told to be wrong."""
+    if kind not in INPUT_KINDS:
+        return 0
+    told = {m.call_id for m in messages if isinstance(m, ToolMessage) and m.error and m.error.kind in INPUT_KINDS}
+    wanted = _key(call, kind)
+    return sum(
+        earlier.id in told and _key(earlier, kind) == wanted
+        for message in messages
+        if isinstance(message, AssistantMessage)
+        for earlier in message.tool_calls
+        if earlier.name == call.name
+    )
+
+
+def insist(error: Mistake, times: int, call: ToolCall, accepts: Accepts | None) -> Mistake:
+    """The error with what is to be said the second, third, fourth time. The first time it says all that there is."""
+    if times == 0:
+        return error
+    again = "You made this very call before, and it failed in the same way: sent again, it will fail again."
+    if times > 1:
+        again = (
+            f"This is the {_ordinal(times + 1)} time that you make this very call. Do not send it again: change it as said "
+            "below, call another tool, or go on without it."
+        )
+    detail = [error.detail]
+    if accepts is not None:
+        if times > 1:
+            detail.append(_compared(call.arguments, accepts))
+        if shown := _example(accepts):
+            detail.append(f"A minimal call of it that is valid has the arguments: {shown}")
+    fields = {name: getattr(error, name) for name in error.fields}
+    return type(error)(f"{again}\n{error.message}", detail="\n".join(filter(None, detail)), **fields)
+
+
+def _key(call: ToolCall, kind: str) -> Any:
+    if kind == "unknown_tool":
+        return None
+    try:
+        return json.dumps(parse_json(call.arguments), sort_keys=True)
+    except NotJson:
+        return " ".join(call.arguments.split())
+
+
+def _compared(raw: str, accepts: Accepts) -> str:
+    """What was sent beside what is taken, field by field."""
+    fields = accepts.schema.get("properties", {})
+    taken = [
+        f"`{name}`: {_type(field)}{', required' if name in accepts.required else ''}"
+        for name, field in list(fields.items())[:FIELDS_SHOWN]
+    ]
+    try:
+        sent = parse_json(raw)
+    except NotJson:
+        says = "text that is no JSON"
+    else:
+        if isinstance(sent, dict):
+            given = [f"`{name[:100]}`: {_name_of(value)}" for name, value in list(sent.items())[:FIELDS_SHOWN]]
+            says = "an object with " + (", ".join(given) or "no field")
+        else:
+            says = f"no object but {_name_of(sent)}"
+    return f"You sent {says}.\nIt takes an object with {'; '.join(taken) or 'no field'}."
+
+
+def _type(schema: Any) -> str:
+    if not isinstance(schema, dict):
+        return "any value"
+    if "enum" in schema:
+        return "one of " + json.dumps(schema["enum"][:FIELDS_SHOWN], ensure_ascii=False)
+    if "const" in schema:
+        return json.dumps(schema["const"], ensure_ascii=False)
+    for union in ("anyOf", "oneOf"):
+        if union in schema:
+            return " or ".join(dict.fromkeys(_type(member) for member in schema[union][:FIELDS_SHOWN]))
+    if "$ref" in schema:
+        return "object (see the schema)"
+    kind = schema.get("type", "any value")
+    return " or ".join(kind) if isinstance(kind, list) else str(kind)
+
+
+def _name_of(value: Any) -> str:
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "boolean"
+        case int() | float():
+            return "number"
+        case str():
+            return "string"
+    return "array" if isinstance(value, list) else "object"
+
+
+def _example(accepts: Accepts) -> str:
+    """A minimal example that is really taken; nothing where a check of the user's own refuses what the schema allows."""
+    try:
+        made = example(accepts.schema)
+        accepts.validate(made)
+    except NoExample:
+        return ""
+    except Exception:  # noqa: BLE001 - a user's validator may raise anything
+        return ""
+    shown = json.dumps(made, ensure_ascii=False)
+    return shown if len(shown) <= EXAMPLE_SHOWN else ""
+
+
+def _ordinal(number: int) -> str:
+    last = "th" if 10 <= number % 100 <= 20 else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number}{last}"

@@ -1,0 +1,292 @@
+"""What the model is told of a mistake: one place for the words, used by results, steps and spans alike.
+
+`message` of an error never quotes the model's input, `detail` may: spans show the first alone unless content is asked for.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, get_args
+
+from pydantic import JsonValue, ValidationError
+from pydantic_core.core_schema import ErrorType
+
+from mulligan.errors import (
+    InvalidToolInputError,
+    MultipleStructuredOutputsError,
+    StructuredOutputValidationError,
+    UnknownToolError,
+)
+from mulligan.output import NotOfSchema
+from mulligan.schema.arguments import Accepts
+from mulligan.values import ToolCall
+
+SCHEMA_SHOWN, INPUT_SHOWN, TOOLS_SHOWN, FAULTS_SHOWN, PATH_SHOWN = 2_000, 500, 50, 20, 200
+_PLAIN = {
+    "missing": "is required, but missing",
+    "model_type": "should be an object",
+    "model_attributes_type": "should be an object",
+    "dataclass_type": "should be an object",
+    "dict_type": "should be an object",
+    "list_type": "should be an array",
+    "tuple_type": "should be an array",
+    "set_type": "should be an array",
+    "frozen_set_type": "should be an array",
+    "string_type": "should be a string",
+    "none_required": "should be null",
+}
+_MAY_QUOTE = frozenset({"value_error", "assertion_error", "union_tag_invalid", "uuid_parsing", "url_parsing"})
+"""pydantic's error types whose message may hold the value itself; so may every type that is not pydantic's."""
+_PYDANTICS = frozenset(get_args(ErrorType))
+
+
+def unknown_tool(call: ToolCall, available: Sequence[str]) -> UnknownToolError:
+    """No such tool: what there is, and what may have been meant."""
+    name = call.name if len(call.name) <= 100 else call.name[:100] + "…"
+    near = difflib.get_close_matches(call.name[:100], available, n=1, cutoff=0.5)
+    meant = f" Did you mean `{near[0]}`?" if near else ""
+    names = ", ".join(f"`{tool}`" for tool in available[:TOOLS_SHOWN])
+    there_are = f" The tools are: {names}." if available else " There are no tools; answer in plain text."
+    return UnknownToolError(
+        f"There is no tool `{name}`.{meant}{there_are}",
+        available=available,
+        kind="unknown_tool",
+        tool_name=call.name,
+        call_id=call.id,
+        raw_arguments=call.arguments,
+    )
+
+
+InvalidInput = InvalidToolInputError | StructuredOutputValidationError
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a call's arguments are for: a tool, or (`is_output`) a type of output, with the words for its faults."""
+
+    name: str
+    accepts: Accepts
+    is_output: bool = False
+
+    def not_json(self, call: ToolCall, reason: str, excerpt: str, source: Exception) -> InvalidInput:
+        """The arguments are not JSON."""
+        message = f"The arguments of `{self.name}` are not valid JSON, so it was not run: {reason}."
+        if self.is_output:
+            message = f"Your output `{self.name}` is not valid JSON, so it was not taken: {reason}."
+        detail = "\n".join(filter(None, (excerpt, _takes(self.accepts), self._again)))
+        return self._error(call, "invalid_json", message, detail, source)
+
+    def not_valid(self, call: ToolCall, value: JsonValue, error: Exception) -> InvalidInput:
+        """The arguments are JSON, but not what is taken: each field at fault, and the schema."""
+        faults, quoting = _faults(error, value, list(self.accepts.schema.get("properties", {})))
+        message = f"The arguments of `{self.name}` are not what it takes, so it was not run:\n{faults}"
+        if self.is_output:
+            message = f"Your output is no valid `{self.name}`, so it was not taken:\n{faults}"
+        sent = f"You sent: {_cut(json.dumps(value, ensure_ascii=False, default=str), INPUT_SHOWN)}"
+        detail = "\n".join([sent, *quoting, _takes(self.accepts), self._again])
+        return self._error(call, "invalid_arguments", message, detail, error)
+
+    @property
+    def _again(self) -> str:
+        return "Give it again, corrected." if self.is_output else "Call it again with corrected arguments."
+
+    def _error(self, call: ToolCall, kind: str, message: str, detail: str, source: Exception) -> InvalidInput:
+        if self.is_output:
+            return StructuredOutputValidationError(
+                message, detail=detail, kind="invalid_output", tool_name=self.name, source=source
+            )
+        return _invalid(call, kind, message, detail, source)
+
+
+def not_there(call: ToolCall, task_queue: str, available: Sequence[str]) -> UnknownToolError:
+    """The worker to which the call went does not have the tool."""
+    return UnknownToolError(
+        f"The tool `{call.name}` is not to be had: the worker of task queue {task_queue!r} does not know it. "
+        "Go on without it.",
+        available=available,
+        kind="unknown_tool",
+        tool_name=call.name,
+        call_id=call.id,
+    )
+
+
+def too_long(call: ToolCall, length: int, limit: int) -> InvalidToolInputError:
+    """The arguments are longer than a run can carry."""
+    return _invalid(
+        call,
+        "invalid_arguments",
+        f"The arguments of `{call.name}` are {length:,} characters long, so it was not run: a step takes about "
+        f"{limit:,} bytes of arguments in all. Send less at a time, in several calls.",
+        "",
+        None,
+    )
+
+
+def too_many_calls(call: ToolCall, count: int, most: int) -> InvalidToolInputError:
+    """The answer has more calls than a step can have; those after this one are left out."""
+    return _invalid(
+        call,
+        "invalid_arguments",
+        f"You made {count:,} calls in one answer, and a step takes {most:,}: this one was not run, nor any after it. "
+        "Make them again, fewer at a time.",
+        "",
+        None,
+    )
+
+
+def too_long_output(name: str, length: int, limit: int) -> StructuredOutputValidationError:
+    """The output is longer than a run can carry."""
+    return StructuredOutputValidationError(
+        f"Your output `{name}` is {length:,} characters long, so it was not taken: about {limit:,} bytes can be. "
+        "Give a shorter one.",
+        kind="invalid_output",
+        tool_name=name,
+    )
+
+
+def truncated_call(call: ToolCall, by: str) -> InvalidToolInputError:
+    """The model was cut off inside of a call, by `by`."""
+    return _invalid(
+        call,
+        "truncated_call",
+        f"You were cut off by {by} while you wrote the call of `{call.name}`, so it was not run. "
+        "Call it again, with shorter arguments or in several calls.",
+        "",
+        None,
+    )
+
+
+def duplicate_call(call: ToolCall) -> InvalidToolInputError:
+    """The very same call twice in one step."""
+    return _invalid(
+        call,
+        "duplicate_call",
+        f"You made this call of `{call.name}` twice in one step. It was run once; see the other call's result.",
+        "",
+        None,
+    )
+
+
+def _invalid(
+    call: ToolCall, kind: str, message: str, detail: str, source: Exception | None
+) -> InvalidToolInputError:  # fmt: skip
+    return InvalidToolInputError(
+        message,
+        detail=detail,
+        kind=kind,
+        tool_name=call.name,
+        call_id=call.id,
+        raw_arguments=call.arguments,
+        source=source,
+    )
+
+
+def multiple_outputs(names: Sequence[str]) -> MultipleStructuredOutputsError:
+    """Several outputs where one is the answer."""
+    given = ", ".join(f"`{name}`" for name in names)
+    return MultipleStructuredOutputsError(
+        f"You gave {len(names)} outputs in one step ({given}), so none was taken. Give exactly one.",
+        kind="multiple_outputs",
+        tool_names=names,
+    )
+
+
+def premature_output(name: str) -> StructuredOutputValidationError:
+    """The output together with ordinary calls: their results may change it."""
+    return StructuredOutputValidationError(
+        f"Your output `{name}` came together with other calls, so it was not taken. Read their results, then give the "
+        "output again, by itself.",
+        kind="premature_output",
+        tool_name=name,
+    )
+
+
+def missing_output(targets: Sequence[Target], *, by_call: bool) -> StructuredOutputValidationError:
+    """Plain text, or nothing, where the output is the answer."""
+    names = " or ".join(f"`{target.name}`" for target in targets)
+    if by_call:
+        message = f"You answered in plain text, but your final answer must be given by calling {names}. Do that now."
+        detail = ""
+    else:
+        message = (
+            f"You answered in plain text, but your final answer must be {names}: JSON alone, without any other text."
+        )
+        detail = "\n".join(_takes(target.accepts) for target in targets)
+    return StructuredOutputValidationError(
+        message, detail=detail, kind="missing_output", tool_name=targets[0].name if len(targets) == 1 else ""
+    )
+
+
+def empty_answer() -> StructuredOutputValidationError:
+    """No text and no call."""
+    return StructuredOutputValidationError(
+        "You said nothing and called nothing. Call a tool, or give your final answer.", kind="missing_output"
+    )
+
+
+def _takes(accepts: Accepts) -> str:
+    schema = json.dumps(accepts.schema, ensure_ascii=False)
+    if len(schema) <= SCHEMA_SHOWN:
+        return f"It takes a JSON object of this schema: {schema}"
+    required = ", ".join(f"`{name}`" for name in accepts.required) or "nothing"
+    known = ", ".join(f"`{name}`" for name in accepts.schema.get("properties", {}))
+    return f"It takes a JSON object with the fields {known}; required: {required}."
+
+
+def _faults(error: Exception, value: JsonValue, names: Sequence[str]) -> tuple[str, list[str]]:
+    """What is wrong, a line for each field; and the lines that may quote what was sent."""
+    faults: list[str] = []
+    quoting: list[str] = []
+    if isinstance(error, ValidationError):
+        for fault in error.errors(include_url=False, include_context=False):
+            where, says = _path(fault, value), _says(fault, names)
+            if _may_quote(fault["type"]) and len(quoting) < FAULTS_SHOWN:
+                quoting.append(f"- {where}: {_cut(fault['msg'], INPUT_SHOWN)}")
+            faults.append(f"- {where}: {says}")
+    elif isinstance(error, NotOfSchema):
+        faults += [f"- {f'`{_cut(path, PATH_SHOWN)}`' if path else 'it'} {says}" for path, says in error.faults]
+    else:
+        faults.append("- they could not be checked")
+        quoting.append(_cut(f"The check raised {type(error).__name__}: {error}", INPUT_SHOWN))
+    unique = list(dict.fromkeys(faults))
+    more = len(unique) - FAULTS_SHOWN
+    return "\n".join(unique[:FAULTS_SHOWN]) + (f"\n- … and {more} more" if more > 0 else ""), quoting
+
+
+def _says(fault: Any, names: Sequence[str]) -> str:
+    kind = fault["type"]
+    if kind == "extra_forbidden":
+        near = difflib.get_close_matches(str(fault["loc"][-1]), names, n=1) if len(fault["loc"]) == 1 else []
+        return "is not a field of it" + (f"; did you mean `{near[0]}`?" if near else "")
+    if kind in _PLAIN:
+        return _PLAIN[kind]
+    if _may_quote(kind):
+        return "is not valid"
+    message: str = fault["msg"]
+    return message.replace("Input should", "should", 1) if message.startswith("Input should") else message
+
+
+def _may_quote(kind: str) -> bool:
+    return kind in _MAY_QUOTE or kind not in _PYDANTICS
+
+
+def _path(fault: Any, value: Any) -> str:
+    """The fault's place in what the model sent. pydantic also names unions' members and validators: left out."""
+    path = ""
+    for index, part in enumerate(fault["loc"]):
+        # A name that is not there is the fault itself where it is missing; else it is pydantic's own.
+        is_missing = fault["type"] == "missing" and index == len(fault["loc"]) - 1
+        if isinstance(part, int) and isinstance(value, list):
+            path += f"[{part}]"
+            value = value[part] if part < len(value) else None
+        elif isinstance(value, dict) and (part in value or is_missing):
+            path += f".{part}" if path else str(part)
+            value = value.get(part)
+    return f"`{_cut(path, PATH_SHOWN)}`" if path else "the arguments"
+
+
+def _cut(text: str, longest: int) -> str:
+    return text if len(text) <= longest else f"{text[:longest]}… ({len(text) - longest} more characters)"

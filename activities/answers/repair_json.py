@@ -1,0 +1,270 @@
+"""The arguments text of a tool call, read as JSON: strictly, and mended where only its spelling is wrong.
+
+A mending never adds what the model did not write. A text that stops inside a string, number, literal or name, or just
+before a value, has no mended reading: what is missing is asked for.
+
+The library json-repair is not used. It completes and drops values, so what it gives would have to be compared with
+the tokens of the text; and where all tokens are known, one way is left to set the marks between them: it stands here.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import cast
+
+from pydantic import JsonValue
+
+from mulligan.activities.answers.json_tokens import (
+    CLOSER,
+    MAX_DEPTH,
+    OPENER,
+    NoToken,
+    Token,
+    Tokens,
+    strict_token,
+    tokens_of,
+    too_deep,
+)
+from mulligan.values import well_formed
+
+__all__ = ["Mended", "NotJson", "mend", "parse_json"]
+
+MAX_MENDED = 1_000_000
+"""Characters beyond which a text is not mended: reading it token by token takes about a second a megabyte."""
+
+NEAR = 24
+"""Characters quoted on each side of a fault."""
+
+_MARKS = {*CLOSER, *OPENER, ",", ":"}
+_FENCE = re.compile(r"```[ \t]*[\w+-]*[ \t]*\r?\n?")
+_REASONS = {
+    "Expecting value": "a value is missing or is not spelled as JSON spells it",
+    "Expecting property name enclosed in double quotes": "a name in double quotes is expected",
+    "Illegal trailing comma before end of object": "a comma stands before the closing '}'",
+    "Illegal trailing comma before end of array": "a comma stands before the closing ']'",
+    "Expecting ':' delimiter": "a ':' is expected after a name",
+    "Expecting ',' delimiter": "a ',' or a closing bracket is expected after a value",
+    "Unterminated string starting at": "the arguments stop in the middle of a string",
+    "Invalid control character at": "a string holds a raw line break or control character; write \\n, \\t or \\uXXXX",
+    "Invalid \\escape": "a string holds a backslash that begins no JSON escape; write \\\\ for a backslash",
+    "Invalid \\uXXXX escape": "a \\u in a string is not followed by four hexadecimal digits",
+    "Extra data": "the JSON value has ended, but more text follows it",
+    "Unexpected UTF-8 BOM (decode using utf-8-sig)": "the text begins with a byte order mark",
+}
+
+
+class NotJson(ValueError):
+    """The text is not JSON. `reason` never quotes it; `near` does, and so does the whole sentence, `str(error)`."""
+
+    def __init__(self, reason: str, position: int, text: str = "") -> None:
+        self.reason = reason
+        self.position = position
+        self.line = text.count("\n", 0, position) + 1
+        self.column = position - (text.rfind("\n", 0, position) + 1) + 1
+        before, after = text[max(0, position - NEAR) : position], text[position : position + NEAR]
+        self.near = re.sub(r"[\x00-\x1f\x7f]", " ", str(well_formed(before + after)))
+        where = f" (line {self.line}, column {self.column}, near `{self.near}`)" if self.near else ""
+        super().__init__(f"{reason[:1].upper()}{reason[1:]}{where}.")
+
+
+@dataclass(frozen=True)
+class Mended:
+    """One reading of a text that is not quite JSON, and what was mended for it, joined by `+`."""
+
+    value: JsonValue
+    by: str
+
+
+class _Refused(Exception):
+    def __init__(self, token: str, reason: str) -> None:
+        self.token = token
+        self.reason = reason
+
+
+def parse_json(text: str) -> JsonValue:
+    """Read strict JSON (RFC 8259). Of a name given twice the last one counts; lone surrogates become U+FFFD.
+
+    Raises:
+        NotJson: the text is no JSON, or holds what Python cannot hold: NaN, 1e999, more than 100 levels.
+    """
+    if (deep := too_deep(text)) is not None:
+        raise NotJson(f"lists and objects stand more than {MAX_DEPTH} deep in each other", deep, text)
+    try:
+        value = json.loads(text, parse_int=_int, parse_float=_float, parse_constant=_constant)
+    except _Refused as refused:
+        raise NotJson(refused.reason, max(0, text.find(refused.token)), text) from None
+    except RecursionError:
+        # The caller may itself stand deep in the stack.
+        raise NotJson("lists and objects stand too deep in each other", 0, text) from None
+    except json.JSONDecodeError as error:
+        raise _explained(text, error) from None
+    if "\\ud" in text or "\\uD" in text or well_formed(text) != text:
+        value = _well_formed(value)
+    return cast(JsonValue, value)
+
+
+def mend(text: str) -> Iterator[Mended]:
+    """Give the readings of a text that is not quite JSON, the most conservative first. Never raises.
+
+    The caller takes the first that its schema takes; as it is, there is one at most. There is none for strict JSON
+    (but for a string that holds JSON), for prose, for two values in a row, and for a text cut off inside a token.
+    """
+    text = text.strip(" \t\r\n")
+    begin = text.lstrip(" \ufeff\xa0")[:1]
+    if not begin or len(text) > MAX_MENDED:
+        return
+    if text.startswith(('{\\"', '[\\"')):
+        yield from _encoded_twice(f'"{text}"')
+    elif begin in CLOSER:
+        yield from _container(text)
+    elif begin == '"':
+        yield from _encoded_twice(text)
+    elif (fence := _FENCE.search(text)) and not re.search(r"[{\[]", text[: fence.start()]):
+        for mended in _container(text, fence.end(), fenced=True):
+            yield Mended(mended.value, "+".join(filter(None, ("code_fence", mended.by))))
+
+
+def _container(text: str, start: int = 0, *, fenced: bool = False) -> Iterator[Mended]:
+    try:
+        found = tokens_of(text, start)
+        rest = text[found.end :]
+        # Beyond the closing fence anything may be said, except a second block: which one was meant?
+        if found.stopped_in or not found.tokens or (rest.count("```") > 1 if fenced else rest.strip("`")):
+            return
+        strict, notes = _strictly(found)
+        if rest and not fenced:
+            notes.add("code_fence")
+        value = parse_json(" ".join(strict))
+    except (NoToken, NotJson):
+        return
+    # A name given twice loses the first of its values. That is the rule for strict JSON; with a mending it is a guess.
+    if (notes or fenced) and _count(value) == sum(map(_is_value, strict)):
+        yield Mended(value, "+".join(sorted(notes)))
+
+
+def _encoded_twice(text: str) -> Iterator[Mended]:
+    """A list or object that was written as a JSON string, once more encoded."""
+    try:
+        inner = parse_json(text)
+    except NotJson:
+        return
+    if not isinstance(inner, str) or not inner.strip().startswith(("{", "[")):
+        return
+    try:
+        yield Mended(parse_json(inner), "double_encoded")
+    except NotJson:
+        for mended in _container(inner.strip()):
+            yield Mended(mended.value, f"double_encoded+{mended.by}")
+
+
+def _strictly(found: Tokens) -> tuple[list[str], set[str]]:
+    """The tokens spelled strictly, with the commas and closers that are missing; and what was mended.
+
+    Whether it is JSON is for the strict reader to say: only marks that can stand nowhere else are set or left out.
+
+    Raises:
+        NoToken: as `strict_token` does.
+    """
+    out: list[str] = []
+    notes = set(found.marks)
+    open_: list[str] = []
+    for token in found.tokens:
+        if out and not open_:
+            notes.add("surplus_closers")  # nothing else stands behind the outermost closer
+            break
+        if token.text in OPENER:
+            _drop_comma(out, notes)
+            while OPENER[token.text] in open_ and open_[-1] != OPENER[token.text]:
+                notes.add("missing_closers")
+                out.append(CLOSER[open_.pop()])
+            out.append(token.text)
+            if open_[-1] == OPENER[token.text]:
+                open_.pop()
+            continue
+        # Two values side by side may be one that lost its quotes: no comma is set between those.
+        if out and ((out[-1] in OPENER and token.text not in ",:") or (_is_value(out[-1]) and _begins_item(token))):
+            notes.add("missing_commas")
+            out.append(",")
+        if token.text in CLOSER:
+            open_.append(token.text)
+        strict, note = strict_token(token)
+        out.append(strict)
+        notes.update(note.split("+") if note else ())
+    if open_:
+        _drop_comma(out, notes)
+        notes.add("missing_closers")
+        out.extend(CLOSER[opener] for opener in reversed(open_))
+    return out, notes
+
+
+def _is_value(strict: str) -> bool:
+    return strict not in _MARKS
+
+
+def _begins_item(token: Token) -> bool:
+    return token.is_key or token.text in CLOSER
+
+
+def _drop_comma(out: list[str], notes: set[str]) -> None:
+    if len(out) > 1 and out[-1] == "," and out[-2] not in {"{", "[", ",", ":"}:
+        out.pop()
+        notes.add("trailing_commas")
+
+
+def _count(value: JsonValue) -> int:
+    """How many names and single values there are."""
+    if isinstance(value, dict):
+        return len(value) + sum(map(_count, value.values()))
+    return sum(map(_count, value)) if isinstance(value, list) else 1
+
+
+def _explained(text: str, error: json.JSONDecodeError) -> NotJson:
+    if not text.strip():
+        return NotJson("the arguments are empty", 0, text)
+    begin = len(text) - len(text.lstrip())
+    reason = _REASONS.get(error.msg, error.msg)
+    try:
+        found = tokens_of(text, begin) if len(text) <= MAX_MENDED else Tokens()
+    except NoToken:
+        found = Tokens()
+    if found.stopped_in and error.pos >= found.last:
+        return NotJson(f"the arguments stop {found.stopped_in}", len(text), text)
+    if found.stopped_in:
+        # As with `{'a': 'it's'}`: the first fault may be the reason why the end looks cut off.
+        return NotJson(f"{reason}, and the arguments seem to stop {found.stopped_in}", error.pos, text)
+    if error.msg.startswith("Unterminated"):
+        return NotJson(reason, len(text), text)
+    if error.pos >= len(text.rstrip()):
+        return NotJson("the arguments stop before their last brackets are closed", len(text), text)
+    if error.pos == begin and text[begin] not in CLOSER:
+        return NotJson("the text does not begin with a JSON value", error.pos, text)
+    return NotJson(reason, error.pos, text)
+
+
+def _well_formed(value: JsonValue) -> JsonValue:
+    if isinstance(value, dict):
+        return {str(well_formed(name)): _well_formed(inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [_well_formed(inner) for inner in value]
+    return cast(JsonValue, well_formed(value))
+
+
+def _int(token: str) -> int:
+    try:
+        return int(token)
+    except ValueError:
+        raise _Refused(token, f"a number has {len(token)} digits, more than can be read") from None
+
+
+def _float(token: str) -> float:
+    value = float(token)
+    if value in (float("inf"), float("-inf")):
+        raise _Refused(token, "a number is larger than a 64-bit float can hold")
+    return value
+
+
+def _constant(token: str) -> None:
+    raise _Refused(token, "NaN and Infinity are not JSON; use null or a number")

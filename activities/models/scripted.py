@@ -1,0 +1,105 @@
+"""`scripted:NAME`: the shipped, deterministic model for demos and tests. It needs no key."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, cast, get_args
+
+from mulligan.activities.models.protocol import FinishReason, Reply, Request
+from mulligan.errors import ModelRequestError
+from mulligan.script import Say, Script
+from mulligan.values import AssistantMessage, Message, ToolCall, Usage, UserMessage
+
+SUMMARY = "summary"
+"""The script that sums up for a run of a scripted model: the run's own has no turn for that."""
+SUMMARY_CHARS = 1_000
+
+
+class Scripted:
+    """Answers by the scripts that the worker has loaded, and by two of its own, `echo` and `summary`."""
+
+    name = "scripted"
+
+    def __init__(self, scripts: Mapping[str, Script]) -> None:
+        self._scripts = {"echo": Script("echo", [_echo]), SUMMARY: Script(SUMMARY, [_sum_up]), **scripts}
+
+    def encode(self, message: Message) -> list[Any]:
+        """A script reads messages as they are: what is kept of one is its length."""
+        return [len(message.text) + (_written(message.tool_calls) if isinstance(message, AssistantMessage) else 0)]
+
+    async def close(self) -> None:
+        """There is nothing to close."""
+
+    async def complete(self, request: Request) -> Reply:
+        """What the script says to the conversation: the same at each attempt.
+
+        Raises:
+            ModelRequestError: there is no such script, or it is broken and would be so again.
+        """
+        script = self._scripts.get(request.model)
+        if script is None:
+            known = ", ".join(sorted(self._scripts))
+            raise ModelRequestError(f"There is no script {request.model!r}; this worker has loaded: {known}.")
+        say = _answer(script, request.messages, request.summed_up)
+        step = 1 + request.summed_up + sum(isinstance(message, AssistantMessage) for message in request.messages)
+        calls = [
+            ToolCall(id=f"call_{step}_{index}" if call.id is None else call.id, name=call.name, arguments=call.raw)
+            for index, call in enumerate(say.calls, 1)
+        ]
+        await _write(say, request)
+        return Reply(
+            text=say.text,
+            calls=calls,
+            finish_reason=cast(FinishReason, say.finish_reason or ("tool_calls" if calls else "stop")),
+            usage=_usage(request, say.text, calls),
+            response_id=f"{script.name}-{step}",
+            model=script.name,
+        )
+
+
+async def _write(say: Say, request: Request) -> None:
+    """The text, word by word."""
+    if not say.pace and request.on_text and say.text:
+        request.on_text(say.text)
+    elif say.pace:
+        for word in re.findall(r"\s*\S+|\s+$", say.text):
+            if request.on_text:
+                request.on_text(word)
+            await asyncio.sleep(say.pace)
+
+
+def _answer(script: Script, messages: Sequence[Message], summed_up: int) -> Say:
+    try:
+        say = script.answer(messages, summed_up)
+    except Exception as error:  # a user's function; tried again it would do the same for an hour
+        raise ModelRequestError(f"Script {script.name!r} raised {type(error).__name__}: {error}") from error
+    if not isinstance(say, Say):
+        raise ModelRequestError(f"Script {script.name!r} answered with {type(say).__name__}; a turn gives a Say.")
+    if say.finish_reason not in (None, *get_args(FinishReason)):
+        allowed = ", ".join(get_args(FinishReason))
+        raise ModelRequestError(f"Script {script.name!r} ends with {say.finish_reason!r}; it must be one of {allowed}.")
+    return say
+
+
+def _echo(messages: Sequence[Message]) -> Say:
+    return Say(next((message.text for message in reversed(messages) if isinstance(message, UserMessage)), ""))
+
+
+def _sum_up(messages: Sequence[Message]) -> Say:
+    """The end of what there is to sum up: a stand-in that is shorter, and shows what it was made of."""
+    said = _echo(messages).text
+    return Say(
+        f"A script summed up {len(said):,} characters, that end with: {said[-min(SUMMARY_CHARS, len(said) // 4) :]}"
+    )
+
+
+def _usage(request: Request, text: str, calls: Sequence[ToolCall]) -> Usage:
+    """A rough count, the same each time: four characters are a token."""
+    heard = sum(request.items, len(request.definition.instructions))
+    return Usage(input_tokens=-(-heard // 4), output_tokens=-(-(len(text) + _written(calls)) // 4))
+
+
+def _written(calls: Sequence[ToolCall]) -> int:
+    return sum(len(call.name) + len(call.arguments) for call in calls)

@@ -1,0 +1,83 @@
+"""What providers are told of agents: pinned when a run opens, found again at each of its steps."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from datetime import timedelta
+
+from temporalio import activity
+from temporalio.client import WorkflowHandle
+
+from mulligan.activities.answers.calls_in_text import describe
+from mulligan.activities.mcp.servers import Offered
+from mulligan.activities.registry import Registry
+from mulligan.agent import Agent
+from mulligan.wire.model_call import DEFINITION_QUERY, Definition, OutputFormat, ToolDefinition, Where
+
+QUERY_TIMEOUT = timedelta(seconds=10)
+"""Always bounded: no workflow worker may be polling just then, and Temporal tries the activity again."""
+DEFINITIONS_KEPT = 1_000
+
+
+class Definitions:
+    """What providers are told of agents, by digest: pinned when a run opens, found again at each of its steps."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._known: OrderedDict[str, Definition] = OrderedDict()
+        for agent in registry.agents.values():
+            if isinstance(agent.instructions, str):
+                self.keep(define(agent, agent.instructions, agent.models[0]))
+
+    def keep(self, definition: Definition) -> str:
+        """Remember a definition; returns its digest."""
+        digest = hashlib.sha256(definition.model_dump_json().encode()).hexdigest()[:16]
+        self._known[digest] = definition
+        if len(self._known) > DEFINITIONS_KEPT:
+            self._known.popitem(last=False)
+        return digest
+
+    async def find(self, digest: str, where: Where) -> Definition:
+        """The definition of that digest; where this worker's code has moved on, the workflow has it."""
+        known = self._known.get(digest)
+        if known is None:
+            known = await this_workflow().query(
+                DEFINITION_QUERY, where.conversation, result_type=Definition, rpc_timeout=QUERY_TIMEOUT
+            )
+            self.keep(known)
+        return known
+
+
+def define(agent: Agent, instructions: str, model: str, offered: Offered | None = None) -> Definition:
+    """What providers are told of an agent in a run that begins with a model: on that depends how its output is asked for."""
+    offered = offered or Offered()
+    tools = [
+        ToolDefinition(name=tool.name, description=tool.description, parameters=tool.schema) for tool in agent.tools
+    ]
+    tools += offered.tools
+    output = None
+    if (answers := agent.answers) is not None:
+        if agent.output_by(model) == "tool":
+            tools += [
+                ToolDefinition(name=kind.name, description=_final(kind.description), parameters=kind.schema)
+                for kind in answers.types
+            ]
+        else:
+            whole = answers.whole
+            output = OutputFormat(name=whole.name, description=whole.description, json_schema=whole.schema)
+    described = describe(tools) if agent.calls_in_text else ""
+    instructions = "\n\n".join(filter(None, (instructions, *offered.notes, described)))
+    return Definition(instructions=instructions, tools=tools, output=output, mcp=offered.originals)
+
+
+def _final(description: str) -> str:
+    return " ".join(
+        filter(None, ("Give your final answer by calling this, once and alone: it ends your work.", description))
+    )
+
+
+def this_workflow() -> WorkflowHandle[object, object]:
+    """The workflow that this activity belongs to, for queries."""
+    info = activity.info()
+    assert info.workflow_id is not None
+    return activity.client().get_workflow_handle(info.workflow_id, run_id=info.workflow_run_id)

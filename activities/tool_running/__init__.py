@@ -1,0 +1,1 @@
+"""Running a tool: its thread or event loop, its context, its result."""

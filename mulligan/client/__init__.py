@@ -1,0 +1,1 @@
+"""How a process talks to Temporal: connecting, following a run, encryption, storage outside of histories."""

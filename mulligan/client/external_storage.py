@@ -1,0 +1,105 @@
+"""External storage: payloads that are too large for Temporal stand in a folder or a bucket, and history refers to them.
+
+It is the SDK's own (`temporalio.converter.ExternalStorage`); here are the drivers that `MULLIGAN_EXTERNAL_STORAGE` names.
+A payload is encrypted before it is stored, where there are keys.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from temporalio.contrib.aws.s3driver import S3StorageDriver, S3StorageDriverClient
+from temporalio.converter import ExternalStorage, StorageDriver
+
+from mulligan.client.stored_files import FolderDriver, StorageError
+from mulligan.errors import DeclarationError
+
+__all__ = ["CARRY_BYTES", "STORED_FROM", "external_storage"]
+
+VARIABLE = "MULLIGAN_EXTERNAL_STORAGE"
+STORED_FROM = 512 * 1024
+"""Bytes of a payload from which on it is stored. The SDK's default is half of that; but a query's answer is a payload too,
+and pages of up to 500 KB would leave a file behind for each look at a run."""
+CARRY_BYTES = 32_000_000
+"""What continue-as-new may carry where there is external storage (docs/long-runs.md has what was measured)."""
+
+
+def external_storage(url: str) -> ExternalStorage:
+    """The storage that a setting names: `file:///folder` (of this machine, or shared) or `s3://bucket/prefix`.
+
+    Raises:
+        DeclarationError: it names none, or what it needs is missing.
+    """
+    return ExternalStorage(drivers=[_driver(url)], payload_size_threshold=STORED_FROM)
+
+
+def _driver(url: str) -> StorageDriver:
+    parts = urlsplit(url)
+    if parts.scheme == "file" and parts.netloc in ("", "localhost") and len(parts.path) > 1:
+        folder = Path(unquote(parts.path))
+        if not folder.is_dir():
+            raise DeclarationError(f"{VARIABLE} is {url!r}, but there is no folder {folder}.")
+        return FolderDriver(folder)
+    # Named as S3 allows it, and nothing beside: a mistyped option would be taken for a part of the prefix.
+    if parts.scheme == "s3" and re.fullmatch(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]", parts.netloc) and not parts.query:
+        client = _BucketClient(parts.netloc, parts.path.strip("/"))
+        return S3StorageDriver(client, parts.netloc, driver_name="mulligan.s3")
+    # Not quoted where it may hold a password.
+    said = f"is {url!r}" if "@" not in url else "names a user"
+    raise DeclarationError(f"{VARIABLE} {said}, but it must be file:///folder or s3://bucket/prefix.")
+
+
+class _BucketClient(S3StorageDriverClient):
+    """S3 by boto3, AWS's own client: it reads region, endpoint and credentials from AWS's settings.
+
+    A reference in history names a bucket and a key; what is read is in this bucket, below this prefix.
+    """
+
+    def __init__(self, bucket: str, prefix: str) -> None:
+        try:
+            import boto3
+            from botocore.exceptions import BotoCoreError
+        except ImportError:
+            raise DeclarationError(
+                f"{VARIABLE} names an S3 bucket, which needs the package boto3: install mulligan[s3]."
+            ) from None
+        try:
+            self._s3: Any = boto3.client("s3")
+        except (BotoCoreError, ValueError) as error:
+            raise DeclarationError(
+                f"{VARIABLE} names an S3 bucket, but AWS's settings cannot be used: {error}."
+            ) from None
+        self._bucket = bucket
+        self._prefix = f"{prefix}/" if prefix else ""
+
+    def describe(self) -> Mapping[str, str]:
+        """What the SDK adds to its errors."""
+        return {"prefix": self._prefix, "endpoint": str(self._s3.meta.endpoint_url)}
+
+    async def object_exists(self, *, bucket: str, key: str) -> bool:
+        """Never: written again, an object is as old as its newest use, and a rule that deletes old ones spares it."""
+        del bucket, key
+        return False
+
+    async def put_object(self, *, bucket: str, key: str, data: bytes) -> None:
+        """Write an object."""
+        await asyncio.to_thread(self._s3.put_object, Bucket=self._own(bucket), Key=self._prefix + key, Body=data)
+
+    async def get_object(self, *, bucket: str, key: str) -> bytes:
+        """Read an object."""
+        return await asyncio.to_thread(self._read, self._own(bucket), self._prefix + key)
+
+    def _read(self, bucket: str, key: str) -> bytes:
+        # Here, as boto3 reads the body while it is asked for.
+        data: bytes = self._s3.get_object(Bucket=bucket, Key=key)["Body"].read()
+        return data
+
+    def _own(self, bucket: str) -> str:
+        if bucket != self._bucket:
+            raise StorageError(f"a reference names the bucket {bucket[:63]!r}, but {VARIABLE} names {self._bucket!r}")
+        return bucket

@@ -1,0 +1,1 @@
+"""What leaves a process as traces and metrics, and the names of all of it."""

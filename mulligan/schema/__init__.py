@@ -1,0 +1,1 @@
+"""From Python's types to JSON schemas, and values checked against them."""

@@ -1,0 +1,228 @@
+"""What one event of Temporal's history tells of an agent's activities, decoded."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import BaseModel
+from temporalio.api.common.v1 import Payloads
+from temporalio.api.enums.v1 import EventType
+from temporalio.api.failure.v1 import Failure
+from temporalio.api.history.v1 import HistoryEvent
+from temporalio.converter import DataConverter
+from temporalio.exceptions import ApplicationError
+
+from mulligan.wire.compaction_request import COMPACT_CONVERSATION, CompactConversation, Compacted
+from mulligan.wire.model_call import (
+    CALL_MODEL,
+    CALL_TOOL,
+    FINISH_RUN,
+    OPEN_RUN,
+    RECORD_LOST_CALL,
+    CallTool,
+    ModelAnswer,
+    ModelCall,
+    OpenedRun,
+    OpenRun,
+    ToolOutcome,
+)
+from mulligan.wire.sub_run import AGENT_WORKFLOW, CALL_MEMO, RECORD_SUB_RUN, SubRunOutcome
+from mulligan.wire.updates import RECORD_DECISION, Recorded
+
+__all__ = ["AGENT_WORKFLOW", "Activity", "Execution", "Reader", "Unreadable", "seconds", "type_and_message"]
+
+_SHAPES: Mapping[str, tuple[type[BaseModel] | None, type[BaseModel] | None]] = {
+    OPEN_RUN: (OpenRun, OpenedRun),
+    CALL_MODEL: (ModelCall, ModelAnswer),
+    COMPACT_CONVERSATION: (CompactConversation, Compacted),
+    CALL_TOOL: (CallTool, ToolOutcome),
+    RECORD_LOST_CALL: (None, ToolOutcome),
+    RECORD_DECISION: (None, Recorded),
+    RECORD_SUB_RUN: (None, SubRunOutcome),
+    FINISH_RUN: (None, None),
+}
+"""What each activity is given, and gives. What is None is not in history, or not needed."""
+_ENDS = {
+    EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED: "completed",
+    EventType.EVENT_TYPE_ACTIVITY_TASK_FAILED: "failed",
+    EventType.EVENT_TYPE_ACTIVITY_TASK_TIMED_OUT: "timed_out",
+    EventType.EVENT_TYPE_ACTIVITY_TASK_CANCELED: "cancelled",
+}
+_CLOSES = {
+    EventType.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED: "completed",
+    EventType.EVENT_TYPE_WORKFLOW_EXECUTION_FAILED: "failed",
+    EventType.EVENT_TYPE_WORKFLOW_EXECUTION_TIMED_OUT: "timed_out",
+    EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCELED: "cancelled",
+    EventType.EVENT_TYPE_WORKFLOW_EXECUTION_TERMINATED: "terminated",
+    EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW: "continued",
+}
+_LOCAL_ACTIVITY = "core_local_activity"
+"""The marker by which Temporal's core records a local activity: when it ran and what it gave, not what it was given."""
+
+
+class Unreadable(Exception):
+    """History holds what cannot be decoded here: most often, it is encrypted."""
+
+
+@dataclass
+class Activity:
+    """An activity as history tells of it. `ended` is None while it runs; `failure` is the last one, if any."""
+
+    type: str
+    event_id: int
+    scheduled: float
+    order: Any = None
+    started: float | None = None
+    ended: float | None = None
+    how: str = "running"
+    attempt: int = 1
+    outcome: Any = None
+    failure: BaseException | None = None
+    waits: str = ""
+    local: bool = False
+    sequence: int = 0
+
+
+@dataclass
+class Execution:
+    """One workflow run of the chain. `closed` is None while it is open. `children`: sub-agents' runs, by both their ids."""
+
+    workflow_id: str
+    run_id: str
+    workflow_type: str = ""
+    activities: list[Activity] = field(default_factory=list)
+    children: list[tuple[str, str]] = field(default_factory=list)
+    closed: float | None = None
+    how: str = "running"
+    result: Any = None
+    failure: BaseException | None = None
+
+
+class Reader:
+    """Reads the events of one workflow run, in their order. Raises Unreadable for what cannot be decoded."""
+
+    def __init__(self, converter: DataConverter, execution: Execution) -> None:
+        self._converter = converter
+        self._execution = execution
+        self._open: dict[int, Activity] = {}
+        self._sub_agents: set[int] = set()
+
+    async def read(self, event: HistoryEvent) -> Activity | None:
+        """Read an event; returns the activity that it tells of, if it is one of ours."""
+        kind, at = event.event_type, seconds(event.event_time)
+        if kind == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED:
+            self._execution.workflow_type = event.workflow_execution_started_event_attributes.workflow_type.name
+        elif kind == EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
+            return await self._scheduled(event, at)
+        elif kind == EventType.EVENT_TYPE_ACTIVITY_TASK_STARTED:
+            started = event.activity_task_started_event_attributes
+            if (activity := self._open.get(started.scheduled_event_id)) is not None:
+                activity.started, activity.attempt = at, started.attempt
+        elif kind in _ENDS:
+            return await self._ended(event, at)
+        elif kind == EventType.EVENT_TYPE_MARKER_RECORDED:
+            return await self._marked(event, at)
+        elif kind == EventType.EVENT_TYPE_START_CHILD_WORKFLOW_EXECUTION_INITIATED:
+            if CALL_MEMO in event.start_child_workflow_execution_initiated_event_attributes.memo.fields:
+                self._sub_agents.add(event.event_id)
+        elif kind == EventType.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_STARTED:
+            begun = event.child_workflow_execution_started_event_attributes
+            if begun.initiated_event_id in self._sub_agents:
+                self._execution.children.append((begun.workflow_execution.workflow_id, begun.workflow_execution.run_id))
+        elif kind in _CLOSES:
+            await self._closed(event, at)
+        return None
+
+    async def failure(self, failure: Failure) -> BaseException:
+        """A failure, decoded (in place, by Temporal's own means: hence the copy)."""
+        try:
+            return await self._converter.decode_failure(copy.deepcopy(failure))
+        except Exception as error:
+            raise Unreadable(str(error)) from error
+
+    async def _scheduled(self, event: HistoryEvent, at: float) -> Activity | None:
+        scheduled = event.activity_task_scheduled_event_attributes
+        shape = _SHAPES.get(scheduled.activity_type.name)
+        if shape is None:
+            return None
+        order = await self._decoded(scheduled.input, shape[0])
+        sequence = int(scheduled.activity_id) if scheduled.activity_id.isdigit() else 0
+        activity = Activity(scheduled.activity_type.name, event.event_id, at, order, sequence=sequence)
+        self._open[event.event_id] = activity
+        self._execution.activities.append(activity)
+        return activity
+
+    async def _ended(self, event: HistoryEvent, at: float) -> Activity | None:
+        ended = getattr(event, str(event.WhichOneof("attributes")))
+        activity = self._open.pop(ended.scheduled_event_id, None)
+        if activity is None:
+            return None
+        activity.ended, activity.how, activity.event_id = at, _ENDS[event.event_type], event.event_id
+        if activity.how == "completed":
+            activity.outcome = await self._decoded(ended.result, _SHAPES[activity.type][1])
+        elif activity.how != "cancelled":
+            activity.failure = await self.failure(ended.failure)
+        return activity
+
+    async def _marked(self, event: HistoryEvent, at: float) -> Activity | None:
+        marker = event.marker_recorded_event_attributes
+        if marker.marker_name != _LOCAL_ACTIVITY or "data" not in marker.details:
+            return None
+        data = json.loads(marker.details["data"].payloads[0].data)
+        shape = _SHAPES.get(data["activity_type"])
+        if shape is None or data.get("backoff"):  # another attempt follows, with a marker of its own
+            return None
+        ended = _when(data.get("complete_time")) or at
+        activity = Activity(data["activity_type"], event.event_id, _when(data.get("original_schedule_time")) or ended)
+        activity.started, activity.ended, activity.attempt = activity.scheduled, ended, data.get("attempt") or 1
+        activity.local, activity.sequence = True, data.get("seq") or 0
+        if marker.HasField("failure"):
+            activity.how, activity.failure = "failed", await self.failure(marker.failure)
+        else:
+            activity.how, activity.outcome = "completed", await self._decoded(marker.details["result"], shape[1])
+        self._execution.activities.append(activity)
+        return activity
+
+    async def _closed(self, event: HistoryEvent, at: float) -> None:
+        execution = self._execution
+        execution.closed, execution.how = at, _CLOSES[event.event_type]
+        if execution.how == "failed":
+            execution.failure = await self.failure(event.workflow_execution_failed_event_attributes.failure)
+        elif execution.how == "completed" and execution.workflow_type == AGENT_WORKFLOW:
+            execution.result = await self._decoded(event.workflow_execution_completed_event_attributes.result, None)
+
+    async def _decoded(self, payloads: Payloads, shape: type[BaseModel] | None) -> Any:
+        """The first payload; a value of another shape, as of a user's own activity of that name, is None."""
+        if not payloads.payloads:
+            return None
+        try:
+            [value] = await self._converter.decode(payloads.payloads[:1])
+        except Exception as error:
+            raise Unreadable(str(error)) from error
+        if shape is None:
+            return value
+        try:
+            return shape.model_validate(value)
+        except ValueError:
+            return None
+
+
+def type_and_message(failure: BaseException | None) -> tuple[str, str]:
+    """A failure's type and message."""
+    if failure is None:
+        return "", ""
+    kind = failure.type if isinstance(failure, ApplicationError) else None
+    return kind or type(failure).__name__, getattr(failure, "message", None) or str(failure)
+
+
+def seconds(timestamp: Any) -> float:
+    """A protobuf timestamp, since the epoch."""
+    return float(timestamp.seconds + timestamp.nanos / 1e9)
+
+
+def _when(time: dict[str, int] | None) -> float | None:
+    return time["seconds"] + time["nanos"] / 1e9 if time else None

@@ -1,0 +1,1 @@
+"""What people say to a run: updates, and the calls that wait for them."""
