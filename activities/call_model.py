@@ -9,21 +9,23 @@ from opentelemetry.trace import Span
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from mulligan.activities.answers.inspect_answer import AnswerTaker
-from mulligan.activities.heartbeat import Heart, attempt_before_was_lost, beating, given_up
+from mulligan.activities.answers.inspect_answer import AnswerInspector
+from mulligan.activities.heartbeat import Heartbeat, attempt_before_was_lost, given_up, heartbeating
 from mulligan.activities.models.ask_provider import ask_provider
-from mulligan.activities.models.live_text import TextBeats
+from mulligan.activities.models.live_text import LiveTextHeartbeats
 from mulligan.activities.models.protocol import Provider, Reply, Request
-from mulligan.activities.models.retry_budget import Patience
+from mulligan.activities.models.retry_budget import RetryBudget
 from mulligan.activities.registry import Registry
-from mulligan.activities.run_data.conversation_cache import Prefix, PrefixCache
+from mulligan.activities.run_data.conversation_cache import CachedConversation, ConversationCache
 from mulligan.activities.run_data.definitions import Definitions
 from mulligan.activities.run_data.find_conversation import conversation_of
 from mulligan.agent import Agent
 from mulligan.errors import ModelRequestError
 from mulligan.observe import semconv
 from mulligan.observe.telemetry import Telemetry
-from mulligan.wire.model_call import CALL_MODEL, Definition, ModelAnswer, ModelCall, tool_message
+from mulligan.wire.agent_facts import Definition
+from mulligan.wire.model_call import CALL_MODEL, ModelAnswer, ModelCall
+from mulligan.wire.tool_call import tool_message
 
 
 @dataclass
@@ -33,10 +35,10 @@ class CallModelActivity:
     registry: Registry
     providers: Mapping[str, Provider]
     definitions: Definitions
-    cache: PrefixCache
+    cache: ConversationCache
     telemetry: Telemetry
-    taker: AnswerTaker
-    patience: Patience
+    taker: AnswerInspector
+    patience: RetryBudget
     live_text_seconds: float = 0
 
     @activity.defn(name=CALL_MODEL)
@@ -51,7 +53,7 @@ class CallModelActivity:
         provider = self.providers[kind]
         key = (activity.info().workflow_id or "", order.where.conversation)
         await self._open_spans(order, provider, model)
-        async with beating() as heart:
+        async with heartbeating() as heart:
             agent = self.registry.agents.get(order.where.agent)
             if agent is None:
                 # As in a rolling deploy: another worker of the queue may have it.
@@ -81,8 +83,8 @@ class CallModelActivity:
             )  # fmt: skip
 
     async def _ask(
-        self, order: ModelCall, agent: Agent, definition: Definition, provider: Provider, model: str, prefix: Prefix,
-        heart: Heart,
+        self, order: ModelCall, agent: Agent, definition: Definition, provider: Provider, model: str,
+        prefix: CachedConversation, heart: Heartbeat,
     ) -> Reply:  # fmt: skip
         request = Request(
             model=model,
@@ -113,11 +115,11 @@ class CallModelActivity:
             # What an endpoint does wrong has no end of shapes (HTML for JSON, no choices): each is worth another try.
             raise self.patience.try_again(order, error, heart, sent) from error
 
-    def _told_to_watchers(self, order: ModelCall, heart: Heart) -> Callable[[str], None] | None:
+    def _told_to_watchers(self, order: ModelCall, heart: Heartbeat) -> Callable[[str], None] | None:
         if not self.live_text_seconds:
             return None
         attempt = activity.info().attempt
-        return TextBeats(heart, self.live_text_seconds, order.where.conversation, order.step, attempt).write
+        return LiveTextHeartbeats(heart, self.live_text_seconds, order.where.conversation, order.step, attempt).write
 
     def _put_content(self, span: Span, request: Request, reply: Reply) -> None:
         if self.telemetry.content:

@@ -13,9 +13,9 @@ from temporalio.exceptions import ApplicationError
 from mulligan.activities.answers import feedback
 from mulligan.activities.answers.failure_policy import nearest, settle
 from mulligan.activities.answers.feedback import Target
-from mulligan.activities.heartbeat import Heart, attempt_before_was_lost, beating
+from mulligan.activities.heartbeat import Heartbeat, attempt_before_was_lost, heartbeating
 from mulligan.activities.registry import Registry
-from mulligan.activities.run_data.conversation_cache import PrefixCache
+from mulligan.activities.run_data.conversation_cache import ConversationCache
 from mulligan.activities.tool_running.find_tool import ToolFinder
 from mulligan.activities.tool_running.render_result import UnusableResult, cut, render
 from mulligan.activities.tool_running.resources import Resources
@@ -27,7 +27,7 @@ from mulligan.mcp import McpError
 from mulligan.observe.telemetry import Telemetry
 from mulligan.observe.tool_call_span import ToolCallSpan
 from mulligan.tool import MAX_RESULT_CHARS, Tool, ToolError
-from mulligan.wire.model_call import CALL_TOOL, CallTool, ToolOutcome, tool_message
+from mulligan.wire.tool_call import CALL_TOOL, CallTool, ToolOutcome, tool_message
 
 _SHUT_DOWN = "The tool's worker shut down before it was done."
 
@@ -37,7 +37,7 @@ class CallToolActivity:
     """The activity, with what the worker gives it."""
 
     registry: Registry
-    cache: PrefixCache
+    cache: ConversationCache
     telemetry: Telemetry
     runtime: ToolRuntime
     resources: Resources
@@ -77,7 +77,7 @@ class CallToolActivity:
         if order.decision is not None:
             self.telemetry.put_decision(span.span, order.decision)
         try:
-            async with beating() as heart:
+            async with heartbeating() as heart:
                 text = await self._run(order, agent, tool, heart, span)
         except ToolCallError as error:
             if another and tool is not None and _wants_another(tool, error):
@@ -115,7 +115,7 @@ class CallToolActivity:
         lost.fail_attempt("tool_lost", "Its worker died, or stopped answering.", "WorkerLost")
 
     async def _run(
-        self, order: CallTool, agent: Agent | None, tool: Tool | None, heart: Heart, span: ToolCallSpan
+        self, order: CallTool, agent: Agent | None, tool: Tool | None, heart: Heartbeat, span: ToolCallSpan
     ) -> str:
         call = order.call
         if tool is None:

@@ -10,20 +10,20 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from mulligan.activities.answers.size_limits import fit_text
-from mulligan.activities.heartbeat import Heart, attempt_before_was_lost, beating, given_up
+from mulligan.activities.heartbeat import Heartbeat, attempt_before_was_lost, given_up, heartbeating
 from mulligan.activities.models.ask_provider import ask_provider
 from mulligan.activities.models.protocol import Provider, Reply, Request
-from mulligan.activities.models.retry_budget import Patience
+from mulligan.activities.models.retry_budget import RetryBudget
 from mulligan.activities.models.summary_prompt import HEADING, instructions, transcript
 from mulligan.activities.registry import Registry
-from mulligan.activities.run_data.conversation_cache import PrefixCache
+from mulligan.activities.run_data.conversation_cache import ConversationCache
 from mulligan.activities.run_data.find_conversation import conversation_of
 from mulligan.errors import ModelRequestError, ModelUnavailableError
 from mulligan.observe import semconv
 from mulligan.observe.telemetry import Telemetry
 from mulligan.values import ErrorInfo, Message, Usage, UserMessage
+from mulligan.wire.agent_facts import Definition
 from mulligan.wire.compaction_request import COMPACT_CONVERSATION, CompactConversation, Compacted
-from mulligan.wire.model_call import Definition
 
 BYTES_PER_TOKEN = 4
 """A rough count, as the workflow makes it."""
@@ -48,9 +48,9 @@ class CompactConversationActivity:
 
     registry: Registry
     providers: Mapping[str, Provider]
-    cache: PrefixCache
+    cache: ConversationCache
     telemetry: Telemetry
-    patience: Patience
+    patience: RetryBudget
 
     @activity.defn(name=COMPACT_CONVERSATION)
     async def compact_conversation(self, order: CompactConversation) -> Compacted:
@@ -61,7 +61,7 @@ class CompactConversationActivity:
         """
         if attempt_before_was_lost():
             self._say_lost(order)
-        async with beating() as heart:
+        async with heartbeating() as heart:
             if order.where.agent not in self.registry.agents:
                 # As in a rolling deploy: another worker of the queue may have it.
                 raise ApplicationError(f"This worker serves no agent {order.where.agent!r}.", type="AgentNotLoaded")
@@ -74,7 +74,7 @@ class CompactConversationActivity:
             except (ModelRequestError, ModelUnavailableError) as error:
                 return Compacted(error=ErrorInfo(kind=type(error).__name__, message=error.message))
 
-    async def _sum_up(self, order: CompactConversation, messages: Sequence[Message], heart: Heart) -> Compacted:
+    async def _sum_up(self, order: CompactConversation, messages: Sequence[Message], heart: Heartbeat) -> Compacted:
         kind, _, model = order.model.partition(":")
         provider = self.providers[kind]
         # In a thread: of some megabytes it takes a while to write them down.

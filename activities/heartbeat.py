@@ -18,9 +18,9 @@ _ENDED = "mulligan.ended"
 
 
 @asynccontextmanager
-async def beating() -> AsyncIterator[Heart]:
+async def heartbeating() -> AsyncIterator[Heartbeat]:
     """Beat while the body runs."""
-    heart = Heart()
+    heart = Heartbeat()
     if activity.info().is_local:
         yield heart
         return
@@ -52,7 +52,7 @@ def given_up() -> bool:
     return details is not None and not (details.cancel_requested or details.worker_shutdown)
 
 
-class Heart:
+class Heartbeat:
     """The details that each beat carries: they are there on the next attempt."""
 
     def __init__(self) -> None:

@@ -22,8 +22,7 @@ from mulligan.observe.telemetry import Telemetry
 from mulligan.prices import Prices
 from mulligan.run_input import RunInput
 from mulligan.tool import Tool
-from mulligan.wire.model_call import OPEN_RUN, AgentFacts, Definition, OpenedRun, OpenRun, ToolFacts
-from mulligan.wire.model_facts import ModelFacts
+from mulligan.wire.agent_facts import OPEN_RUN, AgentFacts, Definition, ModelFacts, OpenedRun, OpenRun, ToolFacts
 
 INSTRUCTIONS_LIMIT = 50.0
 DEFINITION_BYTES = 1_500_000

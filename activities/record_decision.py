@@ -14,7 +14,7 @@ from mulligan.activities.answers.consult import GUARD_LIMIT, ask_guard
 from mulligan.activities.answers.failure_policy import nearest, settle
 from mulligan.activities.answers.prepare_call import valid
 from mulligan.activities.registry import Registry
-from mulligan.activities.run_data.conversation_cache import PrefixCache
+from mulligan.activities.run_data.conversation_cache import ConversationCache
 from mulligan.activities.run_data.definitions import Definitions
 from mulligan.activities.tool_running.find_tool import ToolFinder
 from mulligan.activities.tool_running.render_result import cut
@@ -25,8 +25,8 @@ from mulligan.errors import ToolExecutionError
 from mulligan.observe.telemetry import Telemetry
 from mulligan.tool import MAX_RESULT_CHARS
 from mulligan.values import Decision, ToolCall
-from mulligan.wire.model_call import tool_message
-from mulligan.wire.updates import CHECK_EDIT, RECORD_DECISION, CheckEdit, Edited, RecordDecision, Recorded
+from mulligan.wire.tool_call import tool_message
+from mulligan.wire.updates import CHECK_EDIT, RECORD_DECISION, CheckedEdit, CheckEdit, RecordDecision, RecordedDecision
 
 
 @dataclass
@@ -34,7 +34,7 @@ class RecordDecisionActivities:
     """The activities, with what the worker gives them."""
 
     registry: Registry
-    cache: PrefixCache
+    cache: ConversationCache
     telemetry: Telemetry
     runtime: ToolRuntime
     resources: Resources
@@ -42,10 +42,10 @@ class RecordDecisionActivities:
     definitions: Definitions
 
     @activity.defn(name=RECORD_DECISION)
-    async def record_decision(self, order: RecordDecision) -> Recorded:
+    async def record_decision(self, order: RecordDecision) -> RecordedDecision:
         """The span of a decision; and where the call does not run, the call's own, with what the model is told."""
         self.telemetry.decided(order.where, order.call, step=order.step, decision=order.decision)
-        recorded = Recorded(
+        recorded = RecordedDecision(
             trace=order.where.trace,
             call_id=order.call.id,
             name=order.call.name,
@@ -60,7 +60,7 @@ class RecordDecisionActivities:
             self.cache.hold(key, tool_message(order.call, recorded.text, recorded.error))
         return recorded
 
-    async def _settle(self, order: RecordDecision, recorded: Recorded) -> None:
+    async def _settle(self, order: RecordDecision, recorded: RecordedDecision) -> None:
         agent = self.registry.agents.get(order.where.agent)
         tool = self.tools.find(order.where.agent, order.call.name) if agent else None
         span = self.telemetry.tool_call(
@@ -89,20 +89,26 @@ class RecordDecisionActivities:
         recorded.text, recorded.error, recorded.failure = told.text, told.error, told.failure
 
     @activity.defn(name=CHECK_EDIT)
-    async def check_edit(self, order: CheckEdit) -> Edited:
+    async def check_edit(self, order: CheckEdit) -> CheckedEdit:
         """The edited arguments as the tool takes them; refused where it would not, or where the guard says no."""
         agent = self.registry.agents.get(order.where.agent)
         pinned = await self.definitions.find(order.definition, order.where)
         tool = self.tools.find(order.where.agent, order.call.name, pinned=pinned) if agent else None
         if agent is None or tool is None:
-            return Edited(refused=f"The worker does not know the tool `{order.call.name}`, so it cannot look at them.")
+            return CheckedEdit(
+                refused=f"The worker does not know the tool `{order.call.name}`, so it cannot look at them."
+            )
         arguments = valid(tool.arguments, order.arguments)
         if isinstance(arguments, Exception):
-            return Edited(refused=f"`{tool.name}` does not take these arguments: {_faults(arguments)}.")
+            return CheckedEdit(refused=f"`{tool.name}` does not take these arguments: {_faults(arguments)}.")
         resources = self.resources.of_agent(agent.name)
         context = tool_context(order.where, order.call, step=order.step, metadata=order.metadata, resources=resources)
         reason = await ask_guard(agent, self.runtime, order.call, arguments, context, GUARD_LIMIT)
-        return Edited(arguments=arguments) if reason is None else Edited(refused=f"The agent's guard refuses: {reason}")
+        return (
+            CheckedEdit(arguments=arguments)
+            if reason is None
+            else CheckedEdit(refused=f"The agent's guard refuses: {reason}")
+        )
 
 
 def _faults(error: Exception) -> str:

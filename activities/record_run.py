@@ -15,7 +15,8 @@ from mulligan.activities.tool_running.find_tool import ToolFinder
 from mulligan.activities.tool_running.tool_runtime import ToolRuntime
 from mulligan.errors import ToolCallError, ToolTimeoutError, from_json
 from mulligan.observe.telemetry import Telemetry
-from mulligan.wire.model_call import FINISH_RUN, RECORD_LOST_CALL, FinishRun, LostCall, ToolOutcome
+from mulligan.wire.run_end import FINISH_RUN, FinishRun
+from mulligan.wire.tool_call import RECORD_LOST_CALL, LostCall, ToolOutcome
 
 
 @dataclass

@@ -12,7 +12,7 @@ from temporalio import activity
 
 from mulligan.activities.answers.failure_policy import nearest, settle
 from mulligan.activities.registry import Registry
-from mulligan.activities.run_data.conversation_cache import PrefixCache
+from mulligan.activities.run_data.conversation_cache import ConversationCache
 from mulligan.activities.tool_running.render_result import cut
 from mulligan.activities.tool_running.tool_runtime import ToolRuntime
 from mulligan.errors import RemoteSource, ToolCallError, ToolExecutionError, ToolTimeoutError, from_json, shown
@@ -21,8 +21,8 @@ from mulligan.observe.telemetry import Telemetry
 from mulligan.observe.tool_call_span import ToolCallSpan
 from mulligan.tool import MAX_RESULT_CHARS
 from mulligan.values import ErrorInfo
-from mulligan.wire.model_call import tool_message
 from mulligan.wire.sub_run import RECORD_SUB_RUN, RecordSubRun, SubRunOutcome
+from mulligan.wire.tool_call import tool_message
 
 _WHY = {
     "max_steps": "it used up its steps",
@@ -42,7 +42,7 @@ class RecordSubRunActivity:
     """The activity, with what the worker gives it."""
 
     registry: Registry
-    cache: PrefixCache
+    cache: ConversationCache
     telemetry: Telemetry
     runtime: ToolRuntime
 

@@ -11,6 +11,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from mulligan.errors import DeclarationError
+from mulligan.schema.optional_field import optional_field
 from mulligan.values import Usage
 
 __all__ = ["Price", "Prices", "rounded"]
@@ -34,8 +35,8 @@ class Price(BaseModel):
 
     input: _Usd
     output: _Usd
-    cached_input: _Usd | None = Field(default=None, exclude_if=lambda value: value is None)
-    cache_write: _Usd | None = Field(default=None, exclude_if=lambda value: value is None)
+    cached_input: _Usd | None = optional_field()
+    cache_write: _Usd | None = optional_field()
 
     def of(self, usage: Usage) -> float:
         """USD for so many tokens. Cached tokens are a part of the input, reasoning tokens of the output."""

@@ -14,13 +14,10 @@ from typing import Annotated, Any, Literal
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 
 from mulligan.errors import InvalidRunInputError
+from mulligan.schema.optional_field import optional_field
 from mulligan.values import AssistantMessage, Message, Text, ToolMessage
 
 __all__ = ["ResumedFrom", "RunInput", "check"]
-
-
-def _is_none(value: object) -> bool:
-    return value is None
 
 
 class ResumedFrom(BaseModel):
@@ -51,28 +48,15 @@ class RunInput(BaseModel):
     ] = None
     metadata: dict[str, str] = {}
     traceparent: str | None = None
-    max_total_tokens: Annotated[
-        int | None,
-        Field(
-            ge=1, strict=True, validation_alias=AliasChoices("max_total_tokens", "maxTotalTokens"), exclude_if=_is_none
-        ),
-    ] = None
-    max_cost: Annotated[
-        float | None,
-        Field(
-            gt=0,
-            strict=True,
-            allow_inf_nan=False,
-            validation_alias=AliasChoices("max_cost", "maxCost"),
-            exclude_if=_is_none,
-        ),
-    ] = None
+    max_total_tokens: int | None = optional_field(
+        ge=1, strict=True, validation_alias=AliasChoices("max_total_tokens", "maxTotalTokens")
+    )
+    max_cost: float | None = optional_field(
+        gt=0, strict=True, allow_inf_nan=False, validation_alias=AliasChoices("max_cost", "maxCost")
+    )
     """USD."""
-    max_depth: Annotated[
-        int | None,
-        Field(ge=0, strict=True, validation_alias=AliasChoices("max_depth", "maxDepth"), exclude_if=_is_none),
-    ] = None
-    resumed_from: ResumedFrom | None = Field(default=None, exclude_if=_is_none)
+    max_depth: int | None = optional_field(ge=0, strict=True, validation_alias=AliasChoices("max_depth", "maxDepth"))
+    resumed_from: ResumedFrom | None = optional_field()
 
 
 _FIELDS = [name for name in RunInput.model_fields if name != "resumed_from"]

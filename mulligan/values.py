@@ -9,6 +9,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue
 
+from mulligan.schema.optional_field import optional_field
+
 __all__ = [
     "AssistantMessage",
     "Compaction",
@@ -39,11 +41,6 @@ def well_formed(text: object) -> object:
         except UnicodeEncodeError:
             return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     return text
-
-
-def _absent(value: object) -> bool:
-    """Whether an optional field says nothing, and so takes no room in history."""
-    return value is None
 
 
 Text = Annotated[str, BeforeValidator(well_formed)]
@@ -81,7 +78,7 @@ class AssistantMessage(BaseModel):
     role: Literal["assistant"]
     text: Text = ""
     tool_calls: list[ToolCall] = []
-    provider_data: dict[str, JsonValue] | None = Field(default=None, exclude_if=lambda value: value is None)
+    provider_data: dict[str, JsonValue] | None = optional_field()
 
 
 class ToolMessage(BaseModel):
@@ -106,7 +103,7 @@ class Usage(BaseModel):
     output_tokens: int = 0
     cached_input_tokens: int = 0
     reasoning_tokens: int = 0
-    cache_write_tokens: int = Field(default=0, exclude_if=lambda value: value == 0)
+    cache_write_tokens: int = optional_field(0)
     """Of the input, what was put into the provider's cache; some models have a price for it."""
 
     def __add__(self, other: Usage) -> Usage:
@@ -136,11 +133,11 @@ class RunResult(BaseModel):
     repairs: int = 0
     usage: Usage = Usage()
     trace_id: str = ""
-    output_type: str | None = Field(default=None, exclude_if=lambda value: value is None)
+    output_type: str | None = optional_field()
     """Structured output: the name of its type, so that a union's member is known again."""
-    cost: float | None = Field(default=None, exclude_if=_absent)
+    cost: float | None = optional_field()
     """USD; None where the price of a model that was asked is not known."""
-    reason: str | None = Field(default=None, exclude_if=lambda value: value is None)
+    reason: str | None = optional_field()
     """Why it was stopped, where whoever did it said so."""
 
 
@@ -164,7 +161,7 @@ class Took(BaseModel):
 
     steps: int = 0
     usage: Usage = Usage()
-    cost: float | None = Field(default=None, exclude_if=_absent)
+    cost: float | None = optional_field()
 
 
 class SubRun(BaseModel):
@@ -180,7 +177,7 @@ class SubRun(BaseModel):
     status: str = "running"
     steps: int = 0
     usage: Usage = Usage()
-    cost: float | None = Field(default=None, exclude_if=_absent)
+    cost: float | None = optional_field()
 
 
 class Decision(BaseModel):
@@ -213,8 +210,8 @@ class StepCall(BaseModel):
     repairs: list[Repair] = []
     result: StepResult | None = None
     attempts: int = 0
-    run: SubRun | None = Field(default=None, exclude_if=_absent)
-    decision: Decision | None = Field(default=None, exclude_if=lambda value: value is None)
+    run: SubRun | None = optional_field()
+    decision: Decision | None = optional_field()
 
 
 class Compaction(BaseModel):
@@ -237,7 +234,7 @@ class Step(BaseModel):
     usage: Usage = Usage()
     tool_calls: list[StepCall] = []
     error: ErrorInfo | None = None
-    compaction: Compaction | None = Field(default=None, exclude_if=lambda value: value is None)
+    compaction: Compaction | None = optional_field()
     model: str | None = None
     """Which model answered, as `provider:NAME`; None in a run that was opened before this was kept."""
 
@@ -252,5 +249,5 @@ class Progress(BaseModel):
     tool_calls: int
     recovered_failures: int
     running: list[str] = []
-    cost: float | None = Field(default=None, exclude_if=_absent)
+    cost: float | None = optional_field()
     """USD so far; None as in the RunResult."""

@@ -8,15 +8,16 @@ from temporalio import workflow
 
 from mulligan.run_input import RunInput
 from mulligan.values import ToolCall
-from mulligan.wire.conversation_ref import CONVERSATION_QUERY, INPUT_MESSAGES_QUERY, Page, PageAsked
-from mulligan.wire.model_call import DEFINITION_QUERY, INPUT_QUERY, AgentFacts, Definition, Where
-from mulligan.wire.updates import CheckEdit, Edited
+from mulligan.wire.agent_facts import DEFINITION_QUERY, INPUT_QUERY, AgentFacts, Definition
+from mulligan.wire.conversation_ref import CONVERSATION_QUERY, INPUT_MESSAGES_QUERY, Page, PageRequest
+from mulligan.wire.run_context import RunContext
+from mulligan.wire.updates import CheckedEdit, CheckEdit
 from mulligan.workflows import dispatch, limits
 from mulligan.workflows.conversation.conversation import Conversation, fitting
-from mulligan.workflows.people.update_handlers import Handlers
+from mulligan.workflows.people.update_handlers import UpdateHandlers
 
 
-class Correspondent(Protocol):
+class RegisteredAgent(Protocol):
     """Whom workers ask about: an agent of the workflow."""
 
     agent: str
@@ -29,34 +30,34 @@ class Correspondent(Protocol):
         ...
 
     @property
-    def where(self) -> Where:
+    def where(self) -> RunContext:
         """What its activities are told."""
         ...
 
 
-class Mailroom:
+class WorkflowAgents:
     """The agents of one workflow by their key, and the query handlers through which workers read them."""
 
     def __init__(self) -> None:
-        self._agents: dict[str, Correspondent] = {}
-        self.handlers = Handlers(self._name_of, self._edited)
+        self._agents: dict[str, RegisteredAgent] = {}
+        self.handlers = UpdateHandlers(self._name_of, self._edited)
 
     @classmethod
-    def of_this_workflow(cls) -> Mailroom:
+    def of_this_workflow(cls) -> WorkflowAgents:
         """The one of the workflow that is running: the SDK keeps it for us, as its queries' handler."""
         handler = workflow.get_query_handler(CONVERSATION_QUERY)
         if handler is not None:
-            mailroom = handler.__self__  # type: ignore[attr-defined]
-            assert isinstance(mailroom, Mailroom)
-            return mailroom
-        mailroom = cls()
-        workflow.set_query_handler(CONVERSATION_QUERY, mailroom.conversation)
-        workflow.set_query_handler(INPUT_QUERY, mailroom.input)
-        workflow.set_query_handler(INPUT_MESSAGES_QUERY, mailroom.input_messages)
-        workflow.set_query_handler(DEFINITION_QUERY, mailroom.definition)
-        return mailroom
+            workflow_agents = handler.__self__  # type: ignore[attr-defined]
+            assert isinstance(workflow_agents, WorkflowAgents)
+            return workflow_agents
+        workflow_agents = cls()
+        workflow.set_query_handler(CONVERSATION_QUERY, workflow_agents.conversation)
+        workflow.set_query_handler(INPUT_QUERY, workflow_agents.input)
+        workflow.set_query_handler(INPUT_MESSAGES_QUERY, workflow_agents.input_messages)
+        workflow.set_query_handler(DEFINITION_QUERY, workflow_agents.definition)
+        return workflow_agents
 
-    def register(self, agent: Correspondent) -> str:
+    def register(self, agent: RegisteredAgent) -> str:
         """Give an agent its key: its number in the workflow, the same after replay and continue-as-new."""
         key = str(len(self._agents))
         self._agents[key] = agent
@@ -65,7 +66,7 @@ class Mailroom:
     def _name_of(self, key: str) -> str:
         return self._agents[key].agent if key in self._agents else ""
 
-    async def _edited(self, key: str, call: ToolCall, step: int, arguments: dict[str, Any]) -> Edited:
+    async def _edited(self, key: str, call: ToolCall, step: int, arguments: dict[str, Any]) -> CheckedEdit:
         """What a person made of a call's arguments, looked at by the agent's worker."""
         agent = self._agents[key]
         metadata = agent.input.metadata if agent.input else {}
@@ -80,7 +81,7 @@ class Mailroom:
             )
         )
 
-    def conversation(self, asked: PageAsked) -> Page:
+    def conversation(self, asked: PageRequest) -> Page:
         """Messages that a worker's cache does not hold."""
         conversation = self._agents[asked.conversation].conversation
         return Page(messages=conversation.view_page(asked.since, asked.count, limits.PAGE_BYTES))
@@ -92,7 +93,7 @@ class Mailroom:
         is_small = len(fitting(run_input.messages, limits.INPUT_BYTES)) == len(run_input.messages)
         return run_input if is_small else run_input.model_copy(update={"messages": []})
 
-    def input_messages(self, asked: PageAsked) -> Page:
+    def input_messages(self, asked: PageRequest) -> Page:
         """The messages of that input, without its prompt."""
         run_input = self._agents[asked.conversation].input
         assert run_input is not None

@@ -12,11 +12,11 @@ from temporalio.api.common.v1 import Payload
 from temporalio.common import RawValue
 
 from mulligan.run_input import check
-from mulligan.wire.compressed_input import unpacked
-from mulligan.wire.resume_page import LEFT_QUERY
+from mulligan.wire.compressed_input import decompressed
+from mulligan.wire.resume_page import RESUME_STATE_QUERY
 from mulligan.workflows import limits
-from mulligan.workflows.agent_registry import Mailroom
-from mulligan.workflows.conversation.continue_as_new_state import NotCarriedError
+from mulligan.workflows.agent_registry import WorkflowAgents
+from mulligan.workflows.conversation.continue_as_new_state import InvalidStateError
 from mulligan.workflows.conversation.records import Earlier
 from mulligan.workflows.durable_agent import DurableAgent
 from mulligan.workflows.people.update_handlers import FIRST
@@ -39,7 +39,7 @@ class AgentWorkflow:
     def __init__(self) -> None:
         self._agent: DurableAgent | None = None
         # Before the agent is there, as people may speak to the run in the moment of its beginning.
-        self._handlers = Mailroom.of_this_workflow().handlers
+        self._handlers = WorkflowAgents.of_this_workflow().handlers
         self._handlers.inbox(FIRST)
 
     @workflow.run
@@ -49,10 +49,10 @@ class AgentWorkflow:
         agent: DurableAgent | None = None
         if is_bytes and start.payload.data and workflow.info().continued_run_id is not None:
             # A cron's next run, or one that is tried again, is a continued one too: it is given the first one's input.
-            with suppress(NotCarriedError):
+            with suppress(InvalidStateError):
                 agent = self._agent = DurableAgent(state=start.payload.data)
         if agent is None:
-            run_input = check(unpacked(start.payload.data))
+            run_input = check(decompressed(start.payload.data))
             agent = self._agent = DurableAgent(run_input.agent)
             resumed_from = run_input.resumed_from
             memo = {"agent": run_input.agent}
@@ -96,7 +96,7 @@ class AgentWorkflow:
         page = conversation.step_page(since, max(1, limit), limits.PAGE_BYTES)
         return _page("steps", page, since, first + len(conversation.steps))
 
-    @workflow.query(name=LEFT_QUERY)
+    @workflow.query(name=RESUME_STATE_QUERY)
     def left(self, since: int = 0) -> dict[str, Any] | None:
         """What another run can go on with, from message `since` on; None where there was nothing to begin with."""
         left = self._agent.left(since) if self._agent else None

@@ -15,28 +15,14 @@ from temporalio.exceptions import ActivityError, TimeoutError, TimeoutType, is_c
 from mulligan.errors import ModelUnavailableError, error_of
 from mulligan.run_input import RunInput
 from mulligan.values import ErrorInfo
+from mulligan.wire.agent_facts import OPEN_RUN, AgentFacts, OpenedRun, OpenRun, ToolFacts
 from mulligan.wire.compaction_request import COMPACT_CONVERSATION, CompactConversation, Compacted
-from mulligan.wire.model_call import (
-    CALL_MODEL,
-    CALL_TOOL,
-    FINISH_RUN,
-    OPEN_RUN,
-    RECORD_LOST_CALL,
-    TRACE_HEADER,
-    AgentFacts,
-    CallTool,
-    ConversationAsked,
-    FinishRun,
-    LostCall,
-    ModelAnswer,
-    ModelCall,
-    OpenedRun,
-    OpenRun,
-    ToolFacts,
-    ToolOutcome,
-)
+from mulligan.wire.model_call import CALL_MODEL, ConversationRequest, ModelAnswer, ModelCall
+from mulligan.wire.run_context import TRACE_HEADER
+from mulligan.wire.run_end import FINISH_RUN, FinishRun
 from mulligan.wire.sub_run import CALL_MEMO
-from mulligan.wire.updates import CHECK_EDIT, RECORD_DECISION, CheckEdit, Edited, RecordDecision, Recorded
+from mulligan.wire.tool_call import CALL_TOOL, RECORD_LOST_CALL, CallTool, LostCall, ToolOutcome
+from mulligan.wire.updates import CHECK_EDIT, RECORD_DECISION, CheckedEdit, CheckEdit, RecordDecision, RecordedDecision
 from mulligan.workflows import limits
 from mulligan.workflows.people.inbox import Inbox
 
@@ -144,13 +130,13 @@ async def call_tool(order: CallTool, facts: ToolFacts | None, calls: int = 1) ->
     return outcome
 
 
-async def check_edit(order: CheckEdit) -> Edited:
+async def check_edit(order: CheckEdit) -> CheckedEdit:
     """Have a person's edit of a call's arguments looked at; that it cannot be just now is a refusal too."""
     try:
-        edited: Edited = await workflow.execute_activity(
+        edited: CheckedEdit = await workflow.execute_activity(
             CHECK_EDIT,
             order,
-            result_type=Edited,
+            result_type=CheckedEdit,
             start_to_close_timeout=limits.CHECK_EDIT_TIMEOUT,
             schedule_to_close_timeout=limits.CHECK_EDIT_PATIENCE,
             summary=order.call.name[:60],
@@ -159,12 +145,12 @@ async def check_edit(order: CheckEdit) -> Edited:
     except ActivityError as error:
         if is_cancelled_exception(error):
             raise
-        return Edited(refused=f"The arguments could not be looked at ({error.cause or error}); try again.")
+        return CheckedEdit(refused=f"The arguments could not be looked at ({error.cause or error}); try again.")
 
 
-async def record_decision(order: RecordDecision) -> Recorded:
+async def record_decision(order: RecordDecision) -> RecordedDecision:
     """Put a person's decision on the trace; where the call does not run, find what the model is told."""
-    recorded: Recorded = await record(RECORD_DECISION, order, Recorded)
+    recorded: RecordedDecision = await record(RECORD_DECISION, order, RecordedDecision)
     return recorded
 
 
@@ -186,7 +172,7 @@ async def record(activity: str, what: BaseModel, result_type: type[Any] | None =
 
 async def _ask_model(
     activity: str,
-    order: ConversationAsked,
+    order: ConversationRequest,
     result_type: type[Answer],
     facts: AgentFacts,
     inbox: Inbox,

@@ -14,17 +14,19 @@ from temporalio.exceptions import FailureError, is_cancelled_exception
 from mulligan.errors import ModelRequestError, ModelUnavailableError, error_of, from_json
 from mulligan.run_input import RunInput
 from mulligan.values import ErrorInfo, Message, Progress, RunResult, Status, UserMessage
-from mulligan.wire.model_call import AgentFacts, Rejected, Where
-from mulligan.wire.resume_page import Left
+from mulligan.wire.agent_facts import AgentFacts
+from mulligan.wire.model_call import RejectedAnswer
+from mulligan.wire.resume_page import ResumeState
+from mulligan.wire.run_context import RunContext
 from mulligan.workflows import dispatch, limits
-from mulligan.workflows.agent_registry import Mailroom
+from mulligan.workflows.agent_registry import WorkflowAgents
 from mulligan.workflows.conversation.compaction import compact_if_due
-from mulligan.workflows.conversation.continue_as_new_policy import Growth
-from mulligan.workflows.conversation.continue_as_new_state import read_carried
+from mulligan.workflows.conversation.continue_as_new_policy import ContinueAsNewPolicy
+from mulligan.workflows.conversation.continue_as_new_state import read_continue_as_new_state
 from mulligan.workflows.conversation.conversation import Conversation
 from mulligan.workflows.conversation.event_page import event_page
 from mulligan.workflows.conversation.records import StepRecord
-from mulligan.workflows.conversation.resume_state import page_of_left
+from mulligan.workflows.conversation.resume_state import resume_state_page
 from mulligan.workflows.fallback import ask
 from mulligan.workflows.step_calls import StepCalls
 from mulligan.workflows.sub_agents import SubAgents
@@ -50,7 +52,7 @@ class DurableAgent:
     """
 
     def __init__(self, agent: str = "", *, state: bytes | None = None) -> None:
-        carried = read_carried(state) if state else None
+        carried = read_continue_as_new_state(state) if state else None
         self.agent: str = carried["agent"] if carried else agent
         self.input: RunInput | None = None
         self.status: Status | Literal["running", "failed", "cancelled"] = (
@@ -61,10 +63,10 @@ class DurableAgent:
         self._sent = self.conversation.said
         """How many messages the model has been called with, or has said: what its worker holds."""
         self._running: list[str] = []
-        self._growth = Growth(is_carried=state is not None)
-        mailroom = Mailroom.of_this_workflow()
-        self._key = mailroom.register(self)
-        self._inbox = mailroom.handlers.inbox(self._key)
+        self._growth = ContinueAsNewPolicy(is_carried=state is not None)
+        workflow_agents = WorkflowAgents.of_this_workflow()
+        self._key = workflow_agents.register(self)
+        self._inbox = workflow_agents.handlers.inbox(self._key)
         self._sub_agents = SubAgents(self._inbox)
         self._inbox.on_stop = self.conversation.log.stopping
         if carried:
@@ -180,12 +182,12 @@ class DurableAgent:
 
         Not while the conversation is too long to be handed over: then the agent goes on in this history.
         """
-        if not self._growth.is_enough():
+        if not self._growth.is_due():
             return False
         longest = self._turn.facts.carry_bytes if self._turn else None
         fits = len(self.carry()) <= (longest or limits.CARRY_BYTES)
         if not fits:
-            self._growth.not_now()
+            self._growth.postpone()
         return fits
 
     def carry(self) -> bytes:
@@ -213,10 +215,10 @@ class DurableAgent:
             cost=result.cost,
         )
 
-    def left(self, since: int) -> Left | None:
+    def left(self, since: int) -> ResumeState | None:
         """What another run can go on with, from message `since` on; None where there is nothing."""
         run_input, trace = (self._turn.input, self._turn.trace) if self._turn else (self.input, "")
-        return page_of_left(run_input, trace, self.conversation, self._inbox, since) if run_input else None
+        return resume_state_page(run_input, trace, self.conversation, self._inbox, since) if run_input else None
 
     @property
     def facts(self) -> AgentFacts:
@@ -230,9 +232,9 @@ class DurableAgent:
         return self._turn
 
     @property
-    def where(self) -> Where:
+    def where(self) -> RunContext:
         """What every activity of the turn is told."""
-        return Where(agent=self.agent, conversation=self._key, trace=self._open_turn.trace)
+        return RunContext(agent=self.agent, conversation=self._key, trace=self._open_turn.trace)
 
     def _take_in(self) -> None:
         """What people said since joins the conversation."""
@@ -270,7 +272,7 @@ class DurableAgent:
             turn.spend(done.usage, turn.cost_of(asked, done.usage) if done.usage.total_tokens else 0.0)
             self._sent = self._sent if done.error else self.conversation.ref().count
 
-    def _reject(self, turn: Turn, rejected: Rejected, record: StepRecord) -> None:
+    def _reject(self, turn: Turn, rejected: RejectedAnswer, record: StepRecord) -> None:
         """Tell the model by a user's message what no call of its answer is to blame for."""
         if rejected.failure is not None:
             raise from_json(rejected.failure)

@@ -13,8 +13,10 @@ from temporalio.exceptions import FailureError
 
 from mulligan.errors import ToolCallError, from_json
 from mulligan.values import AssistantMessage, ToolCall, ToolMessage
-from mulligan.wire.model_call import CallTool, ModelAnswer, PreparedCall, ToolOutcome, Where, tool_message
+from mulligan.wire.model_call import ModelAnswer, PreparedCall
+from mulligan.wire.run_context import RunContext
 from mulligan.wire.shorten import shortened
+from mulligan.wire.tool_call import CallTool, ToolOutcome, tool_message
 from mulligan.wire.updates import RecordDecision
 from mulligan.workflows import dispatch, limits
 from mulligan.workflows.conversation.conversation import Conversation
@@ -33,7 +35,7 @@ class StepCalls:
     """What it takes to settle the calls of a turn's newest step. `running`: the names of those that run just now."""
 
     turn: Turn
-    where: Where
+    where: RunContext
     conversation: Conversation
     inbox: Inbox
     running: list[str]

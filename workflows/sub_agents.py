@@ -25,8 +25,9 @@ from mulligan.errors import InvalidRunInputError, error_of
 from mulligan.observe.trace_ids import parent_of_step
 from mulligan.run_input import RunInput
 from mulligan.values import RunResult, SubRun, Usage
-from mulligan.wire.model_call import CallTool, ToolFacts, ToolOutcome
+from mulligan.wire.agent_facts import ToolFacts
 from mulligan.wire.sub_run import AGENT_WORKFLOW, CALL_MEMO, RECORD_SUB_RUN, RecordSubRun, SubRunOutcome
+from mulligan.wire.tool_call import CallTool, ToolOutcome
 from mulligan.wire.updates import STOP
 from mulligan.workflows import dispatch
 from mulligan.workflows.conversation.records import CallRecord

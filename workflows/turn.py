@@ -6,12 +6,16 @@ import json
 from collections.abc import Mapping
 from typing import cast
 
-from pydantic import BaseModel, Field, JsonValue
+from pydantic import BaseModel, JsonValue
 
 from mulligan.prices import rounded
 from mulligan.run_input import RunInput
+from mulligan.schema.optional_field import optional_field
 from mulligan.values import RunResult, Status, Took, Usage
-from mulligan.wire.model_call import AgentFacts, FinishRun, GuardContext, ModelAnswer, ModelCall, Where
+from mulligan.wire.agent_facts import AgentFacts
+from mulligan.wire.model_call import GuardContext, ModelAnswer, ModelCall
+from mulligan.wire.run_context import RunContext
+from mulligan.wire.run_end import FinishRun
 from mulligan.workflows import limits
 from mulligan.workflows.conversation.conversation import Conversation
 from mulligan.workflows.conversation.records import StepRecord
@@ -25,9 +29,9 @@ class Turn(BaseModel):
     facts: AgentFacts
     trace: str
     result: RunResult
-    at: int = Field(default=0, exclude_if=lambda value: value == 0)
+    at: int = optional_field(0)
     """Which of its `models` is asked: the one that answered last."""
-    spent: float = Field(default=0.0, exclude_if=lambda value: value == 0)
+    spent: float = optional_field(0.0)
     """USD, of what there is a price for: the result's `cost` is None as soon as there is none for something."""
 
     @property
@@ -91,7 +95,7 @@ class Turn(BaseModel):
             return "max_cost"
         return "max_steps" if result.steps >= self.max_steps else None
 
-    def model_call(self, where: Where, conversation: Conversation, sent: int) -> ModelCall:
+    def model_call(self, where: RunContext, conversation: Conversation, sent: int) -> ModelCall:
         """What the model's next step is asked with. `sent`: how many messages of the conversation its worker has."""
         return ModelCall(
             where=where,
@@ -109,7 +113,7 @@ class Turn(BaseModel):
             summed_up=conversation.opening.answers if conversation.opening else None,
         )
 
-    def finished(self, where: Where, status: str) -> FinishRun:
+    def finished(self, where: RunContext, status: str) -> FinishRun:
         """What its trace is closed with."""
         result = self.result
         return FinishRun(

@@ -12,7 +12,8 @@ from mulligan.activities.models.protocol import Provider, Reply, Request
 from mulligan.fixer import AskModel, InvalidToolInput
 from mulligan.observe.telemetry import Telemetry
 from mulligan.values import Usage, UserMessage
-from mulligan.wire.model_call import Definition, ModelCall, ToolDefinition
+from mulligan.wire.agent_facts import Definition, ToolDefinition
+from mulligan.wire.model_call import ModelCall
 
 LONGEST_SHOWN = 50_000
 """Characters of the arguments that it is shown: what is longer, it could not write again in its time."""
@@ -23,7 +24,7 @@ _INSTRUCTIONS = (
 )
 
 
-async def ask_model_to_mend(
+async def ask_model_to_repair(
     asked: AskModel,
     invalid: InvalidToolInput,
     *,

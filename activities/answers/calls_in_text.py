@@ -23,7 +23,7 @@ from mulligan.activities.answers.json_places import Places, Value
 from mulligan.activities.answers.json_tokens import CLOSER, OPENER
 from mulligan.activities.answers.repair_json import NotJson, parse_json
 from mulligan.values import ToolCall, well_formed
-from mulligan.wire.model_call import ToolDefinition
+from mulligan.wire.agent_facts import ToolDefinition
 
 __all__ = ["as_text", "describe", "find_calls"]
 

@@ -10,10 +10,10 @@ from typing import Any, Literal
 
 from pydantic import JsonValue
 
-from mulligan.activities.answers.ask_model_to_repair import ask_model_to_mend
+from mulligan.activities.answers.ask_model_to_repair import ask_model_to_repair
 from mulligan.activities.answers.prepare_call import AskFixer
 from mulligan.activities.models.protocol import Provider
-from mulligan.activities.models.retry_budget import Patience
+from mulligan.activities.models.retry_budget import RetryBudget
 from mulligan.activities.tool_running.resources import Resources
 from mulligan.activities.tool_running.tool_context import tool_context
 from mulligan.activities.tool_running.tool_runtime import TookTooLong, ToolRuntime
@@ -42,7 +42,7 @@ class Consultation:
     telemetry: Telemetry
     runtime: ToolRuntime
     resources: Resources
-    patience: Patience
+    patience: RetryBudget
     spent: dict[str, Usage] = field(default_factory=dict)
     _end: float = field(default_factory=lambda: time.monotonic() + CONSULT_LIMIT)
 
@@ -90,7 +90,7 @@ class Consultation:
 
     async def _ask_model(self, asked: AskModel, invalid: InvalidToolInput, call: ToolCall) -> Any:
         async with self.patience.once(asked.model, self._left(asked.timeout)):
-            given, usage = await ask_model_to_mend(
+            given, usage = await ask_model_to_repair(
                 asked,
                 invalid,
                 provider=self.providers[asked.model.partition(":")[0]],

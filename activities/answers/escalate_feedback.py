@@ -32,7 +32,7 @@ def times_before(messages: Sequence[Message], call: ToolCall, kind: str) -> int:
     )
 
 
-def insist(error: Mistake, times: int, call: ToolCall, accepts: Accepts | None) -> Mistake:
+def escalate_feedback(error: Mistake, times: int, call: ToolCall, accepts: Accepts | None) -> Mistake:
     """The error with what is to be said the second, third, fourth time. The first time it says all that there is."""
     if times == 0:
         return error

@@ -15,13 +15,13 @@ from mulligan.activities.answers import feedback
 from mulligan.activities.answers import size_limits as fit
 from mulligan.activities.answers.calls_in_text import find_calls
 from mulligan.activities.answers.consult import Consultation
-from mulligan.activities.answers.escalate_feedback import insist, times_before
+from mulligan.activities.answers.escalate_feedback import escalate_feedback, times_before
 from mulligan.activities.answers.failure_policy import Told, nearest, settle
 from mulligan.activities.answers.feedback import Target
 from mulligan.activities.answers.prepare_call import Prepared, duplicates, prepare
-from mulligan.activities.answers.unique_call_ids import with_own_ids
+from mulligan.activities.answers.unique_call_ids import with_unique_ids
 from mulligan.activities.models.protocol import Provider, Reply
-from mulligan.activities.models.retry_budget import Patience
+from mulligan.activities.models.retry_budget import RetryBudget
 from mulligan.activities.tool_running.find_tool import RunTools, ToolFinder
 from mulligan.activities.tool_running.resources import Resources
 from mulligan.activities.tool_running.tool_runtime import ToolRuntime
@@ -31,7 +31,8 @@ from mulligan.observe.telemetry import Telemetry
 from mulligan.output import OutputType, unwrapped
 from mulligan.policy import MISTAKES, Mistake
 from mulligan.values import AssistantMessage, Message, ToolCall
-from mulligan.wire.model_call import Definition, FoundOutput, ModelAnswer, ModelCall, PreparedCall, Rejected
+from mulligan.wire.agent_facts import Definition
+from mulligan.wire.model_call import AcceptedOutput, ModelAnswer, ModelCall, PreparedCall, RejectedAnswer
 from mulligan.wire.shorten import size
 
 _CUT_OFF = {"length": "the length limit", "content_filter": "a content filter"}
@@ -39,7 +40,7 @@ _OUTPUT_TAKEN = "The output is taken."
 
 
 @dataclass(frozen=True)
-class AnswerTaker:
+class AnswerInspector:
     """What it takes to look at answers: one for a worker."""
 
     providers: Mapping[str, Provider]
@@ -47,7 +48,7 @@ class AnswerTaker:
     runtime: ToolRuntime
     resources: Resources
     tools: ToolFinder
-    patience: Patience
+    patience: RetryBudget
 
     async def take(
         self, order: ModelCall, agent: Agent, pinned: Definition, reply: Reply, before: Sequence[Message],
@@ -60,7 +61,7 @@ class AnswerTaker:
             text, calls = await asyncio.to_thread(find_calls, text, tools.names)
         count = len(calls)
         calls = calls[: fit.MOST_CALLS + 1]
-        own = with_own_ids(calls, used_ids, order.step, order.whole.digest if order.summed_up else "")
+        own = with_unique_ids(calls, used_ids, order.step, order.whole.digest if order.summed_up else "")
         long = fit.too_long(own)
         message = AssistantMessage(
             role="assistant",
@@ -71,7 +72,7 @@ class AnswerTaker:
         consultation = Consultation(
             order, agent, self.providers, self.telemetry, self.runtime, self.resources, self.patience
         )
-        taking = _Taking(self, order, agent, tools, message, reply.finish_reason, before, consultation)
+        taking = _Inspection(self, order, agent, tools, message, reply.finish_reason, before, consultation)
         prepared = await taking.look_at_calls(calls, long, count)
         rejected = await taking.look_at_text(text)
         # All of them now: an attempt that is lost while a second model thinks has told the model of nothing.
@@ -91,10 +92,10 @@ class AnswerTaker:
 
 
 @dataclass
-class _Taking:
+class _Inspection:
     """One answer being looked at."""
 
-    by: AnswerTaker
+    by: AnswerInspector
     order: ModelCall
     agent: Agent
     tools: RunTools
@@ -102,7 +103,7 @@ class _Taking:
     finish_reason: str
     before: Sequence[Message]
     consultation: Consultation
-    output: FoundOutput | None = None
+    output: AcceptedOutput | None = None
     closings: list[Callable[[], None]] = field(default_factory=list)
     """Of the spans."""
 
@@ -141,13 +142,13 @@ class _Taking:
             prepared = [await look(0, calls[0])]
         else:
             prepared = list(await asyncio.gather(*(look(index, call) for index, call in enumerate(calls))))
-        for index in fit.mended_too_long(prepared):
+        for index in fit.repaired_too_long(prepared):
             error = feedback.too_long(calls[index], size(prepared[index].arguments), fit.ARGUMENTS_BYTES)
             told = await self._tell(calls[index], error, time.time())
             prepared[index] = PreparedCall(text=told.text, error=told.error, failure=told.failure)
         return prepared
 
-    async def look_at_text(self, text: str) -> Rejected | None:
+    async def look_at_text(self, text: str) -> RejectedAnswer | None:
         """Take the text as the output, where that is asked for; or say why the answer is not taken."""
         started = time.time()
         try:
@@ -157,7 +158,7 @@ class _Taking:
             name = self.agent.answers.whole.name if self.agent.answers else "answer"
             call = ToolCall(id=f"answer_{self.order.step}", name=name, arguments=self.message.text)
             told = await self._tell(call, error, started)
-            return Rejected(text=told.text, error=told.error, failure=told.failure)
+            return RejectedAnswer(text=told.text, error=told.error, failure=told.failure)
         return None
 
     async def _look_at_text(self, text: str) -> None:
@@ -236,7 +237,7 @@ class _Taking:
     def _take(self, kind: OutputType, arguments: JsonValue, *, as_said: bool, call: int | None = None) -> None:
         as_said = as_said and not kind.is_wrapped
         value = None if as_said else unwrapped(kind, arguments)
-        self.output = FoundOutput(type=kind.name, call=call, as_said=as_said, value=value)
+        self.output = AcceptedOutput(type=kind.name, call=call, as_said=as_said, value=value)
 
     def _output_tool(self, name: str) -> OutputType | None:
         answers = self.agent.answers
@@ -247,7 +248,7 @@ class _Taking:
         tool, answers = self.tools.find(call.name), self.agent.answers
         kind = self._output_tool(call.name)
         accepts = kind if kind is not None else tool.arguments if tool is not None else None
-        error = insist(error, times_before(self.before, call, error.kind), call, accepts)
+        error = escalate_feedback(error, times_before(self.before, call, error.kind), call, accepts)
         own = tool.handle_errors if tool is not None else None
         if isinstance(error, StructuredOutputError):
             error.model_message = self.message.model_dump(mode="json")

@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import BaseModel, JsonValue
 
 from mulligan.activities.answers.feedback import InvalidInput, Target
-from mulligan.activities.answers.repair_json import NotJson, mend, parse_json
+from mulligan.activities.answers.repair_json import NotJson, parse_json, repair_json
 from mulligan.fixer import Fixer, InvalidToolInput
 from mulligan.schema.arguments import Accepts
 from mulligan.values import Repair, ToolCall
@@ -70,7 +70,7 @@ def _read(call: ToolCall, target: Target) -> Prepared | tuple[InvalidInput, Json
     try:
         value = parse_json(call.arguments)
     except NotJson as not_json:
-        readings = list(mend(call.arguments))
+        readings = list(repair_json(call.arguments))
         for mended in readings:
             if (found := _reading(accepts, mended.value)) is not None:
                 by, taken = found
@@ -84,7 +84,7 @@ def _read(call: ToolCall, target: Target) -> Prepared | tuple[InvalidInput, Json
     as_read = valid(accepts, value)
     if not isinstance(as_read, Exception):
         return Prepared(as_read)
-    for mended in mend(call.arguments):  # JSON that holds JSON: `"{\"a\": 1}"`
+    for mended in repair_json(call.arguments):  # JSON that holds JSON: `"{\"a\": 1}"`
         read = valid(accepts, mended.value)
         if not isinstance(read, Exception):
             return Prepared(read, [Repair(by=f"json:{mended.by}", before=call.arguments, after=read)])

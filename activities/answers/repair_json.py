@@ -30,7 +30,7 @@ from mulligan.activities.answers.json_tokens import (
 )
 from mulligan.values import well_formed
 
-__all__ = ["Mended", "NotJson", "mend", "parse_json"]
+__all__ = ["NotJson", "RepairedJson", "parse_json", "repair_json"]
 
 MAX_MENDED = 1_000_000
 """Characters beyond which a text is not mended: reading it token by token takes about a second a megabyte."""
@@ -71,7 +71,7 @@ class NotJson(ValueError):
 
 
 @dataclass(frozen=True)
-class Mended:
+class RepairedJson:
     """One reading of a text that is not quite JSON, and what was mended for it, joined by `+`."""
 
     value: JsonValue
@@ -106,7 +106,7 @@ def parse_json(text: str) -> JsonValue:
     return cast(JsonValue, value)
 
 
-def mend(text: str) -> Iterator[Mended]:
+def repair_json(text: str) -> Iterator[RepairedJson]:
     """Give the readings of a text that is not quite JSON, the most conservative first. Never raises.
 
     The caller takes the first that its schema takes; as it is, there is one at most. There is none for strict JSON
@@ -124,10 +124,10 @@ def mend(text: str) -> Iterator[Mended]:
         yield from _encoded_twice(text)
     elif (fence := _FENCE.search(text)) and not re.search(r"[{\[]", text[: fence.start()]):
         for mended in _container(text, fence.end(), fenced=True):
-            yield Mended(mended.value, "+".join(filter(None, ("code_fence", mended.by))))
+            yield RepairedJson(mended.value, "+".join(filter(None, ("code_fence", mended.by))))
 
 
-def _container(text: str, start: int = 0, *, fenced: bool = False) -> Iterator[Mended]:
+def _container(text: str, start: int = 0, *, fenced: bool = False) -> Iterator[RepairedJson]:
     try:
         found = tokens_of(text, start)
         rest = text[found.end :]
@@ -142,10 +142,10 @@ def _container(text: str, start: int = 0, *, fenced: bool = False) -> Iterator[M
         return
     # A name given twice loses the first of its values. That is the rule for strict JSON; with a mending it is a guess.
     if (notes or fenced) and _count(value) == sum(map(_is_value, strict)):
-        yield Mended(value, "+".join(sorted(notes)))
+        yield RepairedJson(value, "+".join(sorted(notes)))
 
 
-def _encoded_twice(text: str) -> Iterator[Mended]:
+def _encoded_twice(text: str) -> Iterator[RepairedJson]:
     """A list or object that was written as a JSON string, once more encoded."""
     try:
         inner = parse_json(text)
@@ -154,10 +154,10 @@ def _encoded_twice(text: str) -> Iterator[Mended]:
     if not isinstance(inner, str) or not inner.strip().startswith(("{", "[")):
         return
     try:
-        yield Mended(parse_json(inner), "double_encoded")
+        yield RepairedJson(parse_json(inner), "double_encoded")
     except NotJson:
         for mended in _container(inner.strip()):
-            yield Mended(mended.value, f"double_encoded+{mended.by}")
+            yield RepairedJson(mended.value, f"double_encoded+{mended.by}")
 
 
 def _strictly(found: Tokens) -> tuple[list[str], set[str]]:

@@ -66,7 +66,7 @@ def fit_name(name: str) -> str:
     return name if len(name) <= NAME_CHARS else f"{name[:NAME_CHARS]}…"
 
 
-def mended_too_long(prepared: Sequence[PreparedCall]) -> list[int]:
+def repaired_too_long(prepared: Sequence[PreparedCall]) -> list[int]:
     """Which calls have valid arguments that cannot be carried: a fixer may have made much of little."""
     sizes = [size(each.arguments) if each.arguments is not None else 0 for each in prepared]
     share = ARGUMENTS_BYTES // max(1, len(sizes))

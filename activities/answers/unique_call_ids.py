@@ -12,7 +12,7 @@ LONGEST_ID = 40
 """Characters of a call's id: the contract's 64 is more than OpenAI's Chat Completions take."""
 
 
-def with_own_ids(calls: Sequence[ToolCall], used: set[str], step: int, digest: str = "") -> list[ToolCall]:
+def with_unique_ids(calls: Sequence[ToolCall], used: set[str], step: int, digest: str = "") -> list[ToolCall]:
     """The calls, each with an id that is legal and its own in the whole conversation.
 
     `used` are the ids that are there to be seen. Where a compaction took others away, each id gets a mark that no

@@ -20,7 +20,7 @@ from mulligan.agent import Agent, seconds
 from mulligan.mcp import BETWEEN, McpError, McpServer, McpUnavailable, fits, model_name
 from mulligan.schema.json_schema import NotOfSchema, faults_of, validator_of
 from mulligan.tool import Tool, ToolContext, ToolError
-from mulligan.wire.model_call import ToolDefinition
+from mulligan.wire.agent_facts import ToolDefinition
 
 if TYPE_CHECKING:
     from mulligan.activities.mcp.session import McpSession

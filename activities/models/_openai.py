@@ -22,7 +22,7 @@ from mulligan.activities.models._strict_schema import strict
 from mulligan.activities.models.protocol import Request, Unavailable
 from mulligan.errors import ModelRequestError
 from mulligan.values import well_formed
-from mulligan.wire.model_call import OutputFormat
+from mulligan.wire.agent_facts import OutputFormat
 
 if TYPE_CHECKING:
     import openai

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from mulligan.activities.heartbeat import Heart
+from mulligan.activities.heartbeat import Heartbeat
 from mulligan.values import well_formed
 from mulligan.wire.event_types import LIVE_TEXT, LiveText
 
@@ -12,10 +12,10 @@ LONGEST = 16 * 1024
 """Bytes of the text's end that a beat carries. Who looks every few seconds misses nothing of what any model writes."""
 
 
-class TextBeats:
+class LiveTextHeartbeats:
     """The text of one answer as it comes. The first beat is `seconds` after its first word: short answers cost none."""
 
-    def __init__(self, heart: Heart, seconds: float, conversation: str, step: int, attempt: int) -> None:
+    def __init__(self, heart: Heartbeat, seconds: float, conversation: str, step: int, attempt: int) -> None:
         self._heart = heart
         self._seconds = seconds
         self._about = (conversation, step, attempt)

@@ -8,7 +8,7 @@ from mulligan.agent_tool import reachable
 from mulligan.errors import InvalidRunInputError
 from mulligan.prices import Prices
 from mulligan.run_input import RunInput
-from mulligan.wire.model_facts import ModelFacts
+from mulligan.wire.agent_facts import ModelFacts
 
 PATIENCE = 3600.0
 FALLBACK_PATIENCE = 60.0

@@ -9,7 +9,7 @@ from typing import Any, Literal, Protocol
 from pydantic import JsonValue
 
 from mulligan.values import Message, ToolCall, Usage
-from mulligan.wire.model_call import Definition
+from mulligan.wire.agent_facts import Definition
 
 FinishReason = Literal["stop", "tool_calls", "length", "content_filter", "refusal"]
 

@@ -12,7 +12,7 @@ from datetime import timedelta
 from temporalio import activity
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
-from mulligan.activities.heartbeat import Heart
+from mulligan.activities.heartbeat import Heartbeat
 from mulligan.activities.models.endpoint_limits import WAIT_HERE, EndpointLimits
 from mulligan.activities.models.protocol import Unavailable
 from mulligan.errors import ModelUnavailableError
@@ -27,14 +27,14 @@ LONGEST_DELAY = 60.0
 Order = ModelCall | CompactConversation
 
 
-class Patience:
+class RetryBudget:
     """When a model may be asked, and what its endpoint's failure means for the attempt."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._limits = EndpointLimits()
         self._metrics = metrics
 
-    async def turn(self, order: Order, heart: Heart) -> float:
+    async def turn(self, order: Order, heart: Heartbeat) -> float:
         """Wait until an endpoint that limits this worker may be asked; where that takes long, leave the worker for it.
 
         Returns:
@@ -84,7 +84,7 @@ class Patience:
             raise
         self._limits.answered(model)
 
-    def try_again(self, order: Order, error: Exception, heart: Heart, sent: float) -> ApplicationError:
+    def try_again(self, order: Order, error: Exception, heart: Heartbeat, sent: float) -> ApplicationError:
         """The failure that Temporal retries, with the delay to wait; or the typed one when patience is spent."""
         if isinstance(error, TimeoutError):
             error = Unavailable(f"no answer within {order.timeout:g} s")
@@ -122,7 +122,7 @@ def _says_limit(error: Exception) -> bool:
     return isinstance(error, Unavailable) and (error.status == TOO_MANY_REQUESTS or error.retry_after is not None)
 
 
-def _failed(heart: Heart) -> tuple[float, int]:
+def _failed(heart: Heartbeat) -> tuple[float, int]:
     """When the call was first not answered, and how often it has asked in vain.
 
     They ride in the heartbeat's details, which are there on the next attempt. Time that the call waited for a worker is

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from mulligan.activities.models.protocol import Provider
-from mulligan.activities.run_data.memory_size import footprint
+from mulligan.activities.run_data.memory_size import memory_size
 from mulligan.values import AssistantMessage, Message, ToolMessage, UserMessage
-from mulligan.wire.conversation_ref import Held, Ref, chain
+from mulligan.wire.conversation_ref import CachedResult, Ref, chain
 
 _PER_MESSAGE = 160
 _PER_ENTRY = 1_500
@@ -21,7 +21,7 @@ Miss = Literal["absent", "mismatch"]
 
 
 @dataclass
-class Prefix:
+class CachedConversation:
     """A conversation up to some message, with the digest of each, and as the provider's own items.
 
     A message is encoded once, so the request's prefix is the same bytes at each step and the provider's cache works.
@@ -62,11 +62,11 @@ class Prefix:
             for message in self.messages:
                 self._encode(message)
 
-    def open_calls(self) -> list[Held]:
+    def open_calls(self) -> list[CachedResult]:
         """The results that come next, by their calls' ids."""
         said = self.messages[-1] if self.messages else None
         calls = said.tool_calls if isinstance(said, AssistantMessage) else []
-        return [Held(role="held", call_id=call.id) for call in calls]
+        return [CachedResult(role="held", call_id=call.id) for call in calls]
 
     @property
     def ref(self) -> Ref:
@@ -75,7 +75,7 @@ class Prefix:
 
     def _encode(self, message: Message) -> None:
         self.items.append(self.provider.encode(message))
-        self.sizes.append(footprint(message, self.items[-1]) + _PER_MESSAGE)
+        self.sizes.append(memory_size(message, self.items[-1]) + _PER_MESSAGE)
         self.size += self.sizes[-1]
 
 
@@ -87,7 +87,7 @@ Key = tuple[str, str]
 """Workflow id and conversation: not the run's id, so that continue-as-new stays a hit."""
 
 
-class PrefixCache:
+class ConversationCache:
     """The conversations, and the results made here for them, that were used last: within a bound in bytes of memory.
 
     What a model call has taken out counts as well, but cannot be let go of: where that alone is more than the bound,
@@ -97,10 +97,10 @@ class PrefixCache:
     def __init__(self, max_bytes: int, changed: Callable[[int], None] = lambda _: None) -> None:
         self._max_bytes = max_bytes
         self._changed = changed
-        self._entries: OrderedDict[tuple[Key, str | None], tuple[Prefix | ToolMessage, int]] = OrderedDict()
+        self._entries: OrderedDict[tuple[Key, str | None], tuple[CachedConversation | ToolMessage, int]] = OrderedDict()
         """A conversation, or the result of the call with that id, and its bytes; last what was used last."""
         self._bytes = 0
-        self._in_use: dict[int, Prefix] = {}
+        self._in_use: dict[int, CachedConversation] = {}
         self._told = 0
 
     @property
@@ -108,16 +108,18 @@ class PrefixCache:
         """Bytes of memory, about: what is kept and what is taken out."""
         return self._bytes + sum(prefix.size + _PER_ENTRY for prefix in self._in_use.values())
 
-    def take(self, key: Key, provider: Provider, whole: Ref, known: int | None = None) -> tuple[Prefix, Miss | None]:
+    def take(
+        self, key: Key, provider: Provider, whole: Ref, known: int | None = None
+    ) -> tuple[CachedConversation, Miss | None]:
         """The conversation up to `whole`, or else its first `known` messages, taken out; an empty one where neither is here.
 
         It must be put back. The second value says why it is empty. Of `known` messages nothing but their number was asked:
         what is made of them must be held against the digest of the whole.
         """
         found = self._pop(key, None)
-        prefix = Prefix(provider)
+        prefix = CachedConversation(provider)
         miss: Miss | None = "absent"
-        if isinstance(found, Prefix):
+        if isinstance(found, CachedConversation):
             miss = "mismatch"
             is_whole = whole.count < len(found.digests) and found.digests[whole.count] == whole.digest
             count = whole.count if is_whole else known or 0
@@ -129,7 +131,7 @@ class PrefixCache:
         self._settle()
         return prefix, miss
 
-    def put(self, key: Key, prefix: Prefix) -> None:
+    def put(self, key: Key, prefix: CachedConversation) -> None:
         """Keep a conversation that was taken out, or one that is new."""
         self._in_use.pop(id(prefix), None)
         if prefix.messages:
@@ -139,21 +141,23 @@ class PrefixCache:
     def hold(self, key: Key, result: ToolMessage) -> None:
         """Keep a result that was made here, until the next model call takes it up."""
         result.model_dump_json()  # as Temporal will: what is not ASCII keeps its UTF-8 beside it from then on
-        self._keep(key, result.call_id, result, footprint(result))
+        self._keep(key, result.call_id, result, memory_size(result))
         self._settle()
 
-    def resolve(self, key: Key, new: Sequence[UserMessage | AssistantMessage | ToolMessage | Held]) -> list[Message]:
+    def resolve(
+        self, key: Key, new: Sequence[UserMessage | AssistantMessage | ToolMessage | CachedResult]
+    ) -> list[Message]:
         """The messages as far as they are known here: up to the first whose result another worker holds.
 
         A result is known by its call's id alone, so what comes of it must be held against the digest that was asked for.
         """
         known: list[Message] = []
         for message in new:
-            if not isinstance(message, Held | ToolMessage):
+            if not isinstance(message, CachedResult | ToolMessage):
                 known.append(message)
                 continue
             result = self._pop(key, message.call_id)
-            if isinstance(message, Held):
+            if isinstance(message, CachedResult):
                 if not isinstance(result, ToolMessage):
                     break
                 message = result
@@ -161,7 +165,7 @@ class PrefixCache:
         self._settle()
         return known
 
-    def _keep(self, key: Key, call_id: str | None, value: Prefix | ToolMessage, size: int) -> None:
+    def _keep(self, key: Key, call_id: str | None, value: CachedConversation | ToolMessage, size: int) -> None:
         self._pop(key, call_id)
         size += _PER_ENTRY
         if size > self._max_bytes:
@@ -169,7 +173,7 @@ class PrefixCache:
         self._entries[key, call_id] = value, size
         self._bytes += size
 
-    def _pop(self, key: Key, call_id: str | None) -> Prefix | ToolMessage | None:
+    def _pop(self, key: Key, call_id: str | None) -> CachedConversation | ToolMessage | None:
         value, size = self._entries.pop((key, call_id), (None, 0))
         self._bytes -= size
         return value

@@ -13,7 +13,8 @@ from mulligan.activities.answers.calls_in_text import describe
 from mulligan.activities.mcp.servers import Offered
 from mulligan.activities.registry import Registry
 from mulligan.agent import Agent
-from mulligan.wire.model_call import DEFINITION_QUERY, Definition, OutputFormat, ToolDefinition, Where
+from mulligan.wire.agent_facts import DEFINITION_QUERY, Definition, OutputFormat, ToolDefinition
+from mulligan.wire.run_context import RunContext
 
 QUERY_TIMEOUT = timedelta(seconds=10)
 """Always bounded: no workflow worker may be polling just then, and Temporal tries the activity again."""
@@ -37,7 +38,7 @@ class Definitions:
             self._known.popitem(last=False)
         return digest
 
-    async def find(self, digest: str, where: Where) -> Definition:
+    async def find(self, digest: str, where: RunContext) -> Definition:
         """The definition of that digest; where this worker's code has moved on, the workflow has it."""
         known = self._known.get(digest)
         if known is None:

@@ -9,17 +9,17 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from mulligan.activities.models.protocol import Provider
-from mulligan.activities.run_data.conversation_cache import Prefix, PrefixCache
+from mulligan.activities.run_data.conversation_cache import CachedConversation, ConversationCache
 from mulligan.activities.run_data.definitions import QUERY_TIMEOUT, this_workflow
 from mulligan.observe.metrics import Metrics
-from mulligan.wire.conversation_ref import CONVERSATION_QUERY, Page, PageAsked
-from mulligan.wire.model_call import ConversationAsked
+from mulligan.wire.conversation_ref import CONVERSATION_QUERY, Page, PageRequest
+from mulligan.wire.model_call import ConversationRequest
 
 
 @asynccontextmanager
 async def conversation_of(
-    order: ConversationAsked, provider: Provider, cache: PrefixCache, metrics: Metrics
-) -> AsyncIterator[Prefix]:
+    order: ConversationRequest, provider: Provider, cache: ConversationCache, metrics: Metrics
+) -> AsyncIterator[CachedConversation]:
     """The whole conversation: what the cache holds, what came with the order, and what the workflow is asked for.
 
     Put back at the end, after a failure too: the next attempt need not ask for all of it again.
@@ -50,13 +50,13 @@ async def conversation_of(
         cache.put(key, prefix)
 
 
-async def _ask_for_rest(order: ConversationAsked, prefix: Prefix) -> int:
+async def _ask_for_rest(order: ConversationRequest, prefix: CachedConversation) -> int:
     """Ask the workflow for the messages that are not there yet; returns their bytes as JSON."""
     asked = 0
     while (have := len(prefix.messages)) < order.whole.count:
         page = await this_workflow().query(
             CONVERSATION_QUERY,
-            PageAsked(conversation=order.where.conversation, since=have, count=order.whole.count - have),
+            PageRequest(conversation=order.where.conversation, since=have, count=order.whole.count - have),
             result_type=Page,
             rpc_timeout=QUERY_TIMEOUT,
         )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from mulligan.activities.run_data.definitions import QUERY_TIMEOUT, this_workflow
 from mulligan.run_input import RunInput
-from mulligan.wire.conversation_ref import INPUT_MESSAGES_QUERY, Page, PageAsked
-from mulligan.wire.model_call import INPUT_QUERY
+from mulligan.wire.agent_facts import INPUT_QUERY
+from mulligan.wire.conversation_ref import INPUT_MESSAGES_QUERY, Page, PageRequest
 
 PAGE = 10_000
 
@@ -19,7 +19,7 @@ async def input_of(conversation: str, *, whole: bool) -> RunInput:
     while whole:
         page = await workflow.query(
             INPUT_MESSAGES_QUERY,
-            PageAsked(conversation=conversation, since=len(run_input.messages), count=PAGE),
+            PageRequest(conversation=conversation, since=len(run_input.messages), count=PAGE),
             result_type=Page,
             rpc_timeout=QUERY_TIMEOUT,
         )

@@ -11,7 +11,7 @@ _PER_KEY = 12
 """Bytes of a dict's key, on the average: most are there once for all."""
 
 
-def footprint(*values: Any) -> int:
+def memory_size(*values: Any) -> int:
     """Bytes that messages, or a provider's items, take in memory; what they share is counted once.
 
     Of dicts' keys little is counted: JSON's and pydantic's readers keep most short ones once for the whole process.

@@ -10,7 +10,7 @@ from mulligan.agent import Agent
 from mulligan.mcp import BETWEEN, server_of
 from mulligan.output import Strategy
 from mulligan.tool import Tool
-from mulligan.wire.model_call import Definition
+from mulligan.wire.agent_facts import Definition
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,11 @@ from temporalio import activity
 
 from mulligan.tool import ToolContext
 from mulligan.values import ToolCall
-from mulligan.wire.model_call import Where
+from mulligan.wire.run_context import RunContext
 
 
 def tool_context(
-    where: Where,
+    where: RunContext,
     call: ToolCall,
     *,
     step: int,
@@ -49,7 +49,7 @@ def tool_context(
     )
 
 
-def idempotency_key(namespace: str, workflow_id: str, where: Where, call_id: str) -> str:
+def idempotency_key(namespace: str, workflow_id: str, where: RunContext, call_id: str) -> str:
     """The same for each attempt of a call, also in a chain of runs; another for every other call of every other run.
 
     Of the run it takes the trace, whose ids are made of the workflow's id and its first run's.

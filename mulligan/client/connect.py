@@ -24,7 +24,7 @@ from temporalio.envconfig import ClientConfig, ClientConnectConfig
 from mulligan.client.converter import data_converter
 from mulligan.client.settings import settings
 from mulligan.errors import DeclarationError
-from mulligan.wire.model_call import TRACE_HEADER
+from mulligan.wire.run_context import TRACE_HEADER
 
 __all__ = ["DEFAULT_ADDRESS", "connect", "data_converter", "own_converter"]
 

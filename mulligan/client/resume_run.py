@@ -31,8 +31,8 @@ from mulligan.values import (
     ToolMessage,
     UserMessage,
 )
-from mulligan.wire.compressed_input import LONGEST_MESSAGE, PACKED_BYTES, packed, unpacked
-from mulligan.wire.resume_page import LEFT_QUERY, Left
+from mulligan.wire.compressed_input import LONGEST_MESSAGE, PACKED_BYTES, compressed, decompressed
+from mulligan.wire.resume_page import RESUME_STATE_QUERY, ResumeState
 
 __all__ = [
     "NoWorkerError",
@@ -128,7 +128,7 @@ async def resume(
         }
     )
     is_stored = client.data_converter.external_storage is not None
-    start = packed(
+    start = compressed(
         check(run_input.model_dump_json().encode()),
         most=CARRY_BYTES if is_stored else PACKED_BYTES,
         longest_message=None if is_stored else LONGEST_MESSAGE,
@@ -179,13 +179,13 @@ async def _end(earlier: WorkflowHandle[Any, Any]) -> tuple[str, MulliganError | 
 
 async def _left(
     client: Client, earlier: WorkflowHandle[Any, Any], described: WorkflowExecutionDescription
-) -> tuple[Left, list[Message]]:
+) -> tuple[ResumeState, list[Message]]:
     """What a run left, and all of its messages that the model was sent last."""
     messages: list[Message] = []
     since: int | None = 0
     while since is not None:
         try:
-            answer = await ask(earlier, LEFT_QUERY, since)
+            answer = await ask(earlier, RESUME_STATE_QUERY, since)
         except RPCError as error:
             first = await _first_event(earlier)
             if first is None:
@@ -195,17 +195,17 @@ async def _left(
                 ) from None
             if not first.continued_execution_run_id:
                 [given] = await client.data_converter.decode(first.input.payloads) or [b""]
-                data = unpacked(given) if isinstance(given, bytes) else json.dumps(given).encode()
+                data = decompressed(given) if isinstance(given, bytes) else json.dumps(given).encode()
                 run_input = check(data)
                 prompt = [UserMessage(role="user", text=run_input.prompt)] if run_input.prompt is not None else []
-                return Left(input=run_input.model_copy(update={"prompt": None})), [*run_input.messages, *prompt]
+                return ResumeState(input=run_input.model_copy(update={"prompt": None})), [*run_input.messages, *prompt]
             earlier = client.get_workflow_handle(earlier.id, run_id=first.continued_execution_run_id)
             continue
         except WorkflowQueryFailedError as error:
             raise ResumeError(f"What {earlier.id!r} left cannot be read: {error}.") from error
         if answer is None:
             raise ResumeError(f"The run {earlier.id!r} never began: its input was refused. Start another one.")
-        left = Left.model_validate(answer)
+        left = ResumeState.model_validate(answer)
         messages += left.messages
         since = left.next
     return left, messages

@@ -16,7 +16,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, Spa
 from mulligan.observe import otlp
 from mulligan.observe.semconv import AGENT_STEPS, INVOKE_AGENT
 
-__all__ = ["HeldBack", "exporting"]
+__all__ = ["DelayedSpanProcessor", "exporting"]
 
 HELD_SECONDS = 0.5
 PARENT_SECONDS = 1.0
@@ -25,14 +25,14 @@ _BATCH_MILLISECONDS = 200
 _LOOK_SECONDS = 0.1
 
 
-def exporting() -> HeldBack:
+def exporting() -> DelayedSpanProcessor:
     """The processor that exports by OTLP, as the environment says."""
     delay = None if os.environ.get("OTEL_BSP_SCHEDULE_DELAY") else _BATCH_MILLISECONDS
     batch = BatchSpanProcessor(otlp.span_exporter(), schedule_delay_millis=delay)
-    return HeldBack(batch, otlp.span_exporter(timeout=PARENT_SECONDS))
+    return DelayedSpanProcessor(batch, otlp.span_exporter(timeout=PARENT_SECONDS))
 
 
-class HeldBack(SpanProcessor):
+class DelayedSpanProcessor(SpanProcessor):
     """Hands spans on to `processor` half a second after their end; `invoke_agent` and `agent.steps` to `parents`, at once.
 
     A span ends some milliseconds before Temporal has the result of its activity. A worker that is killed between the two

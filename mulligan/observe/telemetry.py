@@ -20,7 +20,7 @@ from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 
 from mulligan.observe import otlp, semconv
 from mulligan.observe.metrics import UNKNOWN_TOOL, Metrics
-from mulligan.observe.span_export import HeldBack, exporting
+from mulligan.observe.span_export import DelayedSpanProcessor, exporting
 from mulligan.observe.tool_call_span import ToolCallSpan, cut, fail, nanoseconds
 from mulligan.observe.trace_ids import (
     STEPS_IN_A_GROUP,
@@ -37,7 +37,8 @@ from mulligan.observe.trace_ids import (
 )
 from mulligan.run_input import ResumedFrom
 from mulligan.values import Decision, ToolCall, Usage
-from mulligan.wire.model_call import FinishRun, Where
+from mulligan.wire.run_context import RunContext
+from mulligan.wire.run_end import FinishRun
 
 _SHORT = 1e-3
 """Seconds. Jaeger warns of spans that last no time at all."""
@@ -56,7 +57,7 @@ class Telemetry:
         self.content = otlp.captures_content() if content is None else content
         self.metrics = Metrics(exports=exports) if metrics is None else metrics
         self._provider: TracerProvider | None = None
-        self._exporting: HeldBack | None = None
+        self._exporting: DelayedSpanProcessor | None = None
         exports = otlp.is_configured() if exports is None else exports
         if exports or processors:
             ids = DerivedIds()
@@ -140,7 +141,7 @@ class Telemetry:
             span.set_status(Status(StatusCode.ERROR, finished.error_type))
         span.end()
 
-    def open_group(self, where: Where, step: int, at: float) -> None:
+    def open_group(self, where: RunContext, step: int, at: float) -> None:
         """Export the span of the hundred steps that begin with `step`, if one begins there. `at`: as for `open_run`."""
         if step <= STEPS_IN_A_GROUP or step % STEPS_IN_A_GROUP != 1:
             return
@@ -150,7 +151,7 @@ class Telemetry:
 
     @contextmanager
     def chat(
-        self, where: Where, *, provider: str, model: str, step: int, attempt: int, mends: str = "", compacts: int = 0,
+        self, where: RunContext, *, provider: str, model: str, step: int, attempt: int, mends: str = "", compacts: int = 0,
         fallback: int = 0, is_void: Callable[[], bool] = lambda: False,
     ) -> Iterator[Span]:  # fmt: skip
         """The span of one attempt of a model call; what it raises is recorded and goes on.
@@ -176,7 +177,7 @@ class Telemetry:
                 span.end()
             self.metrics.model_call(time.monotonic() - began, provider=provider, model=model, error=failed)
 
-    def lost_chat(self, where: Where, *, start: float, **about: Any) -> None:
+    def lost_chat(self, where: RunContext, *, start: float, **about: Any) -> None:
         """The span of an attempt whose worker died, or stopped answering, before it could write its own; as `chat`."""
         span = self._start_chat(where, **about, start=start)
         fail(span, "WorkerLost", "Its worker died, or stopped answering.", "WorkerLost")
@@ -203,7 +204,7 @@ class Telemetry:
             span.set_attribute(attribute, cut(text))
 
     def tool_call(
-        self, where: Where, call: ToolCall, *, step: int, attempt: int,
+        self, where: RunContext, call: ToolCall, *, step: int, attempt: int,
         repaired_by: Sequence[str] = (), arguments: Any = None, start: float | None = None, is_known: bool = True,
         mcp_server: str | None = None,
     ) -> ToolCallSpan:  # fmt: skip
@@ -233,13 +234,13 @@ class Telemetry:
         counted_as = call.name if is_known else UNKNOWN_TOOL
         return ToolCallSpan(self, span, where.agent, counted_as, time.time() if start is None else start)
 
-    def asked(self, where: Where, call: ToolCall, *, step: int, kind: str, at: float) -> None:
+    def asked(self, where: RunContext, call: ToolCall, *, step: int, kind: str, at: float) -> None:
         """Export `agent.request`: a call waits for a person, from now on. How long that took, its decision says."""
         span = self._start_about(semconv.AGENT_REQUEST, where, call, step, at)
         span.set_attribute(semconv.DECISION_KIND, kind)
         span.end(nanoseconds(at + _SHORT))
 
-    def decided(self, where: Where, call: ToolCall, *, step: int, decision: Decision) -> None:
+    def decided(self, where: RunContext, call: ToolCall, *, step: int, decision: Decision) -> None:
         """Export `agent.decision`: what became of that."""
         at = datetime.fromisoformat(decision.at).timestamp()
         span = self._start_about(semconv.AGENT_DECISION, where, call, step, at)
@@ -257,7 +258,7 @@ class Telemetry:
         if decision.reason:
             self.put_content(span, semconv.DECISION_REASON, decision.reason)
 
-    def _start_about(self, name: str, where: Where, call: ToolCall, step: int, at: float) -> Span:
+    def _start_about(self, name: str, where: RunContext, call: ToolCall, step: int, at: float) -> Span:
         """A short span about a call, beside the call's own."""
         parent = parent_of_step(where.trace, step)
         span = self._start(name, parent, SpanKind.INTERNAL, name, call.id, step, start=at)
@@ -265,7 +266,7 @@ class Telemetry:
         return span
 
     def _start_chat(
-        self, where: Where, *, provider: str, model: str, step: int, attempt: int, mends: str = "", compacts: int = 0,
+        self, where: RunContext, *, provider: str, model: str, step: int, attempt: int, mends: str = "", compacts: int = 0,
         fallback: int = 0, start: float | None = None,
     ) -> Span:  # fmt: skip
         what: dict[str, str | int] = {semconv.MENDS: mends} if mends else {}

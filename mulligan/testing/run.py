@@ -14,7 +14,7 @@ from mulligan.run_input import RunInput
 from mulligan.script import Script
 from mulligan.testing.model import Model
 from mulligan.values import Message, RunResult, Step, StepCall
-from mulligan.wire.model_call import DEFINITION_QUERY, Definition, ToolDefinition
+from mulligan.wire.agent_facts import DEFINITION_QUERY, Definition, ToolDefinition
 from mulligan.worker.loading import Loaded, served
 
 if TYPE_CHECKING:  # else loaded as a run begins: a test module is imported for each test that is selected, or not

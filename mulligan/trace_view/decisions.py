@@ -9,8 +9,9 @@ from mulligan.observe import semconv
 from mulligan.observe.trace_ids import derive, parent_of_step
 from mulligan.trace_view.span import TraceSpan
 from mulligan.values import ToolCall
-from mulligan.wire.model_call import ModelCall, ToolOutcome
-from mulligan.wire.updates import Recorded
+from mulligan.wire.model_call import ModelCall
+from mulligan.wire.tool_call import ToolOutcome
+from mulligan.wire.updates import RecordedDecision
 
 __all__ = ["decision_span", "outcome_of", "request_span", "said_of"]
 
@@ -20,7 +21,7 @@ def request_span(order: ModelCall, call: ToolCall, kind: str, at: float) -> Trac
     return _span(semconv.AGENT_REQUEST, order.where.trace, order.step, call, at, {semconv.DECISION_KIND: kind})
 
 
-def decision_span(done: Recorded) -> TraceSpan:
+def decision_span(done: RecordedDecision) -> TraceSpan:
     """`agent.decision`."""
     call = ToolCall(id=done.call_id, name=done.name, arguments="")
     at = datetime.fromisoformat(done.decision.at).timestamp()
@@ -28,7 +29,7 @@ def decision_span(done: Recorded) -> TraceSpan:
     return _span(semconv.AGENT_DECISION, done.trace, done.step, call, at, about)
 
 
-def said_of(done: Recorded | None) -> dict[str, Any]:
+def said_of(done: RecordedDecision | None) -> dict[str, Any]:
     """What the call's own span says of its decision, if there was one."""
     if done is None:
         return {}
@@ -41,7 +42,7 @@ def said_of(done: Recorded | None) -> dict[str, Any]:
     }
 
 
-def outcome_of(done: Recorded) -> ToolOutcome | None:
+def outcome_of(done: RecordedDecision) -> ToolOutcome | None:
     """What the call came to without running; None where it ran then."""
     if done.decision.decision == "approve":
         return None

@@ -15,7 +15,9 @@ from temporalio.client import Client, WorkflowHandle
 from temporalio.service import RPCError, RPCStatusCode
 
 from mulligan.trace_view.history_events import Execution, Reader, seconds
-from mulligan.wire.model_call import CallTool, ModelCall, OpenedRun
+from mulligan.wire.agent_facts import OpenedRun
+from mulligan.wire.model_call import ModelCall
+from mulligan.wire.tool_call import CallTool
 
 __all__ = ["ChainSize", "chain", "size_of_chain", "trace_of"]
 

@@ -16,22 +16,13 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.converter import DataConverter
 from temporalio.exceptions import ApplicationError
 
+from mulligan.wire.agent_facts import OPEN_RUN, OpenedRun, OpenRun
 from mulligan.wire.compaction_request import COMPACT_CONVERSATION, CompactConversation, Compacted
-from mulligan.wire.model_call import (
-    CALL_MODEL,
-    CALL_TOOL,
-    FINISH_RUN,
-    OPEN_RUN,
-    RECORD_LOST_CALL,
-    CallTool,
-    ModelAnswer,
-    ModelCall,
-    OpenedRun,
-    OpenRun,
-    ToolOutcome,
-)
+from mulligan.wire.model_call import CALL_MODEL, ModelAnswer, ModelCall
+from mulligan.wire.run_end import FINISH_RUN
 from mulligan.wire.sub_run import AGENT_WORKFLOW, CALL_MEMO, RECORD_SUB_RUN, SubRunOutcome
-from mulligan.wire.updates import RECORD_DECISION, Recorded
+from mulligan.wire.tool_call import CALL_TOOL, RECORD_LOST_CALL, CallTool, ToolOutcome
+from mulligan.wire.updates import RECORD_DECISION, RecordedDecision
 
 __all__ = ["AGENT_WORKFLOW", "Activity", "Execution", "Reader", "Unreadable", "seconds", "type_and_message"]
 
@@ -41,7 +32,7 @@ _SHAPES: Mapping[str, tuple[type[BaseModel] | None, type[BaseModel] | None]] = {
     COMPACT_CONVERSATION: (CompactConversation, Compacted),
     CALL_TOOL: (CallTool, ToolOutcome),
     RECORD_LOST_CALL: (None, ToolOutcome),
-    RECORD_DECISION: (None, Recorded),
+    RECORD_DECISION: (None, RecordedDecision),
     RECORD_SUB_RUN: (None, SubRunOutcome),
     FINISH_RUN: (None, None),
 }

@@ -18,21 +18,13 @@ from mulligan.trace_view.span import TraceSpan
 from mulligan.trace_view.sub_runs import begun_span, ended_span
 from mulligan.trace_view.turns import Turns
 from mulligan.values import ToolCall
+from mulligan.wire.agent_facts import OpenedRun, OpenRun
 from mulligan.wire.compaction_request import CompactConversation, Compacted
-from mulligan.wire.model_call import (
-    CALL_TOOL,
-    FINISH_RUN,
-    RECORD_LOST_CALL,
-    CallTool,
-    ModelAnswer,
-    ModelCall,
-    OpenedRun,
-    OpenRun,
-    PreparedCall,
-    ToolOutcome,
-)
+from mulligan.wire.model_call import ModelAnswer, ModelCall, PreparedCall
+from mulligan.wire.run_end import FINISH_RUN
 from mulligan.wire.sub_run import AGENT_WORKFLOW, SubRunOutcome
-from mulligan.wire.updates import Recorded
+from mulligan.wire.tool_call import CALL_TOOL, RECORD_LOST_CALL, CallTool, ToolOutcome
+from mulligan.wire.updates import RecordedDecision
 
 __all__ = ["spans_of"]
 
@@ -53,7 +45,9 @@ class _OneExecution:
         self._local_calls = [one for one in local if one.type == CALL_TOOL]
         self._lost = [one for one in local if one.type == RECORD_LOST_CALL]
         self._decided = {
-            (one.outcome.trace, one.outcome.call_id): one.outcome for one in local if isinstance(one.outcome, Recorded)
+            (one.outcome.trace, one.outcome.call_id): one.outcome
+            for one in local
+            if isinstance(one.outcome, RecordedDecision)
         }
         self._scheduled = {
             (one.order.where.trace, one.order.call.id)
@@ -77,7 +71,7 @@ class _OneExecution:
             elif isinstance(done := activity.outcome, SubRunOutcome):
                 said = said_of(self._decided.get((done.trace, done.call_id)))
                 self._spans[done.trace, "tool", str(done.step), done.call_id] = ended_span(done, activity.ended, said)
-            elif isinstance(activity.outcome, Recorded):
+            elif isinstance(activity.outcome, RecordedDecision):
                 self._spans[activity.outcome.trace, "decision", activity.outcome.call_id] = decision_span(
                     activity.outcome
                 )

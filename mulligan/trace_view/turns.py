@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mulligan.wire.model_call import AgentFacts
+from mulligan.wire.agent_facts import AgentFacts
 
 
 class Turns:

@@ -1,12 +1,42 @@
-"""What a provider is told of an agent: pinned when a run opens, so it stands in history (see handoff)."""
+"""`open_run`: what is resolved when a run opens, and pinned for its whole life, so that a deploy does not change it.
+
+All of it is in history: fields may be added if they are optional; none may be renamed or given another meaning
+(tests/replay has recorded histories of each release).
+"""
 
 from __future__ import annotations
 
-from pydantic import BaseModel, Field, JsonValue
+from pydantic import BaseModel, JsonValue
+
+from mulligan.prices import Price
+from mulligan.run_input import RunInput
+from mulligan.schema.optional_field import optional_field
+
+__all__ = [
+    "DEFINITION_QUERY",
+    "INPUT_QUERY",
+    "OPEN_RUN",
+    "AgentFacts",
+    "Definition",
+    "ModelFacts",
+    "OpenRun",
+    "OpenedRun",
+    "OutputFormat",
+    "SubAgentFacts",
+    "ToolDefinition",
+    "ToolFacts",
+]
+
+OPEN_RUN = "open_run"
+"""Temporal's activity type. The workflow calls activities by their type, and so never imports code with side effects."""
+INPUT_QUERY = "mulligan_input"
+"""The query for the RunInput of a conversation's newest turn, where it was too large for the input of `open_run`."""
+DEFINITION_QUERY = "mulligan_definition"
+"""The query for the definition that was pinned when the run opened, for a worker whose own code has changed since."""
 
 
 class ToolDefinition(BaseModel):
-    """A tool as the model is shown it."""
+    """A tool as the model sees it. `parameters` is a JSON schema."""
 
     name: str
     description: str
@@ -14,7 +44,7 @@ class ToolDefinition(BaseModel):
 
 
 class OutputFormat(BaseModel):
-    """The JSON schema that the provider makes the model's answer keep to."""
+    """The JSON schema by which the provider constrains the model's answer."""
 
     name: str
     description: str = ""
@@ -22,12 +52,98 @@ class OutputFormat(BaseModel):
 
 
 class Definition(BaseModel):
-    """What the provider is told of an agent in each request: pinned when the run opens. Output tools are tools here.
+    """What the provider is sent of an agent in each request. Output tools are tools here.
 
-    `mcp`: by a tool's name, what its MCP server calls it, where the one does not end with the other.
+    `mcp`: the name of a tool at its MCP server, by the tool's name, where the latter does not end with the former.
     """
 
     instructions: str
     tools: list[ToolDefinition]
-    output: OutputFormat | None = Field(default=None, exclude_if=lambda value: value is None)
-    mcp: dict[str, str] = Field(default={}, exclude_if=lambda value: not value)
+    output: OutputFormat | None = optional_field()
+    mcp: dict[str, str] = optional_field({})
+
+
+class ModelFacts(BaseModel):
+    """Which models a run may call. Models are `provider:NAME`; `prices` has those that are known, in USD."""
+
+    model: str
+    fallbacks: list[str] = optional_field([])
+    """The models that are called after `model`, in this order."""
+    fallback_patience: float | None = optional_field()
+    """Seconds for which a model is retried where another one follows; None: as long as the last."""
+    max_cost: float | None = optional_field()
+    prices: dict[str, Price] = optional_field({})
+
+
+class SubAgentFacts(BaseModel):
+    """How the workflow schedules the runs of a sub-agent; all of it is empty for other tools.
+
+    `agent`: the agent that each call is a run of. `max_depth`: how many levels of sub-agents may be below the calling
+    agent. `share_budget`: a run gets what is left of the calling run's budget; `max_total_tokens` and `max_cost` (USD)
+    are the sub-agent's own limits, which apply as well.
+    """
+
+    agent: str | None = optional_field()
+    max_depth: int | None = optional_field()
+    share_budget: bool = optional_field(False)
+    max_total_tokens: int | None = optional_field()
+    max_cost: float | None = optional_field()
+
+
+class ToolFacts(SubAgentFacts):
+    """How the workflow schedules a tool. Times are seconds.
+
+    `queue_timeout`: how long a call may wait until a worker starts it. `mcp`: the tool's name at its MCP server, as in
+    Definition.
+    """
+
+    timeout: float
+    queue_timeout: float | None = optional_field()
+    attempts: int = 1
+    task_queue: str | None = optional_field()
+    local: bool = False
+    approval_timeout: float | None = optional_field()
+    mcp: str | None = optional_field()
+
+
+class AgentFacts(ModelFacts):
+    """How the workflow schedules a run. Times are seconds."""
+
+    max_steps: int
+    max_total_tokens: int | None = optional_field()
+    model_timeout: float
+    model_patience: float
+    model_attempts: int | None = optional_field()
+    tools: dict[str, ToolFacts]
+    definition: Definition
+    digest: str
+    structured: bool = optional_field(False)
+    guarded: bool = optional_field(False)
+    compact_at: int | None = optional_field()
+    compact_model: str | None = optional_field()
+    compacts_given: bool = optional_field(False)
+    """Whether messages that the run was given may be summarized before its first step; runs opened before this
+    existed have False."""
+    carry_bytes: int | None = optional_field()
+    """How many bytes continue-as-new may carry, where there is external storage; None: one of Temporal's payloads."""
+    model_task_queue: str | None = optional_field()
+    """The task queue of model calls, where these have limits of their own; None: the run's."""
+
+
+class OpenRun(BaseModel):
+    """Input of `open_run`: resolve an agent and open its trace. `input` is None where it is too large to be sent twice."""
+
+    agent: str
+    conversation: str
+    turn: int = 1
+    input: RunInput | None
+    first_run_id: str
+    parent: str | None = None
+    call_id: str | None = optional_field()
+
+
+class OpenedRun(BaseModel):
+    """Result of `open_run`. `trace` is the W3C traceparent of the run's `invoke_agent` span."""
+
+    facts: AgentFacts
+    trace: str

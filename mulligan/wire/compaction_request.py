@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel
 
+from mulligan.schema.optional_field import optional_field
 from mulligan.values import ErrorInfo, Usage
-from mulligan.wire.model_call import ConversationAsked
+from mulligan.wire.model_call import ConversationRequest
 
 __all__ = ["COMPACT_CONVERSATION", "CompactConversation", "Compacted"]
 
@@ -13,7 +14,7 @@ COMPACT_CONVERSATION = "compact_conversation"
 """Temporal's activity type."""
 
 
-class CompactConversation(ConversationAsked):
+class CompactConversation(ConversationRequest):
     """Sum up the first `cut` messages of a conversation: found as for a `ModelCall`.
 
     `model` is asked; `run_model` is the run's, in whose form the worker holds the conversation. `compact_at`: the agent's
@@ -27,7 +28,7 @@ class CompactConversation(ConversationAsked):
     compact_at: int
     patience: float
     timeout: float
-    attempts: int | None = Field(default=None, exclude_if=lambda value: value is None)
+    attempts: int | None = optional_field()
 
 
 class Compacted(BaseModel):
@@ -36,4 +37,4 @@ class Compacted(BaseModel):
     heading: str = ""
     summary: str = ""
     usage: Usage = Usage()
-    error: ErrorInfo | None = Field(default=None, exclude_if=lambda value: value is None)
+    error: ErrorInfo | None = optional_field()

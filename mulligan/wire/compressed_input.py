@@ -7,7 +7,7 @@ import zstandard
 from mulligan.errors import InvalidRunInputError
 from mulligan.run_input import RunInput
 
-__all__ = ["MOST_BYTES", "packed", "unpacked"]
+__all__ = ["MOST_BYTES", "compressed", "decompressed"]
 
 PLAIN_BYTES = 1_000_000
 """Of JSON; what is longer is compressed. The server refuses 2 MB, and history is glad of less."""
@@ -22,7 +22,9 @@ _MAGIC = zstandard.FRAME_HEADER
 _WINDOW = 2**27
 
 
-def packed(run_input: RunInput, *, most: int = PACKED_BYTES, longest_message: int | None = None) -> RunInput | bytes:
+def compressed(
+    run_input: RunInput, *, most: int = PACKED_BYTES, longest_message: int | None = None
+) -> RunInput | bytes:
     """What a run is started with: the input itself, or where that is too long, its JSON as zstd-compressed bytes.
 
     `most`: how many bytes may be sent. `longest_message`: how many one message may have, None: as many as there are.
@@ -48,7 +50,7 @@ def packed(run_input: RunInput, *, most: int = PACKED_BYTES, longest_message: in
     return small
 
 
-def unpacked(data: bytes) -> bytes:
+def decompressed(data: bytes) -> bytes:
     """The JSON that `packed` compressed; what is not compressed is given back as it is.
 
     Raises:

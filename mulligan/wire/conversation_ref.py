@@ -31,14 +31,14 @@ class Ref(BaseModel):
     digest: str
 
 
-class Held(BaseModel):
+class CachedResult(BaseModel):
     """A tool result by its call's id alone: the worker that made it holds it, so that it stands in history once."""
 
     role: Literal["held"]
     call_id: str
 
 
-class PageAsked(BaseModel):
+class PageRequest(BaseModel):
     """A worker asks the workflow for messages of a conversation that it does not hold: `count` of them, from `since`."""
 
     conversation: str

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, TypeAdapter
 
+from mulligan.schema.optional_field import optional_field
 from mulligan.values import ErrorInfo, Repair, RunResult, StepResult, ToolCall, Usage
 
 __all__ = [
@@ -56,7 +57,7 @@ class LiveText(BaseModel):
 class _Event(BaseModel):
     """`token`: give it to `follow(since=…)` to go on after this event."""
 
-    token: str | None = Field(default=None, exclude_if=lambda value: value is None)
+    token: str | None = optional_field()
     at: datetime
 
 

@@ -7,13 +7,13 @@ from pydantic import BaseModel
 from mulligan.run_input import RunInput
 from mulligan.values import Message
 
-__all__ = ["LEFT_QUERY", "Left"]
+__all__ = ["RESUME_STATE_QUERY", "ResumeState"]
 
-LEFT_QUERY = "mulligan_left"
+RESUME_STATE_QUERY = "mulligan_left"
 """The query: what there is from the message number `since` on, counted from 0 in what the model was sent last."""
 
 
-class Left(BaseModel):
+class ResumeState(BaseModel):
     """A page of it.
 
     `input`: what the run was started with, without prompt and messages. `trace`: its W3C traceparent, empty where it was

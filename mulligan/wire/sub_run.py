@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel
 
+from mulligan.schema.optional_field import optional_field
 from mulligan.values import Decision, SubRun, ToolCall
-from mulligan.wire.model_call import ToolOutcome, Where
+from mulligan.wire.run_context import RunContext
+from mulligan.wire.tool_call import ToolOutcome
 
 __all__ = ["AGENT_WORKFLOW", "CALL_MEMO", "RECORD_SUB_RUN", "RecordSubRun", "SubRunOutcome"]
 
@@ -27,7 +29,7 @@ class RecordSubRun(BaseModel):
     might take; 0: as many as it liked. `cancelled`: the calling run is, so nobody is told.
     """
 
-    where: Where
+    where: RunContext
     call: ToolCall
     step: int
     started: float
@@ -53,6 +55,6 @@ class SubRunOutcome(ToolOutcome):
     name: str
     step: int
     started: float
-    repaired_by: list[str] = Field(default=[], exclude_if=lambda value: not value)
-    sub_run: str = Field(default="", exclude_if=lambda value: not value)
-    as_given: bool = Field(default=False, exclude_if=lambda value: value is False)
+    repaired_by: list[str] = optional_field([])
+    sub_run: str = optional_field("")
+    as_given: bool = optional_field(False)

@@ -10,10 +10,22 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
+from mulligan.schema.optional_field import optional_field
 from mulligan.values import Decision, Text, ToolCall
-from mulligan.wire.model_call import ToolOutcome, Where
+from mulligan.wire.run_context import RunContext
+from mulligan.wire.tool_call import ToolOutcome
 
-__all__ = ["Answer", "CheckEdit", "Decide", "Edited", "Pending", "RecordDecision", "Recorded", "SendMessage", "Stop"]
+__all__ = [
+    "Answer",
+    "CheckEdit",
+    "CheckedEdit",
+    "Decide",
+    "Pending",
+    "RecordDecision",
+    "RecordedDecision",
+    "SendMessage",
+    "Stop",
+]
 
 SEND_MESSAGE, DECIDE, ANSWER, STOP, PENDING = "send_message", "decide", "answer", "stop", "pending"
 """Temporal's names of the updates (`stop` is a signal too) and of the query."""
@@ -85,8 +97,8 @@ class Pending(BaseModel):
     text: str
     agent: str
     step: int
-    until: str | None = Field(default=None, exclude_if=lambda value: value is None)
-    conversation: str = Field(default="0", exclude_if=lambda value: value == "0")
+    until: str | None = optional_field()
+    conversation: str = optional_field("0")
 
 
 class RecordDecision(BaseModel):
@@ -95,18 +107,18 @@ class RecordDecision(BaseModel):
     `started`: when the call began to wait, in seconds since the epoch.
     """
 
-    where: Where
+    where: RunContext
     call: ToolCall
     arguments: JsonValue
     step: int
     decision: Decision
     answer: str | None = None
     run: bool = False
-    repaired_by: list[str] = Field(default=[], exclude_if=lambda value: not value)
+    repaired_by: list[str] = optional_field([])
     started: float
 
 
-class Recorded(ToolOutcome):
+class RecordedDecision(ToolOutcome):
     """What came of it: with whose decision it is, for who reads it in history (a local activity's order is not there)."""
 
     trace: str
@@ -120,16 +132,16 @@ class Recorded(ToolOutcome):
 class CheckEdit(BaseModel):
     """Look at edited arguments as at a model's: are they valid, and does the guard let them pass?"""
 
-    where: Where
+    where: RunContext
     call: ToolCall
     arguments: dict[str, JsonValue]
     step: int
     definition: str
-    metadata: dict[str, str] = Field(default={}, exclude_if=lambda value: not value)
+    metadata: dict[str, str] = optional_field({})
 
 
-class Edited(BaseModel):
+class CheckedEdit(BaseModel):
     """The edited arguments in the form of their types; or why they are not taken."""
 
     arguments: JsonValue = None
-    refused: str | None = Field(default=None, exclude_if=lambda value: value is None)
+    refused: str | None = optional_field()

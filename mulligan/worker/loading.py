@@ -18,9 +18,12 @@ from mulligan.agent import Agent
 from mulligan.errors import DeclarationError
 from mulligan.script import Script
 from mulligan.tool import Tool
+from mulligan.wire.agent_facts import OPEN_RUN
 from mulligan.wire.compaction_request import COMPACT_CONVERSATION
-from mulligan.wire.model_call import CALL_MODEL, CALL_TOOL, FINISH_RUN, OPEN_RUN, RECORD_LOST_CALL
+from mulligan.wire.model_call import CALL_MODEL
+from mulligan.wire.run_end import FINISH_RUN
 from mulligan.wire.sub_run import RECORD_SUB_RUN
+from mulligan.wire.tool_call import CALL_TOOL, RECORD_LOST_CALL
 from mulligan.wire.updates import CHECK_EDIT, RECORD_DECISION
 
 T = TypeVar("T")

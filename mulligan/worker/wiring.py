@@ -15,18 +15,18 @@ from temporalio.worker import UnsandboxedWorkflowRunner, Worker, WorkerConfig, W
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
 import mulligan
-from mulligan.activities.answers.inspect_answer import AnswerTaker
+from mulligan.activities.answers.inspect_answer import AnswerInspector
 from mulligan.activities.call_model import CallModelActivity
 from mulligan.activities.call_tool import CallToolActivity
 from mulligan.activities.compact_conversation import CompactConversationActivity
 from mulligan.activities.mcp.servers import McpServers
 from mulligan.activities.models.known import providers
-from mulligan.activities.models.retry_budget import Patience
+from mulligan.activities.models.retry_budget import RetryBudget
 from mulligan.activities.open_run import OpenRunActivity
 from mulligan.activities.record_decision import RecordDecisionActivities
 from mulligan.activities.record_run import RecordRunActivities
 from mulligan.activities.record_sub_run import RecordSubRunActivity
-from mulligan.activities.run_data.conversation_cache import PrefixCache
+from mulligan.activities.run_data.conversation_cache import ConversationCache
 from mulligan.activities.run_data.definitions import Definitions
 from mulligan.activities.tool_running.find_tool import ToolFinder
 from mulligan.activities.tool_running.resources import Resources
@@ -81,13 +81,13 @@ class AgentActivities:
         chosen, registry = settings(), loaded.registry
         self._runtime = runtime = ToolRuntime()
         definitions = Definitions(registry)
-        cache = PrefixCache(chosen.prefix_cache_bytes, telemetry.metrics.prefix_cache_size)
+        cache = ConversationCache(chosen.prefix_cache_bytes, telemetry.metrics.prefix_cache_size)
         self._providers = known = providers(registry.scripts)
         self._resources = resources = Resources(loaded)
         self._servers = servers = McpServers()
         tools = ToolFinder(registry, servers)
-        patience = Patience(telemetry.metrics)
-        taker = AnswerTaker(known, telemetry, runtime, resources, tools, patience)
+        patience = RetryBudget(telemetry.metrics)
+        taker = AnswerInspector(known, telemetry, runtime, resources, tools, patience)
         recording = RecordRunActivities(registry, telemetry, runtime, tools)
         prices = Prices.known(chosen.prices)
         decisions = RecordDecisionActivities(registry, cache, telemetry, runtime, resources, tools, definitions)

@@ -17,7 +17,7 @@ from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
 from temporalio.client import WorkflowHandle
 
 from mulligan.activities.models.openai_chat import OpenAIChat
-from mulligan.activities.run_data.conversation_cache import Key, Prefix, PrefixCache
+from mulligan.activities.run_data.conversation_cache import CachedConversation, ConversationCache, Key
 from mulligan.run_input import RunInput
 from mulligan.values import ToolMessage
 from mulligan.worker.loading import load
@@ -120,18 +120,18 @@ class Remembered:
 
 @pytest.fixture
 def remembered(monkeypatch: pytest.MonkeyPatch) -> Remembered:
-    looking, hold, put = Remembered([]), PrefixCache.hold, PrefixCache.put
+    looking, hold, put = Remembered([]), ConversationCache.hold, ConversationCache.put
 
-    def held(self: PrefixCache, key: Key, result: ToolMessage) -> None:
+    def held(self: ConversationCache, key: Key, result: ToolMessage) -> None:
         hold(self, key, result)
         looking.texts.append((key[0], result.text))
 
-    def kept(self: PrefixCache, key: Key, prefix: Prefix) -> None:
+    def kept(self: ConversationCache, key: Key, prefix: CachedConversation) -> None:
         put(self, key, prefix)
         looking.texts.append((key[0], prefix.messages[-1].text))
 
-    monkeypatch.setattr(PrefixCache, "hold", held)
-    monkeypatch.setattr(PrefixCache, "put", kept)
+    monkeypatch.setattr(ConversationCache, "hold", held)
+    monkeypatch.setattr(ConversationCache, "put", kept)
     return looking
 
 

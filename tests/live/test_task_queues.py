@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mulligan.activities.run_data.conversation_cache import PrefixCache
+from mulligan.activities.run_data.conversation_cache import ConversationCache
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
 from tests.live.conftest import DONE, Lab, call
@@ -44,7 +44,7 @@ async def test_each_tool_runs_where_it_lives(lab: Lab) -> None:
 async def test_a_worker_without_the_agent_holds_no_results(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its model is never called there: nobody would take them up."""
     held: list[str] = []
-    monkeypatch.setattr(PrefixCache, "hold", lambda self, key, result: held.append(result.name))
+    monkeypatch.setattr(ConversationCache, "hold", lambda self, key, result: held.append(result.name))
     ran = await lab.run([Turn(calls=[("embed", '{"text": "abc"}', None), ("now", "{}", None)]), DONE], agent="far")
     assert [call["result"]["text"] for call in ran.calls] == ["[3]", "noon"]
     assert held == ["now"]

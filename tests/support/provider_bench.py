@@ -13,7 +13,7 @@ from mulligan.activities.models.openai_chat import OpenAIChat
 from mulligan.activities.models.openai_responses import OpenAIResponses
 from mulligan.activities.models.protocol import Provider, Reply, Request
 from mulligan.values import AssistantMessage, Message, ToolCall, ToolMessage, UserMessage
-from mulligan.wire.model_call import Definition, ToolDefinition
+from mulligan.wire.agent_facts import Definition, ToolDefinition
 from tests.support.openai_server import Failure, OpenAIServer, Turn
 
 SEARCH = ToolDefinition(name="search", description="Search.", parameters={"type": "object", "properties": {}})

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from mulligan.activities.answers.calls_in_text import ARGUMENTS, NAMES, Finder, as_text, describe, find_calls
 from mulligan.activities.answers.json_places import AHEAD, MAX_BROKEN
-from mulligan.activities.answers.repair_json import mend, parse_json
+from mulligan.activities.answers.repair_json import parse_json, repair_json
 from mulligan.values import well_formed
-from mulligan.wire.model_call import ToolDefinition
+from mulligan.wire.agent_facts import ToolDefinition
 
 TOOLS = {"search", "now"}
 FUZZ = settings(derandomize=True, deadline=None, max_examples=400)
@@ -115,7 +115,7 @@ def test_arguments_that_were_cut_off_are_never_taken_for_whole() -> None:
         for text in (whole[:end], f"```json\n{whole[:end]}", f"<tool_call>{whole[:end]}"):
             for name, raw in found(text)[1]:
                 assert name == "search"
-                readings = [mended.value for mended in mend(raw)]
+                readings = [mended.value for mended in repair_json(raw)]
                 assert all(
                     reading in ({"q": "text"}, {"q": "text", "n": 12}, {"q": "text", "n": 12, "on": True})
                     for reading in readings

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from mulligan import AssistantMessage, ErrorInfo, Message, Repair, Step, ToolCall, ToolMessage, Usage, UserMessage
 from mulligan.activities.models.scripted import Scripted
-from mulligan.activities.run_data.conversation_cache import Prefix, PrefixCache
-from mulligan.wire.model_call import PreparedCall, tool_message
+from mulligan.activities.run_data.conversation_cache import CachedConversation, ConversationCache
+from mulligan.wire.model_call import PreparedCall
+from mulligan.wire.tool_call import tool_message
 from mulligan.workflows.conversation.conversation import Conversation
 
 PROVIDER = Scripted({})
@@ -98,8 +99,8 @@ def test_what_is_carried_over_is_all_of_it() -> None:
 
 def test_a_worker_finds_the_prefix_and_its_results() -> None:
     """Cache and workflow chain the same digests; long results go by reference, and are found where they were made."""
-    made, cache = conversation(2), PrefixCache(10**9)
-    prefix = Prefix(PROVIDER)
+    made, cache = conversation(2), ConversationCache(10**9)
+    prefix = CachedConversation(PROVIDER)
     prefix.extend(made.messages[: made.said])
     assert prefix.ref == made.ref(made.said)
     cache.put(KEY, prefix)
@@ -116,18 +117,20 @@ def test_a_worker_finds_the_prefix_and_its_results() -> None:
 def test_what_is_not_the_same_is_a_miss() -> None:
     made, other = conversation(2), conversation(2, size=201)
     for key, ref, miss in [(KEY, other.ref(), "mismatch"), (("run", "1"), made.ref(), "absent")]:
-        cache = PrefixCache(10**9)
-        prefix = Prefix(PROVIDER)
+        cache = ConversationCache(10**9)
+        prefix = CachedConversation(PROVIDER)
         prefix.extend(made.messages)
         cache.put(KEY, prefix)
-        assert cache.take(key, PROVIDER, ref) == (Prefix(PROVIDER), miss)
-    assert PrefixCache(10**9).resolve(KEY, made.new_since(made.said, 10_000) or []) == made.messages[made.said :][:1]
+        assert cache.take(key, PROVIDER, ref) == (CachedConversation(PROVIDER), miss)
+    assert (
+        ConversationCache(10**9).resolve(KEY, made.new_since(made.said, 10_000) or []) == made.messages[made.said :][:1]
+    )
 
 
 def test_a_retried_attempt_cuts_back() -> None:
     """An attempt whose completion was lost had got further: what it added is forgotten."""
-    made, cache = conversation(3), PrefixCache(10**9)
-    prefix = Prefix(PROVIDER)
+    made, cache = conversation(3), ConversationCache(10**9)
+    prefix = CachedConversation(PROVIDER)
     prefix.extend(made.messages)
     size = prefix.size
     prefix.extend([asks("9")])

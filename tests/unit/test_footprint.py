@@ -14,7 +14,7 @@ from mulligan import AssistantMessage, ErrorInfo, Message, ToolCall, ToolMessage
 from mulligan.activities.models.openai_chat import OpenAIChat
 from mulligan.activities.models.openai_responses import OpenAIResponses
 from mulligan.activities.models.scripted import Scripted
-from mulligan.activities.run_data.conversation_cache import Prefix, PrefixCache
+from mulligan.activities.run_data.conversation_cache import CachedConversation, ConversationCache
 
 MESSAGES: TypeAdapter[list[Message]] = TypeAdapter(list[Message])
 PROVIDERS: list[Any] = [Scripted({}), OpenAIChat(), OpenAIResponses()]
@@ -70,8 +70,8 @@ def test_a_conversation(shape: str, provider: Any) -> None:
     """Never a tenth more than what is counted, and not much less."""
     text = MESSAGES.dump_json([SHAPES[shape](n) for n in range(100)])
 
-    def make() -> Prefix:
-        prefix = Prefix(provider)
+    def make() -> CachedConversation:
+        prefix = CachedConversation(provider)
         prefix.extend(MESSAGES.validate_json(text))
         return prefix
 
@@ -83,11 +83,11 @@ def test_a_conversation(shape: str, provider: Any) -> None:
 def test_many_short_ones(length: int) -> None:
     """Keys, lists and sets count too: of conversations that have just begun, and of results that nobody takes up."""
 
-    def make() -> PrefixCache:
-        cache = PrefixCache(10**9)
+    def make() -> ConversationCache:
+        cache = ConversationCache(10**9)
         for n in range(100):
             key = (f"a-workflow-with-quite-a-long-id-{n:020d}", "0")
-            prefix = Prefix(PROVIDERS[1])
+            prefix = CachedConversation(PROVIDERS[1])
             prefix.extend([UserMessage(role="user", text=f"{n:05d}" + "x" * length), asks(n, 1)])
             cache.put(key, prefix)
             cache.hold(key, result(n, "é" * length))

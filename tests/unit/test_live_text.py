@@ -9,8 +9,8 @@ import pytest
 from temporalio.testing import ActivityEnvironment
 
 from mulligan.activities import heartbeat
-from mulligan.activities.heartbeat import Heart, beating
-from mulligan.activities.models.live_text import LONGEST, TextBeats
+from mulligan.activities.heartbeat import Heartbeat, heartbeating
+from mulligan.activities.models.live_text import LONGEST, LiveTextHeartbeats
 from mulligan.wire.event_types import LIVE_TEXT, LiveText
 
 
@@ -21,7 +21,7 @@ async def beats_of(body: Any) -> list[tuple[Any, ...]]:
     environment.on_heartbeat = lambda *details: beats.append(details)
 
     async def activity() -> None:
-        async with beating() as heart:
+        async with heartbeating() as heart:
             await body(heart)
 
     await environment.run(activity)
@@ -35,8 +35,8 @@ def texts(beats: list[tuple[Any, ...]]) -> list[LiveText]:
 async def test_pieces_between_two_beats_are_one() -> None:
     """The first beat is a while after the first word, and what follows is told once, whole."""
 
-    async def body(heart: Heart) -> None:
-        text = TextBeats(heart, 0.01, "0", 3, 2)
+    async def body(heart: Heartbeat) -> None:
+        text = LiveTextHeartbeats(heart, 0.01, "0", 3, 2)
         for words in (("Once ", "upon "), ("a ", "time.")):
             for word in words:
                 text.write(word)
@@ -52,8 +52,8 @@ async def test_pieces_between_two_beats_are_one() -> None:
 async def test_only_the_end_of_a_long_text_is_told() -> None:
     """So many bytes, whole letters, and how many letters came before."""
 
-    async def body(heart: Heart) -> None:
-        text = TextBeats(heart, 0.01, "0", 1, 1)
+    async def body(heart: Heartbeat) -> None:
+        text = LiveTextHeartbeats(heart, 0.01, "0", 1, 1)
         for _ in range(3):
             text.write("日本語🙈 " * 2_000)
             await asyncio.sleep(0.05)
@@ -68,8 +68,8 @@ async def test_only_the_end_of_a_long_text_is_told() -> None:
 async def test_half_a_letter_waits_for_the_other_half() -> None:
     """JSON can cut one in two; what is no letter at all is shown as such."""
 
-    async def body(heart: Heart) -> None:
-        text = TextBeats(heart, 0.01, "0", 1, 1)
+    async def body(heart: Heartbeat) -> None:
+        text = LiveTextHeartbeats(heart, 0.01, "0", 1, 1)
         for piece in ("a\ud83d", "\ude48b", "\ude48\0"):
             text.write(piece)
             await asyncio.sleep(0.05)
@@ -90,8 +90,8 @@ async def beats_of_failing() -> None:
     environment.on_heartbeat = lambda *details: beats.append(details)
 
     async def activity() -> None:
-        async with beating() as heart:
-            TextBeats(heart, 0.01, "0", 1, 1).write("Once")
+        async with heartbeating() as heart:
+            LiveTextHeartbeats(heart, 0.01, "0", 1, 1).write("Once")
             await asyncio.sleep(0.05)
             heart.say(17.0, 1)
             raise ZeroDivisionError
@@ -105,7 +105,7 @@ async def beats_of_failing() -> None:
         again.info = again.info.__class__(**{**again.info.__dict__, "heartbeat_details": list(beats[-1])})
 
         async def next_attempt() -> tuple[Any, ...]:
-            return Heart().details
+            return Heartbeat().details
 
         assert await again.run(next_attempt) == (17.0, 1)
 
@@ -113,8 +113,8 @@ async def beats_of_failing() -> None:
 async def test_after_its_end_nothing_beats() -> None:
     """A text that was just being written when the activity ended is told no more."""
 
-    async def body(heart: Heart) -> None:
-        TextBeats(heart, 0.05, "0", 1, 1).write("Once")
+    async def body(heart: Heartbeat) -> None:
+        LiveTextHeartbeats(heart, 0.05, "0", 1, 1).write("Once")
 
     beats = await beats_of(body)
     await asyncio.sleep(0.1)
@@ -125,7 +125,7 @@ async def test_tools_beat_no_more_often_than_before(monkeypatch: pytest.MonkeyPa
     """A tool that says something a thousand times a second costs one beat in three seconds; the newest is not lost."""
     now = 100.0
 
-    async def body(heart: Heart) -> None:
+    async def body(heart: Heartbeat) -> None:
         nonlocal now
         monkeypatch.setattr(heart._loop, "time", lambda: now)
         for number in range(12):

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from mulligan.activities.answers.repair_json import Mended, NotJson, mend, parse_json
+from mulligan.activities.answers.repair_json import NotJson, RepairedJson, parse_json, repair_json
 
 WRITTEN = {"path": "src/a b.py", "n": [1, -2.5, 1e3], "on": True, "off": False, "none": None, "in": {"x": 'it\'s "ö"'}}
 
@@ -112,25 +112,25 @@ LEFT_ALONE = [
 
 @pytest.mark.parametrize(("text", "value", "by"), MENDED)
 def test_mends_what_is_whole(text, value, by):
-    assert list(mend(text)) == [Mended(value, by)]
+    assert list(repair_json(text)) == [RepairedJson(value, by)]
 
 
 @pytest.mark.parametrize(("text", "where"), CUT_OFF)
 def test_a_cut_off_text_has_no_reading_and_the_model_is_told_where_it_stops(text, where):
-    assert list(mend(text)) == []
+    assert list(repair_json(text)) == []
     with pytest.raises(NotJson, match=where.replace("[", r"\[")):
         parse_json(text)
 
 
 @pytest.mark.parametrize("text", LEFT_ALONE, ids=lambda text: text[:30])
 def test_leaves_alone_what_has_no_certain_reading(text):
-    assert list(mend(text)) == []
+    assert list(repair_json(text)) == []
 
 
 @pytest.mark.parametrize("end", range(1, len(json.dumps(WRITTEN))))
 def test_each_beginning_of_a_text_gives_only_whole_values(end):
     text = json.dumps(WRITTEN)[:end]
-    for mended in mend(text):
+    for mended in repair_json(text):
         assert isinstance(mended.value, dict)
         assert text.rstrip()[-1] not in "0123456789:[{"
         for name, value in mended.value.items():
@@ -235,7 +235,7 @@ def test_any_text_is_read_refused_or_mended_but_never_raises(text):
         json.dumps(parse_json(text), allow_nan=False).encode()
     except NotJson as error:
         str(error).encode()
-    for mended in mend(text):
+    for mended in repair_json(text):
         json.dumps(mended.value, allow_nan=False, ensure_ascii=False).encode()
         assert mended.by
         if "\\u" not in text:
@@ -251,7 +251,7 @@ JSON = st.recursive(
 
 @given(st.dictionaries(st.text(), JSON, max_size=4))
 def test_python_s_own_spelling_is_read_as_python_means_it(value):
-    for mended in mend(repr(value)):
+    for mended in repair_json(repr(value)):
         assert mended.value == json.loads(json.dumps(value))
 
 
@@ -260,7 +260,7 @@ def test_what_a_cut_leaves_is_never_completed(value, data):
     text = json.dumps(value, ensure_ascii=False)
     cut = text[: data.draw(st.integers(1, len(text) - 1))]
     whole = set(strings_of(value))
-    for mended in mend(cut):
+    for mended in repair_json(cut):
         assert set(strings_of(mended.value)) <= whole
 
 
@@ -284,7 +284,7 @@ def test_what_a_cut_leaves_is_never_completed(value, data):
 )
 def test_time_is_bounded_by_the_length(text):
     began = time.process_time()
-    list(mend(text))
+    list(repair_json(text))
     with pytest.raises(NotJson):
         parse_json(text)
     assert time.process_time() - began < 8  # 0.3 to 1.6 s where nothing else runs

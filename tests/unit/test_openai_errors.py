@@ -14,7 +14,7 @@ from mulligan.activities.models.openai_responses import OpenAIResponses
 from mulligan.activities.models.protocol import Request, Unavailable
 from mulligan.errors import ModelRequestError
 from mulligan.values import UserMessage
-from mulligan.wire.model_call import Definition
+from mulligan.wire.agent_facts import Definition
 from tests.support.openai_server import Failure, OpenAIServer, Turn
 
 KEY = "sk-very-secret"

@@ -9,7 +9,7 @@ import zstandard
 
 from mulligan import InvalidRunInputError, RunInput, UserMessage
 from mulligan.client.resume_run import next_id
-from mulligan.wire.compressed_input import LONGEST_MESSAGE, MOST_BYTES, PACKED_BYTES, packed, unpacked
+from mulligan.wire.compressed_input import LONGEST_MESSAGE, MOST_BYTES, PACKED_BYTES, compressed, decompressed
 from tests.support.large import noise, prose
 
 
@@ -18,33 +18,33 @@ def long(*texts: str) -> RunInput:
 
 
 def test_a_short_one_goes_as_it_is() -> None:
-    assert packed(given := long("hello")) is given
+    assert compressed(given := long("hello")) is given
 
 
 def test_there_and_back() -> None:
     """Three megabytes of text are below what Temporal carries."""
     given = long(*(prose(1_000_000, n) for n in range(3)))
-    sent = packed(given)
+    sent = compressed(given)
     assert isinstance(sent, bytes)
     assert len(sent) < PACKED_BYTES
-    assert RunInput.model_validate_json(unpacked(sent)) == given
+    assert RunInput.model_validate_json(decompressed(sent)) == given
 
 
 def test_what_does_not_fit() -> None:
     """It is said how long it is, and what there is to do; external storage takes more."""
     given = long(*(noise(1_000_000, n) for n in range(3)))
     with pytest.raises(InvalidRunInputError, match=r"too long to begin a run with: 3,000,\d+ bytes, compressed 2,2"):
-        packed(given)
-    assert isinstance(packed(given, most=32_000_000), bytes)
+        compressed(given)
+    assert isinstance(compressed(given, most=32_000_000), bytes)
     with pytest.raises(
         InvalidRunInputError, match=r'"messages\[1\]" has 2,000,\d+ bytes; a message can have 1,900,000'
     ):
-        packed(long("x", "x" * 2_000_000), longest_message=LONGEST_MESSAGE)
+        compressed(long("x", "x" * 2_000_000), longest_message=LONGEST_MESSAGE)
 
 
 def test_what_is_not_compressed_stays() -> None:
-    assert unpacked(b'{"agent": "a"}') == b'{"agent": "a"}'
-    assert unpacked(b"") == b""
+    assert decompressed(b'{"agent": "a"}') == b'{"agent": "a"}'
+    assert decompressed(b"") == b""
 
 
 def frame(data: bytes, claims: bool) -> bytes:
@@ -57,8 +57,8 @@ def test_a_bomb(claims: bool) -> None:
     bomb = frame(bytes(MOST_BYTES + 1), claims)
     assert len(bomb) < 10_000
     with pytest.raises(InvalidRunInputError, match=r"more than 64,000,000 bytes when decompressed"):
-        unpacked(bomb)
-    assert len(unpacked(frame(bytes(MOST_BYTES), claims))) == MOST_BYTES
+        decompressed(bomb)
+    assert len(decompressed(frame(bytes(MOST_BYTES), claims))) == MOST_BYTES
 
 
 def test_a_frame_that_lies() -> None:
@@ -67,7 +67,7 @@ def test_a_frame_that_lies() -> None:
     lies = bytes([*small[:4], 0xE0, *(2**40).to_bytes(8, "little"), *small[7:]])
     assert zstandard.frame_content_size(lies) == 2**40
     with pytest.raises(InvalidRunInputError, match="begins like zstd"):
-        unpacked(lies)
+        decompressed(lies)
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from mulligan import AssistantMessage, Message, ToolCall, ToolMessage, UserMessage
 from mulligan.activities.models.openai_chat import OpenAIChat
 from mulligan.activities.models.scripted import Scripted
-from mulligan.activities.run_data.conversation_cache import Prefix, PrefixCache
-from mulligan.wire.conversation_ref import Held, Ref, chain
+from mulligan.activities.run_data.conversation_cache import CachedConversation, ConversationCache
+from mulligan.wire.conversation_ref import CachedResult, Ref, chain
 
 ONE: Any = Scripted({})
 OTHER: Any = OpenAIChat()
@@ -34,20 +34,20 @@ def result(call_id: str, text: str = "found") -> ToolMessage:
     return ToolMessage(role="tool", call_id=call_id, name="look", text=text)
 
 
-def prefix(*messages: Message, provider: Any = ONE) -> Prefix:
-    made = Prefix(provider)
+def prefix(*messages: Message, provider: Any = ONE) -> CachedConversation:
+    made = CachedConversation(provider)
     made.extend(messages)
     return made
 
 
-def size_of(what: Prefix | ToolMessage) -> int:
+def size_of(what: CachedConversation | ToolMessage) -> int:
     """What it counts for when it is kept alone."""
-    cache = PrefixCache(MUCH)
-    cache.put(KEY, what) if isinstance(what, Prefix) else cache.hold(KEY, what)
+    cache = ConversationCache(MUCH)
+    cache.put(KEY, what) if isinstance(what, CachedConversation) else cache.hold(KEY, what)
     return cache.size
 
 
-def has(cache: PrefixCache, key: Key) -> bool:
+def has(cache: ConversationCache, key: Key) -> bool:
     """Takes it out, so ask once."""
     found, _ = cache.take(key, ONE, prefix(said("a")).ref)
     cache.put(key, found)
@@ -77,7 +77,7 @@ def test_an_id_that_is_still_there_is_not_forgotten() -> None:
 
 def test_another_provider_encodes_anew() -> None:
     """A turn may name another model: the worker has the messages, and need not ask for them again."""
-    cache = PrefixCache(MUCH)
+    cache = ConversationCache(MUCH)
     messages: list[Message] = [said("a"), asks("c1"), result("c1")]
     cache.put(KEY, prefix(*messages))
     assert cache.take(KEY, OTHER, prefix(*messages).ref) == (prefix(*messages, provider=OTHER), None)
@@ -113,7 +113,7 @@ AB = prefix(said("a"), said("b"))
 )  # fmt: skip
 def test_take(whole: Ref, known: int | None, found: int | None) -> None:
     """What fits is cut back to what was asked for. Hit or miss, it is out of the cache then."""
-    cache = PrefixCache(MUCH)
+    cache = ConversationCache(MUCH)
     cache.put(KEY, prefix(*AB.messages))
     for other in (("run", "1"), ("other", "0")):
         assert cache.take(other, ONE, whole, known) == (prefix(), "absent")
@@ -124,7 +124,7 @@ def test_take(whole: Ref, known: int | None, found: int | None) -> None:
 
 def test_the_one_not_used_for_the_longest_time_goes() -> None:
     """Whether it is a conversation or a result."""
-    cache = PrefixCache(2 * size_of(prefix(said("a"))) + 2 * size_of(result("c1")))
+    cache = ConversationCache(2 * size_of(prefix(said("a"))) + 2 * size_of(result("c1")))
     cache.put(("a", "0"), prefix(said("a")))
     cache.hold(KEY, result("c1"))
     cache.put(("b", "0"), prefix(said("a")))
@@ -133,25 +133,25 @@ def test_the_one_not_used_for_the_longest_time_goes() -> None:
     cache.put(("a", "0"), used)
     cache.hold(KEY, result("c3"))
     cache.hold(KEY, result("c4"))
-    held = [Held(role="held", call_id=f"c{n}") for n in (1, 2, 3, 4)]
+    held = [CachedResult(role="held", call_id=f"c{n}") for n in (1, 2, 3, 4)]
     assert [len(cache.resolve(KEY, [each])) for each in held] == [0, 1, 1, 1]
     assert has(cache, ("a", "0"))
     assert not has(cache, ("b", "0"))
 
 
 def test_what_is_larger_than_the_bound_pushes_out_nobody() -> None:
-    cache = PrefixCache(size_of(prefix(said("a"))) + size_of(result("c1")))
+    cache = ConversationCache(size_of(prefix(said("a"))) + size_of(result("c1")))
     cache.put(KEY, prefix(said("a")))
     cache.hold(KEY, result("c1"))
     cache.put(("large", "0"), prefix(said("a" * 10_000)))
     cache.hold(("large", "0"), result("c1", "a" * 10_000))
     assert has(cache, KEY)
-    assert len(cache.resolve(KEY, [Held(role="held", call_id="c1")])) == 1
+    assert len(cache.resolve(KEY, [CachedResult(role="held", call_id="c1")])) == 1
 
 
 def test_what_is_in_use_counts() -> None:
     """It cannot be let go of, so others are; and what it grew by counts when it is back, at the latest."""
-    cache = PrefixCache(size_of(prefix(said("a"), said("b"))) + 10)
+    cache = ConversationCache(size_of(prefix(said("a"), said("b"))) + 10)
     cache.put(KEY, prefix(said("a"), said("b")))
     used, _ = cache.take(KEY, ONE, prefix(said("a"), said("b")).ref)
     assert cache.size == size_of(used)
@@ -164,7 +164,7 @@ def test_what_is_in_use_counts() -> None:
 
 def test_an_empty_one_is_not_kept() -> None:
     """As after a model call that could not ask the workflow: what another attempt has put there stays."""
-    cache = PrefixCache(MUCH)
+    cache = ConversationCache(MUCH)
     empty, _ = cache.take(KEY, ONE, AB.ref)
     cache.put(KEY, prefix(said("a")))
     cache.put(KEY, empty)
@@ -173,20 +173,24 @@ def test_an_empty_one_is_not_kept() -> None:
 
 @pytest.mark.parametrize("bound", [0, 1])
 def test_without_room_nothing_is_kept(bound: int) -> None:
-    cache = PrefixCache(bound)
+    cache = ConversationCache(bound)
     cache.put(KEY, prefix(said("a")))
     cache.hold(KEY, result("c1"))
     assert cache.size == 0
     assert cache.take(KEY, ONE, prefix(said("a")).ref) == (prefix(), "absent")
-    assert cache.resolve(KEY, [Held(role="held", call_id="c1")]) == []
+    assert cache.resolve(KEY, [CachedResult(role="held", call_id="c1")]) == []
 
 
 def test_results_are_handed_over_once() -> None:
     """In the place of their reference, up to the first that is not here. One that came along is held no longer."""
-    cache = PrefixCache(MUCH)
+    cache = ConversationCache(MUCH)
     for call_id in ("c1", "c3"):
         cache.hold(KEY, result(call_id, f"of {call_id}"))
-    new: list[Any] = [said("a"), *(Held(role="held", call_id=call_id) for call_id in ("c1", "c2", "c3")), said("b")]
+    new: list[Any] = [
+        said("a"),
+        *(CachedResult(role="held", call_id=call_id) for call_id in ("c1", "c2", "c3")),
+        said("b"),
+    ]
     assert cache.resolve(("run", "1"), new) == [said("a")]
     assert cache.resolve(KEY, new) == [said("a"), result("c1", "of c1")]
     assert cache.resolve(KEY, new) == [said("a")]
@@ -198,10 +202,10 @@ def test_results_are_handed_over_once() -> None:
 
 def test_a_result_that_is_made_again_is_counted_once() -> None:
     """As after an attempt whose completion was lost."""
-    cache = PrefixCache(MUCH)
+    cache = ConversationCache(MUCH)
     for text in ("the first, which is longer", "second"):
         cache.hold(KEY, result("c1", text))
-    assert cache.resolve(KEY, [Held(role="held", call_id="c1")]) == [result("c1", "second")]
+    assert cache.resolve(KEY, [CachedResult(role="held", call_id="c1")]) == [result("c1", "second")]
     assert cache.size == 0
 
 
@@ -216,10 +220,10 @@ class Use(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.told = 0
-        self.cache = PrefixCache(self.BOUND, self._tell)
+        self.cache = ConversationCache(self.BOUND, self._tell)
         self.kept: list[tuple[Key, str | None, Any]] = []
         """The model: what was used last is last; a conversation has no call's id."""
-        self.in_use: list[tuple[Key, Prefix]] = []
+        self.in_use: list[tuple[Key, CachedConversation]] = []
 
     def _tell(self, change: int) -> None:
         self.told += change
@@ -289,7 +293,7 @@ class Use(RuleBasedStateMachine):
     @rule(key=KEYS, calls=st.lists(st.tuples(CALLS, st.booleans()), max_size=3))
     def resolve(self, key: Key, calls: list[tuple[str, bool]]) -> None:
         inline = result("inline", "inline")
-        new = [Held(role="held", call_id=name) if by_ref else result(name, "inline") for name, by_ref in calls]
+        new = [CachedResult(role="held", call_id=name) if by_ref else result(name, "inline") for name, by_ref in calls]
         expected: list[Message] = []
         for name, by_ref in calls:
             known = self.forget(key, name)

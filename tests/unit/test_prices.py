@@ -19,7 +19,7 @@ from mulligan.observe.metrics import Metrics
 from mulligan.prices import Price, Prices
 from mulligan.run_input import RunInput
 from mulligan.values import RunResult, Usage
-from mulligan.wire.model_facts import ModelFacts
+from mulligan.wire.agent_facts import ModelFacts
 from mulligan.workflows.turn import Turn
 
 TABLE = Prices(

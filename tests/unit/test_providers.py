@@ -220,9 +220,7 @@ def test_who_there_is() -> None:
 
 
 def test_scripted_agents_do_not_pay_for_openai() -> None:
-    program = (
-        "import sys; from activities.providers.known import providers; providers({}); print('openai' in sys.modules)"
-    )
+    program = "import sys; from mulligan.activities.models.known import providers; providers({}); print('openai' in sys.modules)"
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert ran.stdout == "False\n"
 

@@ -183,7 +183,7 @@ def test_cannot_be_written_either(value: Any, why: str) -> None:
 def test_both_limits_hold(text: str, chars: int, limit: int) -> None:
     """Of the text itself: never more than either, and the note counts the rest."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("mulligan.activities.render_result.MAX_BYTES", limit)
+        patch.setattr("mulligan.activities.tool_running.render_result.MAX_BYTES", limit)
         shown = cut(text, chars)
     kept, note, count = shown.partition("\n[… ")
     if not note:

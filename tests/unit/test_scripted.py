@@ -11,7 +11,7 @@ from mulligan.activities.models.scripted import Scripted
 from mulligan.errors import ModelRequestError
 from mulligan.script import Call, Say, Script
 from mulligan.values import Message, Usage, UserMessage
-from mulligan.wire.model_call import Definition
+from mulligan.wire.agent_facts import Definition
 from tests.support.provider_bench import GO, said
 
 

@@ -17,7 +17,7 @@ from mulligan.errors import ModelRequestError, ModelUnavailableError
 from mulligan.run_input import RunInput
 from mulligan.testing import Model, run_agent
 from mulligan.values import RunResult, Usage
-from mulligan.wire.model_call import AgentFacts, Definition, ToolFacts
+from mulligan.wire.agent_facts import AgentFacts, Definition, ToolFacts
 from mulligan.worker.loading import load
 from mulligan.workflows.sub_agents import child_id, depth_left, share_of
 from mulligan.workflows.turn import Turn

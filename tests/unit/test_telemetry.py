@@ -18,14 +18,15 @@ from opentelemetry.trace import StatusCode
 
 from mulligan.observe import otlp
 from mulligan.observe.otlp import captures_content, is_configured
-from mulligan.observe.span_export import HeldBack
+from mulligan.observe.span_export import DelayedSpanProcessor
 from mulligan.observe.telemetry import Telemetry
 from mulligan.observe.tool_call_span import LONGEST_TEXT
 from mulligan.observe.trace_ids import derive
 from mulligan.values import ToolCall, Usage
-from mulligan.wire.model_call import FinishRun, Where
+from mulligan.wire.run_context import RunContext
+from mulligan.wire.run_end import FinishRun
 
-WHERE = Where(agent="a", conversation="0", trace=f"00-{1:032x}-{2:016x}-01")
+WHERE = RunContext(agent="a", conversation="0", trace=f"00-{1:032x}-{2:016x}-01")
 CALL = ToolCall(id="c1", name="look", arguments='{"a": "secret"}')
 ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 
@@ -178,7 +179,7 @@ def test_a_run_joins_its_callers_trace(flags: str) -> None:
     where = opened(tracing, parent=f"00-{7:032x}-{8:016x}-{flags}")
     assert where.startswith(f"00-{7:032x}-")
     assert where.endswith(flags)
-    tracing.tool_call(Where(agent="a", conversation="0", trace=where), CALL, step=1, attempt=1).succeed("")
+    tracing.tool_call(RunContext(agent="a", conversation="0", trace=where), CALL, step=1, attempt=1).succeed("")
     found = spans.get_finished_spans()
     assert len(found) == (2 if flags == "01" else 0)
     assert [span.parent and span.parent.span_id for span in found][:1] == [8][: len(found)]
@@ -266,7 +267,7 @@ def test_ids_are_valid_and_stable(parts: list[object], bits: int) -> None:
 def test_no_id_is_zero(monkeypatch: pytest.MonkeyPatch) -> None:
     """Zero is OpenTelemetry's word for none."""
     nothing = SimpleNamespace(sha256=lambda _: SimpleNamespace(digest=lambda: bytes(32)))
-    monkeypatch.setattr("mulligan.trace_ids.hashlib", nothing)
+    monkeypatch.setattr("mulligan.observe.trace_ids.hashlib", nothing)
     assert (derive(64, "x"), derive(128, "x")) == (1, 1)
 
 
@@ -352,7 +353,7 @@ def test_the_spans_of_a_step_hang_on_its_hundred() -> None:
 async def test_what_a_killed_worker_might_tell_twice_is_held_back() -> None:
     """A run's parents are exported at once, all else after the hold, in order; a flush and the end hand on everything."""
     parents, spans = InMemorySpanExporter(), InMemorySpanExporter()
-    held = HeldBack(SimpleSpanProcessor(spans), parents, seconds=3600)
+    held = DelayedSpanProcessor(SimpleSpanProcessor(spans), parents, seconds=3600)
     tracing = Telemetry(held, exports=False)
     opened(tracing)
     tracing.open_group(WHERE, 101, 1)
@@ -372,7 +373,7 @@ async def test_parents_that_cannot_be_exported_at_once() -> None:
     refusing = InMemorySpanExporter()
     refusing.shutdown()
     spans = InMemorySpanExporter()
-    held = HeldBack(SimpleSpanProcessor(spans), refusing)
+    held = DelayedSpanProcessor(SimpleSpanProcessor(spans), refusing)
     tracing = Telemetry(held, exports=False)
     opened(tracing)
     opened(tracing, parent=f"00-{1:032x}-{2:016x}-00")
@@ -383,7 +384,9 @@ async def test_parents_that_cannot_be_exported_at_once() -> None:
 
 def test_the_hold_ends_by_itself() -> None:
     spans = InMemorySpanExporter()
-    tracing = Telemetry(HeldBack(SimpleSpanProcessor(spans), InMemorySpanExporter(), seconds=0.01), exports=False)
+    tracing = Telemetry(
+        DelayedSpanProcessor(SimpleSpanProcessor(spans), InMemorySpanExporter(), seconds=0.01), exports=False
+    )
     tracing.tool_call(WHERE, CALL, step=1, attempt=1).succeed("")
     while not spans.get_finished_spans():
         time.sleep(0.01)

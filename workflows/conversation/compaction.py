@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from mulligan.values import AssistantMessage, Compaction
+from mulligan.wire.agent_facts import AgentFacts
 from mulligan.wire.compaction_request import CompactConversation, Compacted
-from mulligan.wire.model_call import AgentFacts, Where
+from mulligan.wire.run_context import RunContext
 from mulligan.wire.shorten import ends_of
 from mulligan.workflows import dispatch, limits
 from mulligan.workflows.conversation.conversation import Conversation
@@ -20,7 +21,7 @@ KEPT = 4
 
 
 async def compact_if_due(
-    conversation: Conversation, sent: int, where: Where, facts: AgentFacts, model: str, step: int, inbox: Inbox
+    conversation: Conversation, sent: int, where: RunContext, facts: AgentFacts, model: str, step: int, inbox: Inbox
 ) -> Compaction | None:
     """Have the older steps summed up, where the conversation has grown to the agent's limit.
 

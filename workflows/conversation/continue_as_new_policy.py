@@ -7,7 +7,7 @@ from temporalio import workflow
 from mulligan.workflows import limits
 
 
-class Growth:
+class ContinueAsNewPolicy:
     """What the history of this workflow run has grown by since it began.
 
     Temporal's suggestion counts what the run was given to begin with: with a long conversation carried over, it would be
@@ -18,7 +18,7 @@ class Growth:
         self._began = workflow.info().get_current_history_size() if is_carried else 0
         self._not_before = 0
 
-    def is_enough(self) -> bool:
+    def is_due(self) -> bool:
         """Whether it is time, at a step boundary."""
         info = workflow.info()
         size = info.get_current_history_size()
@@ -31,6 +31,6 @@ class Growth:
             return is_suggested or workflow.patched("growth")
         return is_suggested and grown >= self._began
 
-    def not_now(self) -> None:
+    def postpone(self) -> None:
         """What must be carried does not fit: to find that out took time, so it is not tried at each step."""
         self._not_before = workflow.info().get_current_history_size() + limits.TRY_AGAIN_BYTES

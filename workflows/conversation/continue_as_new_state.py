@@ -7,23 +7,23 @@ from typing import Any
 
 import zstandard
 
-__all__ = ["NotCarriedError", "read_carried"]
+__all__ = ["InvalidStateError", "read_continue_as_new_state"]
 
 
-class NotCarriedError(ValueError):
+class InvalidStateError(ValueError):
     """A `DurableAgent` was given a state that no `carry()` made."""
 
 
-def read_carried(state: bytes) -> dict[str, Any]:
+def read_continue_as_new_state(state: bytes) -> dict[str, Any]:
     """What `DurableAgent.carry` wrote.
 
     Raises:
-        NotCarriedError: it is something else; a RunInput, for one, that is compressed.
+        InvalidStateError: it is something else; a RunInput, for one, that is compressed.
     """
     try:
         carried = json.loads(zstandard.decompress(state))
     except (zstandard.ZstdError, ValueError):
         carried = None
     if not isinstance(carried, dict) or "conversation" not in carried:
-        raise NotCarriedError("The state is not what carry() gave.")
+        raise InvalidStateError("The state is not what carry() gave.")
     return carried

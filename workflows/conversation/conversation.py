@@ -23,7 +23,7 @@ from mulligan.values import (
     Usage,
     UserMessage,
 )
-from mulligan.wire.conversation_ref import Held, Ref, chain
+from mulligan.wire.conversation_ref import CachedResult, Ref, chain
 from mulligan.wire.model_call import PreparedCall
 from mulligan.workflows.conversation.event_log import EventLog
 from mulligan.workflows.conversation.records import CallRecord, Earlier, Opening, StepRecord
@@ -107,21 +107,23 @@ class Conversation:
         """What a message's place in `messages` is more than its place in the view."""
         return self.cut - 1 if self.opening else 0
 
-    def new_since(self, count: int, max_bytes: int) -> list[UserMessage | AssistantMessage | ToolMessage | Held] | None:
+    def new_since(
+        self, count: int, max_bytes: int
+    ) -> list[UserMessage | AssistantMessage | ToolMessage | CachedResult] | None:
         """What comes after the first `count` messages of the view, for a worker.
 
         A result that is longer than its reference goes by reference: the worker that ran the tool holds it. None where there
         are only such results, as the worker can tell, and where it is more than `max_bytes`.
         """
-        new: list[UserMessage | AssistantMessage | ToolMessage | Held] = []
+        new: list[UserMessage | AssistantMessage | ToolMessage | CachedResult] = []
         inline = 0
         for message, size in self._view(count):
             if isinstance(message, ToolMessage) and len(message.text) > HELD_FROM:
-                new.append(Held(role="held", call_id=message.call_id))
+                new.append(CachedResult(role="held", call_id=message.call_id))
             else:
                 new.append(message)
                 inline += size
-        is_told = all(isinstance(message, Held) for message in new)
+        is_told = all(isinstance(message, CachedResult) for message in new)
         return None if is_told or inline > max_bytes else new
 
     def size(self, start: int, end: int | None = None) -> int:

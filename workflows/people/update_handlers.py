@@ -23,24 +23,24 @@ from mulligan.wire.updates import (
     SEND_MESSAGE,
     STOP,
     Answer,
+    CheckedEdit,
     Decide,
-    Edited,
     SendMessage,
     Stop,
 )
 from mulligan.workflows import limits
 from mulligan.workflows.people.inbox import Inbox, Wait
 
-__all__ = ["FIRST", "Handlers"]
+__all__ = ["FIRST", "UpdateHandlers"]
 
 _Asked = TypeVar("_Asked", bound=BaseModel)
 FIRST = "0"
 """The key of a workflow's first agent; of an AgentWorkflow's only one."""
-Edit = Callable[[str, ToolCall, int, dict[str, Any]], Awaitable[Edited]]
+Edit = Callable[[str, ToolCall, int, dict[str, Any]], Awaitable[CheckedEdit]]
 """Looks at the edited arguments of a call of an agent (its key), of a step."""
 
 
-class Handlers:
+class UpdateHandlers:
     """The inboxes of a workflow's agents, by their keys, and what fills them."""
 
     def __init__(self, name_of: Callable[[str], str], edit: Edit) -> None:

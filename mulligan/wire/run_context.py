@@ -1,0 +1,23 @@
+"""Which run an activity works for: the first field of every activity's input."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel
+
+from mulligan.schema.optional_field import optional_field
+
+__all__ = ["TRACE_HEADER", "RunContext"]
+
+TRACE_HEADER = "_tracer-data"
+"""The Temporal header in which the SDK's own OpenTelemetry interceptors carry the W3C context."""
+
+
+class RunContext(BaseModel):
+    """The agent's name, the number of its conversation in the workflow, and the parent of the run's spans.
+
+    `trace` is a W3C traceparent.
+    """
+
+    agent: str
+    conversation: str = optional_field("0")
+    trace: str

@@ -1,0 +1,27 @@
+"""`finish_run`: the end of a run's trace."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel
+
+from mulligan.schema.optional_field import optional_field
+from mulligan.values import Usage
+from mulligan.wire.run_context import RunContext
+
+__all__ = ["FINISH_RUN", "FinishRun"]
+
+FINISH_RUN = "finish_run"
+"""Temporal's activity type."""
+
+
+class FinishRun(BaseModel):
+    """Input of `finish_run`: how a turn ended. `cost` is in USD."""
+
+    where: RunContext
+    turn: int = 1
+    status: str
+    steps: int
+    recovered_failures: int
+    usage: Usage
+    cost: float | None = optional_field()
+    error_type: str | None = optional_field()

@@ -1,0 +1,70 @@
+"""`call_tool` and `record_lost_call`: a valid call, and what came of it.
+
+All of it is in history: fields may be added if they are optional; none may be renamed or given another meaning.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, JsonValue
+
+from mulligan.schema.optional_field import optional_field
+from mulligan.values import Decision, ErrorInfo, ToolCall, ToolMessage
+from mulligan.wire.run_context import RunContext
+
+__all__ = ["CALL_TOOL", "RECORD_LOST_CALL", "CallTool", "LostCall", "ToolOutcome", "tool_message"]
+
+CALL_TOOL, RECORD_LOST_CALL = "call_tool", "record_lost_call"
+"""Temporal's activity types."""
+
+
+def tool_message(call: ToolCall, text: str, error: ErrorInfo | None) -> ToolMessage:
+    """The message with a call's result.
+
+    The worker that ran the tool and the workflow build it alike, so that both compute the same digest.
+    """
+    return ToolMessage(role="tool", call_id=call.id, name=call.name, text=text, error=error)
+
+
+class CallTool(BaseModel):
+    """Input of `call_tool`: run one valid call. Its raw text is in history already, so `call.arguments` is empty here."""
+
+    where: RunContext
+    call: ToolCall
+    arguments: JsonValue
+    repaired_by: list[str] = optional_field([])
+    step: int
+    metadata: dict[str, str] = optional_field({})
+    max_bytes: int | None = optional_field()
+    """Limit of the result, where the results of all calls of the step together would be too much for history."""
+    decision: Decision | None = optional_field()
+    """The approval, where a person gave one."""
+    mcp: str | None = optional_field()
+
+
+class ToolOutcome(BaseModel):
+    """Result of `call_tool`: the activity succeeds with it, whatever the tool did. `failure`: the policy fails the run."""
+
+    text: str = ""
+    error: ErrorInfo | None = optional_field()
+    failure: dict[str, Any] | None = optional_field()
+    attempts: int = 1
+    unsettled: dict[str, Any] | None = optional_field()
+    """The typed error, where the tool's worker does not know the agent, and so not its policy: the agent's worker does."""
+
+
+class LostCall(BaseModel):
+    """Input of `record_lost_call`: write the span of a call whose worker could not, and apply the agent's policy.
+
+    `started`: seconds since the epoch.
+    """
+
+    where: RunContext
+    call: ToolCall
+    kind: str
+    message: str
+    attempts: int
+    step: int
+    started: float
+    failure: dict[str, Any] | None = optional_field()
