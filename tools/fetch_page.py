@@ -25,8 +25,11 @@ import httpx2
 from pydantic import Field
 
 from mulligan import ToolError, tool
+from mulligan.extras import require_extra
 from mulligan.tools.web_address import Address, Target, addresses_of, target_of
 from mulligan.tools.workspace import shown
+
+require_extra("web", "The tool fetch_page")
 
 CONNECT_WITHIN = 10.0
 FETCH_WITHIN = 30.0

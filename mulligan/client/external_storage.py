@@ -18,6 +18,7 @@ from temporalio.converter import ExternalStorage, StorageDriver
 
 from mulligan.client.stored_files import FolderDriver, StorageError
 from mulligan.errors import DeclarationError
+from mulligan.extras import require_extra
 
 __all__ = ["CARRY_BYTES", "STORED_FROM", "external_storage"]
 
@@ -61,13 +62,10 @@ class _BucketClient(S3StorageDriverClient):
     """
 
     def __init__(self, bucket: str, prefix: str) -> None:
-        try:
-            import boto3
-            from botocore.exceptions import BotoCoreError
-        except ImportError:
-            raise DeclarationError(
-                f"{VARIABLE} names an S3 bucket, which needs the package boto3: install mulligan[s3]."
-            ) from None
+        require_extra("s3", f"{VARIABLE}=s3://…")
+        import boto3
+        from botocore.exceptions import BotoCoreError
+
         try:
             self._s3: Any = boto3.client("s3")
         except (BotoCoreError, ValueError) as error:

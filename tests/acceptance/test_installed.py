@@ -9,6 +9,7 @@ import subprocess
 import sys
 import sysconfig
 import tarfile
+import tomllib
 import venv
 import zipfile
 from pathlib import Path
@@ -16,7 +17,9 @@ from pathlib import Path
 import pytest
 
 from mulligan.devserver import DevServer
+from mulligan.extras import EXTRAS
 from tests.acceptance.conftest import ROOT, Outcome, command
+from tests.acceptance.test_new import uv
 from tests.support.temporal import connect_to, environment_of
 
 THEIRS = ("tools", "workflows", "activities", "agents", "worker", "examples", "tests", "deploy")
@@ -161,3 +164,59 @@ async def test_a_worker_of_the_project(python: Path, project: Path, temporal: De
         worker.terminate()
         await worker.communicate()
     assert worker.returncode == 0
+
+
+@pytest.fixture(scope="module")
+def base(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The Python of an environment with the wheel, what it depends on, and none of its extras."""
+    folder = tmp_path_factory.mktemp("base")
+    constraints = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["uv"]["constraint-dependencies"]
+    (folder / "constraints.txt").write_text("\n".join(constraints))
+    venv.create(folder / "venv", with_pip=False)
+    python = folder / "venv/bin/python"
+    install = [uv(), "pip", "install", "--quiet", "--python", str(python), str(wheel)]
+    subprocess.run([*install, "--constraints", str(folder / "constraints.txt")], cwd=folder, check=True)
+    return python
+
+
+@pytest.mark.timeout(240)  # it installs Mulligan and the libraries that it depends on
+async def test_a_base_installation_runs_an_agent(base: Path, project: Path) -> None:
+    """Without extras: an agent with a scripted model runs, and the commands start."""
+    env = {"PYTHONPATH": str(project)}
+    ran = await run(base, "-P", "-c", WITHOUT_A_SERVER, cwd=project, **env)
+    assert ran.code == 0, ran.err
+    assert ran.out.strip() == ",".join(f"their {name}" for name in THEIRS)
+    helped = await run(base, "-P", "-m", "mulligan", "--help", cwd=project)
+    assert helped.code == 0, helped.err
+    assert "worker" in helped.out
+    listed = await run(base, "-P", "-m", "mulligan", "agents", "--load", "bot", "--json", cwd=project, **env)
+    assert listed.code == 0, listed.err
+    assert {agent["name"] for agent in json.loads(listed.out)} == {"assistant", "bot", "demo"}
+
+
+NEEDS_AN_EXTRA = {
+    "web": "from mulligan.tools import fetch_page",
+    "s3": "import os\n\nos.environ['MULLIGAN_EXTERNAL_STORAGE'] = 's3://bucket/prefix'",
+}
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("extra", NEEDS_AN_EXTRA)
+async def test_who_needs_an_extra_reads_the_command_that_installs_it(base: Path, project: Path, extra: str) -> None:
+    """One sentence as the worker starts, and no traceback; nothing has been served before."""
+    (project / "needs.py").write_text(f"{NEEDS_AN_EXTRA[extra]}\n")
+    started = await run(
+        base, "-P", "-m", "mulligan", "worker", "--load", "needs", cwd=project, TEMPORAL_ADDRESS="localhost:1"
+    )
+    said = " ".join(started.err.split())
+    assert started.code == 2, said
+    assert f"needs the extra '{extra}' of Mulligan, which is not installed" in said
+    assert f"uv add 'mulligan[{extra}]'" in said
+    assert "Traceback" not in said
+
+
+def test_the_extras_are_those_of_the_package() -> None:
+    """Each extra of pyproject.toml has its packages in EXTRAS, and `all` is their sum."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert set(extras) - {"all"} == set(EXTRAS)
+    assert extras["all"] == [f"mulligan[{','.join(name for name in extras if name != 'all')}]"]

@@ -128,7 +128,7 @@ def test_a_password_is_not_quoted() -> None:
 
 def test_s3_without_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "boto3", None)
-    with pytest.raises(DeclarationError, match=r"needs the package boto3: install mulligan\[s3\]"):
+    with pytest.raises(DeclarationError, match=r"needs the extra .s3. .*mulligan\[s3\]"):
         external_storage("s3://bucket/runs")
 
 
