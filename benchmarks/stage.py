@@ -25,7 +25,7 @@ from mulligan.devserver import find_temporal
 
 # Of another room: a process that does not outlive us, however we end. The tests' Jaeger is started by it, too.
 from mulligan.devserver._process import process_group
-from mulligan.devserver.serve import DYNAMIC_CONFIG
+from mulligan.devserver.dev_server import DYNAMIC_CONFIG
 
 _SECONDS_TO_START = 90
 _LAST_WORDS = 20

@@ -65,7 +65,7 @@ async def pending(handle: WorkflowHandle[Any, Any]) -> list[dict[str, Any]]:
     from temporalio.client import WorkflowQueryFailedError
     from temporalio.service import RPCError
 
-    from mulligan.client.follow import ask
+    from mulligan.client.read_run import ask
 
     try:
         found: list[dict[str, Any]] = await ask(handle, "pending")

@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from mulligan.client.follow import Ended
+from mulligan.client.read_run import Ended
 
 LONGEST = 160
 """Characters of a result, or of arguments, that are shown; all of them are in --json."""

@@ -68,7 +68,7 @@ async def sub_runs(client: Client, root_id: str, steps: Sequence[dict[str, Any]]
 async def _steps(client: Client, run: dict[str, Any]) -> list[dict[str, Any]]:
     from temporalio.service import RPCError
 
-    from mulligan.client.follow import all_steps
+    from mulligan.client.read_run import all_steps
 
     handle = client.get_workflow_handle(run["id"])
     try:

@@ -42,7 +42,7 @@ def codec_server(
 
     Whoever reaches it reads what MULLIGAN_ENCRYPTION_KEYS encrypts. It listens on this machine only; see docs/connecting.md.
     """
-    from mulligan.client.codec_endpoint import is_loopback, origin_of
+    from mulligan.client.codec_server import is_loopback, origin_of
     from mulligan.client.encryption import EncryptionCodec, keys_of
     from mulligan.client.settings import settings
     from mulligan.errors import DeclarationError
@@ -60,7 +60,7 @@ def codec_server(
 
 
 async def _serve(codec: EncryptionCodec, host: str, port: int, origins: list[str], token: str) -> int:
-    from mulligan.client import codec_endpoint as serving
+    from mulligan.client import codec_server as serving
     from mulligan.errors import DeclarationError
 
     stop = asyncio.Event()

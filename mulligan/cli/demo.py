@@ -51,7 +51,7 @@ async def _on(server: Any, folder: Path, *, as_json: bool) -> int:
 
     from mulligan.cli.tail import follow_to_the_end
     from mulligan.client.connect import connect
-    from mulligan.client.follow import all_steps
+    from mulligan.client.read_run import all_steps
     from mulligan.observe.telemetry import Telemetry
     from mulligan.worker.loading import load
     from mulligan.worker.logs import set_up_logging

@@ -88,7 +88,7 @@ async def _asked(client: Client, run_id: str, limit: asyncio.Semaphore) -> list[
     from temporalio.client import WorkflowQueryFailedError
     from temporalio.service import RPCError
 
-    from mulligan.client.follow import ask
+    from mulligan.client.read_run import ask
 
     async with limit:
         try:

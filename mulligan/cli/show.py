@@ -45,7 +45,7 @@ async def _show(run_id: str, *, deep: bool, as_json: bool) -> int:
     from mulligan.cli._links import say_links_of
     from mulligan.cli._steps import cost_of, end_view, step_view
     from mulligan.cli._sub_runs import sub_runs, views
-    from mulligan.client.follow import Ended, all_steps, ask, ended
+    from mulligan.client.read_run import Ended, all_steps, ask, ended
     from mulligan.trace_view.history import size_of_chain
 
     client = await _terminal.connected()
@@ -110,7 +110,7 @@ async def _trace(run_id: str, *, whole: bool, as_json: bool) -> int:
 
     from mulligan.cli._links import say_links_of
     from mulligan.cli._trace import draw, heading
-    from mulligan.client.follow import ended
+    from mulligan.client.read_run import ended
     from mulligan.client.settings import settings
     from mulligan.errors import DeclarationError
     from mulligan.trace_view.history_events import Unreadable

@@ -9,7 +9,7 @@ import typer
 
 from mulligan.cli import _terminal
 from mulligan.cli._terminal import AsJson, fail, put_json, run
-from mulligan.client.follow import Ended
+from mulligan.client.read_run import Ended
 
 
 def tail(
@@ -59,10 +59,10 @@ async def follow_to_the_end(client: Any, handle: Any, *, to_stderr: bool, since:
     from temporalio.client import WorkflowQueryFailedError
 
     from mulligan import events
-    from mulligan.cli._events import LiveView
+    from mulligan.cli._live_view import LiveView
     from mulligan.cli._steps import end_view
     from mulligan.client.connect import unreadable
-    from mulligan.client.follow import ended
+    from mulligan.client.read_run import ended
 
     console = _terminal.err if to_stderr else _terminal.out
     view = LiveView(console, handle.id)
@@ -87,7 +87,7 @@ async def _events(client: Any, handle: Any, since: str) -> Ended:
     import sys
 
     from mulligan import events
-    from mulligan.client.follow import ended
+    from mulligan.client.read_run import ended
 
     try:
         async for event in events.follow(client, handle.id, since=since):
@@ -99,7 +99,7 @@ async def _events(client: Any, handle: Any, since: str) -> Ended:
 
 
 async def _steps(client: Any, handle: Any) -> Ended:
-    from mulligan.client.follow import follow
+    from mulligan.client.read_run import follow
 
     end = Ended("running")
     async for news in follow(client, handle):

@@ -16,7 +16,7 @@ from urllib.parse import unquote, urlsplit
 from temporalio.contrib.aws.s3driver import S3StorageDriver, S3StorageDriverClient
 from temporalio.converter import ExternalStorage, StorageDriver
 
-from mulligan.client.stored_files import FolderDriver, StorageError
+from mulligan.client.folder_driver import FolderDriver, StorageError
 from mulligan.errors import DeclarationError
 from mulligan.extras import require_extra
 

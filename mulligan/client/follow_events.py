@@ -12,7 +12,7 @@ from temporalio.api.workflow.v1 import PendingActivityInfo
 from temporalio.client import Client, WorkflowExecutionDescription, WorkflowExecutionStatus
 from temporalio.service import RPCError, RPCStatusCode
 
-from mulligan.client.follow import AWAY, ask, ended
+from mulligan.client.read_run import AWAY, ask, ended
 from mulligan.values import ErrorInfo, RunResult
 from mulligan.wire.event_types import EVENT, EVENTS_QUERY, LIVE_TEXT, Event, LiveText, RunEnded, TextDelta, TextVoid
 from mulligan.wire.model_call import CALL_MODEL

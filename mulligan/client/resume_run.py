@@ -20,7 +20,7 @@ from temporalio.common import WorkflowIDReusePolicy
 from temporalio.service import RPCError, RPCStatusCode
 
 from mulligan.client.external_storage import CARRY_BYTES
-from mulligan.client.follow import ask
+from mulligan.client.read_run import ask
 from mulligan.errors import MulliganError, StructuredOutputError, ToolCallError, error_of
 from mulligan.run_input import ResumedFrom, check
 from mulligan.values import (

@@ -34,7 +34,7 @@ from temporalio.worker import UnsandboxedWorkflowRunner
 
 from mulligan.client.connect import data_converter
 from mulligan.testing._activities import PAYLOADS, RUN_ID, Activities, cancelled
-from mulligan.testing._details import details
+from mulligan.testing._workflow_details import details
 from mulligan.testing.person import Asking
 from mulligan.workflows.agent_workflow import AgentWorkflow
 

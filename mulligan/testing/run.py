@@ -217,7 +217,7 @@ async def observed(result: Awaitable[Any], ask: Callable[..., Awaitable[Any]], s
     from pydantic import TypeAdapter
     from temporalio.client import WorkflowFailureError, WorkflowQueryFailedError
 
-    from mulligan.client.follow import all_of
+    from mulligan.client.read_run import all_of
 
     ended, error, told = None, None, Definition(instructions="", tools=[])
     try:

@@ -14,7 +14,7 @@ from temporalio.client import Client, WorkflowFailureError
 from temporalio.exceptions import CancelledError
 
 from mulligan import connect
-from mulligan.client.follow import all_of, all_steps
+from mulligan.client.read_run import all_of, all_steps
 from mulligan.devserver import DevServer, temporal_server
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker

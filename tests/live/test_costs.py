@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from mulligan import Agent, InvalidRunInputError, ask_model, connect, tool
-from mulligan.client.follow import all_steps
+from mulligan.client.read_run import all_steps
 from mulligan.devserver import temporal_server
 from mulligan.worker.loading import served
 from mulligan.worker.wiring import running_worker

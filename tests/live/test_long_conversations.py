@@ -15,7 +15,7 @@ import pytest
 
 from mulligan import connect
 from mulligan.client.connect import unreadable
-from mulligan.client.follow import all_steps
+from mulligan.client.read_run import all_steps
 from mulligan.devserver import DevServer, temporal_server
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker

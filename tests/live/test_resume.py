@@ -17,7 +17,7 @@ from temporalio.client import WorkflowFailureError
 from temporalio.exceptions import WorkflowAlreadyStartedError
 
 from mulligan import InvalidRunInputError, error_of
-from mulligan.client import follow
+from mulligan.client import read_run
 from mulligan.client.connect import unreadable
 from mulligan.client.resume_run import (
     NoWorkerError,
@@ -262,7 +262,7 @@ async def test_ended_before_any_worker_took_it(lab: Lab) -> None:
 
 
 async def test_without_a_worker(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(follow, "_PATIENCE", timedelta(seconds=1))
+    monkeypatch.setattr(read_run, "_PATIENCE", timedelta(seconds=1))
     queue = f"resume-{uuid.uuid4().hex[:6]}"
     async with running_worker(lab.client, load(["tests.support.shop"]), lab.telemetry, queue):
         ran = await Lab(lab.client, lab.model, lab.otlp, lab.telemetry, queue).run([call("now"), DONE], max_steps=1)

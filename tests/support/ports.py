@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mulligan.devserver.serve import _free_port
+from mulligan.devserver.dev_server import _free_port
 
 
 def free_ports(count: int) -> list[int]:

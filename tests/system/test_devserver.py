@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from temporalio.client import Client, WorkflowExecutionStatus
 
-from mulligan.devserver import DevServer, any_server, serve, temporal_server
+from mulligan.devserver import DevServer, any_server, dev_server, temporal_server
 from tests.support.processes import below, is_running
 
 PROJECT = Path(__file__).parents[2]
@@ -167,7 +167,7 @@ async def test_any_server_starts_one_where_none_answers_and_says_so(monkeypatch,
 
 
 async def test_any_server_does_not_wait_for_what_accepts_and_never_answers(monkeypatch):
-    monkeypatch.setattr(serve, "_SECONDS_TO_ANSWER", 0.5)
+    monkeypatch.setattr(dev_server, "_SECONDS_TO_ANSWER", 0.5)
 
     async def never(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()
