@@ -18,7 +18,7 @@ from benchmarks.page import write_page
 from benchmarks.plan import FIGURES, QUICK, WHOLE, chosen, jobs
 from benchmarks.results import Job, Results
 from benchmarks.stage import prepare
-from mulligan.client.connect import leave
+from mulligan.client.connect import run_and_exit
 from mulligan.devserver import DevServerError, find_temporal
 
 HERE = Path(__file__).parent
@@ -117,4 +117,4 @@ def _list(given: str, known: Sequence[str], option: str) -> list[str]:
 
 
 if __name__ == "__main__":
-    leave(lambda: typer.run(main))
+    run_and_exit(lambda: typer.run(main))

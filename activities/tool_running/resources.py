@@ -9,7 +9,7 @@ from typing import Any
 
 from mulligan.activities.tool_running.tool_runtime import ToolRuntime
 from mulligan.errors import DeclarationError
-from mulligan.worker.loading import Loaded
+from mulligan.worker.loading import LoadedModules
 
 logger = logging.getLogger("mulligan.resources")
 
@@ -20,7 +20,7 @@ OPEN_LIMIT, CLOSE_LIMIT = 60.0, 10.0
 class Resources:
     """What the modules opened, by the agents and tools that stand in them."""
 
-    def __init__(self, loaded: Loaded) -> None:
+    def __init__(self, loaded: LoadedModules) -> None:
         self._declared = loaded.resources
         self._of_agents, self._of_tools = loaded.modules_of_agents, loaded.modules_of_tools
         self._opened: dict[str, Any] = {}

@@ -52,6 +52,6 @@ app.command()(codec_server)
 
 def main() -> None:
     """The entry point `mulligan`."""
-    from mulligan.client.connect import leave
+    from mulligan.client.connect import run_and_exit
 
-    leave(app)
+    run_and_exit(app)

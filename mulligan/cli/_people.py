@@ -65,10 +65,10 @@ async def pending(handle: WorkflowHandle[Any, Any]) -> list[dict[str, Any]]:
     from temporalio.client import WorkflowQueryFailedError
     from temporalio.service import RPCError
 
-    from mulligan.client.read_run import ask
+    from mulligan.client.read_run import query_run
 
     try:
-        found: list[dict[str, Any]] = await ask(handle, "pending")
+        found: list[dict[str, Any]] = await query_run(handle, "pending")
     except WorkflowQueryFailedError as error:
         fail(f"{handle.id!r} does not say what waits in it: {error}.")
     except RPCError as error:

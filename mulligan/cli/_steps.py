@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from mulligan.client.read_run import Ended
+from mulligan.client.read_run import RunEnd
 
 LONGEST = 160
 """Characters of a result, or of arguments, that are shown; all of them are in --json."""
@@ -94,7 +94,7 @@ def run_line(run: dict[str, Any]) -> Text:
     return Text.assemble("↳", (told, "bold"), (run["status"], colour), numbers, (f"  {short(run['id'])}", "dim"))
 
 
-def end_view(end: Ended) -> RenderableType:
+def end_view(end: RunEnd) -> RenderableType:
     """How a run ended: its output and numbers, or why it failed."""
     colour = "green" if end.completed else "red"
     lines: list[RenderableType] = []

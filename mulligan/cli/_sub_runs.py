@@ -68,14 +68,14 @@ async def sub_runs(client: Client, root_id: str, steps: Sequence[dict[str, Any]]
 async def _steps(client: Client, run: dict[str, Any]) -> list[dict[str, Any]]:
     from temporalio.service import RPCError
 
-    from mulligan.client.read_run import all_steps
+    from mulligan.client.read_run import read_steps
 
     handle = client.get_workflow_handle(run["id"])
     try:
         newest = (await handle.describe()).raw_description.workflow_execution_info
         if newest.first_run_id != run["run_id"]:  # the id was used again since
             handle = client.get_workflow_handle(run["id"], run_id=run["run_id"])
-        steps = await all_steps(client, handle)
+        steps = await read_steps(client, handle)
     except RPCError:  # beyond its retention, or no worker of its queue answers: what the calling run knows is shown
         return []
     if run["status"] == "running":

@@ -63,9 +63,9 @@ def run(work: Coroutine[Any, Any, int | None]) -> NoReturn:
     try:
         code = asyncio.run(work)
     except Exception as error:
-        from mulligan.client.connect import unreadable
+        from mulligan.client.connect import explain_unreadable_data
 
-        if not (sentence := unreadable(error)):
+        if not (sentence := explain_unreadable_data(error)):
             raise
         fail(sentence)
     raise typer.Exit(code or OK)
@@ -73,7 +73,7 @@ def run(work: Coroutine[Any, Any, int | None]) -> NoReturn:
 
 async def connected() -> Client:
     """A client, or the end of the command: which address was tried, and how to start a server."""
-    from mulligan.client.connect import connect, no_server
+    from mulligan.client.connect import connect, explain_connection_error
     from mulligan.errors import DeclarationError
 
     try:
@@ -81,4 +81,4 @@ async def connected() -> Client:
     except DeclarationError as error:
         fail(str(error))
     except (RuntimeError, ValueError, OSError) as error:
-        fail(no_server(error))
+        fail(explain_connection_error(error))

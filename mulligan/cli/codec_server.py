@@ -42,16 +42,16 @@ def codec_server(
 
     Whoever reaches it reads what MULLIGAN_ENCRYPTION_KEYS encrypts. It listens on this machine only; see docs/connecting.md.
     """
-    from mulligan.client.codec_server import is_loopback, origin_of
-    from mulligan.client.encryption import EncryptionCodec, keys_of
+    from mulligan.client.codec_server import is_loopback, parse_origin
+    from mulligan.client.encryption import EncryptionCodec, parse_keys
     from mulligan.client.settings import settings
     from mulligan.errors import DeclarationError
 
     try:
         if not (keys := settings().encryption_keys.get_secret_value()):
             fail("MULLIGAN_ENCRYPTION_KEYS is not set: a codec server needs the keys that the workers have.")
-        codec = EncryptionCodec(keys_of(keys))
-        origins = [origin_of(each) for each in ui_origin or DEV_SERVERS_UI]
+        codec = EncryptionCodec(parse_keys(keys))
+        origins = [parse_origin(each) for each in ui_origin or DEV_SERVERS_UI]
     except DeclarationError as error:
         fail(str(error))
     if token_file is None and not is_loopback(host):

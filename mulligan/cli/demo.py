@@ -51,7 +51,7 @@ async def _on(server: Any, folder: Path, *, as_json: bool) -> int:
 
     from mulligan.cli.tail import follow_to_the_end
     from mulligan.client.connect import connect
-    from mulligan.client.read_run import all_steps
+    from mulligan.client.read_run import read_steps
     from mulligan.observe.telemetry import Telemetry
     from mulligan.worker.loading import load
     from mulligan.worker.logs import set_up_logging
@@ -75,7 +75,7 @@ async def _on(server: Any, folder: Path, *, as_json: bool) -> int:
         _terminal.err.print()
         handle = await client.start_workflow("AgentWorkflow", given, id=run_id, task_queue=queue)
         end = await follow_to_the_end(client, handle, to_stderr=as_json)
-        steps = await all_steps(client, handle)
+        steps = await read_steps(client, handle)
     seconds = time.monotonic() - began
     telemetry.shutdown()
     if as_json:

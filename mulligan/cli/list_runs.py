@@ -71,12 +71,12 @@ async def _list(limit: int, status: str | None, *, sub_agents: bool, as_json: bo
 
 async def _agent(execution: WorkflowExecution) -> str | None:
     """Its agent's name; None where it is encrypted and the key is not here: the other runs are listed all the same."""
-    from mulligan.client.connect import unreadable
+    from mulligan.client.connect import explain_unreadable_data
 
     try:
         agent: str | None = (await execution.memo()).get("agent")
     except (KeyError, ValueError) as error:
-        if not unreadable(error):
+        if not explain_unreadable_data(error):
             raise
         return None
     return agent

@@ -72,12 +72,12 @@ async def _of_all(client: Client) -> list[dict[str, Any]]:
 
 async def _waiting(execution: WorkflowExecution) -> int | None:
     """How many calls wait, by the run's memo; None where it cannot be read."""
-    from mulligan.client.connect import unreadable
+    from mulligan.client.connect import explain_unreadable_data
 
     try:
         count = (await execution.memo()).get("waiting", 0)
     except (KeyError, ValueError) as error:
-        if not unreadable(error):
+        if not explain_unreadable_data(error):
             raise
         return None
     return count if isinstance(count, int) else 0
@@ -88,11 +88,11 @@ async def _asked(client: Client, run_id: str, limit: asyncio.Semaphore) -> list[
     from temporalio.client import WorkflowQueryFailedError
     from temporalio.service import RPCError
 
-    from mulligan.client.read_run import ask
+    from mulligan.client.read_run import query_run
 
     async with limit:
         try:
-            return [{"id": run_id, **wait} for wait in await ask(client.get_workflow_handle(run_id), "pending")]
+            return [{"id": run_id, **wait} for wait in await query_run(client.get_workflow_handle(run_id), "pending")]
         except (RPCError, WorkflowQueryFailedError) as error:
             _terminal.say(f"{run_id} does not answer: {error}")
             return []

@@ -51,12 +51,14 @@ async def _resume(
     from temporalio.service import RPCError
 
     from mulligan.cli._started import say_started
-    from mulligan.client.resume_run import PromptNeededError, ResumeError, next_id, resume
+    from mulligan.client.resume_run import PromptNeededError, ResumeError, default_workflow_id, resume_run
     from mulligan.errors import InvalidRunInputError
 
     client = await _terminal.connected()
     try:
-        handle = await resume(client, earlier, prompt, id=new, max_steps=max_steps, model=model, task_queue=task_queue)
+        handle = await resume_run(
+            client, earlier, prompt, id=new, max_steps=max_steps, model=model, task_queue=task_queue
+        )
     except PromptNeededError as error:
         fail(f'{error} Example: mulligan resume {earlier} "Go on."')
     except ResumeError as error:
@@ -64,7 +66,7 @@ async def _resume(
     except InvalidRunInputError as error:
         fail(error.message)
     except WorkflowAlreadyStartedError:
-        taken = new or next_id(earlier)
+        taken = new or default_workflow_id(earlier)
         fail(f"there is a run {taken!r} already; choose another --id, or see `mulligan show {taken}`.")
     except RPCError as error:
         fail(f"Temporal did not take the run: {error.message}")

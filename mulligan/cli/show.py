@@ -45,7 +45,7 @@ async def _show(run_id: str, *, deep: bool, as_json: bool) -> int:
     from mulligan.cli._links import say_links_of
     from mulligan.cli._steps import cost_of, end_view, step_view
     from mulligan.cli._sub_runs import sub_runs, views
-    from mulligan.client.read_run import Ended, all_steps, ask, ended
+    from mulligan.client.read_run import RunEnd, query_run, read_steps, wait_for_end
     from mulligan.trace_view.history import size_of_chain
 
     client = await _terminal.connected()
@@ -54,15 +54,15 @@ async def _show(run_id: str, *, deep: bool, as_json: bool) -> int:
     progress: dict[str, Any] | None = None
     unanswered = ""
     try:
-        progress = await ask(handle, "progress")
-        steps = await all_steps(client, handle)
+        progress = await query_run(handle, "progress")
+        steps = await read_steps(client, handle)
     except RPCError as error:
         unanswered = error.message
     description = await handle.describe()
     is_open = description.status == WorkflowExecutionStatus.RUNNING
-    end = Ended("running") if is_open else await ended(handle)
+    end = RunEnd("running") if is_open else await wait_for_end(handle)
     if is_open and progress is not None:
-        end = Ended(progress["status"])
+        end = RunEnd(progress["status"])
     seen = await sub_runs(client, description.root_id or run_id, steps, deep=deep)
     size = await size_of_chain(client, run_id)
     resumed_from = await _resumed_from(description)
@@ -93,12 +93,12 @@ async def _show(run_id: str, *, deep: bool, as_json: bool) -> int:
 
 async def _resumed_from(description: Any) -> str | None:
     """The id of the run that this one goes on from."""
-    from mulligan.client.connect import unreadable
+    from mulligan.client.connect import explain_unreadable_data
 
     try:
         memo = await description.memo()
     except (KeyError, ValueError) as error:
-        if not unreadable(error):
+        if not explain_unreadable_data(error):
             raise
         return None
     found: str | None = (memo.get("resumed_from") or {}).get("workflow_id")
@@ -110,7 +110,7 @@ async def _trace(run_id: str, *, whole: bool, as_json: bool) -> int:
 
     from mulligan.cli._links import say_links_of
     from mulligan.cli._trace import draw, heading
-    from mulligan.client.read_run import ended
+    from mulligan.client.read_run import wait_for_end
     from mulligan.client.settings import settings
     from mulligan.errors import DeclarationError
     from mulligan.trace_view.history_events import Unreadable
@@ -121,7 +121,7 @@ async def _trace(run_id: str, *, whole: bool, as_json: bool) -> int:
     is_open = (await handle.describe()).status == WorkflowExecutionStatus.RUNNING
     try:
         found = await run_trace(client, run_id, settings().jaeger_url, is_open=is_open)
-        end = None if is_open else await ended(handle)
+        end = None if is_open else await wait_for_end(handle)
     except DeclarationError as error:
         fail(str(error))
     except Unreadable as error:

@@ -9,7 +9,7 @@ import typer
 
 from mulligan.cli import _terminal
 from mulligan.cli._terminal import AsJson, fail, put_json, run
-from mulligan.client.read_run import Ended
+from mulligan.client.read_run import RunEnd
 
 
 def tail(
@@ -54,15 +54,15 @@ async def _tail(run_id: str, since: str, *, as_events: bool, as_json: bool) -> i
     return _terminal.OK if end.completed else _terminal.NOT_COMPLETED
 
 
-async def follow_to_the_end(client: Any, handle: Any, *, to_stderr: bool, since: str = "") -> Ended:
+async def follow_to_the_end(client: Any, handle: Any, *, to_stderr: bool, since: str = "") -> RunEnd:
     """Print a run as it happens; returns how it ended."""
     from temporalio.client import WorkflowQueryFailedError
 
     from mulligan import events
     from mulligan.cli._live_view import LiveView
     from mulligan.cli._steps import end_view
-    from mulligan.client.connect import unreadable
-    from mulligan.client.read_run import ended
+    from mulligan.client.connect import explain_unreadable_data
+    from mulligan.client.read_run import wait_for_end
 
     console = _terminal.err if to_stderr else _terminal.out
     view = LiveView(console, handle.id)
@@ -70,12 +70,15 @@ async def follow_to_the_end(client: Any, handle: Any, *, to_stderr: bool, since:
         async for event in events.follow(client, handle.id, since=since):
             view.show(event)
     except ValueError as error:
-        fail(unreadable(error) or f"--since: {error}")
+        fail(explain_unreadable_data(error) or f"--since: {error}")
     except WorkflowQueryFailedError as error:
-        fail(unreadable(error) or f"{handle.id!r} tells no events ({error.message}); --json shows its steps.")
+        fail(
+            explain_unreadable_data(error)
+            or f"{handle.id!r} tells no events ({error.message}); --json shows its steps."
+        )
     finally:
         view.end()
-    end = await ended(handle)
+    end = await wait_for_end(handle)
     shown = end
     if end.result and end.result.get("output") == view.said:
         shown = replace(end, result={**end.result, "output": None})  # it stands there already
@@ -83,11 +86,11 @@ async def follow_to_the_end(client: Any, handle: Any, *, to_stderr: bool, since:
     return end
 
 
-async def _events(client: Any, handle: Any, since: str) -> Ended:
+async def _events(client: Any, handle: Any, since: str) -> RunEnd:
     import sys
 
     from mulligan import events
-    from mulligan.client.read_run import ended
+    from mulligan.client.read_run import wait_for_end
 
     try:
         async for event in events.follow(client, handle.id, since=since):
@@ -95,15 +98,15 @@ async def _events(client: Any, handle: Any, since: str) -> Ended:
             sys.stdout.flush()
     except ValueError as error:
         fail(f"--since: {error}")
-    return await ended(handle)
+    return await wait_for_end(handle)
 
 
-async def _steps(client: Any, handle: Any) -> Ended:
-    from mulligan.client.read_run import follow
+async def _steps(client: Any, handle: Any) -> RunEnd:
+    from mulligan.client.read_run import follow_steps
 
-    end = Ended("running")
-    async for news in follow(client, handle):
-        if isinstance(news, Ended):
+    end = RunEnd("running")
+    async for news in follow_steps(client, handle):
+        if isinstance(news, RunEnd):
             end = news
             put_json({"status": end.status, "result": end.result, "error": end.error})
         else:

@@ -22,7 +22,7 @@ from temporalio.api.common.v1 import Payload, Payloads
 from mulligan.client.encryption import EncryptionCodec
 from mulligan.errors import DeclarationError
 
-__all__ = ["codec_server", "is_loopback", "origin_of"]
+__all__ = ["codec_server", "is_loopback", "parse_origin"]
 
 MOST_BYTES = 8 * 1024 * 1024
 """Of a request's body: Temporal's own messages end at 4 MiB, and base64 adds a third."""
@@ -82,7 +82,7 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def origin_of(text: str) -> str:
+def parse_origin(text: str) -> str:
     """An origin as browsers name it in their `Origin` header: in lower case, without path and default port.
 
     Raises:

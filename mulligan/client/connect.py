@@ -26,7 +26,7 @@ from mulligan.client.settings import settings
 from mulligan.errors import DeclarationError
 from mulligan.wire.run_context import TRACE_HEADER
 
-__all__ = ["DEFAULT_ADDRESS", "connect", "data_converter", "own_converter"]
+__all__ = ["DEFAULT_ADDRESS", "configured_converter", "connect", "data_converter"]
 
 DEFAULT_ADDRESS = "localhost:7233"
 FAULTS = {
@@ -58,7 +58,7 @@ async def connect(address: str | None = None, **options: Any) -> Client:
     config: dict[str, Any] = {"target_host": address or DEFAULT_ADDRESS}
     if address is None:
         config |= _configured()
-    config = {"data_converter": own_converter(), **config, **options}
+    config = {"data_converter": configured_converter(), **config, **options}
     config["interceptors"] = [*config.get("interceptors", ()), TraceHeader()]
     try:
         return await Client.connect(**config)
@@ -81,13 +81,13 @@ def _configured() -> ClientConnectConfig:
     return config
 
 
-def own_converter() -> DataConverter:
+def configured_converter() -> DataConverter:
     """The pydantic one; with encryption where there are keys, and with external storage where one is named."""
     chosen, converter = settings(), data_converter
     if keys := chosen.encryption_keys.get_secret_value():
-        from mulligan.client.encryption import encrypted, keys_of
+        from mulligan.client.encryption import parse_keys, with_encryption
 
-        converter = encrypted(converter, keys_of(keys))
+        converter = with_encryption(converter, parse_keys(keys))
     if chosen.external_storage:
         from mulligan.client.external_storage import external_storage
 
@@ -95,24 +95,24 @@ def own_converter() -> DataConverter:
     return converter
 
 
-def address_in_use() -> str:
+def configured_address() -> str:
     """The address that `connect()` tries."""
     return ClientConfig.load_client_connect_config().get("target_host") or DEFAULT_ADDRESS
 
 
-def no_server(error: BaseException) -> str:
+def explain_connection_error(error: BaseException) -> str:
     """What to tell a person when `connect()` failed: where it was tried, and what to do about it."""
     reason = str(error).splitlines()[0] if str(error) else type(error).__name__
     for words, fault in FAULTS.items():
         if words in reason:
-            return f"the Temporal server at {address_in_use()} {fault}."
+            return f"the Temporal server at {configured_address()} {fault}."
     return (
-        f"no Temporal server answers at {address_in_use()} ({reason}). Start one with `uv run mulligan dev`, "
+        f"no Temporal server answers at {configured_address()} ({reason}). Start one with `uv run mulligan dev`, "
         "or set TEMPORAL_ADDRESS to yours."
     )
 
 
-def unreadable(error: BaseException) -> str:
+def explain_unreadable_data(error: BaseException) -> str:
     """What to tell a person when keys are missing: ours for a run, or a worker's for our question; or what is stored
     elsewhere. Empty: it is not that.
     """
@@ -135,7 +135,7 @@ def unreadable(error: BaseException) -> str:
     return ""
 
 
-def leave(main: Callable[[], object]) -> NoReturn:
+def run_and_exit(main: Callable[[], object]) -> NoReturn:
     """Run a program's main function and end the process with its exit code, without tearing the interpreter down.
 
     temporalio 1.35 on Python 3.11 now and then crashes (SIGSEGV) in an interpreter that ends soon after a call of its

@@ -20,7 +20,7 @@ from temporalio.converter import DataConverter, DefaultFailureConverterWithEncod
 
 from mulligan.errors import DeclarationError
 
-__all__ = ["EncryptionCodec", "encrypted", "keys_of"]
+__all__ = ["EncryptionCodec", "parse_keys", "with_encryption"]
 
 ENCODING = b"binary/encrypted"
 """What Temporal's samples call it: other languages' codecs know it by that name."""
@@ -71,7 +71,7 @@ class EncryptionCodec(PayloadCodec):
         return Payload.FromString(plain)
 
 
-def keys_of(text: str) -> dict[str, bytes]:
+def parse_keys(text: str) -> dict[str, bytes]:
     """Read `id:key,id:key`: base64 of 32 bytes each, the first one encrypts.
 
     Raises:
@@ -95,7 +95,7 @@ def keys_of(text: str) -> dict[str, bytes]:
     return keys
 
 
-def encrypted(converter: DataConverter, keys: Mapping[str, bytes]) -> DataConverter:
+def with_encryption(converter: DataConverter, keys: Mapping[str, bytes]) -> DataConverter:
     """The converter with encryption, of failures' messages and stack traces too."""
     return dataclasses.replace(
         converter,

@@ -12,7 +12,7 @@ from temporalio.api.workflow.v1 import PendingActivityInfo
 from temporalio.client import Client, WorkflowExecutionDescription, WorkflowExecutionStatus
 from temporalio.service import RPCError, RPCStatusCode
 
-from mulligan.client.read_run import AWAY, ask, ended
+from mulligan.client.read_run import NO_WORKER_STATUSES, query_run, wait_for_end
 from mulligan.values import ErrorInfo, RunResult
 from mulligan.wire.event_types import EVENT, EVENTS_QUERY, LIVE_TEXT, Event, LiveText, RunEnded, TextDelta, TextVoid
 from mulligan.wire.model_call import CALL_MODEL
@@ -74,7 +74,7 @@ class EventFollower:
                             yield event
                         looked = now
                     except RPCError as error:
-                        if not is_open or error.status not in AWAY:
+                        if not is_open or error.status not in NO_WORKER_STATUSES:
                             raise
                 if not is_open:
                     if not await self._told_its_end():
@@ -104,7 +104,7 @@ class EventFollower:
             start = self._next
             handle = self._client.get_workflow_handle(self._handle.id, run_id=run_id) if run_id else self._handle
             try:
-                page = await ask(handle, EVENTS_QUERY, start, _PAGE if end is None else min(_PAGE, end - start))
+                page = await query_run(handle, EVENTS_QUERY, start, _PAGE if end is None else min(_PAGE, end - start))
             except RPCError as error:
                 if run_id is None or error.status != RPCStatusCode.NOT_FOUND:
                     raise
@@ -173,12 +173,12 @@ class EventFollower:
             return True
         if not self._total:
             return False
-        page = await ask(self._handle, EVENTS_QUERY, self._total - 1, 1)
+        page = await query_run(self._handle, EVENTS_QUERY, self._total - 1, 1)
         return bool(page["events"][0]["type"] == "run_ended")
 
     async def _end(self, run: WorkflowExecutionDescription) -> Event:
         """The end of a run that could not tell it: one that was terminated or timed out, or failed before it had begun."""
-        end = await ended(self._handle)
+        end = await wait_for_end(self._handle)
         status = run.status.name.lower() if run.status else "failed"
         error = ErrorInfo(kind=end.error["type"], message=end.error["message"]) if end.error else None
         result = RunResult.model_validate(end.result) if end.result and "usage" in end.result else None

@@ -20,7 +20,7 @@ from temporalio.common import WorkflowIDReusePolicy
 from temporalio.service import RPCError, RPCStatusCode
 
 from mulligan.client.external_storage import CARRY_BYTES
-from mulligan.client.read_run import ask
+from mulligan.client.read_run import query_run
 from mulligan.errors import MulliganError, StructuredOutputError, ToolCallError, error_of
 from mulligan.run_input import ResumedFrom, check
 from mulligan.values import (
@@ -40,8 +40,8 @@ __all__ = [
     "ResumeError",
     "RunNotFoundError",
     "RunOpenError",
-    "next_id",
-    "resume",
+    "default_workflow_id",
+    "resume_run",
 ]
 
 WORKFLOW = "AgentWorkflow"
@@ -68,7 +68,7 @@ class NoWorkerError(ResumeError):
     """No worker answers for the run: what it left is read by replaying it."""
 
 
-async def resume(
+async def resume_run(
     client: Client,
     workflow_id: str,
     prompt: str | None = None,
@@ -137,13 +137,13 @@ async def resume(
     return await client.start_workflow(
         WORKFLOW,
         start,
-        id=id or next_id(workflow_id),
+        id=id or default_workflow_id(workflow_id),
         task_queue=task_queue or described.task_queue,
         id_reuse_policy=reuse,
     )
 
 
-def next_id(workflow_id: str) -> str:
+def default_workflow_id(workflow_id: str) -> str:
     """The id of the run that goes on from one: `my-run-resumed`, then `my-run-resumed-2`."""
     named = _NAMED.fullmatch(workflow_id)
     return f"{named[1]}-resumed-{int(named[2] or 1) + 1}" if named else f"{workflow_id}-resumed"
@@ -185,7 +185,7 @@ async def _left(
     since: int | None = 0
     while since is not None:
         try:
-            answer = await ask(earlier, RESUME_STATE_QUERY, since)
+            answer = await query_run(earlier, RESUME_STATE_QUERY, since)
         except RPCError as error:
             first = await _first_event(earlier)
             if first is None:

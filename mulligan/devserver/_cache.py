@@ -29,7 +29,7 @@ def cached_temporal() -> Path:
 
 
 @asynccontextmanager
-async def making(cached: Path, progress: Callable[[str], None]) -> AsyncIterator[Path]:
+async def locked_scratch_folder(cached: Path, progress: Callable[[str], None]) -> AsyncIterator[Path]:
     """Wait until no other process makes the program, then hold the others off and give a scratch folder beside it.
 
     Raises:

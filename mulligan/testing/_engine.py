@@ -34,8 +34,8 @@ from temporalio.worker import UnsandboxedWorkflowRunner
 
 from mulligan.client.connect import data_converter
 from mulligan.testing._activities import PAYLOADS, RUN_ID, Activities, cancelled
-from mulligan.testing._workflow_details import details
-from mulligan.testing.person import Asking
+from mulligan.testing._workflow_details import instance_details
+from mulligan.testing.person import PersonDriver
 from mulligan.workflows.agent_workflow import AgentWorkflow
 
 _IGNORED = {"set_patch_marker", "upsert_workflow_search_attributes", "modify_workflow_properties"}
@@ -52,7 +52,7 @@ class Engine:
         *,
         caller: str | None = None,
         memo: Mapping[str, Payload] | None = None,
-        asking: Asking | None = None,
+        asking: PersonDriver | None = None,
     ) -> None:
         self._definition = workflow._Definition.must_from_class(kind)
         self._activities = Activities(activities, self, workflow_id, self._definition.name or "")
@@ -74,7 +74,7 @@ class Engine:
         # The workflow has an event loop of its own, so it runs in a thread that has none.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="workflow")
         self._instance = UnsandboxedWorkflowRunner().create_instance(
-            details(self._definition, workflow_id, self._now, caller=caller, memo=dict(memo or {}))
+            instance_details(self._definition, workflow_id, self._now, caller=caller, memo=dict(memo or {}))
         )
 
     async def run(self, *arguments: Any) -> Any:

@@ -16,7 +16,7 @@ from mulligan.client.connect import data_converter
 from mulligan.testing._activities import NAMESPACE, PAYLOADS, RUN_ID, TASK_QUEUE
 
 
-def details(
+def instance_details(
     definition: Any, workflow_id: str, now: datetime, *, caller: str | None, memo: Mapping[str, Payload]
 ) -> WorkflowInstanceDetails:
     """Of a workflow that begins `now`. `caller`: the workflow whose child it is."""

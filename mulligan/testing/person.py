@@ -20,7 +20,7 @@ Person = Callable[[Pending], Said | Awaitable[Said]]
 """What a person says to a call that waits: `Decide` or `Answer`; None: nothing, and its time goes by."""
 
 
-class Asking:
+class PersonDriver:
     """One person, for a run and its sub-agents."""
 
     def __init__(self, person: Person) -> None:

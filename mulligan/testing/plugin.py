@@ -25,7 +25,15 @@ from mulligan.observe.telemetry import Telemetry
 from mulligan.run_input import RunInput
 from mulligan.script import Script
 from mulligan.testing.model import Model
-from mulligan.testing.run import AgentRun, begin, check, check_turns, input_of, loaded_for, observed
+from mulligan.testing.run import (
+    AgentRun,
+    check_models,
+    check_turns,
+    load_for_test,
+    make_run_input,
+    read_agent_run,
+    reset_models,
+)
 
 T = TypeVar("T")
 
@@ -58,12 +66,12 @@ class AgentsOnTemporal:
     ) -> AgentRun:
         from mulligan.worker.wiring import running_worker
 
-        given = input_of(agent, prompt, model, run_input)
+        given = make_run_input(agent, prompt, model, run_input)
         queue = f"test-{uuid.uuid4().hex[:8]}"
         spans, models = InMemorySpanExporter(), [model, *scripts, *(sub_agents or {}).values()]
         telemetry = Telemetry(SimpleSpanProcessor(spans), content=True, exports=False)
-        loaded = loaded_for([agent, *others], [model, *scripts], sub_agents)
-        begin(models)
+        loaded = load_for_test([agent, *others], [model, *scripts], sub_agents)
+        reset_models(models)
         try:
             async with running_worker(self.client, loaded, telemetry, queue):
                 handle = await self.client.start_workflow("AgentWorkflow", given, id=queue, task_queue=queue)
@@ -72,11 +80,11 @@ class AgentsOnTemporal:
                     of_chain = self.client.get_workflow_handle(queue, run_id=run_id)
                     return await of_chain.query(name, args=arguments)
 
-                run = await observed(handle.result(), ask, spans)
+                run = await read_agent_run(handle.result(), ask, spans)
         except Exception:
             check_turns(models)
             raise
-        check(models, run)
+        check_models(models, run)
         return run
 
 

@@ -15,7 +15,7 @@ from mulligan.script import Script
 from mulligan.testing.model import Model
 from mulligan.values import Message, RunResult, Step, StepCall
 from mulligan.wire.agent_facts import DEFINITION_QUERY, Definition, ToolDefinition
-from mulligan.worker.loading import Loaded, served
+from mulligan.worker.loading import LoadedModules, load_agents
 
 if TYPE_CHECKING:  # else loaded as a run begins: a test module is imported for each test that is selected, or not
     from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -98,14 +98,14 @@ async def run_agent(
     from mulligan.workflows.agent_workflow import AgentWorkflow
 
     spans, models = InMemorySpanExporter(), [model, *scripts, *(sub_agents or {}).values()]
-    loaded = loaded_for([agent, *others], [model, *scripts], sub_agents)
+    loaded = load_for_test([agent, *others], [model, *scripts], sub_agents)
     async with _engine(AgentWorkflow, loaded, models, spans, person) as engine:
 
         async def ask(_: str | None, name: str, *arguments: Any) -> Any:
             return await engine.query(name, *arguments)
 
-        run = await observed(engine.run(input_of(agent, prompt, model, run_input)), ask, spans)
-    check(models, run)
+        run = await read_agent_run(engine.run(make_run_input(agent, prompt, model, run_input)), ask, spans)
+    check_models(models, run)
     return run
 
 
@@ -128,27 +128,27 @@ async def run_workflow(
     """
     from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-    async with _engine(workflow, loaded_for(agents, models), models, InMemorySpanExporter(), person) as engine:
+    async with _engine(workflow, load_for_test(agents, models), models, InMemorySpanExporter(), person) as engine:
         result = await engine.run(*arguments)
-    check(models)
+    check_models(models)
     return result
 
 
-def input_of(agent: Agent, prompt: str | RunInput, model: Model, fields: dict[str, Any]) -> RunInput:
+def make_run_input(agent: Agent, prompt: str | RunInput, model: Model, fields: dict[str, Any]) -> RunInput:
     """The input of a run of this agent by that model."""
     given = prompt.model_dump(exclude_unset=True) if isinstance(prompt, RunInput) else {"prompt": prompt}
     return RunInput.model_validate({**given, **fields, "agent": agent.name, "model": f"scripted:{model.name}"})
 
 
-def loaded_for(
+def load_for_test(
     agents: Sequence[Agent], scripts: Sequence[Script], sub_agents: Mapping[str, Script] | None = None
-) -> Loaded:
+) -> LoadedModules:
     """What a worker would have loaded, with models of their own for some of the sub-agents.
 
     Raises:
         DeclarationError: the agents cannot be served together, or there is none of a name.
     """
-    loaded = served(agents, scripts)
+    loaded = load_agents(agents, scripts)
     known = loaded.registry.agents
     for name, script in (sub_agents or {}).items():
         if name not in known:
@@ -160,7 +160,7 @@ def loaded_for(
     return loaded
 
 
-def begin(models: Sequence[Script]) -> None:
+def reset_models(models: Sequence[Script]) -> None:
     """A run begins: models forget what the one before told them."""
     for model in models:
         if isinstance(model, Model):
@@ -174,7 +174,7 @@ def check_turns(models: Sequence[Script]) -> None:
             model.check_turns()
 
 
-def check(models: Sequence[Script], run: AgentRun | None = None) -> None:
+def check_models(models: Sequence[Script], run: AgentRun | None = None) -> None:
     """At a run's end the models say whether the test holds."""
     check_turns(models)
     error = run.error if run else None
@@ -188,20 +188,20 @@ def check(models: Sequence[Script], run: AgentRun | None = None) -> None:
 
 @asynccontextmanager
 async def _engine(
-    workflow: type, loaded: Loaded, models: Sequence[Script], spans: InMemorySpanExporter, person: Person | None
+    workflow: type, loaded: LoadedModules, models: Sequence[Script], spans: InMemorySpanExporter, person: Person | None
 ) -> AsyncIterator[Engine]:
     """An engine for a workflow."""
     from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 
     from mulligan.observe.telemetry import Telemetry
     from mulligan.testing._engine import Engine
-    from mulligan.testing.person import Asking
+    from mulligan.testing.person import PersonDriver
     from mulligan.worker.wiring import AgentActivities
 
-    begin(models)
+    reset_models(models)
     telemetry = Telemetry(SimpleSpanProcessor(spans), content=True, exports=False)
     async with AgentActivities(loaded, telemetry).opened() as activities:
-        asking = Asking(person) if person is not None else None
+        asking = PersonDriver(person) if person is not None else None
         engine = Engine(workflow, activities, f"test-{uuid.uuid4().hex[:8]}", asking=asking)
         try:
             yield engine
@@ -212,12 +212,14 @@ async def _engine(
             engine.close()
 
 
-async def observed(result: Awaitable[Any], ask: Callable[..., Awaitable[Any]], spans: InMemorySpanExporter) -> AgentRun:
+async def read_agent_run(
+    result: Awaitable[Any], ask: Callable[..., Awaitable[Any]], spans: InMemorySpanExporter
+) -> AgentRun:
     """Wait for a run's end, and look at all that there is to see of it. `ask`: as `mulligan.follow` asks queries."""
     from pydantic import TypeAdapter
     from temporalio.client import WorkflowFailureError, WorkflowQueryFailedError
 
-    from mulligan.client.read_run import all_of
+    from mulligan.client.read_run import read_pages
 
     ended, error, told = None, None, Definition(instructions="", tools=[])
     try:
@@ -232,6 +234,6 @@ async def observed(result: Awaitable[Any], ask: Callable[..., Awaitable[Any]], s
     ]
     with suppress(WorkflowQueryFailedError):  # a run that failed before its agent was found
         told = Definition.model_validate(await ask(None, DEFINITION_QUERY, _ITS_ONE_AGENT))
-    steps = [Step.model_validate(step) for step in await all_of(ask, "steps")]
-    messages = TypeAdapter(list[Message]).validate_python(await all_of(ask, "messages"))
+    steps = [Step.model_validate(step) for step in await read_pages(ask, "steps")]
+    messages = TypeAdapter(list[Message]).validate_python(await read_pages(ask, "messages"))
     return AgentRun(ended, error, steps, messages, seen, told.instructions, told.tools)

@@ -36,11 +36,11 @@ ACTIVITY_TYPES = {
 """Mulligan's own."""
 SHIPPED = ("mulligan.workflows.agents.assistant", "mulligan.workflows.agents.demo")
 
-__all__ = ["SHIPPED", "Loaded", "load"]
+__all__ = ["SHIPPED", "LoadedModules", "load"]
 
 
 @dataclass(frozen=True)
-class Loaded:
+class LoadedModules:
     """What was found in the modules."""
 
     registry: Registry
@@ -54,7 +54,7 @@ class Loaded:
     modules_of_tools: dict[str, str] = field(default_factory=dict)
 
 
-def served(agents: Iterable[Agent], scripts: Iterable[Script]) -> Loaded:
+def load_agents(agents: Iterable[Agent], scripts: Iterable[Script]) -> LoadedModules:
     """Agents that are at hand, as if their modules had been loaded: with the `resources()` of those.
 
     Raises:
@@ -77,7 +77,7 @@ def load(
     agents: Iterable[Agent] = (),
     scripts: Iterable[Script] = (),
     shipped: Iterable[str] = SHIPPED,
-) -> Loaded:
+) -> LoadedModules:
     """Import modules, and collect what they hold.
 
     Args:
@@ -109,7 +109,7 @@ def load(
     tools = {id(tool): tool for tool in _of_type(Tool, things)}
     all_modules = {module.__name__: module for module in [*found, *at_hand.values()]}
     _refuse_taken_names(activities)
-    return Loaded(
+    return LoadedModules(
         Registry(of_agents.values(), of_scripts.values(), tools.values()),
         tuple(dict.fromkeys(workflows)),
         tuple(all_modules),

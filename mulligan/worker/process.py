@@ -12,7 +12,7 @@ from temporalio.api.workflowservice.v1 import GetSystemInfoRequest
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from mulligan.client.connect import connect, no_server
+from mulligan.client.connect import connect, explain_connection_error
 from mulligan.client.settings import settings
 from mulligan.errors import DeclarationError
 from mulligan.observe.metrics import temporal_runtime
@@ -50,7 +50,7 @@ def main(modules: Sequence[str], task_queue: str | None) -> int:
     except RuntimeError as error:
         if "connect" not in str(error).lower():
             raise
-        say(f"error: {no_server(error)}")
+        say(f"error: {explain_connection_error(error)}")
         return 2
     return 0
 

@@ -24,12 +24,12 @@ from temporalio.worker import (
 )
 
 from mulligan.agent import Agent
-from mulligan.client.connect import TraceHeader, own_converter
+from mulligan.client.connect import TraceHeader, configured_converter
 from mulligan.client.converter import PayloadConverter
 from mulligan.errors import DeclarationError
 from mulligan.observe.telemetry import Telemetry
 from mulligan.script import Script
-from mulligan.worker.loading import Loaded, load
+from mulligan.worker.loading import LoadedModules, load
 from mulligan.worker.recorded_state import RecordedStateRunner
 from mulligan.worker.wiring import CACHED_WORKFLOWS, AgentActivities, passing, together, with_agents
 from mulligan.worker.workflow_cache import WorkflowCache
@@ -133,7 +133,7 @@ class _Served:
     telemetry: Telemetry
 
 
-def _load(modules: Iterable[str], agents: Iterable[Agent], scripts: Iterable[Script]) -> Loaded:
+def _load(modules: Iterable[str], agents: Iterable[Agent], scripts: Iterable[Script]) -> LoadedModules:
     if isinstance(modules, str):
         raise DeclarationError(f"load={modules!r} is one text; give a list of modules: load=[{modules!r}].")
     return load(modules, agents=agents, scripts=scripts, shipped=())
@@ -151,7 +151,7 @@ def _converter(theirs: DataConverter) -> DataConverter:
             f"the client's payload converter {kind.__module__}.{kind.__qualname__} may not carry Mulligan's values, which "
             "are pydantic models as JSON; derive it from mulligan.data_converter.payload_converter_class, or leave it out."
         )
-    ours = own_converter()
+    ours = configured_converter()
     return dataclasses.replace(
         theirs,
         payload_converter_class=kind if issubclass(kind, PayloadConverter) else ours.payload_converter_class,

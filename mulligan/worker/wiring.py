@@ -38,7 +38,7 @@ from mulligan.prices import Prices
 from mulligan.wire.compaction_request import COMPACT_CONVERSATION
 from mulligan.wire.model_call import CALL_MODEL
 from mulligan.worker.group import WorkerGroup
-from mulligan.worker.loading import Loaded
+from mulligan.worker.loading import LoadedModules
 from mulligan.worker.logs import say
 from mulligan.worker.options import agent_worker_options, heartbeat_within, model_worker_options
 from mulligan.worker.poll_monitor import ActivitySlots, PollMonitor, activity_monitor
@@ -66,7 +66,9 @@ SECONDS_AFTER_GRACE = 10
 """How much longer than the grace time a worker that has failed may take to end."""
 
 
-def sandbox(loaded: Loaded, restrictions: SandboxRestrictions = SandboxRestrictions.default) -> SandboxedWorkflowRunner:
+def sandbox(
+    loaded: LoadedModules, restrictions: SandboxRestrictions = SandboxRestrictions.default
+) -> SandboxedWorkflowRunner:
     """Temporal's sandbox for workflow code, with what may pass."""
     # Agents of a loaded module are declared once: imported again in the sandbox, they would register twice.
     passed_through = restrictions.with_passthrough_modules(*PASSED_THROUGH, *loaded.modules)
@@ -76,7 +78,7 @@ def sandbox(loaded: Loaded, restrictions: SandboxRestrictions = SandboxRestricti
 class AgentActivities:
     """The activities of one worker for what was loaded, and all that they share."""
 
-    def __init__(self, loaded: Loaded, telemetry: Telemetry, model_task_queue: str | None = None) -> None:
+    def __init__(self, loaded: LoadedModules, telemetry: Telemetry, model_task_queue: str | None = None) -> None:
         """`model_task_queue`: where model calls go, if that is another one than their run's."""
         chosen, registry = settings(), loaded.registry
         self._runtime = runtime = ToolRuntime()
@@ -125,7 +127,7 @@ class AgentActivities:
 
 
 def with_agents(
-    config: WorkerConfig, loaded: Loaded, activities: Iterable[Callable[..., Any]], cache: WorkflowCache
+    config: WorkerConfig, loaded: LoadedModules, activities: Iterable[Callable[..., Any]], cache: WorkflowCache
 ) -> WorkerConfig:
     """What a worker is configured with, and agents: their workflow and activities, and what these need of the worker.
 
@@ -154,7 +156,7 @@ def together(theirs: Iterable[Any] | None, ours: Iterable[Any]) -> list[Any]:
     return list(dict.fromkeys([*(theirs or ()), *ours]))
 
 
-def passing(runner: WorkflowRunner | None, loaded: Loaded) -> WorkflowRunner:
+def passing(runner: WorkflowRunner | None, loaded: LoadedModules) -> WorkflowRunner:
     """A sandbox that lets our modules pass too; a runner of another kind as it is."""
     if runner is None:
         return sandbox(loaded)
@@ -165,7 +167,7 @@ def passing(runner: WorkflowRunner | None, loaded: Loaded) -> WorkflowRunner:
 
 @asynccontextmanager
 async def running_worker(
-    client: Client, loaded: Loaded, telemetry: Telemetry, task_queue: str
+    client: Client, loaded: LoadedModules, telemetry: Telemetry, task_queue: str
 ) -> AsyncIterator[WorkerGroup]:
     """A worker for what was loaded, while the block runs.
 

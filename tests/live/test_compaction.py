@@ -14,7 +14,7 @@ from temporalio.client import Client, WorkflowFailureError
 from temporalio.exceptions import CancelledError
 
 from mulligan import connect
-from mulligan.client.read_run import all_of, all_steps
+from mulligan.client.read_run import read_pages, read_steps
 from mulligan.devserver import DevServer, temporal_server
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
@@ -43,7 +43,7 @@ async def run(at: Lab, script: Any, **given: Any) -> tuple[Ran, list[dict[str, A
     async def ask(run_id: str | None, name: str, *args: Any) -> Any:
         return await at.client.get_workflow_handle(ran.id, run_id=run_id).query(name, args=args)
 
-    return ran, await all_steps(at.client, ran.handle), await all_of(ask, "messages")
+    return ran, await read_steps(at.client, ran.handle), await read_pages(ask, "messages")
 
 
 @pytest.mark.parametrize(("api", "pages"), [("openai-chat", 22), ("openai", 11)])
@@ -135,7 +135,7 @@ async def test_a_run_is_cancelled_as_it_is_summed_up(soon: Lab) -> None:
     with pytest.raises(WorkflowFailureError) as failure:
         await handle.result()
     assert isinstance(failure.value.cause, CancelledError)
-    steps = await all_steps(soon.client, handle)
+    steps = await read_steps(soon.client, handle)
     assert len(steps) >= 5
     soon.telemetry.flush()
     [root] = [s for s in soon.otlp.spans() if s.attributes.get("temporal.workflow_id") == handle.id]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mulligan import Agent, ask_model, tool
-from mulligan.worker.loading import served
+from mulligan.worker.loading import load_agents
 from mulligan.worker.wiring import running_worker
 from tests.live.conftest import DONE, Lab, call
 from tests.support.openai_turn import Failure, Turn
@@ -66,7 +66,7 @@ async def test_a_second_model_that_limits_us_is_not_asked(lab: Lab) -> None:
     lab.model.script(mender, [Turn(failure=Failure(status=429, headers={"Retry-After": "50"}))])
     lab.model.script(name, [call("weigh", '{"thong": "ham"}'), call("weigh", '{"thong": "rye"}'), DONE])
     agent = Agent(name="weigher", model=f"openai-chat:{name}", tools=[weigh])
-    async with running_worker(lab.client, served([agent], []), lab.telemetry, name):
+    async with running_worker(lab.client, load_agents([agent], []), lab.telemetry, name):
         given = {"agent": agent.name, "prompt": "Weigh it."}
         ran = await lab.look(await lab.client.start_workflow("AgentWorkflow", given, id=name, task_queue=name))
     assert [each["result"]["error"]["kind"] for each in ran.calls] == ["invalid_arguments"] * 2

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from mulligan import Agent, InvalidRunInputError, ask_model, connect, tool
-from mulligan.client.read_run import all_steps
+from mulligan.client.read_run import read_steps
 from mulligan.devserver import temporal_server
-from mulligan.worker.loading import served
+from mulligan.worker.loading import load_agents
 from mulligan.worker.wiring import running_worker
 from tests.live.conftest import DONE, Lab, Ran, call
 from tests.support.compacting import LIMIT, PROMPT, read_page, reading
@@ -47,7 +47,7 @@ def priced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Priced:
 async def run(lab: Lab, model: str | list[str], *, given: dict[str, Any] | None = None, **options: Any) -> Ran:
     agent = Agent(name="weigher", model=model, **{"tools": [weigh], "model_attempts": 1, **options})
     queue = f"costs-{uuid.uuid4().hex[:6]}"
-    async with running_worker(lab.client, served([agent], []), lab.telemetry, queue):
+    async with running_worker(lab.client, load_agents([agent], []), lab.telemetry, queue):
         start = {"agent": agent.name, "prompt": "Weigh it.", **(given or {})}
         handle = await lab.client.start_workflow("AgentWorkflow", start, id=queue, task_queue=queue)
         ran = await lab.look(handle)
@@ -106,11 +106,11 @@ async def test_summaries_cost_too_and_nothing_is_lost_on_the_way(lab: Lab, price
     agent = Agent(name="page_reader", model=model, tools=[read_page], **options)
     async with temporal_server(dynamic_config=["limit.historyCount.suggestContinueAsNew=60"]) as server:
         client = await connect(server.address)
-        async with running_worker(client, served([agent], []), lab.telemetry, "costs"):
+        async with running_worker(client, load_agents([agent], []), lab.telemetry, "costs"):
             given = {"agent": "page_reader", "prompt": PROMPT}
             handle = await client.start_workflow("AgentWorkflow", given, id=main, task_queue="costs")
             result = await handle.result()
-            steps = await all_steps(client, handle)
+            steps = await read_steps(client, handle)
             page = await client.get_workflow_handle(main).query("steps")
     assert result["status"] == "completed"
     assert "earlier" in page

@@ -21,7 +21,7 @@ from temporalio.client import Client
 
 from mulligan import Agent, events
 from mulligan.devserver import DevServer
-from mulligan.worker.loading import load, served
+from mulligan.worker.loading import load, load_agents
 from mulligan.worker.wiring import running_worker
 from mulligan.workflows import limits
 from tests.live.conftest import DONE, Lab, call
@@ -208,7 +208,7 @@ async def test_another_model_writes_it(lab: Lab, monkeypatch: pytest.MonkeyPatch
     lab.model.script(first, [Turn("Once upon " * 60, pace=0.03, break_first=[Break(60, drop=True)])])
     lab.model.script(second, [Turn(LONG, pace=0.02)])
     teller = Agent(name="teller", model=[f"openai:{first}", f"openai-chat:{second}"], model_attempts=1)
-    async with running_worker(lab.client, served([teller], []), lab.telemetry, queue):
+    async with running_worker(lab.client, load_agents([teller], []), lab.telemetry, queue):
         given = {"agent": "teller", "prompt": "Go."}
         await lab.client.start_workflow("AgentWorkflow", given, id=queue, task_queue=queue)
         found = await all_events(lab.client, queue)

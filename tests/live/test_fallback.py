@@ -24,7 +24,7 @@ from mulligan import (
     ToolStrategy,
     tool,
 )
-from mulligan.worker.loading import served
+from mulligan.worker.loading import load_agents
 from mulligan.worker.wiring import running_worker
 from tests.live.conftest import DONE, Lab, Ran, call
 from tests.support.openai_turn import Failure, Reasoning, Turn
@@ -57,7 +57,7 @@ def agent(first: str, second: str, apis: tuple[str, str] = ("openai", "openai-ch
 
 async def run(lab: Lab, one: Agent, **run_input: Any) -> Ran:
     queue = f"fallback-{uuid.uuid4().hex[:6]}"
-    async with running_worker(lab.client, served([one], []), lab.telemetry, queue):
+    async with running_worker(lab.client, load_agents([one], []), lab.telemetry, queue):
         given = {"agent": one.name, "prompt": "Weigh it.", **run_input}
         return await lab.look(await lab.client.start_workflow("AgentWorkflow", given, id=queue, task_queue=queue))
 
@@ -205,7 +205,9 @@ async def test_the_next_turn_begins_with_the_first(lab: Lab, names: tuple[str, s
     lab.model.script(first, lambda body, nth: DONE if nth else REFUSES)
     lab.model.script(second, [Turn(text="from the second")])
     queue = f"fallback-{uuid.uuid4().hex[:6]}"
-    loaded = replace(served([agent(first, second)], []), workflows=(TwoTurns,), modules=("tests.live.test_fallback",))
+    loaded = replace(
+        load_agents([agent(first, second)], []), workflows=(TwoTurns,), modules=("tests.live.test_fallback",)
+    )
     async with running_worker(lab.client, loaded, lab.telemetry, queue):
         answers = await lab.client.execute_workflow("TwoTurns", id=queue, task_queue=queue)
     assert answers == ["from the second", "done"]
@@ -218,7 +220,7 @@ async def test_cancelled_is_no_reason(lab: Lab, names: tuple[str, str]) -> None:
     lab.model.script(first, [Turn(text="late", wait=asyncio.Event())])
     lab.model.script(second, [DONE])
     queue = f"fallback-{uuid.uuid4().hex[:6]}"
-    async with running_worker(lab.client, served([agent(first, second)], []), lab.telemetry, queue):
+    async with running_worker(lab.client, load_agents([agent(first, second)], []), lab.telemetry, queue):
         given = RunInput(agent="weigher", prompt="Weigh it.")
         handle = await lab.client.start_workflow("AgentWorkflow", given, id=queue, task_queue=queue)
         await lab.model.wait_for_requests(1, first)

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from mulligan import connect
-from mulligan.client.connect import unreadable
-from mulligan.client.read_run import all_steps
+from mulligan.client.connect import explain_unreadable_data
+from mulligan.client.read_run import read_steps
 from mulligan.devserver import DevServer, temporal_server
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
@@ -94,7 +94,7 @@ async def test_noise_goes_through_external_storage(
         stranger = (await connect(hasty.address)).get_workflow_handle(handle.id)
         with pytest.raises(RuntimeError) as raised:
             await stranger.query("messages", args=[2, 1])
-        assert unreadable(raised.value) == (
+        assert explain_unreadable_data(raised.value) == (
             "a part of this run is in external storage; set MULLIGAN_EXTERNAL_STORAGE to that of its worker."
         )
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
@@ -154,7 +154,7 @@ async def test_a_full_history_ends_the_run_with_all_its_data(
     async with serving(lab, temporal) as at:
         ran = await at.run([*given("noise", 9), DONE], agent="large")
         messages = await all_messages(ran.handle)
-        progress, steps = await ran.handle.query("progress"), await all_steps(at.client, ran.handle)
+        progress, steps = await ran.handle.query("progress"), await read_steps(at.client, ran.handle)
     assert (ran.result["status"], ran.result["steps"], ran.result["tool_calls"]) == ("max_history", 3, 3)
     assert progress["status"] == "max_history"
     assert ran.result["usage"]["input_tokens"] == 30

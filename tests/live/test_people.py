@@ -13,7 +13,7 @@ from temporalio.client import WorkflowFailureError, WorkflowUpdateFailedError
 from temporalio.service import RPCError
 
 from mulligan import Agent, Tool, ToolContext, error_of, tool
-from mulligan.worker.loading import served
+from mulligan.worker.loading import load_agents
 from mulligan.worker.wiring import running_worker
 from mulligan.workflows import limits
 from tests.live.conftest import DONE, Lab, call
@@ -441,13 +441,13 @@ async def test_a_deploy_while_it_waits(lab: Lab) -> None:
     queue = f"deploy-{uuid.uuid4().hex[:6]}"
     at = Lab(lab.client, lab.model, lab.otlp, lab.telemetry, queue)
     calls = [("pay", '{"euros": 7}', "p"), ("note", '{"text": "x"}', "n"), ("pay", '{"euros": 8}', "q")]
-    async with running_worker(lab.client, served([payer(pay, note)], []), lab.telemetry, queue):
+    async with running_worker(lab.client, load_agents([payer(pay, note)], []), lab.telemetry, queue):
         handle = await at.start([Turn(calls=calls), DONE], agent="payer")
         await pending(handle, 3)
         await handle.execute_update("decide", {"call_id": "q", "decision": "approve"})
         while (await handle.query("steps"))["steps"][0]["tool_calls"][2]["result"] is None:
             await asyncio.sleep(0.02)
-    async with running_worker(lab.client, served([payer(pay_again)], []), lab.telemetry, queue):
+    async with running_worker(lab.client, load_agents([payer(pay_again)], []), lab.telemetry, queue):
         assert [wait["call_id"] for wait in await pending(handle, 2)] == ["p", "n"]
         for call_id in ("p", "n"):
             await handle.execute_update("decide", {"call_id": call_id, "decision": "approve"})

@@ -18,7 +18,7 @@ from mulligan.client.settings import settings
 from mulligan.devserver import DevServer, temporal_server
 from mulligan.observe.telemetry import Telemetry
 from mulligan.run_input import RunInput
-from mulligan.worker.loading import Loaded, load
+from mulligan.worker.loading import LoadedModules, load
 from mulligan.worker.options import deployment
 from mulligan.worker.wiring import AgentActivities, running_worker, sandbox
 from mulligan.workflows.agent_workflow import AgentWorkflow
@@ -38,13 +38,13 @@ async def soon() -> AsyncIterator[DevServer]:
 
 
 @asynccontextmanager
-async def one(address: str, loaded: Loaded, telemetry: Telemetry, queue: str) -> AsyncIterator[None]:
+async def one(address: str, loaded: LoadedModules, telemetry: Telemetry, queue: str) -> AsyncIterator[None]:
     async with running_worker(await connect(address), loaded, telemetry, queue):
         yield
 
 
 @asynccontextmanager
-async def two(address: str, loaded: Loaded, telemetry: Telemetry, queue: str) -> AsyncIterator[None]:
+async def two(address: str, loaded: LoadedModules, telemetry: Telemetry, queue: str) -> AsyncIterator[None]:
     """Neither of which keeps runs, so that each task may go to either."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MULLIGAN_MAX_CACHED_WORKFLOWS", "0")
@@ -53,7 +53,7 @@ async def two(address: str, loaded: Loaded, telemetry: Telemetry, queue: str) ->
 
 
 @asynccontextmanager
-async def apart(address: str, loaded: Loaded, telemetry: Telemetry, queue: str) -> AsyncIterator[None]:
+async def apart(address: str, loaded: LoadedModules, telemetry: Telemetry, queue: str) -> AsyncIterator[None]:
     """One that serves workflows alone, and two that serve activities alone."""
     async with AsyncExitStack() as stack:
         recording = [

@@ -18,14 +18,14 @@ from temporalio.exceptions import WorkflowAlreadyStartedError
 
 from mulligan import InvalidRunInputError, error_of
 from mulligan.client import read_run
-from mulligan.client.connect import unreadable
+from mulligan.client.connect import explain_unreadable_data
 from mulligan.client.resume_run import (
     NoWorkerError,
     PromptNeededError,
     ResumeError,
     RunNotFoundError,
     RunOpenError,
-    resume,
+    resume_run,
 )
 from mulligan.devserver import DevServer
 from mulligan.trace_view.history import size_of_chain
@@ -45,7 +45,7 @@ ADA = '{"customer": "Ada"}'
 
 async def gone_on(lab: Lab, ran_id: str, prompt: str | None = None, **how: Any) -> Ran:
     """Resume a run whose script goes on, to its end; `requests` are of both runs."""
-    ran = await lab.look(await resume(lab.client, ran_id, prompt, **how))
+    ran = await lab.look(await resume_run(lab.client, ran_id, prompt, **how))
     ran.requests = lab.model.requests_of(ran_id)
     assert [request.refusal for request in ran.requests if request.refusal] == []
     return ran
@@ -83,7 +83,7 @@ async def test_out_of_steps(lab: Lab) -> None:
     memo = await (await new.handle.describe()).memo()
     assert memo["resumed_from"]["workflow_id"] == ran.id
     with pytest.raises(WorkflowAlreadyStartedError):
-        await resume(lab.client, ran.id)
+        await resume_run(lab.client, ran.id)
     again = await gone_on(lab, new.id, "Thanks.", model=f"openai-chat:{ran.id}")
     assert again.id == f"{ran.id}-resumed-2"
 
@@ -225,28 +225,28 @@ async def test_bytes_that_are_no_input(lab: Lab, case: str) -> None:
 async def test_refusals(lab: Lab) -> None:
     """One sentence each."""
     with pytest.raises(RunNotFoundError, match="no run 'nobody'"):
-        await resume(lab.client, "nobody")
+        await resume_run(lab.client, "nobody")
     handle = await lab.start([Turn(text="done", delay=30)])
     with pytest.raises(RunOpenError, match="is open; stop it first"):
-        await resume(lab.client, handle.id)
+        await resume_run(lab.client, handle.id)
     await handle.terminate()
     ran = await lab.run([DONE, Turn(text="again")])
     with pytest.raises(PromptNeededError, match="has completed; say what"):
-        await resume(lab.client, ran.id)
+        await resume_run(lab.client, ran.id)
     new = await gone_on(lab, ran.id, "Once more.", id=f"{ran.id}-more")
     assert new.result["output"] == "again"
     cut = await lab.run([Turn(text="It is", finish_reason="length"), Turn(text="noon")])
     with pytest.raises(PromptNeededError, match="ended with the model's own words"):
-        await resume(lab.client, cut.id)
+        await resume_run(lab.client, cut.id)
     own = await lab.client.start_workflow("TwoTurns", "x", id=f"own-{uuid.uuid4().hex[:6]}", task_queue="agents")
     await own.terminate()
     with pytest.raises(ResumeError, match="is a workflow of the type TwoTurns"):
-        await resume(lab.client, own.id)
+        await resume_run(lab.client, own.id)
     refused = await lab.client.start_workflow("AgentWorkflow", {"agent": 1}, id=own.id + "b", task_queue="agents")
     with pytest.raises(WorkflowFailureError):
         await refused.result()
     with pytest.raises(ResumeError, match="never began: its input was refused"):
-        await resume(lab.client, refused.id)
+        await resume_run(lab.client, refused.id)
 
 
 async def test_ended_before_any_worker_took_it(lab: Lab) -> None:
@@ -262,12 +262,12 @@ async def test_ended_before_any_worker_took_it(lab: Lab) -> None:
 
 
 async def test_without_a_worker(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(read_run, "_PATIENCE", timedelta(seconds=1))
+    monkeypatch.setattr(read_run, "QUERY_TIMEOUT", timedelta(seconds=1))
     queue = f"resume-{uuid.uuid4().hex[:6]}"
     async with running_worker(lab.client, load(["tests.support.shop"]), lab.telemetry, queue):
         ran = await Lab(lab.client, lab.model, lab.otlp, lab.telemetry, queue).run([call("now"), DONE], max_steps=1)
     with pytest.raises(NoWorkerError, match=f"no worker that serves the task queue '{queue}' answers"):
-        await resume(lab.client, ran.id)
+        await resume_run(lab.client, ran.id)
 
 
 async def test_the_last_run_of_a_chain(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -358,5 +358,5 @@ async def test_encrypted_and_stored_elsewhere(
         assert memo["resumed_from"]["workflow_id"] == ran.id
         monkeypatch.delenv("MULLIGAN_ENCRYPTION_KEYS")
         with pytest.raises(Exception) as raised:
-            await resume(await connect_to(temporal), ran.id, id="never")
-        assert "MULLIGAN_ENCRYPTION_KEYS" in unreadable(raised.value)
+            await resume_run(await connect_to(temporal), ran.id, id="never")
+        assert "MULLIGAN_ENCRYPTION_KEYS" in explain_unreadable_data(raised.value)

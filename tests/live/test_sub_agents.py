@@ -15,7 +15,7 @@ from temporalio.exceptions import CancelledError
 from temporalio.service import RPCError
 
 from mulligan import InvalidRunInputError, ToolExecutionError
-from mulligan.client.resume_run import resume
+from mulligan.client.resume_run import resume_run
 from mulligan.devserver import DevServer
 from mulligan.errors import RemoteSource
 from mulligan.trace_view.history import size_of_chain
@@ -419,7 +419,7 @@ async def test_a_run_that_was_ended_goes_on(teams: Lab, tmp_path: Path) -> None:
     while not (await handle.query("steps", args=[0, 9]))["steps"][0]["tool_calls"][0]["result"]:
         await asyncio.sleep(0.05)
     await handle.terminate()
-    new = await teams.look(await resume(teams.client, handle.id))
+    new = await teams.look(await resume_run(teams.client, handle.id))
     assert (new.result["status"], new.calls) == ("completed", [])
     [found, lost] = [
         m["content"] for m in teams.model.requests_of(handle.id)[-1].json["messages"] if m["role"] == "tool"

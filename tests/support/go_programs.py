@@ -12,8 +12,8 @@ from pathlib import Path
 
 from platformdirs import user_cache_path
 
-from mulligan.devserver._cache import making
-from mulligan.devserver.build import find_go, run_telling
+from mulligan.devserver._cache import locked_scratch_folder
+from mulligan.devserver.build import find_go, run_with_progress
 
 JAEGER, KUSTOMIZE, COMPOSE, KEDA = "2.13", "v5.7.1", "v2.16.2", "v2.21.0"
 _JAEGER_SOURCE = Path(__file__).parent / "jaeger"
@@ -39,7 +39,7 @@ async def make(name: str, say: Say) -> Path:
     """Have it made, unless it is there; `say` gets a line of text now and then."""
     made = MADE[name]
     if not made.exists():
-        async with making(made, say) as scratch:
+        async with locked_scratch_folder(made, say) as scratch:
             # Another process may have made it while we waited.
             if not made.exists():
                 os.replace(await _MAKERS[name](scratch, say), made)
@@ -94,7 +94,7 @@ async def _keda(scratch: Path, say: Say) -> Path:
 
 async def _go(what: str, command: tuple[str, ...], scratch: Path, say: Say) -> None:
     go, env = await find_go(scratch, say)
-    await run_telling(
+    await run_with_progress(
         (go, *command),
         lambda seconds, lines: f"building {what} for the tests, once: {seconds:.0f} s, {len(lines)} packages",
         say,

@@ -16,7 +16,7 @@ from typing import Any
 import httpx2
 
 from mulligan import Agent, McpServer
-from mulligan.worker.loading import Loaded, served
+from mulligan.worker.loading import LoadedModules, load_agents
 from mulligan.worker.wiring import running_worker
 from tests.live.conftest import DONE, Lab, call
 from tests.support.mcp_agents import SERVER
@@ -24,7 +24,7 @@ from tests.support.openai_turn import Turn
 
 
 @asynccontextmanager
-async def served_by(lab: Lab, loaded: Loaded) -> AsyncIterator[Lab]:
+async def served_by(lab: Lab, loaded: LoadedModules) -> AsyncIterator[Lab]:
     """A worker of its own, with servers of its own."""
     queue = f"mcp-{uuid.uuid4().hex[:6]}"
     async with running_worker(lab.client, loaded, lab.telemetry, queue):
@@ -62,9 +62,9 @@ def http_server(*options: str, port: int = 0) -> Iterator[int]:
         process.wait()
 
 
-def at_port(port: int, **options: Any) -> Loaded:
+def at_port(port: int, **options: Any) -> LoadedModules:
     server = McpServer("web", url=f"http://127.0.0.1:{port}/mcp", timeout=20, **options)
-    return served([Agent(name="surfer", model="openai-chat:nobody", mcp=[server])], [])
+    return load_agents([Agent(name="surfer", model="openai-chat:nobody", mcp=[server])], [])
 
 
 async def check_http(lab: Lab, options: tuple[str, ...], file: Path) -> None:

@@ -17,7 +17,7 @@ import pytest
 from google.protobuf import json_format
 from temporalio.api.common.v1 import Payload
 
-from mulligan.client.encryption import EncryptionCodec, keys_of
+from mulligan.client.encryption import EncryptionCodec, parse_keys
 from mulligan.devserver import find_temporal
 from tests.acceptance.conftest import ROOT, Outcome, Run, command
 
@@ -164,7 +164,7 @@ async def test_a_browser(url: str) -> None:
 async def sealed(key: str) -> dict[str, Any]:
     """A payload as `key` encrypts it."""
     payload = Payload(metadata={"encoding": b"json/plain"}, data=SECRET.encode())
-    [done] = await EncryptionCodec(keys_of(key)).encode([payload])
+    [done] = await EncryptionCodec(parse_keys(key)).encode([payload])
     return json_format.MessageToDict(done)
 
 

@@ -15,7 +15,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from temporalio.api.common.v1 import Payload
 from temporalio.converter import StorageDriverClaim, StorageDriverRetrieveContext
 
-from mulligan.client.connect import unreadable
+from mulligan.client.connect import explain_unreadable_data
 from mulligan.client.external_storage import external_storage
 from mulligan.devserver import temporal_server
 from mulligan.worker.loading import load
@@ -86,7 +86,7 @@ async def test_a_long_conversation(lab: Lab, s3: Any, monkeypatch: pytest.Monkey
                 s3.delete_object(Bucket=BUCKET, Key=stored["Key"])
             with pytest.raises(Exception, match="S3StorageDriver retrieve failed") as raised:
                 await _result_of_first_tool(client, handle)
-            assert "NoSuchKey" in unreadable(raised.value)
+            assert "NoSuchKey" in explain_unreadable_data(raised.value)
 
 
 async def _result_of_first_tool(client: Any, handle: Any) -> None:
@@ -105,7 +105,7 @@ async def test_another_bucket_is_not_read(s3: Any) -> None:
     claim = StorageDriverClaim({"bucket": "theirs", "key": "secret", "hash_algorithm": "sha256", "hash_value": "0"})
     with pytest.raises(RuntimeError) as raised:
         await storage.drivers[0].retrieve(StorageDriverRetrieveContext(), [claim])
-    assert "names the bucket 'theirs'" in unreadable(raised.value)
+    assert "names the bucket 'theirs'" in explain_unreadable_data(raised.value)
 
 
 async def test_a_bucket_that_is_not_there(s3: Any) -> None:
@@ -114,4 +114,4 @@ async def test_a_bucket_that_is_not_there(s3: Any) -> None:
     with pytest.raises(RuntimeError, match="bucket=nobodys") as raised:
         await storage._store_payload(Payload(data=bytes(MEGABYTE)))
     assert isinstance(raised.value.__cause__, ClientError)
-    assert "NoSuchBucket" in unreadable(raised.value)
+    assert "NoSuchBucket" in explain_unreadable_data(raised.value)

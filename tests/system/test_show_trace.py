@@ -19,7 +19,7 @@ from mulligan.devserver import DevServer, temporal_server
 from mulligan.observe.telemetry import Telemetry
 from mulligan.trace_view.source import run_trace
 from mulligan.trace_view.span import TraceSpan
-from mulligan.worker.loading import load, served
+from mulligan.worker.loading import load, load_agents
 from mulligan.worker.wiring import running_worker
 from tests.acceptance.conftest import Run
 from tests.live.conftest import DONE, Lab, call
@@ -216,7 +216,7 @@ async def lab(temporal: DevServer) -> AsyncIterator[Lab]:
             async with (
                 running_worker(client, load(modules), telemetry, queue),
                 running_worker(client, load(["tests.support.gpu_tools"]), telemetry, "gpu"),
-                running_worker(client, served([near, spared], []), telemetry, "near"),
+                running_worker(client, load_agents([near, spared], []), telemetry, "near"),
             ):
                 yield Lab(client, model, otlp, telemetry, queue)
             telemetry.shutdown()
@@ -376,7 +376,7 @@ async def test_encrypted_history(lab: Lab, mulligan: Run, monkeypatch: pytest.Mo
         monkeypatch.setenv("MULLIGAN_ENCRYPTION_KEYS", key)
         client = await connect_to(server)
         at = Lab(client, lab.model, lab.otlp, lab.telemetry, "near")
-        async with running_worker(client, served([near, spared], []), lab.telemetry, at.task_queue):
+        async with running_worker(client, load_agents([near, spared], []), lab.telemetry, at.task_queue):
             ran = await at.run([call("add", '{"a": -1, "b": 2}'), DONE], agent="near")
         environ = environment_of(server)
         code, out, _ = await shown(mulligan, ran.id, MULLIGAN_ENCRYPTION_KEYS=key, **environ)

@@ -8,14 +8,14 @@ import pytest
 from temporalio.api.common.v1 import Payload
 
 from mulligan import DeclarationError
-from mulligan.client.encryption import EncryptionCodec, keys_of
+from mulligan.client.encryption import EncryptionCodec, parse_keys
 
 ONE, TWO = (base64.b64encode(bytes([number]) * 32).decode() for number in (1, 2))
 PLAIN = Payload(metadata={"encoding": b"json/plain"}, data=b"the secret")
 
 
 def test_keys() -> None:
-    assert keys_of(f"a:{ONE}, b:{TWO},") == {"a": b"\x01" * 32, "b": b"\x02" * 32}
+    assert parse_keys(f"a:{ONE}, b:{TWO},") == {"a": b"\x01" * 32, "b": b"\x02" * 32}
 
 
 @pytest.mark.parametrize(
@@ -24,18 +24,18 @@ def test_keys() -> None:
 def test_no_keys(text: str) -> None:
     """The sentence says which entry is wrong, and quotes none."""
     with pytest.raises(DeclarationError, match="MULLIGAN_ENCRYPTION_KEYS") as raised:
-        keys_of(text)
+        parse_keys(text)
     assert ONE[:8] not in str(raised.value)
 
 
 async def test_round_trip_and_rotation() -> None:
     """Any key in the list decrypts; each encryption differs; what was never encrypted is left alone."""
-    old = EncryptionCodec(keys_of(f"a:{ONE}"))
+    old = EncryptionCodec(parse_keys(f"a:{ONE}"))
     [secret], [again] = await old.encode([PLAIN]), await old.encode([PLAIN])
     assert b"secret" not in secret.SerializeToString()
     assert b"json/plain" not in secret.SerializeToString()
     assert secret.data != again.data
-    rotated = EncryptionCodec(keys_of(f"b:{TWO},a:{ONE}"))
+    rotated = EncryptionCodec(parse_keys(f"b:{TWO},a:{ONE}"))
     assert await rotated.decode([secret, PLAIN]) == [PLAIN, PLAIN]
     [newer] = await rotated.encode([PLAIN])
     assert newer.metadata["encryption-key-id"] == b"b"
@@ -44,7 +44,7 @@ async def test_round_trip_and_rotation() -> None:
 
 
 async def test_what_was_changed_is_refused() -> None:
-    codec = EncryptionCodec(keys_of(f"a:{ONE},b:{TWO}"))
+    codec = EncryptionCodec(parse_keys(f"a:{ONE},b:{TWO}"))
     [secret] = await codec.encode([PLAIN])
     for changed in (
         Payload(metadata=secret.metadata, data=secret.data[:-1] + bytes([secret.data[-1] ^ 1])),

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from mulligan import Agent, DeclarationError
-from mulligan.worker.loading import SHIPPED, Loaded, load
+from mulligan.worker.loading import SHIPPED, LoadedModules, load
 
 AGENT = "from mulligan import Agent\n{name} = Agent(name='{name}', model='scripted:x')\n"
 
@@ -35,7 +35,7 @@ def write(**modules: str) -> None:
         path.write_text(text)
 
 
-def of_ours(loaded: Loaded) -> list[str]:
+def of_ours(loaded: LoadedModules) -> list[str]:
     """The names of the agents that are not the shipped ones."""
     return sorted(set(loaded.registry.agents) - set(load([]).registry.agents))
 

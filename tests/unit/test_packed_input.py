@@ -8,7 +8,7 @@ import pytest
 import zstandard
 
 from mulligan import InvalidRunInputError, RunInput, UserMessage
-from mulligan.client.resume_run import next_id
+from mulligan.client.resume_run import default_workflow_id
 from mulligan.wire.compressed_input import LONGEST_MESSAGE, MOST_BYTES, PACKED_BYTES, compressed, decompressed
 from tests.support.large import noise, prose
 
@@ -75,4 +75,4 @@ def test_a_frame_that_lies() -> None:
     [("a", "a-resumed"), ("a-resumed", "a-resumed-2"), ("a-resumed-9", "a-resumed-10"), ("a-2", "a-2-resumed")],
 )
 def test_ids(before: str, after: str) -> None:
-    assert next_id(before) == after
+    assert default_workflow_id(before) == after
