@@ -21,6 +21,7 @@ from mulligan.activities.run_data.definitions import Definitions
 from mulligan.activities.run_data.find_conversation import conversation_of
 from mulligan.agent import Agent
 from mulligan.errors import ModelRequestError
+from mulligan.model_name import ModelName
 from mulligan.observe import semconv
 from mulligan.observe.telemetry import Telemetry
 from mulligan.wire.agent_facts import Definition
@@ -49,8 +50,8 @@ class CallModelActivity:
             ModelRequestError, ModelUnavailableError: not to be tried again.
             ApplicationError: to be tried again by Temporal, after the delay that it carries.
         """
-        kind, _, model = order.model.partition(":")
-        provider = self.providers[kind]
+        parsed = ModelName.parse(order.model)
+        provider, model = self.providers[parsed.provider], parsed.name
         key = (activity.info().workflow_id or "", order.where.conversation)
         await self._open_spans(order, provider, model)
         async with heartbeating() as heart:

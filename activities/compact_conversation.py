@@ -19,6 +19,7 @@ from mulligan.activities.registry import Registry
 from mulligan.activities.run_data.conversation_cache import ConversationCache
 from mulligan.activities.run_data.find_conversation import conversation_of
 from mulligan.errors import ModelRequestError, ModelUnavailableError
+from mulligan.model_name import ModelName
 from mulligan.observe import semconv
 from mulligan.observe.telemetry import Telemetry
 from mulligan.values import ErrorInfo, Message, Usage, UserMessage
@@ -65,7 +66,7 @@ class CompactConversationActivity:
             if order.where.agent not in self.registry.agents:
                 # As in a rolling deploy: another worker of the queue may have it.
                 raise ApplicationError(f"This worker serves no agent {order.where.agent!r}.", type="AgentNotLoaded")
-            run_provider = self.providers[order.run_model.partition(":")[0]]
+            run_provider = self.providers[ModelName.parse(order.run_model).provider]
             try:
                 async with conversation_of(order, run_provider, self.cache, self.telemetry.metrics) as prefix:
                     return await self._sum_up(order, prefix.messages[: order.cut], heart)
@@ -75,14 +76,14 @@ class CompactConversationActivity:
                 return Compacted(error=ErrorInfo(kind=type(error).__name__, message=error.message))
 
     async def _sum_up(self, order: CompactConversation, messages: Sequence[Message], heart: Heartbeat) -> Compacted:
-        kind, _, model = order.model.partition(":")
-        provider = self.providers[kind]
+        model = ModelName.parse(order.model)
+        provider = self.providers[model.provider]
         # In a thread: of some megabytes it takes a while to write them down.
         shown = await asyncio.to_thread(transcript, messages, order.compact_at * BYTES_PER_TOKEN)
         message = UserMessage(role="user", text=shown)
         settings = self.registry.agents[order.where.agent].model_settings if order.model == order.run_model else {}
         request = Request(
-            model=model,
+            model=model.name,
             definition=Definition(instructions=instructions(order.compact_at), tools=[]),
             items=provider.encode(message),
             messages=[message],
@@ -93,7 +94,7 @@ class CompactConversationActivity:
         sent = await self.patience.turn(order, heart)
         try:
             with self.telemetry.chat(
-                order.where, provider=provider.name, model=model, step=order.step, attempt=attempt,
+                order.where, provider=provider.name, model=model.name, step=order.step, attempt=attempt,
                 compacts=order.cut, is_void=given_up,
             ) as span:  # fmt: skip
                 reply = await ask_provider(provider, request, self.telemetry, span)
@@ -109,10 +110,10 @@ class CompactConversationActivity:
 
     def _say_lost(self, order: CompactConversation) -> None:
         info = activity.info()
-        kind, _, model = order.model.partition(":")
+        model = ModelName.parse(order.model)
         self.telemetry.lost_chat(
-            order.where, provider=self.providers[kind].name, model=model, step=order.step, attempt=info.attempt - 1,
-            start=info.scheduled_time.timestamp(), compacts=order.cut,
+            order.where, provider=self.providers[model.provider].name, model=model.name, step=order.step,
+            attempt=info.attempt - 1, start=info.scheduled_time.timestamp(), compacts=order.cut,
         )  # fmt: skip
 
 

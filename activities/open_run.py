@@ -15,9 +15,10 @@ from mulligan.activities.registry import Registry
 from mulligan.activities.run_data.definitions import Definitions, define
 from mulligan.activities.run_data.find_input import input_of
 from mulligan.activities.tool_running.tool_runtime import ToolRuntime
-from mulligan.agent import Agent, check_model, seconds
+from mulligan.agent import Agent, seconds
 from mulligan.agent_tool import AgentTool
 from mulligan.errors import DeclarationError, InvalidRunInputError
+from mulligan.model_name import check_model
 from mulligan.observe.telemetry import Telemetry
 from mulligan.prices import Prices
 from mulligan.run_input import RunInput

@@ -13,6 +13,7 @@ from mulligan.agent_tool import AgentTool, agent_tool
 from mulligan.errors import DeclarationError
 from mulligan.fixer import AskModel, Fixer
 from mulligan.mcp import McpServer, check_servers
+from mulligan.model_name import check_model
 from mulligan.output import Output, Strategy
 from mulligan.policy import HandleErrors
 from mulligan.run_input import RunInput
@@ -23,7 +24,6 @@ __all__ = ["Agent"]
 
 Instructions = str | Callable[[RunInput], str | Awaitable[str]]
 Guard = Callable[[ToolCall, ToolContext], str | Awaitable[str | None] | None]
-PROVIDERS = ("openai", "openai-chat", "scripted")
 LEAST_COMPACT_AT = 1_000
 """Tokens. In less, the summary and the words around it would be most of the conversation."""
 SETTINGS_OF_OUR_OWN = frozenset({"model", "messages", "input", "instructions", "tools", "stream", "store", "n"})
@@ -219,18 +219,6 @@ class Agent:
 def seconds(duration: float | timedelta) -> float:
     """A duration as seconds."""
     return duration.total_seconds() if isinstance(duration, timedelta) else float(duration)
-
-
-def check_model(model: str, where: str) -> None:
-    """Whether a model is spelled `provider:NAME`, with a provider that there is.
-
-    Raises:
-        DeclarationError: it is not.
-    """
-    provider, colon, name = model.partition(":")
-    if provider not in PROVIDERS or not colon or not name:
-        spellings = ", ".join(f"{known}:NAME" for known in PROVIDERS)
-        raise DeclarationError(f"{where}: the model is {model!r}; it must be one of {spellings}.")
 
 
 def read_models(model: object, where: str) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, JsonValue, PydanticUserError, TypeAd
 from pydantic.errors import PydanticSchemaGenerationError
 
 from mulligan.errors import StructuredOutputValidationError
+from mulligan.model_name import ModelName
 from mulligan.policy import HandleErrors
 from mulligan.schema.arguments import first_sentence, tidy
 from mulligan.schema.json_schema import NotOfSchema, faults_of, validator_of
@@ -24,9 +25,6 @@ __all__ = ["NotOfSchema", "Output", "OutputType", "ProviderStrategy", "ToolStrat
 T = TypeVar("T")
 Strategy = Literal["tool", "provider"]
 
-WRITE_TO_SCHEMA = frozenset({"openai"})
-"""Providers whose models write an answer to a JSON schema by themselves: the Responses API. A server that speaks Chat
-Completions may or may not, so those are given output tools, which all take; `ProviderStrategy` says otherwise."""
 _VALUE = "value"
 
 
@@ -131,7 +129,7 @@ class Output:
         """The strategy for a model (`provider:NAME`): the one chosen; else by what its provider is known to take."""
         if self.strategy is not None:
             return self.strategy
-        return "provider" if model.partition(":")[0] in WRITE_TO_SCHEMA and len(self.types) == 1 else "tool"
+        return "provider" if ModelName.parse(model).traits.writes_to_schema and len(self.types) == 1 else "tool"
 
     def type_named(self, name: str) -> OutputType | None:
         """The member whose tool has that name."""

@@ -11,6 +11,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from mulligan.errors import DeclarationError
+from mulligan.model_name import ModelName
 from mulligan.schema.optional_field import optional_field
 from mulligan.values import Usage
 
@@ -18,8 +19,6 @@ __all__ = ["Price", "Prices", "rounded"]
 
 PER = 1_000_000
 """Tokens that a price is for."""
-FREE = "scripted"
-"""The provider whose models cost nothing, unless a file says otherwise."""
 _DATED = re.compile(r"-(\d{4}-\d{2}-\d{2}|\d{4}|\d{8}|latest)")
 """What is behind a model's name in the names of its versions. Anything else behind it (`-pro`, `-mini`) is another model."""
 
@@ -74,12 +73,12 @@ class Prices:
 
     def of(self, model: str) -> Price | None:
         """The price of a model (`provider:NAME`), or of the model that it is a dated version of; None: not known."""
-        provider, _, name = model.partition(":")
-        for prefix, named in ((f"{provider}:", name), ("", name)):
-            fitting = [key for key in self._models if _is_version(f"{prefix}{named}", key)]
-            if fitting:
-                return self._models[max(fitting, key=len)]
-            if provider == FREE:
+        parsed = ModelName.parse(model)
+        for spelling in (f"{parsed.provider}:{parsed.name}", parsed.name):
+            keys = [key for key in self._models if _is_version(spelling, key)]
+            if keys:
+                return self._models[max(keys, key=len)]
+            if parsed.traits.is_free:
                 return Price(input=0.0, output=0.0)
         return None
 

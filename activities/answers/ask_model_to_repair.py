@@ -10,6 +10,7 @@ from temporalio import activity
 from mulligan.activities.models.ask_provider import ask_provider
 from mulligan.activities.models.protocol import Provider, Reply, Request
 from mulligan.fixer import AskModel, InvalidToolInput
+from mulligan.model_name import ModelName
 from mulligan.observe.telemetry import Telemetry
 from mulligan.values import Usage, UserMessage
 from mulligan.wire.agent_facts import Definition, ToolDefinition
@@ -39,7 +40,7 @@ async def ask_model_to_repair(
     Raises:
         Exception: the model was not to be had, or did not answer within `limit` seconds.
     """
-    model = asked.model.partition(":")[2]
+    model = ModelName.parse(asked.model).name
     takes = ToolDefinition(name=invalid.tool_name, description="The tool that was meant.", parameters=invalid.schema)
     instructions = "\n\n".join(filter(None, (_INSTRUCTIONS, asked.instructions)))
     message = UserMessage(role="user", text=_shown(invalid))

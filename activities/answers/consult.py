@@ -20,6 +20,7 @@ from mulligan.activities.tool_running.tool_runtime import TookTooLong, ToolRunti
 from mulligan.agent import Agent
 from mulligan.errors import ToolExecutionError
 from mulligan.fixer import AskModel, Fixer, InvalidToolInput
+from mulligan.model_name import ModelName
 from mulligan.observe.telemetry import Telemetry
 from mulligan.tool import Tool, ToolContext
 from mulligan.values import ToolCall, Usage
@@ -93,7 +94,7 @@ class Consultation:
             given, usage = await ask_model_to_repair(
                 asked,
                 invalid,
-                provider=self.providers[asked.model.partition(":")[0]],
+                provider=self.providers[ModelName.parse(asked.model).provider],
                 telemetry=self.telemetry,
                 order=self.order,
                 call_id=call.id,

@@ -1,4 +1,4 @@
-"""The providers that a worker has, each by the first part of a model's spelling (`openai-chat:NAME`)."""
+"""Every provider that a worker has, by the first part of a model's name (`openai-chat` of `openai-chat:NAME`)."""
 
 from __future__ import annotations
 
@@ -9,14 +9,18 @@ from mulligan.activities.models.openai_chat import OpenAIChat
 from mulligan.activities.models.openai_responses import OpenAIResponses
 from mulligan.activities.models.protocol import Provider
 from mulligan.activities.models.scripted import Scripted
+from mulligan.model_name import PROVIDERS, SCRIPTED
 from mulligan.script import Script
 
 
 def providers(scripts: Mapping[str, Script]) -> dict[str, Provider]:
-    """All of them; `scripts` by their names. Costs nothing: what a provider needs it loads at its first request."""
+    """Create all of them; `scripts` by their names. This is cheap: a provider imports its SDK at its first request."""
     client = OpenAIClient()
-    return {
+    known: dict[str, Provider] = {
         "openai": OpenAIResponses(client),
         "openai-chat": OpenAIChat(client),
-        "scripted": Scripted(scripts),
+        SCRIPTED: Scripted(scripts),
     }
+    if known.keys() != PROVIDERS.keys():
+        raise AssertionError(f"known.py creates {list(known)}, and mulligan/model_name.py names {list(PROVIDERS)}")
+    return known

@@ -6,6 +6,7 @@ from mulligan.activities.models.scripted import SUMMARY
 from mulligan.agent import Agent, seconds
 from mulligan.agent_tool import reachable
 from mulligan.errors import InvalidRunInputError
+from mulligan.model_name import SCRIPTED, ModelName
 from mulligan.prices import Prices
 from mulligan.run_input import RunInput
 from mulligan.wire.agent_facts import ModelFacts
@@ -30,7 +31,7 @@ def pin_models(agent: Agent, run_input: RunInput, prices: Prices) -> ModelFacts:
     counted = [*asked, *(each for sub in reachable([agent])[1:] for each in sub.asks(sub.models))] if is_limited else []
     unknown = next((each for each in counted if each not in prices.of_all(counted)), None)
     if unknown is not None:
-        name = unknown.partition(":")[2]
+        name = ModelName.parse(unknown).name
         raise InvalidRunInputError(
             f'"max_cost" limits this run, but the price of {unknown} is not known; put it into a file that MULLIGAN_PRICES '
             f'names for the worker: {{"models": {{"{name}": {{"input": …, "output": …}}}}}}, in USD for 1,000,000 tokens.'
@@ -52,5 +53,5 @@ def patience(agent: Agent) -> float:
 
 def compact_model(agent: Agent, model: str) -> str | None:
     """Who sums up where it is not the run's own model: a script has no turn for that."""
-    by_script = agent.compact_at is not None and model.startswith("scripted:")
-    return agent.compact_model or (f"scripted:{SUMMARY}" if by_script else None)
+    by_script = agent.compact_at is not None and ModelName.parse(model).provider == SCRIPTED
+    return agent.compact_model or (f"{SCRIPTED}:{SUMMARY}" if by_script else None)

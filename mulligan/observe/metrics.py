@@ -17,6 +17,7 @@ from opentelemetry.metrics import NoOpMeterProvider
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import MetricReader, PeriodicExportingMetricReader
 
+from mulligan.model_name import ModelName
 from mulligan.observe import otlp, semconv
 from mulligan.values import Usage
 
@@ -69,7 +70,7 @@ class Metrics:
 
     def held_back(self, model: str) -> None:
         """A request was not sent, as the endpoint limits this worker. The model with its provider, as agents name it."""
-        self._held_back.add(1, {semconv.REQUEST_MODEL: model.partition(":")[2]})
+        self._held_back.add(1, {semconv.REQUEST_MODEL: ModelName.parse(model).name})
 
     def tokens(self, usage: Usage, *, provider: str, model: str) -> None:
         """A model call was answered."""

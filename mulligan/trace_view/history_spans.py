@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from mulligan.errors import error_of
+from mulligan.model_name import ModelName
 from mulligan.observe import semconv
 from mulligan.observe.trace_ids import STEPS_IN_A_GROUP, derive, group, parent_of_step, resumption
 from mulligan.trace_view.decisions import decision_span, outcome_of, request_span, said_of
@@ -103,7 +104,7 @@ class _OneExecution:
         )
 
     def _asked(self, activity: Activity, order: ModelCall | CompactConversation) -> None:
-        model, answer = order.model.partition(":")[2], activity.outcome
+        model, answer = ModelName.parse(order.model).name, activity.outcome
         error, message = self._error(activity)
         about: dict[str, Any] = {}
         if isinstance(order, CompactConversation):

@@ -13,7 +13,7 @@ import pytest
 
 from mulligan.activities.models._legal import legal_id
 from mulligan.activities.models.known import providers
-from mulligan.agent import PROVIDERS
+from mulligan.model_name import PROVIDERS
 from mulligan.values import AssistantMessage, Message, ToolMessage
 from tests.support.openai_server import Reasoning, Turn
 from tests.support.provider_bench import (
@@ -211,7 +211,7 @@ async def test_instructions_and_tools(bench: Bench, api: str) -> None:
 
 def test_who_there_is() -> None:
     known = providers({})
-    assert tuple(known) == PROVIDERS
+    assert tuple(known) == tuple(PROVIDERS)
     assert {spelling: provider.name for spelling, provider in known.items()} == {
         "openai": "openai",
         "openai-chat": "openai",
