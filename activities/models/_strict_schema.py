@@ -1,45 +1,46 @@
-"""A JSON schema as OpenAI's strict mode takes it, so that the model's arguments fit it by construction.
+"""The JSON schema of an agent's output in the form that OpenAI's strict mode accepts.
 
-The rules are those of OpenAI's guide "Structured model outputs", sections "Supported schemas" and "Some type-specific
-keywords are not yet supported"; the rest is what its API answers. What strict mode cannot say is not sent in it: `strict`
-gives None, and the tool goes as it is, non-strict. Our own validation follows in any case, so a schema may become wider:
-a constraint that strict mode does not take is put into words, in the description.
+In strict mode the model can only write what fits the schema. The rules are those of OpenAI's guide "Structured model
+outputs" (sections "Supported schemas" and "Some type-specific keywords are not yet supported"), and what its API answers. A
+schema that strict mode cannot express is sent non-strict. Answers are validated afterwards in either case, so a schema may
+become wider: a constraint that strict mode does not accept is written into the description.
 
-It may never become another one. All properties must be required in strict mode. One with a default can be: the model is told
-the default, and gives it. So can one that may be null. One that may only be left out cannot: forced, the model would make
-a value up (an empty list may well mean "delete all"); made nullable, as the guide proposes, it would give a null that the
-tool's own schema refuses. So None then.
+It may never become a different schema. In strict mode every property is required. That loses nothing for a property with a
+default (the description names it) and for one that may be null. A property that can only be left out has no strict form: the
+model would have to invent a value, or to write a null that the original schema refuses.
 """
 
 from __future__ import annotations
 
 import copy
-import itertools
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 __all__ = ["strict"]
 
-MAX_LEVELS, MAX_PROPERTIES, MAX_ENUM, MAX_NAMES = 10, 5_000, 1_000, 120_000
-"""The guide's limits: levels, properties and values of enums in all, characters of all names and of those values. What it
-counts as a level it does not say: here every object and every list is one."""
-LONG_ENUM, MAX_LONG_ENUM = 250, 15_000
-"""An enum of more strings than the first may have so many characters in all."""
+MAX_LEVELS, MAX_PROPERTIES, MAX_ENUM_VALUES, MAX_CHARACTERS = 10, 5_000, 1_000, 120_000
+"""The guide's limits. Characters are those of all names of properties and definitions, and of all texts in enums. Every
+object and every list counts as a level here: the guide does not define the word."""
+LONG_ENUM, MAX_LONG_ENUM_CHARACTERS = 250, 15_000
+"""An enum of more than 250 texts may have 15,000 characters in all."""
 
-FORMATS = frozenset({"date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid"})
+_BOUNDS = ("multipleOf", "maximum", "exclusiveMaximum", "minimum", "exclusiveMinimum")
 TYPES = {
     "string": ("pattern", "format"),
-    "number": ("multipleOf", "maximum", "exclusiveMaximum", "minimum", "exclusiveMinimum"),
-    "integer": ("multipleOf", "maximum", "exclusiveMaximum", "minimum", "exclusiveMinimum"),
+    "number": _BOUNDS,
+    "integer": _BOUNDS,
     "array": ("minItems", "maxItems"),
     "boolean": (),
     "null": (),
     "object": (),
 }
-"""The types, each with the constraints that strict mode takes of it."""
-IMPOSSIBLE = frozenset(
+"""Each type with the constraints that strict mode accepts for it."""
+FORMATS = frozenset({"date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid"})
+_UNSUPPORTED_PATTERN = re.compile(r"\(\?(?!:)|\\[1-9bBpPk]")
+"""The API refuses lookarounds (pydantic's pattern of a Decimal has one); no automaton supports the others."""
+INEXPRESSIBLE = frozenset(
     {
         *("not", "if", "then", "else", "dependentRequired", "dependentSchemas", "dependencies"),
         *("patternProperties", "propertyNames", "unevaluatedProperties", "unevaluatedItems"),
@@ -47,254 +48,209 @@ IMPOSSIBLE = frozenset(
         *("$dynamicRef", "$recursiveRef", "$anchor", "$dynamicAnchor"),
     }
 )
-"""Left out, the rest of such a schema would be quite another one: what the model is forced into would often be refused."""
-BODY = frozenset({"type", "properties", "required", "items", "enum", "const", "$ref", "anyOf", "oneOf"})
-"""Of these a schema has one, or those of one type: both would have to be merged."""
-WORDS = {
+"""Without these keywords the rest would be a different schema, and answers that fit it would often be refused."""
+_SHAPE = frozenset({"type", "properties", "required", "items", "enum", "const", "$ref", "anyOf", "oneOf"})
+"""A schema with a reference or a union has no other of these keywords: they would have to be merged."""
+_IN_WORDS = {
     "minLength": "at least {} characters",
     "maxLength": "at most {} characters",
-    "maxProperties": "at most {} properties",
     "format": "format: {}",
     "pattern": "matches the regular expression {}",
     "contentEncoding": "encoded as {}",
     "contentMediaType": "of media type {}",
 }
-_UNSUPPORTED_PATTERN = re.compile(r"\(\?(?!:)|\\[1-9bBpPk]")
-"""Lookarounds are refused by the API; the others no automaton knows either. Pydantic's pattern of a Decimal has one."""
+_TYPE_OF_VALUE = {str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null"}
 
 
-class _NotStrict(Exception):
-    """Strict mode cannot say this."""
+class _NotStrictError(ValueError):
+    """Strict mode cannot express the schema."""
 
 
 def strict(schema: dict[str, Any]) -> dict[str, Any] | None:
-    """Adapt a schema of a tool's arguments to strict mode; None if it cannot be. `schema` itself is left as it is."""
+    """Return the schema's strict form, or None if it has none. `schema` itself is not changed."""
     try:
-        return _Adapter(schema).adapted()
-    except (_NotStrict, RecursionError, TypeError, ValueError, AttributeError):
-        return None  # the latter: it is no JSON schema, so what it means is not known
+        return _Adapter(schema).adapt()
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None  # strict mode cannot express it, or it is not a JSON schema at all
 
 
 class _Adapter:
-    def __init__(self, root: dict[str, Any]) -> None:
-        self._root = root
-        self._definitions: dict[str, dict[str, Any]] = {}
-        self._wanted: list[str] = []
+    """Builds the strict form of one schema, and counts what the guide limits while it does."""
 
-    def adapted(self) -> dict[str, Any]:
+    def __init__(self, root: dict[str, Any]) -> None:
+        self._root = {key: value for key, value in root.items() if key not in ("$defs", "definitions")}
+        self._sources = {**root.get("definitions", {}), **root.get("$defs", {})}
+        self._definitions: dict[str, dict[str, Any]] = {}
+        self._unions: list[list[dict[str, Any]]] = []
+        self._properties = self._enum_values = self._characters = 0
+
+    def adapt(self) -> dict[str, Any]:
         root = self._root
-        if "$ref" in root:  # pydantic's spelling of a recursive model
-            siblings = {key: value for key, value in root.items() if key not in ("$ref", "$defs", "definitions")}
-            root = {**self._target(self._name(root["$ref"])), **siblings}
+        if "$ref" in root:  # pydantic writes a recursive model so
+            root = {**self._sources[_name_in(root["$ref"])], **{k: v for k, v in root.items() if k != "$ref"}}
         adapted = self._schema(root)
-        # `anyOf` at the root is refused, and so is anything but an object.
-        if adapted.get("type") != "object":
-            raise _NotStrict
-        while self._wanted:
-            name = self._wanted.pop()
-            self._definitions[name] = self._schema(self._target(name))
+        _require(adapted.get("type") == "object")  # the API refuses `anyOf` at the root, and all that is not an object
         if self._definitions:
             adapted["$defs"] = dict(sorted(self._definitions.items()))
-        _check_limits(adapted)
+            self._characters += sum(map(len, self._definitions))
+        _require(self._properties <= MAX_PROPERTIES and self._enum_values <= MAX_ENUM_VALUES)
+        _require(self._characters <= MAX_CHARACTERS and _levels(adapted, self._definitions, {}) <= MAX_LEVELS)
+        for union in self._unions:
+            _check_first_keys(union, self._definitions)
         return adapted
 
-    def _name(self, ref: object) -> str:
-        """What a reference names: a definition, or "" for the root."""
-        match = re.fullmatch(r"#(?:/(?:\$defs|definitions)/([^/]+))?", ref) if isinstance(ref, str) else None
-        if match is None:
-            raise _NotStrict
-        return _last(match.group(1) or "")
-
-    def _target(self, name: str) -> dict[str, Any]:
-        for key in ("$defs", "definitions"):
-            definitions = self._root.get(key)
-            if isinstance(definitions, dict) and isinstance(found := definitions.get(name), dict):
-                return found
-        raise _NotStrict
-
-    def _schema(self, schema: object) -> dict[str, Any]:
-        if not isinstance(schema, dict) or IMPOSSIBLE & schema.keys():
-            raise _NotStrict
-        told = _told(schema)
+    def _schema(self, schema: dict[str, Any]) -> dict[str, Any]:
+        _require(not INEXPRESSIBLE & schema.keys())
         if "allOf" in schema:
-            (part,) = schema["allOf"]  # two would have to be merged; and so would one that says what its siblings say
+            (part,) = schema["allOf"]  # several parts would have to be merged, and so would keywords that are in both
             rest = {key: value for key, value in schema.items() if key != "allOf"}
-            if part.keys() & rest.keys() - {"title", "description", "default"}:
-                raise _NotStrict
+            _require(not part.keys() & rest.keys() - {"title", "description", "default"})
             return self._schema({**part, **rest})
-        if "$ref" in schema:
-            return self._reference(schema, told)
-        for key in ("anyOf", "oneOf"):
-            if key in schema:
-                return self._union(schema, key, told)
-        return self._typed(schema, told)
+        description = _description(schema)
+        key = next((key for key in ("$ref", "anyOf", "oneOf") if key in schema), None)
+        if key is None:
+            return self._typed(schema, description)
+        _require(bool(schema[key]) and not schema.keys() & _SHAPE - {key})
+        if key == "$ref":
+            return self._reference(schema[key], description)
+        union = [self._schema(branch) for branch in schema[key]]
+        self._unions.append(union)
+        return {"anyOf": union, **description}
 
-    def _reference(self, schema: dict[str, Any], told: dict[str, str]) -> dict[str, Any]:
-        name = self._name(schema["$ref"])
+    def _reference(self, reference: str, description: dict[str, str]) -> dict[str, Any]:
+        name = _name_in(reference)
         if name and name not in self._definitions:
-            self._target(name)
-            self._definitions[name] = {}
-            self._wanted.append(name)
-        reference = {"$ref": f"#/$defs/{name.replace('~', '~0').replace('/', '~1')}" if name else "#"}
-        if schema.keys() & BODY - {"$ref"}:
-            raise _NotStrict
-        # "$ref cannot have keywords {'description'}", says the API; beside `anyOf` they may stand (so pydantic-ai does it).
-        return {"anyOf": [reference], **told} if told else reference
+            self._definitions[name] = {}  # where it refers to itself, it is known already
+            self._definitions[name] = self._schema(self._sources[name])
+        adapted = {"$ref": f"#/$defs/{reference.rpartition('/')[2]}" if name else "#"}
+        # "$ref cannot have keywords {'description'}", says the API; `anyOf` can.
+        return {"anyOf": [adapted], **description} if description else adapted
 
-    def _union(self, schema: dict[str, Any], key: str, told: dict[str, str]) -> dict[str, Any]:
-        branches = schema[key]
-        if not isinstance(branches, list) or not branches:
-            raise _NotStrict
-        if schema.keys() & BODY - {key}:
-            raise _NotStrict
-        return {"anyOf": [self._schema(branch) for branch in branches], **told}
-
-    def _typed(self, schema: dict[str, Any], told: dict[str, str]) -> dict[str, Any]:
+    def _typed(self, schema: dict[str, Any], description: dict[str, str]) -> dict[str, Any]:
         types = _types(schema)
-        adapted: dict[str, Any] = {"type": types[0] if len(types) == 1 else types, **told}
+        adapted: dict[str, Any] = {"type": types[0] if len(types) == 1 else types, **description}
         adapted.update(copy.deepcopy({key: schema[key] for key in ("enum", "const") if key in schema}))
         for kind in types:
-            adapted.update({key: schema[key] for key in TYPES[kind] if key in schema and _is_taken(key, schema[key])})
+            adapted.update(
+                {key: schema[key] for key in TYPES[kind] if key in schema and _is_accepted(key, schema[key])}
+            )
         if "array" in types:
-            adapted["items"] = self._schema(schema.get("items"))
+            adapted["items"] = self._schema(schema["items"])
         if "object" in types:
-            adapted.update(self._object(schema))
+            adapted |= self._object(schema)
+        texts = [value for value in (*schema.get("enum", ()), schema.get("const")) if isinstance(value, str)]
+        characters = sum(map(len, texts))
+        _require(len(texts) <= LONG_ENUM or characters <= MAX_LONG_ENUM_CHARACTERS)
+        self._enum_values += len(schema.get("enum", ()))
+        self._characters += characters
         return adapted
 
     def _object(self, schema: dict[str, Any]) -> dict[str, Any]:
-        properties, required = schema.get("properties"), schema.get("required", [])
-        is_open = schema.get("additionalProperties", False) is not False
-        if is_open or not isinstance(properties, dict) or not set(required) <= properties.keys():
-            raise _NotStrict
-        adapted = {}
-        for name, inner in properties.items():
-            if name not in required and not self._may_be_forced(inner):
-                raise _NotStrict
-            adapted[name] = self._schema(inner)
+        properties, required = schema["properties"], schema.get("required", [])
+        _require(schema.get("additionalProperties", False) is False and set(required) <= properties.keys())
+        _require(all(name in required or self._may_be_required(inner) for name, inner in properties.items()))
+        self._properties += len(properties)
+        self._characters += sum(map(len, properties))
+        adapted = {name: self._schema(inner) for name, inner in properties.items()}
         return {"properties": adapted, "required": list(adapted), "additionalProperties": False}
 
-    def _may_be_forced(self, schema: object, depth: int = 0) -> bool:
-        """Whether a property that may be left out loses nothing if it never is. See the module's text."""
-        if not isinstance(schema, dict) or depth > MAX_LEVELS:
-            return False
+    def _may_be_required(self, schema: dict[str, Any]) -> bool:
+        """Whether a property that may be left out loses nothing where it is required: see the module's docstring."""
         if "default" in schema or schema.get("type") == "null" or "null" in schema.get("type", ()):
             return True
         if "$ref" in schema:
-            name = self._name(schema["$ref"])
-            return bool(name) and self._may_be_forced(self._target(name), depth + 1)
+            name = _name_in(schema["$ref"])
+            return bool(name) and self._may_be_required(self._sources[name])
         return {"type": "null"} in (schema.get("anyOf") or schema.get("oneOf") or [])
 
 
-def _last(reference: str) -> str:
-    return reference.rpartition("/")[2].replace("~1", "/").replace("~0", "~")
+def _require(is_strict: bool) -> None:
+    if not is_strict:
+        raise _NotStrictError
+
+
+def _name_in(reference: str) -> str:
+    """The name of the definition that a reference points to, or "" for the root."""
+    match = re.fullmatch(r"#(?:/(?:\$defs|definitions)/([^/]+))?", reference)
+    if match is None:
+        raise _NotStrictError
+    return (match[1] or "").replace("~1", "/").replace("~0", "~")
 
 
 def _types(schema: dict[str, Any]) -> list[str]:
-    """The types of a schema. Where it names none (an enum of pydantic's with mixed values), they are read from the rest."""
+    """The types of a schema; where it names none (pydantic's enum of mixed values), they are read from its values."""
     given = schema.get("type")
-    values = schema["enum"] if "enum" in schema else [schema["const"]] if "const" in schema else None
-    if values is not None:
-        of = {str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null"}
-        if not isinstance(values, list) or not values or any(type(value) not in of for value in values):
-            raise _NotStrict
-        given = given or list(dict.fromkeys(of[type(value)] for value in values))
+    if "enum" in schema or "const" in schema:
+        values = schema["enum"] if "enum" in schema else [schema["const"]]
+        of_values = list(dict.fromkeys(_TYPE_OF_VALUE.get(type(value), "unknown") for value in values))
+        _require(isinstance(values, list) and bool(values) and "unknown" not in of_values)
+        given = given or of_values
     if given is None:
         given = "object" if "properties" in schema else "array" if "items" in schema else None
-    types = [given] if isinstance(given, str) else given
-    if not isinstance(types, list) or not types or any(kind not in TYPES for kind in types):
-        raise _NotStrict  # an empty schema, which takes anything, above all
-    return types
+    types: Any = [given] if isinstance(given, str) else given
+    _require(isinstance(types, list) and bool(types) and all(kind in TYPES for kind in types))
+    return list(types)
 
 
-def _is_taken(key: str, value: object) -> bool:
-    if key == "format":
-        return value in FORMATS
+def _is_accepted(key: str, value: Any) -> bool:
     if key == "pattern":
-        return isinstance(value, str) and _UNSUPPORTED_PATTERN.search(value) is None
-    return True
+        return _UNSUPPORTED_PATTERN.search(value) is None
+    return key != "format" or value in FORMATS
 
 
-def _told(schema: dict[str, Any]) -> dict[str, str]:
-    """The description, with the words for what is left out of the schema."""
-    notes = [
-        words.format(schema[key])
-        for key, words in WORDS.items()
-        if key in schema and not (key in TYPES["string"] and _is_taken(key, schema[key]))
+def _description(schema: dict[str, Any]) -> dict[str, str]:
+    """The description, with the constraints that the strict form leaves out."""
+    left_out = [
+        key for key in _IN_WORDS if key in schema and not (key in TYPES["string"] and _is_accepted(key, schema[key]))
     ]
+    notes = [_IN_WORDS[key].format(schema[key]) for key in left_out]
     if schema.get("uniqueItems") is True:
         notes.append("no item twice")
     if "default" in schema:
         notes.append(f"default: {json.dumps(schema['default'], ensure_ascii=False, default=str)}")
-    description = schema.get("description")
     sentence = "; ".join(notes)
-    texts = [description.strip() if isinstance(description, str) else ""]
-    texts.append(f"({sentence[0].upper()}{sentence[1:]}.)" if notes else "")
+    texts = [schema.get("description", "").strip(), f"({sentence[0].upper()}{sentence[1:]}.)" if notes else ""]
     return {"description": " ".join(filter(None, texts))} if any(texts) else {}
 
 
-def _check_limits(adapted: dict[str, Any]) -> None:
-    """Refuse what the API refuses for its size, and alternatives that begin alike."""
-    definitions: dict[str, Any] = adapted.get("$defs", {})
-    properties, values = 0, 0
-    characters = sum(map(len, definitions))
-    for node in _nodes([adapted, *definitions.values()]):
-        names, enum = node.get("properties", {}), node.get("enum", [])
-        properties, values = properties + len(names), values + len(enum)
-        told = [value for value in (*enum, node.get("const")) if isinstance(value, str)]
-        length = sum(map(len, told))
-        characters += length + sum(map(len, names))
-        if len(told) > LONG_ENUM and length > MAX_LONG_ENUM:
-            raise _NotStrict
-        _tell_apart(node.get("anyOf", []), definitions)
-    if properties > MAX_PROPERTIES or values > MAX_ENUM or characters > MAX_NAMES:
-        raise _NotStrict
-    if _levels(adapted, definitions, {}) > MAX_LEVELS:
-        raise _NotStrict
+def _check_first_keys(union: list[dict[str, Any]], definitions: Mapping[str, Any]) -> None:
+    """Refuse alternatives whose first key is the same, unless a constant behind that key tells them apart.
 
-
-def _tell_apart(branches: list[dict[str, Any]], definitions: Mapping[str, Any]) -> None:
-    """Refuse alternatives that begin alike.
-
-    "Objects provided via 'anyOf' must not share identical first keys", says the API: it must know which one is written. A
-    constant behind the same name tells them apart.
+    "Objects provided via 'anyOf' must not share identical first keys", says the API.
     """
     known: dict[str, set[str]] = {}
-    seen: set[str] = set()
-    branches = [*branches]
-    while branches:
-        branch = branches.pop()
+    for branch in _alternatives(union, definitions, set()):
+        for name, inner in list(branch.get("properties", {}).items())[:1]:
+            constants = {repr(value) for value in inner.get("enum", [inner["const"]] if "const" in inner else [])}
+            _require(name not in known or bool(constants and known[name] and not constants & known[name]))
+            known[name] = constants | known.get(name, set())
+
+
+def _alternatives(
+    union: list[dict[str, Any]], definitions: Mapping[str, Any], seen: set[str]
+) -> Iterator[dict[str, Any]]:
+    """What a union chooses from, through references and unions in it."""
+    for branch in union:
         reference = branch.get("$ref", "#")
-        if reference not in seen and reference != "#":
+        if reference not in {*seen, "#"}:
             seen.add(reference)
-            branches.append(definitions[_last(reference)])
-        branches += branch.get("anyOf", [])
-        for name, inner in itertools.islice(branch.get("properties", {}).items(), 1):
-            values = {repr(value) for value in inner.get("enum", [inner["const"]] if "const" in inner else [])}
-            if name in known and (not values or not known[name] or values & known[name]):
-                raise _NotStrict
-            known[name] = values | known.get(name, set())
-
-
-def _nodes(schemas: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
-    while schemas:
-        found.append(schemas.pop())
-        schemas += _below(found[-1])
-    return found
-
-
-def _below(node: dict[str, Any]) -> list[dict[str, Any]]:
-    items = [node["items"]] if "items" in node else []
-    return [*node.get("properties", {}).values(), *node.get("anyOf", []), *items]
+            yield from _alternatives([definitions[_name_in(reference)]], definitions, seen)
+        yield branch
+        yield from _alternatives(branch.get("anyOf", []), definitions, seen)
 
 
 def _levels(node: dict[str, Any], definitions: Mapping[str, Any], known: dict[str, int]) -> int:
-    """How many objects and lists stand in each other. What refers to itself is counted once around."""
+    """How deeply objects and lists are nested. A definition that refers to itself counts once."""
     if "$ref" in node:
-        name = _last(node["$ref"])
-        if name != "#" and name not in known:
+        name = _name_in(node["$ref"])
+        if name and name not in known:
             known[name] = 0
             known[name] = _levels(definitions[name], definitions, known)
         return known.get(name, 0)
+    inner = [
+        *node.get("properties", {}).values(),
+        *node.get("anyOf", []),
+        *([node["items"]] if "items" in node else []),
+    ]
     own = 1 if "properties" in node or "items" in node else 0
-    return own + max((_levels(inner, definitions, known) for inner in _below(node)), default=0)
+    return own + max((_levels(each, definitions, known) for each in inner), default=0)
