@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from mulligan.devserver import DevServer, find_temporal, temporal_server
-from tests.support.bytecode import keep_bytecode
+from tests.support.bytecode_cache import keep_bytecode
 from tests.support.progress import Progress
 from tests.support.schedule import MORE_THAN_CORES, make_scheduler, rank
 from tests.support.temporal import SharedServer, allow_slow_workflows, own_namespace

@@ -155,7 +155,14 @@ async def otlp() -> AsyncIterator[OtlpReceiver]:
 async def lab(temporal: DevServer, model: OpenAIServer, otlp: OtlpReceiver) -> AsyncIterator[Lab]:
     client = await connect_to(temporal)
     telemetry = Telemetry()
-    names = ("shop", "answers", "far", "two_turns", "desk", "two_desks")
+    names = (
+        "shop_agents",
+        "structured_output_agents",
+        "remote_tool_agents",
+        "sequential_turns_workflow",
+        "people_agents",
+        "concurrent_agents_workflow",
+    )
     loaded = load([f"tests.support.{name}" for name in names])
     async with running_worker(client, loaded, telemetry, "agents") as workers:
         yield Lab(client, model, otlp, telemetry, workers=workers)

@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.live.conftest import DONE, Lab, Ran
 from tests.support.openai_turn import Turn
-from tests.support.shop import RAN
+from tests.support.shop_agents import RAN
 
 INTRODUCTION = """# What a model and a tool may do wrong, and what becomes of it
 

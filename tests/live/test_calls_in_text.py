@@ -6,7 +6,7 @@ import pytest
 
 from tests.live.conftest import DONE, Lab
 from tests.support.openai_turn import Failure, Turn
-from tests.support.shop import RAN
+from tests.support.shop_agents import RAN
 
 FENCED = 'I look.\n```json\n{"action": "click", "action_input": {"selector": "#a"}}\n```'
 

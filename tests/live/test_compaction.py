@@ -19,7 +19,7 @@ from mulligan.devserver import DevServer, temporal_server
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
 from tests.live.conftest import Lab, Ran
-from tests.support.compacting import LIMIT, PROMPT, READ, is_summing_up, reading
+from tests.support.compaction_agents import LIMIT, PROMPT, READ, is_summing_up, reading
 from tests.support.openai_turn import Failure, Turn
 from tests.support.worker_process import worker_process
 
@@ -32,7 +32,7 @@ async def soon(lab: Lab) -> AsyncIterator[Lab]:
     async with temporal_server(dynamic_config=SOON) as server:
         client: Client = await connect(server.address)
         at = Lab(client, lab.model, lab.otlp, lab.telemetry, f"compact-{uuid.uuid4().hex[:6]}")
-        async with running_worker(client, load(["tests.support.compacting"]), lab.telemetry, at.task_queue):
+        async with running_worker(client, load(["tests.support.compaction_agents"]), lab.telemetry, at.task_queue):
             yield at
 
 
@@ -162,7 +162,7 @@ async def test_its_worker_is_killed_as_it_is_summed_up(lab: Lab, temporal: DevSe
     script = reading(6, summary=Turn(text="Read so far: PAGE 3.", wait=released))
     handle = await at.start(script, agent="page_reader", prompt=PROMPT)
     telemetry = lab.otlp.environment("http/protobuf")
-    serving = partial(worker_process, "tests.support.compacting", at.task_queue, temporal, **telemetry)
+    serving = partial(worker_process, "tests.support.compaction_agents", at.task_queue, temporal, **telemetry)
     async with serving() as first:
         while not any(is_summing_up(request.json) for request in at.model.requests_of(handle.id)):
             await asyncio.sleep(0.05)

@@ -13,7 +13,7 @@ from mulligan.worker.loading import load_agents
 from mulligan.worker.wiring import running_worker
 from tests.live.conftest import DONE, Lab, call
 from tests.support.openai_turn import Failure, Turn
-from tests.support.shop import RAN
+from tests.support.shop_agents import RAN
 
 WRONG = '{"payment": {"to": "AT12345", "amount": 3}}'
 RIGHT = '{"payment": {"iban": "AT12345", "amount": 3}}'

@@ -19,7 +19,7 @@ from mulligan.worker.wiring import running_worker
 from mulligan.workflows import limits
 from tests.live.conftest import DONE, Lab, call
 from tests.live.test_resets import points_of, reset
-from tests.support.compacting import reading
+from tests.support.compaction_agents import reading
 
 CLOSED = WorkflowHistoryEventFilterType.CLOSE_EVENT
 SOON = ["limit.historyCount.suggestContinueAsNew=60"]
@@ -31,7 +31,14 @@ async def chained(lab: Lab) -> AsyncIterator[Lab]:
     async with temporal_server(dynamic_config=SOON) as server:
         client: Client = await connect(server.address)
         at = Lab(client, lab.model, lab.otlp, lab.telemetry, f"chain-{uuid.uuid4().hex[:6]}")
-        loaded = load(["tests.support.shop", "tests.support.chatty", "tests.support.compacting", "examples.chat"])
+        loaded = load(
+            [
+                "tests.support.shop_agents",
+                "tests.support.clock_agent",
+                "tests.support.compaction_agents",
+                "examples.chat",
+            ]
+        )
         async with running_worker(client, loaded, lab.telemetry, at.task_queue):
             yield at
 

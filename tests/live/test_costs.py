@@ -16,7 +16,7 @@ from mulligan.devserver import temporal_server
 from mulligan.worker.loading import load_agents
 from mulligan.worker.wiring import running_worker
 from tests.live.conftest import DONE, Lab, Ran, call
-from tests.support.compacting import LIMIT, PROMPT, read_page, reading
+from tests.support.compaction_agents import LIMIT, PROMPT, read_page, reading
 from tests.support.openai_turn import Failure, Turn, Usage
 
 Priced = Callable[..., tuple[str, ...]]

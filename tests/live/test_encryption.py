@@ -24,7 +24,7 @@ async def test_the_database(lab: Lab, tmp_path: Path, monkeypatch: pytest.Monkey
     async with temporal_server(db=file) as server:
         monkeypatch.setenv("MULLIGAN_ENCRYPTION_KEYS", keys)
         client = await connect(server.address)
-        async with running_worker(client, load(["tests.support.shop"]), lab.telemetry, "agents"):
+        async with running_worker(client, load(["tests.support.shop_agents"]), lab.telemetry, "agents"):
             at = Lab(client, lab.model, lab.otlp, lab.telemetry)
             said = [call("click", f'{{"selector": "{SECRET}"}}'), call("click", f'{{"s": "{SECRET}"}}'), DONE]
             ran = await at.run(said, prompt=SECRET, metadata={"note": SECRET})
@@ -47,7 +47,7 @@ async def test_a_key_is_changed_while_a_run_is_open(lab: Lab, monkeypatch: pytes
     monkeypatch.setenv("MULLIGAN_ENCRYPTION_KEYS", f"{NEW},{OLD}")
     client = await lab.another_client()
     two = Lab(client, lab.model, lab.otlp, lab.telemetry, "rotated")
-    async with running_worker(client, load(["tests.support.shop"]), lab.telemetry, "rotated"):
+    async with running_worker(client, load(["tests.support.shop_agents"]), lab.telemetry, "rotated"):
         go.touch()
         ran = await two.look(client.get_workflow_handle(handle.id))
     assert [each["result"]["text"] for each in ran.calls] == ["noon", "it is there"]

@@ -25,7 +25,7 @@ from mulligan.worker.loading import load, load_agents
 from mulligan.worker.wiring import running_worker
 from mulligan.workflows import limits
 from tests.live.conftest import DONE, Lab, call
-from tests.support.compacting import PROMPT, reading
+from tests.support.compaction_agents import PROMPT, reading
 from tests.support.openai_stream import Break
 from tests.support.openai_turn import Turn
 from tests.support.temporal import environment_of
@@ -50,7 +50,9 @@ def in_order(found: list[events.Event]) -> bool:
 
 
 @asynccontextmanager
-async def watched(lab: Lab, monkeypatch: pytest.MonkeyPatch, module: str = "tests.support.shop") -> AsyncIterator[Lab]:
+async def watched(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, module: str = "tests.support.shop_agents"
+) -> AsyncIterator[Lab]:
     """A worker that tells what its models write ten times a second."""
     for name, value in OFTEN.items():
         monkeypatch.setenv(name, value)
@@ -231,7 +233,7 @@ async def test_streaming_can_be_switched_off(lab: Lab, monkeypatch: pytest.Monke
     streamed = []
     for seconds, agent in (("1", "shop"), ("0", "shop"), ("1", "whole")):
         monkeypatch.setenv("MULLIGAN_LIVE_TEXT_SECONDS", seconds)
-        loaded = load(["tests.support.shop"])
+        loaded = load(["tests.support.shop_agents"])
         loaded.registry.agents["whole"] = replace(loaded.registry.agents["shop"], model_settings={"stream": False})
         async with running_worker(lab.client, loaded, lab.telemetry, f"whole-{seconds}-{agent}"):
             at = Lab(lab.client, lab.model, lab.otlp, lab.telemetry, f"whole-{seconds}-{agent}")
@@ -252,12 +254,12 @@ async def test_a_worker_dies_while_its_model_writes(lab: Lab, temporal: DevServe
             found.append(event)
 
     watching = asyncio.create_task(watch())
-    async with worker_process("tests.support.shop", queue, temporal, **OFTEN) as first:
+    async with worker_process("tests.support.shop_agents", queue, temporal, **OFTEN) as first:
         while not any(event.type == "text_delta" for event in found):
             await asyncio.sleep(0.05)
         first.send_signal(signal.SIGKILL)
         await first.wait()
-    async with worker_process("tests.support.shop", queue, temporal, **OFTEN):
+    async with worker_process("tests.support.shop_agents", queue, temporal, **OFTEN):
         await watching
         late = await all_events(lab.client, handle.id)
         resumed = await all_events(
@@ -284,7 +286,7 @@ async def test_a_worker_dies_while_its_model_writes(lab: Lab, temporal: DevServe
 async def test_in_a_chain_of_runs(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     """Continued as new many times, and compacted: the numbers go on, and all is there for who comes afterwards."""
     monkeypatch.setattr(limits, "GROWN_EVENTS", 20)
-    async with watched(lab, monkeypatch, "tests.support.compacting") as at:
+    async with watched(lab, monkeypatch, "tests.support.compaction_agents") as at:
         handle = await at.start(reading(12), agent="page_reader", prompt=PROMPT)
         live = await all_events(lab.client, handle.id)
         late = await all_events(lab.client, handle.id)

@@ -64,7 +64,7 @@ async def test_without_a_cache_all_still_works(lab: Lab, monkeypatch: pytest.Mon
     """A worker that remembers nothing asks the workflow, or replays it; no span is made twice."""
     queue = f"forgetful-{uuid.uuid4().hex[:6]}"
     monkeypatch.setenv(setting, "0")
-    async with running_worker(lab.client, load(["tests.support.shop"]), lab.telemetry, queue):
+    async with running_worker(lab.client, load(["tests.support.shop_agents"]), lab.telemetry, queue):
         other = Lab(lab.client, lab.model, lab.otlp, lab.telemetry, queue)
         ran = await other.run([call("now"), call("clik"), call("give", '{"what": "huge"}'), DONE])
     assert ran.result["output"] == "done"
@@ -91,7 +91,7 @@ async def test_large_results_do_not_travel_twice(lab: Lab) -> None:
 async def test_two_workers_share_a_run(lab: Lab) -> None:
     """Whoever takes a step finds the conversation: in its cache, or by asking."""
     queue = f"two-{uuid.uuid4().hex[:6]}"
-    loaded = load(["tests.support.shop"])
+    loaded = load(["tests.support.shop_agents"])
     # The SDK takes one worker a queue for each connection.
     one, two = [running_worker(await lab.another_client(), loaded, Telemetry(), queue) for _ in range(2)]
     async with one, two:
@@ -106,10 +106,10 @@ async def test_another_worker_goes_on_with_what_was_pinned(lab: Lab) -> None:
     at = Lab(lab.client, lab.model, lab.otlp, lab.telemetry, queue)
     away = Failure(status=503, headers={"retry-after-ms": "1000"})
     turns = [call("now"), Turn(text="done", fail_first=[away])]
-    async with running_worker(lab.client, load(["tests.support.shop"]), lab.telemetry, queue):
+    async with running_worker(lab.client, load(["tests.support.shop_agents"]), lab.telemetry, queue):
         handle = await at.start(turns, agent="asked", metadata={"who": "Ada"})
         await lab.model.wait_for_requests(2, model=handle.id)
-    async with running_worker(lab.client, load(["tests.support.shop"]), lab.telemetry, queue):
+    async with running_worker(lab.client, load(["tests.support.shop_agents"]), lab.telemetry, queue):
         ran = await at.look(handle)
     assert ran.result["output"] == "done"
     assert len(ran.requests) == 3

@@ -21,7 +21,7 @@ from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
 from mulligan.workflows import limits
 from tests.live.conftest import DONE, Lab, call
-from tests.support.large import MEGABYTE, noise, prose
+from tests.support.large_payload_agent import MEGABYTE, noise, prose
 
 KEYS = f"n:{base64.b64encode(b'n' * 32).decode()}"
 
@@ -38,7 +38,7 @@ async def serving(lab: Lab, server: DevServer) -> AsyncIterator[Lab]:
     """A worker for the large agent, with the settings of the moment."""
     queue = f"large-{uuid.uuid4().hex[:6]}"
     client = await connect(server.address)
-    async with running_worker(client, load(["tests.support.large"]), lab.telemetry, queue):
+    async with running_worker(client, load(["tests.support.large_payload_agent"]), lab.telemetry, queue):
         yield Lab(client, lab.model, lab.otlp, lab.telemetry, queue)
 
 
@@ -131,7 +131,7 @@ async def test_a_payload_that_is_gone_is_waited_for(
     handle = await at.start([DONE], agent="large", prompt=noise(3 * MEGABYTE))
     kept.rename(away)
     kept.mkdir()
-    async with running_worker(client, load(["tests.support.large"]), lab.telemetry, at.task_queue):
+    async with running_worker(client, load(["tests.support.large_payload_agent"]), lab.telemetry, at.task_queue):
         while (task := (await handle.describe()).raw_description.pending_workflow_task).attempt < 2:
             assert task is not None
         kept.rmdir()

@@ -20,9 +20,9 @@ async def kill_in(tool: str, lab: Lab, temporal: DevServer, folder: Path) -> Ran
     at = Lab(lab.client, lab.model, lab.otlp, lab.telemetry, queue)
     handle = await at.start([call("now"), call(tool), DONE], metadata={"flag": str(folder / f"{tool}.pid")})
     telemetry = lab.otlp.environment("http/protobuf")
-    async with worker_process("tests.support.shop", queue, temporal, **telemetry) as first:
+    async with worker_process("tests.support.shop_agents", queue, temporal, **telemetry) as first:
         assert await first.wait() == -9
-    async with worker_process("tests.support.shop", queue, temporal, **telemetry) as second:
+    async with worker_process("tests.support.shop_agents", queue, temporal, **telemetry) as second:
         ran = await at.look(handle)
         second.terminate()
         assert await second.wait() == 0
@@ -37,12 +37,12 @@ async def stop_in(tool: str, lab: Lab, temporal: DevServer, folder: Path) -> Ran
     at = Lab(lab.client, lab.model, lab.otlp, lab.telemetry, queue)
     handle = await at.start([call(tool), DONE], metadata={"file": str(folder / "never")})
     telemetry = lab.otlp.environment("http/protobuf")
-    async with worker_process("tests.support.shop", queue, temporal, **telemetry) as first:
+    async with worker_process("tests.support.shop_agents", queue, temporal, **telemetry) as first:
         while (await _progress(handle)).get("running") != [tool]:
             await asyncio.sleep(0.2)
         first.terminate()
         assert await first.wait() == 0
-    async with worker_process("tests.support.shop", queue, temporal, **telemetry) as second:
+    async with worker_process("tests.support.shop_agents", queue, temporal, **telemetry) as second:
         ran = await at.look(handle)
         second.terminate()
         assert await second.wait() == 0

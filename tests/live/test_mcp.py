@@ -21,7 +21,7 @@ from mulligan.testing import Model, run_agent
 from mulligan.worker.loading import load
 from tests.live.conftest import DONE, Lab, Ran, call
 from tests.support.mcp_agents import SERVER, borrower
-from tests.support.mcp_lab import calls, check_http, says, served_by
+from tests.support.mcp_fixtures import calls, check_http, says, served_by
 from tests.support.openai_turn import Turn
 
 NAMES = ["GIVEN", "MCP_TEST_PASSED", "MCP_TEST_KEPT"]

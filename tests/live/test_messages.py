@@ -29,7 +29,7 @@ async def chained(lab: Lab) -> AsyncIterator[Lab]:
     async with temporal_server(dynamic_config=SOON) as server:
         client = await connect(server.address)
         at = Lab(client, lab.model, lab.otlp, lab.telemetry, f"said-{uuid.uuid4().hex[:6]}")
-        async with running_worker(client, load(["tests.support.desk"]), lab.telemetry, at.task_queue):
+        async with running_worker(client, load(["tests.support.people_agents"]), lab.telemetry, at.task_queue):
             yield at
 
 

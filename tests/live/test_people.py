@@ -18,7 +18,7 @@ from mulligan.worker.wiring import running_worker
 from mulligan.workflows import limits
 from tests.live.conftest import DONE, Lab, call
 from tests.support.openai_turn import Failure, Turn
-from tests.support.shop import RAN
+from tests.support.shop_agents import RAN
 
 REFUND = '{"order": 7, "amount": {"euros": 12.5}}'
 

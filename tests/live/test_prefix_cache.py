@@ -130,7 +130,7 @@ async def test_the_prompt_is_the_same(
         monkeypatch.setenv("MULLIGAN_PREFIX_CACHE_BYTES", cache)
     client = await connect(soon.address)
     at = Lab(client, lab.model, lab.otlp, lab.telemetry, f"cache-{uuid.uuid4().hex[:6]}")
-    async with workers(soon.address, load(["tests.support.shop"]), lab.telemetry, at.task_queue):
+    async with workers(soon.address, load(["tests.support.shop_agents"]), lab.telemetry, at.task_queue):
         ran = await at.run(list(turns()), max_steps=100)
         messages = (await ran.handle.query("messages", args=[0, 1000]))["messages"]
         first = client.get_workflow_handle(ran.id, run_id=ran.handle.first_execution_run_id)
@@ -167,7 +167,7 @@ async def counted(lab: Lab) -> Counter[str]:
 async def changing(lab: Lab) -> AsyncIterator[Lab]:
     """A worker of its own, so that nothing else moves its cache."""
     queue = f"changing-{uuid.uuid4().hex[:6]}"
-    async with running_worker(lab.client, load(["tests.support.changing"]), lab.telemetry, queue):
+    async with running_worker(lab.client, load(["tests.support.changing_results_agent"]), lab.telemetry, queue):
         yield Lab(lab.client, lab.model, lab.otlp, lab.telemetry, queue)
 
 
@@ -190,7 +190,7 @@ async def test_what_a_forgetful_worker_asks_for(lab: Lab, monkeypatch: pytest.Mo
     queue = f"forgetful-{uuid.uuid4().hex[:6]}"
     monkeypatch.setenv("MULLIGAN_PREFIX_CACHE_BYTES", "0")
     before = await counted(lab)
-    async with running_worker(lab.client, load(["tests.support.shop"]), lab.telemetry, queue):
+    async with running_worker(lab.client, load(["tests.support.shop_agents"]), lab.telemetry, queue):
         at = Lab(lab.client, lab.model, lab.otlp, lab.telemetry, queue)
         ran = await at.run([call("now"), call("now"), DONE])
         messages = (await ran.handle.query("messages"))["messages"]

@@ -48,7 +48,7 @@ async def has_result(handle: Any) -> None:
 async def test_a_query_delivers_nothing_that_no_workflow_task_has_recorded(lab: Lab) -> None:
     """The worker comes back to a query, a tool's result and a message at once. Whichever of them it takes first, the history
     replays, and the run completes. Several runs, as the order is the server's to choose."""
-    far = "tests.support.far"
+    far = "tests.support.remote_tool_agents"
     async with serving(lab, far, QUEUE):
         at = Lab(lab.client, lab.model, lab.otlp, lab.telemetry, QUEUE)
         handles = [await at.start([call("embed", '{"text": "abc"}'), DONE, DONE], agent="far") for _ in range(RUNS)]

@@ -17,7 +17,7 @@ from temporalio.api.workflowservice.v1 import UpdateTaskQueueConfigRequest
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
 from tests.live.conftest import DONE, Lab, call
-from tests.support.compacting import PROMPT, reading
+from tests.support.compaction_agents import PROMPT, reading
 from tests.support.openai_turn import Turn
 
 STARTED = PendingActivityState.PENDING_ACTIVITY_STATE_STARTED
@@ -26,7 +26,7 @@ WAITS = PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED
 
 @asynccontextmanager
 async def limited(
-    lab: Lab, queue: str, monkeypatch: pytest.MonkeyPatch, module: str = "tests.support.shop", /, **limits: float
+    lab: Lab, queue: str, monkeypatch: pytest.MonkeyPatch, module: str = "tests.support.shop_agents", /, **limits: float
 ) -> AsyncIterator[Lab]:
     """A worker with such settings, on a queue of its own, by a connection of its own."""
     client = await lab.another_client()
@@ -85,7 +85,7 @@ async def test_model_calls_at_once(lab: Lab, monkeypatch: pytest.MonkeyPatch, tm
 
 async def test_a_compaction_is_a_model_call(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     """It waits in the same queue."""
-    module = "tests.support.compacting"
+    module = "tests.support.compaction_agents"
     async with limited(lab, "summing-up", monkeypatch, module, max_concurrent_model_calls=2) as at:
         ran = await at.run(reading(7), agent="page_reader", prompt=PROMPT)
         queues = await queues_of(ran.handle)

@@ -11,7 +11,7 @@ from mulligan import ToolCallError
 from tests.live.conftest import DONE, Lab, call
 from tests.live.matrix import Row, observe
 from tests.support.openai_turn import Turn
-from tests.support.shop import RAN
+from tests.support.shop_agents import RAN
 
 ROWS = [
     Row("unknown name", [("clik", "{}")], ["unknown_tool"], ["Did you mean `click`?"]),

@@ -23,7 +23,7 @@ from mulligan.values import ToolMessage
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
 from tests.live.conftest import DONE, Lab
-from tests.support.changing import GATES
+from tests.support.changing_results_agent import GATES
 from tests.support.openai_server import Recorded
 from tests.support.openai_turn import Turn
 
@@ -35,7 +35,7 @@ TWO_LOOKS = Turn(calls=[("look", '{"n": 1}', None), ("look", '{"n": 2}', None)])
 async def at(lab: Lab) -> AsyncIterator[Lab]:
     """A worker of its own, so that nothing else moves its cache."""
     queue = f"changing-{uuid.uuid4().hex[:6]}"
-    async with running_worker(lab.client, load(["tests.support.changing"]), lab.telemetry, queue):
+    async with running_worker(lab.client, load(["tests.support.changing_results_agent"]), lab.telemetry, queue):
         yield Lab(lab.client, lab.model, lab.otlp, lab.telemetry, queue)
 
 

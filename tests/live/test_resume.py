@@ -34,10 +34,10 @@ from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
 from mulligan.workflows import limits
 from tests.live.conftest import DONE, Lab, Ran, call
-from tests.support.compacting import PROMPT, READ, is_summing_up, reading
-from tests.support.large import noise, prose
+from tests.support.compaction_agents import PROMPT, READ, is_summing_up, reading
+from tests.support.large_payload_agent import noise, prose
 from tests.support.openai_turn import Turn
-from tests.support.shop import RAN
+from tests.support.shop_agents import RAN
 from tests.support.temporal import connect_to, environment_of
 
 ADA = '{"customer": "Ada"}'
@@ -162,7 +162,7 @@ async def test_a_missing_output_that_failed_the_run(lab: Lab) -> None:
 async def test_after_a_compaction_the_summary_goes_on(lab: Lab) -> None:
     """What the model was sent last, not the log: no page is read twice, and the word of the first request is not lost."""
     queue = f"resume-{uuid.uuid4().hex[:6]}"
-    async with running_worker(lab.client, load(["tests.support.compacting"]), lab.telemetry, queue):
+    async with running_worker(lab.client, load(["tests.support.compaction_agents"]), lab.telemetry, queue):
         at = Lab(lab.client, lab.model, lab.otlp, lab.telemetry, queue)
         ran = await at.run(reading(12), agent="page_reader", prompt=PROMPT, max_steps=9)
         assert ran.result["status"] == "max_steps"
@@ -180,7 +180,7 @@ async def test_three_megabytes(lab: Lab) -> None:
     """More than Temporal takes as a start's argument: sent compressed, and asked for in pages."""
     given = [{"role": "user", "text": prose(600_000, n)} for n in range(3)]
     queue = f"resume-{uuid.uuid4().hex[:6]}"
-    async with running_worker(lab.client, load(["tests.support.large"]), lab.telemetry, queue):
+    async with running_worker(lab.client, load(["tests.support.large_payload_agent"]), lab.telemetry, queue):
         at = Lab(lab.client, lab.model, lab.otlp, lab.telemetry, queue)
         ran = await at.run([call("give_prose", '{"size": 1300000}'), DONE], agent="large", messages=given, max_steps=1)
         new = await gone_on(at, ran.id)
@@ -194,7 +194,7 @@ async def test_a_function_of_a_large_input_sees_all_of_it(lab: Lab) -> None:
     messages = [{"role": "user", "text": prose(400_000, n)} for n in range(4)]
     packed = zstandard.compress(json.dumps({"agent": "counts", "messages": messages}).encode())
     queue = f"resume-{uuid.uuid4().hex[:6]}"
-    async with running_worker(lab.client, load(["tests.support.resuming"]), lab.telemetry, queue):
+    async with running_worker(lab.client, load(["tests.support.input_count_agent"]), lab.telemetry, queue):
         lab.model.script("counts", [DONE])
         await lab.client.execute_workflow("AgentWorkflow", packed, id=queue, task_queue=queue)
     [request] = lab.model.requests_of("counts")
@@ -264,7 +264,7 @@ async def test_ended_before_any_worker_took_it(lab: Lab) -> None:
 async def test_without_a_worker(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(read_run, "QUERY_TIMEOUT", timedelta(seconds=1))
     queue = f"resume-{uuid.uuid4().hex[:6]}"
-    async with running_worker(lab.client, load(["tests.support.shop"]), lab.telemetry, queue):
+    async with running_worker(lab.client, load(["tests.support.shop_agents"]), lab.telemetry, queue):
         ran = await Lab(lab.client, lab.model, lab.otlp, lab.telemetry, queue).run([call("now"), DONE], max_steps=1)
     with pytest.raises(NoWorkerError, match=f"no worker that serves the task queue '{queue}' answers"):
         await resume_run(lab.client, ran.id)
@@ -348,7 +348,7 @@ async def test_encrypted_and_stored_elsewhere(
     monkeypatch.setenv("MULLIGAN_EXTERNAL_STORAGE", tmp_path.as_uri())
     queue = f"resume-{uuid.uuid4().hex[:6]}"
     client = await connect_to(temporal)
-    async with running_worker(client, load(["tests.support.large"]), lab.telemetry, queue):
+    async with running_worker(client, load(["tests.support.large_payload_agent"]), lab.telemetry, queue):
         at = Lab(client, lab.model, lab.otlp, lab.telemetry, queue)
         given = [{"role": "user", "text": noise(900_000, n)} for n in range(3)]
         ran = await at.run([call("take", '{"text": "x"}'), DONE], agent="large", messages=given, max_steps=1)

@@ -20,7 +20,7 @@ from mulligan.devserver import DevServer
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
 from tests.live.conftest import DONE, Lab
-from tests.support.large import MEGABYTE, noise
+from tests.support.large_payload_agent import MEGABYTE, noise
 from tests.support.openai_turn import Failure, Turn
 from tests.support.temporal import connect_to
 
@@ -37,7 +37,7 @@ NEARLY_ALL = 1_390_000
 async def at(lab: Lab, temporal: DevServer) -> AsyncIterator[Lab]:
     client = await connect_to(temporal)
     queue = f"sizes-{uuid.uuid4().hex[:6]}"
-    async with running_worker(client, load(["tests.support.large"]), lab.telemetry, queue):
+    async with running_worker(client, load(["tests.support.large_payload_agent"]), lab.telemetry, queue):
         yield Lab(client, lab.model, lab.otlp, lab.telemetry, queue)
 
 

@@ -78,7 +78,7 @@ async def test_content_only_by_opt_in(lab: Lab, caplog: pytest.LogCaptureFixture
     assert SECRET not in caplog.text
     queue = f"open-{uuid.uuid4().hex[:6]}"
     telemetry = Telemetry(content=True)
-    async with running_worker(lab.client, load(["tests.support.shop"]), telemetry, queue):
+    async with running_worker(lab.client, load(["tests.support.shop_agents"]), telemetry, queue):
         shown = await Lab(lab.client, lab.model, lab.otlp, telemetry, queue).run(script, prompt=SECRET)
     telemetry.shutdown()
     good = next(span for span in shown.spans_of("ai.toolCall") if span.status == "UNSET")

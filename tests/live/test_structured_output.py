@@ -14,9 +14,9 @@ from mulligan import (
 )
 from tests.live.conftest import Lab
 from tests.live.matrix import Row, observe
-from tests.support.answers import Exchange, Note, Refund
 from tests.support.openai_turn import Turn
-from tests.support.shop import RAN
+from tests.support.shop_agents import RAN
+from tests.support.structured_output_agents import Exchange, Note, Refund
 
 GOOD = '{"order": 7, "amount": 12.5}'
 REFUND = {"order": 7, "amount": 12.5, "reason": "none given"}

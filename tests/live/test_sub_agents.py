@@ -32,7 +32,7 @@ from tests.support.worker_process import worker_process
 async def teams(lab: Lab) -> AsyncIterator[Lab]:
     """A worker for agents that hand work to each other."""
     queue = f"teams-{uuid.uuid4().hex[:6]}"
-    async with running_worker(lab.client, load(["tests.support.teams"]), lab.telemetry, queue):
+    async with running_worker(lab.client, load(["tests.support.sub_agent_teams"]), lab.telemetry, queue):
         yield Lab(lab.client, lab.model, lab.otlp, lab.telemetry, queue)
 
 
@@ -65,7 +65,7 @@ def assert_one_trace(ran: Ran, runs: int) -> None:
 
 
 async def begin(teams: Lab, agent: str, prompt: str, **run_input: Any) -> Any:
-    """Start a run whose model is scripted in tests.support.teams."""
+    """Start a run whose model is scripted in tests.support.sub_agent_teams."""
     given = {"agent": agent, "prompt": prompt, **run_input}
     run_id = f"run-{uuid.uuid4().hex[:8]}"
     return await teams.client.start_workflow("AgentWorkflow", given, id=run_id, task_queue=teams.task_queue)
@@ -392,13 +392,13 @@ async def test_the_only_worker_is_killed(lab: Lab, temporal: DevServer, tmp_path
     asked = [ask(f"again {tmp_path}/go", id="a"), ask(f"wait {tmp_path}/go", id="b")]
     handle = await at.start([Turn(calls=asked), DONE], agent="lead")
     telemetry = lab.otlp.environment("http/protobuf")
-    async with worker_process("tests.support.teams", queue, temporal, **telemetry) as first:
+    async with worker_process("tests.support.sub_agent_teams", queue, temporal, **telemetry) as first:
         for child in ("a", "b"):
             await until_running(lab.client.get_workflow_handle(f"{handle.id}/{child}"), "wait_for_file")
         first.kill()
         await first.wait()
     (tmp_path / "go").touch()
-    async with worker_process("tests.support.teams", queue, temporal, **telemetry) as second:
+    async with worker_process("tests.support.sub_agent_teams", queue, temporal, **telemetry) as second:
         ran = await at.look(handle)
         below = [await lab.client.get_workflow_handle(f"{handle.id}/{child}").query("steps") for child in ("a", "b")]
         second.terminate()

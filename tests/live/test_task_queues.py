@@ -9,7 +9,7 @@ from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
 from tests.live.conftest import DONE, Lab, call
 from tests.support.openai_turn import Turn
-from tests.support.shop import RAN
+from tests.support.shop_agents import RAN
 
 
 @pytest.fixture(scope="module")

@@ -13,8 +13,8 @@ from examples.research_team import editor
 from mulligan import Agent, Call, RunInput, Say, UserMessage
 from mulligan.testing import AgentRun, Model, run_agent
 from mulligan.testing.plugin import AgentsOnTemporal, agents_on_temporal, mulligan_loop, mulligan_server
-from tests.support.answers import by_function, refund, strict_output
-from tests.support.shop import shop, strict_shop
+from tests.support.shop_agents import shop, strict_shop
+from tests.support.structured_output_agents import by_function, refund, strict_output
 
 __all__ = ["agents_on_temporal", "mulligan_loop", "mulligan_server"]
 

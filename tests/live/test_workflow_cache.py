@@ -29,7 +29,7 @@ async def test_more_runs_at_once_than_are_cached(lab: Lab, monkeypatch: pytest.M
     at = Lab(lab.client, lab.model, lab.otlp, lab.telemetry, queue)
     with monkeypatch.context() as environment:
         environment.setenv("MULLIGAN_MAX_CACHED_WORKFLOWS", cached)
-        async with running_worker(client, load(["tests.support.shop"]), lab.telemetry, queue):
+        async with running_worker(client, load(["tests.support.shop_agents"]), lab.telemetry, queue):
             handles = [await at.start([call("now"), call("click", '{"selector": "#a"}'), DONE]) for _ in range(RUNS)]
             answers = await asyncio.gather(*(handle.query("progress") for handle in handles))
             runs = await asyncio.gather(*(at.look(handle) for handle in handles))

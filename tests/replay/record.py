@@ -21,7 +21,7 @@ from mulligan.observe.telemetry import Telemetry
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
 from tests.live.conftest import DONE, call
-from tests.support.compacting import read_before, reading
+from tests.support.compaction_agents import read_before, reading
 from tests.support.openai_server import OpenAIServer
 from tests.support.openai_turn import Turn
 
@@ -134,7 +134,15 @@ async def record(prefix: str, names: Sequence[str]) -> None:
     ):
         os.environ.update(model.environment())
         client = await connect(server.address, identity="recorder")
-        modules = ("shop", "answers", "far", "two_turns", "compacting", "teams", "desk")
+        modules = (
+            "shop_agents",
+            "structured_output_agents",
+            "remote_tool_agents",
+            "sequential_turns_workflow",
+            "compaction_agents",
+            "sub_agent_teams",
+            "people_agents",
+        )
         loaded = load([f"tests.support.{name}" for name in modules])
         async with running_worker(client, loaded, Telemetry(), "agents"):
             for name, given in RUNS.items():

@@ -13,7 +13,7 @@ from mulligan import data_converter
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import sandbox
 from mulligan.workflows.agent_workflow import AgentWorkflow
-from tests.support.sandboxed import Sandboxed
+from tests.support.sandboxed_workflow import Sandboxed
 
 HISTORIES = sorted((Path(__file__).parent / "histories").glob("*.json"))
 
@@ -27,7 +27,7 @@ def test_there_are_histories() -> None:
 async def test_replays(file: Path, agent_workflow: type[AgentWorkflow]) -> None:
     """The workflow's code of today makes the commands that stand in the history; in the sandbox too, which it is served without."""
     data = json.loads(file.read_text())
-    loaded = load(["tests.support.two_turns"])
+    loaded = load(["tests.support.sequential_turns_workflow"])
     replayer = Replayer(
         workflows=[agent_workflow, *loaded.workflows],
         workflow_runner=sandbox(loaded),

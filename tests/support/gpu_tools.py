@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from mulligan import ToolContext, ToolError, tool
-from tests.support.shop import RAN
+from tests.support.shop_agents import RAN
 
 
 @asynccontextmanager

@@ -143,7 +143,7 @@ async def exposed(
         )
         client = await connected(settings["TEMPORAL_ADDRESS"])
         for _ in range(2):
-            await stack.enter_async_context(process(*worker, "tests.support.shop", **settings))
+            await stack.enter_async_context(process(*worker, "tests.support.shop_agents", **settings))
         drifting = (*worker, "tests.system.test_dashboard", "--task-queue", "drift")
         await stack.enter_async_context(process(*drifting, **settings, MULLIGAN_MAX_CACHED_WORKFLOWS="0"))
         await run_all_kinds(client, model)

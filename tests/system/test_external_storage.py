@@ -22,7 +22,7 @@ from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
 from tests.live.conftest import DONE, Lab
 from tests.live.test_long_conversations import KEYS, all_messages, given, is_whole, runs_of
-from tests.support.large import MEGABYTE, noise
+from tests.support.large_payload_agent import MEGABYTE, noise
 from tests.support.ports import free_ports
 from tests.support.temporal import connect_to
 
@@ -73,7 +73,7 @@ async def test_a_long_conversation(lab: Lab, s3: Any, monkeypatch: pytest.Monkey
     async with temporal_server(dynamic_config=["limit.historyCount.suggestContinueAsNew=20"]) as server:
         client = await connect_to(server)
         at = Lab(client, lab.model, lab.otlp, lab.telemetry, f"s3-{uuid.uuid4().hex[:6]}")
-        async with running_worker(client, load(["tests.support.large"]), lab.telemetry, at.task_queue):
+        async with running_worker(client, load(["tests.support.large_payload_agent"]), lab.telemetry, at.task_queue):
             handle = await at.start([*given("noise", 4), DONE], agent="large")
             await is_whole(at, handle, texts)
             assert [m["text"] for m in await all_messages(handle) if m["role"] == "tool"] == texts

@@ -27,7 +27,7 @@ async def probed_worker(
 ) -> AsyncIterator[tuple[asyncio.subprocess.Process, str]]:
     """`worker.py` as a process, and the address of its probes."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, *program, "--load", "tests.support.shop", "--task-queue", "probed",
+        sys.executable, *program, "--load", "tests.support.shop_agents", "--task-queue", "probed",
         env={**os.environ, **environment_of(server), "MULLIGAN_HEALTH_ADDRESS": "127.0.0.1:0", **environ},
         stdin=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip

@@ -89,7 +89,7 @@ async def crowded(server: DevServer, folder: Path, **environment: str) -> AsyncI
     """A worker's process with the crowd's agents; it ends in good order."""
     queue = f"load-{uuid.uuid4().hex[:6]}"
     environment = {"MULLIGAN_GRACE_SECONDS": "2", **environment}
-    async with worker_process("tests.support.crowd", queue, server, **environment) as process:
+    async with worker_process("tests.support.waiting_runs", queue, server, **environment) as process:
         yield Worker(process.pid, queue, await connect_to(server), folder)
         process.terminate()
         assert await process.wait() == 0

@@ -22,7 +22,7 @@ from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
 from tests.live.conftest import DONE, Lab, call
 from tests.support.mcp_agents import SERVER, now
-from tests.support.mcp_lab import at_port, calls, check_http, http_server, says, served_by
+from tests.support.mcp_fixtures import at_port, calls, check_http, http_server, says, served_by
 from tests.support.processes import is_running
 from tests.support.temporal import environment_of
 

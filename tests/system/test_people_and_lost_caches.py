@@ -113,7 +113,7 @@ async def workers_that_are_killed(queue: str, server: DevServer, counts: Counter
     async def serve(place: int) -> None:
         while True:
             async with worker_process(
-                "tests.support.asks_people",
+                "tests.support.approval_agent",
                 queue,
                 server,
                 MULLIGAN_MAX_CACHED_WORKFLOWS="3",

@@ -58,7 +58,7 @@ async def pollers(client: Client) -> list[int]:
 @pytest.mark.timeout(120)
 async def test_polls_that_end_without_an_error() -> None:
     async with temporal_server(dynamic_config=[BRIEF_POLLS]) as server:
-        deaf = probed_worker(server, program=["-m", "tests.support.deaf_worker"])
+        deaf = probed_worker(server, program=["-m", "tests.support.worker_that_stops_polling"])
         async with deaf as (process, url):
             await until(url, (200, "ok"))
             process.send_signal(signal.SIGUSR1)

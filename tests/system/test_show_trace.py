@@ -23,7 +23,7 @@ from mulligan.worker.loading import load, load_agents
 from mulligan.worker.wiring import running_worker
 from tests.acceptance.conftest import Run
 from tests.live.conftest import DONE, Lab, call
-from tests.support.compacting import reading
+from tests.support.compaction_agents import reading
 from tests.support.openai_server import OpenAIServer
 from tests.support.openai_turn import Failure, Turn
 from tests.support.otlp_receiver import OtlpReceiver, Span
@@ -206,7 +206,16 @@ async def lab(temporal: DevServer) -> AsyncIterator[Lab]:
     """The live tests' own, on queues that are these tests' alone, and gone when they are over."""
     client, queue = await connect_to(temporal), "traced"
     modules = [
-        f"tests.support.{name}" for name in ("shop", "answers", "far", "two_turns", "compacting", "desk", "teams")
+        f"tests.support.{name}"
+        for name in (
+            "shop_agents",
+            "structured_output_agents",
+            "remote_tool_agents",
+            "sequential_turns_workflow",
+            "compaction_agents",
+            "people_agents",
+            "sub_agent_teams",
+        )
     ]
     with pytest.MonkeyPatch.context() as environ:
         async with OpenAIServer() as model, OtlpReceiver() as otlp:
@@ -327,7 +336,7 @@ async def test_a_chain_of_runs(lab: Lab) -> None:
     async with temporal_server(dynamic_config=["limit.historyCount.suggestContinueAsNew=60"]) as server:
         client = await connect_to(server)
         at = Lab(client, lab.model, lab.otlp, lab.telemetry, f"chain-{uuid.uuid4().hex[:6]}")
-        async with running_worker(client, load(["tests.support.shop"]), lab.telemetry, at.task_queue):
+        async with running_worker(client, load(["tests.support.shop_agents"]), lab.telemetry, at.task_queue):
             turns = [call("clik") if n == 3 else call("search_orders", ADA) for n in range(25)]
             ran = await at.run([*turns, DONE], max_steps=100)
             found = await run_trace(client, ran.id, NO_JAEGER, is_open=False)
@@ -340,7 +349,7 @@ async def test_an_open_run(lab: Lab) -> None:
     """What runs has no end; no worker is asked. Terminated, it is over."""
     queue = f"open-{uuid.uuid4().hex[:6]}"
     at = Lab(lab.client, lab.model, lab.otlp, lab.telemetry, queue)
-    async with running_worker(lab.client, load(["tests.support.shop"]), lab.telemetry, queue):
+    async with running_worker(lab.client, load(["tests.support.shop_agents"]), lab.telemetry, queue):
         handle = await at.start([call("wait_for_file"), DONE], metadata={"file": "/nowhere/at/all"})
         while await now_running(lab, handle.id) != ["ai.toolCall wait_for_file: "]:
             await asyncio.sleep(0.1)

@@ -35,7 +35,7 @@ QUEUE, NOWHERE = "show-trace", "http://127.0.0.1:1"
 @pytest.fixture(scope="module")
 async def served(temporal: DevServer, model: OpenAIServer, jaeger: JaegerServer) -> AsyncIterator[Any]:
     """A worker that exports to Jaeger; gives the client of its server."""
-    async with worker_process("tests.support.shop", QUEUE, temporal, **jaeger.environment()) as process:
+    async with worker_process("tests.support.shop_agents", QUEUE, temporal, **jaeger.environment()) as process:
         yield await connect_to(temporal)
         process.terminate()
         assert await process.wait() == 0
@@ -148,7 +148,7 @@ async def test_a_chain_whose_first_run_is_gone(model: OpenAIServer) -> None:
     often = [f'history.{queue}ProcessorUpdateAckInterval="1s"' for queue in ("transfer", "visibility")]
     async with temporal_server(dynamic_config=["limit.historyCount.suggestContinueAsNew=60", *often]) as server:
         client = await connect_to(server)
-        async with running_worker(client, load(["tests.support.shop"]), Telemetry(exports=False), QUEUE):
+        async with running_worker(client, load(["tests.support.shop_agents"]), Telemetry(exports=False), QUEUE):
             handle = await start(client, model, [*[call("now")] * 25, DONE], max_steps=100)
             await handle.result()
         whole = await run_trace(client, handle.id, NOWHERE, is_open=False)

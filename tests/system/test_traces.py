@@ -46,7 +46,7 @@ Spans = list[dict[str, Any]]
 async def worker(server: DevServer, queue: str, jaeger: JaegerServer, **environ: str) -> AsyncIterator[int]:
     """`worker.py` as a process that serves; gives its id. At the end it drains, if it is still there."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "worker.py", "--load", "tests.support.shop", "--task-queue", queue,
+        sys.executable, "worker.py", "--load", "tests.support.shop_agents", "--task-queue", queue,
         env={**os.environ, **jaeger.environment(), **environment_of(server), **environ},
         stdin=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip

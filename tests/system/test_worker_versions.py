@@ -38,7 +38,7 @@ async def worker_of(build: str, at: Lab, monkeypatch: pytest.MonkeyPatch) -> Asy
     with monkeypatch.context() as environment:
         environment.setenv("TEMPORAL_DEPLOYMENT_NAME", at.task_queue)
         environment.setenv("TEMPORAL_WORKER_BUILD_ID", build)
-        running = running_worker(client, load(["tests.support.shop"]), at.telemetry, at.task_queue)
+        running = running_worker(client, load(["tests.support.shop_agents"]), at.telemetry, at.task_queue)
         await running.__aenter__()
     try:
         yield

@@ -24,7 +24,7 @@ from mulligan.activities.answers import feedback
 from mulligan.activities.answers.feedback import SCHEMA_SHOWN, TOOLS_SHOWN
 from mulligan.activities.answers.prepare_call import Prepared
 from mulligan.activities.tool_running.tool_runtime import ToolRuntime
-from tests.support.looking import prepare_for
+from tests.support.prepare_one_call import prepare_for
 
 QUICK = settings(derandomize=True, deadline=None, max_examples=300)
 RUNTIME = ToolRuntime()

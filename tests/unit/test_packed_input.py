@@ -10,7 +10,7 @@ import zstandard
 from mulligan import InvalidRunInputError, RunInput, UserMessage
 from mulligan.client.resume_run import default_workflow_id
 from mulligan.wire.compressed_input import LONGEST_MESSAGE, MOST_BYTES, PACKED_BYTES, compressed, decompressed
-from tests.support.large import noise, prose
+from tests.support.large_payload_agent import noise, prose
 
 
 def long(*texts: str) -> RunInput:

@@ -25,7 +25,7 @@ from mulligan.activities.answers import failure_policy
 from mulligan.activities.answers.failure_policy import nearest, settle
 from mulligan.activities.tool_running.tool_runtime import ToolRuntime
 from mulligan.policy import MODELS_OWN_MISTAKES, HandleErrors, tell
-from tests.support.looking import prepare_for
+from tests.support.prepare_one_call import prepare_for
 
 CALL: dict[str, Any] = {"tool_name": "look", "call_id": "c1", "raw_arguments": "{}"}
 

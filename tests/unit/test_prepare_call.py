@@ -14,8 +14,8 @@ from pydantic import BaseModel, Field, SecretStr, field_validator
 
 from mulligan import Agent, InvalidToolInput, Tool, ToolCallError, tool
 from mulligan.activities.answers.prepare_call import Prepared
-from tests.support import looking
-from tests.support.looking import count, say
+from tests.support import prepare_one_call
+from tests.support.prepare_one_call import count, say
 
 GARBAGE = settings(derandomize=True, deadline=None, max_examples=400, suppress_health_check=list(HealthCheck))
 
@@ -45,7 +45,7 @@ def agent(*tools: Tool, **options: Any) -> Agent:
 
 
 async def look(name: str, raw: str, of: Agent | None = None) -> Prepared | ToolCallError:
-    return await looking.look(name, raw, of or agent())
+    return await prepare_one_call.look(name, raw, of or agent())
 
 
 VALUES = st.recursive(
@@ -177,7 +177,7 @@ def none(invalid: InvalidToolInput) -> object:
 )
 async def test_fixers(fix: Any, repair: Any, by: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The tool's is asked first; one that raises, hangs or returns what does not validate has given up."""
-    monkeypatch.setattr(looking, "FIXER_LIMIT", 0.2)
+    monkeypatch.setattr(prepare_one_call, "FIXER_LIMIT", 0.2)
     done = await look("say", '{"words": "a"}', agent(tool(name="say", fix=fix)(say.function), repair=repair))
     if not by:
         assert isinstance(done, ToolCallError)

@@ -13,7 +13,7 @@ from mulligan.errors import ModelRequestError
 from mulligan.values import Usage
 from tests.support.openai_server import Failure, Reasoning, Turn
 from tests.support.openai_turn import Usage as ServedUsage
-from tests.support.provider_bench import APIS, Bench, called, chat_call, completion
+from tests.support.provider_fixtures import APIS, Bench, called, chat_call, completion
 
 
 @pytest.fixture

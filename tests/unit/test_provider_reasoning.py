@@ -11,7 +11,7 @@ import pytest
 from mulligan.errors import ModelRequestError
 from mulligan.values import AssistantMessage
 from tests.support.openai_server import Failure, Turn
-from tests.support.provider_bench import GO, Bench, chat_call, completion, function_call, result, said, thought
+from tests.support.provider_fixtures import GO, Bench, chat_call, completion, function_call, result, said, thought
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 
 from mulligan.errors import ModelRequestError
 from tests.support.openai_server import Turn
-from tests.support.provider_bench import APIS, Bench
+from tests.support.provider_fixtures import APIS, Bench
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from mulligan.activities.models.known import providers
 from mulligan.model_name import PROVIDERS
 from mulligan.values import AssistantMessage, Message, ToolMessage
 from tests.support.openai_server import Reasoning, Turn
-from tests.support.provider_bench import (
+from tests.support.provider_fixtures import (
     APIS,
     GO,
     SEARCH,

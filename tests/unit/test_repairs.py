@@ -14,8 +14,8 @@ from pydantic import BaseModel, Field
 
 from mulligan import Agent, InvalidToolInput, Tool, ToolCallError, tool
 from mulligan.activities.answers.prepare_call import Prepared
-from tests.support import looking
-from tests.support.looking import count, say
+from tests.support import prepare_one_call
+from tests.support.prepare_one_call import count, say
 
 
 class Speed(Enum):
@@ -31,7 +31,7 @@ def agent(*tools: Tool, **options: Any) -> Agent:
 
 
 async def look(name: str, raw: str, of: Agent | None = None) -> Prepared | ToolCallError:
-    return await looking.look(name, raw, of or agent())
+    return await prepare_one_call.look(name, raw, of or agent())
 
 
 DEEP = "[" * 100_000

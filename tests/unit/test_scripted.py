@@ -12,7 +12,7 @@ from mulligan.errors import ModelRequestError
 from mulligan.script import Call, Say, Script
 from mulligan.values import Message, Usage, UserMessage
 from mulligan.wire.agent_facts import Definition
-from tests.support.provider_bench import GO, said
+from tests.support.provider_fixtures import GO, said
 
 
 def scripted_request(model: str, messages: Sequence[Message]) -> Request:

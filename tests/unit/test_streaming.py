@@ -12,7 +12,7 @@ from mulligan.errors import ModelRequestError
 from tests.support.openai_server import Failure, Reasoning, Turn
 from tests.support.openai_stream import Break
 from tests.support.openai_turn import Usage
-from tests.support.provider_bench import APIS, Bench, called
+from tests.support.provider_fixtures import APIS, Bench, called
 
 USED = Usage(input_tokens=100, output_tokens=50, cached_input_tokens=80, reasoning_tokens=30)
 LONG = "It was a dark and stormy night; the rain fell in torrents. " * 20

@@ -33,7 +33,7 @@ from mulligan import (
     tool,
 )
 from mulligan.testing import Model, run_agent, run_workflow, when_told
-from tests.support import answers
+from tests.support import structured_output_agents
 
 ROOT = Path(__file__).parents[2]
 BLOCKS = re.findall(r"```python\n(.*?)```", (ROOT / "docs/testing.md").read_text(), re.DOTALL)
@@ -168,10 +168,10 @@ async def test_a_model_is_used_again() -> None:
 
 async def test_resources_of_the_agents_module() -> None:
     model = Model(Say(calls=[Call("where")]), "there")
-    run = await run_agent(answers.resourceful, "Where?", model=model)
+    run = await run_agent(structured_output_agents.resourceful, "Where?", model=model)
     assert run.calls[0].result is not None
     assert run.calls[0].result.text == "on the corner, nowhere"
-    assert answers.OPENED[-2:] == ["opened", "closed"]
+    assert structured_output_agents.OPENED[-2:] == ["opened", "closed"]
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mulligan import Agent, tool
-from tests.support.shop import now
+from tests.support.shop_agents import now
 
 MODEL = "openai-chat:nobody"
 

@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field, field_validator
 
 from mulligan import Agent, Call, Say, Script, ToolCall, ToolContext, tool
 from mulligan.tools import ask_person
-from tests.support.shop import RAN
+from tests.support.shop_agents import RAN
 
 
 class Amount(BaseModel):

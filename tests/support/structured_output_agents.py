@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, TypedDict
 from pydantic import BaseModel, Field, ValidationError, field_validator
 
 from mulligan import Agent, ProviderStrategy, Tool, ToolContext, ToolStrategy, ask_model, tool
-from tests.support.shop import RAN, click, explode, now, search_orders
+from tests.support.shop_agents import RAN, click, explode, now, search_orders
 
 MODEL = "openai-chat:nobody"
 
