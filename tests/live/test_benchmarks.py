@@ -10,7 +10,7 @@ from benchmarks.results import Job, Results
 from benchmarks.stage import stage
 
 
-async def test_floors_and_ours_are_measured(tmp_path: Path) -> None:
+async def test_the_speed_job_measures_the_floors_and_mulligan(tmp_path: Path) -> None:
     results = Results(tmp_path)
     await pace.measure(Job("speed", "mulligan", 3, 1, ("floor", "floor-http")), results)
     [line] = Results(tmp_path).of("speed", "mulligan", 3)

@@ -23,7 +23,7 @@ FENCED = 'I look.\n```json\n{"action": "click", "action_input": {"selector": "#a
     ],
     ids=["langchain", "bare", "fixed", "mended", "unknown", "invalid"],
 )
-async def test_a_call_in_the_text(
+async def test_json_in_the_text_of_an_answer_is_run_as_a_tool_call(
     lab: Lab, text: str, kinds: list[str | None], ran_with: list[str], rest: str, repairs: int
 ) -> None:
     ran = await lab.run([Turn(text=text), DONE], agent="wordy")
@@ -44,12 +44,12 @@ async def test_a_call_in_the_text(
     ],
     ids=["prose", "data", "off by default"],
 )
-async def test_no_call(lab: Lab, agent: str, text: str) -> None:
+async def test_prose_and_data_in_the_text_are_not_run_as_calls(lab: Lab, agent: str, text: str) -> None:
     ran = await lab.run([Turn(text=text)], agent=agent)
     assert (ran.result["output"], ran.calls) == (text, [])
 
 
-async def test_a_server_that_takes_no_tools(lab: Lab) -> None:
+async def test_a_server_that_rejects_tools_gets_calls_and_results_as_text(lab: Lab) -> None:
     """It is asked again in text at once, and from then on: calls as they were written, results as the user's."""
 
     def script(request: dict[str, object], nth: int) -> Turn:

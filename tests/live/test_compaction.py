@@ -47,7 +47,9 @@ async def run(at: Lab, script: Any, **given: Any) -> tuple[Ran, list[dict[str, A
 
 
 @pytest.mark.parametrize(("api", "pages"), [("openai-chat", 22), ("openai", 11)])
-async def test_a_long_run(soon: Lab, api: str, pages: int) -> None:
+async def test_a_compacted_and_continued_run_keeps_every_message_and_runs_each_call_once(
+    soon: Lab, api: str, pages: int
+) -> None:
     """Compacted and continued as new, both several times: every message is still to be had, every call ran once."""
     ran, steps, messages = await run(soon, reading(pages), api=api)
     result = ran.result
@@ -89,7 +91,7 @@ async def test_a_long_run(soon: Lab, api: str, pages: int) -> None:
     assert earlier.run_id not in (ran.handle.first_execution_run_id, None)
 
 
-async def test_a_refused_request_is_no_failure(soon: Lab) -> None:
+async def test_a_run_goes_on_when_the_model_refuses_to_summarise(soon: Lab) -> None:
     """The endpoint takes every request but that for a summary (as where it would be too long): the run goes on."""
     pages = 6
     refusing = reading(pages, summary=Turn(failure=Failure(status=400)))
@@ -106,7 +108,7 @@ async def test_a_refused_request_is_no_failure(soon: Lab) -> None:
     assert (span.status, span.attributes["error.type"]) == ("ERROR", "ModelRequestError")
 
 
-async def test_an_endpoint_that_is_down_for_a_while(soon: Lab) -> None:
+async def test_a_failed_summary_request_is_retried_with_a_span_for_each_attempt(soon: Lab) -> None:
     """Tried again as any model call, with an ERROR span for each attempt that failed."""
     ran, steps, _ = await run(soon, reading(6, fail_first=[Failure(status=500), Failure(drop="before")]))
     assert ran.result["status"] == "completed"
@@ -125,7 +127,7 @@ async def test_nothing_is_compacted_below_the_limit(soon: Lab) -> None:
     assert all(call["id"].startswith("same") for step in steps for call in step["tool_calls"])
 
 
-async def test_a_run_is_cancelled_as_it_is_summed_up(soon: Lab) -> None:
+async def test_a_run_can_be_cancelled_during_compaction(soon: Lab) -> None:
     """It ends cancelled, as in any other call; the trace is closed, and what was said stays readable."""
     never = asyncio.Event()
     handle = await soon.start(reading(9, summary=Turn(text="late", wait=never)), agent="page_reader", prompt=PROMPT)
@@ -144,7 +146,7 @@ async def test_a_run_is_cancelled_as_it_is_summed_up(soon: Lab) -> None:
     assert finish.attributes["mulligan.steps"] == len(steps)
 
 
-async def test_a_run_is_stopped_as_it_is_summed_up(soon: Lab) -> None:
+async def test_a_run_stopped_during_compaction_finishes_the_summary_and_asks_no_more(soon: Lab) -> None:
     """The summary is taken, and no model is asked any more."""
     handle = await soon.start(reading(12, summary=Turn(text="Read so far: PAGE 3.", delay=1)), agent="page_reader")
     while not any(is_summing_up(request.json) for request in soon.model.requests_of(handle.id)):
@@ -155,7 +157,7 @@ async def test_a_run_is_stopped_as_it_is_summed_up(soon: Lab) -> None:
     assert is_summing_up(ran.requests[-1].json)
 
 
-async def test_its_worker_is_killed_as_it_is_summed_up(lab: Lab, temporal: DevServer) -> None:
+async def test_a_compaction_survives_the_kill_of_its_worker(lab: Lab, temporal: DevServer) -> None:
     """kill -9: the next worker has it summed up, and writes the span of the attempt that was lost."""
     released = asyncio.Event()
     at = Lab(lab.client, lab.model, lab.otlp, lab.telemetry, f"compact-{uuid.uuid4().hex[:6]}")

@@ -32,7 +32,9 @@ RIGHT = '{"payment": {"iban": "AT12345", "amount": 3}}'
     ],
     ids=["a call", "a text", "null", "prose", "wrong again", "refused", "down"],
 )
-async def test_a_second_model_mends(lab: Lab, answer: Turn, mended: bool) -> None:
+async def test_a_second_model_repairs_a_call_or_the_error_is_returned_to_the_model(
+    lab: Lab, answer: Turn, mended: bool
+) -> None:
     """In one call: what it gives is validated, its tokens count, its call is in the trace. Else the model is told."""
     lab.model.script("mender", lambda request, nth: answer)
     before = len(lab.model.requests_of("mender"))
@@ -54,7 +56,7 @@ async def test_a_second_model_mends(lab: Lab, answer: Turn, mended: bool) -> Non
     assert ran.result["usage"]["input_tokens"] == (30 if answered else 20)
 
 
-async def test_a_second_model_that_limits_us_is_not_asked(lab: Lab) -> None:
+async def test_a_repairing_model_that_returned_429_is_not_asked_again(lab: Lab) -> None:
     """It says 429 once; while it limits this worker, calls that it could mend are told to the model without it."""
     name, mender = (f"{of}-{uuid.uuid4().hex[:8]}" for of in ("limited", "mender"))
 
@@ -76,21 +78,21 @@ async def test_a_second_model_that_limits_us_is_not_asked(lab: Lab) -> None:
     assert by_model[mender] == 1
 
 
-async def test_an_agents_repair_asks_a_second_model(lab: Lab) -> None:
+async def test_the_repair_of_an_agent_may_ask_a_second_model(lab: Lab) -> None:
     lab.model.script("mender", [Turn(calls=[("click", '{"selector": "#a"}')])])
     ran = await lab.run([call("click", "the button a"), DONE], agent="repaired_by_model")
     assert [repair["by"] for repair in ran.calls[0]["repairs"]] == ["repair"]
     assert RAN[ran.id] == [("click", {"selector": "#a"})]
 
 
-async def test_resources(lab: Lab) -> None:
+async def test_tools_get_the_resources_of_the_worker_and_the_metadata_of_the_run(lab: Lab) -> None:
     """Opened once a worker; tools of both kinds have them, and the run's metadata."""
     turn = Turn(calls=[("where", "{}"), ("where_by_thread", '{"kind": "street"}')])
     ran = await lab.run([turn, DONE], agent="resourceful", metadata={"city": "Graz"})
     assert [each["result"]["text"] for each in ran.calls] == ["on the corner, Graz", "on the corner"]
 
 
-async def test_a_repeated_mistake_is_told_more_each_time(lab: Lab) -> None:
+async def test_feedback_on_a_repeated_mistake_says_more_each_time(lab: Lab) -> None:
     """It says so, gives an example that is valid, then what was sent beside what is taken; the budget is max_steps."""
     ran = await lab.run([call("search_orders", '{"client": "Ada"}')] * 4 + [DONE], max_steps=9)
     texts = [each["result"]["text"] for each in ran.calls]
@@ -112,7 +114,7 @@ async def test_a_repeated_mistake_is_told_more_each_time(lab: Lab) -> None:
     assert ["very call before" in text for text in texts] == [False, False, False, True]
 
 
-async def test_an_example_is_taken(lab: Lab) -> None:
+async def test_the_example_arguments_in_the_feedback_are_valid(lab: Lab) -> None:
     """A model that does as the text says is through."""
 
     def script(request: dict[str, Any], nth: int) -> Turn:
@@ -128,7 +130,7 @@ async def test_an_example_is_taken(lab: Lab) -> None:
     assert [each["result"]["error"] is None for each in ran.calls] == [False, False, True]
 
 
-async def test_an_empty_answer(lab: Lab) -> None:
+async def test_an_empty_answer_gets_feedback_once_and_a_second_one_ends_the_run(lab: Lab) -> None:
     """It is told once; a model that says nothing again has nothing to say."""
     ran = await lab.run([Turn(text=""), DONE])
     assert (ran.result["output"], ran.result["recovered_failures"]) == ("done", 1)
@@ -139,7 +141,7 @@ async def test_an_empty_answer(lab: Lab) -> None:
     assert (silent.result["status"], silent.result["steps"]) == ("completed", 2)
 
 
-async def test_calls_filtered_out(lab: Lab) -> None:
+async def test_a_call_cut_off_by_a_content_filter_is_not_executed(lab: Lab) -> None:
     """A call that a content filter broke off is not run; one that was whole is."""
     turn = Turn(calls=[("now", "{}", None), ("click", '{"selector": "#', None)], finish_reason="content_filter")
     ran = await lab.run([turn, DONE])

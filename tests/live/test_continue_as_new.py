@@ -43,7 +43,7 @@ async def chained(lab: Lab) -> AsyncIterator[Lab]:
             yield at
 
 
-async def test_a_workflow_of_ones_own(chained: Lab) -> None:
+async def test_a_user_workflow_hands_over_its_state_and_loses_no_signal(chained: Lab) -> None:
     """A `DurableAgent` gives its state and takes it; signals that wait go along; none is lost, none is heard twice."""
     messages = [f"message {n}" for n in range(16)]
     handle = await chained.client.start_workflow(
@@ -61,7 +61,7 @@ async def test_a_workflow_of_ones_own(chained: Lab) -> None:
     assert size.runs > 2
 
 
-async def test_a_chain_is_one_run(chained: Lab) -> None:
+async def test_steps_messages_usage_and_trace_continue_over_a_chain_of_runs(chained: Lab) -> None:
     """Steps, messages, usage, budget and trace go on; the model hears one conversation; no span is made twice."""
     steps = 25
     turns = [call("clik") if n == 3 else call("search_orders", '{"customer": "Ada"}') for n in range(steps)]
@@ -91,7 +91,9 @@ async def test_a_chain_is_one_run(chained: Lab) -> None:
 
 
 @pytest.mark.parametrize(("limit", "value"), [("GROWN_EVENTS", 60), ("GROWN_BYTES", 15_000)])
-async def test_before_it_is_suggested(lab: Lab, monkeypatch: pytest.MonkeyPatch, limit: str, value: int) -> None:
+async def test_a_run_continues_as_new_by_its_own_growth_before_the_server_suggests_it(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, limit: str, value: int
+) -> None:
     """The server of all tests suggests at 4,096 events; a run's own growth counts before that, without what it began with."""
     monkeypatch.setattr(limits, limit, value)
     # What is handed over is larger than the limit: were it counted, there would be a hand-over at each step.
@@ -102,7 +104,9 @@ async def test_before_it_is_suggested(lab: Lab, monkeypatch: pytest.MonkeyPatch,
     assert 2 < size.runs < 8
 
 
-async def test_what_cannot_be_handed_over_stays(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_run_whose_state_is_too_large_does_not_continue_as_new(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(limits, "GROWN_EVENTS", 60)
     monkeypatch.setattr(limits, "CARRY_BYTES", 100)
     ran = await lab.run([*[call("now")] * 15, DONE], max_steps=100)
@@ -110,7 +114,7 @@ async def test_what_cannot_be_handed_over_stays(lab: Lab, monkeypatch: pytest.Mo
     assert (await size_of_chain(lab.client, ran.id)).runs == 1
 
 
-async def test_a_reset_within_a_chain(chained: Lab) -> None:
+async def test_a_reset_in_the_middle_of_a_chain_restarts_from_the_state_carried_over(chained: Lab) -> None:
     """`temporal workflow reset` of a run in the middle: what was carried over to it is where it begins again."""
     ran = await chained.run([*[call("now")] * 15, DONE], max_steps=100)
     first = chained.client.get_workflow_handle(ran.id, run_id=ran.handle.first_execution_run_id)
@@ -129,7 +133,7 @@ async def test_a_reset_within_a_chain(chained: Lab) -> None:
     assert [message["role"] for message in messages] == ["user", *["assistant", "tool"] * 15, "assistant"]
 
 
-async def test_a_compacted_chat_is_handed_over(chained: Lab) -> None:
+async def test_a_user_workflow_hands_over_the_summary_of_a_compacted_conversation(chained: Lab) -> None:
     """A workflow of one's own: what was summed up goes along as its summary, turn after turn."""
     run_id = f"chat-{uuid.uuid4().hex[:8]}"
     chained.model.script(run_id, reading(12))

@@ -60,7 +60,9 @@ def weighs(usage: Usage = Usage(), times: int = 9) -> list[Turn]:  # noqa: B008 
 
 
 @pytest.mark.parametrize("api", ["openai", "openai-chat"])
-async def test_counted_to_the_last_token(lab: Lab, priced: Priced, api: str) -> None:
+async def test_cost_counts_cached_and_cache_write_tokens_by_their_own_prices(
+    lab: Lab, priced: Priced, api: str
+) -> None:
     """Cached input by its own price, what was put into the cache by its; a dated version by its model's."""
     [name] = priced(MAIN)
     dated = f"{name}-2026-11-02"
@@ -78,7 +80,7 @@ async def test_counted_to_the_last_token(lab: Lab, priced: Priced, api: str) -> 
     assert [b'"prices"' in event.SerializeToString() for event in history.events].count(True) == 1
 
 
-async def test_each_model_by_its_own_price(lab: Lab, priced: Priced) -> None:
+async def test_fallback_and_repairing_models_are_counted_by_their_own_prices(lab: Lab, priced: Priced) -> None:
     """The fallback that answers, and the second model that mends a call; not the one that refuses."""
     first, second, mender = priced({"input": 1000.0, "output": 1000.0}, MAIN, OTHER)
     lab.model.script(first, [Turn(failure=Failure(status=400))])
@@ -96,7 +98,7 @@ async def test_each_model_by_its_own_price(lab: Lab, priced: Priced) -> None:
     assert ran.result["cost"] == 0.00074
 
 
-async def test_summaries_cost_too_and_nothing_is_lost_on_the_way(lab: Lab, priced: Priced) -> None:
+async def test_cost_includes_summaries_and_is_kept_over_continue_as_new(lab: Lab, priced: Priced) -> None:
     """A run that is compacted by a model of its own, and goes on in new histories: the sum is that of all its calls."""
     main, sums_up = priced(MAIN, OTHER)
     model = f"openai-chat:{main}"
@@ -126,7 +128,7 @@ def _usd(usage: dict[str, int], price: dict[str, float]) -> float:
     return (usage["input_tokens"] * price["input"] + usage["output_tokens"] * price["output"]) / 1e6
 
 
-async def test_an_unknown_price(lab: Lab, priced: Priced) -> None:
+async def test_there_is_no_cost_once_a_model_of_unknown_price_was_asked(lab: Lab, priced: Priced) -> None:
     """Half a cost would be a wrong one: there is none as soon as a model is asked whose price is not known."""
     first, second = priced(MAIN, None)
     lab.model.script(first, lambda body, nth: Turn(failure=Failure(status=400)) if nth else weighs()[0])
@@ -149,7 +151,7 @@ async def test_an_unknown_price(lab: Lab, priced: Priced) -> None:
         ({}, {"max_total_tokens": 30}, "max_tokens", 2),
     ],
 )  # fmt: skip
-async def test_limits(
+async def test_a_run_ends_when_it_reaches_its_cost_or_token_limit(
     lab: Lab, priced: Priced, options: dict[str, Any], given: dict[str, Any], status: str, steps: int
 ) -> None:
     """A step (here 0.00007 USD and 15 tokens) is finished with all its calls; then the run ends. A run's limit goes first."""
@@ -172,7 +174,7 @@ async def test_limits(
     ],
     ids=["the agent's limit", "the run's limit", "who sums up"],
 )
-async def test_a_limit_without_a_price(
+async def test_a_cost_limit_is_refused_when_the_price_of_a_model_is_unknown(
     lab: Lab, priced: Priced, options: dict[str, Any], given: dict[str, Any]
 ) -> None:
     """Refused as the run opens: what could not be counted could not be limited. It says whose price, and where it goes."""

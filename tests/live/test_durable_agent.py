@@ -8,7 +8,7 @@ from tests.live.conftest import DONE, Lab, call
 from tests.support.openai_turn import Turn
 
 
-async def test_turns_of_several_agents(lab: Lab) -> None:
+async def test_a_second_turn_continues_the_conversation_of_its_agent_in_one_trace(lab: Lab) -> None:
     """A second turn goes on with the first's conversation; each agent has its own; all is one trace."""
     run_id = f"own-{uuid.uuid4().hex[:8]}"
     lab.model.script(run_id, [call("now"), Turn(text="It is here."), call("clik"), Turn(text="So is 8.")])

@@ -18,7 +18,9 @@ OLD, NEW = (f"{name}:{base64.b64encode(name.encode() * 32).decode()}" for name i
 
 
 @pytest.mark.parametrize("keys", ["", f"{NEW},{OLD}"], ids=["open", "encrypted"])
-async def test_the_database(lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keys: str) -> None:
+async def test_with_keys_no_content_is_readable_in_the_database(
+    lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keys: str
+) -> None:
     """Read as bytes, with its write-ahead log: prompts, arguments, results, answers, errors and failures."""
     file = tmp_path / "temporal.db"
     async with temporal_server(db=file) as server:
@@ -38,7 +40,9 @@ async def test_the_database(lab: Lab, tmp_path: Path, monkeypatch: pytest.Monkey
     assert b"AgentWorkflow" in kept
 
 
-async def test_a_key_is_changed_while_a_run_is_open(lab: Lab, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+async def test_a_run_goes_on_when_the_encryption_key_is_rotated(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """A worker with the new key before the old one goes on with it."""
     go = tmp_path / "go"
     monkeypatch.setenv("MULLIGAN_ENCRYPTION_KEYS", OLD)

@@ -61,7 +61,7 @@ async def watched(
         yield Lab(lab.client, lab.model, lab.otlp, lab.telemetry, queue)
 
 
-async def test_what_happens(lab: Lab) -> None:
+async def test_each_mistake_is_an_event_and_each_token_resumes_right_after_it(lab: Lab) -> None:
     """Every kind of mistake is an event with its recovery; each token takes it up again just there."""
     turns = [
         Turn("Let me look.", calls=[("search_orders", "{'customer': 'Ada',}", "a"), ("serch_orders", "{}", "b")]),
@@ -100,7 +100,7 @@ async def test_what_happens(lab: Lab) -> None:
         assert events.EVENT.validate_json(events.EVENT.dump_json(event)) == event
 
 
-async def test_runs_that_end_otherwise(lab: Lab) -> None:
+async def test_failed_and_terminated_runs_have_a_run_ended_event(lab: Lab) -> None:
     """Failed, failed before it began, terminated: there is always an end."""
     failed = await lab.run([call("clik")], agent="strict")
     bad = await lab.client.start_workflow("AgentWorkflow", {"agent": 7}, id=f"bad-{failed.id}", task_queue="agents")
@@ -122,7 +122,7 @@ async def test_runs_that_end_otherwise(lab: Lab) -> None:
         await all_events(lab.client, failed.id, "x")
 
 
-async def test_people(lab: Lab) -> None:
+async def test_waits_decisions_messages_and_the_stop_are_events(lab: Lab) -> None:
     """Waits, what was decided, messages, and the stop; arguments as they were asked about and as they ran."""
     handle = await lab.start([call("refund", '{"order": 7, "amount": {"euros": 9}}', "a")] * 2, agent="desk")
     asked: list[events.Event] = []
@@ -155,7 +155,9 @@ async def test_people(lab: Lab) -> None:
     assert (message.text, stopping.reason, stopped.decision) == ("Be generous.", "enough", "stopped")
 
 
-async def test_text_as_it_is_written(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_two_watchers_see_the_streamed_text_once_and_history_has_none_of_it(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Two watchers, one of whom leaves and comes back: both see all that is written, none of it twice. History has none."""
     for api in ("openai", "openai-chat"):
         seen: Counter[tuple[int, str]] = Counter()
@@ -202,7 +204,9 @@ async def test_text_as_it_is_written(lab: Lab, monkeypatch: pytest.MonkeyPatch) 
         assert all("heartbeat" not in str(event).lower() or event.event_type == 10 for event in history.events)
 
 
-async def test_another_model_writes_it(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_text_of_a_broken_off_model_is_not_mixed_with_that_of_its_fallback(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What the first wrote until it broke off is not taken for what the second writes."""
     for name, value in OFTEN.items():
         monkeypatch.setenv(name, value)
@@ -228,7 +232,9 @@ async def test_another_model_writes_it(lab: Lab, monkeypatch: pytest.MonkeyPatch
     assert LONG.startswith(after)
 
 
-async def test_streaming_can_be_switched_off(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_streaming_can_be_switched_off_for_a_worker_or_an_agent(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """By a setting of the worker, or of the agent for servers that break the calls of streamed answers."""
     streamed = []
     for seconds, agent in (("1", "shop"), ("0", "shop"), ("1", "whole")):
@@ -242,7 +248,7 @@ async def test_streaming_can_be_switched_off(lab: Lab, monkeypatch: pytest.Monke
     assert streamed == [True, None, None]
 
 
-async def test_a_worker_dies_while_its_model_writes(lab: Lab, temporal: DevServer) -> None:
+async def test_text_streamed_by_a_killed_worker_is_void_and_streamed_again(lab: Lab, temporal: DevServer) -> None:
     """kill -9: what was seen is void, the next attempt writes anew, and `answered` has it whole and once."""
     queue = f"dies-{uuid.uuid4().hex[:6]}"
     at = Lab(lab.client, lab.model, lab.otlp, lab.telemetry, queue)
@@ -283,7 +289,7 @@ async def test_a_worker_dies_while_its_model_writes(lab: Lab, temporal: DevServe
     assert resumed[0].type == "answered"
 
 
-async def test_in_a_chain_of_runs(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_event_offsets_continue_over_a_chain_of_runs(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     """Continued as new many times, and compacted: the numbers go on, and all is there for who comes afterwards."""
     monkeypatch.setattr(limits, "GROWN_EVENTS", 20)
     async with watched(lab, monkeypatch, "tests.support.compaction_agents") as at:
@@ -306,7 +312,7 @@ async def test_in_a_chain_of_runs(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> 
     assert all(one.at <= two.at for one, two in pairwise(late))
 
 
-async def test_what_is_written_is_encrypted(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_streamed_text_is_encrypted_in_heartbeats(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     """A heartbeat goes through the codec, as all that Temporal keeps."""
     monkeypatch.setenv("MULLIGAN_ENCRYPTION_KEYS", "n:" + "bm5u" * 10 + "bm4=")
     client = await lab.another_client()
@@ -324,7 +330,7 @@ async def test_what_is_written_is_encrypted(lab: Lab, monkeypatch: pytest.Monkey
     assert all(b"binary/encrypted" in beat for beat in beats)
 
 
-async def test_the_command(lab: Lab, temporal: DevServer) -> None:
+async def test_tail_events_prints_one_json_object_a_line_and_since_resumes(lab: Lab, temporal: DevServer) -> None:
     """`mulligan tail --events`: one JSON object a line; `--since` goes on after it."""
     ran = await lab.run([call("clik"), DONE])
     found = await all_events(lab.client, ran.id)
@@ -347,7 +353,9 @@ async def test_the_command(lab: Lab, temporal: DevServer) -> None:
     assert "told the model: unknown_tool" in seen
 
 
-async def test_the_example(lab: Lab, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_the_example_of_the_events_page_runs_as_printed(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """docs/events.md: what it watches with, on the agent that it names."""
     page = (Path(__file__).parent.parent.parent / "docs/events.md").read_text()
     names: dict[str, Any] = {}

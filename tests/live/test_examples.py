@@ -13,7 +13,7 @@ from tests.live.conftest import Lab
 
 
 @pytest.mark.parametrize(("letter", "decision"), [("The lamp of order 7 broke.", "refunded"), ("Order 8!", "waits")])
-async def test_refund_desk(lab: Lab, letter: str, decision: str) -> None:
+async def test_the_refund_desk_example_decides_by_the_typed_output(lab: Lab, letter: str, decision: str) -> None:
     """A typed output decides in code; the second turn goes on with the first one's conversation."""
     queue = f"examples-{uuid.uuid4().hex[:6]}"
     async with running_worker(lab.client, load(["examples.refund_desk"]), lab.telemetry, queue):
@@ -26,7 +26,7 @@ async def test_refund_desk(lab: Lab, letter: str, decision: str) -> None:
     assert any(span.attributes["ai.toolCall.name"] == "Letter" for span in failed)
 
 
-async def test_buyer(lab: Lab) -> None:
+async def test_the_buyer_example_asks_a_question_and_an_approval(lab: Lab) -> None:
     """A question and an approval, as docs/people.md has it."""
     queue = f"examples-{uuid.uuid4().hex[:6]}"
     given = {"agent": "buyer", "prompt": "We need ten lamps."}
@@ -39,7 +39,7 @@ async def test_buyer(lab: Lab) -> None:
         assert (await handle.result())["output"] == "Ordered: 10 lamps, green, for 240 euros."
 
 
-async def test_librarian(lab: Lab) -> None:
+async def test_the_librarian_example_asks_for_approval_of_an_mcp_tool(lab: Lab) -> None:
     """An MCP server's tools, one of which a person lets pass, as docs/mcp.md has it."""
     queue = f"examples-{uuid.uuid4().hex[:6]}"
     given = {"agent": "librarian", "prompt": "Tidy up."}

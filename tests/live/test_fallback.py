@@ -69,7 +69,9 @@ def asked(lab: Lab, *models: str) -> list[int]:
 
 
 @pytest.mark.parametrize(("first_says", "times"), [(DOWN, 2), (REFUSES, 1)], ids=["down", "refuses"])
-async def test_the_next_one_answers(lab: Lab, names: tuple[str, str], first_says: Turn, times: int) -> None:
+async def test_when_the_first_model_fails_the_next_one_answers_and_keeps_the_turn(
+    lab: Lab, names: tuple[str, str], first_says: Turn, times: int
+) -> None:
     """And the turn stays with it. Each attempt has a span of its own, in which it is seen who was asked."""
     first, second = names
     lab.model.script(first, [first_says] * 3)
@@ -90,7 +92,9 @@ async def test_the_next_one_answers(lab: Lab, names: tuple[str, str], first_says
     assert ran.result["usage"]["input_tokens"] == 20
 
 
-async def test_none_answers(lab: Lab, names: tuple[str, str]) -> None:
+async def test_when_no_model_answers_the_last_error_says_what_each_model_returned(
+    lab: Lab, names: tuple[str, str]
+) -> None:
     """The run fails with the last one's error, which says what each of them said."""
     first, second = names
     lab.model.script(first, [REFUSES])
@@ -111,7 +115,7 @@ async def test_none_answers(lab: Lab, names: tuple[str, str]) -> None:
     assert finish.attributes["error.type"] == "ModelRequestError"
 
 
-async def test_there_and_back_in_one_turn(lab: Lab, names: tuple[str, str]) -> None:
+async def test_reasoning_of_one_provider_is_sent_back_to_it_and_to_no_other(lab: Lab, names: tuple[str, str]) -> None:
     """What is one provider's own (reasoning items, or the text of its reasoning) goes back to it, and to no other."""
     first, second = names
 
@@ -157,7 +161,7 @@ async def test_there_and_back_in_one_turn(lab: Lab, names: tuple[str, str]) -> N
     ],
     ids=["openai, chat", "chat, openai", "openai twice", "provider", "tool"],
 )
-async def test_structured_output(
+async def test_all_models_of_a_list_are_asked_for_the_output_in_the_same_mode(
     lab: Lab, names: tuple[str, str], output: Any, apis: tuple[str, str], by_call: bool
 ) -> None:
     """All models of a list are asked for it in one way, which each of them takes; also in the run that asks one of them."""
@@ -178,7 +182,7 @@ async def test_structured_output(
     assert alone.result["output"] == {"kilos": 2.0}
 
 
-async def test_a_run_may_name_one(lab: Lab, names: tuple[str, str]) -> None:
+async def test_the_model_in_the_run_input_replaces_the_whole_list(lab: Lab, names: tuple[str, str]) -> None:
     """`RunInput.model` takes the place of the whole list."""
     first, second = names
     lab.model.script(first, [DONE])
@@ -199,7 +203,7 @@ class TwoTurns:
         return [(await weigher.run(prompt)).output for prompt in ("Weigh it.", "Again.")]
 
 
-async def test_the_next_turn_begins_with_the_first(lab: Lab, names: tuple[str, str]) -> None:
+async def test_each_turn_begins_with_the_first_model_again(lab: Lab, names: tuple[str, str]) -> None:
     """Of a conversation of several turns: an endpoint that was down an hour ago may be up."""
     first, second = names
     lab.model.script(first, lambda body, nth: DONE if nth else REFUSES)
@@ -214,7 +218,7 @@ async def test_the_next_turn_begins_with_the_first(lab: Lab, names: tuple[str, s
     assert asked(lab, first, second) == [2, 1]
 
 
-async def test_cancelled_is_no_reason(lab: Lab, names: tuple[str, str]) -> None:
+async def test_cancelling_a_model_call_does_not_fall_back_to_the_next_model(lab: Lab, names: tuple[str, str]) -> None:
     """A run that is cancelled as its first model thinks asks no other."""
     first, second = names
     lab.model.script(first, [Turn(text="late", wait=asyncio.Event())])

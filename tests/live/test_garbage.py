@@ -59,7 +59,7 @@ def arguments(dice: random.Random) -> str:
 
 
 @pytest.mark.parametrize("seed", range(6))
-async def test_garbage(lab: Lab, seed: int) -> None:
+async def test_each_random_call_gets_one_result_and_each_failure_one_error_span(lab: Lab, seed: int) -> None:
     """Every failure is told, counted, and has one ERROR span; the provider refuses nothing that it is sent."""
     dice = random.Random(seed)
     turns = [

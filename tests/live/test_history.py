@@ -15,7 +15,7 @@ from tests.live.conftest import DONE, Lab, call
 from tests.support.openai_turn import Failure, Turn
 
 
-async def test_bytes_a_step_do_not_grow(lab: Lab) -> None:
+async def test_history_grows_by_the_same_bytes_for_each_step(lab: Lab) -> None:
     """Twice the steps, twice the bytes: the second half of a run costs what the first does."""
     sizes = []
     for steps in (10, 20, 40):
@@ -28,7 +28,7 @@ async def test_bytes_a_step_do_not_grow(lab: Lab) -> None:
     assert second < first * 1.05
 
 
-async def test_the_prefix_is_the_same_bytes(lab: Lab) -> None:
+async def test_each_request_begins_with_the_bytes_of_the_one_before(lab: Lab) -> None:
     """Each request begins with the bytes of the one before, up to the end of its messages: providers cache by prefix."""
     for api in ("openai-chat", "openai"):
         ran = await lab.run([call("now"), call("clik"), Turn(text="so", calls=[("now", "", None)]), DONE], api=api)
@@ -60,7 +60,9 @@ def _end_of(body: bytes, start: int) -> int:
 
 
 @pytest.mark.parametrize("setting", ["MULLIGAN_PREFIX_CACHE_BYTES", "MULLIGAN_MAX_CACHED_WORKFLOWS"])
-async def test_without_a_cache_all_still_works(lab: Lab, monkeypatch: pytest.MonkeyPatch, setting: str) -> None:
+async def test_a_run_completes_on_a_worker_without_caches_and_makes_no_span_twice(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, setting: str
+) -> None:
     """A worker that remembers nothing asks the workflow, or replays it; no span is made twice."""
     queue = f"forgetful-{uuid.uuid4().hex[:6]}"
     monkeypatch.setenv(setting, "0")
@@ -72,7 +74,7 @@ async def test_without_a_cache_all_still_works(lab: Lab, monkeypatch: pytest.Mon
     assert [len(ran.spans_of(name)) for name in ("invoke_agent shop", "agent.finish", "ai.toolCall")] == [1, 1, 3]
 
 
-async def test_large_results_do_not_travel_twice(lab: Lab) -> None:
+async def test_results_too_large_for_one_activity_input_are_fetched_by_query(lab: Lab) -> None:
     """Results that together are over Temporal's limit for one input: the worker asks for them."""
     long = Turn(
         calls=[("give", '{"what": "huge"}', None)] * 1 + [("give", '{"what": "huge" }', f"c{n}") for n in range(70)]
@@ -88,7 +90,7 @@ async def test_large_results_do_not_travel_twice(lab: Lab) -> None:
     assert total > 2_000_000
 
 
-async def test_two_workers_share_a_run(lab: Lab) -> None:
+async def test_steps_of_one_run_may_be_taken_by_two_workers(lab: Lab) -> None:
     """Whoever takes a step finds the conversation: in its cache, or by asking."""
     queue = f"two-{uuid.uuid4().hex[:6]}"
     loaded = load(["tests.support.shop_agents"])
@@ -100,7 +102,7 @@ async def test_two_workers_share_a_run(lab: Lab) -> None:
     assert [run.result["output"] for run in runs] == ["done"] * 3
 
 
-async def test_another_worker_goes_on_with_what_was_pinned(lab: Lab) -> None:
+async def test_another_worker_uses_the_instructions_that_were_pinned_at_the_start(lab: Lab) -> None:
     """A worker that never saw the run asks it for the conversation, and for the instructions that it was opened with."""
     queue = f"handed-on-{uuid.uuid4().hex[:6]}"
     at = Lab(lab.client, lab.model, lab.otlp, lab.telemetry, queue)

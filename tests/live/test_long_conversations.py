@@ -69,7 +69,7 @@ async def is_whole(lab: Lab, handle: Any, texts: list[str]) -> None:
     assert [m["content"] for m in ran.requests[-1].json["messages"] if m["role"] == "tool"] == texts
 
 
-async def test_three_megabytes_of_text_are_handed_over(lab: Lab, hasty: DevServer) -> None:
+async def test_three_megabytes_of_text_continue_as_new_without_external_storage(lab: Lab, hasty: DevServer) -> None:
     """Without external storage: compressed it is below what Temporal carries."""
     async with serving(lab, hasty) as at:
         handle = await at.start([*given("prose", 4), DONE], agent="large")
@@ -78,7 +78,7 @@ async def test_three_megabytes_of_text_are_handed_over(lab: Lab, hasty: DevServe
 
 
 @pytest.mark.parametrize("keys", ["", KEYS], ids=["open", "encrypted"])
-async def test_noise_goes_through_external_storage(
+async def test_state_that_cannot_be_compressed_goes_through_external_storage(
     lab: Lab, hasty: DevServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keys: str
 ) -> None:
     """What no compression makes small: in files for this user alone, encrypted where there are keys."""
@@ -105,7 +105,7 @@ async def test_noise_goes_through_external_storage(
     assert all(path.stat().st_size > 500_000 for path in files)
 
 
-async def test_a_users_own_workflow_hands_over(
+async def test_a_user_workflow_hands_over_more_than_temporal_accepts_through_storage(
     lab: Lab, hasty: DevServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`carry()` and `DurableAgent(state=…)` in a workflow of one's own: more than Temporal takes, through storage."""
@@ -119,7 +119,7 @@ async def test_a_users_own_workflow_hands_over(
     assert max(path.stat().st_size for path in tmp_path.rglob("*")) > 2 * MEGABYTE
 
 
-async def test_a_payload_that_is_gone_is_waited_for(
+async def test_a_run_waits_until_a_missing_payload_is_back(
     lab: Lab, hasty: DevServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A folder that is not mounted fails tasks, not the run; when the files are back, it goes on."""
@@ -146,7 +146,7 @@ async def test_a_payload_that_is_gone_is_waited_for(
     assert "is not there" in failures[0]
 
 
-async def test_a_full_history_ends_the_run_with_all_its_data(
+async def test_a_full_history_ends_the_run_as_max_history_and_keeps_all_its_data(
     lab: Lab, monkeypatch: pytest.MonkeyPatch, temporal: DevServer
 ) -> None:
     """What cannot be handed over goes on in one history, up to a limit below the server's. Here it is made small."""
@@ -163,7 +163,7 @@ async def test_a_full_history_ends_the_run_with_all_its_data(
     assert ran.spans_of("agent.finish")[0].attributes["mulligan.status"] == "max_history"
 
 
-async def test_pages_of_very_many_messages(lab: Lab, temporal: DevServer) -> None:
+async def test_a_page_contains_as_many_messages_as_fit_in_a_query_result(lab: Lab, temporal: DevServer) -> None:
     """Short messages, asked for all at once: as many as fit."""
     given = [{"role": "user", "text": f"{n:080}"} for n in range(8_000)]
     async with serving(lab, temporal) as at:

@@ -58,7 +58,9 @@ async def _progress(handle: Any) -> dict[str, Any]:
     return progress
 
 
-async def test_killed_workers(lab: Lab, temporal: DevServer, tmp_path: Path) -> None:
+async def test_a_call_lost_with_its_worker_is_reported_or_retried_as_its_attempts_allow(
+    lab: Lab, temporal: DevServer, tmp_path: Path
+) -> None:
     """At most once by default: `tool_lost` is told. With `attempts=2` the next worker runs it. A drain is no different."""
     lost, survived, stopped = await asyncio.gather(
         kill_in("die", lab, temporal, tmp_path),

@@ -47,7 +47,7 @@ def write(title: str, text: str) -> None:
     PAGE.write_text("\n".join({**sections(), title: text}.values()))
 
 
-def test_the_page_has_an_introduction_and_these_sections(pytestconfig: pytest.Config) -> None:
+def test_the_recovery_page_has_its_introduction_and_sections(pytestconfig: pytest.Config) -> None:
     if pytestconfig.getoption("--write-docs"):
         write("", INTRODUCTION)
     assert list(sections()) == ["", *SECTIONS]
@@ -55,7 +55,9 @@ def test_the_page_has_an_introduction_and_these_sections(pytestconfig: pytest.Co
 
 
 @pytest.mark.parametrize("title", SECTIONS)
-async def test_a_section_says_what_was_seen(lab: Lab, pytestconfig: pytest.Config, title: str) -> None:
+async def test_each_section_of_the_recovery_page_equals_what_the_tests_observed(
+    lab: Lab, pytestconfig: pytest.Config, title: str
+) -> None:
     printed = await section(lab, title, SECTIONS[title])
     if pytestconfig.getoption("--write-docs"):
         write(title, printed)

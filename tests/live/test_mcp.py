@@ -73,7 +73,7 @@ async def ran(lent: Lab) -> Ran:
 
 
 @pytest.mark.parametrize("row", ROWS)
-def test_what_a_model_is_told(ran: Ran, row: str) -> None:
+def test_each_mcp_outcome_is_returned_to_the_model_as_text_with_its_kind(ran: Ran, row: str) -> None:
     """Each outcome as text, and each mistake by the kinds that any tool has."""
     name, _, kind, text = ROWS[row]
     made = ran.calls[list(ROWS).index(row)]
@@ -83,7 +83,7 @@ def test_what_a_model_is_told(ran: Ran, row: str) -> None:
     assert len(made["result"]["text"]) < 33_000
 
 
-def test_a_run_with_mcp_is_a_run(ran: Ran) -> None:
+def test_a_run_with_mcp_errors_completes_and_its_spans_name_the_server(ran: Ran) -> None:
     """It completes; what went wrong is recovered; its spans name the server; the provider was shown legal tools."""
     wrong = [kind for _, _, kind, _ in ROWS.values() if kind]
     assert (ran.result["status"], ran.result["recovered_failures"]) == ("completed", len(wrong))
@@ -100,7 +100,7 @@ def test_a_run_with_mcp_is_a_run(ran: Ran) -> None:
     assert {"lent__echo", "lent__odd", "lent__files_delete_all_b8fe2e"} < set(names)
 
 
-async def test_a_program_sees_only_what_it_is_given(lent: Lab) -> None:
+async def test_an_mcp_server_gets_only_the_environment_it_is_given(lent: Lab) -> None:
     """The worker's environment holds its secrets: a server gets the SDK's short list, and what is named."""
     ran = await lent.run([call("lent__environment"), DONE], agent="borrower")
     seen = json.loads(ran.calls[0]["result"]["text"])
@@ -108,7 +108,7 @@ async def test_a_program_sees_only_what_it_is_given(lent: Lab) -> None:
     assert set(seen) - {"HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER", "LC_CTYPE"} == set(NAMES[:2])
 
 
-async def test_mending_and_guards(lent: Lab) -> None:
+async def test_mcp_calls_are_repaired_and_guarded_like_those_of_any_tool(lent: Lab) -> None:
     """As for any tool: JSON is mended, a bare value wrapped, the guard asked, the server's policy kept."""
     turn = Turn(
         calls=[
@@ -128,7 +128,7 @@ async def test_mending_and_guards(lent: Lab) -> None:
     assert names == {"few__echo", "few__count", "again__die_once", "again__hang", "again__fail", "strict__fail"}
 
 
-async def test_killed_servers(lent: Lab, tmp_path: Path) -> None:
+async def test_a_killed_mcp_server_is_restarted_and_a_call_in_it_is_reported(lent: Lab, tmp_path: Path) -> None:
     """Killed between two calls, nobody notices. Killed within one, the model is told; the next call has a new one."""
     file = tmp_path / "hung"
 
@@ -149,7 +149,7 @@ async def test_killed_servers(lent: Lab, tmp_path: Path) -> None:
     ] == "a"
 
 
-async def test_cancelled_runs_cancel_their_calls(lent: Lab, tmp_path: Path) -> None:
+async def test_cancelling_a_run_cancels_its_call_in_the_mcp_server(lent: Lab, tmp_path: Path) -> None:
     """By the protocol: the server stops its work."""
     file = tmp_path / "hung"
     handle = await lent.start([calls(("lent__hang", {"file": str(file)})), DONE], agent="borrower")
@@ -158,7 +158,7 @@ async def test_cancelled_runs_cancel_their_calls(lent: Lab, tmp_path: Path) -> N
     await says(file, "cancelled")
 
 
-async def test_approvals(lent: Lab) -> None:
+async def test_mcp_tools_need_approval_by_patterns_and_edits_are_checked_by_the_schema(lent: Lab) -> None:
     """By patterns of the server's own names; edited arguments are looked at by the schema that is pinned for the run."""
     made = calls(("asks__files_delete_all_b8fe2e", {}), ("asks__count", {"upto": 2}), ("asks__echo", {"text": "a"}))
     handle = await lent.start([made, DONE], agent="asking")
@@ -182,7 +182,7 @@ def decided(wait: dict[str, Any], **said: Any) -> dict[str, Any]:
     return {"call_id": wait["call_id"], "decision": "approve", **said}
 
 
-async def test_servers_that_are_not_there(lent: Lab) -> None:
+async def test_the_model_is_informed_of_unavailable_mcp_servers_and_the_run_goes_on(lent: Lab) -> None:
     """No program, no answer, no variable, nobody at the URL: the model is told, and the run goes on."""
     ran = await lent.run([call("now"), DONE], agent="forlorn")
     assert ran.result["status"] == "completed"
@@ -192,7 +192,7 @@ async def test_servers_that_are_not_there(lent: Lab) -> None:
     assert [tool["function"]["name"] for tool in ran.requests[0].json["tools"]] == ["now"]
 
 
-async def test_run_agent() -> None:
+async def test_run_agent_calls_mcp_tools_without_a_temporal_server() -> None:
     """Without a server of Temporal's, too."""
     agent = Agent(name="a", model="openai:x", mcp=[McpServer("lent", command=SERVER, include=["echo"])])
     run = await run_agent(agent, "Go.", model=Model(Say(calls=[Call("lent__echo", {"text": "hi"})]), "done"))
@@ -201,7 +201,7 @@ async def test_run_agent() -> None:
     assert [tool.name for tool in run.tools] == ["lent__echo"]
 
 
-async def test_a_server_that_cannot_start_is_left_alone_for_a_while(
+async def test_an_mcp_server_that_cannot_start_is_not_retried_until_its_pause_is_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The runs that open meanwhile do not wait for it, nor start it again."""
@@ -217,12 +217,12 @@ async def test_a_server_that_cannot_start_is_left_alone_for_a_while(
     assert starts.read_text() == "x"
 
 
-async def test_http(lab: Lab, tmp_path: Path) -> None:
+async def test_mcp_over_http_with_sessions(lab: Lab, tmp_path: Path) -> None:
     """With a session, as before 2026; without one: tests/system."""
     await check_http(lab, ("--sessions",), tmp_path / "hung")
 
 
-def test_agents_command(tmp_path: Path) -> None:
+def test_the_agents_command_lists_mcp_servers_without_starting_them(tmp_path: Path) -> None:
     """`mulligan agents` names the servers, and starts none."""
     shown = subprocess.run(
         [Path(sys.executable).with_name("mulligan"), "agents", "--load", "tests.support.mcp_agents", "--json"],

@@ -83,7 +83,7 @@ async def bombard(at: Lab, *, stop: bool) -> tuple[int, int]:
 
 
 @pytest.mark.timeout(180)
-async def test_none_is_lost_and_none_is_doubled(chained: Lab) -> None:
+async def test_no_accepted_message_is_lost_or_doubled_when_runs_end_stop_or_continue(chained: Lab) -> None:
     """In the moment of ending, of stopping and of continue-as-new."""
     runs = [bombard(chained, stop=number % 2 == 1) for number in range(RUNS)]
     took = await asyncio.gather(*runs)

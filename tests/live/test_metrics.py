@@ -29,7 +29,7 @@ def points(lab: Lab, name: str, **having: Any) -> list[tuple[dict[str, Any], int
     ]
 
 
-async def test_what_a_run_counts(lab: Lab) -> None:
+async def test_a_run_records_calls_tokens_attempts_and_steps_in_its_metrics(lab: Lab) -> None:
     """Calls by tool and error, tokens by kind, attempts by error, steps by status."""
     turns = [
         Turn(calls=[("click", "{}", None), ("click", '{"selector": "#a"}', None), (MADE_UP, "{}", None)]),
@@ -60,7 +60,7 @@ async def test_what_a_run_counts(lab: Lab) -> None:
 
 
 @pytest.mark.parametrize("protocol", ["grpc", "http/protobuf"])
-async def test_temporals_own(temporal: DevServer, protocol: str) -> None:
+async def test_a_worker_exports_the_metrics_of_the_temporal_sdk(temporal: DevServer, protocol: str) -> None:
     """A worker sends the SDK's metrics to the same endpoint."""
     with OtlpReceiver() as otlp:
         process = await asyncio.create_subprocess_exec(
@@ -76,7 +76,7 @@ async def test_temporals_own(temporal: DevServer, protocol: str) -> None:
             await process.wait()
 
 
-async def test_an_endpoint_for_traces_alone(lab: Lab, temporal: DevServer) -> None:
+async def test_an_endpoint_that_takes_no_metrics_is_reported_once(lab: Lab, temporal: DevServer) -> None:
     """As Jaeger's: it is said once that metrics are not taken there, and not again at each export."""
     with OtlpReceiver(takes_metrics=False) as otlp:
         process = await asyncio.create_subprocess_exec(

@@ -21,7 +21,9 @@ from tests.support.openai_turn import Failure, Turn
     ],
     ids=["limited", "down, then slow", "html", "dropped"],
 )
-async def test_tried_again(lab: Lab, failures: list[Failure]) -> None:
+async def test_a_temporary_model_failure_is_retried_with_a_span_for_each_attempt(
+    lab: Lab, failures: list[Failure]
+) -> None:
     """Temporal retries: a `chat` span for each attempt, and the run knows nothing of it."""
     ran = await lab.run([call("now"), Turn(text="done", fail_first=failures)])
     assert ran.result["output"] == "done"
@@ -32,7 +34,7 @@ async def test_tried_again(lab: Lab, failures: list[Failure]) -> None:
     assert {span.kind for span in chats} == {"CLIENT"}
 
 
-async def test_refused(lab: Lab) -> None:
+async def test_a_permanent_4xx_fails_the_run_once_with_the_message_of_the_provider(lab: Lab) -> None:
     """A 4xx that trying again cannot mend fails the run once, with the provider's words."""
     body = {"error": {"message": "no such model", "type": "invalid_request_error", "param": None, "code": None}}
     ran = await lab.run([Turn(failure=Failure(status=404, body=body, headers={"x-request-id": "req_7"}))])
@@ -44,7 +46,7 @@ async def test_refused(lab: Lab) -> None:
     assert (finish.status, finish.attributes["error.type"]) == ("ERROR", "ModelRequestError")
 
 
-async def test_patience_is_spent(lab: Lab) -> None:
+async def test_a_model_that_stays_down_beyond_model_patience_fails_the_run(lab: Lab) -> None:
     """An endpoint that stays away beyond `model_patience` (3 s for this agent) fails the run, typed."""
     ran = await lab.run([Turn(failure=Failure(status=500, headers={"Retry-After": "1"}))])
     assert isinstance(ran.error, ModelUnavailableError)
@@ -52,7 +54,7 @@ async def test_patience_is_spent(lab: Lab) -> None:
     assert len(ran.requests) > 1
 
 
-async def test_limited_together(lab: Lab) -> None:
+async def test_a_429_holds_back_the_other_calls_to_that_model_but_not_to_other_models(lab: Lab) -> None:
     """One call is told 429: the worker's other calls to that model do not go out, and leave it; other models are asked."""
     limits = [Turn(failure=Failure(status=429, headers={"Retry-After": "50"}))]
     first = await lab.start(limits, agent="strict")
@@ -70,7 +72,7 @@ async def test_limited_together(lab: Lab) -> None:
         await handle.terminate()
 
 
-async def test_reasoning_goes_back(lab: Lab) -> None:
+async def test_reasoning_items_are_sent_back_to_the_responses_api_with_store_false(lab: Lab) -> None:
     """With the Responses API reasoning items ride along, by their input fields only; `store` is false."""
     from tests.support.openai_turn import Reasoning
 

@@ -15,7 +15,7 @@ from tests.support.openai_turn import Turn
 TWO = Turn(calls=[("wait_for_file", "{}", None), ("now", "{}", None)])
 
 
-async def test_progress_while_a_tool_runs(lab: Lab, tmp_path: Path) -> None:
+async def test_an_open_run_shows_running_calls_and_the_results_of_settled_ones(lab: Lab, tmp_path: Path) -> None:
     """What runs is named; a call that is settled shows its result although another still runs."""
     handle = await lab.start([TWO, DONE], metadata={"file": str(tmp_path / "go")})
     while True:
@@ -35,7 +35,7 @@ async def test_progress_while_a_tool_runs(lab: Lab, tmp_path: Path) -> None:
     assert [call["result"]["text"] for call in ran.calls] == ["it is there", "noon"]
 
 
-async def test_cancelled(lab: Lab, tmp_path: Path) -> None:
+async def test_cancelling_a_run_stops_its_tool_and_closes_its_spans(lab: Lab, tmp_path: Path) -> None:
     """Temporal's cancel stops the tool at once, ends the run as cancelled, and closes its spans."""
     handle = await lab.start([TWO, DONE], metadata={"file": str(tmp_path / "never")})
     while (await handle.query("progress"))["running"] != ["wait_for_file"]:

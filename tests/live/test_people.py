@@ -40,7 +40,7 @@ async def refused(handle: Any, update: str, argument: Any) -> str:
     return error.message
 
 
-async def test_an_approval(lab: Lab) -> None:
+async def test_an_approved_call_runs_as_approved_and_the_decision_is_recorded(lab: Lab) -> None:
     """Asked about the valid call, once; it runs as it was approved; who and when stands in the step and on the spans."""
     handle = await lab.start([call("refund", "{'order': '7', 'amount': {'euros': 12.5},}"), DONE], agent="desk")
     (asked,) = await pending(handle)
@@ -77,7 +77,7 @@ async def test_an_approval(lab: Lab) -> None:
     assert (await handle.describe()).raw_description.workflow_execution_info.memo.fields["waiting"].data == b"0"
 
 
-async def test_edited_arguments(lab: Lab) -> None:
+async def test_edited_arguments_are_validated_before_they_are_accepted(lab: Lab) -> None:
     """An edit is looked at as a model's input is, before it is taken: by the schema, the types, the guard."""
     handle = await lab.start([call("refund", REFUND), DONE], agent="desk")
     (asked,) = await pending(handle)
@@ -107,7 +107,7 @@ async def test_edited_arguments(lab: Lab) -> None:
     assert ran.result["repairs"] == 0
 
 
-async def test_several_wait_and_others_go_on(lab: Lab) -> None:
+async def test_calls_that_need_no_decision_run_while_others_wait(lab: Lab) -> None:
     """Decided in any order; what needs nobody's word does not wait; results are in the order of the calls."""
     calls = [
         ("refund", REFUND, "r"),
@@ -145,7 +145,7 @@ async def test_several_wait_and_others_go_on(lab: Lab) -> None:
     assert len(ran.spans_of("agent.decision")) == 4
 
 
-async def test_refusals(lab: Lab) -> None:
+async def test_an_invalid_decision_is_refused_with_a_sentence_and_changes_nothing(lab: Lab) -> None:
     """Twice, too late, unknown, of the other kind, or not to be read: a sentence, and nothing happens."""
     handle = await lab.start(
         [Turn(calls=[("refund", REFUND, "r"), ("ask_person", '{"question": "?"}', "q")]), DONE], agent="desk"
@@ -172,7 +172,7 @@ async def test_refusals(lab: Lab) -> None:
         await handle.execute_update("send_message", {"text": "too late"})
 
 
-async def test_time_is_over(lab: Lab) -> None:
+async def test_a_call_that_nobody_decides_on_in_time_is_not_run(lab: Lab) -> None:
     """`approval_timeout`: of a tool, and of a question with a schema of its own."""
     ran = await lab.run([call("hasty"), call("ask_quickly", '{"question": "?", "choices": ["a"]}'), DONE], agent="desk")
     assert [made["result"]["error"]["message"] for made in ran.calls] == [
@@ -183,7 +183,7 @@ async def test_time_is_over(lab: Lab) -> None:
     assert RAN[ran.id] == []
 
 
-async def test_messages(lab: Lab) -> None:
+async def test_a_message_reaches_the_model_once_at_the_next_step(lab: Lab) -> None:
     """During a model call, a tool call and a wait; each at the next step, once."""
     turns = [
         Turn(calls=[("nap", '{"seconds": 0.3}', None)], delay=0.3),
@@ -216,7 +216,7 @@ async def test_messages(lab: Lab) -> None:
     assert len(ran.steps) == 4
 
 
-async def test_said_as_the_steps_run_out(lab: Lab) -> None:
+async def test_a_message_accepted_in_the_last_step_is_in_the_conversation(lab: Lab) -> None:
     """What was accepted is in the conversation, though no step is left to answer it."""
     # Sent with the start: it is there before the run has begun, so it comes before the first step.
     start = lab.starting([Turn(text="one moment", delay=0.5)], agent="desk", max_steps=1)
@@ -264,7 +264,7 @@ STOPS: dict[str, tuple[Callable[[Lab, Any], Any], list[Turn], list[Any]]] = {
 
 
 @pytest.mark.parametrize("when", STOPS)
-async def test_stop(lab: Lab, when: str) -> None:
+async def test_a_stopped_run_finishes_what_runs_and_begins_nothing_new(lab: Lab, when: str) -> None:
     """What runs finishes, nothing begins, the result has all that there is, the conversation is whole."""
     until, turns, told = STOPS[when]
     handle = await lab.start([*turns, *[DONE] * 3], agent="desk")
@@ -289,7 +289,7 @@ CANCELS = {name: row[:2] for name, row in STOPS.items()}
 
 
 @pytest.mark.parametrize("when", CANCELS)
-async def test_cancel(lab: Lab, when: str) -> None:
+async def test_a_cancelled_run_cancels_its_activities_and_closes_its_trace(lab: Lab, when: str) -> None:
     """Activities are cancelled, the run ends cancelled, its trace is closed."""
     until, turns = CANCELS[when]
     turns = [turn if not turn.calls else call("nap", '{"seconds": 60}') for turn in turns] if when == "tool" else turns
@@ -307,7 +307,7 @@ async def test_cancel(lab: Lab, when: str) -> None:
         assert finish.attributes["mulligan.status"] == "cancelled"
 
 
-async def test_two_agents_in_a_workflow_of_ones_own(lab: Lab) -> None:
+async def test_stopping_one_of_two_agents_in_a_workflow_leaves_the_other_running(lab: Lab) -> None:
     """Both wait at once, with calls of one id; one is stopped, the other goes on."""
     run_id = f"own-{uuid.uuid4().hex[:8]}"
     first_waits = asyncio.Event()
@@ -337,7 +337,7 @@ async def test_two_agents_in_a_workflow_of_ones_own(lab: Lab) -> None:
     assert RAN[run_id] == [("refund", {"order": 7, "euros": 12.5})]
 
 
-async def test_cancel_waits_for_all_that_runs(lab: Lab) -> None:
+async def test_a_cancelled_run_waits_until_all_its_calls_have_ended(lab: Lab) -> None:
     """Calls side by side: each hears of it at its own next beat, and each closes its span before the run ends."""
     naps = [("nap", '{"seconds": 60}', f"n{number}") for number in range(3)]
     handle = await lab.start([Turn(calls=naps)], agent="desk")
@@ -370,7 +370,7 @@ async def test_stop_does_not_wait_for_a_model_that_never_answers(lab: Lab, monke
     assert finish.attributes["mulligan.status"] == "stopped"
 
 
-async def test_a_model_call_that_fails_after_the_stop(lab: Lab) -> None:
+async def test_a_model_call_that_fails_after_a_stop_does_not_fail_the_run(lab: Lab) -> None:
     """The run was to stop and does, with all that there is; that its last model call failed is no reason to fail it."""
     goes = asyncio.Event()
     refuses = Turn(wait=goes, failure=Failure(status=400, wait=goes))
@@ -384,7 +384,7 @@ async def test_a_model_call_that_fails_after_the_stop(lab: Lab) -> None:
 
 
 @pytest.mark.parametrize("runs", ["the model", "a tool"])
-async def test_a_cancel_after_the_stop(lab: Lab, runs: str) -> None:
+async def test_a_cancel_after_a_stop_ends_the_run_as_cancelled_at_once(lab: Lab, runs: str) -> None:
     """Temporal's cancel ends the run as cancelled, at once, whatever was to finish."""
     never = asyncio.Event()
     turns = [Turn(text="late", wait=never)] if runs == "the model" else [call("nap", '{"seconds": 60}'), DONE]
@@ -401,7 +401,7 @@ async def test_a_cancel_after_the_stop(lab: Lab, runs: str) -> None:
     assert (await handle.query("progress"))["status"] == "cancelled"
 
 
-async def test_a_stop_with_the_start(lab: Lab) -> None:
+async def test_a_stop_sent_with_the_start_is_accepted_and_recorded(lab: Lab) -> None:
     """It is accepted before there is an agent, and is in the events all the same."""
     starting = lab.starting([DONE], agent="desk")
     await lab.client.execute_update_with_start_workflow(
@@ -436,7 +436,7 @@ def note(text: str) -> str:
     return "noted"
 
 
-async def test_a_deploy_while_it_waits(lab: Lab) -> None:
+async def test_waiting_calls_survive_a_deploy_that_changes_or_removes_their_tools(lab: Lab) -> None:
     """What waits goes on waiting, as it was asked; a tool that changed, or is gone, is told as any mistake."""
     queue = f"deploy-{uuid.uuid4().hex[:6]}"
     at = Lab(lab.client, lab.model, lab.otlp, lab.telemetry, queue)

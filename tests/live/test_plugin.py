@@ -137,7 +137,7 @@ def an_id() -> str:
     return f"plugin-{uuid.uuid4().hex[:8]}"
 
 
-async def test_agents_beside_what_a_worker_served_before(temporal: DevServer) -> None:
+async def test_agents_run_on_a_worker_beside_its_own_workflows_and_activities(temporal: DevServer) -> None:
     """Their workflow with their activity and their pydantic values, an agent in it, and an agent by itself."""
     client = await connected(temporal)
     queue = an_id()
@@ -152,7 +152,7 @@ async def test_agents_beside_what_a_worker_served_before(temporal: DevServer) ->
     await replayer.replay_workflow(await handle.fetch_history())
 
 
-async def test_what_a_client_has_already_is_kept(temporal: DevServer) -> None:
+async def test_the_plugin_keeps_the_codec_failure_converter_and_interceptors_of_the_client(temporal: DevServer) -> None:
     """Codec, failure converter and interceptors: seen in what the server has."""
     counting = Counting()
     theirs = DataConverter(payload_codec=Zipped(), failure_converter_class=DefaultFailureConverterWithEncodedAttributes)
@@ -174,7 +174,7 @@ async def test_what_a_client_has_already_is_kept(temporal: DevServer) -> None:
     )
 
 
-async def test_several_workers_and_plugins_in_one_process(temporal: DevServer) -> None:
+async def test_several_workers_and_plugins_in_one_process_do_not_disturb_each_other(temporal: DevServer) -> None:
     """Two workers of one client, and one of another plugin whose agent has the same name."""
     other = Script("clerk", [Say("I do not count.")])
     clients = [await connected(temporal), await connected(temporal, MulliganPlugin(agents=[clerk], scripts=[other]))]
@@ -195,7 +195,7 @@ async def test_several_workers_and_plugins_in_one_process(temporal: DevServer) -
     assert list(outcomes) == ["There are 3 lamps.", "I do not count."]
 
 
-async def test_in_a_test_environment(temporal: DevServer) -> None:
+async def test_agents_run_in_a_temporal_test_environment(temporal: DevServer) -> None:
     """`WorkflowEnvironment` gives its client to workers as any other does."""
     async with WorkflowEnvironment.from_client(await connected(temporal)) as environment:
         queue = an_id()
@@ -204,7 +204,7 @@ async def test_in_a_test_environment(temporal: DevServer) -> None:
     assert letter.text == "sent: There are 3 lamps."
 
 
-async def test_modules_by_their_names(temporal: DevServer) -> None:
+async def test_the_plugin_loads_agents_workflows_and_activities_of_modules_once(temporal: DevServer) -> None:
     """`load` serves a module's agents, workflows and activities, `def` ones too; each once, though the worker names one."""
     module = sys.modules[__name__].__name__
     client = await connected(temporal, MulliganPlugin(load=[module], scripts=[]))
@@ -221,7 +221,7 @@ class OfTheirOwn(CompositePayloadConverter):
         super().__init__(*DefaultPayloadConverter.default_encoding_payload_converters)
 
 
-async def test_a_payload_converter_that_may_not_carry_our_values(temporal: DevServer) -> None:
+async def test_a_payload_converter_that_may_not_carry_our_values_is_refused(temporal: DevServer) -> None:
     with pytest.raises(DeclarationError, match=r"payload converter .*OfTheirOwn may not carry Mulligan's values"):
         await connected(temporal, data_converter=DataConverter(payload_converter_class=OfTheirOwn))
     derived = type("Derived", (data_converter.payload_converter_class,), {})
@@ -230,14 +230,16 @@ async def test_a_payload_converter_that_may_not_carry_our_values(temporal: DevSe
     assert client.data_converter.payload_converter_class is derived
 
 
-async def test_two_plugins_for_one_worker(temporal: DevServer) -> None:
+async def test_a_second_plugin_on_one_worker_is_refused(temporal: DevServer) -> None:
     """Their activities have the same names: one sentence says what to do."""
     client = await connected(temporal, plugin(), MulliganPlugin(agents=[clerk]))
     with pytest.raises(DeclarationError, match="this worker has a MulliganPlugin already"):
         Worker(client, task_queue=an_id())
 
 
-async def test_live_text_is_seen_as_often_as_is_set(temporal: DevServer, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_plugin_sets_the_heartbeat_interval_for_live_text(
+    temporal: DevServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """By the setting that holds for `mulligan worker`; a shorter interval of the worker's own is kept."""
     monkeypatch.setenv("MULLIGAN_LIVE_TEXT_SECONDS", "0.5")
     client = await connected(temporal)
@@ -247,14 +249,14 @@ async def test_live_text_is_seen_as_often_as_is_set(temporal: DevServer, monkeyp
     assert throttles == [timedelta(seconds=0.5), timedelta(seconds=0.1)]
 
 
-def test_wrong_arguments() -> None:
+def test_wrong_arguments_of_the_plugin_are_refused_with_a_sentence() -> None:
     with pytest.raises(DeclarationError, match=r"load='shop' is one text; give a list"):
         MulliganPlugin(load="shop")
     with pytest.raises(DeclarationError, match=r"there is no module 'nowhere\.at_all'"):
         MulliganPlugin(load=["nowhere.at_all"])
 
 
-async def test_the_page_s_application_runs(temporal: DevServer, tmp_path: Path) -> None:
+async def test_the_application_of_the_existing_worker_page_runs_as_printed(temporal: DevServer, tmp_path: Path) -> None:
     page = (ROOT / "docs/existing-worker.md").read_text()
     [code] = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     (tmp_path / "app.py").write_text(code)

@@ -122,7 +122,7 @@ def expected(told: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
     [(one, None), (one, "0"), (two, None), (two, "0"), (two, "12000"), (apart, None), (apart, "0")],
     ids=lambda value: getattr(value, "__name__", value or "default"),
 )
-async def test_the_prompt_is_the_same(
+async def test_the_prompt_is_the_same_for_any_cache_size_and_number_of_workers(
     lab: Lab, soon: DevServer, monkeypatch: pytest.MonkeyPatch, workers: Any, cache: str | None
 ) -> None:
     """Each request is what the script says that it is, and begins with the bytes of the one before; no attempt fails."""
@@ -171,7 +171,7 @@ async def changing(lab: Lab) -> AsyncIterator[Lab]:
         yield Lab(lab.client, lab.model, lab.otlp, lab.telemetry, queue)
 
 
-async def test_what_is_counted(changing: Lab) -> None:
+async def test_the_cache_fetches_only_what_no_worker_has_made(changing: Lab) -> None:
     """Nothing is asked of the workflow that the worker holds; what no worker has made, and so none holds, is."""
     ran = await changing.run([call("look"), call("now"), DONE], agent="changing")
     before = await counted(changing)
@@ -185,7 +185,9 @@ async def test_what_is_counted(changing: Lab) -> None:
     assert after - before == {"hit": 4, "partial": 1, "fetched": json_bytes(told)}
 
 
-async def test_what_a_forgetful_worker_asks_for(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_worker_without_cache_fetches_the_conversation_at_each_step(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """All of it, at each step but the first, whose messages come along; and it holds nothing then."""
     queue = f"forgetful-{uuid.uuid4().hex[:6]}"
     monkeypatch.setenv("MULLIGAN_PREFIX_CACHE_BYTES", "0")
@@ -203,7 +205,7 @@ def json_bytes(*messages: Message) -> int:
     return sum(len(message.model_dump_json().encode()) for message in messages)
 
 
-async def test_another_provider_in_the_next_turn(changing: Lab) -> None:
+async def test_a_turn_with_another_provider_fetches_nothing_from_the_workflow(changing: Lab) -> None:
     """The worker has the messages: it encodes them anew, and asks the workflow for nothing."""
     ids = [f"run-{uuid.uuid4().hex[:8]}" for _ in range(2)]
     for name in ids:

@@ -62,7 +62,9 @@ async def queues_of(handle: Any) -> Counter[tuple[str, str]]:
     return found
 
 
-async def test_model_calls_at_once(lab: Lab, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+async def test_a_worker_runs_no_more_model_calls_at_once_than_its_limit(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """A worker that runs two model calls at once leaves the others in the queue, and its tools run meanwhile."""
     async with limited(lab, "two-at-once", monkeypatch, max_concurrent_model_calls=2) as at:
         go = asyncio.Event()
@@ -83,7 +85,7 @@ async def test_model_calls_at_once(lab: Lab, monkeypatch: pytest.MonkeyPatch, tm
         }
 
 
-async def test_a_compaction_is_a_model_call(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_compaction_waits_in_the_queue_of_model_calls(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     """It waits in the same queue."""
     module = "tests.support.compaction_agents"
     async with limited(lab, "summing-up", monkeypatch, module, max_concurrent_model_calls=2) as at:
@@ -110,7 +112,9 @@ async def set_rate(at: Lab, queue: str, rate: float) -> None:
     )
 
 
-async def test_model_calls_of_all_workers(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_rate_of_model_calls_applies_to_all_workers_of_the_queue(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The queue's rate holds for two workers together; it can be raised while they run."""
     slow = {"max_task_queue_model_calls_per_second": 0.01}
     async with limited(lab, "slow", monkeypatch, **slow) as at, limited(lab, "slow", monkeypatch, **slow):
@@ -124,7 +128,9 @@ async def test_model_calls_of_all_workers(lab: Lab, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("setting", ["max_activities_per_second", "max_task_queue_activities_per_second"])
-async def test_all_activities(lab: Lab, monkeypatch: pytest.MonkeyPatch, setting: str) -> None:
+async def test_a_rate_for_all_activities_applies_to_eagerly_dispatched_ones(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, setting: str
+) -> None:
     """A rate holds for what would be dispatched eagerly too: the run is opened, and then its model call waits."""
     async with limited(lab, f"rate-{len(setting)}", monkeypatch, **{setting: 0.01}) as at:
         run = await at.start([DONE])
@@ -134,7 +140,7 @@ async def test_all_activities(lab: Lab, monkeypatch: pytest.MonkeyPatch, setting
         await run.terminate()
 
 
-async def test_no_limits(lab: Lab) -> None:
+async def test_without_limits_all_activities_use_one_task_queue(lab: Lab) -> None:
     """Nothing is different where nothing is set: one queue, eager dispatch."""
     ran = await lab.run([call("now"), DONE])
     assert {queue for _, queue in await queues_of(ran.handle)} == {"agents"}

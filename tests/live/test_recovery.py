@@ -89,7 +89,9 @@ ROWS = [
 
 @pytest.mark.parametrize("api", ["openai-chat", "openai"])
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
-async def test_recovered(lab: Lab, row: Row, api: str) -> None:
+async def test_each_mistake_gets_one_result_and_one_error_span_and_the_run_completes(
+    lab: Lab, row: Row, api: str
+) -> None:
     """The run completes; each call has one result, in order; each failure has one ERROR span, in the run's trace."""
     if api == "openai" and row.name.startswith(("a thread", "a coroutine", "a tool that", "retried", "no result")):
         pytest.skip("the same on either API, and slow")
@@ -121,7 +123,7 @@ async def test_recovered(lab: Lab, row: Row, api: str) -> None:
     assert len(unset) == row.kinds.count(None)
 
 
-async def test_seed_case(lab: Lab) -> None:
+async def test_after_invalid_input_the_tool_runs_once_with_the_corrected_input(lab: Lab) -> None:
     """Invalid input, then corrected: the tool runs exactly once, with the corrected input, and the model saw why."""
 
     def told(request: dict[str, Any], _: int) -> Turn:
@@ -137,14 +139,14 @@ async def test_seed_case(lab: Lab) -> None:
     assert json.loads(ran.calls[1]["result"]["text"]) == [{"id": 7, "note": "Ada's"}]
 
 
-async def test_out_of_steps_is_a_status(lab: Lab) -> None:
+async def test_a_run_out_of_steps_ends_with_status_max_steps_and_counts_its_failures(lab: Lab) -> None:
     """The last step's calls are settled, and what went wrong in them counts as recovered."""
     ran = await lab.run([call("clik")] * 3, max_steps=2)
     assert (ran.result["status"], ran.result["steps"], ran.result["recovered_failures"]) == ("max_steps", 2, 2)
     assert all(call["result"]["error"]["kind"] == "unknown_tool" for call in ran.calls)
 
 
-async def test_attempts_share_one_idempotency_key(lab: Lab) -> None:
+async def test_attempts_of_a_call_share_one_idempotency_key_and_have_a_span_each(lab: Lab) -> None:
     """Attempts have a span each, numbered; all but the last are errors that the model was not told."""
     ran = await lab.run([call("flaky"), DONE])
     assert len({arguments["key"] for _, arguments in RAN[ran.id]}) == 1
@@ -157,7 +159,7 @@ async def test_attempts_share_one_idempotency_key(lab: Lab) -> None:
     assert ran.calls[0]["attempts"] == 3
 
 
-async def test_ids_are_each_calls_own(lab: Lab) -> None:
+async def test_calls_with_the_same_id_get_unique_ids_and_an_identical_call_runs_once(lab: Lab) -> None:
     """One id for two calls, in a step or later: both run, each result under its own id; the very same call runs once."""
     same = ("click", '{"selector": "#a"}', "call_1")
     ran = await lab.run([Turn(calls=[same, same, ("click", '{"selector": "#b"}', "call_1")]), Turn(calls=[same]), DONE])
@@ -171,7 +173,7 @@ async def test_ids_are_each_calls_own(lab: Lab) -> None:
     assert len(RAN[ran.id]) == 3
 
 
-async def test_cut_off_inside_of_a_call(lab: Lab) -> None:
+async def test_a_call_cut_off_by_the_length_limit_is_not_executed(lab: Lab) -> None:
     """A call cut off by `length` is not executed; one that was whole is."""
     cut = Turn(
         calls=[("click", '{"selector": "#a"}', None), ("click", '{"selector": "#', None)], finish_reason="length"
@@ -194,13 +196,15 @@ async def test_cut_off_inside_of_a_call(lab: Lab) -> None:
     ids=["length", "content_filter", "refusal"],
 )
 @pytest.mark.parametrize("api", ["openai-chat", "openai"])
-async def test_endings(lab: Lab, turn: Turn, status: str, api: str) -> None:
+async def test_the_finish_reason_of_an_answer_without_calls_sets_the_run_status(
+    lab: Lab, turn: Turn, status: str, api: str
+) -> None:
     """How an answer without calls ends is the run's status."""
     ran = await lab.run([turn], api=api)
     assert ran.result["status"] == status
 
 
-async def test_policies(lab: Lab) -> None:
+async def test_without_handle_errors_the_run_fails_with_the_typed_error_unless_overridden(lab: Lab) -> None:
     """`handle_errors=False` fails the run with the typed error; `on_invalid_tool_input` overrides for the model's own."""
     failed = await lab.run([call("clik"), DONE], agent="strict")
     assert type(failed.error).__name__ == "UnknownToolError"
@@ -216,7 +220,7 @@ async def test_policies(lab: Lab) -> None:
     assert getattr(thrown.error, "raw_arguments", None) == "{"
 
 
-async def test_a_guard_denies(lab: Lab) -> None:
+async def test_a_guard_that_returns_text_or_raises_denies_the_call(lab: Lab) -> None:
     """Asked before a valid call runs, after repairs; a text denies, and so does a guard that fails."""
     selectors = ['{"selector": "#a"}', '{"element": "#b"}', '{"selector": "#crash"}']
     ran = await lab.run([Turn(calls=[("click", raw, None) for raw in selectors]), DONE], agent="guarded")
@@ -231,7 +235,9 @@ async def test_a_guard_denies(lab: Lab) -> None:
 
 
 @pytest.mark.parametrize(("name", "kind"), [("explode", "tool_exception"), ("hang_thread", "tool_timeout")])
-async def test_a_tool_that_fails_the_run_names_what_the_model_wrote(lab: Lab, name: str, kind: str) -> None:
+async def test_the_error_of_a_tool_that_fails_the_run_contains_the_raw_arguments(
+    lab: Lab, name: str, kind: str
+) -> None:
     """`raw_arguments` is the model's text, though it did not travel to the tool."""
     failed = await lab.run([call(name, "{ }"), DONE], agent="strict")
     assert isinstance(failed.error, ToolCallError)

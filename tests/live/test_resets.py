@@ -89,7 +89,7 @@ async def no_second_attempt(handle: WorkflowHandle[Any, Any]) -> None:
         assert event.activity_task_started_event_attributes.attempt <= 1
 
 
-async def test_a_run_that_has_ended(at: Lab) -> None:
+async def test_after_a_reset_to_any_task_each_prompt_is_that_of_the_new_run(at: Lab) -> None:
     """Reset to each of its workflow tasks: what is done again has another outcome, and each prompt is the new run's own."""
     first = await start(at, f"run-{uuid.uuid4().hex[:8]}", [LOOK, TWO_LOOKS, LOOK, DONE])
     await first.result()
@@ -135,7 +135,7 @@ def remembered(monkeypatch: pytest.MonkeyPatch) -> Remembered:
     return looking
 
 
-async def test_a_tool_of_the_past_ends_late(at: Lab, remembered: Remembered) -> None:
+async def test_a_late_tool_result_of_the_run_before_a_reset_is_never_sent(at: Lab, remembered: Remembered) -> None:
     """The run that was reset is terminated, but its tool runs on: its result is held under the id of the new call."""
     run_id = f"run-{uuid.uuid4().hex[:8]}"
     late, second = Event(), Event()
@@ -155,7 +155,7 @@ async def test_a_tool_of_the_past_ends_late(at: Lab, remembered: Remembered) -> 
     await no_second_attempt(again)
 
 
-async def test_an_answer_of_the_past_comes_late(at: Lab, remembered: Remembered) -> None:
+async def test_a_late_answer_of_the_run_before_a_reset_is_never_sent(at: Lab, remembered: Remembered) -> None:
     """The model call of the run that was reset is answered after the new one's: it leaves its own conversation behind."""
     run_id = f"run-{uuid.uuid4().hex[:8]}"
     answered = asyncio.Event()
@@ -179,7 +179,7 @@ async def test_an_answer_of_the_past_comes_late(at: Lab, remembered: Remembered)
     await no_second_attempt(again)
 
 
-async def test_an_id_that_is_used_again(at: Lab) -> None:
+async def test_a_run_with_a_reused_id_does_not_see_results_of_the_earlier_run(at: Lab) -> None:
     """The same id, and the same calls by the same ids: the second run is not told what the first one saw."""
     run_id = f"run-{uuid.uuid4().hex[:8]}"
     for times in (1, 2, 3):

@@ -60,7 +60,7 @@ def told(ran: Ran) -> dict[str, str]:
     }
 
 
-async def test_out_of_steps(lab: Lab) -> None:
+async def test_a_run_out_of_steps_is_resumed_with_new_steps_and_a_link_to_the_old_run(lab: Lab) -> None:
     """The new run has its own steps, the old one's metadata; its memo and its trace say where it comes from."""
     turns = [call("search_orders", ADA), call("now"), DONE]
     callers = f"00-{uuid.uuid4().hex}-{'cd' * 8}-01"
@@ -89,7 +89,7 @@ async def test_out_of_steps(lab: Lab) -> None:
 
 
 @pytest.mark.parametrize("end", ["terminate", "cancel"])
-async def test_cut_off_in_the_middle_of_a_step(lab: Lab, tmp_path: Path, end: str) -> None:
+async def test_a_resumed_step_keeps_settled_results_and_runs_no_call_again(lab: Lab, tmp_path: Path, end: str) -> None:
     """Settled calls keep their results, in the order of the calls; of the others the model is told, and none runs again."""
     cut = Turn(
         calls=[
@@ -137,7 +137,7 @@ FAILED_BY_POLICY = {
 
 
 @pytest.mark.parametrize("case", FAILED_BY_POLICY, ids=str)
-async def test_failed_by_policy(lab: Lab, case: str) -> None:
+async def test_a_run_failed_by_policy_resumes_with_the_error_as_the_result_of_its_call(lab: Lab, case: str) -> None:
     """`handle_errors=False`: the call at fault is answered with why the run failed, so that the model can do better."""
     agent, turn, call_id, says = FAILED_BY_POLICY[case]
     right = call("Refund", '{"order": 7, "amount": 1}') if agent == "strict_output" else DONE
@@ -148,7 +148,7 @@ async def test_failed_by_policy(lab: Lab, case: str) -> None:
     assert says in told(new)[call_id]
 
 
-async def test_a_missing_output_that_failed_the_run(lab: Lab) -> None:
+async def test_a_run_failed_by_a_missing_output_resumes_with_the_error_as_a_user_message(lab: Lab) -> None:
     """Where no call is to blame, it is told as a user's message."""
     ran = await lab.run(
         [Turn(text="You get it back."), call("Refund", '{"order": 7, "amount": 1}')], agent="strict_output"
@@ -159,7 +159,7 @@ async def test_a_missing_output_that_failed_the_run(lab: Lab) -> None:
     assert new.requests[-1].json["messages"][-1] == {"role": "user", "content": ran.error.message}
 
 
-async def test_after_a_compaction_the_summary_goes_on(lab: Lab) -> None:
+async def test_a_compacted_run_resumes_from_its_summary(lab: Lab) -> None:
     """What the model was sent last, not the log: no page is read twice, and the word of the first request is not lost."""
     queue = f"resume-{uuid.uuid4().hex[:6]}"
     async with running_worker(lab.client, load(["tests.support.compaction_agents"]), lab.telemetry, queue):
@@ -176,7 +176,7 @@ async def test_after_a_compaction_the_summary_goes_on(lab: Lab) -> None:
     assert "heron" in json.dumps(asked[0].json["messages"])
 
 
-async def test_three_megabytes(lab: Lab) -> None:
+async def test_a_conversation_of_three_megabytes_is_resumed_compressed(lab: Lab) -> None:
     """More than Temporal takes as a start's argument: sent compressed, and asked for in pages."""
     given = [{"role": "user", "text": prose(600_000, n)} for n in range(3)]
     queue = f"resume-{uuid.uuid4().hex[:6]}"
@@ -190,7 +190,7 @@ async def test_three_megabytes(lab: Lab) -> None:
     assert list(told(new).values()) == [prose(1_300_000)]
 
 
-async def test_a_function_of_a_large_input_sees_all_of_it(lab: Lab) -> None:
+async def test_instructions_see_the_whole_of_a_compressed_input(lab: Lab) -> None:
     messages = [{"role": "user", "text": prose(400_000, n)} for n in range(4)]
     packed = zstandard.compress(json.dumps({"agent": "counts", "messages": messages}).encode())
     queue = f"resume-{uuid.uuid4().hex[:6]}"
@@ -212,7 +212,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("case", BAD, ids=str)
-async def test_bytes_that_are_no_input(lab: Lab, case: str) -> None:
+async def test_bytes_that_are_no_valid_input_fail_the_run_with_a_sentence(lab: Lab, case: str) -> None:
     """A sentence, whatever was sent."""
     data, says = BAD[case]
     with pytest.raises(WorkflowFailureError) as failed:
@@ -222,7 +222,7 @@ async def test_bytes_that_are_no_input(lab: Lab, case: str) -> None:
     assert re.search(says, error.message)
 
 
-async def test_refusals(lab: Lab) -> None:
+async def test_resuming_a_run_that_cannot_be_resumed_is_refused_with_a_sentence(lab: Lab) -> None:
     """One sentence each."""
     with pytest.raises(RunNotFoundError, match="no run 'nobody'"):
         await resume_run(lab.client, "nobody")
@@ -249,7 +249,7 @@ async def test_refusals(lab: Lab) -> None:
         await resume_run(lab.client, refused.id)
 
 
-async def test_ended_before_any_worker_took_it(lab: Lab) -> None:
+async def test_a_run_that_no_worker_began_resumes_from_its_input(lab: Lab) -> None:
     """Nothing was done, and no worker can be asked: it begins as it was given. One that was never served says so."""
     queue = f"resume-{uuid.uuid4().hex[:6]}"
     lab.model.script(queue, [DONE])
@@ -261,7 +261,7 @@ async def test_ended_before_any_worker_took_it(lab: Lab) -> None:
     assert new.requests[-1].json["messages"][-1] == {"role": "user", "content": "Go on."}
 
 
-async def test_without_a_worker(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_resuming_without_a_worker_raises_no_worker_error(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(read_run, "QUERY_TIMEOUT", timedelta(seconds=1))
     queue = f"resume-{uuid.uuid4().hex[:6]}"
     async with running_worker(lab.client, load(["tests.support.shop_agents"]), lab.telemetry, queue):
@@ -270,7 +270,9 @@ async def test_without_a_worker(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> No
         await resume_run(lab.client, ran.id)
 
 
-async def test_the_last_run_of_a_chain(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_last_run_of_a_chain_resumes_from_the_state_carried_over(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """After hand-overs the state is what was carried. An id that is chosen may be the old one's."""
     monkeypatch.setattr(limits, "GROWN_EVENTS", 30)
     ran = await lab.run([*[call("now")] * 9, DONE], max_steps=9, metadata={"team": "a"})
@@ -281,7 +283,7 @@ async def test_the_last_run_of_a_chain(lab: Lab, monkeypatch: pytest.MonkeyPatch
     assert new.spans_of("invoke_agent shop")[0].attributes["mulligan.metadata.team"] == "a"
 
 
-async def test_a_cron_keeps_its_compressed_input(lab: Lab) -> None:
+async def test_each_run_of_a_cron_reads_its_compressed_input(lab: Lab) -> None:
     """Its next run is a continued one, as is one that a run before handed over to: but it is given an input."""
     run_id = f"cron-{uuid.uuid4().hex[:6]}"
     lab.model.script(run_id, [DONE])
@@ -296,7 +298,7 @@ async def test_a_cron_keeps_its_compressed_input(lab: Lab) -> None:
 
 
 @pytest.mark.parametrize("end", ["terminate", "cancel"])
-async def test_what_waited_for_a_person(lab: Lab, end: str) -> None:
+async def test_a_call_nobody_decided_on_is_reported_as_not_run_after_resuming(lab: Lab, end: str) -> None:
     """A call that nobody had decided on did not run, and the model is told just that; what people said is not lost."""
     turn = Turn(calls=[("refund", '{"order": 7, "amount": {"euros": 2}}', "c1"), ("nap", '{"seconds": 60}', "c2")])
     handle = await lab.start([turn, DONE], agent="desk")
@@ -312,7 +314,7 @@ async def test_what_waited_for_a_person(lab: Lab, end: str) -> None:
     assert new.requests[-1].json["messages"][-1] == {"role": "user", "content": "Hurry."}
 
 
-async def test_a_stopped_run(lab: Lab) -> None:
+async def test_a_stopped_run_is_resumed_with_the_results_it_has(lab: Lab) -> None:
     """Each call has its result already."""
     handle = await lab.start([call("refund", '{"order": 7, "amount": {"euros": 2}}'), DONE], agent="desk")
     while not await handle.query("pending"):
@@ -325,7 +327,9 @@ async def test_a_stopped_run(lab: Lab) -> None:
     assert "stopped" in next(iter(told(new).values()))
 
 
-async def test_the_page(lab: Lab, temporal: DevServer, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_example_of_the_resume_page_runs_as_printed(
+    lab: Lab, temporal: DevServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The code of docs/resume.md: a run out of steps goes on, and one that completed is asked something."""
     for name, value in environment_of(temporal).items():
         monkeypatch.setenv(name, value)
@@ -340,7 +344,7 @@ async def test_the_page(lab: Lab, temporal: DevServer, monkeypatch: pytest.Monke
     assert lab.model.requests_of(whole.id)[-1].json["messages"][-1]["content"] == "Check what you did."
 
 
-async def test_encrypted_and_stored_elsewhere(
+async def test_an_encrypted_run_in_external_storage_is_resumed_with_the_workers_settings(
     lab: Lab, temporal: DevServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With the worker's settings it goes on, also with what no compression makes small; without, it says what is missing."""

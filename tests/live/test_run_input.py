@@ -46,7 +46,7 @@ BAD: list[tuple[Any, str]] = [
 
 
 @pytest.mark.parametrize(("given", "says"), BAD, ids=[f"{index} {says[:40]}" for index, (_, says) in enumerate(BAD)])
-async def test_bad_input_fails_at_once(lab: Lab, given: Any, says: str) -> None:
+async def test_invalid_input_fails_the_run_at_once_with_one_sentence(lab: Lab, given: Any, says: str) -> None:
     """The run fails with one sentence that says what to change, and is not tried again."""
     handle = await lab.client.start_workflow(
         "AgentWorkflow", given, id=f"bad-{uuid.uuid4().hex[:8]}", task_queue="agents"
@@ -62,7 +62,7 @@ async def test_bad_input_fails_at_once(lab: Lab, given: Any, says: str) -> None:
     assert (await handle.query("progress"))["status"] == "failed"
 
 
-async def test_no_input_at_all(lab: Lab) -> None:
+async def test_a_run_started_without_input_fails_with_a_sentence(lab: Lab) -> None:
     """`temporal workflow start` without --input."""
     handle = await lab.client.start_workflow("AgentWorkflow", id=f"bad-{uuid.uuid4().hex[:8]}", task_queue="agents")
     with pytest.raises(WorkflowFailureError) as raised:
@@ -70,7 +70,7 @@ async def test_no_input_at_all(lab: Lab) -> None:
     assert "without an input" in str(error_of(raised.value))
 
 
-async def test_messages_go_before_the_prompt(lab: Lab) -> None:
+async def test_messages_of_the_input_are_sent_before_the_prompt_with_legal_names(lab: Lab) -> None:
     """A conversation from elsewhere: illegal names and ids in it are made legal for the provider."""
     messages = [
         {"role": "user", "text": "one"},
@@ -87,7 +87,7 @@ async def test_messages_go_before_the_prompt(lab: Lab) -> None:
     assert sent[-1]["content"] == "three"
 
 
-async def test_camel_case_and_metadata(lab: Lab) -> None:
+async def test_camel_case_fields_are_read_and_metadata_is_on_the_root_span(lab: Lab) -> None:
     """camelCase spellings are read; instructions may be a function of the input; metadata stands on the root span."""
     ran = await lab.run([call("now"), DONE], agent="asked", maxSteps=1, metadata={"who": "Ada"})
     assert ran.result["status"] == "max_steps"
@@ -96,7 +96,7 @@ async def test_camel_case_and_metadata(lab: Lab) -> None:
     assert root.attributes["mulligan.metadata.who"] == "Ada"
 
 
-async def test_queries(lab: Lab) -> None:
+async def test_progress_messages_and_steps_can_be_queried_by_pages_after_the_end(lab: Lab) -> None:
     """`progress`, `messages` and `steps` answer after the end, by pages."""
     ran = await lab.run([call("now"), call("now"), DONE])
     progress = await ran.handle.query("progress")

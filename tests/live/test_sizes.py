@@ -74,7 +74,7 @@ GOES_ON: dict[str, tuple[Turn, dict[str, Any], int]] = {
 
 
 @pytest.mark.parametrize("row", GOES_ON)
-async def test_the_run_goes_on(at: Lab, row: str) -> None:
+async def test_a_run_goes_on_after_data_too_large_for_temporal(at: Lab, row: str) -> None:
     turn, given, failures = GOES_ON[row]
     ran = await at.run([turn, DONE], agent="large", **given)
     assert ran.result["status"] == "completed"
@@ -114,7 +114,7 @@ FAILS: dict[str, tuple[Turn, dict[str, Any], str, str]] = {
 
 
 @pytest.mark.parametrize("row", FAILS)
-async def test_the_run_fails_with_a_sentence(at: Lab, row: str) -> None:
+async def test_a_run_that_cannot_carry_its_data_fails_with_a_sentence(at: Lab, row: str) -> None:
     turn, given, kind, says = FAILS[row]
     ran = await at.run([turn], **{"agent": "large", **given})
     assert type(ran.error).__name__ == kind
@@ -123,7 +123,7 @@ async def test_the_run_fails_with_a_sentence(at: Lab, row: str) -> None:
     assert await failed_tasks(ran.handle) == []
 
 
-async def test_an_output_that_a_repair_made_too_long(at: Lab) -> None:
+async def test_an_output_that_a_repair_made_too_long_is_returned_to_the_model(at: Lab) -> None:
     """Told to the model; the answer after it is the output."""
     good = Turn(calls=[("Letter", '{"text": "Dear Ada"}', None)])
     ran = await at.run([calls(1, "Letter", lambda _: "{}"), good], agent="writer")

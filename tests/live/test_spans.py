@@ -18,7 +18,7 @@ from tests.support.openai_turn import Turn
 SECRET = "sesame-4711"
 
 
-async def test_one_trace(lab: Lab) -> None:
+async def test_all_spans_of_a_run_are_in_one_trace_below_one_root(lab: Lab) -> None:
     """Root, chats, calls and end hang together, with the names that Jaeger's GenAI view reads."""
     ran = await lab.run([call("clik"), call("click", '{"element": "#a"}'), DONE])
     [root] = ran.spans_of("invoke_agent shop")
@@ -40,7 +40,7 @@ async def test_one_trace(lab: Lab) -> None:
     assert repaired.attributes["gen_ai.tool.call.id"] == repaired.attributes["ai.toolCall.id"]
 
 
-async def test_the_callers_trace_goes_on(lab: Lab) -> None:
+async def test_a_run_continues_the_trace_of_its_caller(lab: Lab) -> None:
     """By the input's `traceparent`, or by the header of a client that has a span open."""
     parent = "00-" + "ab" * 16 + "-" + "cd" * 8 + "-01"
     ran = await lab.run([DONE], traceparent=parent)
@@ -52,7 +52,7 @@ async def test_the_callers_trace_goes_on(lab: Lab) -> None:
     assert ran.result["trace_id"] == trace.format_trace_id(span.get_span_context().trace_id)
 
 
-async def test_content_only_by_opt_in(lab: Lab, caplog: pytest.LogCaptureFixture) -> None:
+async def test_content_is_in_no_span_log_or_metric_unless_enabled(lab: Lab, caplog: pytest.LogCaptureFixture) -> None:
     """A secret in prompt, arguments and results is in no span, log line or metric, unless content is asked for."""
     caplog.set_level(logging.INFO)
     script = [

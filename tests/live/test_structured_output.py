@@ -203,7 +203,9 @@ ROWS = [
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
-async def test_output(lab: Lab, row: Row) -> None:
+async def test_each_mistake_in_the_output_gets_one_feedback_and_the_run_returns_a_valid_output(
+    lab: Lab, row: Row
+) -> None:
     """The run completes with a valid output; each failure is told once, counted, and has one ERROR span."""
     ran = await observe(lab, row, row.api)
     assert ran.error is None
@@ -224,7 +226,7 @@ async def test_output(lab: Lab, row: Row) -> None:
     assert ran.result["tool_calls"] == len(ran.calls)
 
 
-async def test_the_object_comes_back(lab: Lab) -> None:
+async def test_output_of_returns_the_python_object_that_the_model_chose(lab: Lab) -> None:
     """`output_of` gives the Python object that the model chose, in a union too."""
     first = await lab.run([calls(("Exchange", EXCHANGE))], agent="either")
     assert output_of(first.result, Refund | Exchange) == Exchange(order=7, instead="a lamp")
@@ -257,7 +259,9 @@ async def test_the_object_comes_back(lab: Lab) -> None:
     ],
     ids=["invalid", "missing", "multiple", "another type"],
 )
-async def test_a_policy_fails_the_run(lab: Lab, agent: str, turn: Turn, error: type, fields: dict[str, Any]) -> None:
+async def test_without_handle_errors_a_wrong_output_fails_the_run_with_the_typed_error(
+    lab: Lab, agent: str, turn: Turn, error: type, fields: dict[str, Any]
+) -> None:
     """With the typed error and the model's message in it; the span says that nothing was recovered."""
     ran = await lab.run([turn, calls(("Refund", GOOD))], agent=agent)
     assert type(ran.error) is error
@@ -267,7 +271,7 @@ async def test_a_policy_fails_the_run(lab: Lab, agent: str, turn: Turn, error: t
     assert len([s for s in ran.spans_of("ai.toolCall") if s.status == "ERROR"]) == max(1, len(turn.calls))
 
 
-async def test_endings_without_output(lab: Lab) -> None:
+async def test_a_truncated_or_refused_output_is_a_status_and_its_text_is_kept(lab: Lab) -> None:
     """Cut off or refused is a status of its own: what was said is kept, and never called completed."""
     for turn, status, output in [
         (Turn(text='{"order": 7', finish_reason="length"), "truncated", '{"order": 7'),
@@ -278,7 +282,7 @@ async def test_endings_without_output(lab: Lab) -> None:
             assert (ran.result["status"], ran.result["output"]) == (status, output)
 
 
-async def test_what_the_provider_is_told(lab: Lab) -> None:
+async def test_the_provider_gets_output_tools_or_a_strict_schema(lab: Lab) -> None:
     """Output tools beside the tools, or the schema in strict form where it can be."""
     ran = await lab.run([calls(("Refund", GOOD))], agent="noted")
     names = [each["function"]["name"] for each in ran.requests[0].json["tools"]]

@@ -71,7 +71,7 @@ async def begin(teams: Lab, agent: str, prompt: str, **run_input: Any) -> Any:
     return await teams.client.start_workflow("AgentWorkflow", given, id=run_id, task_queue=teams.task_queue)
 
 
-async def test_five_at_once(teams: Lab) -> None:
+async def test_each_sub_agent_call_is_a_child_workflow_and_usage_is_added_up(teams: Lab) -> None:
     """Each call is a workflow of its own, by an id that says whose; their usage is added up; one trace holds all."""
     asked = [ask(f"note {n}", id=f"call_{n}") for n in range(1, 4)] + [
         ask("what is it"),
@@ -136,7 +136,7 @@ FAILURES = [
 ]
 
 
-async def test_what_does_not_complete_is_told(teams: Lab) -> None:
+async def test_a_sub_agent_that_does_not_complete_is_reported_to_the_calling_model(teams: Lab) -> None:
     """Whatever becomes of a run, the calling model is told by a text, with one ERROR span; the calling run goes on."""
     asked = [ask(prompt, name) for name, prompt, _, _ in FAILURES]
     ran = await teams.run([Turn(calls=asked), DONE], agent="lead")
@@ -158,7 +158,7 @@ async def test_what_does_not_complete_is_told(teams: Lab) -> None:
     assert read_by_model(ran) == texts(ran)
 
 
-async def test_a_policy_fails_the_calling_run(teams: Lab, tmp_path: Path) -> None:
+async def test_a_policy_that_fails_the_calling_run_cancels_its_other_sub_agents(teams: Lab, tmp_path: Path) -> None:
     """The other runs are cancelled, and waited for."""
     ran = await teams.run(
         [Turn(calls=[ask(f"wait {tmp_path}/never", id="waits"), ask("What?", "lazy")])], agent="strict_lead"
@@ -171,7 +171,7 @@ async def test_a_policy_fails_the_calling_run(teams: Lab, tmp_path: Path) -> Non
     assert child.status == WorkflowExecutionStatus.CANCELED
 
 
-async def test_agents_call_themselves_so_deep(teams: Lab) -> None:
+async def test_sub_agents_are_not_started_below_max_depth(teams: Lab) -> None:
     """`max_depth=2` of the agent; the deepest is told so. A run's input may say less, not more."""
     ran = await teams.look(await begin(teams, "nested", "Go"))
     assert (
@@ -189,7 +189,7 @@ async def test_agents_call_themselves_so_deep(teams: Lab) -> None:
         assert len(ran.spans_of("invoke_agent nested")) == roots
 
 
-async def test_cancelled(teams: Lab, tmp_path: Path) -> None:
+async def test_a_cancelled_run_ends_after_all_its_sub_agents_have_ended(teams: Lab, tmp_path: Path) -> None:
     """A run that is cancelled ends when its sub-agents have, down to the last one; one that is cancelled alone is told."""
     handle = await teams.start(
         [Turn(calls=[ask(f"wait {tmp_path}/a", id="a"), ask(f"wait {tmp_path}/b", id="b")]), DONE], agent="lead"
@@ -231,7 +231,7 @@ async def test_cancelled(teams: Lab, tmp_path: Path) -> None:
     assert closed == ["cancelled"] * 5
 
 
-async def test_a_shared_budget(teams: Lab) -> None:
+async def test_the_rest_of_a_budget_is_divided_among_the_sub_agents_that_share_it(teams: Lab) -> None:
     """What is left is divided among the calls of the step that share it; a run ends when its share is spent."""
     asked = [ask("for ever", "sharing", id="a"), ask("for ever", "sharing", id="b"), ask("note 2", id="c")]
     turns = [Turn(calls=asked), Turn(calls=[ask("What?", "sharing", id="d")]), DONE]
@@ -251,7 +251,7 @@ async def test_a_shared_budget(teams: Lab) -> None:
     assert usage["input_tokens"] + usage["output_tokens"] == sum(spent) + 15
 
 
-async def test_stopped(teams: Lab, tmp_path: Path) -> None:
+async def test_a_stop_reaches_the_sub_agents_of_a_run(teams: Lab, tmp_path: Path) -> None:
     """A stop goes down to the last one: what runs may finish, and what there is, is given."""
     handle = await teams.start([Turn(calls=[ask(f"deep wait {tmp_path}/a", "chief", id="c")]), DONE], agent="lead")
     chief, below = (teams.client.get_workflow_handle(f"{handle.id}/{each}") for each in ("c", "c/call_1_1"))
@@ -268,7 +268,7 @@ async def test_stopped(teams: Lab, tmp_path: Path) -> None:
     assert_one_trace(ran, 3)
 
 
-async def test_approved(teams: Lab) -> None:
+async def test_sub_agent_calls_can_be_approved_edited_and_denied(teams: Lab) -> None:
     """A sub-agent may need a person's word before it is asked, and its span says who gave it."""
     asked = [ask("What?", "careful", id="c"), ask("Why?", "careful", id="d")]
     handle = await teams.start([Turn(calls=asked), DONE], agent="lead")
@@ -284,7 +284,7 @@ async def test_approved(teams: Lab) -> None:
     assert span.attributes["mulligan.decision.by"] == "Ada"
 
 
-async def test_two_agents_of_one_workflow(teams: Lab) -> None:
+async def test_two_agents_of_one_workflow_may_use_the_same_call_ids(teams: Lab) -> None:
     """Their models give their calls one id; a call of a later turn may have it again."""
     run_id = f"two-{uuid.uuid4().hex[:8]}"
     turns = [Turn(calls=[ask("first", id="same")]), DONE]
@@ -298,7 +298,9 @@ async def test_two_agents_of_one_workflow(teams: Lab) -> None:
         assert result["output"] == f"found: {output}"
 
 
-async def test_a_long_child_and_its_caller_continue_as_new(teams: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_caller_gets_the_result_of_the_last_run_of_a_sub_agents_chain(
+    teams: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its result is that of the chain's last run; no run of a sub-agent is open while the caller hands itself over."""
     monkeypatch.setattr(limits, "GROWN_EVENTS", 60)
     turns = [Turn(calls=[ask(f"note {steps}", "patient", id=f"call_{steps}")]) for steps in (15, 1, 2, 3)]
@@ -310,7 +312,7 @@ async def test_a_long_child_and_its_caller_continue_as_new(teams: Lab, monkeypat
     assert_one_trace(ran, 5)
 
 
-async def test_an_id_in_use(teams: Lab, tmp_path: Path) -> None:
+async def test_a_sub_agent_whose_id_is_in_use_gets_another_id(teams: Lab, tmp_path: Path) -> None:
     """As after a reset, when a run of the same call is just being cancelled: another id is tried, and another."""
     handle = await teams.start([Turn(calls=[ask(f"wait {tmp_path}/go"), ask("What?", id="taken")]), DONE], agent="lead")
     taken = [
@@ -346,7 +348,9 @@ async def test_an_id_in_use(teams: Lab, tmp_path: Path) -> None:
         await squatter.result()
 
 
-async def test_a_reset(teams: Lab, tmp_path: Path) -> None:
+async def test_a_reset_after_the_call_keeps_its_sub_agent_and_one_before_starts_another(
+    teams: Lab, tmp_path: Path
+) -> None:
     """To a point after the call: its run is waited for as before. To one before it: the call is made anew, by another id."""
     handle = await begin(teams, "chief", f"deep wait {tmp_path}/go")
     child = teams.client.get_workflow_handle(f"{handle.id}/call_1_1")
@@ -367,14 +371,14 @@ async def test_a_reset(teams: Lab, tmp_path: Path) -> None:
     assert (await child.result())["status"] == "completed"
 
 
-async def test_a_limit_of_cost(teams: Lab) -> None:
+async def test_a_cost_limit_is_refused_when_the_price_of_a_sub_agents_model_is_unknown(teams: Lab) -> None:
     """Refused where the price of a sub-agent's model is not known: what that takes could not be counted."""
     ran = await teams.look(await begin(teams, "costly", "Go", maxCost=1))
     assert isinstance(ran.error, InvalidRunInputError)
     assert "the price of openai-chat:nobody is not known" in ran.error.message
 
 
-async def test_a_terminated_caller(teams: Lab, tmp_path: Path) -> None:
+async def test_a_sub_agent_is_cancelled_when_its_caller_is_terminated(teams: Lab, tmp_path: Path) -> None:
     """Nobody waits for the sub-agent any more: it is asked to cancel."""
     handle = await teams.start([Turn(calls=[ask(f"wait {tmp_path}/never", id="a")])], agent="lead")
     child = teams.client.get_workflow_handle(f"{handle.id}/a")
@@ -385,7 +389,9 @@ async def test_a_terminated_caller(teams: Lab, tmp_path: Path) -> None:
     assert isinstance(failed.value.cause, CancelledError)
 
 
-async def test_the_only_worker_is_killed(lab: Lab, temporal: DevServer, tmp_path: Path) -> None:
+async def test_runs_and_their_sub_agents_survive_the_kill_of_their_only_worker(
+    lab: Lab, temporal: DevServer, tmp_path: Path
+) -> None:
     """kill -9 while two sub-agents run: the next worker goes on with all three runs, and nothing is told twice."""
     queue = f"killed-{uuid.uuid4().hex[:6]}"
     at = Lab(lab.client, lab.model, lab.otlp, lab.telemetry, queue)
@@ -411,7 +417,7 @@ async def test_the_only_worker_is_killed(lab: Lab, temporal: DevServer, tmp_path
     assert_one_trace(ran, 3)
 
 
-async def test_a_run_that_was_ended_goes_on(teams: Lab, tmp_path: Path) -> None:
+async def test_a_resumed_run_reports_its_lost_sub_agent_and_starts_no_other(teams: Lab, tmp_path: Path) -> None:
     """Of a sub-agent that was at work the model is told, in the run that goes on; no other one is begun. It was cancelled."""
     asked = [ask("What?", id="a"), ask(f"wait {tmp_path}/never", id="b")]
     handle = await teams.start([Turn(calls=asked), DONE], agent="lead")

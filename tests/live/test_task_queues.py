@@ -20,7 +20,7 @@ async def gpu(lab: Lab):
 
 
 @pytest.mark.usefixtures("gpu")
-async def test_each_tool_runs_where_it_lives(lab: Lab) -> None:
+async def test_a_tool_runs_on_its_own_task_queue_and_a_missing_one_is_reported_to_the_model(lab: Lab) -> None:
     """With the resources there; what is not deployed there, or has no worker at all, is told to the model."""
     named = [("embed", '{"text": "abc"}'), ("not_deployed", "{}"), ("deserted", "{}"), ("now", "{}")]
     ran = await lab.run([Turn(calls=[(name, raw, None) for name, raw in named]), DONE], agent="far")
@@ -41,7 +41,7 @@ async def test_each_tool_runs_where_it_lives(lab: Lab) -> None:
 
 
 @pytest.mark.usefixtures("gpu")
-async def test_a_worker_without_the_agent_holds_no_results(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_worker_without_the_agent_caches_no_results(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its model is never called there: nobody would take them up."""
     held: list[str] = []
     monkeypatch.setattr(ConversationCache, "hold", lambda self, key, result: held.append(result.name))
@@ -51,7 +51,7 @@ async def test_a_worker_without_the_agent_holds_no_results(lab: Lab, monkeypatch
 
 
 @pytest.mark.usefixtures("gpu")
-async def test_bad_input_does_not_travel(lab: Lab) -> None:
+async def test_invalid_input_is_rejected_before_it_is_sent_to_another_task_queue(lab: Lab) -> None:
     """It is prepared where the agent is: the other worker is not asked."""
     ran = await lab.run([call("embed", '{"txt": 1}'), call("embed", "{'text': 'a',}"), DONE], agent="far")
     assert ran.calls[0]["result"]["error"]["kind"] == "invalid_arguments"
@@ -68,7 +68,9 @@ async def test_bad_input_does_not_travel(lab: Lab) -> None:
         ("far_strict", "break", None),
     ],
 )
-async def test_the_agents_policy_holds(lab: Lab, agent: str, text: str, told: str | None) -> None:
+async def test_the_policy_of_the_agent_applies_to_tools_on_other_workers(
+    lab: Lab, agent: str, text: str, told: str | None
+) -> None:
     """Though the worker that ran the tool does not know the agent: one span, one text, or the run's typed failure."""
     ran = await lab.run([call("embed", f'{{"text": "{text}"}}'), DONE], agent=agent)
     [span] = ran.spans_of("ai.toolCall")

@@ -81,7 +81,9 @@ def seen(run: AgentRun) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
-async def test_with_and_without_a_server(agents_on_temporal: AgentsOnTemporal, script: str) -> None:
+async def test_a_run_without_a_server_equals_the_run_on_a_server(
+    agents_on_temporal: AgentsOnTemporal, script: str
+) -> None:
     """Result or error, steps, messages, what the model was told, and spans are equal."""
     agent, prompt, says = SCRIPTS[script]
     there, here = Model(*says, is_strict=False), Model(*says, is_strict=False)
@@ -90,12 +92,12 @@ async def test_with_and_without_a_server(agents_on_temporal: AgentsOnTemporal, s
     assert here.told == there.told
 
 
-def test_a_failing_turn_fails_the_test(agents_on_temporal: AgentsOnTemporal) -> None:
+def test_a_model_asked_more_often_than_scripted_fails_the_test(agents_on_temporal: AgentsOnTemporal) -> None:
     with pytest.raises(AssertionError, match="asked once more; it was told: noon"):
         agents_on_temporal.run(shop, GO, model=Model(Say(calls=[Call("now")])))
 
 
-def test_the_page_is_run(tmp_path: Path) -> None:
+def test_the_example_of_the_testing_page_passes_in_a_users_project(tmp_path: Path) -> None:
     """As a user would: the plugin in a conftest.py of theirs."""
     block = next(
         text for text in re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL) if "agents_on" in text
@@ -109,7 +111,7 @@ def test_the_page_is_run(tmp_path: Path) -> None:
     assert ran.returncode == 0, ran.stdout + ran.stderr
 
 
-def test_sub_agents(agents_on_temporal: AgentsOnTemporal) -> None:
+def test_models_of_sub_agents_are_scripted_by_name(agents_on_temporal: AgentsOnTemporal) -> None:
     """Their models are scripted as without a server."""
     run = agents_on_temporal.run(
         editor,

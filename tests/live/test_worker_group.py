@@ -51,7 +51,7 @@ async def nowhere(temporal: DevServer) -> Client:
     return await connect(temporal.address, namespace="nowhere")
 
 
-async def test_the_block_ends_with_the_worker(nowhere: Client) -> None:
+async def test_a_worker_that_stops_ends_the_block_and_is_reported(nowhere: Client) -> None:
     said: list[str] = []
     group = WorkerGroup(said.append, seconds_to_stop=10)
     worker = Worker(nowhere, task_queue="watched", activities=[nothing])
@@ -65,7 +65,7 @@ async def test_the_block_ends_with_the_worker(nowhere: Client) -> None:
     assert not task.cancelling()
 
 
-async def test_one_of_two_workers_stops(temporal: DevServer, nowhere: Client) -> None:
+async def test_when_one_worker_stops_the_other_is_shut_down(temporal: DevServer, nowhere: Client) -> None:
     group = WorkerGroup(lambda _: None, seconds_to_stop=10)
     fine = Worker(await connect(temporal.address), task_queue="fine", activities=[nothing])
     failing = Worker(nowhere, task_queue="watched", activities=[nothing])
@@ -75,7 +75,7 @@ async def test_one_of_two_workers_stops(temporal: DevServer, nowhere: Client) ->
     assert fine.is_shutdown
 
 
-async def test_the_task_that_entered_has_ended(nowhere: Client) -> None:
+async def test_a_stopped_worker_is_reported_when_the_task_that_entered_has_ended(nowhere: Client) -> None:
     """As with a test's fixture: there is nobody to cancel. It is reported, and raised where the block is left."""
     said: asyncio.Queue[str] = asyncio.Queue()
     group = WorkerGroup(said.put_nowait, seconds_to_stop=10)
@@ -86,7 +86,7 @@ async def test_the_task_that_entered_has_ended(nowhere: Client) -> None:
         await block.__aexit__(None, None, None)
 
 
-async def test_these_tests_do_not_wait_for_it(lab: Lab, nowhere: Client) -> None:
+async def test_tests_do_not_wait_for_runs_of_a_stopped_worker(lab: Lab, nowhere: Client) -> None:
     group = WorkerGroup(lambda _: None, seconds_to_stop=10)
     with pytest.raises(WorkerStoppedError):
         async with group.running([Worker(nowhere, task_queue="watched", activities=[nothing])]):
@@ -101,7 +101,7 @@ async def test_these_tests_do_not_wait_for_it(lab: Lab, nowhere: Client) -> None
     await handle.terminate()
 
 
-async def test_a_cancellation_by_somebody_else(temporal: DevServer) -> None:
+async def test_a_cancellation_from_outside_is_raised_as_such(temporal: DevServer) -> None:
     group = WorkerGroup(lambda _: None, seconds_to_stop=10)
     worker = Worker(await connect(temporal.address), task_queue="watched", activities=[nothing])
     entered = asyncio.Event()
@@ -137,7 +137,7 @@ async def checked(monitor: PollMonitor, times: int) -> list[str]:
     return found
 
 
-async def test_polls_end_without_an_error(brief: Client) -> None:
+async def test_polls_that_end_without_an_error_are_reported(brief: Client) -> None:
     """The SDK's core stops, as after a panic in it: `Worker.run()` goes on, and `is_running` stays true."""
     said: asyncio.Queue[str] = asyncio.Queue()
     monitor = PollMonitor(
@@ -160,7 +160,9 @@ async def test_polls_end_without_an_error(brief: Client) -> None:
         assert group.failure is None
 
 
-async def test_all_kinds_of_tasks_are_watched(brief: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_each_task_queue_and_task_type_of_a_worker_is_monitored(
+    brief: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("MULLIGAN_MAX_CONCURRENT_MODEL_CALLS", "2")
     async with running_worker(brief, load([]), Telemetry(exports=False), "all") as group:
         assert group.unready == ""
@@ -168,7 +170,7 @@ async def test_all_kinds_of_tasks_are_watched(brief: Client, monkeypatch: pytest
     assert watched == [("all", "workflow"), ("all", "activity"), ("all-models", "activity")]
 
 
-async def test_all_slots_in_use(brief: Client) -> None:
+async def test_a_worker_whose_slots_are_all_in_use_is_not_reported(brief: Client) -> None:
     """A worker that is full does not poll, and need not."""
     slots = ActivitySlots(1)
     began, go = asyncio.Event(), asyncio.Event()
@@ -202,7 +204,7 @@ async def test_all_slots_in_use(brief: Client) -> None:
     assert said == []
 
 
-async def test_a_server_that_is_away() -> None:
+async def test_an_unreachable_server_is_not_reported_as_missing_polls() -> None:
     """That is reported elsewhere, and says nothing of the polls."""
     said: list[str] = []
     async with temporal_server() as server:
@@ -214,7 +216,7 @@ async def test_a_server_that_is_away() -> None:
     assert (monitor.reason, said) == ("", [])
 
 
-async def test_a_queue_of_several_partitions() -> None:
+async def test_pollers_are_looked_for_in_all_partitions_of_a_queue() -> None:
     """Pollers are spread over them: that the first has seen none is no finding before the others are asked."""
     partitions = [f"matching.numTaskqueue{kind}Partitions=4" for kind in ("Read", "Write")]
     said: list[str] = []

@@ -22,7 +22,9 @@ async def event_types(handle: Any) -> Counter[str]:
 
 
 @pytest.mark.parametrize("cached", ["0", "2"])
-async def test_more_runs_at_once_than_are_cached(lab: Lab, monkeypatch: pytest.MonkeyPatch, cached: str) -> None:
+async def test_runs_complete_when_more_are_open_than_the_worker_caches(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, cached: str
+) -> None:
     """Each workflow task is done in time, queries are answered meanwhile, and no span is exported twice."""
     queue = f"cached-{cached}"
     client = await lab.another_client()

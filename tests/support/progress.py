@@ -127,7 +127,7 @@ class Progress:
 
 
 def _folder(nodeid: str) -> str:
-    """`live` of `tests/live/test_people.py::test_stop`."""
+    """`live` of `tests/live/test_people.py::test_name`."""
     parts = nodeid.partition("::")[0].split("/")
     return parts[1] if len(parts) > 2 else ""
 
