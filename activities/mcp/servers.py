@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 from pydantic import JsonValue
 
 from mulligan.activities.mcp.result import text_of
-from mulligan.activities.mcp.schema import as_taken
+from mulligan.activities.mcp.tool_schema import as_taken
 from mulligan.agent import Agent, seconds
 from mulligan.mcp import BETWEEN, McpError, McpServer, McpUnavailable, fits, model_name
 from mulligan.schema.json_schema import NotOfSchema, faults_of, validator_of

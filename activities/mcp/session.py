@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
 
-from mulligan.activities.mcp.http import seeing
-from mulligan.activities.mcp.log import Stderr
+from mulligan.activities.mcp.http_client import seeing
+from mulligan.activities.mcp.server_log import Stderr
 from mulligan.activities.mcp.transport import connected
 from mulligan.activities.tool_running.tool_runtime import TookTooLong
 from mulligan.agent import seconds

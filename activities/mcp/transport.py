@@ -13,8 +13,8 @@ from typing import Any
 import anyio
 
 from mulligan.activities.mcp import _child
-from mulligan.activities.mcp.http import McpHttpClient
-from mulligan.activities.mcp.log import Stderr
+from mulligan.activities.mcp.http_client import McpHttpClient
+from mulligan.activities.mcp.server_log import Stderr
 from mulligan.mcp import McpServer
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from mulligan.activities.models._openai import OpenAIClient
+from mulligan.activities.models._openai_client import OpenAIClient
 from mulligan.activities.models.openai_chat import OpenAIChat
 from mulligan.activities.models.openai_responses import OpenAIResponses
 from mulligan.activities.models.protocol import Provider

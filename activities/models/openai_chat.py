@@ -11,9 +11,9 @@ from typing import Any
 from pydantic import JsonValue
 
 from mulligan.activities.answers.calls_in_text import as_text as written_call
-from mulligan.activities.models._chat_pieces import ChatPieces
-from mulligan.activities.models._legal import legal_arguments, legal_id, legal_name
-from mulligan.activities.models._openai import (
+from mulligan.activities.models._chat_assembler import ChatPieces
+from mulligan.activities.models._legal_calls import legal_arguments, legal_id, legal_name
+from mulligan.activities.models._openai_client import (
     OpenAIClient,
     as_text,
     count,

@@ -8,9 +8,9 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-from mulligan.activities.models._legal import legal_arguments, legal_id, legal_name
-from mulligan.activities.models._openai import OpenAIClient, as_text, count, json_schema_of, settings_of, written
-from mulligan.activities.models._response_pieces import ResponsePieces
+from mulligan.activities.models._legal_calls import legal_arguments, legal_id, legal_name
+from mulligan.activities.models._openai_client import OpenAIClient, as_text, count, json_schema_of, settings_of, written
+from mulligan.activities.models._responses_assembler import ResponsePieces
 from mulligan.activities.models.protocol import FinishReason, Reply, Request, Unavailable
 from mulligan.errors import ModelRequestError
 from mulligan.values import AssistantMessage, Message, ToolCall, ToolMessage, Usage, UserMessage

@@ -7,7 +7,7 @@ import sys
 
 from temporalio.exceptions import FailureError
 
-from mulligan.activities.mcp.log import NoTraces
+from mulligan.activities.mcp.server_log import NoTraces
 
 __all__ = ["say", "set_up_logging"]
 

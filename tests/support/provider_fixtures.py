@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mulligan.activities.models._openai import OpenAIClient
+from mulligan.activities.models._openai_client import OpenAIClient
 from mulligan.activities.models.openai_chat import OpenAIChat
 from mulligan.activities.models.openai_responses import OpenAIResponses
 from mulligan.activities.models.protocol import Provider, Reply, Request

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from mulligan import Agent, DeclarationError, McpServer, tool
-from mulligan.activities.mcp.http import Seen
-from mulligan.activities.mcp.schema import as_taken
+from mulligan.activities.mcp.http_client import Seen
+from mulligan.activities.mcp.tool_schema import as_taken
 from mulligan.mcp import expanded, model_name, server_of
 from mulligan.schema.json_schema import faults_of, validator_of
 from mulligan.tool import is_legal_name

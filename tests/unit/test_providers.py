@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from mulligan.activities.models._legal import legal_id
+from mulligan.activities.models._legal_calls import legal_id
 from mulligan.activities.models.known import providers
 from mulligan.model_name import PROVIDERS
 from mulligan.values import AssistantMessage, Message, ToolMessage

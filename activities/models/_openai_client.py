@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
 
-from mulligan.activities.models._reading import Pieces, read, read_pieces
+from mulligan.activities.models._read_response import Pieces, read, read_pieces
 from mulligan.activities.models._strict_schema import strict
 from mulligan.activities.models.protocol import Request, Unavailable
 from mulligan.errors import ModelRequestError
