@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from opentelemetry.trace import Span
@@ -14,33 +14,22 @@ from mulligan.activities.heartbeat import Heartbeat, attempt_before_was_lost, gi
 from mulligan.activities.models.ask_provider import ask_provider
 from mulligan.activities.models.live_text import LiveTextHeartbeats
 from mulligan.activities.models.protocol import Provider, Reply, Request
-from mulligan.activities.models.retry_budget import RetryBudget
-from mulligan.activities.registry import Registry
-from mulligan.activities.run_data.conversation_cache import CachedConversation, ConversationCache
-from mulligan.activities.run_data.definitions import Definitions
+from mulligan.activities.run_data.conversation_cache import CachedConversation
 from mulligan.activities.run_data.find_conversation import conversation_of
+from mulligan.activities.services import Services
 from mulligan.agent import Agent
 from mulligan.errors import ModelRequestError
 from mulligan.model_name import ModelName
 from mulligan.observe import semconv
-from mulligan.observe.telemetry import Telemetry
 from mulligan.wire.agent_facts import Definition
 from mulligan.wire.model_call import CALL_MODEL, ModelAnswer, ModelCall
-from mulligan.wire.tool_call import tool_message
 
 
-@dataclass
+@dataclass(frozen=True)
 class CallModelActivity:
     """The activity, with what the worker gives it."""
 
-    registry: Registry
-    providers: Mapping[str, Provider]
-    definitions: Definitions
-    cache: ConversationCache
-    telemetry: Telemetry
-    taker: AnswerInspector
-    patience: RetryBudget
-    live_text_seconds: float = 0
+    services: Services
 
     @activity.defn(name=CALL_MODEL)
     async def call_model(self, order: ModelCall) -> ModelAnswer:
@@ -51,22 +40,22 @@ class CallModelActivity:
             ApplicationError: to be tried again by Temporal, after the delay that it carries.
         """
         parsed = ModelName.parse(order.model)
-        provider, model = self.providers[parsed.provider], parsed.name
-        key = (activity.info().workflow_id or "", order.where.conversation)
+        provider, model = self.services.providers[parsed.provider], parsed.name
         await self._open_spans(order, provider, model)
         async with heartbeating() as heart:
-            agent = self.registry.agents.get(order.where.agent)
+            agent = self.services.registry.agents.get(order.where.agent)
             if agent is None:
                 # As in a rolling deploy: another worker of the queue may have it.
                 raise ApplicationError(f"This worker serves no agent {order.where.agent!r}.", type="AgentNotLoaded")
-            definition = await self.definitions.find(order.definition, order.where)
-            async with conversation_of(order, provider, self.cache, self.telemetry.metrics) as prefix:
+            definition = await self.services.definitions.find(order.definition, order.where)
+            async with conversation_of(order, provider, self.services) as prefix:
                 reply = await self._ask(order, agent, definition, provider, model, prefix, heart)
-                answer = await self.taker.take(order, agent, definition, reply, prefix.messages, prefix.call_ids)
+                inspector = AnswerInspector(self.services)
+                answer = await inspector.take(order, agent, definition, reply, prefix.messages, prefix.call_ids)
                 prefix.extend([answer.message])
         for call, done in zip(answer.message.tool_calls, answer.prepared, strict=True):
             if done.text is not None:
-                self.cache.hold(key, tool_message(call, done.text, done.error))
+                self.services.cache_result(order.where, call, done.text, done.error)
         return answer
 
     async def _open_spans(self, order: ModelCall, provider: Provider, model: str) -> None:
@@ -74,11 +63,11 @@ class CallModelActivity:
         info = activity.info()
         at = info.scheduled_time.timestamp()
         if info.attempt == 1 or attempt_before_was_lost():
-            self.telemetry.open_group(order.where, order.step, at)
-            await self.telemetry.parents_sent()
+            self.services.telemetry.open_group(order.where, order.step, at)
+            await self.services.telemetry.parents_sent()
         if attempt_before_was_lost():
             lost = info.attempt - 1
-            self.telemetry.lost_chat(
+            self.services.telemetry.lost_chat(
                 order.where, provider=provider.name, model=model, step=order.step, attempt=lost, start=at,
                 fallback=order.fallback,
             )  # fmt: skip
@@ -100,32 +89,34 @@ class CallModelActivity:
             on_text=None if agent.model_settings.get("stream") is False else self._told_to_watchers(order, heart),
         )
         attempt = activity.info().attempt
-        sent = await self.patience.turn(order, heart)
+        sent = await self.services.retry_budget.turn(order, heart)
         try:
-            with self.telemetry.chat(
+            with self.services.telemetry.chat(
                 order.where, provider=provider.name, model=model, step=order.step, attempt=attempt,
                 fallback=order.fallback, is_void=given_up,
             ) as span:  # fmt: skip
-                reply = await ask_provider(provider, request, self.telemetry, span)
-                self.patience.answered(order)
+                reply = await ask_provider(provider, request, self.services.telemetry, span)
+                self.services.retry_budget.answered(order)
                 self._put_content(span, request, reply)
                 return reply
         except ModelRequestError:
             raise
         except Exception as error:
             # What an endpoint does wrong has no end of shapes (HTML for JSON, no choices): each is worth another try.
-            raise self.patience.try_again(order, error, heart, sent) from error
+            raise self.services.retry_budget.try_again(order, error, heart, sent) from error
 
     def _told_to_watchers(self, order: ModelCall, heart: Heartbeat) -> Callable[[str], None] | None:
-        if not self.live_text_seconds:
+        if not self.services.live_text_seconds:
             return None
         attempt = activity.info().attempt
-        return LiveTextHeartbeats(heart, self.live_text_seconds, order.where.conversation, order.step, attempt).write
+        return LiveTextHeartbeats(
+            heart, self.services.live_text_seconds, order.where.conversation, order.step, attempt
+        ).write
 
     def _put_content(self, span: Span, request: Request, reply: Reply) -> None:
-        if self.telemetry.content:
+        if self.services.telemetry.content:
             shown = [message.model_dump(mode="json") for message in request.messages]
-            self.telemetry.put_content(span, semconv.INPUT_MESSAGES, shown)
+            self.services.telemetry.put_content(span, semconv.INPUT_MESSAGES, shown)
             calls = [call.model_dump(mode="json") for call in reply.calls]
             said = [{"role": "assistant", "text": reply.text, "tool_calls": calls}]
-            self.telemetry.put_content(span, semconv.OUTPUT_MESSAGES, said)
+            self.services.telemetry.put_content(span, semconv.OUTPUT_MESSAGES, said)

@@ -14,34 +14,25 @@ from mulligan.activities.answers import feedback
 from mulligan.activities.answers.failure_policy import nearest, settle
 from mulligan.activities.answers.feedback import Target
 from mulligan.activities.heartbeat import Heartbeat, attempt_before_was_lost, heartbeating
-from mulligan.activities.registry import Registry
-from mulligan.activities.run_data.conversation_cache import ConversationCache
-from mulligan.activities.tool_running.find_tool import ToolFinder
+from mulligan.activities.services import Services
 from mulligan.activities.tool_running.render_result import UnusableResult, cut, render
-from mulligan.activities.tool_running.resources import Resources
 from mulligan.activities.tool_running.tool_context import tool_context
-from mulligan.activities.tool_running.tool_runtime import TookTooLong, ToolRuntime
+from mulligan.activities.tool_running.tool_runtime import TookTooLong
 from mulligan.agent import Agent
 from mulligan.errors import ToolCallError, ToolExecutionError, ToolTimeoutError, shown
 from mulligan.mcp import McpError
-from mulligan.observe.telemetry import Telemetry
 from mulligan.observe.tool_call_span import ToolCallSpan
 from mulligan.tool import MAX_RESULT_CHARS, Tool, ToolError
-from mulligan.wire.tool_call import CALL_TOOL, CallTool, ToolOutcome, tool_message
+from mulligan.wire.tool_call import CALL_TOOL, CallTool, ToolOutcome
 
 _SHUT_DOWN = "The tool's worker shut down before it was done."
 
 
-@dataclass
+@dataclass(frozen=True)
 class CallToolActivity:
     """The activity, with what the worker gives it."""
 
-    registry: Registry
-    cache: ConversationCache
-    telemetry: Telemetry
-    runtime: ToolRuntime
-    resources: Resources
-    tools: ToolFinder
+    services: Services
 
     @activity.defn(name=CALL_TOOL)
     async def call_tool(self, order: CallTool) -> ToolOutcome:
@@ -49,9 +40,9 @@ class CallToolActivity:
         outcome = await self._attempt(order)
         if outcome.unsettled is not None:
             return outcome
-        if order.where.agent in self.registry.agents:  # else its model is never called here, and nobody takes it up
-            key = (activity.info().workflow_id or "", order.where.conversation)
-            self.cache.hold(key, tool_message(order.call, outcome.text, outcome.error))
+        # A worker that does not know the agent never calls its model, so the result would not be used here.
+        if order.where.agent in self.services.registry.agents:
+            self.services.cache_result(order.where, order.call, outcome.text, outcome.error)
         return outcome
 
     async def _attempt(self, order: CallTool) -> ToolOutcome:
@@ -61,11 +52,11 @@ class CallToolActivity:
             ApplicationError: this attempt failed, and the tool's declaration wants another one.
         """
         info = activity.info()
-        agent = self.registry.agents.get(order.where.agent)
-        tool = self.tools.find(order.where.agent, order.call.name, mcp=order.mcp)
+        agent = self.services.registry.agents.get(order.where.agent)
+        tool = self.services.tools.find(order.where.agent, order.call.name, mcp=order.mcp)
         another = tool is not None and info.attempt < tool.attempts
         self._record_a_lost_attempt(order, tool)
-        span = self.telemetry.tool_call(
+        span = self.services.telemetry.tool_call(
             order.where,
             order.call,
             step=order.step,
@@ -75,7 +66,7 @@ class CallToolActivity:
             mcp_server=tool.mcp_server if tool else None,
         )
         if order.decision is not None:
-            self.telemetry.put_decision(span.span, order.decision)
+            self.services.telemetry.put_decision(span.span, order.decision)
         try:
             async with heartbeating() as heart:
                 text = await self._run(order, agent, tool, heart, span)
@@ -102,7 +93,7 @@ class CallToolActivity:
         info = activity.info()
         if not attempt_before_was_lost():
             return
-        lost = self.telemetry.tool_call(
+        lost = self.services.telemetry.tool_call(
             order.where,
             order.call,
             step=order.step,
@@ -120,8 +111,9 @@ class CallToolActivity:
         call = order.call
         if tool is None:
             # A worker with other code than the one that prepared the call: a queue of its own, or a rolling deploy.
-            there = [known.name for known in agent.tools] if agent else sorted(self.registry.tools)
+            there = [known.name for known in agent.tools] if agent else sorted(self.services.registry.tools)
             raise feedback.not_there(call, activity.info().task_queue, there)
+        resources = self.services.resources
         about: dict[str, Any] = {"tool_name": tool.name, "call_id": call.id}
         try:
             arguments = tool.arguments.validate(order.arguments)
@@ -133,7 +125,7 @@ class CallToolActivity:
             call,
             step=order.step,
             metadata=order.metadata,
-            resources=self.resources.of_agent(agent.name) if agent else self.resources.of_tool(tool.name),
+            resources=resources.of_agent(agent.name) if agent else resources.of_tool(tool.name),
             attempt=attempt,
             heartbeat=heart.say,
         )
@@ -142,7 +134,7 @@ class CallToolActivity:
         try:
             # The tool's own spans hang below its call's.
             with trace.use_span(span.span, record_exception=False, set_status_on_exception=False):
-                value = await self.runtime.run(tool.function, args, kwargs, limit=limit)
+                value = await self.services.runtime.run(tool.function, args, kwargs, limit=limit)
             return cut(render(value), tool.max_result_chars, order.max_bytes)
         except TookTooLong as error:
             times = f" on each of {tool.attempts} attempts" if attempt > 1 else ""
@@ -198,7 +190,7 @@ class CallToolActivity:
             # Whose policy it is, the agent's own worker knows: there it is told, and its span made.
             return ToolOutcome(unsettled={**error.to_json(), "detail": shown(error.detail)}, attempts=attempts)
         policy = nearest(error, tool.handle_errors if tool else None, agent.handle_errors if agent else None)
-        told = await settle(error, policy, self.runtime)
+        told = await settle(error, policy, self.services.runtime)
         told.close(span)
         longest = tool.max_result_chars if tool else MAX_RESULT_CHARS
         return ToolOutcome(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from temporalio import activity
@@ -12,16 +12,13 @@ from temporalio.exceptions import ApplicationError
 from mulligan.activities.answers.size_limits import fit_text
 from mulligan.activities.heartbeat import Heartbeat, attempt_before_was_lost, given_up, heartbeating
 from mulligan.activities.models.ask_provider import ask_provider
-from mulligan.activities.models.protocol import Provider, Reply, Request
-from mulligan.activities.models.retry_budget import RetryBudget
+from mulligan.activities.models.protocol import Reply, Request
 from mulligan.activities.models.summary_prompt import HEADING, instructions, transcript
-from mulligan.activities.registry import Registry
-from mulligan.activities.run_data.conversation_cache import ConversationCache
 from mulligan.activities.run_data.find_conversation import conversation_of
+from mulligan.activities.services import Services
 from mulligan.errors import ModelRequestError, ModelUnavailableError
 from mulligan.model_name import ModelName
 from mulligan.observe import semconv
-from mulligan.observe.telemetry import Telemetry
 from mulligan.values import ErrorInfo, Message, Usage, UserMessage
 from mulligan.wire.agent_facts import Definition
 from mulligan.wire.compaction_request import COMPACT_CONVERSATION, CompactConversation, Compacted
@@ -43,15 +40,11 @@ class NoSummary(Exception):
         self.usage = usage
 
 
-@dataclass
+@dataclass(frozen=True)
 class CompactConversationActivity:
     """The activity, with what the worker gives it."""
 
-    registry: Registry
-    providers: Mapping[str, Provider]
-    cache: ConversationCache
-    telemetry: Telemetry
-    patience: RetryBudget
+    services: Services
 
     @activity.defn(name=COMPACT_CONVERSATION)
     async def compact_conversation(self, order: CompactConversation) -> Compacted:
@@ -63,12 +56,12 @@ class CompactConversationActivity:
         if attempt_before_was_lost():
             self._say_lost(order)
         async with heartbeating() as heart:
-            if order.where.agent not in self.registry.agents:
+            if order.where.agent not in self.services.registry.agents:
                 # As in a rolling deploy: another worker of the queue may have it.
                 raise ApplicationError(f"This worker serves no agent {order.where.agent!r}.", type="AgentNotLoaded")
-            run_provider = self.providers[ModelName.parse(order.run_model).provider]
+            run_provider = self.services.providers[ModelName.parse(order.run_model).provider]
             try:
-                async with conversation_of(order, run_provider, self.cache, self.telemetry.metrics) as prefix:
+                async with conversation_of(order, run_provider, self.services) as prefix:
                     return await self._sum_up(order, prefix.messages[: order.cut], heart)
             except NoSummary as error:
                 return Compacted(usage=error.usage, error=ErrorInfo(kind=error.kind, message=str(error)))
@@ -77,11 +70,13 @@ class CompactConversationActivity:
 
     async def _sum_up(self, order: CompactConversation, messages: Sequence[Message], heart: Heartbeat) -> Compacted:
         model = ModelName.parse(order.model)
-        provider = self.providers[model.provider]
+        provider = self.services.providers[model.provider]
         # In a thread: of some megabytes it takes a while to write them down.
         shown = await asyncio.to_thread(transcript, messages, order.compact_at * BYTES_PER_TOKEN)
         message = UserMessage(role="user", text=shown)
-        settings = self.registry.agents[order.where.agent].model_settings if order.model == order.run_model else {}
+        settings = (
+            self.services.registry.agents[order.where.agent].model_settings if order.model == order.run_model else {}
+        )
         request = Request(
             model=model.name,
             definition=Definition(instructions=instructions(order.compact_at), tools=[]),
@@ -91,28 +86,30 @@ class CompactConversationActivity:
             timeout=order.timeout,
         )
         attempt = activity.info().attempt
-        sent = await self.patience.turn(order, heart)
+        sent = await self.services.retry_budget.turn(order, heart)
         try:
-            with self.telemetry.chat(
+            with self.services.telemetry.chat(
                 order.where, provider=provider.name, model=model.name, step=order.step, attempt=attempt,
                 compacts=order.cut, is_void=given_up,
             ) as span:  # fmt: skip
-                reply = await ask_provider(provider, request, self.telemetry, span)
-                self.patience.answered(order)
-                self.telemetry.put_content(span, semconv.INPUT_MESSAGES, [message.model_dump(mode="json")])
-                self.telemetry.put_content(span, semconv.OUTPUT_MESSAGES, [{"role": "assistant", "text": reply.text}])
+                reply = await ask_provider(provider, request, self.services.telemetry, span)
+                self.services.retry_budget.answered(order)
+                self.services.telemetry.put_content(span, semconv.INPUT_MESSAGES, [message.model_dump(mode="json")])
+                self.services.telemetry.put_content(
+                    span, semconv.OUTPUT_MESSAGES, [{"role": "assistant", "text": reply.text}]
+                )
                 return Compacted(heading=HEADING, summary=_summary(reply, messages), usage=reply.usage)
         except (ModelRequestError, NoSummary):
             raise
         except Exception as error:
             # What an endpoint does wrong has no end of shapes: each is worth another try.
-            raise self.patience.try_again(order, error, heart, sent) from error
+            raise self.services.retry_budget.try_again(order, error, heart, sent) from error
 
     def _say_lost(self, order: CompactConversation) -> None:
         info = activity.info()
         model = ModelName.parse(order.model)
-        self.telemetry.lost_chat(
-            order.where, provider=self.providers[model.provider].name, model=model.name, step=order.step,
+        self.services.telemetry.lost_chat(
+            order.where, provider=self.services.providers[model.provider].name, model=model.name, step=order.step,
             attempt=info.attempt - 1, start=info.scheduled_time.timestamp(), compacts=order.cut,
         )  # fmt: skip
 

@@ -9,18 +9,15 @@ from dataclasses import dataclass
 
 from temporalio import activity
 
-from mulligan.activities.mcp.servers import McpServers, Offered
+from mulligan.activities.mcp.servers import Offered
 from mulligan.activities.models.pin_models import compact_model, patience, pin_models
-from mulligan.activities.registry import Registry
-from mulligan.activities.run_data.definitions import Definitions, define
+from mulligan.activities.run_data.definitions import define
 from mulligan.activities.run_data.find_input import input_of
-from mulligan.activities.tool_running.tool_runtime import ToolRuntime
+from mulligan.activities.services import Services
 from mulligan.agent import Agent, seconds
 from mulligan.agent_tool import AgentTool
 from mulligan.errors import DeclarationError, InvalidRunInputError
 from mulligan.model_name import check_model
-from mulligan.observe.telemetry import Telemetry
-from mulligan.prices import Prices
 from mulligan.run_input import RunInput
 from mulligan.tool import Tool
 from mulligan.wire.agent_facts import OPEN_RUN, AgentFacts, Definition, ModelFacts, OpenedRun, OpenRun, ToolFacts
@@ -30,18 +27,11 @@ DEFINITION_BYTES = 1_500_000
 """Of what a provider is told of an agent: it is a part of this activity's result, which ends at 2 MB."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class OpenRunActivity:
     """The activity, with what the worker gives it."""
 
-    registry: Registry
-    definitions: Definitions
-    telemetry: Telemetry
-    runtime: ToolRuntime
-    servers: McpServers
-    prices: Prices
-    carry_bytes: int | None = None
-    model_task_queue: str | None = None
+    services: Services
 
     @activity.defn(name=OPEN_RUN)
     async def open_run(self, order: OpenRun) -> OpenedRun:
@@ -50,10 +40,10 @@ class OpenRunActivity:
         Raises:
             InvalidRunInputError: no such agent here, a model that cannot be, or a limit of cost without a price.
         """
-        agent = self.registry.agents.get(order.agent)
+        agent = self.services.registry.agents.get(order.agent)
         if agent is None:
-            known = ", ".join(sorted(self.registry.agents)) or "none"
-            near = difflib.get_close_matches(order.agent, self.registry.agents, n=1)
+            known = ", ".join(sorted(self.services.registry.agents)) or "none"
+            near = difflib.get_close_matches(order.agent, self.services.registry.agents, n=1)
             meant = f' Did you mean "{near[0]}"?' if near else ""
             raise InvalidRunInputError(
                 f'"agent" is "{order.agent}", but this worker serves no agent of that name; it serves: {known}.{meant}'
@@ -65,9 +55,11 @@ class OpenRunActivity:
             except DeclarationError as error:
                 raise InvalidRunInputError(str(error)) from None
         model = run_input.model or agent.models[0]
-        models = pin_models(agent, run_input, self.prices)
+        models = pin_models(agent, run_input, self.services.prices)
         # Side by side: each may take most of the time that opening a run has.
-        instructions, offered = await asyncio.gather(self._instructions(agent, run_input), self.servers.offer(agent))
+        instructions, offered = await asyncio.gather(
+            self._instructions(agent, run_input), self.services.mcp_servers.offer(agent)
+        )
         definition = define(agent, instructions, model, offered)
         if (length := len(definition.model_dump_json().encode())) > DEFINITION_BYTES:
             raise InvalidRunInputError(
@@ -75,7 +67,7 @@ class OpenRunActivity:
                 f"{DEFINITION_BYTES:,}."
             )
         info = activity.info()
-        trace = self.telemetry.open_run(
+        trace = self.services.telemetry.open_run(
             workflow_id=info.workflow_id or "",
             run_id=info.workflow_run_id or "",
             first_run_id=order.first_run_id,
@@ -88,16 +80,16 @@ class OpenRunActivity:
             at=info.scheduled_time.timestamp(),
             call_id=order.call_id,
         )
-        await self.telemetry.parents_sent()
-        facts = _facts(agent, model, models, definition, self.definitions.keep(definition), offered)
-        facts.carry_bytes = self.carry_bytes
-        facts.model_task_queue = self.model_task_queue
+        await self.services.telemetry.parents_sent()
+        facts = _facts(agent, model, models, definition, self.services.definitions.keep(definition), offered)
+        facts.carry_bytes = self.services.carry_bytes
+        facts.model_task_queue = self.services.model_task_queue
         return OpenedRun(facts=facts, trace=trace)
 
     async def _instructions(self, agent: Agent, run_input: RunInput) -> str:
         if isinstance(agent.instructions, str):
             return agent.instructions
-        given = await self.runtime.run(agent.instructions, (run_input,), limit=INSTRUCTIONS_LIMIT)
+        given = await self.services.runtime.run(agent.instructions, (run_input,), limit=INSTRUCTIONS_LIMIT)
         assert not inspect.isawaitable(given)
         return str(given)
 

@@ -13,38 +13,25 @@ from temporalio import activity
 from mulligan.activities.answers.consult import GUARD_LIMIT, ask_guard
 from mulligan.activities.answers.failure_policy import nearest, settle
 from mulligan.activities.answers.prepare_call import valid
-from mulligan.activities.registry import Registry
-from mulligan.activities.run_data.conversation_cache import ConversationCache
-from mulligan.activities.run_data.definitions import Definitions
-from mulligan.activities.tool_running.find_tool import ToolFinder
+from mulligan.activities.services import Services
 from mulligan.activities.tool_running.render_result import cut
-from mulligan.activities.tool_running.resources import Resources
 from mulligan.activities.tool_running.tool_context import tool_context
-from mulligan.activities.tool_running.tool_runtime import ToolRuntime
 from mulligan.errors import ToolExecutionError
-from mulligan.observe.telemetry import Telemetry
 from mulligan.tool import MAX_RESULT_CHARS
 from mulligan.values import Decision, ToolCall
-from mulligan.wire.tool_call import tool_message
 from mulligan.wire.updates import CHECK_EDIT, RECORD_DECISION, CheckedEdit, CheckEdit, RecordDecision, RecordedDecision
 
 
-@dataclass
+@dataclass(frozen=True)
 class RecordDecisionActivities:
     """The activities, with what the worker gives them."""
 
-    registry: Registry
-    cache: ConversationCache
-    telemetry: Telemetry
-    runtime: ToolRuntime
-    resources: Resources
-    tools: ToolFinder
-    definitions: Definitions
+    services: Services
 
     @activity.defn(name=RECORD_DECISION)
     async def record_decision(self, order: RecordDecision) -> RecordedDecision:
         """The span of a decision; and where the call does not run, the call's own, with what the model is told."""
-        self.telemetry.decided(order.where, order.call, step=order.step, decision=order.decision)
+        self.services.telemetry.decided(order.where, order.call, step=order.step, decision=order.decision)
         recorded = RecordedDecision(
             trace=order.where.trace,
             call_id=order.call.id,
@@ -56,14 +43,13 @@ class RecordDecisionActivities:
         )
         if not order.run:
             await self._settle(order, recorded)
-            key = (activity.info().workflow_id or "", order.where.conversation)
-            self.cache.hold(key, tool_message(order.call, recorded.text, recorded.error))
+            self.services.cache_result(order.where, order.call, recorded.text, recorded.error)
         return recorded
 
     async def _settle(self, order: RecordDecision, recorded: RecordedDecision) -> None:
-        agent = self.registry.agents.get(order.where.agent)
-        tool = self.tools.find(order.where.agent, order.call.name) if agent else None
-        span = self.telemetry.tool_call(
+        agent = self.services.registry.agents.get(order.where.agent)
+        tool = self.services.tools.find(order.where.agent, order.call.name) if agent else None
+        span = self.services.telemetry.tool_call(
             order.where,
             order.call,
             step=order.step,
@@ -73,7 +59,7 @@ class RecordDecisionActivities:
             start=order.started,
             mcp_server=tool.mcp_server if tool else None,
         )
-        self.telemetry.put_decision(span.span, order.decision)
+        self.services.telemetry.put_decision(span.span, order.decision)
         if order.answer is not None:
             recorded.text = cut(order.answer, tool.max_result_chars if tool else MAX_RESULT_CHARS)
             span.succeed(recorded.text)
@@ -84,16 +70,16 @@ class RecordDecisionActivities:
         # Who stops a run wants it to end as stopped, whatever the policy says of a call that is denied.
         policies = [tool.handle_errors if tool else None, agent.handle_errors if agent else None]
         is_asked = order.decision.decision != "stopped"
-        told = await settle(error, nearest(error, *policies) if is_asked else True, self.runtime)
+        told = await settle(error, nearest(error, *policies) if is_asked else True, self.services.runtime)
         told.close(span)
         recorded.text, recorded.error, recorded.failure = told.text, told.error, told.failure
 
     @activity.defn(name=CHECK_EDIT)
     async def check_edit(self, order: CheckEdit) -> CheckedEdit:
         """The edited arguments as the tool takes them; refused where it would not, or where the guard says no."""
-        agent = self.registry.agents.get(order.where.agent)
-        pinned = await self.definitions.find(order.definition, order.where)
-        tool = self.tools.find(order.where.agent, order.call.name, pinned=pinned) if agent else None
+        agent = self.services.registry.agents.get(order.where.agent)
+        pinned = await self.services.definitions.find(order.definition, order.where)
+        tool = self.services.tools.find(order.where.agent, order.call.name, pinned=pinned) if agent else None
         if agent is None or tool is None:
             return CheckedEdit(
                 refused=f"The worker does not know the tool `{order.call.name}`, so it cannot look at them."
@@ -101,9 +87,9 @@ class RecordDecisionActivities:
         arguments = valid(tool.arguments, order.arguments)
         if isinstance(arguments, Exception):
             return CheckedEdit(refused=f"`{tool.name}` does not take these arguments: {_faults(arguments)}.")
-        resources = self.resources.of_agent(agent.name)
+        resources = self.services.resources.of_agent(agent.name)
         context = tool_context(order.where, order.call, step=order.step, metadata=order.metadata, resources=resources)
-        reason = await ask_guard(agent, self.runtime, order.call, arguments, context, GUARD_LIMIT)
+        reason = await ask_guard(agent, self.services.runtime, order.call, arguments, context, GUARD_LIMIT)
         return (
             CheckedEdit(arguments=arguments)
             if reason is None

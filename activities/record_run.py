@@ -10,29 +10,23 @@ from dataclasses import dataclass
 from temporalio import activity
 
 from mulligan.activities.answers.failure_policy import nearest, settle
-from mulligan.activities.registry import Registry
-from mulligan.activities.tool_running.find_tool import ToolFinder
-from mulligan.activities.tool_running.tool_runtime import ToolRuntime
+from mulligan.activities.services import Services
 from mulligan.errors import ToolCallError, ToolTimeoutError, from_json
-from mulligan.observe.telemetry import Telemetry
 from mulligan.wire.run_end import FINISH_RUN, FinishRun
 from mulligan.wire.tool_call import RECORD_LOST_CALL, LostCall, ToolOutcome
 
 
-@dataclass
+@dataclass(frozen=True)
 class RecordRunActivities:
     """The activities, with what the worker gives them."""
 
-    registry: Registry
-    telemetry: Telemetry
-    runtime: ToolRuntime
-    tools: ToolFinder
+    services: Services
 
     @activity.defn(name=RECORD_LOST_CALL)
     async def record_lost_call(self, lost: LostCall) -> ToolOutcome:
         """The span of a call whose own worker did not write it, and the text for it by the nearest policy."""
-        agent = self.registry.agents.get(lost.where.agent)
-        tool = self.tools.find(lost.where.agent, lost.call.name) if agent else None
+        agent = self.services.registry.agents.get(lost.where.agent)
+        tool = self.services.tools.find(lost.where.agent, lost.call.name) if agent else None
         error: ToolCallError = ToolTimeoutError(
             lost.message, kind=lost.kind, tool_name=lost.call.name, call_id=lost.call.id
         )
@@ -41,15 +35,15 @@ class RecordRunActivities:
             assert isinstance(elsewhere, ToolCallError)
             error = elsewhere
         policy = nearest(error, tool.handle_errors if tool else None, agent.handle_errors if agent else None)
-        span = self.telemetry.tool_call(
+        span = self.services.telemetry.tool_call(
             lost.where, lost.call, step=lost.step, attempt=lost.attempts, start=lost.started,
             mcp_server=tool.mcp_server if tool else None,
         )  # fmt: skip
-        told = await settle(error, policy, self.runtime)
+        told = await settle(error, policy, self.services.runtime)
         told.close(span)
         return ToolOutcome(text=told.text, error=told.error, failure=told.failure, attempts=lost.attempts)
 
     @activity.defn(name=FINISH_RUN)
     async def finish_run(self, finished: FinishRun) -> None:
         """The closing span of a run."""
-        self.telemetry.finish_run(finished, activity.info().workflow_type or "")
+        self.services.telemetry.finish_run(finished, activity.info().workflow_type or "")

@@ -11,18 +11,14 @@ from typing import Any
 from temporalio import activity
 
 from mulligan.activities.answers.failure_policy import nearest, settle
-from mulligan.activities.registry import Registry
-from mulligan.activities.run_data.conversation_cache import ConversationCache
+from mulligan.activities.services import Services
 from mulligan.activities.tool_running.render_result import cut
-from mulligan.activities.tool_running.tool_runtime import ToolRuntime
 from mulligan.errors import RemoteSource, ToolCallError, ToolExecutionError, ToolTimeoutError, from_json, shown
 from mulligan.observe import semconv
-from mulligan.observe.telemetry import Telemetry
 from mulligan.observe.tool_call_span import ToolCallSpan
 from mulligan.tool import MAX_RESULT_CHARS
 from mulligan.values import ErrorInfo
 from mulligan.wire.sub_run import RECORD_SUB_RUN, RecordSubRun, SubRunOutcome
-from mulligan.wire.tool_call import tool_message
 
 _WHY = {
     "max_steps": "it used up its steps",
@@ -37,19 +33,16 @@ _WHY = {
 }
 
 
-@dataclass
+@dataclass(frozen=True)
 class RecordSubRunActivity:
     """The activity, with what the worker gives it."""
 
-    registry: Registry
-    cache: ConversationCache
-    telemetry: Telemetry
-    runtime: ToolRuntime
+    services: Services
 
     @activity.defn(name=RECORD_SUB_RUN)
     async def record_sub_run(self, ended: RecordSubRun) -> SubRunOutcome:
         """The span of the call, and what the model is told; the next model call finds it held here."""
-        agent = self.registry.agents.get(ended.where.agent)
+        agent = self.services.registry.agents.get(ended.where.agent)
         tool = agent.tool(ended.call.name) if agent else None
         outcome = SubRunOutcome(
             attempts=1 if ended.run.run_id else 0,
@@ -75,16 +68,15 @@ class RecordSubRunActivity:
         else:
             went_wrong = _error(ended)
             policies = tool.handle_errors if tool else None, agent.handle_errors if agent else None
-            told = await settle(went_wrong, nearest(went_wrong, *policies), self.runtime)
+            told = await settle(went_wrong, nearest(went_wrong, *policies), self.services.runtime)
             told.close(span)
             text = cut(told.text, tool.max_result_chars if tool else MAX_RESULT_CHARS)
             outcome.text, outcome.error, outcome.failure = text, told.error, told.failure
-        key = (activity.info().workflow_id or "", ended.where.conversation)
-        self.cache.hold(key, tool_message(ended.call, text, outcome.error))
+        self.services.cache_result(ended.where, ended.call, text, outcome.error)
         return outcome
 
     def _span(self, ended: RecordSubRun, outcome: SubRunOutcome) -> ToolCallSpan:
-        span = self.telemetry.tool_call(
+        span = self.services.telemetry.tool_call(
             ended.where,
             ended.call,
             step=ended.step,
@@ -94,7 +86,7 @@ class RecordSubRunActivity:
             start=ended.started,
         )
         if ended.decision is not None:
-            self.telemetry.put_decision(span.span, ended.decision)
+            self.services.telemetry.put_decision(span.span, ended.decision)
         if outcome.sub_run:
             span.span.set_attribute(semconv.SUB_RUN, outcome.sub_run)
         return span

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -12,16 +11,13 @@ from pydantic import JsonValue
 
 from mulligan.activities.answers.ask_model_to_repair import ask_model_to_repair
 from mulligan.activities.answers.prepare_call import AskFixer
-from mulligan.activities.models.protocol import Provider
-from mulligan.activities.models.retry_budget import RetryBudget
-from mulligan.activities.tool_running.resources import Resources
+from mulligan.activities.services import Services
 from mulligan.activities.tool_running.tool_context import tool_context
 from mulligan.activities.tool_running.tool_runtime import TookTooLong, ToolRuntime
 from mulligan.agent import Agent
 from mulligan.errors import ToolExecutionError
 from mulligan.fixer import AskModel, Fixer, InvalidToolInput
 from mulligan.model_name import ModelName
-from mulligan.observe.telemetry import Telemetry
 from mulligan.tool import Tool, ToolContext
 from mulligan.values import ToolCall, Usage
 from mulligan.wire.model_call import ModelCall
@@ -39,11 +35,7 @@ class Consultation:
 
     order: ModelCall
     agent: Agent
-    providers: Mapping[str, Provider]
-    telemetry: Telemetry
-    runtime: ToolRuntime
-    resources: Resources
-    patience: RetryBudget
+    services: Services
     spent: dict[str, Usage] = field(default_factory=dict)
     _end: float = field(default_factory=lambda: time.monotonic() + CONSULT_LIMIT)
 
@@ -54,7 +46,7 @@ class Consultation:
             try:
                 if isinstance(fixer, AskModel):
                     return await self._ask_model(fixer, invalid, call)
-                return await self.runtime.ask(fixer, (invalid,), limit=self._left(FIXER_LIMIT))
+                return await self.services.runtime.ask(fixer, (invalid,), limit=self._left(FIXER_LIMIT))
             except Exception:  # noqa: BLE001 - it has given up; the model is told its mistake
                 return None
 
@@ -67,7 +59,7 @@ class Consultation:
             ToolExecutionError: of kind `denied`: the guard says no. One that cannot answer says no.
         """
         limit = self._left(GUARD_LIMIT)
-        reason = await ask_guard(self.agent, self.runtime, call, arguments, self._context(call), limit)
+        reason = await ask_guard(self.agent, self.services.runtime, call, arguments, self._context(call), limit)
         if reason:
             raise ToolExecutionError(
                 f"`{call.name}` was not run: {reason}",
@@ -84,18 +76,20 @@ class Consultation:
         needed: Any = tool.needs_approval
         if callable(needed):
             try:
-                needed = await self.runtime.ask(needed, (arguments, self._context(call)), limit=self._left(GUARD_LIMIT))
+                needed = await self.services.runtime.ask(
+                    needed, (arguments, self._context(call)), limit=self._left(GUARD_LIMIT)
+                )
             except Exception:  # noqa: BLE001 - it is there to protect
                 needed = True
         return "approval" if needed else None
 
     async def _ask_model(self, asked: AskModel, invalid: InvalidToolInput, call: ToolCall) -> Any:
-        async with self.patience.once(asked.model, self._left(asked.timeout)):
+        async with self.services.retry_budget.once(asked.model, self._left(asked.timeout)):
             given, usage = await ask_model_to_repair(
                 asked,
                 invalid,
-                provider=self.providers[ModelName.parse(asked.model).provider],
-                telemetry=self.telemetry,
+                provider=self.services.providers[ModelName.parse(asked.model).provider],
+                telemetry=self.services.telemetry,
                 order=self.order,
                 call_id=call.id,
                 limit=self._left(asked.timeout),
@@ -113,7 +107,7 @@ class Consultation:
             call,
             step=order.step,
             metadata=order.guard.metadata if order.guard else {},
-            resources=self.resources.of_agent(self.agent.name),
+            resources=self.services.resources.of_agent(self.agent.name),
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -20,14 +20,11 @@ from mulligan.activities.answers.failure_policy import Told, nearest, settle
 from mulligan.activities.answers.feedback import Target
 from mulligan.activities.answers.prepare_call import Prepared, duplicates, prepare
 from mulligan.activities.answers.unique_call_ids import with_unique_ids
-from mulligan.activities.models.protocol import Provider, Reply
-from mulligan.activities.models.retry_budget import RetryBudget
-from mulligan.activities.tool_running.find_tool import RunTools, ToolFinder
-from mulligan.activities.tool_running.resources import Resources
-from mulligan.activities.tool_running.tool_runtime import ToolRuntime
+from mulligan.activities.models.protocol import Reply
+from mulligan.activities.services import Services
+from mulligan.activities.tool_running.find_tool import RunTools
 from mulligan.agent import Agent
 from mulligan.errors import StructuredOutputError
-from mulligan.observe.telemetry import Telemetry
 from mulligan.output import OutputType, unwrapped
 from mulligan.policy import MISTAKES, Mistake
 from mulligan.values import AssistantMessage, Message, ToolCall
@@ -43,19 +40,14 @@ _OUTPUT_TAKEN = "The output is taken."
 class AnswerInspector:
     """What it takes to look at answers: one for a worker."""
 
-    providers: Mapping[str, Provider]
-    telemetry: Telemetry
-    runtime: ToolRuntime
-    resources: Resources
-    tools: ToolFinder
-    patience: RetryBudget
+    services: Services
 
     async def take(
         self, order: ModelCall, agent: Agent, pinned: Definition, reply: Reply, before: Sequence[Message],
         used_ids: set[str],
     ) -> ModelAnswer:  # fmt: skip
         """The answer as the workflow goes on with it. `before` is the conversation that it answers."""
-        text, calls, tools = reply.text, list(reply.calls), self.tools.of_run(agent, pinned)
+        text, calls, tools = reply.text, list(reply.calls), self.services.tools.of_run(agent, pinned)
         if agent.calls_in_text and not calls:
             # A text of a megabyte takes seconds to read: not on the worker's event loop.
             text, calls = await asyncio.to_thread(find_calls, text, tools.names)
@@ -69,9 +61,7 @@ class AnswerInspector:
             tool_calls=[fit.fit_call(call) if n in long else call for n, call in enumerate(own)],
             provider_data=fit.fit_provider_data(reply),
         )
-        consultation = Consultation(
-            order, agent, self.providers, self.telemetry, self.runtime, self.resources, self.patience
-        )
+        consultation = Consultation(order, agent, self.services)
         taking = _Inspection(self, order, agent, tools, message, reply.finish_reason, before, consultation)
         prepared = await taking.look_at_calls(calls, long, count)
         rejected = await taking.look_at_text(text)
@@ -182,7 +172,9 @@ class _Inspection:
         prepared = _prepared(call, done)
         prepared.waits = await self.consultation.person(tool, call, done.arguments)
         if prepared.waits is not None:
-            asked = partial(self.by.telemetry.asked, self.order.where, call, step=self.order.step, kind=prepared.waits)
+            asked = partial(
+                self.by.services.telemetry.asked, self.order.where, call, step=self.order.step, kind=prepared.waits
+            )
             self.closings.append(partial(asked, at=time.time()))
         return prepared
 
@@ -193,7 +185,7 @@ class _Inspection:
         self._take(kind, done.arguments, as_said=prepared.arguments is None, call=index)
         content = self.agent.answers.tool_message_content if self.agent.answers else None
         prepared.text = _OUTPUT_TAKEN if content is None else content
-        span = self.by.telemetry.tool_call(
+        span = self.by.services.telemetry.tool_call(
             self.order.where,
             call,
             step=self.order.step,
@@ -255,11 +247,11 @@ class _Inspection:
             own = answers.handle_errors if answers is not None else None
         policy = nearest(error, own, self.agent.handle_errors, override=self.order.on_invalid_tool_input)
         is_known = accepts is not None or isinstance(error, StructuredOutputError)
-        span = self.by.telemetry.tool_call(
+        span = self.by.services.telemetry.tool_call(
             self.order.where, call, step=self.order.step, attempt=1, start=started, is_known=is_known,
             mcp_server=tool.mcp_server if tool else None,
         )  # fmt: skip
-        told = await settle(error, policy, self.by.runtime)
+        told = await settle(error, policy, self.by.services.runtime)
         span.is_over()
         self.closings.append(partial(told.close, span))
         return told

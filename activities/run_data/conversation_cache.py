@@ -7,10 +7,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from temporalio import activity
+
 from mulligan.activities.models.protocol import Provider
 from mulligan.activities.run_data.memory_size import memory_size
 from mulligan.values import AssistantMessage, Message, ToolMessage, UserMessage
 from mulligan.wire.conversation_ref import CachedResult, Ref, chain
+from mulligan.wire.run_context import RunContext
 
 _PER_MESSAGE = 160
 _PER_ENTRY = 1_500
@@ -84,7 +87,12 @@ def _calls(message: Message) -> set[str]:
 
 
 Key = tuple[str, str]
-"""Workflow id and conversation: not the run's id, so that continue-as-new stays a hit."""
+"""Workflow id and conversation. The run's id is no part of it, so that it stays the same after continue-as-new."""
+
+
+def conversation_key(context: RunContext) -> Key:
+    """The key of a conversation of the workflow that the current activity belongs to."""
+    return activity.info().workflow_id or "", context.conversation
 
 
 class ConversationCache:

@@ -5,20 +5,19 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from mulligan.activities.models.protocol import Provider
-from mulligan.activities.run_data.conversation_cache import CachedConversation, ConversationCache
+from mulligan.activities.run_data.conversation_cache import CachedConversation, conversation_key
 from mulligan.activities.run_data.definitions import QUERY_TIMEOUT, this_workflow
-from mulligan.observe.metrics import Metrics
+from mulligan.activities.services import Services
 from mulligan.wire.conversation_ref import CONVERSATION_QUERY, Page, PageRequest
 from mulligan.wire.model_call import ConversationRequest
 
 
 @asynccontextmanager
 async def conversation_of(
-    order: ConversationRequest, provider: Provider, cache: ConversationCache, metrics: Metrics
+    order: ConversationRequest, provider: Provider, services: Services
 ) -> AsyncIterator[CachedConversation]:
     """The whole conversation: what the cache holds, what came with the order, and what the workflow is asked for.
 
@@ -27,7 +26,7 @@ async def conversation_of(
     Raises:
         ApplicationError: to be tried again: the workflow has moved on meanwhile.
     """
-    key = (activity.info().workflow_id or "", order.where.conversation)
+    cache, key = services.conversations, conversation_key(order.where)
     prefix, miss = cache.take(key, provider, order.whole, order.known)
     try:
         held = len(prefix.messages)
@@ -41,7 +40,7 @@ async def conversation_of(
             prefix.cut_back(0)
             result = "mismatch"
             asked += await _ask_for_rest(order, prefix)
-        metrics.prefix_cache(result, asked)
+        services.telemetry.metrics.prefix_cache(result, asked)
         if prefix.ref != order.whole:
             prefix.cut_back(0)
             raise ApplicationError("The workflow has moved on while its messages were read.", type="StaleConversation")

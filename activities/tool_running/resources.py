@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
 from mulligan.activities.tool_running.tool_runtime import ToolRuntime
 from mulligan.errors import DeclarationError
-from mulligan.worker.loading import LoadedModules
 
 logger = logging.getLogger("mulligan.resources")
 
@@ -18,11 +17,17 @@ OPEN_LIMIT, CLOSE_LIMIT = 60.0, 10.0
 
 
 class Resources:
-    """What the modules opened, by the agents and tools that stand in them."""
+    """The opened resources of each module, for the agents and tools that the module defines."""
 
-    def __init__(self, loaded: LoadedModules) -> None:
-        self._declared = loaded.resources
-        self._of_agents, self._of_tools = loaded.modules_of_agents, loaded.modules_of_tools
+    def __init__(
+        self,
+        declared: Mapping[str, Callable[[], Any]],
+        modules_of_agents: Mapping[str, str],
+        modules_of_tools: Mapping[str, str],
+    ) -> None:
+        """`declared`: each module's `resources()`. The other two give the module of an agent, or of a tool, by its name."""
+        self._declared = declared
+        self._of_agents, self._of_tools = modules_of_agents, modules_of_tools
         self._opened: dict[str, Any] = {}
 
     @asynccontextmanager

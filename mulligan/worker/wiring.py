@@ -15,7 +15,6 @@ from temporalio.worker import UnsandboxedWorkflowRunner, Worker, WorkerConfig, W
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
 import mulligan
-from mulligan.activities.answers.inspect_answer import AnswerInspector
 from mulligan.activities.call_model import CallModelActivity
 from mulligan.activities.call_tool import CallToolActivity
 from mulligan.activities.compact_conversation import CompactConversationActivity
@@ -28,6 +27,7 @@ from mulligan.activities.record_run import RecordRunActivities
 from mulligan.activities.record_sub_run import RecordSubRunActivity
 from mulligan.activities.run_data.conversation_cache import ConversationCache
 from mulligan.activities.run_data.definitions import Definitions
+from mulligan.activities.services import Services
 from mulligan.activities.tool_running.find_tool import ToolFinder
 from mulligan.activities.tool_running.resources import Resources
 from mulligan.activities.tool_running.tool_runtime import ToolRuntime
@@ -80,32 +80,32 @@ class AgentActivities:
 
     def __init__(self, loaded: LoadedModules, telemetry: Telemetry, model_task_queue: str | None = None) -> None:
         """`model_task_queue`: where model calls go, if that is another one than their run's."""
-        chosen, registry = settings(), loaded.registry
-        self._runtime = runtime = ToolRuntime()
-        definitions = Definitions(registry)
-        cache = ConversationCache(chosen.prefix_cache_bytes, telemetry.metrics.prefix_cache_size)
-        self._providers = known = providers(registry.scripts)
-        self._resources = resources = Resources(loaded)
-        self._servers = servers = McpServers()
-        tools = ToolFinder(registry, servers)
-        patience = RetryBudget(telemetry.metrics)
-        taker = AnswerInspector(known, telemetry, runtime, resources, tools, patience)
-        recording = RecordRunActivities(registry, telemetry, runtime, tools)
-        prices = Prices.known(chosen.prices)
-        decisions = RecordDecisionActivities(registry, cache, telemetry, runtime, resources, tools, definitions)
-        carry_bytes = CARRY_BYTES if chosen.external_storage else None
+        chosen, registry, servers = settings(), loaded.registry, McpServers()
+        self._services = services = Services(
+            registry=registry,
+            providers=providers(registry.scripts),
+            definitions=Definitions(registry),
+            conversations=ConversationCache(chosen.prefix_cache_bytes, telemetry.metrics.prefix_cache_size),
+            telemetry=telemetry,
+            runtime=ToolRuntime(),
+            resources=Resources(loaded.resources, loaded.modules_of_agents, loaded.modules_of_tools),
+            tools=ToolFinder(registry, servers),
+            mcp_servers=servers,
+            retry_budget=RetryBudget(telemetry.metrics),
+            prices=Prices.known(chosen.prices),
+            carry_bytes=CARRY_BYTES if chosen.external_storage else None,
+            live_text_seconds=chosen.live_text_seconds,
+            model_task_queue=model_task_queue,
+        )
+        run_records, decisions = RecordRunActivities(services), RecordDecisionActivities(services)
         self.all: list[Callable[..., Any]] = [
-            OpenRunActivity(
-                registry, definitions, telemetry, runtime, servers, prices, carry_bytes, model_task_queue
-            ).open_run,
-            CallModelActivity(
-                registry, known, definitions, cache, telemetry, taker, patience, chosen.live_text_seconds
-            ).call_model,
-            CompactConversationActivity(registry, known, cache, telemetry, patience).compact_conversation,
-            CallToolActivity(registry, cache, telemetry, runtime, resources, tools).call_tool,
-            recording.record_lost_call,
-            recording.finish_run,
-            RecordSubRunActivity(registry, cache, telemetry, runtime).record_sub_run,
+            OpenRunActivity(services).open_run,
+            CallModelActivity(services).call_model,
+            CompactConversationActivity(services).compact_conversation,
+            CallToolActivity(services).call_tool,
+            run_records.record_lost_call,
+            run_records.finish_run,
+            RecordSubRunActivity(services).record_sub_run,
             decisions.record_decision,
             decisions.check_edit,
         ]
@@ -118,11 +118,11 @@ class AgentActivities:
             DeclarationError: a module's `resources()` failed.
         """
         try:
-            async with self._resources.opened(self._runtime), self._servers.opened():
+            async with self._services.resources.opened(self._services.runtime), self._services.mcp_servers.opened():
                 yield self.all
         finally:
-            self._runtime.close()
-            for provider in self._providers.values():
+            self._services.runtime.close()
+            for provider in self._services.providers.values():
                 await provider.close()
 
 

@@ -1,0 +1,50 @@
+"""The objects that the activities of one worker share. The worker creates them once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from mulligan.activities.mcp.servers import McpServers
+from mulligan.activities.models.protocol import Provider
+from mulligan.activities.models.retry_budget import RetryBudget
+from mulligan.activities.registry import Registry
+from mulligan.activities.run_data.conversation_cache import ConversationCache, conversation_key
+from mulligan.activities.run_data.definitions import Definitions
+from mulligan.activities.tool_running.find_tool import ToolFinder
+from mulligan.activities.tool_running.resources import Resources
+from mulligan.activities.tool_running.tool_runtime import ToolRuntime
+from mulligan.observe.telemetry import Telemetry
+from mulligan.prices import Prices
+from mulligan.values import ErrorInfo, ToolCall
+from mulligan.wire.run_context import RunContext
+from mulligan.wire.tool_call import tool_message
+
+
+@dataclass(frozen=True, kw_only=True)
+class Services:
+    """The shared objects, and the settings that activities read.
+
+    `carry_bytes`: bytes that a run may pass to the run that continues it; None for the workflow's default.
+    `live_text_seconds`: seconds between two heartbeats with an answer's text so far; 0 for none.
+    `model_task_queue`: where model calls are scheduled; None for the task queue of their run.
+    """
+
+    registry: Registry
+    providers: Mapping[str, Provider]
+    definitions: Definitions
+    conversations: ConversationCache
+    telemetry: Telemetry
+    runtime: ToolRuntime
+    resources: Resources
+    tools: ToolFinder
+    mcp_servers: McpServers
+    retry_budget: RetryBudget
+    prices: Prices
+    carry_bytes: int | None = None
+    live_text_seconds: float = 0
+    model_task_queue: str | None = None
+
+    def cache_result(self, context: RunContext, call: ToolCall, text: str, error: ErrorInfo | None) -> None:
+        """Keep the result of a call in this worker's memory, for the next model call of its conversation."""
+        self.conversations.hold(conversation_key(context), tool_message(call, text, error))
