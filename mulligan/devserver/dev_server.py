@@ -1,4 +1,4 @@
-"""Start Temporal's dev server on loopback, and stop it; or take the one that runs already."""
+"""Start and stop Temporal's dev server on 127.0.0.1, or use a server that already runs."""
 
 from __future__ import annotations
 
@@ -19,19 +19,18 @@ from temporalio.envconfig import ClientConfigProfile, ClientConnectConfig
 from temporalio.service import RPCError, RPCStatusCode
 
 from mulligan.devserver._process import process_group
-from mulligan.devserver._runtime import quiet_runtime
-from mulligan.devserver.errors import PortInUseError, ServerStartError
-from mulligan.devserver.find import find_temporal
+from mulligan.devserver.download import quiet_runtime
+from mulligan.devserver.find import DevServerError, find_temporal
 
 LOOPBACK = "127.0.0.1"
 NAMESPACE = "default"
 
 DYNAMIC_CONFIG = (
-    # As it comes, a lone run gets 10 activities a second (202 ms a step; 20 ms with these).
+    # With the default settings a single run gets 10 activities per second (202 ms a step; 20 ms with these).
     "history.transferProcessorMaxPollRPS=10000",
     "matching.numTaskqueueReadPartitions=1",
     "matching.numTaskqueueWritePartitions=1",
-    # Activities then stay with the workflow's own worker, whose cache holds the conversation.
+    # Activities then run on the worker of the workflow, which has the conversation in its cache.
     "system.enableActivityEagerExecution=true",
 )
 
@@ -39,12 +38,27 @@ _SECONDS_TO_START = 60
 _SECONDS_TO_STOP = 10
 _SECONDS_TO_ANSWER = 5
 _SECONDS_BETWEEN_TRIES = 0.02
-_LAST_WORDS = 3
+_LAST_LINES = 3
+"""Lines of the server's output that are in the error if it does not start."""
+
+
+class PortInUseError(DevServerError):
+    """A requested port cannot be used, usually because another program listens on it."""
+
+    def __init__(self, port: int, why: str) -> None:
+        super().__init__(
+            f"port {port} on 127.0.0.1 cannot be used ({why}): stop the program that uses it, or choose another port"
+        )
+        self.port = port
+
+
+class ServerStartError(DevServerError):
+    """The dev server ended, or did not answer, while it started. The message ends with the last lines of its output."""
 
 
 @dataclass(frozen=True)
 class DevServer:
-    """A Temporal server that answers. `embedded`: this process started it, so no profile's TLS or key is for it."""
+    """A Temporal server that answers. `embedded`: this process started it, so it needs no TLS and no API key."""
 
     address: str
     namespace: str
@@ -52,7 +66,7 @@ class DevServer:
     embedded: bool = True
 
 
-def _say_nothing(_: str) -> None:
+def _ignore(_: str) -> None:
     pass
 
 
@@ -63,46 +77,46 @@ async def temporal_server(
     ui_port: int | None = None,
     db: Path | None = None,
     dynamic_config: Sequence[str] = (),
-    progress: Callable[[str], None] = _say_nothing,
+    progress: Callable[[str], None] = _ignore,
 ) -> AsyncIterator[DevServer]:
-    """Run a dev server of our own for the length of the block. It dies with this process, even by `kill -9`.
+    """Run a dev server while the block runs. It ends with this process, also after `kill -9`.
 
     Args:
-        port: for clients; any free one if None.
-        ui_port: for the web UI; any free one if None.
-        db: a SQLite file that keeps the runs; in memory if None.
-        dynamic_config: more of Temporal's dynamic settings, each as `key=value`.
-        progress: told a line now and then while the program is fetched.
+        port: the port for clients; a free port if None.
+        ui_port: the port of the web UI; a free port if None.
+        db: a SQLite file that stores the runs; they are in memory only if None.
+        dynamic_config: more settings of Temporal's dynamic configuration, each as `key=value`.
+        progress: gets a line every few seconds while the program is downloaded or built.
 
     Raises:
-        NoDevServerError: there is no `temporal` program, nor a way to get one.
-        PortInUseError: a port that was asked for is taken.
+        NoDevServerError: there is no `temporal` program, and it cannot be downloaded or built.
+        PortInUseError: a requested port is in use.
         ServerStartError: the server ended, or did not answer, while starting.
     """
-    for asked in (port, ui_port):
-        if asked is not None:
-            _must_be_free(asked)
+    for requested in (port, ui_port):
+        if requested is not None:
+            _check_port(requested)
     program = await find_temporal(progress)
     port, ui_port = port or _free_port(), ui_port or _free_port()
     server = DevServer(f"{LOOPBACK}:{port}", NAMESPACE, f"http://{LOOPBACK}:{ui_port}")
     async with process_group(*_command(program, port, ui_port, db, dynamic_config)) as process:
-        last_words: deque[str] = deque(maxlen=_LAST_WORDS)
-        listening = asyncio.create_task(_listen(process, last_words))
+        last_lines: deque[str] = deque(maxlen=_LAST_LINES)
+        reading = asyncio.create_task(_read_output(process, last_lines))
         try:
-            await _until_it_answers(server, process, listening, last_words)
+            await _wait_until_it_answers(server, process, reading, last_lines)
             yield server
         finally:
-            # In memory there is nothing to save: it is killed, 2 s sooner than it would stop by itself.
+            # With runs in memory there is nothing to save: it is killed, which takes 2 s less than a graceful stop.
             if db is not None and process.returncode is None:
                 process.terminate()
-                await asyncio.wait({listening}, timeout=_SECONDS_TO_STOP)
-            listening.cancel()
-            await asyncio.gather(listening, return_exceptions=True)
+                await asyncio.wait({reading}, timeout=_SECONDS_TO_STOP)
+            reading.cancel()
+            await asyncio.gather(reading, return_exceptions=True)
 
 
 @asynccontextmanager
 async def any_server(progress: Callable[[str], None]) -> AsyncIterator[DevServer]:
-    """The server at TEMPORAL_ADDRESS (or at the address of a temporal.toml profile) if it answers, else one of our own.
+    """Use the server at TEMPORAL_ADDRESS (or of a temporal.toml profile) if it answers, else start a dev server.
 
     Raises:
         DevServerError: as `temporal_server` does.
@@ -127,30 +141,30 @@ def _command(
     return command
 
 
-async def _listen(process: asyncio.subprocess.Process, last_words: deque[str]) -> None:
-    # Always read, or the server would stand still once the pipe is full.
+async def _read_output(process: asyncio.subprocess.Process, last_lines: deque[str]) -> None:
+    # The output must be read: once the pipe is full, the server would block.
     assert process.stdout is not None
     async for line in process.stdout:
-        last_words.append(line.decode(errors="replace").strip())
+        last_lines.append(line.decode(errors="replace").strip())
 
 
-async def _until_it_answers(
-    server: DevServer, process: asyncio.subprocess.Process, listening: asyncio.Task[None], last_words: deque[str]
+async def _wait_until_it_answers(
+    server: DevServer, process: asyncio.subprocess.Process, reading: asyncio.Task[None], last_lines: deque[str]
 ) -> None:
     config: ClientConnectConfig = {"target_host": server.address, "namespace": server.namespace}
     try:
         async with asyncio.timeout(_SECONDS_TO_START):
             while process.returncode is None:
-                # The code once more: what answers may be another's server, which took the port a moment before ours.
+                # The return code is checked again: another server may have taken the port first and be the one that answers.
                 if await _answers(config) and process.returncode is None:
                     return
                 await asyncio.sleep(_SECONDS_BETWEEN_TRIES)
-            await listening
-            what = "ended while starting"
+            await reading
+            problem = "ended while starting"
     except TimeoutError:
-        what = f"did not answer at {server.address} within {_SECONDS_TO_START} s"
-    said = " / ".join(word for word in last_words if word) or "it said nothing"
-    raise ServerStartError(f"Temporal's dev server {what}: {said}")
+        problem = f"did not answer at {server.address} within {_SECONDS_TO_START} s"
+    output = " / ".join(line for line in last_lines if line) or "it printed nothing"
+    raise ServerStartError(f"Temporal's dev server {problem}: {output}")
 
 
 async def _configured_server(progress: Callable[[str], None]) -> DevServer | None:
@@ -178,15 +192,15 @@ async def _answers(config: ClientConnectConfig) -> bool:
         client = await Client.connect(**config, runtime=quiet_runtime())
         await client.workflow_service.describe_namespace(DescribeNamespaceRequest(namespace=client.namespace))
     except RPCError as error:
-        # A server that refuses this question, or knows no such namespace, is there all the same: who connects is told.
+        # A server that refuses this call, or has no such namespace, does answer: the error is reported on connecting.
         return error.status in {RPCStatusCode.NOT_FOUND, RPCStatusCode.PERMISSION_DENIED, RPCStatusCode.UNAUTHENTICATED}
     except (RuntimeError, ValueError, OSError):
-        # The SDK's words for "no connection", for an address that is none, and for a certificate that is not there.
+        # The SDK raises these for a failed connection, an invalid address, and a missing certificate.
         return False
     return True
 
 
-def _must_be_free(port: int) -> None:
+def _check_port(port: int) -> None:
     if not 0 <= port <= 65535:
         raise PortInUseError(port, "it is not between 0 and 65535")
     try:
@@ -200,8 +214,8 @@ def _free_port() -> int:
     with socket.create_server((LOOPBACK, 0)) as listener:
         port: int = listener.getsockname()[1]
         if sys.platform == "linux":
-            # A connection that the listening side closes first rests in TIME_WAIT: for a minute the system gives the
-            # port to nobody who asks for any, while who asks for this one gets it. So servers can start side by side.
+            # A connection that the listening side closes first stays in TIME_WAIT. For a minute the system then does not
+            # choose this port for others, but allows it to be bound by number. So servers can start side by side.
             with socket.create_connection((LOOPBACK, port)), suppress(OSError):
                 listener.accept()[0].close()
     return port

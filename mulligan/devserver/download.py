@@ -1,29 +1,38 @@
-"""The Temporal SDK's own download of the dev server."""
+"""Download the dev server with the Temporal SDK's own downloader."""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
+from temporalio.runtime import Runtime, TelemetryConfig
 from temporalio.testing import WorkflowEnvironment
 
-from mulligan.devserver._cache import SECONDS_BETWEEN_LINES, VERSION
-from mulligan.devserver._runtime import quiet_runtime
-from mulligan.devserver.errors import FetchError
+from mulligan.devserver._cache import SECONDS_BETWEEN_LINES, VERSION, FetchError
 
-PATIENCE_SECONDS = 30.0
-"""Without one more byte. A slow line may take as long as it needs."""
+SECONDS_WITHOUT_DATA = 30.0
+"""The download fails after this time without a new byte. A slow download may take as long as it needs."""
 
 _UNFINISHED = ".downloading"
+
+
+@cache
+def quiet_runtime() -> Runtime:
+    """A runtime of the SDK that logs nothing: a server that does not answer is an expected result here, not a warning.
+
+    It also leaves the SDK's default runtime unset, so that the program can still set its own.
+    """
+    return Runtime(telemetry=TelemetryConfig(logging=None))
 
 
 async def download_temporal(scratch: Path, progress: Callable[[str], None]) -> Path:
     """Let the SDK download the program into `scratch`; returns the file.
 
     Raises:
-        FetchError: there is no way to the network, or the download stood still.
+        FetchError: the network cannot be reached, or the download stalled.
     """
     progress(f"downloading Temporal's dev server {VERSION}")
     starting = asyncio.ensure_future(
@@ -35,18 +44,18 @@ async def download_temporal(scratch: Path, progress: Callable[[str], None]) -> P
         await _wait_while_it_grows(starting, scratch, progress)
     finally:
         starting.cancel()
-        # The SDK has no download alone: it starts what it downloaded, and whether that works is not the question here.
+        # The SDK cannot download without starting the server. Whether the server started does not matter here.
         (result,) = await asyncio.gather(starting, return_exceptions=True)
         if isinstance(result, WorkflowEnvironment):
             await result.shutdown()
     downloaded = _downloaded(scratch)
     if downloaded is None:
-        raise FetchError(_why(result))
+        raise FetchError(_reason(result))
     return downloaded
 
 
 def _downloaded(scratch: Path) -> Path | None:
-    # The SDK gives the file a name of its own, and nothing else is in here.
+    # The SDK chooses the name of the file, and the folder contains nothing else.
     return next((file for file in scratch.iterdir() if file.is_file() and file.suffix != _UNFINISHED), None)
 
 
@@ -57,21 +66,21 @@ def _size(scratch: Path) -> int:
 async def _wait_while_it_grows(
     starting: asyncio.Future[WorkflowEnvironment], scratch: Path, progress: Callable[[str], None]
 ) -> None:
-    size, grew, said = 0, time.monotonic(), time.monotonic()
+    size, grew, reported = 0, time.monotonic(), time.monotonic()
     while not starting.done():
         await asyncio.wait({starting}, timeout=1)
         now = time.monotonic()
         if (present := _size(scratch)) != size:
             size, grew = present, now
-        if now - grew > PATIENCE_SECONDS:
+        if now - grew > SECONDS_WITHOUT_DATA:
             return
-        if now - said >= SECONDS_BETWEEN_LINES:
+        if now - reported >= SECONDS_BETWEEN_LINES:
             progress(f"downloading Temporal's dev server {VERSION}: {size / 1e6:.0f} MB")
-            said = now
+            reported = now
 
 
-def _why(result: object) -> str:
+def _reason(result: object) -> str:
     if isinstance(result, asyncio.CancelledError):
-        return f"nothing came for {PATIENCE_SECONDS:.0f} s"
-    # The SDK's text is a chain of "what: what: why"; the last link alone names the address, or the system's reason.
+        return f"no data arrived for {SECONDS_WITHOUT_DATA:.0f} s"
+    # The SDK's text is a chain of causes; only the last one names the address or the system's error.
     return str(result).removeprefix("Failed starting Temporal dev server: ")

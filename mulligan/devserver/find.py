@@ -1,4 +1,4 @@
-"""Find Temporal's dev server on this machine, or bring it here."""
+"""Find the program of Temporal's dev server on this machine, or download or build it."""
 
 from __future__ import annotations
 
@@ -8,22 +8,30 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from mulligan.devserver._cache import cached_temporal, locked_scratch_folder
+from mulligan.devserver._cache import FetchError, cached_temporal, locked_scratch_folder
 from mulligan.devserver._process import process_group
 from mulligan.devserver.build import build_temporal
 from mulligan.devserver.download import download_temporal
-from mulligan.devserver.errors import FetchError, NoDevServerError
 
-_SECONDS_TO_TELL_ITS_VERSION = 30
+_VERSION_TIMEOUT = 30
+"""Seconds within which `temporal --version` must answer."""
+
+
+class DevServerError(Exception):
+    """There is no dev server. The message is one sentence for the terminal that says why."""
+
+
+class NoDevServerError(DevServerError):
+    """No `temporal` program was found, downloaded or built. The message says what was tried, and what to install."""
 
 
 async def find_temporal(progress: Callable[[str], None]) -> Path:
-    """The `temporal` program: the one on PATH, else the one in our cache, else downloaded there, else built there.
+    """Return the `temporal` program: from PATH, else from the cache folder, else downloaded or built into that folder.
 
-    `progress` gets a line of text now and then while it takes long.
+    `progress` gets a line of text every few seconds while this takes long.
 
     Raises:
-        NoDevServerError: none of that was possible.
+        NoDevServerError: none of these worked.
     """
     tried = []
     on_path = shutil.which("temporal")
@@ -32,15 +40,15 @@ async def find_temporal(progress: Callable[[str], None]) -> Path:
     elif await _works(Path(on_path)):
         return Path(on_path)
     else:
-        # A version manager's shim without a version, a program for another system, something else of that name.
-        tried.append(f"{on_path} does not tell a Temporal version")
+        # For example a version manager's shim without a version, a program for another system, or another program.
+        tried.append(f"`{on_path} --version` does not print a Temporal version")
     cached = cached_temporal()
     if await _works(cached):
         return cached
     tried.append(f"there is none at {cached}")
     try:
         async with locked_scratch_folder(cached, progress) as scratch:
-            # Another process may have made it while we waited.
+            # Another process may have fetched it while this one waited for the lock.
             if not await _works(cached):
                 os.replace(await _fetch(scratch, progress, tried), cached)
     except FetchError as error:
@@ -56,7 +64,7 @@ async def _fetch(scratch: Path, progress: Callable[[str], None], tried: list[str
     try:
         downloaded = await download_temporal(scratch, progress)
         if not await _works(downloaded):
-            raise FetchError("what came does not run on this machine")
+            raise FetchError("the downloaded program does not run on this machine")
         return downloaded
     except FetchError as error:
         tried.append(f"the download failed ({error})")
@@ -69,8 +77,8 @@ async def _fetch(scratch: Path, progress: Callable[[str], None], tried: list[str
 
 async def _works(program: Path) -> bool:
     try:
-        async with asyncio.timeout(_SECONDS_TO_TELL_ITS_VERSION), process_group(program, "--version") as process:
-            told, _ = await process.communicate()
+        async with asyncio.timeout(_VERSION_TIMEOUT), process_group(program, "--version") as process:
+            output, _ = await process.communicate()
     except (OSError, TimeoutError):
         return False
-    return process.returncode == 0 and told.startswith(b"temporal version")
+    return process.returncode == 0 and output.startswith(b"temporal version")

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from mulligan.devserver import DevServer
-from mulligan.devserver.errors import FetchError
+from mulligan.devserver._cache import FetchError
 from mulligan.observe.telemetry import Telemetry
 from tests.acceptance.conftest import environment, mulligan, worker  # noqa: F401 - fixtures
 from tests.live.conftest import Lab, model, otlp  # noqa: F401 - fixtures

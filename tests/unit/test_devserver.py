@@ -319,13 +319,13 @@ async def test_a_killed_build_stops_go_and_leaves_nothing(machine, by):
 
 
 async def test_a_download_that_stands_still_is_given_up(machine, monkeypatch):
-    monkeypatch.setattr(download, "PATIENCE_SECONDS", 0)
+    monkeypatch.setattr(download, "SECONDS_WITHOUT_DATA", 0)
     machine.put_go()
     with socket.create_server(("127.0.0.1", 0)) as silent:
         for name in ("HTTPS_PROXY", "https_proxy"):
             monkeypatch.setenv(name, f"http://127.0.0.1:{silent.getsockname()[1]}")
         await machine.find()
-    assert any("nothing came for 0 s" in line for line in machine.said)
+    assert any("no data arrived for 0 s" in line for line in machine.said)
 
 
 def test_go_gets_no_flags_of_the_user_s_and_no_other_toolchain(machine, monkeypatch):
