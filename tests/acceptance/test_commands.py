@@ -16,7 +16,7 @@ Process = asyncio.subprocess.Process
 NOWHERE = "127.0.0.1:1"
 
 
-async def test_start_show_tail_list(mulligan: Run, worker: Process) -> None:
+async def test_start_show_tail_and_list_present_a_run_as_text_and_as_json(mulligan: Run, worker: Process) -> None:
     """A run from its start to its end, seen by each command, by eye and as JSON."""
     waited = await mulligan("start", "support", "What has Ada ordered?", "--id", "a-1", "--wait")
     assert (waited.code, waited.out) == (0, "Ada has order 7.\n")
@@ -47,7 +47,7 @@ async def test_start_show_tail_list(mulligan: Run, worker: Process) -> None:
     assert (runs["a-1"]["agent"], runs["a-1"]["status"]) == ("support", "completed")
 
 
-async def test_sub_agents(mulligan: Run, worker: Process) -> None:
+async def test_show_and_list_present_the_sub_agents_of_a_run(mulligan: Run, worker: Process) -> None:
     """The runs below a run: a tree by eye and as JSON; `--deep` with their steps. `list` has them when asked."""
     waited = await mulligan("start", "editor", "What do herons eat?", "--id", "herons", "--wait")
     assert (waited.code, waited.out.split(". ")[1]) == (0, "Herons eat frogs, too")
@@ -76,7 +76,9 @@ async def test_sub_agents(mulligan: Run, worker: Process) -> None:
     assert wrong.code == 2
 
 
-async def test_links(mulligan: Run, worker: Process, environment: dict[str, str]) -> None:
+async def test_commands_link_to_the_run_and_its_trace_on_stderr(
+    mulligan: Run, worker: Process, environment: dict[str, str]
+) -> None:
     """To the run in Temporal's UI and its trace in Jaeger's, on stderr, by each command that shows one run."""
     uis = {"MULLIGAN_TEMPORAL_UI_URL": "http://ui.example", "MULLIGAN_JAEGER_URL": "http://127.0.0.1:1"}
     parent = "00-" + "ab" * 16 + "-" + "cd" * 8 + "-01"
@@ -93,7 +95,7 @@ async def test_links(mulligan: Run, worker: Process, environment: dict[str, str]
     assert f"http://127.0.0.1:1/trace/{'ab' * 16}" in joined.err
 
 
-async def test_words_win_over_input(mulligan: Run, worker: Process) -> None:
+async def test_options_take_precedence_over_the_input_option(mulligan: Run, worker: Process) -> None:
     """--input is merged, from stdin too; what is said in words wins; camelCase as well."""
     given = json.dumps({"agent": "nobody", "prompt": "x", "maxSteps": 9, "metadata": {"team": "a"}})
     ran = await mulligan("start", "support", "Go", "--max-steps", "1", "--input", "-", "--wait", "--json", stdin=given)
@@ -102,7 +104,7 @@ async def test_words_win_over_input(mulligan: Run, worker: Process) -> None:
     assert answer["id"].startswith("support-")
 
 
-async def test_a_run_that_fails(mulligan: Run, worker: Process) -> None:
+async def test_commands_exit_with_1_and_the_typed_error_when_the_run_failed(mulligan: Run, worker: Process) -> None:
     """Exit code 1 and the typed error, in each command."""
     ran = await mulligan("start", "slow", "Go", "--model", "scripted:broken", "--id", "f-1", "--wait", "--json")
     answer = json.loads(ran.out)
@@ -137,7 +139,9 @@ WRONG: list[tuple[list[str], dict[str, str], str]] = [
 @pytest.mark.parametrize(
     ("words", "env", "says"), WRONG, ids=[" ".join(words) + str(len(env)) for words, env, _ in WRONG]
 )
-async def test_wrong_use(mulligan: Run, words: list[str], env: dict[str, str], says: str) -> None:
+async def test_wrong_use_of_a_command_exits_with_2_and_a_sentence(
+    mulligan: Run, words: list[str], env: dict[str, str], says: str
+) -> None:
     """Exit code 2, a sentence on stderr, nothing on stdout, never a traceback."""
     ran = await mulligan(*words, **env)
     assert says in " ".join(ran.err.replace("│", " ").split())
@@ -179,7 +183,7 @@ async def test_a_bad_declaration_stops_the_worker(case: str, environment: dict[s
     assert len(ran.err.strip().splitlines()) == 1
 
 
-async def test_a_worker_without_a_server(environment: dict[str, str]) -> None:
+async def test_a_worker_without_a_server_exits_with_the_address_it_tried(environment: dict[str, str]) -> None:
     """It says which address it tried and how to start one."""
     ran = await command(sys.executable, "worker.py", env=environment | {"TEMPORAL_ADDRESS": NOWHERE})
     assert ran.code == 2
@@ -187,7 +191,7 @@ async def test_a_worker_without_a_server(environment: dict[str, str]) -> None:
     assert "Traceback" not in ran.err
 
 
-async def test_agents(mulligan: Run) -> None:
+async def test_the_agents_command_lists_agents_and_tools_with_their_schemas(mulligan: Run) -> None:
     """The agents and tools that a worker would serve, with their schemas."""
     ran = await mulligan("agents", "--load", "tests.acceptance.shop", "--json")
     agents = {agent["name"]: agent for agent in json.loads(ran.out)}
@@ -198,7 +202,7 @@ async def test_agents(mulligan: Run) -> None:
     assert "write_file(path, content, [mode])" in " ".join(shown.out.split())
 
 
-async def test_demo(mulligan: Run) -> None:
+async def test_the_demo_prints_each_mistake_its_recovery_and_the_trace(mulligan: Run) -> None:
     """Five kinds of mistakes and their recovery, the steps, and the trace as a tree."""
     ran = await mulligan("demo")
     assert ran.code == 0
@@ -218,7 +222,9 @@ async def test_demo(mulligan: Run) -> None:
     )
 
 
-async def test_dev(mulligan: Run, environment: dict[str, str], tmp_path: Path) -> None:
+async def test_the_dev_command_serves_until_sigterm_and_keeps_its_runs_in_a_file(
+    mulligan: Run, environment: dict[str, str], tmp_path: Path
+) -> None:
     """The embedded server on ports of one's choice, with its runs in a file; SIGTERM ends it with 0."""
     process = await asyncio.create_subprocess_exec(
         str(Path(sys.executable).parent / "mulligan"), "dev", "--port", "0", "--ui-port", "0", "--json", "--db", str(tmp_path / "runs.db"),

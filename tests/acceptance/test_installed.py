@@ -134,7 +134,7 @@ def test_the_source_distribution_has_the_same_files_and_no_links(wheel: Path, tm
 
 
 @pytest.mark.parametrize("first", ["the project", "the environment"])
-async def test_an_agent_beside_packages_of_the_same_names(python: Path, project: Path, first: str) -> None:
+async def test_an_agent_runs_beside_packages_named_like_our_folders(python: Path, project: Path, first: str) -> None:
     """Whichever comes first on `sys.path`: theirs are theirs, and ours are ours."""
     env = {"PYTHONPATH": str(project)} if first == "the project" else {}
     code = WITHOUT_A_SERVER if env else f"import sys\nsys.path.append({str(project)!r})\n{WITHOUT_A_SERVER}"
@@ -146,7 +146,9 @@ async def test_an_agent_beside_packages_of_the_same_names(python: Path, project:
     assert {agent["name"] for agent in json.loads(listed.out)} == {"assistant", "bot", "demo"}
 
 
-async def test_a_worker_of_the_project(python: Path, project: Path, temporal: DevServer) -> None:
+async def test_an_installed_worker_serves_the_agent_workflow_and_activity_of_a_module(
+    python: Path, project: Path, temporal: DevServer
+) -> None:
     """It serves the module's agent, its workflow, and the activity that this workflow calls."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHONPATH")}
     worker = await asyncio.create_subprocess_exec(

@@ -43,7 +43,7 @@ def shell_blocks(folder: Path) -> list[list[str]]:
 
 
 @pytest.mark.timeout(240)  # it installs Mulligan and its libraries, as a newcomer does
-async def test_the_commands_of_its_readme_pass(mulligan: Run, tmp_path: Path, temporal: DevServer) -> None:
+async def test_the_commands_of_a_new_projects_readme_pass(mulligan: Run, tmp_path: Path, temporal: DevServer) -> None:
     """From nothing to a run of its agent; with a server that is there instead of one of its own."""
     folder = tmp_path / "My Shop"
     made = await mulligan("new", str(folder))
@@ -85,7 +85,7 @@ async def serve_until_cancelled(folder: Path, line: str, env: dict[str, str]) ->
 
 
 @pytest.mark.parametrize("name", FILES)
-async def test_no_file_is_overwritten(mulligan: Run, tmp_path: Path, name: str) -> None:
+async def test_new_overwrites_no_file(mulligan: Run, tmp_path: Path, name: str) -> None:
     """One that is there already: a sentence, and nothing is written."""
     (tmp_path / name).write_text("theirs")
     done = await mulligan("new", str(tmp_path))
@@ -94,7 +94,7 @@ async def test_no_file_is_overwritten(mulligan: Run, tmp_path: Path, name: str) 
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [(name, "theirs")]
 
 
-async def test_a_folder_that_cannot_be_made(mulligan: Run, tmp_path: Path) -> None:
+async def test_new_reports_a_folder_that_cannot_be_created(mulligan: Run, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     done = await mulligan("new", str(tmp_path / "file" / "shop"))
     assert done.code == 2
@@ -113,7 +113,9 @@ async def test_a_folder_that_cannot_be_made(mulligan: Run, tmp_path: Path) -> No
         ({"url": "https://example.com/m.whl", "archive_info": {}}, "mulligan @ https://example.com/m.whl"),
     ],
 )
-def test_it_depends_on_the_mulligan_that_made_it(direct: Any, expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_project_depends_on_the_mulligan_that_created_it(
+    direct: Any, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     class Installed:
         version = "0.3.1"
 

@@ -82,7 +82,7 @@ async def by_hand(environment: dict[str, str], typed: str, *words: str) -> tuple
     return process.returncode, out.decode(), err.decode()
 
 
-async def test_from_the_approval_to_the_answer(
+async def test_a_call_is_edited_and_approved_a_question_answered_and_a_message_sent(
     mulligan: Run, here: Run, office: Client, environment: dict[str, str], tmp_path: Path
 ) -> None:
     """A call is seen, left, refused an edit, edited and approved; a question is answered; a message joins."""
@@ -140,7 +140,7 @@ async def test_from_the_approval_to_the_answer(
     assert "o-1" not in [wait["id"] for wait in json.loads(empty.out)]
 
 
-async def test_stop_and_resume(here: Run, office: Client) -> None:
+async def test_a_run_is_stopped_and_resumed_by_commands(here: Run, office: Client) -> None:
     """A run is stopped; another goes on where it was; `show` says from which."""
     handle = await started(office, "o-2")
     early, stopped = await here("resume", "o-2"), await here("stop", "o-2", "--reason", "lunch")
@@ -158,7 +158,7 @@ async def test_stop_and_resume(here: Run, office: Client) -> None:
     assert json.loads(cancelled.out) == {"run": "o-2-resumed", "accepted": True}
 
 
-async def test_cancel(here: Run, office: Client) -> None:
+async def test_the_cancel_command_ends_a_run_as_cancelled(here: Run, office: Client) -> None:
     handle = await started(office, "o-3")
     assert (await here("cancel", "o-3")).out == "o-3 is to end.\n"
     ended = await here("tail", "o-3", "--json")
@@ -185,7 +185,7 @@ NOT_SO: list[tuple[list[str], str]] = [
 
 
 @pytest.mark.parametrize(("words", "says"), NOT_SO, ids=[" ".join(words) for words, _ in NOT_SO])
-async def test_wrong_use(here: Run, words: list[str], says: str) -> None:
+async def test_wrong_use_of_people_commands_exits_with_2_and_a_sentence(here: Run, words: list[str], says: str) -> None:
     """Exit code 2, one sentence on stderr, nothing on stdout, never a traceback."""
     ran = await here(*words)
     assert says in " ".join(ran.err.replace("│", " ").split())

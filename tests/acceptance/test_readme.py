@@ -28,7 +28,7 @@ def block(language: str, having: str) -> str:
     return found[0]
 
 
-def test_quick_start_is_two_lines() -> None:
+def test_the_quick_start_is_two_lines_that_run_the_demo_and_the_tests() -> None:
     """The first runs the demo, the second the tests; both are targets of the Makefile."""
     quick = README.split("## Quick start")[1]
     first = re.search(r"```(\w+)\n(.*?)```", quick, re.DOTALL)
@@ -39,7 +39,7 @@ def test_quick_start_is_two_lines() -> None:
         assert does in dry.stdout
 
 
-def test_every_setting_is_told() -> None:
+def test_the_settings_table_names_every_variable_and_its_default() -> None:
     """The table names each variable of ours, with its default."""
     for name, field in Settings.model_fields.items():
         variable = field.validation_alias or f"MULLIGAN_{name.upper()}"
@@ -48,7 +48,9 @@ def test_every_setting_is_told() -> None:
             assert str(field.default) in row
 
 
-async def test_an_agent_of_your_own(mulligan: Run, environment: dict[str, str], tmp_path: Path) -> None:
+async def test_the_agents_printed_in_the_readme_run_as_described(
+    mulligan: Run, environment: dict[str, str], tmp_path: Path
+) -> None:
     """shop.py as printed: the worker loads it, `start --wait` prints its answer, `show` the mistake and the repair."""
     (tmp_path / "shop.py").write_text(block("python", "support = Agent("))
     (tmp_path / "turns.py").write_text(block("python", "class TwoTurns"))
@@ -86,7 +88,7 @@ def _lines(having: str) -> list[str]:
     return block("sh", having).strip().splitlines()
 
 
-async def test_the_commands_named_are_there(mulligan: Run, environment: dict[str, str]) -> None:
+async def test_the_commands_named_in_the_readme_exist(mulligan: Run, environment: dict[str, str]) -> None:
     """Each `mulligan …` of the README is a command, and each option one of its own."""
     named = set(re.findall(r"uv run mulligan (\w+)", README))
     listed = await command(sys.executable, "-c", "from mulligan.cli import main; main()", "--help", env=environment)

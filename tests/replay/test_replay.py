@@ -18,13 +18,15 @@ from tests.support.sandboxed_workflow import Sandboxed
 HISTORIES = sorted((Path(__file__).parent / "histories").glob("*.json"))
 
 
-def test_there_are_histories() -> None:
+def test_there_are_recorded_histories() -> None:
     assert len(HISTORIES) >= 6
 
 
 @pytest.mark.parametrize("agent_workflow", [AgentWorkflow, Sandboxed])
 @pytest.mark.parametrize("file", HISTORIES, ids=lambda file: file.stem)
-async def test_replays(file: Path, agent_workflow: type[AgentWorkflow]) -> None:
+async def test_each_recorded_history_replays_with_and_without_the_sandbox(
+    file: Path, agent_workflow: type[AgentWorkflow]
+) -> None:
     """The workflow's code of today makes the commands that stand in the history; in the sandbox too, which it is served without."""
     data = json.loads(file.read_text())
     loaded = load(["tests.support.sequential_turns_workflow"])

@@ -75,7 +75,7 @@ async def temporal(environment: dict[str, str], *words: str) -> Outcome:
     return await command(program, *words, "--address", environment["TEMPORAL_ADDRESS"], env=environment)
 
 
-async def test_the_command_line_reads_and_starts_encrypted_runs(
+async def test_temporals_command_line_reads_and_starts_encrypted_runs(
     environment: dict[str, str], mulligan: Run, url: str
 ) -> None:
     """With the endpoint it is clear text; without it nothing is; and what it starts itself is encrypted."""
@@ -129,7 +129,7 @@ def _readable(value: Any) -> str:
         return str(value)
 
 
-async def test_a_browser(url: str) -> None:
+async def test_the_web_ui_may_decode_and_other_origins_may_not(url: str) -> None:
     """The preflight and the call of Temporal's UI, with credentials or without; a strange page gets nothing."""
     asks = {
         "Access-Control-Request-Method": "POST",
@@ -189,7 +189,9 @@ BODIES: list[tuple[str, Any, int, str]] = [
 
 
 @pytest.mark.parametrize(("name", "body", "status", "says"), BODIES, ids=[name for name, *_ in BODIES])
-async def test_bodies(url: str, name: str, body: Any, status: int, says: str) -> None:
+async def test_an_invalid_body_gets_a_json_sentence_that_quotes_no_content(
+    url: str, name: str, body: Any, status: int, says: str
+) -> None:
     """A sentence as JSON that a browser may read; it quotes no content."""
     if isinstance(body, dict) and "seal" in body:
         body = {"payloads": [PLAIN, {**await sealed(body["seal"]), **{k: v for k, v in body.items() if k == "data"}}]}
@@ -202,7 +204,7 @@ async def test_bodies(url: str, name: str, body: Any, status: int, says: str) ->
         assert list(answer.json()) == ["error"]
 
 
-async def test_no_http_at_all(url: str) -> None:
+async def test_a_broken_request_gets_400_and_is_not_logged(url: str) -> None:
     """Broken requests are answered, and not quoted on stderr (the fixture looks there)."""
     for sent in (
         f"{SECRET}\r\n\r\n",
@@ -220,7 +222,7 @@ async def test_no_http_at_all(url: str) -> None:
     assert packed.status_code == 400
 
 
-async def test_a_token(environment: dict[str, str], tmp_path: Path) -> None:
+async def test_with_a_token_only_requests_that_send_it_are_served(environment: dict[str, str], tmp_path: Path) -> None:
     """Temporal's command line sends it by `--codec-auth`; nobody else gets in."""
     (tmp_path / "token").write_text(TOKEN + "\n")
     async with codec_server(
@@ -270,7 +272,9 @@ WRONG: list[tuple[list[str], dict[str, str], str]] = [
 
 
 @pytest.mark.parametrize(("words", "env", "says"), WRONG, ids=[says for *_, says in WRONG])
-async def test_wrong_use(mulligan: Run, tmp_path: Path, words: list[str], env: dict[str, str], says: str) -> None:
+async def test_wrong_use_of_the_codec_server_exits_with_2_and_no_secret(
+    mulligan: Run, tmp_path: Path, words: list[str], env: dict[str, str], says: str
+) -> None:
     """Exit code 2, a sentence on stderr, no traceback and no secret."""
     (tmp_path / "token").write_text(TOKEN)
     words = [str(tmp_path / "token") if word == "GOOD" else word for word in words]

@@ -135,7 +135,7 @@ CASES = ["clean", "recovered", "open", "not_completed", "user_workflow", "resume
 ENDS_AS = {"not_completed": {semconv.STATUS: "max_steps"}, "user_workflow": {semconv.WORKFLOW_TYPE: "TwoTurns"}}
 
 
-async def test_only_a_clean_run_that_was_seen_whole_is_thinned_out(strict: Collector) -> None:
+async def test_only_complete_traces_of_runs_without_errors_are_sampled(strict: Collector) -> None:
     trace = {case: secrets.randbits(128) for case in CASES}
     for case in CASES:
         if case == "not_ours":
@@ -151,7 +151,7 @@ async def test_only_a_clean_run_that_was_seen_whole_is_thinned_out(strict: Colle
     assert sorted(strict.kept(trace["recovered"])) == [semconv.AGENT_FINISH, semconv.TOOL_CALL, "invoke_agent a"]
 
 
-async def test_an_error_long_after_the_decision_is_kept_with_all_before_it(strict: Collector) -> None:
+async def test_an_error_long_after_the_sampling_decision_keeps_the_whole_trace(strict: Collector) -> None:
     trace = secrets.randbits(128)
     strict.begin(trace)
     strict.send(trace, "chat m")
@@ -163,7 +163,7 @@ async def test_an_error_long_after_the_decision_is_kept_with_all_before_it(stric
     assert sorted(strict.kept(trace)) == [semconv.AGENT_FINISH, semconv.TOOL_CALL, "chat m", "invoke_agent a"]
 
 
-async def test_an_error_that_comes_after_its_run_was_thinned_out_is_kept(strict: Collector) -> None:
+async def test_an_error_after_its_trace_was_dropped_is_kept(strict: Collector) -> None:
     """Which should not be: all that a run exports is there before its end. The spans before it are gone by then."""
     trace = secrets.randbits(128)
     strict.begin(trace)
@@ -180,7 +180,7 @@ async def test_an_error_that_comes_after_its_run_was_thinned_out_is_kept(strict:
     assert strict.kept(trace) == [semconv.TOOL_CALL]
 
 
-async def test_the_share_of_clean_runs_that_is_kept_is_one_number(jaeger_program: Path) -> None:
+async def test_the_share_of_runs_without_errors_that_is_kept_is_one_number(jaeger_program: Path) -> None:
     """The share is by the trace's id: of 400 at 25 %, five standard deviations are 43."""
     async with collector(jaeger_program, percent=25) as running:
         traces = [secrets.randbits(128) for _ in range(400)]
@@ -191,7 +191,9 @@ async def test_the_share_of_clean_runs_that_is_kept_is_one_number(jaeger_program
         assert 57 <= sum(bool(running.kept(trace)) for trace in traces) <= 143
 
 
-async def test_what_a_real_worker_sends(jaeger_program: Path, temporal: DevServer) -> None:
+async def test_the_collector_samples_and_scrapes_what_real_workers_send(
+    jaeger_program: Path, temporal: DevServer
+) -> None:
     """The example's run is clean; the demo's makes mistakes. And metrics can be scraped, each worker's apart."""
     # A run's parents are exported at once, all else half a second later: it must not be decided on in between, however
     # slow the machine is.

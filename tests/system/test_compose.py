@@ -56,7 +56,7 @@ def worker(services: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-async def test_the_loader_refuses_what_is_no_compose_file(compose_program: Path, tmp_path: Path) -> None:
+async def test_the_loader_refuses_an_invalid_compose_file(compose_program: Path, tmp_path: Path) -> None:
     """Or the other tests would say nothing."""
     text = (DEPLOY / "compose.yaml").read_text()
     for right, wrong in (("init: true", "inti: true"), ("condition: service_healthy", "condition: healthy")):
@@ -67,7 +67,9 @@ async def test_the_loader_refuses_what_is_no_compose_file(compose_program: Path,
         assert wrong.split(":")[0] in err
 
 
-def test_what_a_service_names_is_declared(project: dict[str, Any], services: dict[str, Any]) -> None:
+def test_networks_services_and_volumes_that_a_service_names_are_declared(
+    project: dict[str, Any], services: dict[str, Any]
+) -> None:
     """The loader's command checks the schema, not this."""
     for name, service in services.items():
         assert set(service["networks"]) <= set(project["networks"]), name
@@ -76,7 +78,7 @@ def test_what_a_service_names_is_declared(project: dict[str, Any], services: dic
         assert named <= set(project["volumes"]), name
 
 
-def test_services_start_when_what_they_need_is_ready(services: dict[str, Any]) -> None:
+def test_services_start_when_their_dependencies_are_ready(services: dict[str, Any]) -> None:
     for name, service in services.items():
         assert ("healthcheck" in service) == (name not in ONE_SHOT | CANNOT_BE_ASKED), name
         for needed, how in service.get("depends_on", {}).items():
@@ -85,12 +87,12 @@ def test_services_start_when_what_they_need_is_ready(services: dict[str, Any]) -
     assert set(services["worker"]["depends_on"]) == {"temporal-namespace", "collector"}
 
 
-def test_one_shots_end_and_all_others_come_back(services: dict[str, Any]) -> None:
+def test_one_shot_services_restart_on_failure_only_and_others_always(services: dict[str, Any]) -> None:
     for name, service in services.items():
         assert service["restart"].startswith("on-failure" if name in ONE_SHOT else "unless-stopped"), name
 
 
-def test_images_are_what_the_tests_run(services: dict[str, Any]) -> None:
+def test_images_have_the_versions_that_the_tests_run(services: dict[str, Any]) -> None:
     images = dict(service["image"].rsplit(":", 1) for service in services.values())
     assert all(re.match(r"v?\d+\.\d+", tag) for tag in images.values()), images
     ours = (ROOT / "mulligan/devserver/go.mod").read_text()
@@ -110,7 +112,7 @@ def _version(go_mod: str, module: str) -> str:
     return found[1]
 
 
-def test_only_the_loopback_sees_it(services: dict[str, Any], project: dict[str, Any]) -> None:
+def test_ports_are_published_on_the_loopback_only(services: dict[str, Any], project: dict[str, Any]) -> None:
     ports = [(port, name) for name, service in services.items() for port in service.get("ports", [])]
     assert {port["host_ip"] for port, _ in ports} == {"127.0.0.1"}
     assert {port["published"]: name for port, name in ports} == PUBLISHED
@@ -121,7 +123,7 @@ def test_only_the_loopback_sees_it(services: dict[str, Any], project: dict[str, 
     }  # fmt: skip
 
 
-def test_nothing_has_more_rights_than_it_needs(services: dict[str, Any]) -> None:
+def test_services_have_no_more_rights_than_they_need(services: dict[str, Any]) -> None:
     for name, service in services.items():
         assert service["cap_drop"] == ["ALL"], name
         assert service["security_opt"] == ["no-new-privileges:true"], name
@@ -147,14 +149,14 @@ def _seconds(duration: str) -> float:
     return sum(float(number) * units[unit] for number, unit in re.findall(r"([\d.]+)([hms])", duration))
 
 
-def test_keys_are_passed_on_and_stand_nowhere(worker: dict[str, Any]) -> None:
+def test_keys_are_passed_on_and_written_nowhere(worker: dict[str, Any]) -> None:
     """A name without a value: the container gets what the shell has, if it has it."""
     for name in ("OPENAI_API_KEY", "MULLIGAN_ENCRYPTION_KEYS"):
         assert name in worker["environment"]
         assert worker["environment"][name] is None
 
 
-def test_what_is_mounted_or_built_is_there(services: dict[str, Any]) -> None:
+def test_mounted_files_and_build_contexts_exist(services: dict[str, Any]) -> None:
     for name, service in services.items():
         for mount in service.get("volumes", []):
             if mount["type"] == "bind":
@@ -178,7 +180,7 @@ def _hosts() -> Iterator[tuple[str, str]]:
         yield tuple(source["url"].removeprefix("http://").split(":"))
 
 
-def test_what_prometheus_and_grafana_ask_is_there(services: dict[str, Any]) -> None:
+def test_prometheus_and_grafana_use_addresses_that_exist(services: dict[str, Any]) -> None:
     places = set(_hosts())
     assert {host for host, _ in places} <= set(services)
     config = (DEPLOY / "collector.yaml").read_text()
@@ -192,7 +194,7 @@ def test_what_prometheus_and_grafana_ask_is_there(services: dict[str, Any]) -> N
     assert set(yaml.safe_load((DEPLOY / "prometheus.yml").read_text())["rule_files"]) <= mounted
 
 
-def test_the_dashboards_are_where_grafana_looks(services: dict[str, Any]) -> None:
+def test_the_dashboards_are_mounted_where_grafana_reads_them(services: dict[str, Any]) -> None:
     mounts = {mount["target"]: Path(mount["source"]) for mount in services["grafana"]["volumes"]}
     provider = yaml.safe_load((DEPLOY / "grafana/provisioning/dashboards/mulligan.yaml").read_text())["providers"][0]
     home = Path(services["grafana"]["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"])
@@ -201,7 +203,7 @@ def test_the_dashboards_are_where_grafana_looks(services: dict[str, Any]) -> Non
     assert mounts["/etc/grafana/provisioning"] == DEPLOY / "grafana/provisioning"
 
 
-def test_the_collectors_settings_are_those_that_its_file_reads(services: dict[str, Any]) -> None:
+def test_the_collector_gets_the_settings_that_its_file_reads(services: dict[str, Any]) -> None:
     read = set(re.findall(r"\$\{env:(\w+)", (DEPLOY / "collector.yaml").read_text()))
     assert set(services["collector"]["environment"]) <= read
     limit = re.search(r"MEMORY_LIMIT_MIB:-(\d+)", (DEPLOY / "collector.yaml").read_text())

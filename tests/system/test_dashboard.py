@@ -200,7 +200,7 @@ def matching(series: Series, selector: promql_parser.VectorSelector) -> Series:
 
 
 @pytest.mark.parametrize("query", QUERIES.values(), ids=QUERIES.keys())
-async def test_a_query_finds_what_it_asks_for(exposed: Series, query: str) -> None:
+async def test_each_query_of_the_dashboard_and_alerts_finds_a_series(exposed: Series, query: str) -> None:
     """Each selector finds a series; each label that it filters or groups by is one of the metric's."""
     for selector in selectors(query):
         assert matching(exposed, selector), f"nothing is {selector}"
@@ -212,7 +212,7 @@ async def test_a_query_finds_what_it_asks_for(exposed: Series, query: str) -> No
                 assert set(node.modifier.labels) <= {label for found in matching(exposed, selector) for label in found}
 
 
-async def test_what_the_variables_offer(exposed: Series) -> None:
+async def test_the_dashboard_variables_offer_namespaces_and_queues_of_workers_only(exposed: Series) -> None:
     """Namespaces and queues of workers alone, not those of Temporal's own."""
     offered = {}
     for name, variable in VARIABLES.items():
@@ -227,7 +227,7 @@ async def test_what_the_variables_offer(exposed: Series) -> None:
     }
 
 
-async def test_workers_are_told_apart(exposed: Series) -> None:
+async def test_each_worker_has_its_own_series(exposed: Series) -> None:
     """Two workers of a queue are two series, of Temporal's metrics too: else one overwrites the other's counters."""
     assert len(workers_of(exposed, "agents")) == 2
     ours = {found["instance"] for found in exposed if found["__name__"] == "mulligan_run_steps_count"}
@@ -240,7 +240,7 @@ def workers_of(series: Series, queue: str) -> set[str]:
     return {found.get("instance", "") for found in matching(series, pollers) if found["task_queue"] == queue}
 
 
-def test_the_dashboard_is_whole() -> None:
+def test_the_dashboard_can_be_provisioned_and_its_panels_are_complete() -> None:
     """What Grafana asks of a dashboard that is provisioned, and an operator of a panel."""
     assert (DASHBOARD["uid"], DASHBOARD["schemaVersion"]) == ("mulligan", 41)
     assert "id" not in DASHBOARD
@@ -257,7 +257,7 @@ def test_the_dashboard_is_whole() -> None:
         assert set(re.findall(r"\$(\w+)", query)) <= {*VARIABLES, "__rate_interval", "__rate_interval_ms"}
 
 
-def test_nothing_overlaps() -> None:
+def test_no_two_panels_overlap() -> None:
     def cells(panel: dict[str, Any]) -> set[tuple[int, int]]:
         at = panel["gridPos"]
         return {(x, y) for x in range(at["x"], at["x"] + at["w"]) for y in range(at["y"], at["y"] + at["h"])}
@@ -267,7 +267,7 @@ def test_nothing_overlaps() -> None:
     assert all(0 <= x < 24 for panel in DASHBOARD["panels"] for x, _ in cells(panel))
 
 
-def test_legends_name_what_is_grouped_by() -> None:
+def test_legends_and_summaries_use_only_labels_that_are_grouped_by() -> None:
     for panel in PANELS:
         for target in panel["targets"]:
             assert names_in(target["legendFormat"], r"\{\{(\w+)\}\}") <= grouped_by(target["expr"]), panel["title"]
@@ -291,7 +291,7 @@ def grouped_by(query: str) -> set[str]:
     }
 
 
-def test_each_says_what_to_do() -> None:
+def test_each_panel_and_alert_links_to_a_section_of_the_operating_page() -> None:
     """Each panel and each alert names a section of docs/operating.md that is there."""
     page = (ROOT / "docs/operating.md").read_text()
     anchors = {

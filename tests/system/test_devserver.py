@@ -58,7 +58,7 @@ async def start_a_workflow(server: DevServer) -> None:
     await client.start_workflow("Any", id="it", task_queue="nobody")
 
 
-async def test_it_takes_workflows_at_once_and_is_gone_afterwards():
+async def test_the_server_accepts_workflows_at_once_and_is_gone_after_the_block():
     async with temporal_server() as server:
         assert server.address.startswith("127.0.0.1:")
         assert server.embedded
@@ -68,7 +68,7 @@ async def test_it_takes_workflows_at_once_and_is_gone_afterwards():
     assert not serves(started)
 
 
-async def test_its_web_page_answers():
+async def test_the_web_ui_of_the_server_responds():
     async with temporal_server() as server:
         assert server.ui_url is not None
         host, _, port = server.ui_url.removeprefix("http://").partition(":")
@@ -79,20 +79,20 @@ async def test_its_web_page_answers():
         await writer.wait_closed()
 
 
-async def test_several_run_side_by_side():
+async def test_several_servers_run_side_by_side():
     async with temporal_server() as one, temporal_server() as other:
         assert one.address != other.address
         await asyncio.gather(start_a_workflow(one), start_a_workflow(other))
 
 
-async def test_the_ports_asked_for_are_taken_and_can_be_taken_again():
+async def test_a_requested_port_is_used_and_can_be_used_again():
     async with temporal_server() as chosen:
         port = int(chosen.address.rpartition(":")[2])
     async with temporal_server(port=port) as server:
         assert server.address == chosen.address
 
 
-async def test_with_a_file_the_runs_outlive_it(tmp_path):
+async def test_with_a_database_file_the_runs_outlive_the_server(tmp_path):
     for time in ("first", "second"):
         async with temporal_server(db=tmp_path / "runs.db") as server:
             client = await Client.connect(server.address)
@@ -105,7 +105,7 @@ async def test_with_a_file_the_runs_outlive_it(tmp_path):
         assert not serves(started)
 
 
-async def test_it_is_gone_when_the_block_raises():
+async def test_the_server_is_gone_when_the_block_raises():
     started: list[int] = []
 
     async def fail() -> None:
@@ -120,7 +120,7 @@ async def test_it_is_gone_when_the_block_raises():
 
 
 @pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-async def test_it_dies_with_the_process_that_started_it(by):
+async def test_the_server_dies_with_the_process_that_started_it(by):
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", SERVE, cwd=PROJECT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
@@ -138,7 +138,7 @@ async def test_it_dies_with_the_process_that_started_it(by):
     await until(lambda: not serves(started))
 
 
-async def test_any_server_takes_the_one_that_answers_at_temporal_address(monkeypatch):
+async def test_any_server_uses_the_server_that_answers_at_temporal_address(monkeypatch):
     async with temporal_server() as running:
         monkeypatch.setenv("TEMPORAL_ADDRESS", running.address)
         said: list[str] = []
@@ -148,7 +148,7 @@ async def test_any_server_takes_the_one_that_answers_at_temporal_address(monkeyp
         assert serves(processes_of(running.address))
 
 
-async def test_any_server_reads_a_profile(tmp_path):
+async def test_any_server_reads_the_address_of_a_temporal_profile(tmp_path):
     async with temporal_server() as running:
         (tmp_path / "temporal.toml").write_text(f'[profile.default]\naddress = "{running.address}"\n')
         async with any_server(lambda _: None) as server:
@@ -166,7 +166,7 @@ async def test_any_server_starts_one_where_none_answers_and_says_so(monkeypatch,
     assert f"no Temporal server answers at {address}" in said[0]
 
 
-async def test_any_server_does_not_wait_for_what_accepts_and_never_answers(monkeypatch):
+async def test_any_server_does_not_wait_for_a_server_that_accepts_and_never_answers(monkeypatch):
     monkeypatch.setattr(dev_server, "_SECONDS_TO_ANSWER", 0.5)
 
     async def never(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

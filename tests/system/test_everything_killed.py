@@ -45,7 +45,7 @@ async def worker(server: DevServer, folder: Path) -> AsyncIterator[asyncio.subpr
         await process.wait()
 
 
-async def test_everything_is_killed_while_a_run_waits(tmp_path: Path) -> None:
+async def test_a_waiting_run_survives_the_kill_of_its_server_and_worker(tmp_path: Path) -> None:
     """The decision comes to another worker, on another server process: the call runs, once; the message is heard."""
     paid, database = tmp_path / "paid", tmp_path / "temporal.db"
     (tmp_path / "clerk.py").write_text(AGENT.format(paid=paid))

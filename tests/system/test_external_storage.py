@@ -65,7 +65,9 @@ async def s3(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Any]:
 
 
 @pytest.mark.parametrize("keys", ["", KEYS], ids=["open", "encrypted"])
-async def test_a_long_conversation(lab: Lab, s3: Any, monkeypatch: pytest.MonkeyPatch, keys: str) -> None:
+async def test_a_long_conversation_continues_as_new_through_an_s3_bucket(
+    lab: Lab, s3: Any, monkeypatch: pytest.MonkeyPatch, keys: str
+) -> None:
     """Handed over through the bucket, below the prefix; read by whoever has the setting."""
     monkeypatch.setenv("MULLIGAN_EXTERNAL_STORAGE", f"s3://{BUCKET}/team/a")
     monkeypatch.setenv("MULLIGAN_ENCRYPTION_KEYS", keys)
@@ -97,7 +99,7 @@ async def _result_of_first_tool(client: Any, handle: Any) -> None:
             await client.data_converter.decode(event.activity_task_completed_event_attributes.result.payloads)
 
 
-async def test_another_bucket_is_not_read(s3: Any) -> None:
+async def test_a_reference_to_another_bucket_is_not_read(s3: Any) -> None:
     """A reference in history may name any; the setting says which one is ours."""
     s3.create_bucket(Bucket="theirs")
     s3.put_object(Bucket="theirs", Key="secret", Body=Payload(data=b"x").SerializeToString())
@@ -108,7 +110,7 @@ async def test_another_bucket_is_not_read(s3: Any) -> None:
     assert "names the bucket 'theirs'" in explain_unreadable_data(raised.value)
 
 
-async def test_a_bucket_that_is_not_there(s3: Any) -> None:
+async def test_a_missing_bucket_is_named_in_the_error(s3: Any) -> None:
     """Which bucket, and what S3 said of it."""
     storage = external_storage("s3://nobodys/runs")
     with pytest.raises(RuntimeError, match="bucket=nobodys") as raised:

@@ -13,7 +13,7 @@ SERVERS_LIMIT = 50 * 1024 * 1024
 
 
 @pytest.mark.timeout(600)
-async def test_a_run_ends_before_the_server_ends_it(lab: Lab, temporal: DevServer) -> None:
+async def test_a_run_with_a_full_history_ends_before_the_server_terminates_it(lab: Lab, temporal: DevServer) -> None:
     """Steps of 5.6 MB each that no compression makes small; with every text still there to be read."""
     size = 1_390_000
     steps = [

@@ -56,7 +56,9 @@ async def until(url: str, wanted: Probe) -> None:
         await asyncio.sleep(0.1)
 
 
-async def test_probes(model: OpenAIServer, tmp_path: Path) -> None:
+async def test_a_worker_is_ready_while_it_serves_and_not_ready_when_it_drains_or_lost_its_server(
+    model: OpenAIServer, tmp_path: Path
+) -> None:
     model.script("probed", [call("wait_for_file"), DONE])
     async with temporal_server() as server, probed_worker(server) as (process, url):
         await until(url, (200, "ok"))
@@ -92,7 +94,7 @@ async def test_probes(model: OpenAIServer, tmp_path: Path) -> None:
         ({"MULLIGAN_JAEGER_URL": "localhost:16686"}, "MULLIGAN_JAEGER_URL is 'localhost:16686', but it must begin with"),
     ],
 )  # fmt: skip
-async def test_wrong_settings(environ: dict[str, str], says: str) -> None:
+async def test_a_worker_with_wrong_settings_exits_with_a_sentence(environ: dict[str, str], says: str) -> None:
     process = await asyncio.create_subprocess_exec(
         sys.executable, "worker.py", env={**os.environ, **environ}, stderr=asyncio.subprocess.PIPE
     )

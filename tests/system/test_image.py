@@ -122,19 +122,19 @@ async def test_the_image_serves_a_users_package_writes_nothing_and_drains(
     assert snapshot(venv, agents, home) == before
 
 
-def test_the_final_image_holds_no_tool_that_built_it(venv: Path) -> None:
+def test_the_final_image_contains_no_build_tools(venv: Path) -> None:
     assert not {"uv", "pip", "ruff", "pytest", "mypy"} & {path.name for path in (venv / "bin").iterdir()}
     assert [rest for word, rest in FINAL if word == "COPY"] == ["--from=build /opt/mulligan /opt/mulligan"]
 
 
-def test_it_runs_as_nobody_in_particular_and_gets_the_signal() -> None:
+def test_the_image_runs_as_a_numeric_user_and_receives_sigterm() -> None:
     assert re.fullmatch(r"[1-9]\d+:[1-9]\d+", told(FINAL, "USER")), "by number: Kubernetes' runAsNonRoot reads no names"
     assert told(FINAL, "STOPSIGNAL") == "SIGTERM"
     assert isinstance(json.loads(told(FINAL, "ENTRYPOINT")), list)  # no shell between, which would keep the signal
     assert environment(FINAL)["MULLIGAN_WORKSPACE"] == "/workspace"
 
 
-def test_the_build_sees_what_it_copies_and_nothing_else() -> None:
+def test_the_build_context_contains_only_what_is_copied() -> None:
     """An allow list: no `.env` and no `.git` of a developer gets into a layer."""
     first, *rules = [
         line for line in (DEPLOY / "Dockerfile.dockerignore").read_text().splitlines() if line and line[0] != "#"
@@ -146,7 +146,7 @@ def test_the_build_sees_what_it_copies_and_nothing_else() -> None:
     assert all((ROOT / name).exists() for name in copied)
 
 
-def test_the_example_is_derived_from_this_image_with_the_same_tools() -> None:
+def test_the_example_image_is_derived_from_this_image_with_the_same_uv() -> None:
     text = (DEPLOY / "example/Dockerfile").read_text()
     assert "ARG MULLIGAN=mulligan-worker:0.1.0" in text
     assert "mulligan-worker:0.1.0" in (DEPLOY / "compose.yaml").read_text()
@@ -158,5 +158,5 @@ def test_the_example_is_derived_from_this_image_with_the_same_tools() -> None:
 @pytest.mark.parametrize(
     "dockerfile", [DEPLOY / "Dockerfile", DEPLOY / "example/Dockerfile"], ids=["worker", "example"]
 )
-async def test_hadolint_has_nothing_to_say(dockerfile: Path) -> None:
+async def test_hadolint_reports_nothing(dockerfile: Path) -> None:
     await run(Path(sys.executable).with_name("hadolint"), dockerfile, cwd=ROOT, env=BASE)

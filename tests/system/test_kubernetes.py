@@ -105,7 +105,9 @@ def validate(manifest: Manifest, keda_schemas: Path) -> None:
             kubernetes_validate.validate(manifest, each, strict=True)
 
 
-def test_valid(shared: list[Manifest], version: list[Manifest], keda_schemas: Path) -> None:
+def test_each_manifest_is_valid_by_the_schemas_of_kubernetes_and_keda(
+    shared: list[Manifest], version: list[Manifest], keda_schemas: Path
+) -> None:
     for manifest in (*shared, *version):
         validate(manifest, keda_schemas)
 
@@ -121,8 +123,8 @@ def test_valid(shared: list[Manifest], version: list[Manifest], keda_schemas: Pa
         ("TriggerAuthentication", "spec.secretTargetRef.0.key"),
     ],
 )
-def test_what_is_wrong_is_seen(version: list[Manifest], keda_schemas: Path, kind: str, path: str) -> None:
-    """Or `test_valid` would say nothing."""
+def test_the_schemas_reject_a_wrong_manifest(version: list[Manifest], keda_schemas: Path, kind: str, path: str) -> None:
+    """Or `test_each_manifest_is_valid_by_the_schemas_of_kubernetes_and_keda` would say nothing."""
     manifest = copy.deepcopy(only(kind, version))
     part: Any = manifest
     *above, last = path.split(".")
@@ -133,7 +135,7 @@ def test_what_is_wrong_is_seen(version: list[Manifest], keda_schemas: Path, kind
         validate(manifest, keda_schemas)
 
 
-def test_the_trigger_is_one_that_keda_knows(version: list[Manifest], keda_schemas: Path) -> None:
+def test_the_metadata_of_the_trigger_is_known_to_keda(version: list[Manifest], keda_schemas: Path) -> None:
     """KEDA takes a trigger's metadata as free text, and says what is wrong with it only when it runs."""
     scalers = json.loads((keda_schemas / "schema/generated/scalers-schema.json").read_text())["scalers"]
     [trigger] = only("ScaledObject", version)["spec"]["triggers"]
@@ -149,7 +151,9 @@ def test_the_trigger_is_one_that_keda_knows(version: list[Manifest], keda_schema
     assert {each["parameter"] for each in authentication} <= readable
 
 
-def test_the_settings_are_ours(version: list[Manifest], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_worker_knows_each_setting_of_the_manifests(
+    version: list[Manifest], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The worker takes them, and knows each by its name."""
     given = environment(version)
     for name, value in given.items():
@@ -160,7 +164,7 @@ def test_the_settings_are_ours(version: list[Manifest], monkeypatch: pytest.Monk
     assert ours - {"workspace"} <= set(Settings.model_fields)
 
 
-def test_a_model_call_outlives_a_deploy(version: list[Manifest]) -> None:
+def test_grace_periods_let_a_model_call_finish_during_a_deploy(version: list[Manifest]) -> None:
     """A model call may take its time, the worker waits for it, Kubernetes waits for the worker."""
     pod, [container] = pod_of(version), pod_of(version)["containers"]
     grace = float(environment(version)["MULLIGAN_GRACE_SECONDS"])
@@ -170,7 +174,7 @@ def test_a_model_call_outlives_a_deploy(version: list[Manifest]) -> None:
     assert only("Deployment", version)["spec"]["strategy"]["rollingUpdate"]["maxUnavailable"] == 0
 
 
-def test_the_probes_ask_where_the_worker_answers(version: list[Manifest]) -> None:
+def test_the_probes_use_the_port_and_paths_of_the_worker(version: list[Manifest]) -> None:
     [container] = pod_of(version)["containers"]
     host, _, port = environment(version)["MULLIGAN_HEALTH_ADDRESS"].rpartition(":")
     assert host in {"0.0.0.0", "[::]"}
@@ -194,7 +198,7 @@ def selectors(manifests: list[Manifest]) -> Iterator[Manifest]:
         yield spread["labelSelector"]
 
 
-def test_two_versions_stand_side_by_side(version: list[Manifest], next_version: list[Manifest]) -> None:
+def test_two_versions_can_be_deployed_side_by_side(version: list[Manifest], next_version: list[Manifest]) -> None:
     """The build id is the image's tag; nothing of one version is, or selects, anything of another."""
     for manifests, tag in ((version, "0.1.0"), (next_version, "0.2.0")):
         [container] = pod_of(manifests)["containers"]
@@ -231,7 +235,9 @@ def test_keda_scales_this_version_by_its_own_backlog(version: list[Manifest]) ->
     assert {"secretRef": {"name": key["name"]}} in container["envFrom"]
 
 
-def test_a_pod_may_do_little(shared: list[Manifest], version: list[Manifest]) -> None:
+def test_pods_have_restricted_rights_and_a_read_only_file_system(
+    shared: list[Manifest], version: list[Manifest]
+) -> None:
     """Kubernetes' Pod Security Standard `restricted`, which the namespace enforces, and a file system that is read-only."""
     pod, [container] = pod_of(version), pod_of(version)["containers"]
     assert only("Namespace", shared)["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
@@ -248,7 +254,7 @@ def test_a_pod_may_do_little(shared: list[Manifest], version: list[Manifest]) ->
     }
 
 
-def test_the_image_fits_the_pod(version: list[Manifest]) -> None:
+def test_the_pod_has_the_user_and_the_writable_folders_of_the_image(version: list[Manifest]) -> None:
     """Its user, and the folders that it writes to."""
     dockerfile = (ROOT / "deploy/Dockerfile").read_text()
     pod, [container] = pod_of(version), pod_of(version)["containers"]
@@ -260,7 +266,7 @@ def test_the_image_fits_the_pod(version: list[Manifest]) -> None:
     assert {each["name"] for each in container["volumeMounts"]} == {each["name"] for each in pod["volumes"]}
 
 
-def test_what_a_worker_needs_it_reaches(shared: list[Manifest], version: list[Manifest]) -> None:
+def test_the_network_policy_lets_a_worker_reach_what_it_needs(shared: list[Manifest], version: list[Manifest]) -> None:
     policy = only("NetworkPolicy", shared)["spec"]
     assert selects(policy["podSelector"], only("Deployment", version)["spec"]["template"]["metadata"]["labels"])
     assert (policy["ingress"], policy["policyTypes"]) == ([], ["Ingress", "Egress"])

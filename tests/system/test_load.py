@@ -129,7 +129,7 @@ async def round_of(worker: Worker, agent: str, name: str, *, slots: int) -> int:
 
 
 @pytest.mark.timeout(1800)
-async def test_a_thousand_open_runs(server: DevServer, tmp_path: Path) -> None:
+async def test_memory_and_threads_are_bounded_with_a_thousand_open_runs(server: DevServer, tmp_path: Path) -> None:
     """Some hundred kilobytes for each at most, and no thread or connection for each."""
     async with crowded(server, tmp_path) as worker:
         worker.open("warm")
@@ -141,7 +141,7 @@ async def test_a_thousand_open_runs(server: DevServer, tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(1800)
-async def test_few_are_held(server: DevServer, tmp_path: Path) -> None:
+async def test_caching_few_workflows_bounds_memory_with_a_thousand_open_runs(server: DevServer, tmp_path: Path) -> None:
     """With fifty runs in memory, and two hundred calls at once, the same thousand takes a fraction, also at its end."""
     slots = 200
     limits = {"MULLIGAN_MAX_CACHED_WORKFLOWS": "50", "MULLIGAN_MAX_CONCURRENT_ACTIVITIES": str(slots)}

@@ -16,7 +16,7 @@ from tests.system.test_load import completed, crowded
 
 
 @pytest.mark.timeout(900)
-async def test_everybody_is_limited(tmp_path: Path) -> None:
+async def test_hundreds_of_runs_complete_when_their_model_limits_the_rate(tmp_path: Path) -> None:
     """429 for all, then a fixed rate: every run gets through, with few requests beyond what it needs."""
     runs, a_second = 300, 40.0
     clock = asyncio.get_running_loop().time

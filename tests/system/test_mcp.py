@@ -37,7 +37,7 @@ def fetch(command: list[str]) -> None:
     subprocess.run(command, stdin=subprocess.DEVNULL, check=True, timeout=240)
 
 
-async def test_a_server_of_npm(tmp_path: Path) -> None:
+async def test_an_mcp_server_from_npm_can_be_used(tmp_path: Path) -> None:
     """The filesystem server: a file is written and read, what is outside of its folder is its own to refuse."""
     runner = ["npx", "--yes", FILESYSTEM]
     fetch([*runner, str(tmp_path)])
@@ -60,7 +60,7 @@ async def test_a_server_of_npm(tmp_path: Path) -> None:
     assert "Access denied" in results[3].text
 
 
-async def test_a_server_of_pypi() -> None:
+async def test_an_mcp_server_from_pypi_can_be_used() -> None:
     """The time server, of the same SDK as ours, at whatever version it asks for."""
     fetch(["uvx", CLOCK, "--help"])
     clock = McpServer("clock", command=["uvx", CLOCK, "--local-timezone", "UTC"], pass_env=TRUSTED, start_timeout=45)
@@ -78,7 +78,7 @@ async def test_a_server_of_pypi() -> None:
     assert wrong.error.kind == "tool_error"
 
 
-async def test_no_program_outlives_a_killed_worker(lab: Lab, temporal: DevServer) -> None:
+async def test_no_mcp_server_outlives_a_killed_worker(lab: Lab, temporal: DevServer) -> None:
     """kill -9 of the worker: a program that is deaf just then ends with it, and the next worker has one of its own."""
     queue = f"mcp-{uuid.uuid4().hex[:6]}"
     at = Lab(lab.client, lab.model, lab.otlp, lab.telemetry, queue)
@@ -115,7 +115,9 @@ async def test_no_program_outlives_a_killed_worker(lab: Lab, temporal: DevServer
     assert ran.calls[2]["result"]["text"] != str(pid)
 
 
-async def test_attempts(lab: Lab, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+async def test_mcp_calls_are_retried_as_declared_after_a_crash_or_a_timeout(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """A server that dies, and a call that hangs, are tried again as the declaration says; the server is told to stop."""
     once, hung = tmp_path / "once", tmp_path / "hung"
     turn = calls(("again__die_once", {"file": str(once)}))
@@ -131,7 +133,9 @@ async def test_attempts(lab: Lab, monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     assert (failed["result"]["error"]["kind"], failed["attempts"]) == ("tool_error", 1)
 
 
-async def test_the_tools_of_a_run_are_pinned(lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_run_keeps_the_mcp_tools_it_began_with(
+    lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The server's list changes, then the worker: the run keeps the tools that it began with, a new run has the new ones."""
     monkeypatch.setenv("MCP_TEST_SECRET", "given")
     monkeypatch.setenv("MULLIGAN_GRACE_SECONDS", "0")
@@ -153,7 +157,7 @@ async def test_the_tools_of_a_run_are_pinned(lab: Lab, tmp_path: Path, monkeypat
     assert gone["error"]["kind"] == "unknown_tool"
 
 
-async def test_no_program_outlives_its_worker(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_mcp_server_outlives_its_worker(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that is deaf is killed."""
     monkeypatch.setenv("MCP_TEST_SECRET", "given")
     monkeypatch.setenv("MULLIGAN_GRACE_SECONDS", "0")
@@ -169,7 +173,7 @@ async def test_no_program_outlives_its_worker(lab: Lab, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize(("long", "count"), [("0", 127), ("20000", 34)])
-async def test_more_tools_than_a_model_takes(long: str, count: int) -> None:
+async def test_mcp_tools_beyond_what_a_model_accepts_are_left_out(long: str, count: int) -> None:
     """They are left out from the end: a provider would refuse every request, or a run could not carry them."""
     many = McpServer("many", command=SERVER, include=["many_*"], env={"MANY": "200", "LONG": long})
     agent = Agent(name="a", model="openai:x", tools=[now], mcp=[many])
@@ -178,7 +182,7 @@ async def test_more_tools_than_a_model_takes(long: str, count: int) -> None:
     assert [tool.name for tool in run.tools] == ["now", *(f"many__many_{n}" for n in range(count))]
 
 
-async def test_secrets_in_headers(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_secrets_in_mcp_headers_are_in_no_history_span_or_text(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     """By a variable or a function, at each request; in history, spans and texts nowhere. A wrong one is told."""
     monkeypatch.setenv("MCP_TEST_TOKEN", "sesame")
     asked: list[int] = []
@@ -202,7 +206,7 @@ async def test_secrets_in_headers(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> 
         assert "The tools of the MCP server `web` are not there" in ran.requests[0].json["messages"][0]["content"]
 
 
-async def test_a_server_that_hangs_is_begun_anew() -> None:
+async def test_an_mcp_server_that_hangs_is_replaced_for_the_next_run() -> None:
     """Stopped by a signal it lists no tools for a new run; the next run has another process."""
     lent = McpServer("lent", command=SERVER, include=["pid"])
     agent = Agent(name="a", model="openai:x", mcp=[lent])
@@ -224,7 +228,7 @@ async def test_a_server_that_hangs_is_begun_anew() -> None:
         assert await pid() != first
 
 
-async def test_http_without_sessions(lab: Lab, tmp_path: Path) -> None:
+async def test_mcp_over_http_without_sessions(lab: Lab, tmp_path: Path) -> None:
     """As of 2026."""
     await check_http(lab, (), tmp_path / "hung")
 

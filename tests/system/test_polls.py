@@ -56,7 +56,7 @@ async def pollers(client: Client) -> list[int]:
 
 
 @pytest.mark.timeout(120)
-async def test_polls_that_end_without_an_error() -> None:
+async def test_a_worker_whose_polls_end_without_an_error_is_not_ready() -> None:
     async with temporal_server(dynamic_config=[BRIEF_POLLS]) as server:
         deaf = probed_worker(server, program=["-m", "tests.support.worker_that_stops_polling"])
         async with deaf as (process, url):
@@ -71,7 +71,7 @@ async def test_polls_that_end_without_an_error() -> None:
 
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("limits", [{}, {"MULLIGAN_MAX_CONCURRENT_MODEL_CALLS": "2"}], ids=["one", "two"])
-async def test_a_worker_that_cannot_start(limits: dict[str, str]) -> None:
+async def test_a_worker_that_cannot_start_exits_with_1_and_a_sentence(limits: dict[str, str]) -> None:
     async with temporal_server() as server:
         code, said = await served(server.address, "nowhere", limits)
     assert code == 1
@@ -83,7 +83,7 @@ async def test_a_worker_that_cannot_start(limits: dict[str, str]) -> None:
 
 
 @pytest.mark.timeout(280)
-async def test_polls_that_end_with_an_error() -> None:
+async def test_a_worker_whose_polls_end_with_an_error_exits() -> None:
     """temporalio tries again for a minute, then gives up; and then its `Worker.run()` may wait for ever."""
     async with temporal_server(dynamic_config=[BRIEF_POLLS]) as server:
         client = await connect(server.address)

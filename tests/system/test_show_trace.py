@@ -39,7 +39,7 @@ async def shown(mulligan: Run, *words: str, **env: str) -> tuple[int, str, str]:
     return ran.code, ran.out, ran.err
 
 
-async def test_the_command(mulligan: Run, worker: Process) -> None:
+async def test_show_trace_draws_the_tree_from_history_without_jaeger(mulligan: Run, worker: Process) -> None:
     """Without Jaeger: the tree, what went wrong, a bar for each span, no colours in a pipe; and as JSON."""
     await mulligan("start", "support", "What has Ada ordered?", "--id", "t-1", "--wait")
     code, out, err = await shown(mulligan, "t-1")
@@ -63,7 +63,9 @@ async def test_the_command(mulligan: Run, worker: Process) -> None:
     assert failed["attributes"]["error.type"] == "invalid_arguments"
 
 
-async def test_a_run_that_failed_and_one_that_is_not(mulligan: Run, worker: Process) -> None:
+async def test_show_trace_has_the_exit_codes_of_show_for_failed_and_missing_runs(
+    mulligan: Run, worker: Process
+) -> None:
     """Exit codes as without --trace."""
     await mulligan("start", "slow", "Go", "--model", "scripted:broken", "--id", "t-3", "--wait")
     code, out, _ = await shown(mulligan, "t-3")
@@ -105,7 +107,9 @@ async def answering(status: str, body: str) -> AsyncIterator[str]:
 
 
 @pytest.mark.parametrize("what", NONSENSE)
-async def test_what_is_no_jaeger(mulligan: Run, worker: Process, what: str) -> None:
+async def test_an_address_that_is_no_jaeger_is_reported_and_history_is_drawn(
+    mulligan: Run, worker: Process, what: str
+) -> None:
     """History is drawn, and stderr says why; a password in the URL is not repeated."""
     run_id = f"t-nonsense-{what.replace(' ', '-')}"
     await mulligan("start", "support", "Go", "--id", run_id, "--wait")
@@ -232,7 +236,7 @@ async def lab(temporal: DevServer) -> AsyncIterator[Lab]:
 
 
 @pytest.mark.parametrize("what", RUNS)
-async def test_history_says_what_the_worker_exported(lab: Lab, what: str) -> None:
+async def test_the_trace_from_history_equals_the_spans_the_worker_exported(lab: Lab, what: str) -> None:
     """The same spans with the same ids, names, parents and failures."""
     turns, given = RUNS[what]
     queue = "near" if given.get("agent") == "near" else lab.task_queue
@@ -246,7 +250,7 @@ async def test_history_says_what_the_worker_exported(lab: Lab, what: str) -> Non
     assert all(span.start - 0.5 <= began[span.span_id] <= (span.end or 0) + 0.5 for span in found.spans)
 
 
-async def test_what_people_decided(lab: Lab) -> None:
+async def test_decisions_of_people_are_in_the_trace_from_history(lab: Lab) -> None:
     """Requests, decisions, and the calls that came of them, or did not; one is stopped before anybody was asked."""
     refund, question = '{"order": 7, "amount": {"euros": 5}}', '{"question": "?"}'
     calls = [("refund", refund, "yes"), ("ask_person", question, "q"), ("refund", refund, "no")]
@@ -271,7 +275,7 @@ async def test_what_people_decided(lab: Lab) -> None:
     assert len(ran.spans_of("agent.decision")) == 4
 
 
-async def test_models_that_were_asked_in_vain(lab: Lab) -> None:
+async def test_each_model_that_failed_has_its_span_in_the_trace_from_history(lab: Lab) -> None:
     """Each has a span of its own, though they are of one step, and of one attempt."""
     lab.model.script("spare", [call("add", SUMS[0]), DONE])
     at = Lab(lab.client, lab.model, lab.otlp, lab.telemetry, "near")
@@ -283,7 +287,7 @@ async def test_models_that_were_asked_in_vain(lab: Lab) -> None:
     assert len(ran.spans) == len(found.spans) == 7
 
 
-async def test_sub_agents_that_run(lab: Lab, tmp_path: Path) -> None:
+async def test_running_sub_agents_are_in_the_trace_of_the_calling_run(lab: Lab, tmp_path: Path) -> None:
     """What a sub-agent does just now is in the calling run's trace, and the call is open; cancelled, all is closed."""
     asked = [
         ("researcher", json.dumps({"prompt": f"wait {tmp_path}/never"}), "a"),
@@ -303,7 +307,7 @@ async def test_sub_agents_that_run(lab: Lab, tmp_path: Path) -> None:
     assert sum(span.attributes.get("error.type") == "cancelled" for span in found.spans) == 2
 
 
-async def test_attempts_that_were_tried_again_are_left_out(lab: Lab) -> None:
+async def test_the_trace_from_history_has_only_the_last_attempt_of_a_call(lab: Lab) -> None:
     """The last attempt is there, with its number."""
     failing = Turn(calls=[("flaky", "{}", None)], fail_first=[Failure(status=500)])
     ran = await lab.run([failing, DONE])
@@ -315,7 +319,7 @@ async def test_attempts_that_were_tried_again_are_left_out(lab: Lab) -> None:
     assert of_history(found.spans).items() <= of_worker(ran.spans).items()
 
 
-async def test_turns_of_several_agents(lab: Lab) -> None:
+async def test_turns_of_several_agents_are_roots_of_one_trace(lab: Lab) -> None:
     """A user's own workflow: several roots in one trace. How each turn ended, history does not say."""
     run_id = f"own-{uuid.uuid4().hex[:8]}"
     lab.model.script(run_id, [call("now"), Turn(text="It is here."), call("clik"), Turn(text="So is 8.")])
@@ -331,7 +335,7 @@ async def test_turns_of_several_agents(lab: Lab) -> None:
     assert {span.span_id: (span.name, span.parent_id) for span in found.spans} == exported
 
 
-async def test_a_chain_of_runs(lab: Lab) -> None:
+async def test_the_trace_from_history_contains_all_runs_of_a_chain(lab: Lab) -> None:
     """Continued as new: all of its runs, in one trace."""
     async with temporal_server(dynamic_config=["limit.historyCount.suggestContinueAsNew=60"]) as server:
         client = await connect_to(server)
@@ -345,7 +349,7 @@ async def test_a_chain_of_runs(lab: Lab) -> None:
     assert of_history(found.spans).keys() == of_worker(ran.spans).keys()
 
 
-async def test_an_open_run(lab: Lab) -> None:
+async def test_running_calls_of_an_open_run_have_no_end_in_the_trace(lab: Lab) -> None:
     """What runs has no end; no worker is asked. Terminated, it is over."""
     queue = f"open-{uuid.uuid4().hex[:6]}"
     at = Lab(lab.client, lab.model, lab.otlp, lab.telemetry, queue)
@@ -368,7 +372,7 @@ async def now_running(lab: Lab, run_id: str) -> list[str]:
     return [f"{span.name} {span.attributes.get('ai.toolCall.name', '')}: {span.message}" for span in running]
 
 
-async def test_a_model_that_is_down(lab: Lab) -> None:
+async def test_an_open_run_shows_the_attempt_of_its_model_call_and_the_last_error(lab: Lab) -> None:
     """An open run says at which attempt its model call is, and what went wrong with the one before."""
     down = Turn(text="done", fail_first=[Failure(status=503, headers={"retry-after": "600"})])
     handle = await lab.start([down], agent="asked")
@@ -378,7 +382,9 @@ async def test_a_model_that_is_down(lab: Lab) -> None:
     await handle.terminate()
 
 
-async def test_encrypted_history(lab: Lab, mulligan: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_encrypted_history_is_drawn_only_with_the_key(
+    lab: Lab, mulligan: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With the key it is drawn; without it, a sentence says what is missing."""
     key = "k:" + base64.b64encode(b"0" * 32).decode()
     async with temporal_server() as server:

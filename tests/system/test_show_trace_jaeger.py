@@ -63,7 +63,7 @@ async def start(client: Any, model: OpenAIServer, turns: list[Turn], **given: An
     return await client.start_workflow("AgentWorkflow", given, id=run_id, task_queue=QUEUE)
 
 
-async def test_jaeger_and_history_say_the_same(
+async def test_the_trace_from_jaeger_equals_the_one_from_history(
     served: Any, temporal: DevServer, model: OpenAIServer, jaeger: JaegerServer
 ) -> None:
     """By their ids, for what history knows; attempts that were tried again and tokens are Jaeger's alone."""
@@ -96,7 +96,7 @@ async def test_jaeger_and_history_say_the_same(
     assert 10 in tokens
 
 
-async def test_a_trace_that_jaeger_does_not_have(
+async def test_a_trace_missing_in_jaeger_is_drawn_from_history(
     served: Any, temporal: DevServer, model: OpenAIServer, jaeger: JaegerServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """History is drawn, and the heading says so."""
@@ -113,7 +113,9 @@ async def test_a_trace_that_jaeger_does_not_have(
     assert jaeger.query_url in found.origin
 
 
-async def test_an_open_run(served: Any, temporal: DevServer, model: OpenAIServer, jaeger: JaegerServer) -> None:
+async def test_running_calls_missing_in_jaeger_are_added_from_history(
+    served: Any, temporal: DevServer, model: OpenAIServer, jaeger: JaegerServer
+) -> None:
     """What is over is from Jaeger; what runs now is not there yet, and is from history."""
     handle = await start(served, model, [call("now"), call("wait_for_file"), DONE], metadata={"file": "/nowhere"})
     while "ai.toolCall wait_for_file  running" not in (ran := await show(temporal, jaeger, handle.id)).out:
@@ -125,7 +127,9 @@ async def test_an_open_run(served: Any, temporal: DevServer, model: OpenAIServer
     await handle.terminate()
 
 
-async def test_a_long_run(served: Any, temporal: DevServer, model: OpenAIServer, jaeger: JaegerServer) -> None:
+async def test_a_run_of_hundreds_of_steps_is_drawn_one_line_a_hundred_steps(
+    served: Any, temporal: DevServer, model: OpenAIServer, jaeger: JaegerServer
+) -> None:
     """Hundreds of steps are a line each, with the error in them; all of it on demand."""
     turns = [call("clik") if step == 150 else call("now") for step in range(1, 251)]
     handle = await start(served, model, [*turns, DONE], max_steps=300)
@@ -142,7 +146,7 @@ async def test_a_long_run(served: Any, temporal: DevServer, model: OpenAIServer,
     assert len(whole.out.splitlines()) == 505 + 2
 
 
-async def test_a_chain_whose_first_run_is_gone(model: OpenAIServer) -> None:
+async def test_a_chain_whose_first_run_was_deleted_is_still_drawn(model: OpenAIServer) -> None:
     """As beyond retention: what is left is drawn. Not in the quick suite, as the server takes its time to delete."""
     # The server deletes a run once it has saved that its end was dealt with: twice a minute by default.
     often = [f'history.{queue}ProcessorUpdateAckInterval="1s"' for queue in ("transfer", "visibility")]

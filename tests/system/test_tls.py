@@ -102,7 +102,9 @@ WORKS = [
 
 
 @pytest.mark.parametrize(("name", "server", "settings"), WORKS, ids=[name for name, *_ in WORKS])
-async def test_works(servers: Servers, name: str, server: str, settings: Environ) -> None:
+async def test_a_command_connects_with_each_valid_tls_setting(
+    servers: Servers, name: str, server: str, settings: Environ
+) -> None:
     """A command asks the server for its runs."""
     code, out, err = await command(MULLIGAN, "list", "--json", env=environ(servers, server, settings))
     assert (code, err) == (0, "")
@@ -135,7 +137,9 @@ FAULTS = [
 
 
 @pytest.mark.parametrize(("name", "server", "settings", "says"), FAULTS, ids=[name for name, *_ in FAULTS])
-async def test_faults(servers: Servers, name: str, server: str, settings: Environ, says: str) -> None:
+async def test_each_tls_fault_ends_commands_and_workers_with_one_sentence(
+    servers: Servers, name: str, server: str, settings: Environ, says: str
+) -> None:
     """A command and a worker end with 2 and one sentence, which quotes no key and does not send for a dev server."""
     env = environ(servers, server, settings)
     ends = await asyncio.gather(
@@ -148,7 +152,7 @@ async def test_faults(servers: Servers, name: str, server: str, settings: Enviro
         assert "sesame" not in err
 
 
-async def test_a_key_stays_secret(servers: Servers) -> None:
+async def test_an_api_key_is_sent_with_each_call_and_printed_nowhere(servers: Servers) -> None:
     """It goes along with each call of a worker and a command, and is in nothing that they say or keep."""
     env = environ(servers, "keyed", CA | {"API_KEY": API_KEY}) | {"MULLIGAN_TASK_QUEUE": "keyed"}
     worker = await asyncio.create_subprocess_exec(

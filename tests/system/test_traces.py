@@ -108,7 +108,9 @@ async def in_jaeger(jaeger: JaegerServer, trace_id: str, settled: int = 5) -> Sp
     return spans
 
 
-async def test_workers_without_memory(jaeger: JaegerServer, model: OpenAIServer) -> None:
+async def test_workers_without_caches_export_one_span_for_each_failure(
+    jaeger: JaegerServer, model: OpenAIServer
+) -> None:
     """Three workers, none of which remembers anything, and a run that continues as new: one span for each failure."""
     config = ["limit.historyCount.suggestContinueAsNew=60"]
     forgetful = {"MULLIGAN_MAX_CACHED_WORKFLOWS": "0", "MULLIGAN_PREFIX_CACHE_BYTES": "0"}
@@ -137,7 +139,9 @@ async def test_workers_without_memory(jaeger: JaegerServer, model: OpenAIServer)
 
 
 @pytest.mark.timeout(600)
-async def test_killed_at_any_point(jaeger: JaegerServer, model: OpenAIServer, temporal: DevServer) -> None:
+async def test_workers_killed_at_any_point_export_no_span_twice(
+    jaeger: JaegerServer, model: OpenAIServer, temporal: DevServer
+) -> None:
     """kill -9, again and again: nothing is told twice, nothing that did not happen; only a killed worker's last second is lost."""
     chance = random.Random(5)
     client = await connect_to(temporal)
@@ -172,7 +176,7 @@ async def test_killed_at_any_point(jaeger: JaegerServer, model: OpenAIServer, te
     assert gaps <= KILLS
 
 
-async def test_a_model_call_that_was_lost_with_its_worker(
+async def test_a_model_call_lost_with_its_worker_has_one_span(
     jaeger: JaegerServer, model: OpenAIServer, temporal: DevServer
 ) -> None:
     """The next attempt writes the span of the one that could not, once."""
@@ -192,7 +196,9 @@ async def test_a_model_call_that_was_lost_with_its_worker(
     ]  # fmt: skip
 
 
-async def test_a_long_run_is_readable(jaeger: JaegerServer, model: OpenAIServer, temporal: DevServer) -> None:
+async def test_from_step_101_on_each_hundred_steps_have_a_span_of_their_own(
+    jaeger: JaegerServer, model: OpenAIServer, temporal: DevServer
+) -> None:
     """From step 101 on each hundred steps hang below a span of their own."""
     client = await connect_to(temporal)
     queue = f"long-{uuid.uuid4().hex[:6]}"

@@ -86,7 +86,7 @@ def on_its_own_queue(lab: Lab, client: Client | None = None) -> Lab:
 
 
 @pytest.mark.parametrize("model_calls", ["", "5"], ids=["one queue", "a queue for model calls"])
-async def test_a_run_stays_with_its_build(
+async def test_a_run_ends_on_the_build_on_which_it_began(
     lab: Lab, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, model_calls: str
 ) -> None:
     """What begins after a deploy runs on the new build, what began before it on the old one: both to the end."""
@@ -105,7 +105,9 @@ async def test_a_run_stays_with_its_build(
     assert await served_by(after.handle) == {"b"}
 
 
-async def test_continued_as_new_it_stays(lab: Lab, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+async def test_a_run_that_continues_as_new_stays_on_its_build(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """A run of weeks does not change its build at a step boundary either."""
     async with temporal_server(dynamic_config=SOON) as server:
         at = on_its_own_queue(lab, await connect_to(server))
@@ -120,7 +122,9 @@ async def test_continued_as_new_it_stays(lab: Lab, monkeypatch: pytest.MonkeyPat
     assert ran.result["status"] == "completed"
 
 
-async def test_a_run_can_be_moved(lab: Lab, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+async def test_a_run_whose_build_is_gone_can_be_moved_to_another_build(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """A run whose build is gone waits for it, and is not given to another. Pinned to the next build it goes on there."""
     monkeypatch.setenv("MULLIGAN_GRACE_SECONDS", "0")
     at = on_its_own_queue(lab)
