@@ -21,6 +21,7 @@ from mulligan.agent import Agent
 from mulligan.errors import ModelRequestError
 from mulligan.model_name import ModelName
 from mulligan.observe import semconv
+from mulligan.observe.spans import ChatAttempt
 from mulligan.wire.agent_facts import Definition
 from mulligan.wire.model_call import CALL_MODEL, ModelAnswer, ModelCall
 
@@ -64,13 +65,16 @@ class CallModelActivity:
         at = info.scheduled_time.timestamp()
         if info.attempt == 1 or attempt_before_was_lost():
             self.services.telemetry.open_group(order.where, order.step, at)
-            await self.services.telemetry.parents_sent()
+            await self.services.telemetry.wait_for_parent_spans()
         if attempt_before_was_lost():
-            lost = info.attempt - 1
-            self.services.telemetry.lost_chat(
-                order.where, provider=provider.name, model=model, step=order.step, attempt=lost, start=at,
+            lost = ChatAttempt(
+                provider=provider.name,
+                model=model,
+                step=order.step,
+                attempt=info.attempt - 1,
                 fallback=order.fallback,
-            )  # fmt: skip
+            )
+            self.services.telemetry.lost_chat(order.where, lost, start=at)
 
     async def _ask(
         self, order: ModelCall, agent: Agent, definition: Definition, provider: Provider, model: str,
@@ -88,13 +92,16 @@ class CallModelActivity:
             summed_up=order.summed_up or 0,
             on_text=None if agent.model_settings.get("stream") is False else self._told_to_watchers(order, heart),
         )
-        attempt = activity.info().attempt
+        attempt = ChatAttempt(
+            provider=provider.name,
+            model=model,
+            step=order.step,
+            attempt=activity.info().attempt,
+            fallback=order.fallback,
+        )
         sent = await self.services.retry_budget.turn(order, heart)
         try:
-            with self.services.telemetry.chat(
-                order.where, provider=provider.name, model=model, step=order.step, attempt=attempt,
-                fallback=order.fallback, is_void=given_up,
-            ) as span:  # fmt: skip
+            with self.services.telemetry.chat(order.where, attempt, is_void=given_up) as span:
                 reply = await ask_provider(provider, request, self.services.telemetry, span)
                 self.services.retry_budget.answered(order)
                 self._put_content(span, request, reply)
@@ -116,7 +123,7 @@ class CallModelActivity:
     def _put_content(self, span: Span, request: Request, reply: Reply) -> None:
         if self.services.telemetry.content:
             shown = [message.model_dump(mode="json") for message in request.messages]
-            self.services.telemetry.put_content(span, semconv.INPUT_MESSAGES, shown)
+            self.services.telemetry.add_content(span, semconv.INPUT_MESSAGES, shown)
             calls = [call.model_dump(mode="json") for call in reply.calls]
             said = [{"role": "assistant", "text": reply.text, "tool_calls": calls}]
-            self.services.telemetry.put_content(span, semconv.OUTPUT_MESSAGES, said)
+            self.services.telemetry.add_content(span, semconv.OUTPUT_MESSAGES, said)

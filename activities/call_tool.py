@@ -21,6 +21,7 @@ from mulligan.activities.tool_running.tool_runtime import TookTooLong
 from mulligan.agent import Agent
 from mulligan.errors import ToolCallError, ToolExecutionError, ToolTimeoutError, shown
 from mulligan.mcp import McpError
+from mulligan.observe.spans import ToolCallAttempt
 from mulligan.observe.tool_call_span import ToolCallSpan
 from mulligan.tool import MAX_RESULT_CHARS, Tool, ToolError
 from mulligan.wire.tool_call import CALL_TOOL, CallTool, ToolOutcome
@@ -56,17 +57,15 @@ class CallToolActivity:
         tool = self.services.tools.find(order.where.agent, order.call.name, mcp=order.mcp)
         another = tool is not None and info.attempt < tool.attempts
         self._record_a_lost_attempt(order, tool)
-        span = self.services.telemetry.tool_call(
-            order.where,
-            order.call,
+        attempt = ToolCallAttempt(
+            call=order.call,
             step=order.step,
             attempt=info.attempt,
             repaired_by=order.repaired_by,
-            arguments=order.arguments,
             mcp_server=tool.mcp_server if tool else None,
+            decision=order.decision,
         )
-        if order.decision is not None:
-            self.services.telemetry.put_decision(span.span, order.decision)
+        span = self.services.telemetry.tool_call(order.where, attempt, arguments=order.arguments)
         try:
             async with heartbeating() as heart:
                 text = await self._run(order, agent, tool, heart, span)
@@ -93,16 +92,15 @@ class CallToolActivity:
         info = activity.info()
         if not attempt_before_was_lost():
             return
-        lost = self.services.telemetry.tool_call(
-            order.where,
-            order.call,
+        attempt = ToolCallAttempt(
+            call=order.call,
             step=order.step,
             attempt=info.attempt - 1,
             repaired_by=order.repaired_by,
-            arguments=order.arguments,
-            start=info.scheduled_time.timestamp(),
             mcp_server=tool.mcp_server if tool else None,
         )
+        start = info.scheduled_time.timestamp()
+        lost = self.services.telemetry.tool_call(order.where, attempt, arguments=order.arguments, start=start)
         lost.fail_attempt("tool_lost", "Its worker died, or stopped answering.", "WorkerLost")
 
     async def _run(

@@ -19,6 +19,7 @@ from mulligan.activities.services import Services
 from mulligan.errors import ModelRequestError, ModelUnavailableError
 from mulligan.model_name import ModelName
 from mulligan.observe import semconv
+from mulligan.observe.spans import ChatAttempt
 from mulligan.values import ErrorInfo, Message, Usage, UserMessage
 from mulligan.wire.agent_facts import Definition
 from mulligan.wire.compaction_request import COMPACT_CONVERSATION, CompactConversation, Compacted
@@ -85,17 +86,20 @@ class CompactConversationActivity:
             settings={name: value for name, value in settings.items() if name not in ABOUT_ANSWERS},
             timeout=order.timeout,
         )
-        attempt = activity.info().attempt
+        attempt = ChatAttempt(
+            provider=provider.name,
+            model=model.name,
+            step=order.step,
+            attempt=activity.info().attempt,
+            compacted_messages=order.cut,
+        )
         sent = await self.services.retry_budget.turn(order, heart)
         try:
-            with self.services.telemetry.chat(
-                order.where, provider=provider.name, model=model.name, step=order.step, attempt=attempt,
-                compacts=order.cut, is_void=given_up,
-            ) as span:  # fmt: skip
+            with self.services.telemetry.chat(order.where, attempt, is_void=given_up) as span:
                 reply = await ask_provider(provider, request, self.services.telemetry, span)
                 self.services.retry_budget.answered(order)
-                self.services.telemetry.put_content(span, semconv.INPUT_MESSAGES, [message.model_dump(mode="json")])
-                self.services.telemetry.put_content(
+                self.services.telemetry.add_content(span, semconv.INPUT_MESSAGES, [message.model_dump(mode="json")])
+                self.services.telemetry.add_content(
                     span, semconv.OUTPUT_MESSAGES, [{"role": "assistant", "text": reply.text}]
                 )
                 return Compacted(heading=HEADING, summary=_summary(reply, messages), usage=reply.usage)
@@ -108,10 +112,14 @@ class CompactConversationActivity:
     def _say_lost(self, order: CompactConversation) -> None:
         info = activity.info()
         model = ModelName.parse(order.model)
-        self.services.telemetry.lost_chat(
-            order.where, provider=self.services.providers[model.provider].name, model=model.name, step=order.step,
-            attempt=info.attempt - 1, start=info.scheduled_time.timestamp(), compacts=order.cut,
-        )  # fmt: skip
+        lost = ChatAttempt(
+            provider=self.services.providers[model.provider].name,
+            model=model.name,
+            step=order.step,
+            attempt=info.attempt - 1,
+            compacted_messages=order.cut,
+        )
+        self.services.telemetry.lost_chat(order.where, lost, start=info.scheduled_time.timestamp())
 
 
 def _summary(reply: Reply, messages: Sequence[Message]) -> str:

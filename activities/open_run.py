@@ -18,6 +18,7 @@ from mulligan.agent import Agent, seconds
 from mulligan.agent_tool import AgentTool
 from mulligan.errors import DeclarationError, InvalidRunInputError
 from mulligan.model_name import check_model
+from mulligan.observe.spans import AgentRun
 from mulligan.run_input import RunInput
 from mulligan.tool import Tool
 from mulligan.wire.agent_facts import OPEN_RUN, AgentFacts, Definition, ModelFacts, OpenedRun, OpenRun, ToolFacts
@@ -67,20 +68,20 @@ class OpenRunActivity:
                 f"{DEFINITION_BYTES:,}."
             )
         info = activity.info()
-        trace = self.services.telemetry.open_run(
+        run = AgentRun(
+            agent=agent.name,
             workflow_id=info.workflow_id or "",
             run_id=info.workflow_run_id or "",
             first_run_id=order.first_run_id,
             conversation=order.conversation,
             turn=order.turn,
-            agent=agent.name,
             parent=order.parent,
             metadata=run_input.metadata,
-            resumed_from=run_input.resumed_from,
-            at=info.scheduled_time.timestamp(),
             call_id=order.call_id,
+            resumed_from=run_input.resumed_from,
         )
-        await self.services.telemetry.parents_sent()
+        trace = self.services.telemetry.open_run(run, at=info.scheduled_time.timestamp())
+        await self.services.telemetry.wait_for_parent_spans()
         facts = _facts(agent, model, models, definition, self.services.definitions.keep(definition), offered)
         facts.carry_bytes = self.services.carry_bytes
         facts.model_task_queue = self.services.model_task_queue

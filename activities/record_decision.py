@@ -17,6 +17,7 @@ from mulligan.activities.services import Services
 from mulligan.activities.tool_running.render_result import cut
 from mulligan.activities.tool_running.tool_context import tool_context
 from mulligan.errors import ToolExecutionError
+from mulligan.observe.spans import ToolCallAttempt
 from mulligan.tool import MAX_RESULT_CHARS
 from mulligan.values import Decision, ToolCall
 from mulligan.wire.updates import CHECK_EDIT, RECORD_DECISION, CheckedEdit, CheckEdit, RecordDecision, RecordedDecision
@@ -31,7 +32,7 @@ class RecordDecisionActivities:
     @activity.defn(name=RECORD_DECISION)
     async def record_decision(self, order: RecordDecision) -> RecordedDecision:
         """The span of a decision; and where the call does not run, the call's own, with what the model is told."""
-        self.services.telemetry.decided(order.where, order.call, step=order.step, decision=order.decision)
+        self.services.telemetry.record_decision(order.where, order.call, step=order.step, decision=order.decision)
         recorded = RecordedDecision(
             trace=order.where.trace,
             call_id=order.call.id,
@@ -49,17 +50,15 @@ class RecordDecisionActivities:
     async def _settle(self, order: RecordDecision, recorded: RecordedDecision) -> None:
         agent = self.services.registry.agents.get(order.where.agent)
         tool = self.services.tools.find(order.where.agent, order.call.name) if agent else None
-        span = self.services.telemetry.tool_call(
-            order.where,
-            order.call,
+        attempt = ToolCallAttempt(
+            call=order.call,
             step=order.step,
             attempt=1,
             repaired_by=order.repaired_by,
-            arguments=order.arguments,
-            start=order.started,
             mcp_server=tool.mcp_server if tool else None,
+            decision=order.decision,
         )
-        self.services.telemetry.put_decision(span.span, order.decision)
+        span = self.services.telemetry.tool_call(order.where, attempt, arguments=order.arguments, start=order.started)
         if order.answer is not None:
             recorded.text = cut(order.answer, tool.max_result_chars if tool else MAX_RESULT_CHARS)
             span.succeed(recorded.text)

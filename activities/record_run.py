@@ -12,6 +12,7 @@ from temporalio import activity
 from mulligan.activities.answers.failure_policy import nearest, settle
 from mulligan.activities.services import Services
 from mulligan.errors import ToolCallError, ToolTimeoutError, from_json
+from mulligan.observe.spans import ToolCallAttempt
 from mulligan.wire.run_end import FINISH_RUN, FinishRun
 from mulligan.wire.tool_call import RECORD_LOST_CALL, LostCall, ToolOutcome
 
@@ -35,10 +36,9 @@ class RecordRunActivities:
             assert isinstance(elsewhere, ToolCallError)
             error = elsewhere
         policy = nearest(error, tool.handle_errors if tool else None, agent.handle_errors if agent else None)
-        span = self.services.telemetry.tool_call(
-            lost.where, lost.call, step=lost.step, attempt=lost.attempts, start=lost.started,
-            mcp_server=tool.mcp_server if tool else None,
-        )  # fmt: skip
+        server = tool.mcp_server if tool else None
+        attempt = ToolCallAttempt(call=lost.call, step=lost.step, attempt=lost.attempts, mcp_server=server)
+        span = self.services.telemetry.tool_call(lost.where, attempt, start=lost.started)
         told = await settle(error, policy, self.services.runtime)
         told.close(span)
         return ToolOutcome(text=told.text, error=told.error, failure=told.failure, attempts=lost.attempts)

@@ -14,7 +14,7 @@ from mulligan.activities.answers.failure_policy import nearest, settle
 from mulligan.activities.services import Services
 from mulligan.activities.tool_running.render_result import cut
 from mulligan.errors import RemoteSource, ToolCallError, ToolExecutionError, ToolTimeoutError, from_json, shown
-from mulligan.observe import semconv
+from mulligan.observe.spans import ToolCallAttempt
 from mulligan.observe.tool_call_span import ToolCallSpan
 from mulligan.tool import MAX_RESULT_CHARS
 from mulligan.values import ErrorInfo
@@ -76,20 +76,15 @@ class RecordSubRunActivity:
         return outcome
 
     def _span(self, ended: RecordSubRun, outcome: SubRunOutcome) -> ToolCallSpan:
-        span = self.services.telemetry.tool_call(
-            ended.where,
-            ended.call,
+        attempt = ToolCallAttempt(
+            call=ended.call,
             step=ended.step,
             attempt=outcome.attempts,
             repaired_by=ended.repaired_by,
-            arguments=ended.arguments,
-            start=ended.started,
+            decision=ended.decision,
+            sub_run=outcome.sub_run,
         )
-        if ended.decision is not None:
-            self.services.telemetry.put_decision(span.span, ended.decision)
-        if outcome.sub_run:
-            span.span.set_attribute(semconv.SUB_RUN, outcome.sub_run)
-        return span
+        return self.services.telemetry.tool_call(ended.where, attempt, arguments=ended.arguments, start=ended.started)
 
 
 def _error(ended: RecordSubRun) -> ToolCallError:

@@ -11,6 +11,7 @@ from mulligan.activities.models.ask_provider import ask_provider
 from mulligan.activities.models.protocol import Provider, Reply, Request
 from mulligan.fixer import AskModel, InvalidToolInput
 from mulligan.model_name import ModelName
+from mulligan.observe.spans import ChatAttempt
 from mulligan.observe.telemetry import Telemetry
 from mulligan.values import Usage, UserMessage
 from mulligan.wire.agent_facts import Definition, ToolDefinition
@@ -51,10 +52,14 @@ async def ask_model_to_repair(
         messages=[message],
         timeout=limit,
     )
-    attempt = activity.info().attempt
-    with telemetry.chat(
-        order.where, provider=provider.name, model=model, step=order.step, attempt=attempt, mends=call_id
-    ) as span:
+    attempt = ChatAttempt(
+        provider=provider.name,
+        model=model,
+        step=order.step,
+        attempt=activity.info().attempt,
+        repaired_call=call_id,
+    )
+    with telemetry.chat(order.where, attempt) as span:
         reply = await ask_provider(provider, request, telemetry, span)
     return _given(reply), reply.usage
 

@@ -25,6 +25,7 @@ from mulligan.activities.services import Services
 from mulligan.activities.tool_running.find_tool import RunTools
 from mulligan.agent import Agent
 from mulligan.errors import StructuredOutputError
+from mulligan.observe.spans import ToolCallAttempt
 from mulligan.output import OutputType, unwrapped
 from mulligan.policy import MISTAKES, Mistake
 from mulligan.values import AssistantMessage, Message, ToolCall
@@ -173,7 +174,11 @@ class _Inspection:
         prepared.waits = await self.consultation.person(tool, call, done.arguments)
         if prepared.waits is not None:
             asked = partial(
-                self.by.services.telemetry.asked, self.order.where, call, step=self.order.step, kind=prepared.waits
+                self.by.services.telemetry.record_request,
+                self.order.where,
+                call,
+                step=self.order.step,
+                kind=prepared.waits,
             )
             self.closings.append(partial(asked, at=time.time()))
         return prepared
@@ -185,16 +190,11 @@ class _Inspection:
         self._take(kind, done.arguments, as_said=prepared.arguments is None, call=index)
         content = self.agent.answers.tool_message_content if self.agent.answers else None
         prepared.text = _OUTPUT_TAKEN if content is None else content
-        span = self.by.services.telemetry.tool_call(
-            self.order.where,
-            call,
-            step=self.order.step,
-            attempt=1,
-            repaired_by=[repair.by for repair in done.repairs],
-            arguments=done.arguments,
-            start=started,
-        )
-        span.is_over()
+        repaired_by = [repair.by for repair in done.repairs]
+        attempt = ToolCallAttempt(call=call, step=self.order.step, attempt=1, repaired_by=repaired_by)
+        telemetry = self.by.services.telemetry
+        span = telemetry.tool_call(self.order.where, attempt, arguments=done.arguments, start=started)
+        span.set_end_time()
         self.closings.append(partial(span.succeed, prepared.text))
         return prepared
 
@@ -247,12 +247,11 @@ class _Inspection:
             own = answers.handle_errors if answers is not None else None
         policy = nearest(error, own, self.agent.handle_errors, override=self.order.on_invalid_tool_input)
         is_known = accepts is not None or isinstance(error, StructuredOutputError)
-        span = self.by.services.telemetry.tool_call(
-            self.order.where, call, step=self.order.step, attempt=1, start=started, is_known=is_known,
-            mcp_server=tool.mcp_server if tool else None,
-        )  # fmt: skip
+        server = tool.mcp_server if tool else None
+        attempt = ToolCallAttempt(call=call, step=self.order.step, attempt=1, mcp_server=server)
+        span = self.by.services.telemetry.tool_call(self.order.where, attempt, start=started, is_known=is_known)
         told = await settle(error, policy, self.by.services.runtime)
-        span.is_over()
+        span.set_end_time()
         self.closings.append(partial(told.close, span))
         return told
 

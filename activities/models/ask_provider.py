@@ -19,7 +19,7 @@ async def ask_provider(provider: Provider, request: Request, telemetry: Telemetr
     """
     async with asyncio.timeout(request.timeout):
         reply = await provider.complete(request)
-    telemetry.answered(
+    telemetry.add_response(
         span,
         provider=provider.name,
         requested=request.model,

@@ -1,51 +1,46 @@
-"""Every span of a run.
+"""Writes the spans of a run, by the definitions in `spans.py`.
 
-None is made in workflow code (a replay would make it again). Ids are derived from the run and the call, so that each span
-knows its parent's without being told, and what is recorded again is the same span.
+No span is written in workflow code, where a replay would write it again. Ids are derived from the run and the call: each
+span knows its parent's id, and a span that is written again is the same span.
 """
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import datetime
 from importlib.metadata import version
 from typing import Any
 
 from opentelemetry import trace
 from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
-from opentelemetry.trace import Span, SpanKind, Status, StatusCode
+from opentelemetry.trace import Span
 
-from mulligan.observe import otlp, semconv
+from mulligan.observe import otlp, semconv, spans
 from mulligan.observe.metrics import UNKNOWN_TOOL, Metrics
-from mulligan.observe.span_export import DelayedSpanProcessor, exporting
-from mulligan.observe.tool_call_span import ToolCallSpan, cut, fail, nanoseconds
-from mulligan.observe.trace_ids import (
-    STEPS_IN_A_GROUP,
-    DerivedIds,
-    chosen,
-    context_of,
-    context_of_caller,
-    derive,
-    group,
-    links_to,
-    parent_of_step,
-    resumption,
-    trace_id_of_run,
-)
-from mulligan.run_input import ResumedFrom
+from mulligan.observe.span_export import DelayedSpanProcessor, otlp_processor
+from mulligan.observe.spans import AgentRun, ChatAttempt, RunSummary, SpanDefinition, SpanFailure, ToolCallAttempt
+from mulligan.observe.tool_call_span import ToolCallSpan, add_content, mark_failed, nanoseconds
+from mulligan.observe.trace_ids import DerivedIds, begins_group, context_of, use_ids
 from mulligan.values import Decision, ToolCall, Usage
 from mulligan.wire.run_context import RunContext
 from mulligan.wire.run_end import FinishRun
 
+__all__ = ["Telemetry"]
+
 _SHORT = 1e-3
-"""Seconds. Jaeger warns of spans that last no time at all."""
+"""Seconds. Jaeger warns of spans whose duration is zero."""
 
 
 class Telemetry:
-    """The spans of this process, and its metrics. Without an OTLP endpoint (or a processor of one's own) it does nothing."""
+    """Writes the spans and the metrics of this process. Without an OTLP endpoint or a `processor` it does nothing.
+
+    Args:
+        processors: Further processors of the spans.
+        content: Whether spans carry prompts, arguments and results; as the environment says if None.
+        exports: Whether spans and metrics are exported by OTLP; as the environment says if None.
+        metrics: The metrics; those that the environment asks for if None.
+    """
 
     def __init__(
         self,
@@ -65,18 +60,18 @@ class Telemetry:
             for processor in processors:
                 self._provider.add_span_processor(processor)
             if exports:
-                self._exporting = exporting()
+                self._exporting = otlp_processor()
                 self._provider.add_span_processor(self._exporting)
         source = self._provider or trace.NoOpTracerProvider()
         self._tracer = source.get_tracer("mulligan", version("mulligan"))
 
-    async def parents_sent(self) -> None:
-        """Wait, for a second at most, until what was opened is exported: then no child is ever without its parent."""
+    async def wait_for_parent_spans(self) -> None:
+        """Wait, for a second at most, until `invoke_agent` and `agent.steps` are exported: no child is without its parent."""
         if self._exporting is not None:
-            await self._exporting.parents_sent()
+            await self._exporting.wait_for_parent_spans()
 
     def flush(self) -> None:
-        """Export what is finished, now."""
+        """Export now what has ended."""
         self.metrics.flush()
         if self._provider is not None:
             self._provider.force_flush()
@@ -87,210 +82,148 @@ class Telemetry:
             self._provider.shutdown()
         self.metrics.shutdown()
 
-    def open_run(
-        self, *, workflow_id: str, run_id: str, first_run_id: str, conversation: str, turn: int, agent: str,
-        parent: str | None, metadata: Mapping[str, str], at: float, call_id: str | None = None,
-        resumed_from: ResumedFrom | None = None,
-    ) -> str:  # fmt: skip
-        """Export the run's `invoke_agent` span, at once and short; returns the traceparent that all others hang on.
+    def open_run(self, run: AgentRun, *, at: float) -> str:
+        """Write the run's `invoke_agent` span, a millisecond long, and return its traceparent.
 
-        `at`: seconds since the epoch, the same on each attempt. Then an attempt whose worker was killed after the export
-        is followed by the very same span, and Jaeger shows it once. `call_id`: of the call that it is the run of.
+        `at`: seconds since the epoch, the same on each attempt. If a worker is killed after the export, the next attempt
+        then writes the very same span, and Jaeger shows it once.
         """
-        context = context_of_caller(parent)
-        outer = trace.get_current_span(context).get_span_context()
-        trace_id = outer.trace_id if outer.is_valid else int(trace_id_of_run(workflow_id, first_run_id), 16)
-        span_id = derive(64, "run", workflow_id, first_run_id, conversation, turn)
-        with chosen(span_id, trace_id):
-            span = self._tracer.start_span(
-                f"{semconv.INVOKE_AGENT} {agent}", context, SpanKind.INTERNAL,
-                links=links_to(resumed_from), start_time=nanoseconds(at),
-            )  # fmt: skip
-        span.set_attributes(
-            {
-                semconv.OPERATION_NAME: semconv.INVOKE_AGENT,
-                semconv.AGENT_NAME: agent,
-                semconv.CONVERSATION_ID: workflow_id,
-                semconv.WORKFLOW_ID: workflow_id,
-                semconv.RUN_ID: run_id,
-                **({semconv.TOOL_CALL_ID: call_id} if call_id else {}),
-                **resumption(resumed_from),
-                **{f"{semconv.METADATA}{key}": value for key, value in metadata.items()},
-            }
-        )
-        span.end(nanoseconds(at + _SHORT))
-        flags = 1 if span.get_span_context().trace_flags.sampled or not span.get_span_context().is_valid else 0
-        return f"00-{trace_id:032x}-{span_id:016x}-{flags:02x}"
+        definition = spans.invoke_agent(run)
+        span = self._write_short(definition, at)
+        written = span.get_span_context()
+        flags = 1 if written.trace_flags.sampled or not written.is_valid else 0
+        return f"00-{definition.trace_id:032x}-{definition.span_id:016x}-{flags:02x}"
 
     def finish_run(self, finished: FinishRun, workflow_type: str) -> None:
-        """Export `agent.finish`: what the run came to."""
+        """Write `agent.finish`: how the run ended."""
         self.metrics.run(finished.steps, agent=finished.where.agent, status=finished.status, cost=finished.cost)
-        span = self._start(semconv.AGENT_FINISH, finished.where.trace, SpanKind.INTERNAL, "finish", finished.turn)
-        span.set_attributes(
-            {
-                semconv.WORKFLOW_TYPE: workflow_type,
-                semconv.STATUS: finished.status,
-                semconv.STEPS: finished.steps,
-                semconv.RECOVERED_FAILURES: finished.recovered_failures,
-                **_usage(finished.usage),
-                **({} if finished.cost is None else {semconv.COST: finished.cost}),
-            }
+        summary = RunSummary(
+            turn=finished.turn,
+            workflow_type=workflow_type,
+            status=finished.status,
+            steps=finished.steps,
+            recovered_failures=finished.recovered_failures,
+            usage=finished.usage,
+            cost=finished.cost,
         )
+        span = self._start(spans.agent_finish(finished.where.trace, summary))
         if finished.error_type:
-            span.set_attribute(semconv.ERROR_TYPE, finished.error_type)
-            span.set_status(Status(StatusCode.ERROR, finished.error_type))
+            mark_failed(span, spans.finish_failure(finished.error_type))
         span.end()
 
-    def open_group(self, where: RunContext, step: int, at: float) -> None:
-        """Export the span of the hundred steps that begin with `step`, if one begins there. `at`: as for `open_run`."""
-        if step <= STEPS_IN_A_GROUP or step % STEPS_IN_A_GROUP != 1:
-            return
-        span = self._start(semconv.AGENT_STEPS, where.trace, SpanKind.INTERNAL, *group(step), start=at)
-        span.set_attributes({semconv.STEP: step, semconv.LAST_STEP: step + STEPS_IN_A_GROUP - 1})
-        span.end(nanoseconds(at + _SHORT))
+    def open_group(self, context: RunContext, step: int, at: float) -> None:
+        """Write the `agent.steps` span of the hundred steps that begin with `step`, if one does. `at`: as for `open_run`."""
+        if begins_group(step):
+            self._write_short(spans.agent_steps(context.trace, step), at)
 
     @contextmanager
     def chat(
-        self, where: RunContext, *, provider: str, model: str, step: int, attempt: int, mends: str = "", compacts: int = 0,
-        fallback: int = 0, is_void: Callable[[], bool] = lambda: False,
-    ) -> Iterator[Span]:  # fmt: skip
-        """The span of one attempt of a model call; what it raises is recorded and goes on.
+        self, context: RunContext, attempt: ChatAttempt, *, is_void: Callable[[], bool] = lambda: False
+    ) -> Iterator[Span]:
+        """The `chat` span of an attempt that the block makes; an exception of the block is recorded and raised again.
 
-        `mends`: the call that it mends. `compacts`: how many messages it sums up. `fallback`: how many models were asked
-        in vain before. `is_void`, asked at its end: whether another attempt tells of this one; then its span is never
-        exported.
+        `is_void`, called at the end: whether another attempt writes the span of this one, which is then not exported.
         """
-        span = self._start_chat(
-            where, provider=provider, model=model, step=step, attempt=attempt, mends=mends, compacts=compacts,
-            fallback=fallback,
-        )  # fmt: skip
-        began, failed = time.monotonic(), None
+        span = self._start(spans.chat(context.trace, attempt))
+        start, error_kind = time.monotonic(), None
         try:
             with trace.use_span(span, end_on_exit=False, record_exception=False, set_status_on_exception=False):
                 yield span
         except BaseException as error:
-            failed = getattr(error, "kind", type(error).__name__)
-            fail(span, failed, str(error), failed)
+            error_kind = getattr(error, "kind", type(error).__name__)
+            mark_failed(span, SpanFailure(kind=error_kind, text=str(error), exception=error_kind))
             raise
         finally:
             if not is_void():
                 span.end()
-            self.metrics.model_call(time.monotonic() - began, provider=provider, model=model, error=failed)
+            seconds = time.monotonic() - start
+            self.metrics.model_call(seconds, provider=attempt.provider or "", model=attempt.model, error=error_kind)
 
-    def lost_chat(self, where: RunContext, *, start: float, **about: Any) -> None:
-        """The span of an attempt whose worker died, or stopped answering, before it could write its own; as `chat`."""
-        span = self._start_chat(where, **about, start=start)
-        fail(span, "WorkerLost", "Its worker died, or stopped answering.", "WorkerLost")
+    def lost_chat(self, context: RunContext, attempt: ChatAttempt, *, start: float) -> None:
+        """Write the span of an attempt whose worker died, or stopped answering, before it could write it."""
+        span = self._start(spans.chat(context.trace, attempt), start)
+        text = "Its worker died, or stopped answering."
+        mark_failed(span, SpanFailure(kind="WorkerLost", text=text, exception="WorkerLost"))
         span.end()
 
-    def answered(
+    def add_response(
         self, span: Span, *, provider: str, requested: str, response_id: str, model: str, finish_reason: str, usage: Usage
     ) -> None:  # fmt: skip
-        """Put what the provider said about its answer on the `chat` span, and count its tokens."""
+        """Add the provider's response to the `chat` span, and count its tokens. `requested`: the model of the request."""
         self.metrics.tokens(usage, provider=provider, model=requested)
-        span.set_attributes(
-            {
-                semconv.FINISH_REASONS: [finish_reason],
-                **({semconv.RESPONSE_ID: response_id} if response_id else {}),
-                **({semconv.RESPONSE_MODEL: model} if model else {}),
-                **_usage(usage),
-            }
-        )
+        response = spans.chat_response(
+            response_id=response_id, model=model, finish_reason=finish_reason, usage=usage
+        )  # fmt: skip
+        span.set_attributes(response)
 
-    def put_content(self, span: Span, attribute: str, value: Any) -> None:
-        """Put content on a span, if that was asked for."""
-        if self.content and span.is_recording():
-            text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-            span.set_attribute(attribute, cut(text))
+    def add_content(self, span: Span, attribute: str, value: Any) -> None:
+        """Set an attribute to content, if spans may carry content."""
+        if self.content:
+            add_content(span, attribute, value)
 
     def tool_call(
-        self, where: RunContext, call: ToolCall, *, step: int, attempt: int,
-        repaired_by: Sequence[str] = (), arguments: Any = None, start: float | None = None, is_known: bool = True,
-        mcp_server: str | None = None,
-    ) -> ToolCallSpan:  # fmt: skip
-        """Start the span of one attempt of a tool call. `start`: seconds since the epoch, now where None.
+        self,
+        context: RunContext,
+        attempt: ToolCallAttempt,
+        *,
+        arguments: Any = None,
+        start: float | None = None,
+        is_known: bool = True,
+    ) -> ToolCallSpan:
+        """Start the span of one attempt of a tool call.
 
-        `is_known`: whether there is a tool, or an output, of that name; a name that a model made up is not counted by.
+        Args:
+            context: The run.
+            attempt: The attempt.
+            arguments: The validated arguments; those that the model wrote where None.
+            start: Seconds since the epoch; now where None.
+            is_known: Whether there is a tool, or an output, of that name. The metrics have no series of their own for a
+                name that the model invented.
         """
-        key = ("tool", call.id, step, attempt)
-        span = self._start(semconv.TOOL_CALL, parent_of_step(where.trace, step), SpanKind.INTERNAL, *key, start=start)
-        span.set_attributes(
-            {
-                semconv.AI_NAME: cut(call.name),
-                semconv.AI_ID: call.id,
-                semconv.OPERATION_NAME: semconv.EXECUTE_TOOL,
-                semconv.TOOL_NAME: cut(call.name),
-                semconv.TOOL_CALL_ID: call.id,
-                semconv.TOOL_TYPE: "function",
-                semconv.STEP: step,
-                semconv.ATTEMPT: attempt,
-                semconv.RECOVERED: False,
-                semconv.REPAIRS: list(repaired_by),
-                **({semconv.MCP_METHOD: semconv.TOOLS_CALL, semconv.MCP_SERVER: mcp_server} if mcp_server else {}),
-            }
-        )
+        span = self._start(spans.tool_call(context.trace, attempt), start)
         for attribute in (semconv.AI_ARGS, semconv.TOOL_ARGUMENTS):
-            self.put_content(span, attribute, call.arguments if arguments is None else arguments)
-        counted_as = call.name if is_known else UNKNOWN_TOOL
-        return ToolCallSpan(self, span, where.agent, counted_as, time.time() if start is None else start)
+            self.add_content(span, attribute, attempt.call.arguments if arguments is None else arguments)
+        if attempt.decision is not None:
+            self._add_reason(span, attempt.decision)
+        tool = attempt.call.name if is_known else UNKNOWN_TOOL
 
-    def asked(self, where: RunContext, call: ToolCall, *, step: int, kind: str, at: float) -> None:
-        """Export `agent.request`: a call waits for a person, from now on. How long that took, its decision says."""
-        span = self._start_about(semconv.AGENT_REQUEST, where, call, step, at)
-        span.set_attribute(semconv.DECISION_KIND, kind)
+        def count(seconds: float, error: str | None, recovered: bool) -> None:
+            self.metrics.tool_call(seconds, agent=context.agent, tool=tool, error=error, recovered=recovered)
+
+        return ToolCallSpan(
+            span, time.time() if start is None else start, captures_content=self.content, count=count
+        )  # fmt: skip
+
+    def record_request(self, context: RunContext, call: ToolCall, *, step: int, kind: str, at: float) -> None:
+        """Write `agent.request`: a call begins to wait for a person. How long it waits is on its `agent.decision`."""
+        self._write_short(spans.agent_request(context.trace, call, step=step, kind=kind), at)
+
+    def record_decision(self, context: RunContext, call: ToolCall, *, step: int, decision: Decision) -> None:
+        """Write `agent.decision`: what a person decided on a call."""
+        at = spans.decision_time(decision)
+        span = self._start(spans.agent_decision(context.trace, call, step=step, decision=decision), at)
+        self._add_reason(span, decision)
         span.end(nanoseconds(at + _SHORT))
 
-    def decided(self, where: RunContext, call: ToolCall, *, step: int, decision: Decision) -> None:
-        """Export `agent.decision`: what became of that."""
-        at = datetime.fromisoformat(decision.at).timestamp()
-        span = self._start_about(semconv.AGENT_DECISION, where, call, step, at)
-        span.set_attribute(semconv.DECISION_KIND, decision.kind)
-        self.put_decision(span, decision)
-        span.end(nanoseconds(at + _SHORT))
-
-    def put_decision(self, span: Span, decision: Decision) -> None:
-        """Who decided on a call, when and what; the reason is content."""
-        span.set_attributes({semconv.DECISION: decision.decision, semconv.DECIDED_AT: decision.at})
-        if decision.by:
-            span.set_attribute(semconv.DECIDED_BY, decision.by)
-        if decision.edited:
-            span.set_attribute(semconv.EDITED, True)
+    def _add_reason(self, span: Span, decision: Decision) -> None:
         if decision.reason:
-            self.put_content(span, semconv.DECISION_REASON, decision.reason)
+            self.add_content(span, semconv.DECISION_REASON, decision.reason)
 
-    def _start_about(self, name: str, where: RunContext, call: ToolCall, step: int, at: float) -> Span:
-        """A short span about a call, beside the call's own."""
-        parent = parent_of_step(where.trace, step)
-        span = self._start(name, parent, SpanKind.INTERNAL, name, call.id, step, start=at)
-        span.set_attributes({semconv.TOOL_NAME: cut(call.name), semconv.TOOL_CALL_ID: call.id, semconv.STEP: step})
+    def _write_short(self, definition: SpanDefinition, at: float) -> Span:
+        span = self._start(definition, at)
+        span.end(nanoseconds(at + _SHORT))
         return span
 
-    def _start_chat(
-        self, where: RunContext, *, provider: str, model: str, step: int, attempt: int, mends: str = "", compacts: int = 0,
-        fallback: int = 0, start: float | None = None,
-    ) -> Span:  # fmt: skip
-        what: dict[str, str | int] = {semconv.MENDS: mends} if mends else {}
-        what |= {semconv.COMPACTION: compacts} if compacts else {semconv.FALLBACK: fallback} if fallback else {}
-        # A compaction comes before the step whose call opens the hundred: its parent must be there already.
-        parent = where.trace if compacts else parent_of_step(where.trace, step)
-        key = ("chat", step, attempt, *what, *what.values())
-        span = self._start(f"{semconv.CHAT} {model}", parent, SpanKind.CLIENT, *key, start=start)
-        about = {semconv.OPERATION_NAME: semconv.CHAT, semconv.PROVIDER_NAME: provider, semconv.REQUEST_MODEL: model}
-        span.set_attributes({**about, **what, semconv.STEP: step, semconv.ATTEMPT: attempt})
-        return span
-
-    def _start(self, span_name: str, parent: str, kind: SpanKind, *key: object, start: float | None = None) -> Span:
+    def _start(self, definition: SpanDefinition, start: float | None = None) -> Span:
+        context = context_of(definition.parent)
         if self._provider is None:
-            return trace.get_current_span(context_of(parent))  # spans of users' own providers join the run's trace
-        begin = None if start is None else nanoseconds(start)
-        with chosen(derive(64, parent, *key)):
-            return self._tracer.start_span(span_name, context_of(parent), kind, start_time=begin)
-
-
-def _usage(usage: Usage) -> dict[str, int]:
-    return {
-        semconv.INPUT_TOKENS: usage.input_tokens,
-        semconv.OUTPUT_TOKENS: usage.output_tokens,
-        semconv.CACHED_INPUT_TOKENS: usage.cached_input_tokens,
-        semconv.REASONING_TOKENS: usage.reasoning_tokens,
-    }
+            return trace.get_current_span(context)  # spans of users' own providers join the run's trace
+        with use_ids(definition.span_id, definition.trace_id):
+            return self._tracer.start_span(
+                definition.name,
+                context,
+                definition.kind,
+                attributes=definition.attributes,
+                links=definition.links,
+                start_time=None if start is None else nanoseconds(start),
+            )

@@ -1,73 +1,90 @@
-"""The span of one attempt of a tool call, and what a failure looks like on any span."""
+"""The span of one attempt of a tool call while it is open, and how any span is marked as failed or given content."""
 
 from __future__ import annotations
 
+import json
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import Any
 
 from opentelemetry.trace import Span, Status, StatusCode
 
 from mulligan.observe import semconv
+from mulligan.observe.spans import SpanFailure, cut, tool_call_failure
 
-if TYPE_CHECKING:
-    from mulligan.observe.telemetry import Telemetry
-
-__all__ = ["ToolCallSpan", "cut", "fail", "nanoseconds"]
-
-LONGEST_TEXT = 4_096
-"""Characters of an error's text, or of content, on a span: backends drop or cut what is longer."""
+__all__ = ["ToolCallSpan", "add_content", "mark_failed", "nanoseconds"]
 
 
 class ToolCallSpan:
-    """One attempt of a tool call, open until it is told how it went. One that is never told is never exported."""
+    """One attempt of a tool call, open until `succeed` or `fail`. A span that gets neither is never exported.
 
-    def __init__(self, telemetry: Telemetry, span: Span, agent: str, tool: str, start: float) -> None:
-        self._telemetry = telemetry
+    Args:
+        span: OpenTelemetry's span.
+        start: When it began, in seconds since the epoch.
+        captures_content: Whether spans may carry arguments, results and texts that quote them.
+        count: Counts the attempt in the metrics, by its seconds, its error's kind and whether that was recovered.
+    """
+
+    def __init__(
+        self, span: Span, start: float, *, captures_content: bool, count: Callable[[float, str | None, bool], None]
+    ) -> None:
         self.span = span
-        self._agent, self._tool, self._start = agent, tool, start
-        self._over: float | None = None
+        self._start = start
+        self._captures_content = captures_content
+        self._count = count
+        self._end_time: float | None = None
 
-    def is_over(self) -> None:
-        """What it tells of ends now, though how it went is told later: its siblings may take longer."""
-        self._over = time.time()
+    def set_end_time(self) -> None:
+        """End the attempt's time now. The outcome follows later, when the other calls of the answer have theirs."""
+        self._end_time = time.time()
 
     def succeed(self, text: str) -> None:
-        """The tool gave a result. The status stays unset, as OpenTelemetry asks of success."""
-        for attribute in (semconv.AI_RESULT, semconv.TOOL_RESULT):
-            self._telemetry.put_content(self.span, attribute, text)
-        self._end(None, recovered=False)
+        """End the span of a call that has a result. Its status stays unset, as OpenTelemetry's conventions ask."""
+        if self._captures_content:
+            for attribute in (semconv.AI_RESULT, semconv.TOOL_RESULT):
+                add_content(self.span, attribute, text)
+        self._finish(None, recovered=False)
 
     def fail(self, kind: str, *, text: str, safe_text: str, exception: str, recovered: bool) -> None:
-        """It went wrong. `text` is what the model was told; `safe_text` the part of it that quotes no input."""
-        shown = text if self._telemetry.content else safe_text
-        self.span.set_attributes({semconv.RECOVERED: recovered, semconv.AI_ERROR: cut(shown)})
-        fail(self.span, kind, cut(shown), exception)
-        self._end(kind, recovered=recovered)
+        """End the span of a call that failed.
 
-    def _end(self, error: str | None, *, recovered: bool) -> None:
-        end, count = self._over or time.time(), self._telemetry.metrics.tool_call
-        self.span.end(nanoseconds(end))
-        count(end - self._start, agent=self._agent, tool=self._tool, error=error, recovered=recovered)
+        Args:
+            kind: The error's kind.
+            text: What is returned to the model.
+            safe_text: The part of it that quotes no input.
+            exception: The exception's type.
+            recovered: Whether it is returned to the model, so that the run goes on.
+        """
+        shown = text if self._captures_content else safe_text
+        mark_failed(self.span, tool_call_failure(kind, shown, recovered=recovered, exception=exception))
+        self._finish(kind, recovered=recovered)
 
     def fail_attempt(self, kind: str, text: str, exception: str) -> None:
-        """This attempt went wrong, and the model is not told: another attempt follows, or the run ends."""
+        """End the span of an attempt whose failure is not returned to the model: it is retried, or the run ends."""
         self.fail(kind, text=text, safe_text=text, exception=exception, recovered=False)
 
-
-def fail(span: Span, kind: str, text: str, exception: str) -> None:
-    """Mark a span as failed: its type, its status, an `exception` event."""
-    span.set_attribute(semconv.ERROR_TYPE, kind)
-    span.set_status(Status(StatusCode.ERROR, text))
-    # Not record_exception: it writes a stack trace, whose lines may quote values that are nobody's business.
-    span.add_event(semconv.EXCEPTION, {semconv.EXCEPTION_TYPE: exception, semconv.EXCEPTION_MESSAGE: text})
+    def _finish(self, error: str | None, *, recovered: bool) -> None:
+        end = self._end_time or time.time()
+        self.span.end(nanoseconds(end))
+        self._count(end - self._start, error, recovered)
 
 
-def cut(text: str) -> str:
-    """The text, as far as a span takes it."""
-    more = len(text) - LONGEST_TEXT
-    return text if more <= 0 else f"{text[:LONGEST_TEXT]}… ({more} more characters)"
+def mark_failed(span: Span, failure: SpanFailure) -> None:
+    """Set the status ERROR, and add the attributes and the `exception` event of the failure."""
+    span.set_attributes(failure.all_attributes)
+    span.set_status(Status(StatusCode.ERROR, failure.text))
+    # Not record_exception: it adds a stack trace, whose lines may quote secrets.
+    if failure.event:
+        span.add_event(semconv.EXCEPTION, failure.event)
+
+
+def add_content(span: Span, attribute: str, value: Any) -> None:
+    """Set an attribute to content: a text, or a value that is written as JSON."""
+    if span.is_recording():
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        span.set_attribute(attribute, cut(text))
 
 
 def nanoseconds(seconds: float) -> int:
-    """As OpenTelemetry counts time."""
+    """Seconds as OpenTelemetry counts time."""
     return int(seconds * 1e9)

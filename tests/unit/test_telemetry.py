@@ -19,8 +19,8 @@ from opentelemetry.trace import StatusCode
 from mulligan.observe import otlp
 from mulligan.observe.otlp import captures_content, is_configured
 from mulligan.observe.span_export import DelayedSpanProcessor
+from mulligan.observe.spans import MAX_TEXT_CHARS, AgentRun, ChatAttempt, ToolCallAttempt
 from mulligan.observe.telemetry import Telemetry
-from mulligan.observe.tool_call_span import LONGEST_TEXT
 from mulligan.observe.trace_ids import derive
 from mulligan.values import ToolCall, Usage
 from mulligan.wire.run_context import RunContext
@@ -88,11 +88,11 @@ def test_a_repeated_activity_makes_the_same_span() -> None:
     spans = InMemorySpanExporter()
     tracing = Telemetry(SimpleSpanProcessor(spans))
     for _ in range(2):
-        tracing.tool_call(WHERE, CALL, step=1, attempt=1).succeed("x")
-    tracing.tool_call(WHERE, CALL, step=1, attempt=2).fail(
+        tracing.tool_call(WHERE, ToolCallAttempt(call=CALL, step=1, attempt=1)).succeed("x")
+    tracing.tool_call(WHERE, ToolCallAttempt(call=CALL, step=1, attempt=2)).fail(
         "tool_error", text="quoting secret", safe_text="safe", exception="ValueError", recovered=True
     )
-    tracing.tool_call(WHERE, CALL, step=2, attempt=1)  # never told how it went
+    tracing.tool_call(WHERE, ToolCallAttempt(call=CALL, step=2, attempt=1))  # never told how it went
     one, again, failed = spans.get_finished_spans()
     assert one.context.span_id == again.context.span_id != failed.context.span_id
     assert {span.context.trace_id for span in (one, failed)} == {1}
@@ -106,19 +106,10 @@ def test_a_repeated_activity_makes_the_same_span() -> None:
 
 def test_without_an_endpoint_there_is_no_cost() -> None:
     tracing = Telemetry()
-    span = tracing.tool_call(WHERE, CALL, step=1, attempt=1)
+    span = tracing.tool_call(WHERE, ToolCallAttempt(call=CALL, step=1, attempt=1))
     assert not span.span.is_recording()
-    assert tracing.open_run(
-        workflow_id="w",
-        run_id="r",
-        first_run_id="r",
-        conversation="0",
-        turn=1,
-        agent="a",
-        parent=None,
-        metadata={},
-        at=1,
-    ).startswith("00-")
+    run = AgentRun(agent="a", workflow_id="w", run_id="r", first_run_id="r", conversation="0")
+    assert tracing.open_run(run, at=1).startswith("00-")
 
 
 def test_the_service_name(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,7 +118,7 @@ def test_the_service_name(monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.setenv("OTEL_SERVICE_NAME", name)
         spans = InMemorySpanExporter()
         tracing = Telemetry(SimpleSpanProcessor(spans))
-        tracing.tool_call(WHERE, CALL, step=1, attempt=1).succeed("")
+        tracing.tool_call(WHERE, ToolCallAttempt(call=CALL, step=1, attempt=1)).succeed("")
         assert spans.get_finished_spans()[0].resource.attributes["service.name"] == expected
         tracing.shutdown()
 
@@ -139,14 +130,16 @@ def recorded(**options: Any) -> tuple[Telemetry, InMemorySpanExporter]:
 
 def opened(tracing: Telemetry, *, run: str = "r", turn: int = 1, parent: str | None = None) -> str:
     return tracing.open_run(
-        workflow_id="w",
-        run_id="r2",
-        first_run_id=run,
-        conversation="0",
-        turn=turn,
-        agent="a",
-        parent=parent,
-        metadata={"k": "v"},
+        AgentRun(
+            agent="a",
+            workflow_id="w",
+            run_id="r2",
+            first_run_id=run,
+            conversation="0",
+            turn=turn,
+            parent=parent,
+            metadata={"k": "v"},
+        ),
         at=1_000,
     )
 
@@ -179,7 +172,9 @@ def test_a_run_joins_its_callers_trace(flags: str) -> None:
     where = opened(tracing, parent=f"00-{7:032x}-{8:016x}-{flags}")
     assert where.startswith(f"00-{7:032x}-")
     assert where.endswith(flags)
-    tracing.tool_call(RunContext(agent="a", conversation="0", trace=where), CALL, step=1, attempt=1).succeed("")
+    tracing.tool_call(
+        RunContext(agent="a", conversation="0", trace=where), ToolCallAttempt(call=CALL, step=1, attempt=1)
+    ).succeed("")
     found = spans.get_finished_spans()
     assert len(found) == (2 if flags == "01" else 0)
     assert [span.parent and span.parent.span_id for span in found][:1] == [8][: len(found)]
@@ -190,9 +185,11 @@ def test_each_kind_of_span_has_its_own_id() -> None:
     """Derived from what it records: step, attempt, call, turn."""
     tracing, spans = recorded()
     for step, attempt in [(1, 1), (1, 2), (2, 1)]:
-        tracing.tool_call(WHERE, CALL, step=step, attempt=attempt).succeed("")
-        tracing.tool_call(WHERE, CALL.model_copy(update={"id": "c2"}), step=step, attempt=attempt).succeed("")
-        with tracing.chat(WHERE, provider="openai", model="m", step=step, attempt=attempt):
+        tracing.tool_call(WHERE, ToolCallAttempt(call=CALL, step=step, attempt=attempt)).succeed("")
+        tracing.tool_call(
+            WHERE, ToolCallAttempt(call=CALL.model_copy(update={"id": "c2"}), step=step, attempt=attempt)
+        ).succeed("")
+        with tracing.chat(WHERE, ChatAttempt(provider="openai", model="m", step=step, attempt=attempt)):
             pass
         tracing.finish_run(
             FinishRun(where=WHERE, turn=step, status="completed", steps=1, recovered_failures=0, usage=Usage()),
@@ -206,7 +203,10 @@ def test_each_kind_of_span_has_its_own_id() -> None:
 def test_an_attempt_of_the_model_that_failed() -> None:
     """What was raised goes on; there is no stack trace, whose lines may hold anything."""
     tracing, spans = recorded()
-    with pytest.raises(OSError, match="down"), tracing.chat(WHERE, provider="openai", model="m", step=1, attempt=2):
+    with (
+        pytest.raises(OSError, match="down"),
+        tracing.chat(WHERE, ChatAttempt(provider="openai", model="m", step=1, attempt=2)),
+    ):
         raise OSError("down")
     [span] = spans.get_finished_spans()
     assert (span.name, span.kind.name, span.status.status_code) == ("chat m", "CLIENT", StatusCode.ERROR)
@@ -246,15 +246,15 @@ def test_how_a_run_ended(error_type: str | None) -> None:
 def test_content_is_on_spans_only_if_asked_for(content: bool) -> None:
     """Arguments, results, and what of a failure's text quotes them; cut where it is long."""
     tracing, spans = recorded(content=content)
-    tracing.tool_call(WHERE, CALL, step=1, attempt=1).succeed("secret " * 10_000)
-    tracing.tool_call(WHERE, CALL, step=2, attempt=1).fail(
+    tracing.tool_call(WHERE, ToolCallAttempt(call=CALL, step=1, attempt=1)).succeed("secret " * 10_000)
+    tracing.tool_call(WHERE, ToolCallAttempt(call=CALL, step=2, attempt=1)).fail(
         "invalid_arguments", text="safe\nsecret", safe_text="safe", exception="ValidationError", recovered=True
     )
     both = [json.loads(span.to_json())["attributes"] for span in spans.get_finished_spans()]
     assert ["secret" in json.dumps(each) for each in both] == [content] * 2
     assert both[1]["ai.toolCall.error"] == ("safe\nsecret" if content else "safe")
     assert both[0].get("ai.toolCall.args") == (CALL.arguments if content else None)
-    assert len(both[0].get("ai.toolCall.result", "")) < LONGEST_TEXT + 50
+    assert len(both[0].get("ai.toolCall.result", "")) < MAX_TEXT_CHARS + 50
     tracing.shutdown()
 
 
@@ -274,7 +274,7 @@ def test_no_id_is_zero(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_spans_of_users_own_code_have_random_ids() -> None:
     """Chosen ids are for the span that they were chosen for alone."""
     tracing, spans = recorded()
-    with tracing.chat(WHERE, provider="p", model="m", step=1, attempt=1):
+    with tracing.chat(WHERE, ChatAttempt(provider="p", model="m", step=1, attempt=1)):
         for _ in range(2):
             tracing._tracer.start_span("a user's own").end()
     ids = {span.context.span_id for span in spans.get_finished_spans()}
@@ -305,8 +305,8 @@ def test_without_an_endpoint_nothing_is_set_up() -> None:
     before = threading.active_count()
     tracing = Telemetry(content=True)
     assert tracing._provider is None
-    with tracing.chat(WHERE, provider="p", model="m", step=1, attempt=1) as span:
-        tracing.put_content(span, "x", object())
+    with tracing.chat(WHERE, ChatAttempt(provider="p", model="m", step=1, attempt=1)) as span:
+        tracing.add_content(span, "x", object())
     other, _ = recorded()
     assert opened(tracing) == opened(other)
     tracing.flush()
@@ -337,9 +337,9 @@ def test_the_spans_of_a_step_hang_on_its_hundred() -> None:
     tracing, spans = recorded()
     tracing.open_group(WHERE, 101, 1)
     for step in (100, 101, 200):
-        with tracing.chat(WHERE, provider="openai", model="m", step=step, attempt=1):
+        with tracing.chat(WHERE, ChatAttempt(provider="openai", model="m", step=step, attempt=1)):
             pass
-        tracing.tool_call(WHERE, CALL, step=step, attempt=1).succeed("")
+        tracing.tool_call(WHERE, ToolCallAttempt(call=CALL, step=step, attempt=1)).succeed("")
     group, *others = spans.get_finished_spans()
     run = int(WHERE.trace.split("-")[2], 16)
     assert group.parent is not None
@@ -357,13 +357,13 @@ async def test_what_a_killed_worker_might_tell_twice_is_held_back() -> None:
     tracing = Telemetry(held, exports=False)
     opened(tracing)
     tracing.open_group(WHERE, 101, 1)
-    tracing.tool_call(WHERE, CALL, step=1, attempt=1).succeed("")
-    await held.parents_sent()
+    tracing.tool_call(WHERE, ToolCallAttempt(call=CALL, step=1, attempt=1)).succeed("")
+    await held.wait_for_parent_spans()
     assert {span.name for span in parents.get_finished_spans()} == {"invoke_agent a", "agent.steps"}
     assert spans.get_finished_spans() == ()
     tracing.flush()
     assert [span.name for span in spans.get_finished_spans()] == ["ai.toolCall"]
-    tracing.tool_call(WHERE, CALL, step=2, attempt=1).succeed("")
+    tracing.tool_call(WHERE, ToolCallAttempt(call=CALL, step=2, attempt=1)).succeed("")
     tracing.shutdown()
     assert len(spans.get_finished_spans()) == 2
 
@@ -377,7 +377,7 @@ async def test_parents_that_cannot_be_exported_at_once() -> None:
     tracing = Telemetry(held, exports=False)
     opened(tracing)
     opened(tracing, parent=f"00-{1:032x}-{2:016x}-00")
-    await held.parents_sent()
+    await held.wait_for_parent_spans()
     assert [span.name for span in spans.get_finished_spans()] == ["invoke_agent a"]
     tracing.shutdown()
 
@@ -387,7 +387,7 @@ def test_the_hold_ends_by_itself() -> None:
     tracing = Telemetry(
         DelayedSpanProcessor(SimpleSpanProcessor(spans), InMemorySpanExporter(), seconds=0.01), exports=False
     )
-    tracing.tool_call(WHERE, CALL, step=1, attempt=1).succeed("")
+    tracing.tool_call(WHERE, ToolCallAttempt(call=CALL, step=1, attempt=1)).succeed("")
     while not spans.get_finished_spans():
         time.sleep(0.01)
     tracing.shutdown()

@@ -1,0 +1,351 @@
+"""Each span that Mulligan writes, defined once: its name, kind, parent, id, attributes, and what it says of a failure.
+
+Workers write spans by these definitions (`telemetry.py`), and `mulligan show --trace` rebuilds the same spans from a
+workflow history (`mulligan/trace_view/history_spans.py`). A history does not contain every value: what is None here is
+unknown, and its attribute is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TypeAlias
+
+from opentelemetry.trace import Link, SpanContext, SpanKind, get_current_span
+
+from mulligan.observe import semconv
+from mulligan.observe.trace_ids import (
+    STEPS_IN_A_GROUP,
+    context_of_caller,
+    derive,
+    group_key,
+    parent_of_step,
+    trace_id_of_run,
+)
+from mulligan.run_input import ResumedFrom
+from mulligan.values import Decision, ToolCall, Usage
+
+__all__ = [
+    "AgentRun",
+    "ChatAttempt",
+    "RunSummary",
+    "SpanDefinition",
+    "SpanFailure",
+    "ToolCallAttempt",
+    "agent_decision",
+    "agent_finish",
+    "agent_request",
+    "agent_steps",
+    "chat",
+    "chat_response",
+    "cut",
+    "decision_time",
+    "finish_failure",
+    "invoke_agent",
+    "tool_call",
+    "tool_call_failure",
+]
+
+AttributeValue: TypeAlias = str | bool | int | float | Sequence[str]
+Attributes: TypeAlias = dict[str, AttributeValue]
+
+MAX_TEXT_CHARS = 4_096
+"""Characters of an error's text, or of content, on a span: backends drop or cut what is longer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpanDefinition:
+    """A span without its times. `parent`: the W3C traceparent of its parent, "" for the root of a trace."""
+
+    name: str
+    kind: SpanKind = SpanKind.INTERNAL
+    parent: str
+    trace_id: int
+    span_id: int
+    attributes: Attributes
+    links: Sequence[Link] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpanFailure:
+    """What a span with status ERROR says, beside its definition.
+
+    `kind` is its `error.type`, `text` the description of its status. `exception` is the type that its `exception` event
+    names; without one there is no event.
+    """
+
+    kind: str
+    text: str
+    exception: str = ""
+    attributes: Attributes = field(default_factory=dict)
+
+    @property
+    def all_attributes(self) -> Attributes:
+        """`attributes` and `error.type`."""
+        return {**self.attributes, semconv.ERROR_TYPE: self.kind}
+
+    @property
+    def event(self) -> Mapping[str, str]:
+        """The attributes of the `exception` event; none where there is no event."""
+        if not self.exception:
+            return {}
+        return {semconv.EXCEPTION_TYPE: self.exception, semconv.EXCEPTION_MESSAGE: self.text}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentRun:
+    """A run, or a turn of a `DurableAgent`. `parent`: the caller's traceparent. `call_id`: of the call that started it."""
+
+    agent: str
+    workflow_id: str
+    run_id: str
+    first_run_id: str
+    conversation: str
+    turn: int = 1
+    parent: str | None = None
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    call_id: str | None = None
+    resumed_from: ResumedFrom | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatAttempt:
+    """One attempt of a model call.
+
+    Attributes:
+        model: Its name, as the provider knows it.
+        provider: The provider's name in OpenTelemetry's conventions.
+        step: The step of the run.
+        attempt: Counted from 1.
+        repaired_call: The id of the tool call whose arguments this model repairs; "" if it is no repair.
+        compacted_messages: How many messages it sums up; 0 if it is no compaction.
+        fallback: How many models failed before in this step.
+    """
+
+    model: str
+    provider: str | None = None
+    step: int
+    attempt: int
+    repaired_call: str = ""
+    compacted_messages: int = 0
+    fallback: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCallAttempt:
+    """One attempt of a tool call, or a mistake in a call. `sub_run`: the workflow id of the sub-agent's run."""
+
+    call: ToolCall
+    step: int
+    attempt: int
+    repaired_by: Sequence[str] = ()
+    mcp_server: str | None = None
+    decision: Decision | None = None
+    sub_run: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSummary:
+    """How a run, or a turn, ended. `cost` is in USD."""
+
+    turn: int
+    workflow_type: str
+    status: str | None = None
+    steps: int | None = None
+    recovered_failures: int | None = None
+    usage: Usage | None = None
+    cost: float | None = None
+
+
+def invoke_agent(run: AgentRun) -> SpanDefinition:
+    """`invoke_agent AGENT`: the root of a run. It joins the caller's trace, if there is one."""
+    caller = get_current_span(context_of_caller(run.parent)).get_span_context()
+    own_trace = trace_id_of_run(run.workflow_id, run.first_run_id)
+    return SpanDefinition(
+        name=f"{semconv.INVOKE_AGENT} {run.agent}",
+        parent=_traceparent(caller) if caller.is_valid else "",
+        trace_id=caller.trace_id if caller.is_valid else int(own_trace, 16),
+        span_id=derive(64, "run", run.workflow_id, run.first_run_id, run.conversation, run.turn),
+        attributes={
+            semconv.OPERATION_NAME: semconv.INVOKE_AGENT,
+            semconv.AGENT_NAME: run.agent,
+            semconv.CONVERSATION_ID: run.workflow_id,
+            semconv.WORKFLOW_ID: run.workflow_id,
+            semconv.RUN_ID: run.run_id,
+            **({semconv.TOOL_CALL_ID: run.call_id} if run.call_id else {}),
+            **_resumption(run.resumed_from),
+            **{f"{semconv.METADATA}{key}": value for key, value in run.metadata.items()},
+        },
+        links=_links_to(run.resumed_from),
+    )
+
+
+def agent_steps(trace: str, step: int) -> SpanDefinition:
+    """`agent.steps`: the parent of the hundred steps that begin with `step`."""
+    attributes: Attributes = {semconv.STEP: step, semconv.LAST_STEP: step + STEPS_IN_A_GROUP - 1}
+    return _child(semconv.AGENT_STEPS, trace, group_key(step), attributes)
+
+
+def agent_finish(trace: str, run: RunSummary) -> SpanDefinition:
+    """`agent.finish`: how a run ended."""
+    known = {
+        semconv.STATUS: run.status,
+        semconv.STEPS: run.steps,
+        semconv.RECOVERED_FAILURES: run.recovered_failures,
+        semconv.COST: run.cost,
+    }
+    attributes: Attributes = {
+        semconv.WORKFLOW_TYPE: run.workflow_type,
+        **{name: value for name, value in known.items() if value is not None},
+        **(_usage(run.usage) if run.usage is not None else {}),
+    }
+    return _child(semconv.AGENT_FINISH, trace, ("finish", run.turn), attributes)
+
+
+def finish_failure(error_type: str) -> SpanFailure:
+    """What `agent.finish` says of a run that failed."""
+    return SpanFailure(kind=error_type, text=error_type)
+
+
+def chat(trace: str, attempt: ChatAttempt) -> SpanDefinition:
+    """`chat MODEL`: an attempt of a model call."""
+    purpose: Attributes = {semconv.REPAIRED_CALL: attempt.repaired_call} if attempt.repaired_call else {}
+    if attempt.compacted_messages:
+        purpose[semconv.COMPACTION] = attempt.compacted_messages
+    elif attempt.fallback:
+        purpose[semconv.FALLBACK] = attempt.fallback
+    # A compaction precedes the step whose model call opens the group of steps, so its parent is the run itself.
+    parent = trace if attempt.compacted_messages else parent_of_step(trace, attempt.step)
+    attributes: Attributes = {
+        semconv.OPERATION_NAME: semconv.CHAT,
+        **({semconv.PROVIDER_NAME: attempt.provider} if attempt.provider is not None else {}),
+        semconv.REQUEST_MODEL: attempt.model,
+        **purpose,
+        semconv.STEP: attempt.step,
+        semconv.ATTEMPT: attempt.attempt,
+    }
+    key = ("chat", attempt.step, attempt.attempt, *purpose, *purpose.values())
+    return _child(f"{semconv.CHAT} {attempt.model}", parent, key, attributes, kind=SpanKind.CLIENT)
+
+
+def chat_response(*, response_id: str, model: str, finish_reason: str, usage: Usage) -> Attributes:
+    """The attributes of `chat` that the provider's response adds."""
+    return {
+        semconv.FINISH_REASONS: [finish_reason],
+        **({semconv.RESPONSE_ID: response_id} if response_id else {}),
+        **({semconv.RESPONSE_MODEL: model} if model else {}),
+        **_usage(usage),
+    }
+
+
+def tool_call(trace: str, attempt: ToolCallAttempt) -> SpanDefinition:
+    """`ai.toolCall`: an attempt of a tool call, or a mistake in one."""
+    call, server = attempt.call, attempt.mcp_server
+    attributes: Attributes = {
+        semconv.AI_NAME: cut(call.name),
+        semconv.AI_ID: call.id,
+        semconv.OPERATION_NAME: semconv.EXECUTE_TOOL,
+        semconv.TOOL_NAME: cut(call.name),
+        semconv.TOOL_CALL_ID: call.id,
+        semconv.TOOL_TYPE: "function",
+        semconv.STEP: attempt.step,
+        semconv.ATTEMPT: attempt.attempt,
+        semconv.RECOVERED: False,
+        semconv.REPAIRS: list(attempt.repaired_by),
+        **({semconv.MCP_METHOD: semconv.TOOLS_CALL, semconv.MCP_SERVER: server} if server else {}),
+        **({semconv.SUB_RUN: attempt.sub_run} if attempt.sub_run else {}),
+        **(_decision(attempt.decision) if attempt.decision is not None else {}),
+    }
+    key = ("tool", call.id, attempt.step, attempt.attempt)
+    return _child(semconv.TOOL_CALL, parent_of_step(trace, attempt.step), key, attributes)
+
+
+def tool_call_failure(kind: str, text: str, *, recovered: bool, exception: str = "") -> SpanFailure:
+    """What `ai.toolCall` says of a failure. `recovered`: whether `text` was returned to the model."""
+    text = cut(text)
+    attributes: Attributes = {semconv.RECOVERED: recovered, semconv.AI_ERROR: text}
+    return SpanFailure(kind=kind, text=text, exception=exception, attributes=attributes)
+
+
+def agent_request(trace: str, call: ToolCall, *, step: int, kind: str) -> SpanDefinition:
+    """`agent.request`: a call begins to wait for a person. `kind`: `approval` or `question`."""
+    return _beside_call(semconv.AGENT_REQUEST, trace, call, step, {semconv.DECISION_KIND: kind})
+
+
+def agent_decision(trace: str, call: ToolCall, *, step: int, decision: Decision) -> SpanDefinition:
+    """`agent.decision`: what was decided on a call that waited for a person."""
+    attributes: Attributes = {semconv.DECISION_KIND: decision.kind, **_decision(decision)}
+    return _beside_call(semconv.AGENT_DECISION, trace, call, step, attributes)
+
+
+def decision_time(decision: Decision) -> float:
+    """When it was decided: seconds since the epoch."""
+    return datetime.fromisoformat(decision.at).timestamp()
+
+
+def cut(text: str) -> str:
+    """The text, shortened to what a span takes."""
+    more = len(text) - MAX_TEXT_CHARS
+    return text if more <= 0 else f"{text[:MAX_TEXT_CHARS]}… ({more} more characters)"
+
+
+def _child(
+    name: str,
+    parent: str,
+    id_key: tuple[object, ...],
+    attributes: Attributes,
+    *,
+    kind: SpanKind = SpanKind.INTERNAL,
+) -> SpanDefinition:
+    """A span below another one of the run. Its id is derived from its parent and `id_key`."""
+    return SpanDefinition(
+        name=name,
+        kind=kind,
+        parent=parent,
+        trace_id=int(parent.split("-")[1], 16),
+        span_id=derive(64, parent, *id_key),
+        attributes=attributes,
+    )
+
+
+def _beside_call(name: str, trace: str, call: ToolCall, step: int, attributes: Attributes) -> SpanDefinition:
+    """A span about a call that is a sibling of the call's own span."""
+    about_call: Attributes = {semconv.TOOL_NAME: cut(call.name), semconv.TOOL_CALL_ID: call.id, semconv.STEP: step}
+    return _child(name, parent_of_step(trace, step), (name, call.id, step), {**about_call, **attributes})
+
+
+def _decision(decision: Decision) -> Attributes:
+    """What was decided, when and by whom. Its reason is content, which only a worker adds, and only by opt-in."""
+    return {
+        semconv.DECISION: decision.decision,
+        semconv.DECIDED_AT: decision.at,
+        **({semconv.DECIDED_BY: decision.by} if decision.by else {}),
+        **({semconv.EDITED: True} if decision.edited else {}),
+    }
+
+
+def _usage(usage: Usage) -> Attributes:
+    return {
+        semconv.INPUT_TOKENS: usage.input_tokens,
+        semconv.OUTPUT_TOKENS: usage.output_tokens,
+        semconv.CACHED_INPUT_TOKENS: usage.cached_input_tokens,
+        semconv.REASONING_TOKENS: usage.reasoning_tokens,
+    }
+
+
+def _resumption(resumed_from: ResumedFrom | None) -> Attributes:
+    """The attributes that name the run from which another one was resumed."""
+    if resumed_from is None:
+        return {}
+    return {semconv.RESUMED_WORKFLOW: resumed_from.workflow_id, semconv.RESUMED_RUN: resumed_from.run_id}
+
+
+def _links_to(resumed_from: ResumedFrom | None) -> list[Link]:
+    """The link to the `invoke_agent` of that run."""
+    before = get_current_span(context_of_caller(resumed_from.traceparent if resumed_from else None))
+    return [Link(before.get_span_context())] if before.get_span_context().is_valid else []
+
+
+def _traceparent(span: SpanContext) -> str:
+    return f"00-{span.trace_id:032x}-{span.span_id:016x}-{span.trace_flags & 1:02x}"
