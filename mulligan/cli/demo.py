@@ -87,9 +87,9 @@ async def _on(server: Any, folder: Path, *, as_json: bool) -> int:
 
 def _picture(spans: Any, seconds: float) -> None:
     from mulligan.cli._trace import draw, heading
-    from mulligan.trace_view.span import of_this_process
+    from mulligan.trace_view.span import from_sdk_spans
 
-    shown = of_this_process(spans)
+    shown = from_sdk_spans(spans)
     trace_id = f"{spans[0].context.trace_id:032x}" if spans else "(none)"
     _terminal.out.print(f"\n{heading(trace_id, shown, 'from this process')}", markup=False, soft_wrap=True)
     draw(_terminal.out, shown)

@@ -1,6 +1,6 @@
-"""What Temporal's history holds of a run: its activities over the whole chain of continue-as-new.
+"""Fetches the history of a run, over the whole chain of continue-as-new, and those of its sub-agents' runs.
 
-No worker is asked: history is there when none runs.
+It needs the server only, no worker.
 """
 
 from __future__ import annotations
@@ -19,30 +19,30 @@ from mulligan.wire.agent_facts import OpenedRun
 from mulligan.wire.model_call import ModelCall
 from mulligan.wire.tool_call import CallTool
 
-__all__ = ["ChainSize", "chain", "size_of_chain", "trace_of"]
+__all__ = ["ChainSize", "chain", "chains_with_sub_agents", "size_of_chain", "trace_of"]
 
 Handle = WorkflowHandle[Any, Any]
 
 
 async def trace_of(client: Client, handle: Handle) -> str:
-    """The W3C traceparent of a run's first agent; "" where none was opened yet. Reads no more of history than it must.
+    """The W3C traceparent of a run's first agent; "" if no agent was opened yet. Reads history only until it is found.
 
     Raises:
-        Unreadable: it cannot be decoded.
+        Unreadable: the history cannot be decoded.
     """
     reader = Reader(client.data_converter, Execution(handle.id, handle.run_id or ""))
     async for event in handle.fetch_history_events(page_size=30):
-        done = await reader.read(event)
-        if done is not None and isinstance(done.outcome, OpenedRun):
-            return done.outcome.trace
-        if done is not None and isinstance(done.order, (ModelCall, CallTool)):
-            return done.order.where.trace
+        activity = await reader.read(event)
+        if activity is not None and isinstance(activity.outcome, OpenedRun):
+            return activity.outcome.trace
+        if activity is not None and isinstance(activity.request, (ModelCall, CallTool)):
+            return activity.request.where.trace
     return ""
 
 
 @dataclass(frozen=True)
 class ChainSize:
-    """How large the history of a run is, in all workflow runs that it continued as; those beyond retention are left out."""
+    """The size of a run's history over all its workflow runs, but for those that the server has deleted."""
 
     runs: int
     events: int
@@ -50,7 +50,7 @@ class ChainSize:
 
 
 async def size_of_chain(client: Client, workflow_id: str) -> ChainSize:
-    """The size of a run's whole history, hand-overs included, as the server counts it."""
+    """The size of a run's whole history, as the server counts it."""
     run_id = (await client.get_workflow_handle(workflow_id).describe()).run_id
     runs = events = size = 0
     while run_id:
@@ -67,9 +67,9 @@ async def size_of_chain(client: Client, workflow_id: str) -> ChainSize:
 
 
 async def chain(client: Client, workflow_id: str, run_id: str = "") -> list[Execution]:
-    """The workflow runs that one run of an agent went through, the first one first. Those beyond retention are left out.
+    """The workflow runs of one run of an agent, the first one first, but for those that the server has deleted.
 
-    With a `run_id`: the chain that it belongs to, or, where the workflow id was used again since, it alone.
+    With a `run_id`: the chain that contains it; only that workflow run if the workflow id has been used again since.
 
     Raises:
         Unreadable: a payload cannot be decoded.
@@ -82,15 +82,33 @@ async def chain(client: Client, workflow_id: str, run_id: str = "") -> list[Exec
     if run_id and run_id not in run_ids:
         return [await _read(client, workflow_id, run_id)]
     executions = []
-    for one in reversed(run_ids):
+    for each in reversed(run_ids):
         try:
-            executions.append(await _read(client, workflow_id, one))
+            executions.append(await _read(client, workflow_id, each))
         except RPCError as error:
             if error.status != RPCStatusCode.NOT_FOUND:
                 raise
     if executions and executions[-1].closed is None:
-        await _see_pending(client, executions[-1], description.raw_description.pending_activities)
+        await _add_pending(client, executions[-1], description.raw_description.pending_activities)
     return executions
+
+
+async def chains_with_sub_agents(client: Client, workflow_id: str, run_id: str = "") -> list[list[Execution]]:
+    """The chain of a run, and those of its sub-agents' runs at any depth, but for those that the server has deleted.
+
+    Raises:
+        Unreadable: a payload cannot be decoded.
+    """
+    try:
+        chains = [await chain(client, workflow_id, run_id)]
+    except RPCError as error:
+        if error.status != RPCStatusCode.NOT_FOUND or not run_id:
+            raise
+        return []
+    for execution in chains[0]:
+        for child in execution.children:
+            chains += await chains_with_sub_agents(client, *child)
+    return chains
 
 
 async def _continued_from(client: Client, workflow_id: str, run_id: str) -> str:
@@ -112,11 +130,11 @@ async def _read(client: Client, workflow_id: str, run_id: str) -> Execution:
     return execution
 
 
-async def _see_pending(client: Client, execution: Execution, pending: Iterable[PendingActivityInfo]) -> None:
-    """What history says only when an activity ends: which attempt it is at, since when, and what went wrong before."""
+async def _add_pending(client: Client, execution: Execution, pending: Iterable[PendingActivityInfo]) -> None:
+    """Add what history contains only once an activity has ended: its attempt, since when, and its last failure."""
     running = {activity.sequence: activity for activity in execution.activities if activity.ended is None}
     for info in pending:
-        # The SDK's activity ids count up in a workflow: that is how both sides know an activity.
+        # The SDK's activity ids count up in a workflow run, so they identify the activity in both places.
         activity = running.get(int(info.activity_id) if info.activity_id.isdigit() else -1)
         if activity is None:
             continue

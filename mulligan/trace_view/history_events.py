@@ -1,4 +1,4 @@
-"""What one event of Temporal's history tells of an agent's activities, decoded."""
+"""Reads the events of a workflow history: which of an agent's activities ran, with their decoded inputs and results."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from mulligan.wire.updates import RECORD_DECISION, RecordedDecision
 
 __all__ = ["AGENT_WORKFLOW", "Activity", "Execution", "Reader", "Unreadable", "seconds", "type_and_message"]
 
-_SHAPES: Mapping[str, tuple[type[BaseModel] | None, type[BaseModel] | None]] = {
+_INPUTS_AND_RESULTS: Mapping[str, tuple[type[BaseModel] | None, type[BaseModel] | None]] = {
     OPEN_RUN: (OpenRun, OpenedRun),
     CALL_MODEL: (ModelCall, ModelAnswer),
     COMPACT_CONVERSATION: (CompactConversation, Compacted),
@@ -36,7 +36,7 @@ _SHAPES: Mapping[str, tuple[type[BaseModel] | None, type[BaseModel] | None]] = {
     RECORD_SUB_RUN: (None, SubRunOutcome),
     FINISH_RUN: (None, None),
 }
-"""What each activity is given, and gives. What is None is not in history, or not needed."""
+"""The input and the result of each activity type. None: history does not contain it, or it is not needed."""
 _ENDS = {
     EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED: "completed",
     EventType.EVENT_TYPE_ACTIVITY_TASK_FAILED: "failed",
@@ -52,24 +52,28 @@ _CLOSES = {
     EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW: "continued",
 }
 _LOCAL_ACTIVITY = "core_local_activity"
-"""The marker by which Temporal's core records a local activity: when it ran and what it gave, not what it was given."""
+"""The marker with which Temporal's Core SDK records a local activity: its times and its result, but not its input."""
 
 
 class Unreadable(Exception):
-    """History holds what cannot be decoded here: most often, it is encrypted."""
+    """A payload of the history cannot be decoded here, most often because it is encrypted."""
 
 
 @dataclass
 class Activity:
-    """An activity as history tells of it. `ended` is None while it runs; `failure` is the last one, if any."""
+    """An activity, with what its history contains. Times are seconds since the epoch.
+
+    `ended` is None while it runs. `failure` is that of its last failed attempt, if any. `waits`: what an activity that does
+    not run yet waits for. `sequence`: the SDK's number, which counts up in a workflow run.
+    """
 
     type: str
     event_id: int
     scheduled: float
-    order: Any = None
+    request: Any = None
     started: float | None = None
     ended: float | None = None
-    how: str = "running"
+    status: str = "running"
     attempt: int = 1
     outcome: Any = None
     failure: BaseException | None = None
@@ -80,7 +84,7 @@ class Activity:
 
 @dataclass
 class Execution:
-    """One workflow run of the chain. `closed` is None while it is open. `children`: sub-agents' runs, by both their ids."""
+    """One workflow run. `closed`: when it ended, None while it is open. `children`: its sub-agents' workflow and run ids."""
 
     workflow_id: str
     run_id: str
@@ -88,13 +92,13 @@ class Execution:
     activities: list[Activity] = field(default_factory=list)
     children: list[tuple[str, str]] = field(default_factory=list)
     closed: float | None = None
-    how: str = "running"
+    status: str = "running"
     result: Any = None
     failure: BaseException | None = None
 
 
 class Reader:
-    """Reads the events of one workflow run, in their order. Raises Unreadable for what cannot be decoded."""
+    """Reads the events of one workflow run, in their order. Raises Unreadable for a payload that cannot be decoded."""
 
     def __init__(self, converter: DataConverter, execution: Execution) -> None:
         self._converter = converter
@@ -103,7 +107,7 @@ class Reader:
         self._sub_agents: set[int] = set()
 
     async def read(self, event: HistoryEvent) -> Activity | None:
-        """Read an event; returns the activity that it tells of, if it is one of ours."""
+        """Read an event; returns the activity that it schedules or ends, if that is one of ours."""
         kind, at = event.event_type, seconds(event.event_time)
         if kind == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED:
             self._execution.workflow_type = event.workflow_execution_started_event_attributes.workflow_type.name
@@ -129,7 +133,7 @@ class Reader:
         return None
 
     async def failure(self, failure: Failure) -> BaseException:
-        """A failure, decoded (in place, by Temporal's own means: hence the copy)."""
+        """A failure, decoded. Temporal's converter changes its argument, so it gets a copy."""
         try:
             return await self._converter.decode_failure(copy.deepcopy(failure))
         except Exception as error:
@@ -137,12 +141,12 @@ class Reader:
 
     async def _scheduled(self, event: HistoryEvent, at: float) -> Activity | None:
         scheduled = event.activity_task_scheduled_event_attributes
-        shape = _SHAPES.get(scheduled.activity_type.name)
+        shape = _INPUTS_AND_RESULTS.get(scheduled.activity_type.name)
         if shape is None:
             return None
-        order = await self._decoded(scheduled.input, shape[0])
+        request = await self._decoded(scheduled.input, shape[0])
         sequence = int(scheduled.activity_id) if scheduled.activity_id.isdigit() else 0
-        activity = Activity(scheduled.activity_type.name, event.event_id, at, order, sequence=sequence)
+        activity = Activity(scheduled.activity_type.name, event.event_id, at, request, sequence=sequence)
         self._open[event.event_id] = activity
         self._execution.activities.append(activity)
         return activity
@@ -152,10 +156,10 @@ class Reader:
         activity = self._open.pop(ended.scheduled_event_id, None)
         if activity is None:
             return None
-        activity.ended, activity.how, activity.event_id = at, _ENDS[event.event_type], event.event_id
-        if activity.how == "completed":
-            activity.outcome = await self._decoded(ended.result, _SHAPES[activity.type][1])
-        elif activity.how != "cancelled":
+        activity.ended, activity.status, activity.event_id = at, _ENDS[event.event_type], event.event_id
+        if activity.status == "completed":
+            activity.outcome = await self._decoded(ended.result, _INPUTS_AND_RESULTS[activity.type][1])
+        elif activity.status != "cancelled":
             activity.failure = await self.failure(ended.failure)
         return activity
 
@@ -164,30 +168,30 @@ class Reader:
         if marker.marker_name != _LOCAL_ACTIVITY or "data" not in marker.details:
             return None
         data = json.loads(marker.details["data"].payloads[0].data)
-        shape = _SHAPES.get(data["activity_type"])
-        if shape is None or data.get("backoff"):  # another attempt follows, with a marker of its own
+        shape = _INPUTS_AND_RESULTS.get(data["activity_type"])
+        if shape is None or data.get("backoff"):  # another attempt follows, and has its own marker
             return None
         ended = _when(data.get("complete_time")) or at
         activity = Activity(data["activity_type"], event.event_id, _when(data.get("original_schedule_time")) or ended)
         activity.started, activity.ended, activity.attempt = activity.scheduled, ended, data.get("attempt") or 1
         activity.local, activity.sequence = True, data.get("seq") or 0
         if marker.HasField("failure"):
-            activity.how, activity.failure = "failed", await self.failure(marker.failure)
+            activity.status, activity.failure = "failed", await self.failure(marker.failure)
         else:
-            activity.how, activity.outcome = "completed", await self._decoded(marker.details["result"], shape[1])
+            activity.status, activity.outcome = "completed", await self._decoded(marker.details["result"], shape[1])
         self._execution.activities.append(activity)
         return activity
 
     async def _closed(self, event: HistoryEvent, at: float) -> None:
         execution = self._execution
-        execution.closed, execution.how = at, _CLOSES[event.event_type]
-        if execution.how == "failed":
+        execution.closed, execution.status = at, _CLOSES[event.event_type]
+        if execution.status == "failed":
             execution.failure = await self.failure(event.workflow_execution_failed_event_attributes.failure)
-        elif execution.how == "completed" and execution.workflow_type == AGENT_WORKFLOW:
+        elif execution.status == "completed" and execution.workflow_type == AGENT_WORKFLOW:
             execution.result = await self._decoded(event.workflow_execution_completed_event_attributes.result, None)
 
     async def _decoded(self, payloads: Payloads, shape: type[BaseModel] | None) -> Any:
-        """The first payload; a value of another shape, as of a user's own activity of that name, is None."""
+        """The first payload; None if it is no `shape`, as for a user's own activity of the same name."""
         if not payloads.payloads:
             return None
         try:

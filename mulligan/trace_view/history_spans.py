@@ -1,25 +1,26 @@
-"""A run's spans by what Temporal's history holds: named, and with the ids, as the worker's own spans are.
+"""Rebuilds a run's spans from Temporal's history, by the definitions (`mulligan/observe/spans.py`) that workers use.
 
-Left out is what history does not know: attempts before the last one of an activity, tokens of single calls, fixers.
+A history does not contain all spans: attempts before an activity's last one, the tokens of single model calls, and the
+models that repair arguments are missing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from dataclasses import dataclass
 from typing import Any
+
+from pydantic import ValidationError
 
 from mulligan.errors import error_of
 from mulligan.model_name import ModelName
-from mulligan.observe import semconv
-from mulligan.observe.trace_ids import STEPS_IN_A_GROUP, derive, group, parent_of_step, resumption
-from mulligan.trace_view.decisions import decision_span, outcome_of, request_span, said_of
+from mulligan.observe import spans
+from mulligan.observe.spans import AgentRun, ChatAttempt, RunSummary, SpanFailure, ToolCallAttempt
+from mulligan.observe.trace_ids import begins_group
 from mulligan.trace_view.history_events import Activity, Execution, type_and_message
 from mulligan.trace_view.span import TraceSpan
-from mulligan.trace_view.sub_runs import begun_span, ended_span
-from mulligan.trace_view.turns import Turns
-from mulligan.values import ToolCall
-from mulligan.wire.agent_facts import OpenedRun, OpenRun
+from mulligan.values import Decision, ToolCall, Usage
+from mulligan.wire.agent_facts import AgentFacts, OpenedRun, OpenRun
 from mulligan.wire.compaction_request import CompactConversation, Compacted
 from mulligan.wire.model_call import ModelAnswer, ModelCall, PreparedCall
 from mulligan.wire.run_end import FINISH_RUN
@@ -32,261 +33,323 @@ __all__ = ["spans_of"]
 
 def spans_of(executions: Sequence[Execution]) -> list[TraceSpan]:
     """The spans of a chain of workflow runs, the first one first."""
-    turns = Turns()
-    return [span for execution in executions for span in _OneExecution(execution, turns).spans()]
+    turns = _Turns()
+    return [span for execution in executions for span in _ExecutionSpans(execution, turns).rebuild()]
 
 
-class _OneExecution:
-    def __init__(self, execution: Execution, turns: Turns) -> None:
+class _Turns:
+    """The turns of the chain by their trace. The history of `finish_run` does not contain the turn that it ends."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[str, int] = {}
+        self.outputs: dict[str, str] = {}
+        """The names of the turns' outputs; "" for text."""
+        self.sub_agents: dict[str, set[str]] = {}
+        """The names of the tools that are sub-agents."""
+        self._latest: dict[str, int] = {}
+        """For each open turn the number of its latest activity."""
+        self._activities = 0
+
+    def open(self, trace: str, number: int, facts: AgentFacts) -> None:
+        """A turn begins."""
+        self.numbers[trace] = number
+        self.outputs[trace] = facts.definition.output.name if facts.definition.output else ""
+        self.sub_agents[trace] = {name for name, tool in facts.tools.items() if tool.agent is not None}
+        self.touch(trace)
+
+    def touch(self, trace: str) -> None:
+        """An activity of the turn follows."""
+        self._activities += 1
+        self._latest[trace] = self._activities
+
+    def close(self) -> str | None:
+        """The turn that ends now: the open one with the latest activity. None if no turn is open."""
+        trace = max(self._latest, key=lambda each: self._latest[each], default=None)
+        if trace is not None:
+            del self._latest[trace]
+        return trace
+
+
+@dataclass(frozen=True, kw_only=True)
+class _CallResult:
+    """How an attempt of a tool call went. `end` is None while it runs; `message`: what a running call waits for."""
+
+    start: float
+    end: float | None
+    attempt: int = 1
+    failure: SpanFailure | None = None
+    message: str = ""
+
+
+class _ExecutionSpans:
+    """The spans of one workflow run."""
+
+    def __init__(self, execution: Execution, turns: _Turns) -> None:
         self._execution = execution
         self._turns = turns
         self._spans: dict[tuple[str, ...], TraceSpan] = {}
-        # In the order in which the workflow scheduled them, which is that of their numbers.
-        local = sorted((one for one in execution.activities if one.local), key=lambda one: one.sequence)
-        self._local_calls = [one for one in local if one.type == CALL_TOOL]
-        self._lost = [one for one in local if one.type == RECORD_LOST_CALL]
-        self._decided = {
-            (one.outcome.trace, one.outcome.call_id): one.outcome
-            for one in local
-            if isinstance(one.outcome, RecordedDecision)
+        # The workflow's order: the SDK's numbers count up as the workflow schedules activities.
+        local = sorted((activity for activity in execution.activities if activity.local), key=lambda one: one.sequence)
+        self._local_calls = [activity for activity in local if activity.type == CALL_TOOL]
+        self._lost_calls = [activity for activity in local if activity.type == RECORD_LOST_CALL]
+        self._decisions = {
+            (activity.outcome.trace, activity.outcome.call_id): activity.outcome
+            for activity in local
+            if isinstance(activity.outcome, RecordedDecision)
         }
-        self._scheduled = {
-            (one.order.where.trace, one.order.call.id)
-            for one in execution.activities
-            if isinstance(one.order, CallTool)
+        self._scheduled_calls = {
+            (activity.request.where.trace, activity.request.call.id)
+            for activity in execution.activities
+            if isinstance(activity.request, CallTool)
         }
 
-    def spans(self) -> list[TraceSpan]:
-        """All of them. What settles a call later (a lost one's record) takes the place of what stood for it."""
+    def rebuild(self) -> list[TraceSpan]:
+        """All spans. A later record of a call (it was lost, or its sub-agent's run ended) replaces its earlier span."""
         for activity in sorted(self._execution.activities, key=lambda one: one.event_id):
-            if isinstance(activity.order, OpenRun):
-                self._opened(activity, activity.order)
-            elif isinstance(activity.order, (ModelCall, CompactConversation)):
-                self._turns.see(activity.order.where.trace)
-                self._asked(activity, activity.order)
-            elif isinstance(activity.order, CallTool):
-                self._turns.see(activity.order.where.trace)
-                self._called(activity, activity.order)
-            elif activity.type == FINISH_RUN:
-                self._finished(activity)
-            elif isinstance(done := activity.outcome, SubRunOutcome):
-                said = said_of(self._decided.get((done.trace, done.call_id)))
-                self._spans[done.trace, "tool", str(done.step), done.call_id] = ended_span(done, activity.ended, said)
-            elif isinstance(activity.outcome, RecordedDecision):
-                self._spans[activity.outcome.trace, "decision", activity.outcome.call_id] = decision_span(
-                    activity.outcome
-                )
+            self._add(activity)
         return list(self._spans.values())
 
-    def _opened(self, activity: Activity, order: OpenRun) -> None:
+    def _add(self, activity: Activity) -> None:
+        request, outcome = activity.request, activity.outcome
+        if isinstance(request, (ModelCall, CompactConversation, CallTool)):
+            self._turns.touch(request.where.trace)
+        if isinstance(request, OpenRun):
+            self._add_run(activity, request)
+        elif isinstance(request, ModelCall):
+            self._add_model_call(activity, request)
+        elif isinstance(request, CompactConversation):
+            self._add_compaction(activity, request)
+        elif isinstance(request, CallTool):
+            self._add_tool_call(activity, request)
+        elif activity.type == FINISH_RUN:
+            self._add_finish(activity)
+        elif isinstance(outcome, SubRunOutcome):
+            self._add_ended_sub_run(outcome, activity.ended)
+        elif isinstance(outcome, RecordedDecision):
+            call = ToolCall(id=outcome.call_id, name=outcome.name, arguments="")
+            definition = spans.agent_decision(outcome.trace, call, step=outcome.step, decision=outcome.decision)
+            at = spans.decision_time(outcome.decision)
+            self._spans[outcome.trace, "decision", call.id] = TraceSpan.from_definition(definition, at, at)
+
+    def _add_run(self, activity: Activity, request: OpenRun) -> None:
         if not isinstance(activity.outcome, OpenedRun):
             return
         trace = activity.outcome.trace
-        self._turns.opened(trace, order.turn, activity.outcome.facts)
-        _, trace_id, span_id, _ = trace.split("-")
-        parent = (order.parent or "").split("-")
-        metadata = order.input.metadata if order.input else {}
-        self._spans["root", trace] = TraceSpan(
-            span_id=span_id,
-            parent_id=parent[2] if len(parent) == 4 and parent[1] == trace_id else "",
-            name=f"{semconv.INVOKE_AGENT} {order.agent}",
-            start=activity.scheduled,
-            end=activity.scheduled,
-            attributes={
-                semconv.OPERATION_NAME: semconv.INVOKE_AGENT,
-                semconv.AGENT_NAME: order.agent,
-                semconv.WORKFLOW_ID: self._execution.workflow_id,
-                semconv.RUN_ID: self._execution.run_id,
-                **({semconv.TOOL_CALL_ID: order.call_id} if order.call_id else {}),
-                **resumption(order.input.resumed_from if order.input else None),
-                **{f"{semconv.METADATA}{key}": value for key, value in metadata.items()},
-            },
+        self._turns.open(trace, request.turn, activity.outcome.facts)
+        run = AgentRun(
+            agent=request.agent,
+            workflow_id=self._execution.workflow_id,
+            run_id=self._execution.run_id,
+            first_run_id=request.first_run_id,
+            conversation=request.conversation,
+            turn=request.turn,
+            parent=request.parent,
+            metadata=request.input.metadata if request.input else {},
+            call_id=request.call_id,
+            resumed_from=request.input.resumed_from if request.input else None,
         )
+        at = activity.scheduled
+        self._spans["root", trace] = TraceSpan.from_definition(spans.invoke_agent(run), at, at)
 
-    def _asked(self, activity: Activity, order: ModelCall | CompactConversation) -> None:
-        model, answer = ModelName.parse(order.model).name, activity.outcome
-        error, message = self._error(activity)
-        about: dict[str, Any] = {}
-        if isinstance(order, CompactConversation):
-            about = {semconv.COMPACTION: order.cut}
-            if isinstance(answer, Compacted) and answer.error is not None:
-                error, message = answer.error.kind, answer.error.message
-        else:
-            about = {semconv.FALLBACK: order.fallback} if order.fallback else {}
-            self._open_group(activity, order)
-        is_compaction = isinstance(order, CompactConversation)
-        self._put(
-            order.where.trace, order.step, ("chat", str(order.step), *about, *map(str, about.values())),
-            (semconv.CHAT, order.step, activity.attempt, *about, *about.values()),
-            parent=order.where.trace if is_compaction else None,
-            name=f"{semconv.CHAT} {model}",
-            times=self._times(activity),
-            error=error,
-            message=message,
-            attributes={
-                semconv.OPERATION_NAME: semconv.CHAT,
-                semconv.REQUEST_MODEL: model,
-                semconv.ATTEMPT: activity.attempt,
-                **about,
-            },
-        )  # fmt: skip
-        if isinstance(order, ModelCall) and isinstance(answer, ModelAnswer) and activity.ended is not None:
-            self._answered(order, answer, activity.ended)
+    def _add_model_call(self, activity: Activity, request: ModelCall) -> None:
+        trace, step = request.where.trace, request.step
+        if begins_group(step):
+            at = activity.scheduled
+            self._spans["group", trace, str(step)] = TraceSpan.from_definition(spans.agent_steps(trace, step), at, at)
+        attempt = ChatAttempt(
+            model=ModelName.parse(request.model).name, step=step, attempt=activity.attempt, fallback=request.fallback
+        )
+        key = (trace, "chat", str(step), str(request.fallback))
+        self._spans[key] = self._chat(activity, trace, attempt, self._failure(activity))
+        if isinstance(activity.outcome, ModelAnswer) and activity.ended is not None:
+            self._add_calls(request, activity.outcome, activity.ended)
 
-    def _open_group(self, activity: Activity, order: ModelCall) -> None:
-        step, trace = order.step, order.where.trace
-        if step > STEPS_IN_A_GROUP and step % STEPS_IN_A_GROUP == 1:
-            self._spans["group", trace, str(step)] = TraceSpan(
-                span_id=f"{derive(64, trace, *group(step)):016x}",
-                parent_id=trace.split("-")[2],
-                name=semconv.AGENT_STEPS,
-                start=activity.scheduled,
-                end=activity.scheduled,
-                attributes={semconv.STEP: step, semconv.LAST_STEP: step + STEPS_IN_A_GROUP - 1},
-            )
+    def _add_compaction(self, activity: Activity, request: CompactConversation) -> None:
+        trace, failure = request.where.trace, self._failure(activity)
+        if isinstance(activity.outcome, Compacted) and (error := activity.outcome.error) is not None:
+            failure = SpanFailure(kind=error.kind, text=error.message)
+        attempt = ChatAttempt(
+            model=ModelName.parse(request.model).name,
+            step=request.step,
+            attempt=activity.attempt,
+            compacted_messages=request.cut,
+        )
+        key = (trace, "compaction", str(request.step), str(request.cut))
+        self._spans[key] = self._chat(activity, trace, attempt, failure)
 
-    def _answered(self, order: ModelCall, answer: ModelAnswer, at: float) -> None:
-        """The calls that were settled as the answer was looked at, and those that ran as local activities."""
+    def _chat(
+        self, activity: Activity, trace: str, attempt: ChatAttempt, failure: SpanFailure | None
+    ) -> TraceSpan:  # fmt: skip
+        start, end = self._times(activity)
+        definition = spans.chat(trace, attempt)
+        return TraceSpan.from_definition(definition, start, end, failure, self._waits_for(activity))
+
+    def _add_calls(self, request: ModelCall, answer: ModelAnswer, at: float) -> None:
+        """Add the calls of an answer, but for those that ran as activities whose input is in history."""
         is_fatal = any(prepared.failure is not None for prepared in answer.prepared)
         for call, prepared in zip(answer.message.tool_calls, answer.prepared, strict=True):
-            if prepared.waits is not None:
-                asked = request_span(order, call, prepared.waits, at)
-                self._spans[order.where.trace, "request", call.id] = asked
-            decided = self._decided.get((order.where.trace, call.id))
-            if decided is not None and (outcome := outcome_of(decided)) is not None:
-                times = decided.started, datetime.fromisoformat(decided.decision.at).timestamp()
-                self._call(order, call, _repairs(prepared), times, 1, outcome=outcome)
-            elif prepared.waits is not None and decided is None:
-                continue
-            elif prepared.text is not None or prepared.failure is not None:
-                outcome = ToolOutcome(error=prepared.error, failure=prepared.failure)
-                self._call(order, call, _repairs(prepared), (at, at), 1, outcome=outcome)
-            elif not is_fatal and call.name in self._turns.sub_agents.get(order.where.trace, ()):
-                begun = begun_span(order, call, _repairs(prepared), at, self._execution)
-                self._spans[order.where.trace, "tool", str(order.step), call.id] = begun
-            elif not is_fatal and (order.where.trace, call.id) not in self._scheduled:
-                self._called_locally(order, call, _repairs(prepared), at)
+            self._add_prepared_call(request, call, prepared, at, is_fatal=is_fatal)
         if answer.rejected is not None:
-            name = self._turns.outputs.get(order.where.trace) or "answer"
-            call = ToolCall(id=f"answer_{order.step}", name=name, arguments="")
+            name = self._turns.outputs.get(request.where.trace) or "answer"
+            call = ToolCall(id=f"answer_{request.step}", name=name, arguments="")
             outcome = ToolOutcome(error=answer.rejected.error, failure=answer.rejected.failure)
-            self._call(order, call, [], (at, at), 1, outcome=outcome)
+            self._put_call(request, call, [], self._result(outcome, at, at))
 
-    def _called_locally(self, order: ModelCall, call: ToolCall, repairs: list[str], at: float) -> None:
+    def _add_prepared_call(
+        self, request: ModelCall, call: ToolCall, prepared: PreparedCall, at: float, *, is_fatal: bool
+    ) -> None:  # fmt: skip
+        trace = request.where.trace
+        repaired_by = [repair.by for repair in prepared.repairs]
+        if prepared.waits is not None:
+            definition = spans.agent_request(trace, call, step=request.step, kind=prepared.waits)
+            self._spans[trace, "request", call.id] = TraceSpan.from_definition(definition, at, at)
+        recorded = self._decisions.get((trace, call.id))
+        if recorded is not None and recorded.decision.decision != "approve":
+            outcome = ToolOutcome(text=recorded.text, error=recorded.error, failure=recorded.failure)
+            end = spans.decision_time(recorded.decision)
+            self._put_call(request, call, repaired_by, self._result(outcome, recorded.started, end))
+        elif prepared.waits is not None and recorded is None:
+            return
+        elif prepared.text is not None or prepared.failure is not None:
+            outcome = ToolOutcome(error=prepared.error, failure=prepared.failure)
+            self._put_call(request, call, repaired_by, self._result(outcome, at, at))
+        elif is_fatal:
+            return
+        elif call.name in self._turns.sub_agents.get(trace, ()):
+            self._add_open_sub_run(request, call, repaired_by, at)
+        elif (trace, call.id) not in self._scheduled_calls:
+            self._add_local_call(request, call, repaired_by, at)
+
+    def _add_open_sub_run(self, request: ModelCall, call: ToolCall, repaired_by: list[str], at: float) -> None:
+        """Add the call of a sub-agent. Where its run ends before the calling run, its record replaces this span."""
+        failure = None
+        if self._execution.closed is not None:
+            failure = spans.tool_call_failure(self._execution.status, "", recovered=False)
+        self._put_call(request, call, repaired_by, _CallResult(start=at, end=self._execution.closed, failure=failure))
+
+    def _add_ended_sub_run(self, outcome: SubRunOutcome, ended: float | None) -> None:
+        recorded = self._decisions.get((outcome.trace, outcome.call_id))
+        attempt = ToolCallAttempt(
+            call=ToolCall(id=outcome.call_id, name=outcome.name, arguments=""),
+            step=outcome.step,
+            attempt=outcome.attempts,
+            repaired_by=outcome.repaired_by,
+            decision=recorded.decision if recorded else None,
+            sub_run=outcome.sub_run,
+        )
+        failure = None
+        if (error := outcome.error) is not None:
+            failure = spans.tool_call_failure(error.kind, error.message, recovered=outcome.failure is None)
+        self._put_attempt(
+            outcome.trace, attempt, _CallResult(start=outcome.started, end=ended, failure=failure)
+        )  # fmt: skip
+
+    def _add_local_call(self, request: ModelCall, call: ToolCall, repaired_by: list[str], at: float) -> None:
+        """Add a call that ran as a local activity, of which history contains the result only."""
         if self._local_calls:
             activity = self._local_calls.pop(0)
-            times, settled = self._times(activity), self._record_of(activity)
-            self._call(order, call, repairs, times, activity.attempt, activity=settled)
+            self._put_call(request, call, repaired_by, self._activity_result(activity))
         elif self._execution.closed is None:
-            self._call(order, call, repairs, (at, None), 1)
+            self._put_call(request, call, repaired_by, _CallResult(start=at, end=None))
 
-    def _called(self, activity: Activity, order: CallTool) -> None:
-        self._call(
-            order, order.call, order.repaired_by, self._times(activity), activity.attempt,
-            activity=self._record_of(activity),
-        )  # fmt: skip
+    def _add_tool_call(self, activity: Activity, request: CallTool) -> None:
+        self._put_call(request, request.call, request.repaired_by, self._activity_result(activity))
 
-    def _record_of(self, activity: Activity) -> Activity:
-        """What settled a call: another activity than its own, where its worker was lost or did not know the agent."""
+    def _activity_result(self, activity: Activity) -> _CallResult:
+        """How the call of an activity went. If its worker was lost, or did not know the agent, another activity says."""
+        start, end = self._times(activity)
         is_unsettled = isinstance(activity.outcome, ToolOutcome) and activity.outcome.unsettled is not None
-        if (activity.how in ("failed", "timed_out") or is_unsettled) and self._lost:
-            return self._lost.pop(0)
-        return activity
+        record = activity
+        if (activity.status in ("failed", "timed_out") or is_unsettled) and self._lost_calls:
+            record = self._lost_calls.pop(0)
+        if isinstance(record.outcome, ToolOutcome):
+            return self._result(record.outcome, start, end)
+        failure = self._failure(record)
+        if failure is not None:
+            failure = spans.tool_call_failure(failure.kind, failure.text, recovered=False)
+        message = self._waits_for(record)
+        return _CallResult(start=start, end=end, attempt=activity.attempt, failure=failure, message=message)
 
-    def _call(
-        self, order: ModelCall | CallTool, call: ToolCall, repairs: list[str], times: tuple[float, float | None],
-        attempt: int, *, activity: Activity | None = None, outcome: ToolOutcome | None = None,
+    def _result(self, outcome: ToolOutcome, start: float, end: float | None) -> _CallResult:
+        """A call's result by its recorded outcome."""
+        fatal = outcome.failure or outcome.unsettled
+        failure = None
+        if outcome.error is not None:
+            failure = spans.tool_call_failure(outcome.error.kind, outcome.error.message, recovered=fatal is None)
+        elif fatal is not None:
+            kind = str(fatal.get("fields", {}).get("kind") or fatal.get("type"))
+            failure = spans.tool_call_failure(kind, str(fatal.get("message", "")), recovered=False)
+        return _CallResult(start=start, end=end, attempt=outcome.attempts, failure=failure)
+
+    def _put_call(
+        self, request: ModelCall | CallTool, call: ToolCall, repaired_by: list[str], result: _CallResult
     ) -> None:  # fmt: skip
-        settled = outcome or (activity.outcome if activity else None)
-        error, message = self._error(activity) if activity else ("", "")
-        recovered = False
-        if isinstance(settled, ToolOutcome):
-            attempt = settled.attempts
-            fatal = settled.failure or settled.unsettled
-            recovered = settled.error is not None and fatal is None
-            if settled.error is not None:
-                error, message = settled.error.kind, settled.error.message
-            elif fatal is not None:
-                error = str(fatal.get("fields", {}).get("kind") or fatal.get("type"))
-                message = str(fatal.get("message", ""))
-        said: dict[str, Any] = {semconv.AI_ERROR: message} if error else {}
-        self._put(
-            order.where.trace, order.step, ("tool", str(order.step), call.id), ("tool", call.id, order.step, attempt),
-            name=semconv.TOOL_CALL,
-            times=times,
-            error=error,
-            message=message,
-            attributes={
-                semconv.OPERATION_NAME: semconv.EXECUTE_TOOL,
-                semconv.AI_NAME: call.name,
-                semconv.AI_ID: call.id,
-                semconv.ATTEMPT: attempt,
-                semconv.RECOVERED: recovered,
-                semconv.REPAIRS: repairs,
-                **said,
-                **said_of(self._decided.get((order.where.trace, call.id))),
-            },
+        trace = request.where.trace
+        recorded = self._decisions.get((trace, call.id))
+        decision: Decision | None = recorded.decision if recorded else None
+        attempt = ToolCallAttempt(
+            call=call, step=request.step, attempt=result.attempt, repaired_by=repaired_by, decision=decision
+        )
+        self._put_attempt(trace, attempt, result)
+
+    def _put_attempt(self, trace: str, attempt: ToolCallAttempt, result: _CallResult) -> None:
+        definition = spans.tool_call(trace, attempt)
+        key = (trace, "tool", str(attempt.step), attempt.call.id)
+        self._spans[key] = TraceSpan.from_definition(
+            definition, result.start, result.end, result.failure, result.message
         )  # fmt: skip
 
-    def _finished(self, activity: Activity) -> None:
-        trace = self._turns.finish()
+    def _add_finish(self, activity: Activity) -> None:
+        trace = self._turns.close()
         if trace is None:
             return
-        execution, known = self._execution, {}
-        error = ""
+        execution = self._execution
+        turn, failure = self._turns.numbers.get(trace, 1), None
+        summary = RunSummary(turn=turn, workflow_type=execution.workflow_type)
         if execution.workflow_type == AGENT_WORKFLOW:
             result = execution.result if isinstance(execution.result, dict) else {}
+            summary = RunSummary(
+                turn=turn,
+                workflow_type=execution.workflow_type,
+                status=result.get("status") or execution.status,
+                steps=result.get("steps"),
+                recovered_failures=result.get("recovered_failures"),
+                usage=_usage(result.get("usage")),
+                cost=result.get("cost"),
+            )
             if execution.failure is not None:
                 typed = error_of(execution.failure)
-                error = getattr(typed, "kind", None) or type(typed or execution.failure).__name__
-            known = {semconv.STATUS: result.get("status") or execution.how}
-            numbers = {semconv.STEPS: "steps", semconv.RECOVERED_FAILURES: "recovered_failures", semconv.COST: "cost"}
-            for attribute, name in numbers.items():
-                known |= {attribute: result[name]} if name in result else {}
-        self._spans["finish", trace] = TraceSpan(
-            span_id=f"{derive(64, trace, 'finish', self._turns.numbers.get(trace, 1)):016x}",
-            parent_id=trace.split("-")[2],
-            name=semconv.AGENT_FINISH,
-            start=activity.scheduled,
-            end=activity.ended,
-            is_error=bool(error),
-            message=error,
-            attributes={**known, semconv.WORKFLOW_TYPE: execution.workflow_type}
-            | ({semconv.ERROR_TYPE: error} if error else {}),
-        )
-
-    def _put(
-        self, trace: str, step: int, key: tuple[str, ...], id_key: tuple[object, ...], *, name: str,
-        times: tuple[float, float | None], error: str, message: str, attributes: dict[str, Any],
-        parent: str | None = None,
-    ) -> None:  # fmt: skip
-        parent = parent or parent_of_step(trace, step)
-        self._spans[trace, *key] = TraceSpan(
-            span_id=f"{derive(64, parent, *id_key):016x}",
-            parent_id=parent.split("-")[2],
-            name=name,
-            start=times[0],
-            end=times[1],
-            is_error=bool(error),
-            message=message,
-            attributes={semconv.STEP: step, **attributes} | ({semconv.ERROR_TYPE: error} if error else {}),
-        )
+                error_type = getattr(typed, "kind", None) or type(typed or execution.failure).__name__
+                failure = spans.finish_failure(error_type)
+        definition = spans.agent_finish(trace, summary)
+        self._spans["finish", trace] = TraceSpan.from_definition(
+            definition, activity.scheduled, activity.ended, failure
+        )  # fmt: skip
 
     def _times(self, activity: Activity) -> tuple[float, float | None]:
-        """From when a worker took it; what is still open as the run ends, ends with it."""
+        """From when a worker took the activity until its end. An activity that is open as the run ends, ends with it."""
         start = activity.scheduled if activity.started is None else activity.started
         end = self._execution.closed if activity.ended is None else activity.ended
         return start, end
 
-    def _error(self, activity: Activity) -> tuple[str, str]:
-        """What went wrong, or what a running call waits for."""
-        error, message = type_and_message(activity.failure)
-        if activity.ended is not None:
-            return ("cancelled", "The run was cancelled.") if activity.how == "cancelled" else (error, message)
-        if self._execution.closed is not None:
-            return self._execution.how, ""
-        return "", ": ".join(filter(None, [activity.waits, message]))
+    def _failure(self, activity: Activity) -> SpanFailure | None:
+        """Why an activity failed, or was ended; None while it runs, and where it completed."""
+        if activity.ended is None:
+            return None if self._execution.closed is None else SpanFailure(kind=self._execution.status, text="")
+        if activity.status == "cancelled":
+            return SpanFailure(kind="cancelled", text="The run was cancelled.")
+        kind, message = type_and_message(activity.failure)
+        return SpanFailure(kind=kind, text=message) if kind else None
+
+    def _waits_for(self, activity: Activity) -> str:
+        """What a running activity waits for, and why its last attempt failed."""
+        if activity.ended is not None or self._execution.closed is not None:
+            return ""
+        return ": ".join(filter(None, [activity.waits, type_and_message(activity.failure)[1]]))
 
 
-def _repairs(prepared: PreparedCall) -> list[str]:
-    return [repair.by for repair in prepared.repairs]
+def _usage(recorded: Any) -> Usage | None:
+    try:
+        return Usage.model_validate(recorded)
+    except ValidationError:
+        return None

@@ -10,14 +10,14 @@ import httpx2
 
 from mulligan.trace_view.span import TraceSpan
 
-__all__ = ["DEFAULT_URL", "NoAnswer", "NotJaeger", "spans_of", "without_secrets"]
+__all__ = ["DEFAULT_URL", "NotJaeger", "NotReachable", "spans_of", "without_secrets"]
 
 DEFAULT_URL = "http://localhost:16686"
 _ERROR = (2, "STATUS_CODE_ERROR")
 _QUICKLY = httpx2.Timeout(30, connect=2)
 
 
-class NoAnswer(Exception):
+class NotReachable(Exception):
     """Nobody answers there."""
 
 
@@ -29,7 +29,7 @@ async def spans_of(trace_id: str, url: str) -> list[TraceSpan]:
     """The spans of a trace, each once; none where Jaeger does not have it.
 
     Raises:
-        NoAnswer: no server is there, or it does not answer in time.
+        NotReachable: no server is there, or it does not answer in time.
         NotJaeger: what it answers cannot be understood.
     """
     # No proxy stands between a person and this machine's own Jaeger, whatever the environment says of proxies.
@@ -38,7 +38,7 @@ async def spans_of(trace_id: str, url: str) -> list[TraceSpan]:
             # Raw: Jaeger's adjusters move spans in time where the clocks of two hosts seem to differ.
             answer = await client.get(f"{url}/api/v3/traces/{trace_id}", params={"raw_traces": "true"})
         except (httpx2.ConnectError, httpx2.TimeoutException) as error:
-            raise NoAnswer(str(error) or type(error).__name__) from error
+            raise NotReachable(str(error) or type(error).__name__) from error
         except (httpx2.HTTPError, httpx2.InvalidURL) as error:
             raise NotJaeger(str(error) or type(error).__name__) from error
     try:

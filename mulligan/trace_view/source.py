@@ -8,9 +8,8 @@ from typing import Literal
 from temporalio.client import Client
 
 from mulligan.trace_view import history, history_spans, jaeger
-from mulligan.trace_view.jaeger import NoAnswer, NotJaeger, without_secrets
+from mulligan.trace_view.jaeger import NotJaeger, NotReachable, without_secrets
 from mulligan.trace_view.span import TraceSpan
-from mulligan.trace_view.sub_runs import chains
 
 __all__ = ["RunTrace", "run_trace"]
 
@@ -41,7 +40,7 @@ async def run_trace(client: Client, workflow_id: str, jaeger_url: str, *, is_ope
     try:
         spans = await jaeger.spans_of(trace_id, url)
         why = f"{at} does not have it"
-    except NoAnswer as error:
+    except NotReachable as error:
         spans, why = [], f"{at} does not answer"
         # Nobody asked for the usual address; the one that was set is meant to be there.
         warning = f"{why}: {error}" if jaeger_url else ""
@@ -50,7 +49,8 @@ async def run_trace(client: Client, workflow_id: str, jaeger_url: str, *, is_ope
         warning = f"what answers at {without_secrets(url)} does not answer as Jaeger does ({error})"
     if spans and not is_open:
         return RunTrace(trace_id, spans, "jaeger", f"from {at}")
-    recorded = [span for one in await chains(client, workflow_id) for span in history_spans.spans_of(one)]
+    chains = await history.chains_with_sub_agents(client, workflow_id)
+    recorded = [span for chain in chains for span in history_spans.spans_of(chain)]
     if not spans:
         return RunTrace(trace_id, recorded, "history", f"from Temporal's history ({why})", warning)
     known = {span.span_id for span in spans}

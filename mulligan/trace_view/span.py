@@ -1,4 +1,4 @@
-"""A span as it is drawn, wherever it came from."""
+"""A span of a trace that is shown, from Jaeger, from a workflow history, or from this process."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from typing import Any
 from opentelemetry.sdk.trace import ReadableSpan
 
 from mulligan.observe import semconv
+from mulligan.observe.spans import SpanDefinition, SpanFailure
 
-__all__ = ["TraceSpan", "of_this_process"]
+__all__ = ["TraceSpan", "from_sdk_spans"]
 
 
 @dataclass(frozen=True, slots=True)
 class TraceSpan:
-    """A span. Times are seconds since the epoch; `end` is None while it runs. `message` goes with its status."""
+    """A span. Times are seconds since the epoch; `end` is None while it runs. `message`: its status's description."""
 
     span_id: str
     parent_id: str
@@ -26,6 +27,27 @@ class TraceSpan:
     message: str = ""
     attributes: dict[str, Any] = field(default_factory=dict)
 
+    @classmethod
+    def from_definition(
+        cls,
+        definition: SpanDefinition,
+        start: float,
+        end: float | None,
+        failure: SpanFailure | None = None,
+        message: str = "",
+    ) -> TraceSpan:
+        """A span as a worker writes it. `message`: what a running one waits for."""
+        return cls(
+            span_id=f"{definition.span_id:016x}",
+            parent_id=definition.parent.split("-")[2] if definition.parent else "",
+            name=definition.name,
+            start=start,
+            end=end,
+            is_error=failure is not None,
+            message=message if failure is None else failure.text,
+            attributes={**definition.attributes, **(failure.all_attributes if failure else {})},
+        )
+
     @property
     def step(self) -> int | None:
         """The step of the run that it belongs to."""
@@ -33,12 +55,12 @@ class TraceSpan:
         return step if isinstance(step, int) else None
 
     def to_json(self) -> dict[str, Any]:
-        """All of it, by name."""
+        """Its fields as JSON."""
         return asdict(self)
 
 
-def of_this_process(spans: Iterable[ReadableSpan]) -> list[TraceSpan]:
-    """Spans that this process has made and ended."""
+def from_sdk_spans(spans: Iterable[ReadableSpan]) -> list[TraceSpan]:
+    """The spans that OpenTelemetry's SDK has written in this process."""
     return [
         TraceSpan(
             span_id=f"{span.context.span_id:016x}",
