@@ -16,7 +16,7 @@ from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, set_s
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 STEPS_IN_A_GROUP = 100
-"""From the second hundred of steps on, each hundred has a parent span of its own: no viewer shows thousands of siblings well."""
+"""From step 101 on, each hundred steps have a parent span of their own: no viewer shows thousands of siblings well."""
 
 _PROPAGATOR = TraceContextTextMapPropagator()
 _span_id: ContextVar[int | None] = ContextVar("span_id", default=None)
