@@ -66,7 +66,7 @@ class Telemetry:
         self._tracer = source.get_tracer("mulligan", version("mulligan"))
 
     async def wait_for_parent_spans(self) -> None:
-        """Wait, for a second at most, until `invoke_agent` and `agent.steps` are exported, so that no child lacks its parent."""
+        """Wait, for a second at most, until `invoke_agent` and `agent.steps` are exported: no child lacks its parent."""
         if self._exporting is not None:
             await self._exporting.wait_for_parent_spans()
 
