@@ -14,8 +14,8 @@ from mulligan.activities.models.pin_models import compact_model, patience, pin_m
 from mulligan.activities.run_data.definitions import define
 from mulligan.activities.run_data.find_input import input_of
 from mulligan.activities.services import Services
-from mulligan.agent import Agent, seconds
-from mulligan.agent_tool import AgentTool
+from mulligan.agent import Agent, AgentTool
+from mulligan.durations import seconds
 from mulligan.errors import DeclarationError, InvalidRunInputError
 from mulligan.model_name import check_model
 from mulligan.observe.spans import AgentRun
@@ -109,7 +109,7 @@ def _facts(
         tools={tool.name: _tool_facts(agent, tool, offered.originals.get(tool.name)) for tool in tools},
         definition=definition,
         digest=digest,
-        structured=agent.answers is not None,
+        structured=agent.declared_output is not None,
         guarded=agent.guard is not None or any(callable(tool.needs_approval) for tool in tools),
         compact_at=agent.compact_at,
         compact_model=compact_model(agent, model),

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TypeVar
 
-from mulligan.agent import Agent
-from mulligan.agent_tool import reachable
+from mulligan.agent import Agent, with_sub_agents
 from mulligan.errors import DeclarationError
 from mulligan.script import Script
 from mulligan.tool import Tool
@@ -24,9 +23,9 @@ class Registry:
 
     def __init__(self, agents: Iterable[Agent], scripts: Iterable[Script] = (), tools: Iterable[Tool] = ()) -> None:
         tools = list(tools)
-        self.agents = _by_name(reachable(agents, tools), "agents")
+        self.agents = _by_name(with_sub_agents(agents, tools), "agents")
         for agent in self.agents.values():
-            agent._check()
+            agent.check()
         self.scripts = _by_name(scripts, "scripts")
         owned = {id(tool) for agent in self.agents.values() for tool in agent.tools}
         self.tools = _by_name((tool for tool in tools if id(tool) not in owned), "tools")

@@ -1,4 +1,4 @@
-"""`Agent`: a model, instructions, tools and limits, declared in Python and known by its name; and who knows them all."""
+"""`Agent`: a model, instructions, tools and limits, declared in Python; and an agent as the tool of another one."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any
+from typing import Annotated, Any
 
-from mulligan.agent_tool import AgentTool, agent_tool
+from pydantic import Field
+
+from mulligan.durations import as_timedelta
 from mulligan.errors import DeclarationError
 from mulligan.fixer import AskModel, Fixer
 from mulligan.mcp import McpServer, check_servers
@@ -17,54 +19,57 @@ from mulligan.model_name import check_model
 from mulligan.output import Output, Strategy
 from mulligan.policy import HandleErrors
 from mulligan.run_input import RunInput
-from mulligan.tool import Tool, ToolContext
+from mulligan.schema.arguments import arguments_model
+from mulligan.tool import Tool, ToolContext, ToolError
 from mulligan.values import ToolCall
 
-__all__ = ["Agent"]
+__all__ = ["Agent", "AgentTool", "with_sub_agents"]
 
 Instructions = str | Callable[[RunInput], str | Awaitable[str]]
 Guard = Callable[[ToolCall, ToolContext], str | Awaitable[str | None] | None]
-LEAST_COMPACT_AT = 1_000
-"""Tokens. In less, the summary and the words around it would be most of the conversation."""
-SETTINGS_OF_OUR_OWN = frozenset({"model", "messages", "input", "instructions", "tools", "stream", "store", "n"})
-"""Model settings that the runtime itself decides: given in `model_settings` they would break a run."""
+MIN_COMPACT_AT = 1_000
+"""Tokens. Below it, the summary and the words around it would be most of the conversation."""
+RUNTIME_SETTINGS = frozenset({"model", "messages", "input", "instructions", "tools", "stream", "store", "n"})
+"""Model settings that the runtime decides: in `model_settings` they would break a run."""
+NO_LIMIT = timedelta(0)
+"""The `timeout` of an AgentTool whose runs have no time limit."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Agent:
-    """An agent. A worker that is given a module (`--load`) serves every agent that the module holds.
+    """An agent. A worker that is given a module (`--load`) serves every agent that the module contains.
 
     Args:
-        name: Its name, by which runs ask for it.
+        name: Its name; a run's input selects the agent by it.
         model: `openai:NAME` (Responses API), `openai-chat:NAME` (Chat Completions) or `scripted:NAME`; or a list of them:
-            the next one is asked where one refuses, or is not to be had.
-        instructions: What the model is told first: a text, or a function of the RunInput, called once a run.
-        tools: What the model may call.
-        mcp: Servers of the Model Context Protocol, whose tools it may call too, as `server__tool`.
-        output: What its answer must be: a pydantic model, dataclass, TypedDict, a union of them, a JSON schema as a dict,
+            the next one is called where one refuses a request or is unavailable.
+        instructions: The system prompt: a text, or a function of the RunInput, called once a run.
+        tools: The tools that the model may call.
+        mcp: Servers of the Model Context Protocol; the model may call their tools too, as `server__tool`.
+        output: The type of its answer: a pydantic model, dataclass, TypedDict, a union of them, a JSON schema as a dict,
             or a `ToolStrategy` or `ProviderStrategy` of one. None: text.
         max_steps: How many model calls a run may make.
         max_total_tokens: Input and output tokens after which a run ends with status `max_tokens`.
         max_depth: How many levels of sub-agents (`as_tool`) may be below a run of it.
         max_cost: USD after which a run ends with status `max_cost`. The prices of its models must be known.
-        compact_at: Tokens (1,000 or more) of conversation from which on its older steps are summed up, by a model call of
-            its own. None: never.
-        compact_model: Who sums up; None: the run's model.
-        handle_errors: The policy for what goes wrong (see `HandleErrors`).
-        repair: As a tool's `fix`, for every tool of the agent; asked after it.
-        guard: Asked before a valid call runs, with the ToolCall (its arguments valid JSON) and the ToolContext. A text
+        compact_at: Tokens (1,000 or more) of conversation from which on its older steps are summarized, by a model call
+            for that purpose. None: never.
+        compact_model: The model that summarizes; None: the run's model.
+        handle_errors: The policy for failures (see `HandleErrors`).
+        repair: As a tool's `fix`, for every tool of the agent; called after it.
+        guard: Called before a valid call runs, with the ToolCall (its arguments valid JSON) and the ToolContext. A text
             that it returns is the reason why the call is `denied`; a guard that raises or hangs denies.
-        calls_in_text: For models without tool calls of their own: calls that stand as JSON in the text are taken as calls.
-        parallel_tool_calls: Whether the model may ask for several calls in a step.
-        model_settings: What else the provider takes: temperature, tool_choice, reasoning …
+        calls_in_text: For models without tool calls of their own: calls written as JSON in the text are run as calls.
+        parallel_tool_calls: Whether the model may make several calls in a step.
+        model_settings: Other settings of the provider: temperature, tool_choice, reasoning …
         model_timeout: Seconds, or a timedelta, for one attempt of a model call.
-        model_patience: How long an endpoint that is down or limits us is waited for. None: an hour; of a list of models each
-            but the last that is asked, a minute.
-        model_attempts: How many attempts a model call may take in all; None: no count beside the patience.
+        model_patience: How long calls are retried while an endpoint is down or limits our rate. None: an hour; with a list
+            of models, a minute for each but the last one.
+        model_attempts: How many attempts a model call may take in all; None: only `model_patience` limits them.
         approval_timeout: Seconds, or a timedelta, after which a call that waits for a person is `denied`. None: never.
 
     Raises:
-        DeclarationError: something in it cannot work.
+        DeclarationError: an option, or a combination of options, cannot work.
     """
 
     name: str
@@ -90,15 +95,30 @@ class Agent:
     model_attempts: int | None = None
     approval_timeout: float | timedelta | None = None
     source: str = field(default="", init=False, repr=False)
-    answers: Output | None = field(default=None, init=False, repr=False)
-    """`output`, read: its types with their schemas."""
+    """The file that declares it."""
+    declared_output: Output | None = field(default=None, init=False, repr=False)
+    """`output`, as types with their schemas; None where the answer is text."""
     models: tuple[str, ...] = field(default=(), init=False, repr=False)
-    """`model`, as a list: the one that is asked first, and who is asked after it."""
+    """`model`, as a list in the order in which the models are called."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "source", _declared_in())
-        object.__setattr__(self, "models", read_models(self.model, f"{self.source}: agent {self.name!r}"))
-        self._check()
+        object.__setattr__(self, "source", _declaring_file())
+        self.check()
+
+    def check(self) -> None:
+        """Check all options. A worker repeats it as it starts: a list of tools may have changed since.
+
+        Raises:
+            DeclarationError: an option, or a combination of options, cannot work.
+        """
+        if not self.name:
+            raise DeclarationError(f"{self.source}: an agent has no name; give it one.")
+        context = f"{self.source}: agent {self.name!r}"
+        object.__setattr__(self, "models", _parse_models(self.model, context))
+        self._check_models(context)
+        self._check_tools(context)
+        self._check_limits(context)
+        object.__setattr__(self, "declared_output", self._parse_output(context))
 
     def tool(self, name: str) -> Tool | None:
         """The tool of that name, or None."""
@@ -108,7 +128,7 @@ class Agent:
         """The MCP server of that name, or None."""
         return next((server for server in self.mcp if server.name == name), None)
 
-    def as_tool(
+    def as_tool(  # noqa: PLR0913 - a public method whose parameters are the tool's options
         self,
         *,
         description: str,
@@ -123,135 +143,190 @@ class Agent:
         """This agent as a tool of another: each call is a run with a history of its own. It takes {"prompt": text}.
 
         Args:
-            description: What the calling model is told that it is good for.
+            description: What the agent is good for; the calling model reads it.
             name: The tool's name, where it is not the agent's.
             share_budget: Whether a run gets what is left of the calling run's budget, divided among the calls of the step.
             needs_approval: As a tool's.
             approval_timeout: As a tool's.
-            handle_errors: The policy where it does not complete; the calling agent's where None.
-            task_queue: Where its runs are served, if not on the calling run's queue.
+            handle_errors: The policy where the run does not complete; the calling agent's where None.
+            task_queue: The task queue of its runs, if not the calling run's.
             timeout: Seconds, or a timedelta, for a whole run; None: no limit.
 
         Raises:
             DeclarationError: an option makes no sense.
         """
-        return agent_tool(
-            self,
-            name=name,
-            description=description,
+        tool_name = self.name if name is None else name
+        limit = NO_LIMIT if timeout is None else as_timedelta(timeout)
+        if timeout is not None and limit <= NO_LIMIT:
+            raise DeclarationError(f"{self.source}: tool {tool_name!r}: timeout must be more than 0 seconds, or None.")
+        function = _prompt_function(self.name)
+        made = AgentTool(
+            agent=self,
             share_budget=share_budget,
-            needs_approval=needs_approval,
-            approval_timeout=approval_timeout,
+            function=function,
+            arguments=arguments_model(function, tool_name, ToolContext),
+            name=tool_name,
+            description=description,
+            timeout=limit,
             handle_errors=handle_errors,
+            needs_approval=needs_approval,
+            approval_timeout=None if approval_timeout is None else as_timedelta(approval_timeout),
             task_queue=task_queue,
-            timeout=timeout,
         )
+        made.check()
+        return made
 
-    def output_by(self, model: str) -> Strategy:
-        """How a run that begins with a model (`provider:NAME`) is asked for its output: one way for all of the list."""
-        models = self.models if model in self.models else (model,)
-        return "tool" if any(self.answers and self.answers.by(each) == "tool" for each in models) else "provider"
+    def output_strategy(self, model: str) -> Strategy:
+        """How a run that begins with a model (`provider:NAME`) requests its output: one strategy for all of its models."""
+        models, output = self.models if model in self.models else (model,), self.declared_output
+        return "tool" if any(output and output.strategy_for(each) == "tool" for each in models) else "provider"
 
-    def callable_by(self, output_by: Strategy) -> list[str]:
-        """The names that its model may call: the tools, and the output where it is given by a call."""
-        outputs = self.answers.types if self.answers and output_by == "tool" else ()
+    def callable_names(self, strategy: Strategy) -> list[str]:
+        """The names that the model may call: the tools, and the output types where the strategy is `tool`."""
+        outputs = self.declared_output.types if self.declared_output and strategy == "tool" else ()
         return [*(tool.name for tool in self.tools), *(kind.name for kind in outputs)]
 
-    def asks(self, models: Iterable[str]) -> list[str]:
-        """All models that a run may ask whose own are `models`: also who sums up, and who mends."""
-        fixers = (self.repair, *(tool.fix for tool in self.tools))
-        mend = [fixer.model for fixer in fixers if isinstance(fixer, AskModel)]
-        return list(dict.fromkeys([*models, *filter(None, [self.compact_model]), *mend]))
+    def all_models(self, models: Iterable[str]) -> list[str]:
+        """All models that a run may call whose own are `models`: also those that summarize and that repair arguments."""
+        return list(dict.fromkeys([*models, *filter(None, [self.compact_model]), *self._repair_models()]))
 
-    def _check(self) -> None:
-        where = f"{self.source}: agent {self.name!r}"
-        if not self.name:
-            raise DeclarationError(f"{self.source}: an agent has no name.")
-        for fixer in (self.repair, *(getattr(thing, "fix", None) for thing in self.tools)):
-            if isinstance(fixer, AskModel):
-                check_model(fixer.model, f"{where}, ask_model")
+    def _repair_models(self) -> list[str]:
+        fixers = (self.repair, *(getattr(tool, "fix", None) for tool in self.tools))
+        return [fixer.model for fixer in fixers if isinstance(fixer, AskModel)]
+
+    def _check_models(self, context: str) -> None:
+        for model in self._repair_models():
+            check_model(model, f"{context}, ask_model")
+        if self.compact_model is not None:
+            if self.compact_at is None:
+                raise DeclarationError(f"{context}: compact_model is set, but compact_at is not; set both.")
+            check_model(self.compact_model, f"{context}, compact_model")
+        # `stream` may be switched off: some servers break the calls of streamed answers.
+        allowed = {"stream"} if self.model_settings.get("stream") is False else set()
+        if taken := sorted(RUNTIME_SETTINGS & set(self.model_settings) - allowed):
+            raise DeclarationError(f"{context}: model_settings may not set {', '.join(taken)}; the runtime does.")
+
+    def _check_tools(self, context: str) -> None:
         for index, thing in enumerate(self.tools):
             if not isinstance(thing, Tool):
                 what = getattr(thing, "__name__", None) or repr(thing)
-                raise DeclarationError(f"{where}: tools[{index}] ({what}) is no tool; declare it with @tool.")
+                raise DeclarationError(f"{context}: tools[{index}] ({what}) is no tool; declare it with @tool.")
         names = [tool.name for tool in self.tools]
         if twice := sorted({name for name in names if names.count(name) > 1}):
             files = ", ".join(sorted({tool.source for tool in self.tools if tool.name == twice[0]}))
-            raise DeclarationError(f"{where}: two tools are named {twice[0]!r} (in {files}).")
-        check_servers(self.mcp, names, where)
-        self._read_output(where, names)
-        if self.max_steps < 1:
-            raise DeclarationError(f"{where}: max_steps is {self.max_steps}; it must be 1 or more.")
-        if type(self.max_depth) is not int or self.max_depth < 0:
-            raise DeclarationError(f"{where}: max_depth is {self.max_depth!r}; it must be a whole number, 0 or more.")
-        if self.compact_at is not None and (type(self.compact_at) is not int or self.compact_at < LEAST_COMPACT_AT):
-            least = f"it must be a whole number of tokens, {LEAST_COMPACT_AT:,} or more, or None"
-            raise DeclarationError(f"{where}: compact_at is {self.compact_at!r}; {least}.")
-        if self.compact_model is not None:
-            if self.compact_at is None:
-                raise DeclarationError(f"{where}: compact_model is set, but compact_at, by which it is asked, is not.")
-            check_model(self.compact_model, f"{where}, compact_model")
-        check_cost(self.max_cost, where)
-        if seconds(self.model_timeout) <= 0 or seconds(self.model_patience or 0) < 0:
-            raise DeclarationError(f"{where}: model_timeout and model_patience must be more than 0 seconds.")
-        if self.model_attempts is not None and self.model_attempts < 1:
-            raise DeclarationError(f"{where}: model_attempts is {self.model_attempts}; it must be 1 or more, or None.")
-        if self.approval_timeout is not None and seconds(self.approval_timeout) <= 0:
-            raise DeclarationError(f"{where}: approval_timeout must be more than 0 seconds, or None.")
-        # Whether answers are streamed is the runtime's, but for servers that break the calls of streamed ones.
-        allowed = {"stream"} if self.model_settings.get("stream") is False else set()
-        if ours := sorted(SETTINGS_OF_OUR_OWN & set(self.model_settings) - allowed):
-            raise DeclarationError(f"{where}: model_settings may not set {', '.join(ours)}; the runtime does.")
+            raise DeclarationError(f"{context}: two tools are named {twice[0]!r} (in {files}).")
+        check_servers(self.mcp, names, context)
 
-    def _read_output(self, where: str, tools: Sequence[str]) -> None:
-        """What `output` declares; a text is what a model answers anyway."""
+    def _check_limits(self, context: str) -> None:
+        at_least_compact = f"it must be a whole number of tokens, {MIN_COMPACT_AT:,} or more, or None"
+        faults = {
+            f"max_steps is {self.max_steps}; it must be 1 or more": self.max_steps < 1,
+            f"max_depth is {self.max_depth!r}; it must be a whole number, 0 or more": (
+                type(self.max_depth) is not int or self.max_depth < 0
+            ),
+            f"compact_at is {self.compact_at!r}; {at_least_compact}": self.compact_at is not None
+            and (type(self.compact_at) is not int or self.compact_at < MIN_COMPACT_AT),
+            f"max_cost is {self.max_cost!r}; it must be a number of USD above 0, or None": not _is_cost(self.max_cost),
+            "model_timeout must be more than 0 seconds": as_timedelta(self.model_timeout) <= timedelta(0),
+            "model_patience must be 0 seconds or more": as_timedelta(self.model_patience or 0) < timedelta(0),
+            f"model_attempts is {self.model_attempts}; it must be 1 or more, or None": (
+                self.model_attempts is not None and self.model_attempts < 1
+            ),
+            "approval_timeout must be more than 0 seconds, or None": (
+                self.approval_timeout is not None and as_timedelta(self.approval_timeout) <= timedelta(0)
+            ),
+        }
+        if fault := next((text for text, is_present in faults.items() if is_present), None):
+            raise DeclarationError(f"{context}: {fault}.")
+
+    def _parse_output(self, context: str) -> Output | None:
         if self.output is None or self.output is str:
-            return
+            return None
         try:
-            answers = Output.declared(self.output)
+            output = Output.from_declaration(self.output)
         except TypeError as error:
-            raise DeclarationError(f"{where}: {error}") from error
-        if taken := sorted({each.name for each in answers.types} & set(tools)):
-            raise DeclarationError(f"{where}: {taken[0]!r} is the name of a tool and of its output; rename one.")
-        object.__setattr__(self, "answers", answers)
+            raise DeclarationError(f"{context}: {error}") from error
+        if taken := sorted({each.name for each in output.types} & {tool.name for tool in self.tools}):
+            raise DeclarationError(f"{context}: {taken[0]!r} is the name of a tool and of its output; rename one.")
+        return output
 
 
-def seconds(duration: float | timedelta) -> float:
-    """A duration as seconds."""
-    return duration.total_seconds() if isinstance(duration, timedelta) else float(duration)
+@dataclass(frozen=True, eq=False, kw_only=True)
+class AgentTool(Tool):
+    """A tool whose calls are runs of `agent`. `timeout` is that of a whole run, or `NO_LIMIT`."""
+
+    agent: Agent
+    share_budget: bool
+
+    @property
+    def source(self) -> str:
+        """The file that declares the agent."""
+        return self.agent.source
+
+    def faults(self) -> dict[str, bool]:
+        """As a tool's, but that its description is required and its timeout may be `NO_LIMIT`."""
+        others = {text: is_present for text, is_present in super().faults().items() if not text.startswith("timeout")}
+        return others | {"description is empty; say what the agent is good for": not self.description.strip()}
 
 
-def read_models(model: object, where: str) -> tuple[str, ...]:
-    """An agent's `model`: one, or a list in the order in which they are asked.
+def with_sub_agents(agents: Iterable[Agent], tools: Iterable[Tool] = ()) -> list[Agent]:
+    """The agents, then their sub-agents at all levels; each once. Agents may be sub-agents of each other.
+
+    Args:
+        agents: Where to begin.
+        tools: Tools outside of any agent; the agents of those that are AgentTools count as well.
+    """
+    reached: dict[int, Agent] = {}
+    queue = [*agents, *(each.agent for each in tools if isinstance(each, AgentTool))]
+    while queue:
+        agent = queue.pop(0)
+        if id(agent) not in reached:
+            reached[id(agent)] = agent
+            queue += [each.agent for each in agent.tools if isinstance(each, AgentTool)]
+    return list(reached.values())
+
+
+def _prompt_function(agent: str) -> Callable[..., str]:
+    """The function of an AgentTool. Its signature is the schema; the workflow starts a run and never calls it."""
+
+    def ask(
+        prompt: Annotated[
+            str,
+            Field(description="What it is to do, with all that it must know: it sees nothing of this conversation."),
+        ],
+    ) -> str:
+        del prompt
+        # Called only by a run that was opened when a tool had this name: it knows of no sub-agent.
+        raise ToolError(f"`{agent}` is an agent now, and this run does not know that; do without it.")
+
+    return ask
+
+
+def _parse_models(model: object, context: str) -> tuple[str, ...]:
+    """An agent's `model`, one or a list, as a tuple.
 
     Raises:
-        DeclarationError: it is something else, empty, or names one twice.
+        DeclarationError: it is something else, empty, or names a model twice.
     """
     models = tuple(model) if isinstance(model, Sequence) and not isinstance(model, str) else (model,)
     if not models:
-        raise DeclarationError(f"{where}: model is an empty list; name a model in it.")
+        raise DeclarationError(f"{context}: model is an empty list; name a model in it.")
     for each in models:
         if not isinstance(each, str):
-            raise DeclarationError(f"{where}: the model is {each!r}; it must be a text such as 'openai:gpt-5-mini'.")
-        check_model(each, where)
+            raise DeclarationError(f"{context}: the model is {each!r}; it must be a text such as 'openai:gpt-5-mini'.")
+        check_model(each, context)
         if models.count(each) > 1:
-            raise DeclarationError(f"{where}: model names {each!r} twice; each is asked once for a step.")
+            raise DeclarationError(f"{context}: model names {each!r} twice; name each model once.")
     return models
 
 
-def check_cost(max_cost: object, where: str) -> None:
-    """Whether a limit of cost is one.
-
-    Raises:
-        DeclarationError: it is not.
-    """
-    if max_cost is None:
-        return
-    if isinstance(max_cost, bool) or not isinstance(max_cost, int | float) or not 0 < max_cost < math.inf:
-        raise DeclarationError(f"{where}: max_cost is {max_cost!r}; it must be a number of USD above 0, or None.")
+def _is_cost(value: object) -> bool:
+    if value is None:
+        return True
+    return not isinstance(value, bool) and isinstance(value, int | float) and 0 < value < math.inf
 
 
-def _declared_in() -> str:
+def _declaring_file() -> str:
     """The file that declares the agent: the first frame outside of this module and dataclasses' generated code."""
     frame = inspect.currentframe()
     while frame and (frame.f_code.co_filename in (__file__, "<string>") or not frame.f_code.co_filename):

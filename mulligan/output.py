@@ -84,7 +84,7 @@ class OutputType:
             raise NotOfSchema(faults)
         return value
 
-    def written(self, validated: Any) -> JsonValue:
+    def to_json(self, validated: Any) -> JsonValue:
         """What `validate` gave as JSON, with its defaults: what a run's result holds."""
         if self._adapter is None:
             return validated  # type: ignore[no-any-return]
@@ -102,7 +102,7 @@ class Output:
     tool_message_content: str | None = None
 
     @classmethod
-    def declared(cls, given: Any) -> Output:
+    def from_declaration(cls, given: Any) -> Output:
         """Read what `Agent(output=…)` was given.
 
         Raises:
@@ -125,7 +125,7 @@ class Output:
         whole = types[0] if len(types) == 1 else _type(schema)
         return cls(tuple(types), whole, strategy, getattr(given, "handle_errors", None), content)
 
-    def by(self, model: str) -> Strategy:
+    def strategy_for(self, model: str) -> Strategy:
         """The strategy for a model (`provider:NAME`): the one chosen; else by what its provider is known to take."""
         if self.strategy is not None:
             return self.strategy
@@ -152,7 +152,7 @@ def output_of(result: RunResult | Mapping[str, Any], schema: Any) -> Any:
             something else (`invalid_output`).
     """
     run = result if isinstance(result, RunResult) else RunResult.model_validate(result)
-    output = Output.declared(schema)
+    output = Output.from_declaration(schema)
     kind = output.type_named(run.output_type or "") or output.whole
     if run.status != "completed":
         raise StructuredOutputValidationError(

@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Generic, ParamSpec, TypeVar, cast, overload
 
+from mulligan.durations import as_timedelta
 from mulligan.errors import DeclarationError
 from mulligan.fixer import AskModel, Fixer
 from mulligan.policy import HandleErrors
-from mulligan.schema.arguments import Arguments, arguments_model
+from mulligan.schema.arguments import Arguments, ArgumentsModel, arguments_model
 
 __all__ = ["Tool", "ToolContext", "ToolError", "tool"]
 
@@ -20,6 +21,9 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 MAX_RESULT_CHARS = 32_768
+DEFAULT_TIMEOUT = timedelta(seconds=60)
+MAX_LOCAL_TIMEOUT = timedelta(seconds=10)
+"""While a local activity hangs, no query, signal or update of its run is answered."""
 
 
 class ToolError(Exception):
@@ -49,38 +53,79 @@ class ToolContext:
         self._heartbeat(*details)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Tool:
-    """A function with what a model and Temporal must know of it. `@tool` makes one."""
+    """A function with what a model and Temporal must know of it. `@tool` makes one, and describes the fields."""
 
     function: Callable[..., Any]
+    arguments: Arguments
     name: str
     description: str
     timeout: timedelta
-    attempts: int
-    retry_on: tuple[type[BaseException], ...]
-    fix: Fixer | None
-    handle_errors: HandleErrors | None
-    needs_approval: bool | Callable[..., Any]
-    approval_timeout: timedelta | None
-    asks_person: bool
-    task_queue: str | None
-    queue_timeout: timedelta
-    max_result_chars: int
-    local: bool
-    arguments: Arguments
+    attempts: int = 1
+    retry_on: tuple[type[BaseException], ...] = ()
+    fix: Fixer | None = None
+    handle_errors: HandleErrors | None = None
+    needs_approval: bool | Callable[..., Any] = False
+    approval_timeout: timedelta | None = None
+    asks_person: bool = False
+    task_queue: str | None = None
+    queue_timeout: timedelta = timedelta(hours=1)
+    max_result_chars: int = MAX_RESULT_CHARS
+    local: bool = False
     mcp_server: str | None = None
-    """The MCP server whose tool it is."""
+    """The name of the MCP server that serves it; None for a tool of this process."""
 
     @property
     def schema(self) -> dict[str, Any]:
-        """The JSON schema of the arguments, as the model is shown it."""
+        """The JSON schema of the arguments, as the model gets it."""
         return self.arguments.schema
 
     @property
     def source(self) -> str:
-        """The file where the function stands, for messages to its author."""
-        return source_of(self.function)
+        """The file that defines the function, for messages to its author."""
+        return source_file(self.function)
+
+    def check(self) -> None:
+        """Check that each option can work, alone and with the others.
+
+        Raises:
+            DeclarationError: one cannot; the message names the file, the tool and the option.
+        """
+        if fault := next((text for text, is_present in self.faults().items() if is_present), None):
+            raise DeclarationError(f"{self.source}: tool {self.name!r}: {fault}.")
+
+    def faults(self) -> dict[str, bool]:
+        """What may be wrong with the options, as the end of a sentence, and whether it is."""
+        return {
+            "name must be 1 to 64 letters, digits, '_' or '-'": not is_legal_name(self.name),
+            "timeout must be more than 0 seconds": self.timeout <= timedelta(0),
+            (
+                f"a local tool may take {MAX_LOCAL_TIMEOUT.seconds} s at most; give a shorter timeout, or leave local out"
+            ): self.local and self.timeout > MAX_LOCAL_TIMEOUT,
+            "a local tool runs on its run's own worker: local and task_queue exclude each other; leave one out": (
+                self.local and self.task_queue is not None
+            ),
+            "queue_timeout must be more than 0 seconds": self.queue_timeout <= timedelta(0),
+            f"attempts must be 1 or more, but is {self.attempts}": self.attempts < 1,
+            f"max_result_chars must be 1 or more, but is {self.max_result_chars}": self.max_result_chars < 1,
+            "retry_on must be exception types": not all(
+                isinstance(kind, type) and issubclass(kind, BaseException) for kind in self.retry_on
+            ),
+            "fix must be a function of one argument, or ask_model(…)": not (
+                self.fix is None or isinstance(self.fix, AskModel) or callable(self.fix)
+            ),
+            # Otherwise a mistyped value would mean that nobody is asked.
+            "needs_approval must be True, False, or a function of (arguments, ToolContext)": not (
+                isinstance(self.needs_approval, bool) or callable(self.needs_approval)
+            ),
+            "approval_timeout must be more than 0 seconds, or None": (
+                self.approval_timeout is not None and self.approval_timeout <= timedelta(0)
+            ),
+            "asks_person and needs_approval exclude each other: its call waits for a person anyway": bool(
+                self.asks_person and self.needs_approval
+            ),
+        }
 
 
 class TypedTool(Tool, Generic[P, R]):
@@ -91,17 +136,12 @@ class TypedTool(Tool, Generic[P, R]):
         return cast("R", self.function(*args, **kwargs))
 
 
-def source_of(thing: Any) -> str:
-    """The name of the file in which a function or class stands."""
+def source_file(thing: Any) -> str:
+    """The file that defines a function or class; `<unknown file>` where there is none."""
     try:
         return inspect.getsourcefile(inspect.unwrap(thing)) or "<unknown file>"
     except TypeError:
         return "<unknown file>"
-
-
-TIMEOUT = timedelta(seconds=60)
-LONGEST_LOCAL = timedelta(seconds=10)
-"""While a local activity hangs, no query, signal or update of its run is answered."""
 
 
 @overload
@@ -124,7 +164,7 @@ def tool(
     max_result_chars: int = MAX_RESULT_CHARS,
     local: bool = False,
 ) -> Callable[[Callable[P, R]], TypedTool[P, R]]: ...
-def tool(
+def tool(  # noqa: PLR0913 - a public decorator whose parameters are the tool's options
     function: Callable[P, R] | None = None,
     /,
     *,
@@ -170,67 +210,38 @@ def tool(
     """
 
     def declare(function: Callable[P, R]) -> TypedTool[P, R]:
-        the_name = name if name is not None else getattr(function, "__name__", "tool")
-        limit = (LONGEST_LOCAL if local else TIMEOUT) if timeout is None else _seconds(timeout)
-        waits = _seconds(queue_timeout)
-        asked_for = None if approval_timeout is None else _seconds(approval_timeout)
-        exceptions = retry_on if isinstance(retry_on, tuple) else (retry_on,)
-        where = f"{source_of(function)}: tool {the_name!r}"
-        faults = {
-            "name must be 1 to 64 letters, digits, '_' or '-'": not is_legal_name(the_name),
-            "timeout must be more than 0 seconds": limit <= timedelta(0),
-            f"a local tool may take {LONGEST_LOCAL.seconds} s at most; give a shorter timeout, or leave local out": (
-                local and limit > LONGEST_LOCAL
-            ),
-            "a local tool runs on its run's own worker: local and task_queue exclude each other": bool(
-                local and task_queue is not None
-            ),
-            "queue_timeout must be more than 0 seconds": waits <= timedelta(0),
-            "attempts must be 1 or more": attempts < 1,
-            "max_result_chars must be 1 or more": max_result_chars < 1,
-            "retry_on must be exception types": not all(
-                isinstance(kind, type) and issubclass(kind, BaseException) for kind in exceptions
-            ),
-            "fix must be a function of one argument": not (fix is None or isinstance(fix, AskModel) or callable(fix)),
-            # Else who mistypes it finds everything running unasked.
-            "needs_approval must be True, False, or a function of (arguments, ToolContext)": not (
-                isinstance(needs_approval, bool) or callable(needs_approval)
-            ),
-            "approval_timeout must be more than 0 seconds": asked_for is not None and asked_for <= timedelta(0),
-            "asks_person and needs_approval exclude each other: its call waits for a person anyway": bool(
-                asks_person and needs_approval
-            ),
-        }
-        if fault := next((text for text, is_so in faults.items() if is_so), None):
-            raise DeclarationError(f"{where}: {fault}.")
-        try:
-            arguments = arguments_model(function, the_name, ToolContext)
-        except (TypeError, ValueError, NameError) as error:
-            raise DeclarationError(f"{where}: {error}") from error
-        return TypedTool(
+        tool_name = name if name is not None else getattr(function, "__name__", "tool")
+        default_timeout = MAX_LOCAL_TIMEOUT if local else DEFAULT_TIMEOUT
+        arguments = _arguments_of(function, tool_name)
+        declared: TypedTool[P, R] = TypedTool(
             function=function,
-            name=the_name,
+            arguments=arguments,
+            name=tool_name,
             description=description if description is not None else arguments.description,
-            timeout=limit,
+            timeout=default_timeout if timeout is None else as_timedelta(timeout),
             attempts=attempts,
-            retry_on=exceptions,
+            retry_on=retry_on if isinstance(retry_on, tuple) else (retry_on,),
             fix=fix,
             handle_errors=handle_errors,
             needs_approval=needs_approval,
-            approval_timeout=asked_for,
+            approval_timeout=None if approval_timeout is None else as_timedelta(approval_timeout),
             asks_person=asks_person,
             task_queue=task_queue,
-            queue_timeout=waits,
+            queue_timeout=as_timedelta(queue_timeout),
             max_result_chars=max_result_chars,
             local=local,
-            arguments=arguments,
         )
+        declared.check()
+        return declared
 
     return declare if function is None else declare(function)
 
 
-def _seconds(given: float | timedelta) -> timedelta:
-    return given if isinstance(given, timedelta) else timedelta(seconds=given)
+def _arguments_of(function: Callable[..., Any], name: str) -> ArgumentsModel:
+    try:
+        return arguments_model(function, name, ToolContext)
+    except (TypeError, ValueError, NameError) as error:
+        raise DeclarationError(f"{source_file(function)}: tool {name!r}: {error}") from error
 
 
 def is_legal_name(name: str) -> bool:

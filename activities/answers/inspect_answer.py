@@ -146,14 +146,14 @@ class _Inspection:
             await self._look_at_text(text)
         except MISTAKES as error:
             # No call is to blame: its span is named after the output, and the model is told by a user's message.
-            name = self.agent.answers.whole.name if self.agent.answers else "answer"
+            name = self.agent.declared_output.whole.name if self.agent.declared_output else "answer"
             call = ToolCall(id=f"answer_{self.order.step}", name=name, arguments=self.message.text)
             told = await self._tell(call, error, started)
             return RejectedAnswer(text=told.text, error=told.error, failure=told.failure)
         return None
 
     async def _look_at_text(self, text: str) -> None:
-        answers, calls = self.agent.answers, self.message.tool_calls
+        answers, calls = self.agent.declared_output, self.message.tool_calls
         is_final = not calls and self.finish_reason not in (*_CUT_OFF, "refusal")
         if answers is None:
             if is_final and not text.strip() and not _said_nothing(self.before):
@@ -188,7 +188,7 @@ class _Inspection:
         done = await self._prepare_output(call, kind)
         prepared = _prepared(call, done)
         self._take(kind, done.arguments, as_said=prepared.arguments is None, call=index)
-        content = self.agent.answers.tool_message_content if self.agent.answers else None
+        content = self.agent.declared_output.tool_message_content if self.agent.declared_output else None
         prepared.text = _OUTPUT_TAKEN if content is None else content
         repaired_by = [repair.by for repair in done.repairs]
         attempt = ToolCallAttempt(call=call, step=self.order.step, attempt=1, repaired_by=repaired_by)
@@ -232,12 +232,12 @@ class _Inspection:
         self.output = AcceptedOutput(type=kind.name, call=call, as_said=as_said, value=value)
 
     def _output_tool(self, name: str) -> OutputType | None:
-        answers = self.agent.answers
+        answers = self.agent.declared_output
         return answers.type_named(name) if answers and self.tools.output_by == "tool" else None
 
     async def _tell(self, call: ToolCall, error: Mistake, started: float) -> Told:
         """Put it on the trace, and find the text for it by the nearest policy."""
-        tool, answers = self.tools.find(call.name), self.agent.answers
+        tool, answers = self.tools.find(call.name), self.agent.declared_output
         kind = self._output_tool(call.name)
         accepts = kind if kind is not None else tool.arguments if tool is not None else None
         error = escalate_feedback(error, times_before(self.before, call, error.kind), call, accepts)

@@ -112,7 +112,7 @@ def valid(accepts: Accepts, value: JsonValue) -> JsonValue | Exception:
     except Exception as error:  # noqa: BLE001 - a user's validator may raise anything
         return error
     try:
-        shown = accepts.written(validated)
+        shown = accepts.to_json(validated)
         # Some types are not written as they are read (SecretStr): what the model sent is then the truer form.
         return shown if accepts.validate(shown) == validated else value
     except Exception:  # noqa: BLE001 - a user's serializer may raise anything

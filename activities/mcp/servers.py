@@ -16,7 +16,8 @@ from pydantic import JsonValue
 
 from mulligan.activities.mcp.result import text_of
 from mulligan.activities.mcp.tool_schema import as_taken
-from mulligan.agent import Agent, seconds
+from mulligan.agent import Agent
+from mulligan.durations import seconds
 from mulligan.mcp import BETWEEN, McpError, McpServer, McpUnavailable, fits, model_name
 from mulligan.schema.json_schema import NotOfSchema, faults_of, validator_of
 from mulligan.tool import Tool, ToolContext, ToolError
@@ -209,7 +210,7 @@ class _Object:
             raise NotOfSchema([("", "should be an object")])
         return value
 
-    def written(self, validated: dict[str, Any]) -> JsonValue:
+    def to_json(self, validated: dict[str, Any]) -> JsonValue:
         """The same."""
         return cast(JsonValue, validated)
 

@@ -17,7 +17,7 @@ from mulligan.activities.mcp.http_client import seeing
 from mulligan.activities.mcp.server_log import Stderr
 from mulligan.activities.mcp.transport import connected
 from mulligan.activities.tool_running.tool_runtime import TookTooLong
-from mulligan.agent import seconds
+from mulligan.durations import seconds
 from mulligan.mcp import McpError, McpServer, McpUnavailable
 
 if TYPE_CHECKING:  # else loaded with the first session: most workers have no MCP server

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from mulligan.activities.models.scripted import SUMMARY
-from mulligan.agent import Agent, seconds
-from mulligan.agent_tool import reachable
+from mulligan.agent import Agent, with_sub_agents
+from mulligan.durations import seconds
 from mulligan.errors import InvalidRunInputError
 from mulligan.model_name import SCRIPTED, ModelName
 from mulligan.prices import Prices
@@ -24,11 +24,15 @@ def pin_models(agent: Agent, run_input: RunInput, prices: Prices) -> ModelFacts:
         InvalidRunInputError: the run's cost is limited, but could not be counted.
     """
     models = [run_input.model] if run_input.model else list(agent.models)
-    asked = agent.asks([*models, *filter(None, [compact_model(agent, models[0])])])
+    asked = agent.all_models([*models, *filter(None, [compact_model(agent, models[0])])])
     known = prices.of_all(asked)
     is_limited = (run_input.max_cost or agent.max_cost) is not None
     # What its sub-agents take counts as well.
-    counted = [*asked, *(each for sub in reachable([agent])[1:] for each in sub.asks(sub.models))] if is_limited else []
+    counted = (
+        [*asked, *(each for sub in with_sub_agents([agent])[1:] for each in sub.all_models(sub.models))]
+        if is_limited
+        else []
+    )
     unknown = next((each for each in counted if each not in prices.of_all(counted)), None)
     if unknown is not None:
         name = ModelName.parse(unknown).name

@@ -57,8 +57,8 @@ def define(agent: Agent, instructions: str, model: str, offered: Offered | None 
     ]
     tools += offered.tools
     output = None
-    if (answers := agent.answers) is not None:
-        if agent.output_by(model) == "tool":
+    if (answers := agent.declared_output) is not None:
+        if agent.output_strategy(model) == "tool":
             tools += [
                 ToolDefinition(name=kind.name, description=_final(kind.description), parameters=kind.schema)
                 for kind in answers.types

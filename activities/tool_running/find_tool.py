@@ -67,6 +67,6 @@ class RunTools:
     @property
     def names(self) -> list[str]:
         """All that the model may call: tools, and the output where it is given by a call."""
-        names = self.agent.callable_by(self.output_by)
+        names = self.agent.callable_names(self.output_by)
         more = (tool.name for tool in self.pinned.tools if tool.name not in names)
         return [*names, *(name for name in more if self.agent.mcp_server(server_of(name)) is not None)]

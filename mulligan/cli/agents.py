@@ -53,7 +53,7 @@ def agents(
 
 
 def _described(agent: Any) -> dict[str, Any]:
-    from mulligan.agent_tool import AgentTool
+    from mulligan.agent import AgentTool
 
     return {
         "name": agent.name,
@@ -82,7 +82,8 @@ def _described(agent: Any) -> dict[str, Any]:
             for server in agent.mcp
         ],
         "output": [
-            {"name": kind.name, "schema": kind.schema} for kind in (agent.answers.types if agent.answers else ())
+            {"name": kind.name, "schema": kind.schema}
+            for kind in (agent.declared_output.types if agent.declared_output else ())
         ],
     }
 

@@ -37,7 +37,7 @@ class Accepts(Protocol):
         """
         ...
 
-    def written(self, validated: Any) -> JsonValue:
+    def to_json(self, validated: Any) -> JsonValue:
         """What `validate` gave, as JSON in the form of its types."""
         ...
 
@@ -87,7 +87,7 @@ class ArgumentsModel:
         """
         return self.model.model_validate_json(json.dumps(value))
 
-    def written(self, validated: BaseModel) -> JsonValue:
+    def to_json(self, validated: BaseModel) -> JsonValue:
         """The arguments that were given, in the form of their types: "5" for an integer is 5."""
         shown = validated.model_dump(mode="json", by_alias=True, exclude_unset=True, warnings="error")
         return cast(JsonValue, shown)

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from mulligan import Agent
-from mulligan.agent import seconds
+from mulligan.durations import seconds
 from tests.support.go_programs import JAEGER
 
 ROOT = Path(__file__).parent.parent.parent

@@ -19,8 +19,8 @@ import pytest
 import yaml
 
 from mulligan import Agent
-from mulligan.agent import seconds
 from mulligan.client.settings import Settings, settings
+from mulligan.durations import seconds
 
 ROOT = Path(__file__).parent.parent.parent
 KUBERNETES = ROOT / "deploy/kubernetes"

@@ -172,13 +172,13 @@ def test_what_is_pinned_takes_no_room_where_it_says_nothing() -> None:
 
 def test_one_way_for_the_output_of_all_models() -> None:
     mixed = Agent(name="a", model=["openai:a", "openai-chat:b"], output={"type": "object"})
-    assert [mixed.output_by(model) for model in ("openai:a", "openai-chat:b", "openai:c", "openai-chat:c")] == [
+    assert [mixed.output_strategy(model) for model in ("openai:a", "openai-chat:b", "openai:c", "openai-chat:c")] == [
         "tool", "tool", "provider", "tool",
     ]  # fmt: skip
     one = Agent(name="a", model=["openai:a", "openai:b"], output={"type": "object"})
-    assert (one.output_by("openai:a"), one.output_by("openai-chat:a")) == ("provider", "tool")
+    assert (one.output_strategy("openai:a"), one.output_strategy("openai-chat:a")) == ("provider", "tool")
     chosen = Agent(name="a", model="openai:a", output=ToolStrategy({"type": "object"}))
-    assert chosen.output_by("openai:a") == "tool"
+    assert chosen.output_strategy("openai:a") == "tool"
 
 
 FACTS: dict[str, Any] = {

@@ -197,4 +197,4 @@ def test_a_name_of_ones_own_for_a_parameter() -> None:
     assert list(send.schema["properties"]) == ["recipient", "body", "copies"]
     validated = send.arguments.validate({"recipient": "Ada", "body": "Hi", "times": 2})
     assert send.arguments.bind(validated, None) == ([], {"to": "Ada", "text": "Hi", "copies": 2})
-    assert send.arguments.written(validated) == {"recipient": "Ada", "body": "Hi", "copies": 2}
+    assert send.arguments.to_json(validated) == {"recipient": "Ada", "body": "Hi", "copies": 2}
