@@ -85,8 +85,37 @@ async def by_hand(environment: dict[str, str], typed: str, *words: str) -> tuple
 async def test_a_call_is_edited_and_approved_a_question_answered_and_a_message_sent(
     mulligan: Run, here: Run, office: Client, environment: dict[str, str], tmp_path: Path
 ) -> None:
-    """A call is seen, left, refused an edit, edited and approved; a question is answered; a message joins."""
+    """The whole way of one run: an edited approval, an answer, a message and two denials, each by a command."""
     handle = await started(office, "o-1")
+    await check_what_waits(mulligan, here, environment)
+    await check_refusals(here)
+    await approve_in_an_editor(environment, tmp_path)
+
+    await waits(handle, "call_2")
+    answered = await here("answer", "o-1", "The green one.", "--json")
+    assert json.loads(answered.out) == {"run": "o-1", "accepted": True, "call_id": "call_2"}
+    assert r"Which [bold]lamp\x1b[0m?" in answered.err
+
+    await waits(handle, "call_3")
+    several = await here("deny", "o-1", "--reason", "No more.")
+    assert "several calls of 'o-1' wait; name one: call_3 (refund), call_4 (refund)" in several.err
+    denied = [await here("deny", "o-1", call_id, "--reason", "No more.") for call_id in ("call_3", "call_4")]
+    assert [ran.code for ran in denied] == [0, 0]
+    result = await handle.result()
+    texts = result["output"].split(" / ")
+    assert texts[:4] == ["Help.", "refunded 6 for order 7", "Be quick.", "The green one."]
+    assert ["No more." in text for text in texts[4:]] == [True, True]
+    seen = await here("show", "o-1")
+    assert "approved by Ada; edited: {" in seen.out
+    assert "answered by " in seen.out
+    late, empty = await here("send", "o-1", "Too late."), await here("pending", "--json")
+    assert (late.code, late.out) == (2, "")
+    assert "the run 'o-1' has ended; go on from it with `mulligan resume o-1`" in late.err
+    assert "o-1" not in [wait["id"] for wait in json.loads(empty.out)]
+
+
+async def check_what_waits(mulligan: Run, here: Run, environment: dict[str, str]) -> None:
+    """`pending` and `approve` present the call without its control characters; an answer of "n" decides nothing."""
     listed, no = await asyncio.gather(mulligan("pending"), by_hand(environment, "n\n", "approve", "o-1"))
     one, unsure = await here("pending", "o-1", "--json"), await here("approve", "o-1")
     assert listed.code == 0, listed.err
@@ -102,6 +131,9 @@ async def test_a_call_is_edited_and_approved_a_question_answered_and_a_message_s
         assert "\u202e" not in shown
     assert r'"note": "\u001b[2J[red]\u202eAda"' in no[2]
 
+
+async def check_refusals(here: Run) -> None:
+    """Wrong arguments and an unknown call are refused; a message to the run is accepted meanwhile."""
     wrong = await here("approve", "o-1", "call_1", "--arguments", '{"order": "seven"}')
     other = await here("approve", "o-1", "call_9")
     sent = await here("send", "o-1", "-", "--id", "m-1", "--json", stdin="Be quick.\n")
@@ -110,34 +142,15 @@ async def test_a_call_is_edited_and_approved_a_question_answered_and_a_message_s
     assert "no call 'call_9' of 'o-1' waits for approval; those that do: call_1 (refund)" in other.err
     assert json.loads(sent.out) == {"run": "o-1", "accepted": True, "id": "m-1"}
 
+
+async def approve_in_an_editor(environment: dict[str, str], tmp_path: Path) -> None:
+    """The arguments are edited in $EDITOR, then approved."""
     editor = tmp_path / "editor"
     editor.write_text('#!/bin/sh\nsed -i "s/12.5/6/" "$1"\n')
     editor.chmod(0o700)
     edited = await by_hand(environment | {"EDITOR": str(editor)}, "y\n", "approve", "o-1", "--edit", "--by", "Ada")
     assert edited[:2] == (0, "refund is approved.\n"), edited[2]
     assert '"euros": 6' in edited[2]
-
-    await waits(handle, "call_2")
-    answered = await here("answer", "o-1", "The green one.", "--json")
-    assert json.loads(answered.out) == {"run": "o-1", "accepted": True, "call_id": "call_2"}
-    assert r"Which [bold]lamp\x1b[0m?" in answered.err
-
-    await waits(handle, "call_3")
-    several = await here("deny", "o-1", "--reason", "No more.")
-    assert "several calls of 'o-1' wait; name one: call_3 (refund), call_4 (refund)" in several.err
-    denied = [await here("deny", "o-1", call_id, "--reason", "No more.") for call_id in ("call_3", "call_4")]
-    assert [ran.code for ran in denied] == [0, 0]
-    result = await handle.result()
-    said = result["output"].split(" / ")
-    assert said[:4] == ["Help.", "refunded 6 for order 7", "Be quick.", "The green one."]
-    assert ["No more." in text for text in said[4:]] == [True, True]
-    seen = await here("show", "o-1")
-    assert "approved by Ada; edited: {" in seen.out
-    assert "answered by " in seen.out
-    late, empty = await here("send", "o-1", "Too late."), await here("pending", "--json")
-    assert (late.code, late.out) == (2, "")
-    assert "the run 'o-1' has ended; go on from it with `mulligan resume o-1`" in late.err
-    assert "o-1" not in [wait["id"] for wait in json.loads(empty.out)]
 
 
 async def test_a_run_is_stopped_and_resumed_by_commands(here: Run, office: Client) -> None:

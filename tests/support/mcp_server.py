@@ -1,7 +1,7 @@
-"""A real MCP server, of the official SDK: `mcp_server.py` speaks on stdin and stdout, `mcp_server.py PORT` by Streamable HTTP.
+"""A real MCP server, built with the official SDK: `mcp_server.py` uses stdin and stdout, `mcp_server.py PORT` Streamable HTTP.
 
-It imports nothing of ours: what it sees is what any server would see. With `--sessions` it knows no `server/discover`, as
-servers before 2026, and so keeps a session for each client.
+It imports nothing of Mulligan, so it sees what any server would see. With `--sessions` it does not know `server/discover`, like
+servers before 2026, and therefore keeps a session for each client. With `--token` it requires the header of the tests.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import json
 import os
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -65,8 +66,8 @@ for number in range(int(os.environ.get("MANY", "0"))):
     TOOLS[f"many_{number}"] = schema(text={**TEXT, "description": "y" * int(os.environ.get("LONG", "0"))})
 
 
-def text(said: str, *, wrong: bool = False) -> types.CallToolResult:
-    return types.CallToolResult(content=[types.TextContent(text=said)], is_error=wrong)
+def text(content: str, *, wrong: bool = False) -> types.CallToolResult:
+    return types.CallToolResult(content=[types.TextContent(text=content)], is_error=wrong)
 
 
 def base64_of(length: int) -> str:
@@ -84,69 +85,57 @@ async def list_tools(_: Any, params: types.PaginatedRequestParams | None) -> typ
     return types.ListToolsResult(tools=page, next_cursor=more)
 
 
-async def call_tool(ctx: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
-    given = params.arguments or {}
-    match params.name:
-        case "echo":
-            return text(given["text"])
-        case "count":
-            return text(", ".join(str(n + 1) for n in range(given["upto"])))
-        case "structured":
-            return types.CallToolResult(content=[], structured_content={"sum": 3, "unit": "€"})
-        case "picture":
-            return types.CallToolResult(content=[types.ImageContent(data=base64_of(12_345), mime_type="image/png")])
-        case "mixed":
-            blob = types.BlobResourceContents(uri="file:///a.pdf", mime_type="application/pdf", blob=base64_of(10))
-            page = types.TextResourceContents(uri="file:///b.md", mime_type="text/markdown", text="# B")
-            return types.CallToolResult(
-                content=[
-                    types.TextContent(text="Two files."),
-                    types.EmbeddedResource(resource=blob),
-                    types.EmbeddedResource(resource=page),
-                    types.ResourceLink(uri="file:///c.txt", name="c"),
-                    types.AudioContent(data=base64_of(2), mime_type="audio/wav"),
-                ],
-                structured_content={"files": 2},
-            )
-        case "huge":
-            return text("y" * given["chars"])
-        case "fail":
-            return text("The disk is full.", wrong=True)
-        case "nothing":
-            return types.CallToolResult(content=[])
-        case "refuse":
-            raise ValueError("not today")
-        case "wrong":
-            return types.CallToolResult(content=[], structured_content={"n": "many"})
-        case "hang":
-            return await hang(Path(given["file"]))
-        case "die":
-            os._exit(3)
-        case "die_once":
-            if not Path(given["file"]).exists():
-                Path(given["file"]).touch()
-                os._exit(3)
-            return text("second life")
-        case "environment":
-            return text(json.dumps(dict(os.environ)))
-        case "pid":
-            return text(str(os.getpid()))
-        case "trace":
-            return text((ctx.meta or {}).get("traceparent", "none"))
-        case "grow":
-            TOOLS.pop("structured", None)
-            TOOLS["grown"] = NONE
-            return text("grown")
-        case "progress":
-            for n in (1, 2, 3):
-                await ctx.session.report_progress(n, 3, f"part {n}")
-            return text("all parts")
-        case "sleep":
-            time.sleep(given["seconds"])  # noqa: ASYNC251 - deaf meanwhile: also to the end of its stdin
-            return text("slept")
-        case "files.delete/all" | "grown":
-            return text(f"{params.name} done")
-    return text(f"there is no {params.name}", wrong=True)
+def mixed_content() -> types.CallToolResult:
+    """One content of each kind, with a structured result."""
+    blob = types.BlobResourceContents(uri="file:///a.pdf", mime_type="application/pdf", blob=base64_of(10))
+    page = types.TextResourceContents(uri="file:///b.md", mime_type="text/markdown", text="# B")
+    return types.CallToolResult(
+        content=[
+            types.TextContent(text="Two files."),
+            types.EmbeddedResource(resource=blob),
+            types.EmbeddedResource(resource=page),
+            types.ResourceLink(uri="file:///c.txt", name="c"),
+            types.AudioContent(data=base64_of(2), mime_type="audio/wav"),
+        ],
+        structured_content={"files": 2},
+    )
+
+
+def picture() -> types.CallToolResult:
+    return types.CallToolResult(content=[types.ImageContent(data=base64_of(12_345), mime_type="image/png")])
+
+
+def structured(content: dict[str, Any]) -> types.CallToolResult:
+    return types.CallToolResult(content=[], structured_content=content)
+
+
+def refuse() -> types.CallToolResult:
+    raise ValueError("not today")
+
+
+def die() -> types.CallToolResult:
+    os._exit(3)
+
+
+def die_once(file: Path) -> types.CallToolResult:
+    """The first call ends the process; the next one, which finds the file, gets a result."""
+    if not file.exists():
+        file.touch()
+        os._exit(3)
+    return text("second life")
+
+
+def grow() -> types.CallToolResult:
+    """Change the list of tools: one disappears, another appears."""
+    TOOLS.pop("structured", None)
+    TOOLS["grown"] = NONE
+    return text("grown")
+
+
+def sleep(seconds: float) -> types.CallToolResult:
+    """Block the event loop, so that the server does not even read the end of its stdin."""
+    time.sleep(seconds)
+    return text("slept")
 
 
 async def hang(file: Path) -> types.CallToolResult:
@@ -157,6 +146,50 @@ async def hang(file: Path) -> types.CallToolResult:
         file.write_text("cancelled")
         raise
     return text("never")
+
+
+async def progress(ctx: Any) -> types.CallToolResult:
+    for n in (1, 2, 3):
+        await ctx.session.report_progress(n, 3, f"part {n}")
+    return text("all parts")
+
+
+Arguments = dict[str, Any]
+RESULTS: dict[str, Callable[[Arguments], types.CallToolResult]] = {
+    "echo": lambda given: text(given["text"]),
+    "count": lambda given: text(", ".join(str(n + 1) for n in range(given["upto"]))),
+    "structured": lambda _: structured({"sum": 3, "unit": "€"}),
+    "picture": lambda _: picture(),
+    "mixed": lambda _: mixed_content(),
+    "huge": lambda given: text("y" * given["chars"]),
+    "fail": lambda _: text("The disk is full.", wrong=True),
+    "nothing": lambda _: types.CallToolResult(content=[]),
+    "refuse": lambda _: refuse(),
+    "wrong": lambda _: structured({"n": "many"}),
+    "die": lambda _: die(),
+    "die_once": lambda given: die_once(Path(given["file"])),
+    "environment": lambda _: text(json.dumps(dict(os.environ))),
+    "pid": lambda _: text(str(os.getpid())),
+    "grow": lambda _: grow(),
+    "sleep": lambda given: sleep(given["seconds"]),
+    "files.delete/all": lambda _: text("files.delete/all done"),
+    "grown": lambda _: text("grown done"),
+}
+"""Tools that need nothing but their arguments, by name."""
+
+
+async def call_tool(ctx: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
+    given = params.arguments or {}
+    if params.name in RESULTS:
+        return RESULTS[params.name](given)
+    match params.name:
+        case "hang":
+            return await hang(Path(given["file"]))
+        case "trace":
+            return text((ctx.meta or {}).get("traceparent", "none"))
+        case "progress":
+            return await progress(ctx)
+    return text(f"there is no {params.name}", wrong=True)
 
 
 server = Server("support", version="1", on_list_tools=list_tools, on_call_tool=call_tool)

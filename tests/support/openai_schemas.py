@@ -1,4 +1,4 @@
-"""Checks the JSON schemas in a request: well formed, and in strict mode within what OpenAI's strict mode takes."""
+"""Checks that the JSON schemas in a request are well formed, and in strict mode that OpenAI's strict mode accepts them."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ STRICT_FORMATS = {"date-time", "time", "date", "duration", "email", "hostname", 
 
 
 def check_schema(schema: dict[str, Any], subject: str, param: str, code: str | None, *, strict: bool) -> None:
-    """Refuse a schema of a function's parameters or of an answer; `subject` is "function 'x'" or the like."""
+    """Refuse an invalid schema of a function's parameters or of an answer; `subject` names it, as in "function 'x'"."""
     checker = _Checker(schema, subject, param, code, strict)
     if schema.get("type") != "object":
-        told = schema.get("type", "None")
-        checker.refuse((), f"schema must be a JSON Schema of 'type: \"object\"', got 'type: \"{told}\"'")
+        actual = schema.get("type", "None")
+        checker.refuse((), f"schema must be a JSON Schema of 'type: \"object\"', got 'type: \"{actual}\"'")
     for keyword in ("oneOf", "anyOf", "allOf", "enum", "not"):
         if keyword in schema:
             checker.refuse(
@@ -38,7 +38,7 @@ def check_schema(schema: dict[str, Any], subject: str, param: str, code: str | N
 
 
 class _Checker:
-    """One schema under examination; `at` is where in it we are, as OpenAI's messages say it."""
+    """Checks one schema; `at` is the path of a part of it, as OpenAI's error messages print it."""
 
     def __init__(self, root: dict[str, Any], subject: str, param: str, code: str | None, strict: bool) -> None:
         self.root, self.subject, self.param, self.code, self.strict = root, subject, param, code, strict
@@ -62,37 +62,45 @@ class _Checker:
             self.refuse((*at, "items"), "array schema missing items")
 
     def check_keyword(self, keyword: str, value: Any, at: tuple[str, ...]) -> None:
+        """Check the value of one keyword, and the schemas inside it. An unknown keyword is checked in strict mode only."""
         if keyword in MAPS_OF_SCHEMAS:
-            if not isinstance(value, dict):
-                self.refuse(at, f"'{keyword}' must be an object")
-            for name, inner in value.items():
-                self.check(inner, (*at, keyword, name))
+            self.check_map(keyword, value, at)
         elif keyword in LISTS_OF_SCHEMAS:
-            if not isinstance(value, list) or not value:
-                self.refuse(at, f"'{keyword}' must be a non-empty array")
-            for index, inner in enumerate(value):
-                self.check(inner, (*at, keyword, str(index)))
+            self.check_list(keyword, value, at)
         elif keyword in SCHEMAS:
             if not (keyword == "additionalProperties" and isinstance(value, bool)):
                 self.check(value, (*at, keyword))
-        elif keyword == "type":
-            named = value if isinstance(value, list) else [value]
-            if not named or any(not isinstance(name, str) or name not in TYPES for name in named):
-                self.refuse(at, f"{value!r} is not valid under any of the given schemas")
-        elif keyword == "required":
-            if not is_list_of_names(value):
-                self.refuse(at, "'required' must be an array of unique strings")
+        elif keyword == "type" and not are_types(value):
+            self.refuse(at, f"{value!r} is not valid under any of the given schemas")
+        elif keyword == "required" and not is_list_of_names(value):
+            self.refuse(at, "'required' must be an array of unique strings")
         elif keyword == "enum":
-            if not isinstance(value, list) or not value:
-                self.refuse(at, "'enum' must be a non-empty array")
-        elif keyword in NUMBERS:
-            if isinstance(value, bool) or not isinstance(value, int | float):
-                self.refuse(at, f"'{keyword}' must be a number")
-        elif keyword in COUNTS:
-            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-                self.refuse(at, f"'{keyword}' must be a non-negative integer")
+            self.check_list_is_not_empty(keyword, value, at)
+        elif keyword in NUMBERS | COUNTS:
+            self.check_number(keyword, value, at)
         elif keyword in TEXTS:
             self.check_text(keyword, value, at)
+
+    def check_map(self, keyword: str, value: object, at: tuple[str, ...]) -> None:
+        if not isinstance(value, dict):
+            self.refuse(at, f"'{keyword}' must be an object")
+        for name, inner in value.items():
+            self.check(inner, (*at, keyword, name))
+
+    def check_list(self, keyword: str, value: Any, at: tuple[str, ...]) -> None:
+        self.check_list_is_not_empty(keyword, value, at)
+        for index, inner in enumerate(value):
+            self.check(inner, (*at, keyword, str(index)))
+
+    def check_list_is_not_empty(self, keyword: str, value: object, at: tuple[str, ...]) -> None:
+        if not isinstance(value, list) or not value:
+            self.refuse(at, f"'{keyword}' must be a non-empty array")
+
+    def check_number(self, keyword: str, value: object, at: tuple[str, ...]) -> None:
+        if keyword in NUMBERS and (isinstance(value, bool) or not isinstance(value, int | float)):
+            self.refuse(at, f"'{keyword}' must be a number")
+        if keyword in COUNTS and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
+            self.refuse(at, f"'{keyword}' must be a non-negative integer")
 
     def check_text(self, keyword: str, value: object, at: tuple[str, ...]) -> None:
         if not isinstance(value, str):
@@ -123,9 +131,9 @@ class _Checker:
             missing = [name for name in properties if name not in required]
             extra_names = [name for name in required if name not in properties]
             if missing or extra_names:
-                told = f"Missing '{missing[0]}'" if missing else f"Extra required key '{extra_names[0]}' supplied"
+                problem = f"Missing '{missing[0]}'" if missing else f"Extra required key '{extra_names[0]}' supplied"
                 rule = "'required' is required to be supplied and to be an array including every key in properties"
-                self.refuse(at, f"{rule}. {told}")
+                self.refuse(at, f"{rule}. {problem}")
 
     def resolves(self, ref: str) -> bool:
         """Whether a reference points into this schema; nothing is fetched from elsewhere."""
@@ -143,11 +151,17 @@ class _Checker:
 
 
 def is_type(schema: dict[str, Any], name: str) -> bool:
-    """Whether values of this type are among what the schema takes."""
-    told = schema.get("type")
-    return told == name or (isinstance(told, list) and name in told)
+    """Whether the schema accepts values of this type."""
+    accepted = schema.get("type")
+    return accepted == name or (isinstance(accepted, list) and name in accepted)
+
+
+def are_types(value: object) -> bool:
+    """Whether it is the name of a JSON type, or a non-empty list of such names."""
+    names = value if isinstance(value, list) else [value]
+    return bool(names) and all(isinstance(name, str) and name in TYPES for name in names)
 
 
 def is_list_of_names(value: object) -> bool:
-    """Whether it is a list of strings, each of them once."""
+    """Whether it is a list of different strings."""
     return isinstance(value, list) and all(isinstance(name, str) for name in value) and len(set(value)) == len(value)

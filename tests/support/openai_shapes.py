@@ -1,7 +1,7 @@
 """Checks a request against the openai package's own request types: the fields, their types, nulls, fixed values.
 
-The package's TypedDicts are generated from OpenAI's specification, so they say better than a table of ours which
-fields the service knows. A field that they do not have is refused as the service refuses it.
+The package's TypedDicts are generated from OpenAI's specification, so they know the fields of the service better than a
+table of our own. A field that they do not have is refused as the service refuses it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ JSON_TYPES: dict[Any, tuple[str, tuple[type, ...]]] = {
 
 
 class Refusal(Exception):
-    """A request that OpenAI would not take, with what it would say."""
+    """A request that OpenAI would reject, with the error that it would return."""
 
     def __init__(self, message: str, param: str | None = None, code: str | None = None, status: int = 400) -> None:
         super().__init__(message)
@@ -56,21 +56,31 @@ def check_shape(value: object, hint: Any, param: str = "") -> None:
         if not isinstance(value, accepted) or (isinstance(value, bool) and hint is not bool):
             raise wrong_type(value, expected, param)
     elif origin in (dict, Mapping):
-        if not isinstance(value, dict):
-            raise wrong_type(value, "an object", param)
-        for key, item in value.items():
-            check_shape(item, args[1], f"{param}.{key}")
+        check_map(value, args[1], param)
     elif origin in (list, Iterable, Sequence):
-        if not isinstance(value, list):
-            raise wrong_type(value, "an array", param)
-        for index, item in enumerate(value):
-            check_shape(item, args[0], f"{param}[{index}]")
-    else:  # a kind of type that the package did not use so far: say so instead of letting everything pass
+        check_array(value, args[0], param)
+    else:  # a kind of type that the package has not used so far: say so instead of accepting everything
         raise NotImplementedError(f"check_shape does not know {hint!r} at {param}")
 
 
+def check_map(value: object, item_hint: Any, param: str) -> None:
+    """Refuse a value that is not an object whose values all have the type `item_hint`."""
+    if not isinstance(value, dict):
+        raise wrong_type(value, "an object", param)
+    for key, item in value.items():
+        check_shape(item, item_hint, f"{param}.{key}")
+
+
+def check_array(value: object, item_hint: Any, param: str) -> None:
+    """Refuse a value that is not an array whose items all have the type `item_hint`."""
+    if not isinstance(value, list):
+        raise wrong_type(value, "an array", param)
+    for index, item in enumerate(value):
+        check_shape(item, item_hint, f"{param}[{index}]")
+
+
 def check_object(value: object, hint: Any, param: str) -> None:
-    """Refuse what is not an object with the fields of the TypedDict `hint`, all the required ones and no other."""
+    """Refuse a value that is not an object with the fields of the TypedDict `hint`: all required ones and no other."""
     if not isinstance(value, dict):
         raise wrong_type(value, "an object", param)
     known, prefix = fields(hint), f"{param}." if param else ""
@@ -85,7 +95,7 @@ def check_object(value: object, hint: Any, param: str) -> None:
 
 
 def check_literal(value: object, allowed: Sequence[object], param: str) -> None:
-    """Refuse what is not one of the fixed values."""
+    """Refuse a value that is not one of the fixed values."""
     if not any(type(value) is type(one) and value == one for one in allowed):
         if not isinstance(value, str):
             raise wrong_type(value, "one of " + listed(allowed), param)
@@ -93,7 +103,7 @@ def check_literal(value: object, allowed: Sequence[object], param: str) -> None:
 
 
 def check_union(value: object, options: Sequence[Any], param: str) -> None:
-    """Refuse what fits none of the options, with the reason of the option that it came nearest to."""
+    """Refuse a value that fits none of the options, with the reason of the option that fits best."""
     if isinstance(value, dict):
         candidates = [option for option in options if is_object(option) and tags_fit(value, option)]
         if not candidates and any(is_object(option) for option in options):
@@ -108,12 +118,12 @@ def check_union(value: object, options: Sequence[Any], param: str) -> None:
             return check_shape(value, option, param)
         except Refusal as refusal:
             refusals.append(refusal)
-    # the option that was followed deepest is the one that was meant
+    # the option whose check got deepest is the one that the sender meant
     raise max(refusals, key=lambda refusal: len(refusal.param or ""))
 
 
 def tags_fit(value: dict[str, Any], option: Any) -> bool:
-    """Whether the object carries the `type` and the `role` that this option is told by."""
+    """Whether the object has the `type` and the `role` that identify this option."""
     for tag, allowed, required in tags_of(option):
         if tag not in value:
             if required:
@@ -125,7 +135,7 @@ def tags_fit(value: dict[str, Any], option: Any) -> bool:
 
 @functools.cache
 def tags_of(option: Any) -> list[tuple[str, tuple[object, ...], bool]]:
-    """The fields with a fixed value by which an option is told, each with its values and whether it must be there."""
+    """The fields with a fixed value that identify an option, each with its allowed values and whether it is required."""
     known = fields(option) if te.is_typeddict(option) else {}
     hints = {tag: known[tag] for tag in ("type", "role") if tag in known}
     return [
@@ -136,13 +146,13 @@ def tags_of(option: Any) -> list[tuple[str, tuple[object, ...], bool]]:
 
 
 def unknown_tag(value: dict[str, Any], options: Sequence[Any], param: str) -> Refusal:
-    """What is said about an object whose `type` or `role` belongs to none of the options."""
+    """The refusal of an object whose `type` or `role` belongs to none of the options."""
     for tag in ("type", "role"):
         hints = [bare(fields(option)[tag]) for option in options if te.is_typeddict(option) and tag in fields(option)]
         allowed = sorted({text for hint in hints for text in typing.get_args(hint) if isinstance(text, str)})
         if allowed and tag in value and value[tag] not in allowed:
-            told = f"Invalid value: '{value[tag]}'. Supported values are: {listed(allowed)}."
-            return Refusal(told, f"{param}.{tag}", "invalid_value")
+            message = f"Invalid value: '{value[tag]}'. Supported values are: {listed(allowed)}."
+            return Refusal(message, f"{param}.{tag}", "invalid_value")
     for tag in ("role", "type"):
         if tag not in value and any(te.is_typeddict(option) and tag in fields(option) for option in options):
             return missing(f"{param}.{tag}")
@@ -151,7 +161,7 @@ def unknown_tag(value: dict[str, Any], options: Sequence[Any], param: str) -> Re
 
 @functools.cache
 def fields(hint: Any) -> dict[str, Any]:
-    """The fields of a TypedDict, those of its bases included, each with its `Required` mark."""
+    """The fields of a TypedDict and of its bases, each with its `Required` mark."""
     return te.get_type_hints(hint, include_extras=True)
 
 
@@ -170,7 +180,7 @@ def is_object(hint: Any) -> bool:
 
 
 def may_be(value: object, hint: Any) -> bool:
-    """Whether a value that is not an object has the JSON type of this option."""
+    """Whether a value other than an object has the JSON type of this option."""
     return json_type(value) == expected_name(hint) or (json_type(value) == "an integer" and bare(hint) is float)
 
 
@@ -194,16 +204,16 @@ def json_type(value: object) -> str:
 
 
 def missing(param: str) -> Refusal:
-    """What is said about a field that is not there."""
+    """The refusal of a request without a required field."""
     return Refusal(f"Missing required parameter: '{param}'.", param, "missing_required_parameter")
 
 
 def wrong_type(value: object, expected: str, param: str) -> Refusal:
-    """What is said about a value of another type."""
+    """The refusal of a value of another type."""
     message = f"Invalid type for '{param}': expected {expected}, but got {json_type(value)} instead."
     return Refusal(message, param, "invalid_type")
 
 
 def listed(values: Sequence[object]) -> str:
-    """Values in quotes, for a message."""
+    """The values in quotes, for an error message."""
     return ", ".join(f"'{value}'" for value in values)

@@ -27,7 +27,7 @@ class Back(BaseModel):
 
 
 def agent(*tools: Tool, **options: Any) -> Agent:
-    return Agent(name="a", model="scripted:x", tools=tools or (say, count, typed), **options)
+    return Agent(name="a", model="scripted:x", tools=tools or (say, count, take_times, take_values), **options)
 
 
 async def look(name: str, raw: str, of: Agent | None = None) -> Prepared | ToolCallError:
@@ -48,7 +48,7 @@ GARBAGE_TEXTS = {
 async def test_structured_garbage(texts: list[str]) -> None:
     """Told to the model, or taken: nothing is raised."""
     for raw in texts:
-        for name in ("typed", "say", "count"):
+        for name in ("take_times", "take_values", "say", "count"):
             done = await look(name, raw)
             assert (done.text if isinstance(done, ToolCallError) else json.dumps(done.arguments)).encode()
 
@@ -143,36 +143,65 @@ async def test_a_fixer_cannot_end_the_worker(raised: BaseException) -> None:
 
 
 @tool
-def typed(
-    when: datetime,
-    span: timedelta,
+def take_times(when: datetime, span: timedelta, either: int | date | None) -> str:
+    """Take times."""
+    return ""
+
+
+@tool
+def take_values(
     price: Decimal,
     pair: tuple[int, str],
     tags: set[str],
     blob: bytes,
     speed: Speed,
-    either: int | date | None,
     who: Annotated[str, Field(alias="fullName")],
     back: Back,
 ) -> str:
-    """Typed."""
+    """Take values."""
     return ""
 
 
-async def test_types_keep_their_value() -> None:
-    """Once prepared they are read again where the tool runs: to the same values."""
-    sent = {"when": "2026-01-02T03:04:05Z", "span": "PT90S", "price": "1.10", "pair": ["1", "a"], "tags": ["x"], "blob": "b",
-            "speed": "fast", "either": "2026-01-02", "fullName": "Ann", "back": {"in": 5}}  # fmt: skip
-    done = await look("typed", json.dumps(sent), agent(typed))
+TIMES = {"when": "2026-01-02T03:04:05Z", "span": "PT90S", "either": "2026-01-02"}
+VALUES = {
+    **{"price": "1.10", "pair": ["1", "a"], "tags": ["x"], "blob": "b", "speed": "fast"},
+    **{"fullName": "Ann", "back": {"in": 5}},
+}
+
+
+@pytest.mark.parametrize(
+    ("taker", "sent", "values"),
+    [
+        (
+            take_times,
+            TIMES,
+            {
+                "when": datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC),
+                "span": timedelta(seconds=90),
+                "either": date(2026, 1, 2),
+            },
+        ),
+        (
+            take_values,
+            VALUES,
+            {
+                **{"price": Decimal("1.10"), "pair": (1, "a"), "tags": {"x"}, "blob": b"b", "speed": Speed.FAST},
+                **{"who": "Ann", "back": Back(**{"in": 5})},
+            },
+        ),
+    ],
+    ids=["times", "values"],
+)
+async def test_prepared_arguments_are_read_to_the_same_values(
+    taker: Tool, sent: dict[str, Any], values: dict[str, Any]
+) -> None:
+    """The worker that runs the tool reads the prepared arguments again."""
+    done = await look(taker.name, json.dumps(sent), agent(taker))
     assert isinstance(done, Prepared)
     assert not done.repairs
     assert json.loads(json.dumps(done.arguments)) == done.arguments
-    _, values = typed.arguments.bind(typed.arguments.validate(done.arguments), None)
-    assert values == {
-        **{"when": datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC), "span": timedelta(seconds=90), "price": Decimal("1.10")},
-        **{"pair": (1, "a"), "tags": {"x"}, "blob": b"b", "speed": Speed.FAST, "either": date(2026, 1, 2)},
-        **{"who": "Ann", "back": Back(**{"in": 5})},
-    }
+    _, read = taker.arguments.bind(taker.arguments.validate(done.arguments), None)
+    assert read == values
 
 
 @tool
