@@ -1,4 +1,4 @@
-"""The README's commands and code do what it says."""
+"""The commands and code of the README, and of the pages that it names, do what they say."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from mulligan.client.settings import Settings
 from tests.acceptance.conftest import ROOT, Run, command
 
 README = (ROOT / "README.md").read_text()
-BLOCKS = re.findall(r"```(\w+)\n(.*?)```", README, re.DOTALL)
+SETTINGS = (ROOT / "docs/settings.md").read_text()
 QUEUE = "readme"
 
 
-def block(language: str, having: str) -> str:
-    """The README's one block of that language that has the text in it."""
-    found: list[str] = [text for kind, text in BLOCKS if kind == language and having in text]
-    assert len(found) == 1
-    return found[0]
+def block(language: str, containing: str, page: str = "README.md") -> str:
+    """The page's one block of that language that contains the text."""
+    blocks: list[tuple[str, str]] = re.findall(r"```(\w+)\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
+    [text] = [text for kind, text in blocks if kind == language and containing in text]
+    return text
 
 
 def test_the_quick_start_is_two_lines_that_run_the_demo_and_the_tests() -> None:
@@ -39,26 +39,33 @@ def test_the_quick_start_is_two_lines_that_run_the_demo_and_the_tests() -> None:
         assert does in dry.stdout
 
 
-def test_the_settings_table_names_every_variable_and_its_default() -> None:
-    """The table names each variable of ours, with its default."""
+def test_each_setting_is_in_docs_settings_with_its_default() -> None:
+    """Both ways: the page names each variable of `Settings`, and no variable that nothing reads."""
     for name, field in Settings.model_fields.items():
         variable = field.validation_alias or f"MULLIGAN_{name.upper()}"
-        row = next(line for line in README.splitlines() if f"`{variable}`" in line)
+        row = next(line for line in SETTINGS.splitlines() if f"`{variable}`" in line)
         if field.default not in ([], None, SecretStr(""), ""):
             assert str(field.default) in row
+    read = {str(field.validation_alias or f"MULLIGAN_{name.upper()}") for name, field in Settings.model_fields.items()}
+    elsewhere = {"MULLIGAN_WORKSPACE", "MULLIGAN_FETCH_ALLOW"}  # of tools: mulligan/tools/workspace.py, web_address.py
+    assert set(re.findall(r"MULLIGAN_[A-Z_]+", SETTINGS)) <= read | elsewhere
 
 
 async def test_the_agents_printed_in_the_readme_run_as_described(
     mulligan: Run, environment: dict[str, str], tmp_path: Path
 ) -> None:
-    """shop.py as printed: the worker loads it, `start --wait` prints its answer, `show` the mistake and the repair."""
+    """shop.py as printed: the worker loads it, `start --wait` prints its answer, `show` the mistake and the repair.
+
+    The agents of the other pages, and the example that docs/workflows.md names, are served by the same worker.
+    """
     (tmp_path / "shop.py").write_text(block("python", "support = Agent("))
-    (tmp_path / "turns.py").write_text(block("python", "class TwoTurns"))
-    (tmp_path / "letters.py").write_text(block("python", "reader = Agent("))
+    (tmp_path / "turns.py").write_text(block("python", "class TwoTurns", "docs/workflows.md"))
+    (tmp_path / "letters.py").write_text(block("python", "claims = Agent(", "docs/structured-output.md"))
     env = environment | {"MULLIGAN_TASK_QUEUE": QUEUE}
     assert "```sh\nuv run mulligan worker --load shop\n```" in README
     worker = await asyncio.create_subprocess_exec(
         sys.executable, str(ROOT / "worker.py"), "--load", "shop", "--load", "turns", "--load", "letters",
+        "--load", "examples.refund_desk",
         env=env, cwd=tmp_path, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
     assert worker.stderr is not None
@@ -75,7 +82,7 @@ async def test_the_agents_printed_in_the_readme_run_as_described(
         result = await client.execute_workflow("AgentWorkflow", given, id="readme-1", task_queue=QUEUE)
         assert result["status"] == "completed"
         assert await client.execute_workflow("TwoTurns", "Ada", id="readme-2", task_queue=QUEUE)
-        given = {"agent": "reader", "prompt": "My lamp broke."}
+        given = {"agent": "claims", "prompt": "My lamp broke."}
         read = await client.execute_workflow("AgentWorkflow", given, id="readme-3", task_queue=QUEUE)
         assert (read["output"], read["output_type"]) == ({"order": 7, "amount": 12.5}, "Refund")
         assert read["recovered_failures"] == 1
@@ -88,8 +95,8 @@ def _lines(having: str) -> list[str]:
     return block("sh", having).strip().splitlines()
 
 
-async def test_the_commands_named_in_the_readme_exist(mulligan: Run, environment: dict[str, str]) -> None:
-    """Each `mulligan …` of the README is a command, and each option one of its own."""
+async def test_the_readme_names_no_command_that_does_not_exist(mulligan: Run, environment: dict[str, str]) -> None:
+    """Each `mulligan …` of the README is a command."""
     named = set(re.findall(r"uv run mulligan (\w+)", README))
     listed = await command(sys.executable, "-c", "from mulligan.cli import main; main()", "--help", env=environment)
     assert named

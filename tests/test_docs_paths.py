@@ -1,0 +1,44 @@
+"""Each path that a page names exists."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted(
+    [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "deploy").rglob("*.md")],
+    key=lambda page: str(page),
+)
+FOLDERS = "mulligan|workflows|activities|tools|tests|examples|deploy|benchmarks|docs|worker.py"
+IN_BACKTICKS = re.compile(rf"`((?:{FOLDERS})(?:/[\w.*/-]+)?)(?:::?[\w.]+)?/?`")
+LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[\w-]*)?\)")
+PAST = {"CHANGELOG.md"}
+"""It names files under the names that they had."""
+NO_FILES_OF_OURS = {"tools/call", "deploy/.env", "deploy/compose.override.yaml"}
+"""A method of MCP, and files that a user writes."""
+
+
+def paths(page: Path) -> set[Path]:
+    text = page.read_text()
+    return {ROOT / path for path in {*IN_BACKTICKS.findall(text)} - NO_FILES_OF_OURS} | {
+        page.parent / link for link in LINK.findall(text)
+    }
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_each_path_that_a_page_names_exists(page: Path) -> None:
+    """In backticks from the root of the checkout, in links from the page; `*` stands for any name."""
+    if page.name in PAST:
+        pytest.skip("it names files under the names that they had")
+    missing = [path for path in paths(page) if not list(path.parent.glob(path.name))]
+    assert not missing
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_each_section_that_a_link_names_exists(page: Path) -> None:
+    for file, anchor in re.findall(r"\]\(([^):\s#]*)#([\w-]+)\)", page.read_text()):
+        titles = re.findall(r"^#+ (.+)$", (page.parent / file if file else page).read_text(), re.MULTILINE)
+        assert anchor in {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
