@@ -46,6 +46,7 @@ from mulligan.wire.updates import Answer, Decide, Pending, SendMessage, Stop
 if TYPE_CHECKING:
     from mulligan import events
     from mulligan.client.connect import connect, data_converter
+    from mulligan.client.resume_run import PromptNeededError, resume
     from mulligan.worker.temporal_plugin import MulliganPlugin
     from mulligan.workflows.durable_agent import DurableAgent
 
@@ -71,6 +72,7 @@ __all__ = [
     "MulliganPlugin",
     "MultipleStructuredOutputsError",
     "Pending",
+    "PromptNeededError",
     "ProviderStrategy",
     "Repair",
     "RunInput",
@@ -102,6 +104,7 @@ __all__ = [
     "error_of",
     "events",
     "output_of",
+    "resume",
     "tool",
 ]
 
@@ -110,6 +113,8 @@ _LATER = {
     "MulliganPlugin": "mulligan.worker.temporal_plugin",
     "connect": "mulligan.client.connect",
     "data_converter": "mulligan.client.connect",
+    "PromptNeededError": "mulligan.client.resume_run",
+    "resume": "mulligan.client.resume_run",
 }
 """Handed on when asked for: the first two look upward, the others would load a Temporal client at import."""
 
