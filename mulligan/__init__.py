@@ -46,7 +46,7 @@ from mulligan.wire.updates import Answer, Decide, Pending, SendMessage, Stop
 if TYPE_CHECKING:
     from mulligan import events
     from mulligan.client.connect import connect, data_converter
-    from mulligan.client.resume_run import PromptNeededError, resume
+    from mulligan.client.resume_run import PromptNeededError, resume_run
     from mulligan.worker.temporal_plugin import MulliganPlugin
     from mulligan.workflows.durable_agent import DurableAgent
 
@@ -104,7 +104,7 @@ __all__ = [
     "error_of",
     "events",
     "output_of",
-    "resume",
+    "resume_run",
     "tool",
 ]
 
@@ -114,7 +114,7 @@ _LATER = {
     "connect": "mulligan.client.connect",
     "data_converter": "mulligan.client.connect",
     "PromptNeededError": "mulligan.client.resume_run",
-    "resume": "mulligan.client.resume_run",
+    "resume_run": "mulligan.client.resume_run",
 }
 """Handed on when asked for: the first two look upward, the others would load a Temporal client at import."""
 
