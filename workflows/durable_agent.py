@@ -21,7 +21,7 @@ from mulligan.wire.run_context import RunContext
 from mulligan.workflows import dispatch, limits
 from mulligan.workflows.agent_registry import WorkflowAgents
 from mulligan.workflows.conversation.compaction import compact_if_due
-from mulligan.workflows.conversation.continue_as_new_policy import ContinueAsNewPolicy
+from mulligan.workflows.conversation.continue_as_new import ContinueAsNewPolicy
 from mulligan.workflows.conversation.continue_as_new_state import read_continue_as_new_state
 from mulligan.workflows.conversation.conversation import Conversation
 from mulligan.workflows.conversation.event_page import event_page
