@@ -1,1 +1,1 @@
-"""Deterministic code only: the loop, and the door that clients start."""
+"""Deterministic code only: the workflow that clients start, and the loop that any workflow can use."""

@@ -1,4 +1,4 @@
-"""Who answers the worker's questions, and takes in what people say: every workflow that holds a `DurableAgent` has one."""
+"""The agents of one workflow, and the handlers through which workers query them and people reach them."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ from mulligan.wire.conversation_ref import CONVERSATION_QUERY, INPUT_MESSAGES_QU
 from mulligan.wire.run_context import RunContext
 from mulligan.wire.updates import CheckedEdit, CheckEdit
 from mulligan.workflows import dispatch, limits
-from mulligan.workflows.conversation.conversation import Conversation, fitting
+from mulligan.workflows.conversation.conversation import Conversation, messages_that_fit
 from mulligan.workflows.people.update_handlers import UpdateHandlers
+
+__all__ = ["WorkflowAgents"]
 
 
 class RegisteredAgent(Protocol):
-    """Whom workers ask about: an agent of the workflow."""
+    """What the handlers need of an agent: the part of DurableAgent that they read."""
 
     agent: str
     conversation: Conversation
@@ -30,21 +32,21 @@ class RegisteredAgent(Protocol):
         ...
 
     @property
-    def where(self) -> RunContext:
-        """What its activities are told."""
+    def context(self) -> RunContext:
+        """What identifies it in the inputs of its activities."""
         ...
 
 
 class WorkflowAgents:
-    """The agents of one workflow by their key, and the query handlers through which workers read them."""
+    """The agents of one workflow by their keys, its update handlers, and the query handlers for workers."""
 
     def __init__(self) -> None:
         self._agents: dict[str, RegisteredAgent] = {}
-        self.handlers = UpdateHandlers(self._name_of, self._edited)
+        self.handlers = UpdateHandlers(self._name_of, self._check_edited_arguments)
 
     @classmethod
     def of_this_workflow(cls) -> WorkflowAgents:
-        """The one of the workflow that is running: the SDK keeps it for us, as its queries' handler."""
+        """The registry of the running workflow, created at the first call. The SDK keeps it, as a query's handler."""
         handler = workflow.get_query_handler(CONVERSATION_QUERY)
         if handler is not None:
             workflow_agents = handler.__self__  # type: ignore[attr-defined]
@@ -66,40 +68,41 @@ class WorkflowAgents:
     def _name_of(self, key: str) -> str:
         return self._agents[key].agent if key in self._agents else ""
 
-    async def _edited(self, key: str, call: ToolCall, step: int, arguments: dict[str, Any]) -> CheckedEdit:
-        """What a person made of a call's arguments, looked at by the agent's worker."""
+    async def _check_edited_arguments(
+        self, key: str, call: ToolCall, step: int, arguments: dict[str, Any]
+    ) -> CheckedEdit:
+        """Have a worker of the agent check arguments that a person has edited."""
         agent = self._agents[key]
-        metadata = agent.input.metadata if agent.input else {}
         return await dispatch.check_edit(
             CheckEdit(
-                where=agent.where,
+                where=agent.context,
                 call=call.model_copy(update={"arguments": ""}),
                 arguments=arguments,
                 step=step,
                 definition=agent.facts.digest,
-                metadata=metadata,
+                metadata=agent.input.metadata if agent.input else {},
             )
         )
 
-    def conversation(self, asked: PageRequest) -> Page:
-        """Messages that a worker's cache does not hold."""
-        conversation = self._agents[asked.conversation].conversation
-        return Page(messages=conversation.view_page(asked.since, asked.count, limits.PAGE_BYTES))
+    def conversation(self, request: PageRequest) -> Page:
+        """Messages of an agent's view that a worker's cache does not have."""
+        conversation = self._agents[request.conversation].conversation
+        return Page(messages=conversation.view_page(request.since, request.count, limits.PAGE_BYTES))
 
     def input(self, key: str) -> RunInput:
-        """The input of an agent's newest turn, with its messages where they are few: `input_messages` gives any."""
+        """The input of an agent's newest turn. Without its messages if they are large: `input_messages` has them."""
         run_input = self._agents[key].input
         assert run_input is not None
-        is_small = len(fitting(run_input.messages, limits.INPUT_BYTES)) == len(run_input.messages)
+        is_small = len(messages_that_fit(run_input.messages, limits.INPUT_BYTES)) == len(run_input.messages)
         return run_input if is_small else run_input.model_copy(update={"messages": []})
 
-    def input_messages(self, asked: PageRequest) -> Page:
+    def input_messages(self, request: PageRequest) -> Page:
         """The messages of that input, without its prompt."""
-        run_input = self._agents[asked.conversation].input
+        run_input = self._agents[request.conversation].input
         assert run_input is not None
-        messages = run_input.messages[asked.since : asked.since + asked.count]
-        return Page(messages=fitting(messages, limits.PAGE_BYTES))
+        messages = run_input.messages[request.since : request.since + request.count]
+        return Page(messages=messages_that_fit(messages, limits.PAGE_BYTES))
 
     def definition(self, key: str) -> Definition:
-        """What the provider is told of an agent, as it was pinned when the turn opened."""
+        """What the provider is sent of an agent, as it was pinned when the turn opened."""
         return self._agents[key].facts.definition

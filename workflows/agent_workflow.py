@@ -1,4 +1,4 @@
-"""`AgentWorkflow`: the door that clients start. Input checks, queries, continue-as-new; the loop is DurableAgent's."""
+"""`AgentWorkflow`: the workflow that clients start. It checks input, answers queries and continues as new."""
 
 from __future__ import annotations
 
@@ -16,39 +16,39 @@ from mulligan.wire.compressed_input import decompressed
 from mulligan.wire.resume_page import RESUME_STATE_QUERY
 from mulligan.workflows import limits
 from mulligan.workflows.agent_registry import WorkflowAgents
-from mulligan.workflows.conversation.continue_as_new_state import InvalidStateError
-from mulligan.workflows.conversation.records import Earlier
+from mulligan.workflows.conversation.continue_as_new import InvalidStateError
+from mulligan.workflows.conversation.records import EarlierPart
 from mulligan.workflows.durable_agent import DurableAgent
-from mulligan.workflows.people.update_handlers import FIRST
+from mulligan.workflows.people.update_handlers import FIRST_AGENT_KEY
 
 NO_INPUT = RawValue(Payload())
 
 
-# No code of users runs in it (theirs runs in activities) and ours is tried in the sandbox by tests/replay. Without it a
-# step takes a third less of the worker's time, and an open run a third less of its memory.
+# The sandbox is off: users' code runs in activities only, and tests/replay runs this workflow in the sandbox. Without it,
+# a step takes a third less of the worker's time, and an open run a third less of its memory.
 @workflow.defn(name="AgentWorkflow", sandboxed=False)
 class AgentWorkflow:
-    """One run of an agent.
+    """One run of an agent. The loop is in DurableAgent.
 
-    Its one argument is taken raw: whatever a client in any language sends is looked at inside, so that wrong input
-    fails the run with a sentence, and never a workflow task for ever. JSON is a RunInput, also where it is compressed
-    with zstd; other bytes are what the run before carried over (one argument for both, as the SDK drops all type hints
-    where their count does not match).
+    Its argument is a raw payload, checked inside the workflow: wrong input from a client in any language fails the run
+    with a message, and never makes a workflow task fail again and again. A JSON payload is a RunInput, which may be
+    compressed with zstd. A binary payload is the state of the run before this one. Both are one argument, as the SDK drops
+    all type hints if the number of arguments does not match.
     """
 
     def __init__(self) -> None:
         self._agent: DurableAgent | None = None
-        # Before the agent is there, as people may speak to the run in the moment of its beginning.
+        # The inbox must exist before the agent does, as an update may arrive before `run` begins.
         self._handlers = WorkflowAgents.of_this_workflow().handlers
-        self._handlers.inbox(FIRST)
+        self._handlers.inbox(FIRST_AGENT_KEY)
 
     @workflow.run
     async def run(self, start: RawValue = NO_INPUT) -> dict[str, Any]:
-        """RunInput in, RunResult out, both as JSON objects."""
+        """Run the agent to its end. RunInput in, RunResult out, both as JSON objects."""
         is_bytes = start.payload.metadata.get("encoding") == b"binary/plain"
         agent: DurableAgent | None = None
         if is_bytes and start.payload.data and workflow.info().continued_run_id is not None:
-            # A cron's next run, or one that is tried again, is a continued one too: it is given the first one's input.
+            # A run that a cron schedule or a retry policy started is a continued one too, but has the first run's input.
             with suppress(InvalidStateError):
                 agent = self._agent = DurableAgent(state=start.payload.data)
         if agent is None:
@@ -69,16 +69,16 @@ class AgentWorkflow:
 
     @workflow.query
     def progress(self) -> dict[str, Any]:
-        """Where the run stands."""
+        """The status of the run, and its numbers so far."""
         return self._agent.progress.model_dump(mode="json") if self._agent else {"status": "failed"}
 
     @workflow.query
     def messages(self, since: int = 0, limit: int = 100) -> dict[str, Any]:
-        """The conversation, from message `since` on: as many as fit into an answer."""
+        """The conversation's messages from number `since` on: as many as fit."""
         if self._agent is None:
             return {"messages": [], "next": None, "total": 0}
         conversation = self._agent.conversation
-        since, first = max(0, since), conversation.first
+        since, first = max(0, since), conversation.first_message
         if conversation.earlier and since < first:
             return _earlier("messages", first, first + len(conversation.messages), conversation.earlier)
         page = conversation.page(since, max(1, limit), limits.PAGE_BYTES)
@@ -86,7 +86,7 @@ class AgentWorkflow:
 
     @workflow.query
     def steps(self, since: int = 0, limit: int = 100) -> dict[str, Any]:
-        """The run's steps, from number `since` (counted from 0) on: as many as fit into an answer."""
+        """The run's steps from index `since` on: as many as fit."""
         if self._agent is None:
             return {"steps": [], "next": None, "total": 0}
         conversation = self._agent.conversation
@@ -97,24 +97,24 @@ class AgentWorkflow:
         return _page("steps", page, since, first + len(conversation.steps))
 
     @workflow.query(name=RESUME_STATE_QUERY)
-    def left(self, since: int = 0) -> dict[str, Any] | None:
-        """What another run can go on with, from message `since` on; None where there was nothing to begin with."""
-        left = self._agent.left(since) if self._agent else None
-        return left.model_dump(mode="json") if left else None
+    def resume_state(self, since: int = 0) -> dict[str, Any] | None:
+        """A page of what another run needs to resume this one, from message `since` on; None if the run never began."""
+        state = self._agent.resume_state(since) if self._agent else None
+        return state.model_dump(mode="json") if state else None
 
     @workflow.query
     def events(self, since: int = 0, limit: int = 100) -> dict[str, Any]:
-        """What happened, from event `since` on: as much as fits into an answer."""
+        """The run's events from offset `since` on: as many as fit."""
         return self._agent.events(since, limit) if self._agent else {"events": [], "next": None, "total": 0}
 
 
 def _page(name: str, page: Sequence[BaseModel], since: int, total: int) -> dict[str, Any]:
-    """A page of a query's answer; `next` is where to go on, null at the end."""
+    """A page of a query's answer. `next` is where the next page begins, null at the end."""
     end = since + len(page)
-    shown = [item.model_dump(mode="json") for item in page]
-    return {name: shown, "next": end if end < total else None, "total": total}
+    items = [item.model_dump(mode="json") for item in page]
+    return {name: items, "next": end if end < total else None, "total": total}
 
 
-def _earlier(name: str, first: int, total: int, earlier: Earlier) -> dict[str, Any]:
-    """An empty page: what was asked for was summed up, and a run before this one holds it, all that is before `next`."""
+def _earlier(name: str, first: int, total: int, earlier: EarlierPart) -> dict[str, Any]:
+    """An empty page that names the earlier run which has the items before `next`."""
     return {name: [], "next": first, "total": total, "earlier": {"run_id": earlier.run_id}}

@@ -1,4 +1,4 @@
-"""How a run's activities are scheduled, and what it means when one does not come back."""
+"""How a run's activities are scheduled, and what the run makes of one that failed or was lost."""
 
 from __future__ import annotations
 
@@ -26,15 +26,29 @@ from mulligan.wire.updates import CHECK_EDIT, RECORD_DECISION, CheckedEdit, Chec
 from mulligan.workflows import limits
 from mulligan.workflows.people.inbox import Inbox
 
-Answer = TypeVar("Answer", ModelAnswer, Compacted)
-_UNKNOWN_TOOL = ToolFacts(timeout=60)
+__all__ = [
+    "call_model",
+    "call_tool",
+    "check_edit",
+    "compact_conversation",
+    "finish_run",
+    "open_run",
+    "record",
+    "record_decision",
+]
+
+Result = TypeVar("Result", ModelAnswer, Compacted)
+_FACTS_OF_UNKNOWN_TOOL = ToolFacts(timeout=60)
 
 
-async def open_run(run_input: RunInput, *, small: bool, conversation: str, turn: int) -> OpenedRun:
+async def open_run(run_input: RunInput, *, inline: bool, conversation: str, turn: int) -> OpenedRun:
     """Resolve the agent on a worker, pin its facts, open the trace.
 
+    `inline`: whether the input is small enough to be part of the activity's; the worker queries for it otherwise.
+    `conversation`: the agent's key.
+
     Raises:
-        InvalidRunInputError: no such agent, or a model that cannot be.
+        InvalidRunInputError: there is no such agent, or its model is not a valid one.
     """
     info = workflow.info()
     call_id = workflow.memo_value(CALL_MEMO, None) if info.parent else None
@@ -45,9 +59,9 @@ async def open_run(run_input: RunInput, *, small: bool, conversation: str, turn:
                 agent=run_input.agent,
                 conversation=conversation,
                 turn=turn,
-                input=run_input if small else None,
+                input=run_input if inline else None,
                 first_run_id=info.first_execution_run_id,
-                parent=run_input.traceparent or _parent_in(info.headers),
+                parent=run_input.traceparent or _traceparent_in(info.headers),
                 call_id=call_id if isinstance(call_id, str) else None,
             ),
             result_type=OpenedRun,
@@ -63,25 +77,33 @@ async def open_run(run_input: RunInput, *, small: bool, conversation: str, turn:
         raise typed from error
 
 
-async def call_model(order: ModelCall, facts: AgentFacts, inbox: Inbox) -> ModelAnswer:
-    """Ask the model for one step; where the run is stopped in the meantime, not longer than its grace.
+async def call_model(request: ModelCall, facts: AgentFacts, inbox: Inbox) -> ModelAnswer:
+    """Call the model for one step. After a request to stop, it may run for the grace time only.
 
     Raises:
-        ModelRequestError, ModelUnavailableError: the endpoint refuses, or stays away beyond the agent's patience.
+        ModelRequestError, ModelUnavailableError: the endpoint refuses, or is unavailable for longer than the agent's
+            patience.
     """
     try:
-        return await _ask_model(CALL_MODEL, order, ModelAnswer, facts, inbox)
+        return await _run_model_activity(CALL_MODEL, request, ModelAnswer, facts=facts, inbox=inbox)
     except ActivityError as error:
         if is_cancelled_exception(error):
             raise
-        given_up = ModelUnavailableError(f"The call of {order.model} was given up: {error.cause or error}")
-        raise error_of(error) or given_up from error
+        unavailable = ModelUnavailableError(f"The call of {request.model} failed: {error.cause or error}")
+        raise error_of(error) or unavailable from error
 
 
-async def compact_conversation(order: CompactConversation, facts: AgentFacts, inbox: Inbox) -> Compacted:
-    """Have the older messages summed up. That there is no summary, for whatever reason, is an outcome."""
+async def compact_conversation(request: CompactConversation, facts: AgentFacts, inbox: Inbox) -> Compacted:
+    """Have the older messages summarized. A failure is returned, not raised, as the run can go on without a summary."""
     try:
-        return await _ask_model(COMPACT_CONVERSATION, order, Compacted, facts, inbox, f"sum up {order.cut} messages")
+        return await _run_model_activity(
+            COMPACT_CONVERSATION,
+            request,
+            Compacted,
+            facts=facts,
+            inbox=inbox,
+            summary=f"sum up {request.cut} messages",
+        )
     except ActivityError as error:
         if is_cancelled_exception(error):
             raise
@@ -90,101 +112,102 @@ async def compact_conversation(order: CompactConversation, facts: AgentFacts, in
         return Compacted(error=ErrorInfo(kind=kind, message=f"{error.cause or error}"))
 
 
-async def call_tool(order: CallTool, facts: ToolFacts | None, calls: int = 1) -> ToolOutcome:
-    """Run one call of a step that has so many `calls`.
+async def call_tool(request: CallTool, facts: ToolFacts | None, calls_in_step: int = 1) -> ToolOutcome:
+    """Run one tool call. `facts` is None for a tool that the run has no facts of.
 
-    A tool that fails is an outcome; so is one that was lost, which only the workflow can see.
+    A tool that fails is an outcome, and so is one whose worker was lost, which only the workflow can see.
     """
-    facts = facts or _UNKNOWN_TOOL
-    order.max_bytes = limits.share_of_results(calls, local=facts.local)
-    order.mcp = facts.mcp
+    facts = facts or _FACTS_OF_UNKNOWN_TOOL
+    request.max_bytes = limits.share_of_results(calls_in_step, local=facts.local)
+    request.mcp = facts.mcp
     started = workflow.time()
-    limit = timedelta(seconds=facts.timeout) + limits.ATTEMPT_MARGIN
+    limit = timedelta(seconds=facts.timeout) + limits.TOOL_ATTEMPT_MARGIN
     retry = limits.tool_retry(facts.attempts)
     outcome: ToolOutcome
     try:
         if facts.local:
             outcome = await workflow.execute_local_activity(
-                CALL_TOOL, order, result_type=ToolOutcome, start_to_close_timeout=limit, retry_policy=retry
+                CALL_TOOL, request, result_type=ToolOutcome, start_to_close_timeout=limit, retry_policy=retry
             )
         else:
             outcome = await workflow.execute_activity(
                 CALL_TOOL,
-                order,
+                request,
                 result_type=ToolOutcome,
                 task_queue=facts.task_queue,
                 start_to_close_timeout=limit,
                 schedule_to_start_timeout=timedelta(seconds=facts.queue_timeout) if facts.queue_timeout else None,
                 heartbeat_timeout=limits.HEARTBEAT_TIMEOUT,
                 retry_policy=retry,
-                # A run that is cancelled ends when its tools have: their spans are closed, and nothing runs on unseen.
+                # A cancelled run ends after its tools have: their spans are closed, and none goes on running unseen.
                 cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
-                summary=order.call.name[:60],
+                summary=request.call.name[:60],
             )
     except ActivityError as error:
         if is_cancelled_exception(error):
             raise
-        outcome = await record(RECORD_LOST_CALL, _lost(order, facts, error, started), ToolOutcome)
+        outcome = await record(RECORD_LOST_CALL, _lost_call(request, facts, error, started), ToolOutcome)
     if outcome.unsettled is not None:
-        outcome = await record(RECORD_LOST_CALL, _unsettled(order, outcome, started), ToolOutcome)
+        outcome = await record(RECORD_LOST_CALL, _call_without_policy(request, outcome, started), ToolOutcome)
     return outcome
 
 
-async def check_edit(order: CheckEdit) -> CheckedEdit:
-    """Have a person's edit of a call's arguments looked at; that it cannot be just now is a refusal too."""
+async def check_edit(request: CheckEdit) -> CheckedEdit:
+    """Have a worker check arguments that a person has edited. They are refused as well if no worker can check them."""
     try:
         edited: CheckedEdit = await workflow.execute_activity(
             CHECK_EDIT,
-            order,
+            request,
             result_type=CheckedEdit,
             start_to_close_timeout=limits.CHECK_EDIT_TIMEOUT,
-            schedule_to_close_timeout=limits.CHECK_EDIT_PATIENCE,
-            summary=order.call.name[:60],
+            schedule_to_close_timeout=limits.CHECK_EDIT_TOTAL_TIMEOUT,
+            summary=request.call.name[:60],
         )
         return edited
     except ActivityError as error:
         if is_cancelled_exception(error):
             raise
-        return CheckedEdit(refused=f"The arguments could not be looked at ({error.cause or error}); try again.")
+        return CheckedEdit(refused=f"The arguments could not be checked ({error.cause or error}); try again.")
 
 
-async def record_decision(order: RecordDecision) -> RecordedDecision:
-    """Put a person's decision on the trace; where the call does not run, find what the model is told."""
-    recorded: RecordedDecision = await record(RECORD_DECISION, order, RecordedDecision)
+async def record_decision(request: RecordDecision) -> RecordedDecision:
+    """Record a person's decision in the trace. The result has the feedback for the model if the call does not run."""
+    recorded: RecordedDecision = await record(RECORD_DECISION, request, RecordedDecision)
     return recorded
 
 
-async def finish_run(finished: FinishRun) -> None:
+async def finish_run(request: FinishRun) -> None:
     """Close a run's trace."""
-    await record(FINISH_RUN, finished)
+    await record(FINISH_RUN, request)
 
 
-async def record(activity: str, what: BaseModel, result_type: type[Any] | None = None) -> Any:
-    """A local activity that writes a span: it costs one event, and runs on this workflow's own worker."""
+async def record(activity: str, request: BaseModel, result_type: type[Any] | None = None) -> Any:
+    """Run a local activity that writes a span: it adds one event to the history, and runs on the workflow's own worker."""
     return await workflow.execute_local_activity(
         activity,
-        what,
+        request,
         result_type=result_type,
         start_to_close_timeout=limits.RECORD_TIMEOUT,
         retry_policy=limits.RECORD_RETRY,
     )
 
 
-async def _ask_model(
+async def _run_model_activity(
     activity: str,
-    order: ConversationRequest,
-    result_type: type[Answer],
+    request: ConversationRequest,
+    result_type: type[Result],
+    *,
     facts: AgentFacts,
     inbox: Inbox,
     summary: str | None = None,
-) -> Answer:
-    """An activity that waits for a model: by the time, the patience and the queue that the agent has for it."""
-    handle: workflow.ActivityHandle[Answer] = workflow.start_activity(
+) -> Result:
+    """Run an activity that calls a model, with the timeout, the attempts and the task queue of the agent's model calls."""
+    handle: workflow.ActivityHandle[Result] = workflow.start_activity(
         activity,
-        order,
+        request,
         result_type=result_type,
         task_queue=facts.model_task_queue,
-        start_to_close_timeout=timedelta(seconds=facts.model_timeout) + limits.ANSWER_MARGIN,
+        start_to_close_timeout=timedelta(seconds=facts.model_timeout) + limits.MODEL_ATTEMPT_MARGIN,
         heartbeat_timeout=limits.HEARTBEAT_TIMEOUT,
         retry_policy=limits.model_retry(facts.model_attempts),
         summary=summary,
@@ -192,47 +215,49 @@ async def _ask_model(
     return await inbox.unless_stopped(handle)
 
 
-def _lost(order: CallTool, facts: ToolFacts, error: ActivityError, started: float) -> LostCall:
-    timed_out = error.cause.type if isinstance(error.cause, TimeoutError) else None
+def _lost_call(request: CallTool, facts: ToolFacts, error: ActivityError, started: float) -> LostCall:
+    """A call whose activity has failed: it timed out, its worker was lost, or no worker started it."""
+    timeout = error.cause.type if isinstance(error.cause, TimeoutError) else None
     attempts = facts.attempts
-    if timed_out is TimeoutType.SCHEDULE_TO_START:
+    if timeout is TimeoutType.SCHEDULE_TO_START:
         kind, attempts = "tool_lost", 0
-        says = (
+        problem = (
             f"was not started: no worker of task queue {facts.task_queue!r} took it within {facts.queue_timeout:g} s."
         )
     else:
-        if timed_out is TimeoutType.START_TO_CLOSE:
-            kind, why = "tool_timeout", f"did not come back within {facts.timeout:g} s"
+        if timeout is TimeoutType.START_TO_CLOSE:
+            kind, reason = "tool_timeout", f"did not come back within {facts.timeout:g} s"
         else:
-            kind, why = "tool_lost", "was lost: its worker died, stopped answering, or shut down"
+            kind, reason = "tool_lost", "was lost: its worker died, stopped answering, or shut down"
         times = f", on each of {attempts} attempts" if attempts > 1 else ""
-        says = f"{why}{times}. It may or may not have done its work."
+        problem = f"{reason}{times}. It may or may not have done its work."
     return LostCall(
-        where=order.where,
-        call=order.call,
+        where=request.where,
+        call=request.call,
         kind=kind,
-        message=f"The tool {order.call.name} {says}",
+        message=f"The tool {request.call.name} {problem}",
         attempts=attempts,
-        step=order.step,
+        step=request.step,
         started=started,
     )
 
 
-def _unsettled(order: CallTool, outcome: ToolOutcome, started: float) -> LostCall:
+def _call_without_policy(request: CallTool, outcome: ToolOutcome, started: float) -> LostCall:
+    """A call that failed on a worker that does not know the agent, so that the agent's worker applies its policy."""
     return LostCall(
-        where=order.where,
-        call=order.call,
+        where=request.where,
+        call=request.call,
         kind="",
         message="",
         attempts=outcome.attempts,
-        step=order.step,
+        step=request.step,
         started=started,
         failure=outcome.unsettled,
     )
 
 
-def _parent_in(headers: Mapping[str, Payload]) -> str | None:
-    """The traceparent that the client sent along, ours or the SDK's own interceptors'."""
+def _traceparent_in(headers: Mapping[str, Payload]) -> str | None:
+    """The W3C traceparent in the headers that the client sent, by our interceptor or by the SDK's own."""
     payload = headers.get(TRACE_HEADER)
     if payload is None:
         return None
@@ -240,5 +265,5 @@ def _parent_in(headers: Mapping[str, Payload]) -> str | None:
         carrier = json.loads(payload.data)
     except ValueError:
         return None
-    parent = carrier.get("traceparent") if isinstance(carrier, dict) else None
-    return parent if isinstance(parent, str) else None
+    traceparent = carrier.get("traceparent") if isinstance(carrier, dict) else None
+    return traceparent if isinstance(traceparent, str) else None

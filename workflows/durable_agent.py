@@ -1,13 +1,11 @@
-"""The loop: call the model, settle the calls it asked for, until it is done. Usable in anybody's workflow."""
+"""The loop: call the model, run the tool calls of its answer, until the turn is over. Any workflow can use it."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Sequence
 from typing import Any, Literal
 
-import zstandard
 from temporalio import workflow
 from temporalio.exceptions import FailureError, is_cancelled_exception
 
@@ -21,24 +19,20 @@ from mulligan.wire.run_context import RunContext
 from mulligan.workflows import dispatch, limits
 from mulligan.workflows.agent_registry import WorkflowAgents
 from mulligan.workflows.conversation.compaction import compact_if_due
-from mulligan.workflows.conversation.continue_as_new import ContinueAsNewPolicy
-from mulligan.workflows.conversation.continue_as_new_state import read_continue_as_new_state
-from mulligan.workflows.conversation.conversation import Conversation
+from mulligan.workflows.conversation.continue_as_new import ContinueAsNewPolicy, decode_state, encode_state
+from mulligan.workflows.conversation.conversation import Conversation, messages_that_fit
 from mulligan.workflows.conversation.event_page import event_page
 from mulligan.workflows.conversation.records import StepRecord
-from mulligan.workflows.conversation.resume_state import resume_state_page
-from mulligan.workflows.fallback import ask
+from mulligan.workflows.fallback import call_model_with_fallback
 from mulligan.workflows.step_calls import StepCalls
 from mulligan.workflows.sub_agents import SubAgents
-from mulligan.workflows.turn import Turn, output_of
+from mulligan.workflows.turn import Turn, status_of
 
 __all__ = ["DurableAgent"]
 
-_STATUS_OF_FINISH: dict[str, Status] = {"length": "truncated", "content_filter": "refused", "refusal": "refused"}
-
 
 class DurableAgent:
-    """An agent within a workflow: one conversation, of one turn or many.
+    """An agent inside a workflow: one conversation, of one turn or several.
 
     ```python
     agent = DurableAgent("support")
@@ -46,24 +40,23 @@ class DurableAgent:
     again = await agent.run("And order 8?")
     ```
 
-    The name is looked up on the worker (`--load`). A workflow that continues as new in the middle of a turn takes the
-    turn in pieces: `begin()`, `step()` until it says True, `finish()`. When `is_continue_as_new_suggested()`, it gives
-    what `carry()` returns to the next run's `DurableAgent(state=…)`, which goes on with `step()`.
+    The worker looks up the agent by its name (`--load`). A workflow that continues as new in the middle of a turn calls
+    `begin()`, then `step()` until it returns True, then `finish()`. When `is_continue_as_new_suggested()`, it passes what
+    `carry()` returns to the next run, whose `DurableAgent(state=…)` continues with `step()`.
     """
 
     def __init__(self, agent: str = "", *, state: bytes | None = None) -> None:
-        carried = read_continue_as_new_state(state) if state else None
+        carried = decode_state(state) if state else {}
         self.agent: str = carried["agent"] if carried else agent
         self.input: RunInput | None = None
-        self.status: Status | Literal["running", "failed", "cancelled"] = (
-            carried.get("status", "running") if carried else "running"
-        )
+        self.status: Status | Literal["running", "failed", "cancelled"] = carried.get("status", "running")
         self.conversation = Conversation.load(carried["conversation"]) if carried else Conversation()
-        self._turn = Turn.model_validate(carried["turn"]) if carried and carried["turn"] else None
-        self._sent = self.conversation.said
-        """How many messages the model has been called with, or has said: what its worker holds."""
+        self._turn = Turn.model_validate(carried["turn"]) if carried.get("turn") else None
+        self._known_messages = self.conversation.count_at_answer
+        """How many messages of the view are in the cache of the worker that called the model last."""
         self._running: list[str] = []
-        self._growth = ContinueAsNewPolicy(is_carried=state is not None)
+        """The names of the tool calls that are running."""
+        self._continue_as_new = ContinueAsNewPolicy(is_carried=state is not None)
         workflow_agents = WorkflowAgents.of_this_workflow()
         self._key = workflow_agents.register(self)
         self._inbox = workflow_agents.handlers.inbox(self._key)
@@ -76,16 +69,16 @@ class DurableAgent:
     async def run(
         self, prompt: str | Sequence[Message], *, max_steps: int | None = None, model: str | None = None
     ) -> RunResult:
-        """Take a turn: the prompt joins the conversation, and the agent works until it is done.
+        """Run a turn: add the prompt to the conversation, and let the agent work until it is done.
 
         Args:
             prompt: A text, or messages that end with the user's.
-            max_steps: How many model calls this turn may make; the agent's own limit where None.
+            max_steps: How many model calls this turn may make; None: the agent's own limit.
             model: Another model for this turn.
 
         Raises:
-            MulliganError: one of the typed errors: no such agent, the model's endpoint refuses or stays away,
-                or a policy (`handle_errors=False`) says that a failure is not to be recovered from.
+            MulliganError: one of the typed errors: there is no such agent, the model's endpoint refuses or is
+                unavailable, or a policy (`handle_errors=False`) is to fail the run.
         """
         text, messages = (prompt, []) if isinstance(prompt, str) else (None, list(prompt))
         await self.begin(RunInput(agent=self.agent, prompt=text, messages=messages, max_steps=max_steps, model=model))
@@ -94,120 +87,109 @@ class DurableAgent:
         return await self.finish()
 
     async def begin(self, run_input: RunInput) -> None:
-        """Open a turn: its messages join the conversation, the agent is resolved, the trace begins."""
-        self.input, self.status, self._inbox.is_idle = run_input, "running", False
-        self._inbox.is_closed = False
-        before = len(self.conversation.messages)
+        """Open a turn: add its messages to the conversation, resolve the agent on a worker, open the trace."""
+        self.input, self.status = run_input, "running"
+        self._inbox.begin_turn()
+        first_new = len(self.conversation.messages)
         prompt = [UserMessage(role="user", text=run_input.prompt)] if run_input.prompt is not None else []
-        self.conversation.ask([*run_input.messages, *prompt])
-        given = self.conversation.size(before) + limits.bytes_of(run_input.metadata)
-        small = given <= limits.INLINE_BYTES
+        self.conversation.append_request([*run_input.messages, *prompt])
+        input_bytes = self.conversation.size(first_new) + limits.bytes_of(run_input.metadata)
+        is_inline = input_bytes <= limits.INLINE_BYTES
         number = self._turn.number + 1 if self._turn else 1
         try:
-            opened = await dispatch.open_run(run_input, small=small, conversation=self._key, turn=number)
+            opened = await dispatch.open_run(run_input, inline=is_inline, conversation=self._key, turn=number)
         except FailureError:
-            self._take_in()
+            self._add_new_messages()
             self.status, self._inbox.is_closed = "failed", True
             raise
-        self._turn = Turn(
-            number=number,
-            input=run_input.model_copy(update={"messages": [], "prompt": None}),
-            facts=opened.facts,
-            trace=opened.trace,
-            result=RunResult(status="completed", trace_id=opened.trace.split("-")[1]),
-        )
-        if opened.facts.prices:
-            self._turn.result.cost = 0.0
+        self._turn = Turn.opened(number, run_input, opened)
         self.conversation.log.run_started(number, self.agent, self._turn.model, self._turn.max_steps)
         self._inbox.log_early_stop()
 
     async def step(self) -> bool:
-        """One model call, and the tool calls that it asks for. Returns whether the turn is over."""
+        """Call the model once, and run the tool calls of its answer. Returns whether the turn is over."""
         turn = self._open_turn
-        result = turn.result
-        self._take_in()
+        self._add_new_messages()
         if self._inbox.stop is not None:
-            return self._ends("stopped")
-        if limits.history_is_full():
-            return self._ends("max_history")
+            return self._end_turn("stopped")
+        if limits.is_history_full():
+            return self._end_turn("max_history")
         try:
-            await self._compact(turn)
+            await self._compact_if_due(turn)
             if self._inbox.stop is not None:
-                return self._ends("stopped")
+                return self._end_turn("stopped")
             self.conversation.log.step_started(self.conversation.next_step, turn.model)
-            order = turn.model_call(self.where, self.conversation, self._sent)
-            answer = await ask(order, turn, self._inbox, self.conversation.log)
+            request = turn.model_call(self.context, self.conversation, self._known_messages)
+            answer = await call_model_with_fallback(request, turn, inbox=self._inbox, log=self.conversation.log)
             record = self.conversation.begin_step(answer.message, answer.prepared, answer.usage, turn.model)
-            self._sent = self.conversation.ref().count
-            result.steps += 1
-            turn.spend(answer.usage, turn.cost_of(turn.model, answer.usage, answer.others))
-            about = (turn, self.where, self.conversation, self._inbox, self._running, self._sub_agents)
-            await StepCalls(*about).settle(answer, record)
+            self._known_messages = self.conversation.ref().count
+            turn.add_answer(answer)
+            await self._step_calls(turn).run(answer, record)
             if answer.rejected is not None:
-                self._reject(turn, answer.rejected, record)
-            is_final = not answer.message.tool_calls and answer.rejected is None
-            result.output = None if turn.facts.structured and not is_final else answer.message.text
-            if answer.output is not None:
-                result.output, result.output_type = output_of(answer, record), answer.output.type
-                is_final = True
-            if is_final and not self._goes_on(turn):
-                status = _STATUS_OF_FINISH.get(answer.finish_reason, "completed")
-                return self._ends("completed" if answer.output is not None else status)
+                self._return_feedback(turn, answer.rejected, record)
+            is_final = turn.set_output(answer, record)
+            if is_final and not self._has_messages_to_answer(turn):
+                return self._end_turn(status_of(answer))
         except (FailureError, asyncio.CancelledError) as error:
-            if self._ends_by_stop(error):
-                return self._ends("stopped")
-            # Just what ends a run: its trace is closed first. A bug of our own is neither, and fails the task only.
-            await self._close_failed(turn, error)
+            if self._is_due_to_stop(error):
+                return self._end_turn("stopped")
+            # These fail the run, so its trace is closed. A bug in workflow code is another error: it fails only the
+            # workflow task, which Temporal retries until a fixed version is deployed.
+            await self._close_failed_turn(turn, error)
             raise
         if self._inbox.stop is not None:
-            return self._ends("stopped")
+            return self._end_turn("stopped")
         limit = turn.limit_reached
-        return self._ends(limit) if limit else False
+        return self._end_turn(limit) if limit else False
 
     async def finish(self) -> RunResult:
-        """Close the turn's trace and give its result."""
+        """Close the turn's trace and return its result."""
         turn = self._open_turn
-        self._inbox.stop, self._inbox.is_idle = None, True
-        await dispatch.finish_run(turn.finished(self.where, turn.result.status))
+        self._inbox.end_turn()
+        await dispatch.finish_run(turn.finish_request(self.context, turn.result.status))
         self.conversation.log.run_ended(turn.number, turn.result.status)
         return turn.result
 
     def events(self, since: int = 0, limit: int = 100) -> dict[str, Any]:
-        """What the query `events` of a workflow of one's own answers (docs/events.md)."""
+        """A page of the run's events, for the query `events` of a workflow of your own (docs/events.md)."""
         result = self._turn.result if self._turn and self.status not in ("failed", "cancelled") else None
         return event_page(self.conversation, self._key, result, since, limit)
 
     def is_continue_as_new_suggested(self) -> bool:
-        """Whether it is time, at a step boundary or between turns, to `workflow.continue_as_new` with what `carry()` gives.
+        """Whether to call `workflow.continue_as_new` with what `carry()` returns: asked between two steps or turns.
 
-        Not while the conversation is too long to be handed over: then the agent goes on in this history.
+        False while the conversation is too large to be carried: then the agent continues in this history.
         """
-        if not self._growth.is_due():
+        if not self._continue_as_new.is_due():
             return False
-        longest = self._turn.facts.carry_bytes if self._turn else None
-        fits = len(self.carry()) <= (longest or limits.CARRY_BYTES)
+        most_bytes = self._turn.facts.carry_bytes if self._turn else None
+        fits = len(self.carry()) <= (most_bytes or limits.CARRY_BYTES)
         if not fits:
-            self._growth.postpone()
+            self._continue_as_new.postpone()
         return fits
 
     def carry(self) -> bytes:
-        """What a new run needs to go on with this agent: its turn and its conversation, as compressed JSON."""
-        turn = self._turn.model_dump(mode="json") if self._turn else None
-        conversation = self.conversation.dump(workflow.info().run_id)
-        state = {"agent": self.agent, "status": self.status, "turn": turn, "conversation": conversation}
+        """The state of the agent, for the next run's `DurableAgent(state=…)`: its turn and its conversation, compressed."""
+        state = {
+            "agent": self.agent,
+            "status": self.status,
+            "turn": self._turn.model_dump(mode="json") if self._turn else None,
+            "conversation": self.conversation.dump(workflow.info().run_id),
+        }
         if inbox := self._inbox.dump():
             state["inbox"] = inbox
-        return zstandard.compress(json.dumps(state, separators=(",", ":")).encode())
+        return encode_state(state)
 
     @property
     def progress(self) -> Progress:
-        """Where the turn stands."""
+        """The status of the turn, and its numbers so far."""
         result = self._turn.result if self._turn else RunResult(status="completed")
-        asked = self.input.max_steps if self.input else None
+        is_waiting = self.status == "running" and self._inbox.decisions.waiting and not self._running
+        input_max_steps = self.input.max_steps if self.input else None
         return Progress(
-            status="waiting" if self.status == "running" and self._inbox.waits and not self._running else self.status,
+            status="waiting" if is_waiting else self.status,
             step=result.steps,
-            max_steps=self._turn.max_steps if self._turn else asked or 0,
+            max_steps=self._turn.max_steps if self._turn else input_max_steps or 0,
             usage=result.usage,
             tool_calls=result.tool_calls,
             recovered_failures=result.recovered_failures,
@@ -215,15 +197,35 @@ class DurableAgent:
             cost=result.cost,
         )
 
-    def left(self, since: int) -> ResumeState | None:
-        """What another run can go on with, from message `since` on; None where there is nothing."""
+    def resume_state(self, since: int) -> ResumeState | None:
+        """A page of what another run needs to resume this one, from message `since` on; None if no turn was begun.
+
+        Messages from people that the model has not seen come last.
+        """
         run_input, trace = (self._turn.input, self._turn.trace) if self._turn else (self.input, "")
-        return resume_state_page(run_input, trace, self.conversation, self._inbox, since) if run_input else None
+        if run_input is None:
+            return None
+        messages = [*self.conversation.messages_to_resume(), *self._inbox.new_messages()]
+        since = max(0, since)
+        page = messages_that_fit(messages[since:], limits.PAGE_BYTES)
+        end = since + len(page)
+        return ResumeState(
+            input=run_input.model_copy(update={"messages": [], "prompt": None}),
+            trace=trace,
+            messages=page,
+            undecided=self._inbox.decisions.undecided(),
+            next=end if end < len(messages) else None,
+        )
 
     @property
     def facts(self) -> AgentFacts:
-        """What was pinned when the turn opened."""
+        """The facts of the agent that were pinned when the turn opened."""
         return self._open_turn.facts
+
+    @property
+    def context(self) -> RunContext:
+        """What identifies the turn in the inputs of its activities."""
+        return RunContext(agent=self.agent, conversation=self._key, trace=self._open_turn.trace)
 
     @property
     def _open_turn(self) -> Turn:
@@ -231,49 +233,49 @@ class DurableAgent:
             raise RuntimeError("No turn is open: call begin(), or run(), first.")
         return self._turn
 
-    @property
-    def where(self) -> RunContext:
-        """What every activity of the turn is told."""
-        return RunContext(agent=self.agent, conversation=self._key, trace=self._open_turn.trace)
+    def _step_calls(self, turn: Turn) -> StepCalls:
+        return StepCalls(
+            turn=turn,
+            context=self.context,
+            conversation=self.conversation,
+            inbox=self._inbox,
+            sub_agents=self._sub_agents,
+            running=self._running,
+        )
 
-    def _take_in(self) -> None:
-        """What people said since joins the conversation."""
-        for message in self._inbox.take():
+    def _add_new_messages(self) -> None:
+        """Add the messages that people have sent since the last step to the conversation."""
+        for message in self._inbox.take_messages():
             self.conversation.log.message(self.conversation.append(message))
 
-    def _goes_on(self, turn: Turn) -> bool:
-        """Whether somebody has said what the model's last word does not answer, and there is a step left for it."""
+    def _has_messages_to_answer(self, turn: Turn) -> bool:
+        """Whether people have sent messages that the final answer does not take into account, and another step may run."""
         return bool(self._inbox.messages) and self._inbox.stop is None and turn.limit_reached is None
 
-    def _ends_by_stop(self, error: BaseException) -> bool:
-        """Whether the run was to stop, and ends for that: its model call was given up, or has failed meanwhile.
+    def _is_due_to_stop(self, error: BaseException) -> bool:
+        """Whether a request to stop caused the error: the model call was cancelled for it, or failed while it was open.
 
-        A cancel of the run itself (its reason may be empty) ends it as cancelled.
+        If the workflow itself was cancelled (with a reason that may be empty), the turn ends as cancelled instead.
         """
         if self._inbox.stop is None or workflow.cancellation_reason() is not None:
             return False
         return is_cancelled_exception(error) or isinstance(error_of(error), ModelRequestError | ModelUnavailableError)
 
-    def _ends(self, status: Status) -> bool:
-        # Said in the last moment: unanswered, but in the conversation, with which a new run can go on.
-        self._take_in()
+    def _end_turn(self, status: Status) -> bool:
+        # Messages of the last moment get no answer, but a run that resumes this one has them.
+        self._add_new_messages()
         result = self._open_turn.result
         result.status = self.status = status
         result.reason = self._inbox.stop.reason if self._inbox.stop and status == "stopped" else None
         return True
 
-    async def _compact(self, turn: Turn) -> None:
-        step = turn.result.steps + 1
-        about = (self.where, turn.facts, turn.model, step, self._inbox)
-        done = await compact_if_due(self.conversation, self._sent, *about)
-        if done is not None:
-            self.conversation.log.compacted(self.conversation.next_step)
-            asked = turn.facts.compact_model or turn.model
-            turn.spend(done.usage, turn.cost_of(asked, done.usage) if done.usage.total_tokens else 0.0)
-            self._sent = self._sent if done.error else self.conversation.ref().count
+    async def _compact_if_due(self, turn: Turn) -> None:
+        self._known_messages = await compact_if_due(
+            self.conversation, turn, context=self.context, known=self._known_messages, inbox=self._inbox
+        )
 
-    def _reject(self, turn: Turn, rejected: RejectedAnswer, record: StepRecord) -> None:
-        """Tell the model by a user's message what no call of its answer is to blame for."""
+    def _return_feedback(self, turn: Turn, rejected: RejectedAnswer, record: StepRecord) -> None:
+        """Return feedback on an answer to the model, as a user message: no call of the answer is at fault."""
         if rejected.failure is not None:
             raise from_json(rejected.failure)
         record.error = rejected.error
@@ -281,16 +283,17 @@ class DurableAgent:
         turn.result.recovered_failures += 1
         self.conversation.append(UserMessage(role="user", text=rejected.text))
 
-    async def _close_failed(self, turn: Turn, error: BaseException) -> None:
+    async def _close_failed_turn(self, turn: Turn, error: BaseException) -> None:
+        """Close the trace of a turn that failed or was cancelled, and add to a typed error what the turn has used."""
         self.status = "cancelled" if is_cancelled_exception(error) else "failed"
-        self._take_in()
+        self._add_new_messages()
         self._inbox.is_closed = True
-        finished, shown = turn.finished(self.where, self.status), None
+        request, error_info = turn.finish_request(self.context, self.status), None
         if self.status == "failed":
             typed = error_of(error)
-            finished.error_type = getattr(typed, "kind", None) or type(typed or error).__name__
-            shown = ErrorInfo(kind=finished.error_type, message=typed.message if typed else str(error))
+            request.error_type = getattr(typed, "kind", None) or type(typed or error).__name__
+            error_info = ErrorInfo(kind=request.error_type, message=typed.message if typed else str(error))
             if typed is not None:
-                typed.took = turn.took
-        await dispatch.finish_run(finished)
-        self.conversation.log.run_ended(turn.number, self.status, shown)
+                typed.took = turn.consumption
+        await dispatch.finish_run(request)
+        self.conversation.log.run_ended(turn.number, self.status, error_info)

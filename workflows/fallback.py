@@ -1,4 +1,4 @@
-"""Who is asked for a step: the turn's model, and where that refuses or is not to be had, the others of the list."""
+"""Model calls with fallback: if the turn's model refuses or is unavailable, the agent's other models are called."""
 
 from __future__ import annotations
 
@@ -10,39 +10,42 @@ from mulligan.workflows.conversation.event_log import EventLog
 from mulligan.workflows.people.inbox import Inbox
 from mulligan.workflows.turn import Turn
 
+__all__ = ["call_model_with_fallback"]
 
-async def ask(order: ModelCall, turn: Turn, inbox: Inbox, log: EventLog) -> ModelAnswer:
-    """Have one of the turn's models answer, each asked once at most; the turn stays with the one that does.
+
+async def call_model_with_fallback(request: ModelCall, turn: Turn, *, inbox: Inbox, log: EventLog) -> ModelAnswer:
+    """Call the turn's models in order, each at most once, until one answers. The turn continues with that one.
 
     Raises:
-        ModelRequestError, ModelUnavailableError: none did. It is the last one's error, and says what each said.
+        ModelRequestError, ModelUnavailableError: no model answered. It is the last model's error; its message has the
+            errors of all of them.
     """
     models = len(turn.models)
-    said: list[str] = []
+    failures: list[str] = []
     while True:
-        is_last = len(said) == models - 1
+        is_last = len(failures) == models - 1
         patience = None if is_last else turn.facts.fallback_patience
-        asked = order.model_copy(
+        attempt = request.model_copy(
             update={
                 "model": turn.model,
-                "fallback": len(said),
-                "patience": order.patience if patience is None else min(patience, order.patience),
+                "fallback": len(failures),
+                "patience": request.patience if patience is None else min(patience, request.patience),
             }
         )
         try:
-            return await dispatch.call_model(asked, turn.facts, inbox)
+            return await dispatch.call_model(attempt, turn.facts, inbox)
         except (ModelRequestError, ModelUnavailableError) as error:
             if models == 1 or inbox.stop is not None:
                 raise
-            said.append(f"{turn.model}: {error.message}")
+            failures.append(f"{turn.model}: {error.message}")
             turn.at = (turn.at + 1) % models
             if is_last:
-                raise _none_answered(error, said) from error
+                raise _error_of_all(error, failures) from error
             log.model_fallback(turn.model, ErrorInfo(kind=type(error).__name__, message=error.message))
 
 
-def _none_answered(last: ModelRequestError | ModelUnavailableError, said: list[str]) -> Exception:
-    message = f"None of the {len(said)} models answered. {' '.join(said)}"
+def _error_of_all(last: ModelRequestError | ModelUnavailableError, failures: list[str]) -> Exception:
+    message = f"None of the {len(failures)} models answered. {' '.join(failures)}"
     if isinstance(last, ModelRequestError):
         return ModelRequestError(message, status=last.status, request_id=last.request_id)
     return ModelUnavailableError(message)

@@ -1,4 +1,4 @@
-"""Every timeout, retry policy and limit that the workflow sets, with its reason."""
+"""Every timeout, retry policy and limit that the workflows apply, each with its reason."""
 
 from __future__ import annotations
 
@@ -8,111 +8,137 @@ from datetime import timedelta
 from temporalio import workflow
 from temporalio.common import RetryPolicy
 
+# Activities
+
 HEARTBEAT_TIMEOUT = timedelta(seconds=8)
-"""The contract: a lost worker is noticed within 10 s. The server needs a moment; a busy worker beats every 2 s."""
+"""The contract says that a lost worker is noticed within 10 s. A busy worker sends a heartbeat every 2 s; the server needs
+some time of its own."""
 
-ANSWER_MARGIN = timedelta(seconds=120)
-"""Beside the model's own time, for what is asked about its answer: fixers, a second model, the guard (100 s in all)."""
+MODEL_ATTEMPT_MARGIN = timedelta(seconds=120)
+"""Added to the model's timeout: the same attempt runs fixers, a second model and the guard on the answer (100 s in all)."""
 
-ATTEMPT_MARGIN = timedelta(seconds=10)
-"""An activity ends its own attempt on time and says why. Temporal's limit is this much later: it is for dead workers."""
+TOOL_ATTEMPT_MARGIN = timedelta(seconds=10)
+"""Added to a tool's timeout. The activity itself ends its attempt on time and says why; Temporal's later timeout only
+ends attempts of dead workers."""
 
 OPEN_RUN_TIMEOUT = timedelta(seconds=60)
 OPEN_RUN_RETRY = RetryPolicy(maximum_attempts=5)
-"""A user's instructions function runs in it: one that fails five times fails the run, with its reason."""
+"""`open_run` calls the user's instructions function. After five failures the run fails, with the reason."""
 
 RECORD_TIMEOUT = timedelta(seconds=10)
 RECORD_RETRY = RetryPolicy(maximum_attempts=3)
-"""Local activities that write a span. A hung local activity blocks queries, so they are bounded."""
+"""For the local activities that write spans. A local activity that hangs blocks queries, so the time is short."""
 
-TOOL_BACKOFF_FIRST, TOOL_BACKOFF_LONGEST = timedelta(milliseconds=500), timedelta(seconds=30)
-
-INLINE_BYTES = 256 * 1024
-"""New messages up to this travel with the model call; more is fetched by query. Over 2 MB the server ends the run."""
-
-RESULT_BYTES = 1_400_000
-"""One result (render_result.MAX_BYTES)."""
-
-PAGE_BYTES = 500_000
-"""A query's answer: the server warns beyond 512 KB and refuses 2 MB."""
-
-INPUT_BYTES = 1_000_000
-"""Messages of a run's input up to this are one answer with the rest of it, whose prompt and metadata may be large too."""
-
-GROWN_EVENTS, GROWN_BYTES = 4_000, 4 * 1024 * 1024
-"""How far a workflow run's history grows before it continues as new: near Temporal's own suggestion (4,096 events, 4 MB).
-A cold replay of that takes 2 s; the server ends a run at 51,200 events or 50 MB."""
-
-TRY_AGAIN_BYTES = 1_000_000
-"""A conversation that did not fit into a hand-over is not compressed again at each step, but after so much more history."""
-
-CARRY_BYTES = 1_800_000
-"""What continue-as-new may carry: the server terminates a run whose input is over 2 MB, so it is measured first."""
+TOOL_RETRY_FIRST, TOOL_RETRY_LONGEST = timedelta(milliseconds=500), timedelta(seconds=30)
+"""Intervals between attempts of a tool that allows several. The first is short, as a lost worker needs no back-off."""
 
 COMPACTION_PATIENCE = 300.0
-"""Seconds that a compaction waits for an endpoint that is down: the run can go on without it, and its call waits longer."""
+"""Seconds for which a compaction retries an endpoint that is down. It is short, as the run can go on without a summary."""
 
-STEP_RESULTS_BYTES, STEP_LOCAL_BYTES = 6_000_000, 2_500_000
-"""Results of all calls of a step together: of tools, and of those among them that are local (theirs are one message to the
-server, which ends at 4 MB). Fifty results of a megabyte each filled a history at once: the server terminated the run."""
-
-COMMANDS_BYTES, COMMAND_BYTES = 2_500_000, 1_000
-"""Inputs of calls that are scheduled at once, beside their arguments (fit_answer bounds those), and what each of them
-takes without: they are one message to the server, which ends at 4 MB."""
-
-HISTORY_BYTES, HISTORY_EVENTS = 40_000_000, 45_000
-"""A history that has grown beyond takes no further step: at 50 MB or 51,200 events the server terminates the run. A step
-adds at most about 10 MB (STEP_RESULTS_BYTES) and 800 events (fit_answer.MOST_CALLS)."""
-
-
-CHECK_EDIT_TIMEOUT, CHECK_EDIT_PATIENCE = timedelta(seconds=20), timedelta(seconds=60)
-"""A person waits for it: the guard may take 10 s."""
+CHECK_EDIT_TIMEOUT, CHECK_EDIT_TOTAL_TIMEOUT = timedelta(seconds=20), timedelta(seconds=60)
+"""For one attempt, and for all of them. A person waits for the answer; the guard alone may take 10 s."""
 
 STOP_GRACE = timedelta(seconds=30)
-"""What a model call may still take once its run is to stop; calls of tools that run may take the time that is theirs."""
+"""How long a model call may still run after a request to stop. Tool calls that run keep their own timeouts."""
+
+# Payloads. The server terminates a run whose activity or workflow input is larger than 2 MB.
+
+INLINE_BYTES = 256 * 1024
+"""New messages up to this size are part of the model call's input; the worker fetches more by query."""
+
+REFERENCE_CHARS = 100
+"""A tool result longer than this is replaced by a reference in the model call's input, which is then the shorter one."""
+
+RESULT_BYTES = 1_400_000
+"""One tool result; the same as render_result.MAX_BYTES."""
+
+PAGE_BYTES = 500_000
+"""One page of a query's answer: the server warns above 512 KB and refuses 2 MB."""
+
+INPUT_BYTES = 1_000_000
+"""Messages of a run's input up to this size are in one query answer with its prompt and metadata, which may be large too."""
+
+DECISION_TEXT_CHARS = 2_000
+"""The line that tells a person what they decide on."""
+
+WORKFLOW_ID_BYTES = 255
+"""The longest workflow id: the width of Temporal's column in PostgreSQL and MySQL."""
+
+# What one step may schedule and write. The commands of one workflow task are one message to the server, at most 4 MB.
+
+STEP_RESULTS_BYTES, STEP_LOCAL_RESULTS_BYTES = 6_000_000, 2_500_000
+"""Results of all tool calls of a step together; and of local calls, whose results are in one such message. With 50 results
+of 1 MB each, the server terminated a run at once."""
+
+COMMANDS_BYTES, COMMAND_BYTES = 2_500_000, 1_000
+"""Inputs of all calls that are scheduled at once, without their arguments (size_limits.py bounds those); and the size of
+one such input without its metadata."""
+
+CHILD_ID_ATTEMPTS = 3
+"""How many workflow ids are tried for a sub-agent's run: after a reset, the run with the first id may still be closing."""
+
+# The size of a history. The server terminates a run at 51,200 events or 50 MB.
+
+CONTINUE_AS_NEW_EVENTS, CONTINUE_AS_NEW_GROWTH_BYTES = 4_000, 4 * 1024 * 1024
+"""How far a run's history grows before it continues as new: close to Temporal's own suggestion (4,096 events, 4 MB). A
+worker without the run in its cache replays that much in 2 s."""
+
+CONTINUE_AS_NEW_RETRY_BYTES = 1_000_000
+"""A state that was too large to carry is encoded again only after this much more history."""
+
+CARRY_BYTES = 1_800_000
+"""The largest state that continue-as-new carries without external storage. It is measured before the command, as the
+server terminates a run whose input is over 2 MB."""
+
+HISTORY_BYTES, HISTORY_EVENTS = 40_000_000, 45_000
+"""A run with a larger history takes no further step. One step adds at most about 10 MB (STEP_RESULTS_BYTES) and 800
+events (size_limits.MOST_CALLS)."""
+
+# What a run remembers of people's updates.
 
 MESSAGE_IDS_KEPT, DECISIONS_KEPT = 10_000, 1_000
-"""How many ids of messages are known again when they come a second time, and decisions that are told to who comes late."""
+"""How many ids of messages are remembered, so that a repeated one is ignored; and how many decisions, so that a late
+update is told what was decided."""
 
 
 def model_retry(attempts: int | None) -> RetryPolicy:
-    """The activity itself sets each delay (Retry-After, jitter) and gives up when the patience is spent."""
+    """For model calls. The activity sets each delay itself (Retry-After, jitter) and gives up after the agent's patience."""
     return RetryPolicy(
         initial_interval=timedelta(seconds=1), maximum_interval=timedelta(seconds=60), maximum_attempts=attempts or 0
     )
 
 
 def tool_retry(attempts: int) -> RetryPolicy:
-    """At most `attempts` starts in all; 1, the default, is at most once."""
+    """For tool calls: at most `attempts` starts in all; 1, the default, means at most once."""
     return RetryPolicy(
-        initial_interval=TOOL_BACKOFF_FIRST, maximum_interval=TOOL_BACKOFF_LONGEST, maximum_attempts=attempts
+        initial_interval=TOOL_RETRY_FIRST, maximum_interval=TOOL_RETRY_LONGEST, maximum_attempts=attempts
     )
 
 
 def share_of_results(calls: int, *, local: bool) -> int | None:
-    """Bytes of each result of a step of so many calls; None where each may be as large as one alone can."""
-    share = (STEP_LOCAL_BYTES if local else STEP_RESULTS_BYTES) // max(1, calls)
+    """The limit, in bytes, of each result in a step of `calls` calls; None if the limit of a single result is enough."""
+    share = (STEP_LOCAL_RESULTS_BYTES if local else STEP_RESULTS_BYTES) // max(1, calls)
     return share if share < RESULT_BYTES else None
 
 
 def bytes_of(metadata: Mapping[str, str]) -> int:
-    """What a run's metadata takes as JSON, about: it goes with every call."""
+    """About how many bytes a run's metadata has as JSON: each call's input contains it."""
     return sum(len(name.encode()) + len(value.encode()) for name, value in metadata.items())
 
 
 def scheduled_at_once(calls: int, metadata: Mapping[str, str]) -> int:
-    """How many calls of a step may be scheduled at once: all, but for a run with very large metadata."""
+    """How many of a step's calls may be scheduled at once: all of them, unless the run's metadata is very large."""
     most = max(1, COMMANDS_BYTES // (bytes_of(metadata) + COMMAND_BYTES))
-    # Runs that had scheduled more before there was this limit are replayed as they were.
+    # Runs that scheduled more before this limit existed replay as they ran.
     return calls if calls <= most or not workflow.patched("scheduled_at_once") else most
 
 
-def is_history_long() -> bool:
-    """Whether another step might be the one at which the server terminates the run."""
+def is_history_nearly_full() -> bool:
+    """Whether the server might terminate the run during one more step."""
     info = workflow.info()
     return info.get_current_history_size() > HISTORY_BYTES or info.get_current_history_length() > HISTORY_EVENTS
 
 
-def history_is_full() -> bool:
-    """Whether no further step may be taken for that. Runs that had got further unlimited are replayed as they were."""
-    return is_history_long() and workflow.patched("max_history")
+def is_history_full() -> bool:
+    """Whether the run may take no further step. Runs that went further before this limit existed replay as they ran."""
+    return is_history_nearly_full() and workflow.patched("max_history")

@@ -1,4 +1,4 @@
-"""The calls of one step: run side by side, and each answered by one result, in the order of the calls."""
+"""The tool calls of one step: run side by side, each with one result, added in the order of the calls."""
 
 from __future__ import annotations
 
@@ -21,153 +21,169 @@ from mulligan.wire.updates import RecordDecision
 from mulligan.workflows import dispatch, limits
 from mulligan.workflows.conversation.conversation import Conversation
 from mulligan.workflows.conversation.records import CallRecord, StepRecord
-from mulligan.workflows.people.inbox import Inbox, Wait
+from mulligan.workflows.people.inbox import Inbox
+from mulligan.workflows.people.pending_decisions import PendingDecision
 from mulligan.workflows.sub_agents import SubAgents
 from mulligan.workflows.turn import Turn
 
-ASKED_CHARS = 2_000
-"""Of the line that tells a person what they are asked."""
-_Call = tuple[ToolCall, PreparedCall, CallRecord]
+__all__ = ["StepCalls"]
 
 
 @dataclass(frozen=True)
+class _StepCall:
+    """One call of the step. `index`: its place among the step's calls."""
+
+    index: int
+    call: ToolCall
+    prepared: PreparedCall
+    record: CallRecord
+
+
+@dataclass(frozen=True, kw_only=True)
 class StepCalls:
-    """What it takes to settle the calls of a turn's newest step. `running`: the names of those that run just now."""
+    """Runs the calls of a turn's newest step. `running`: the names of the calls that are running, for `progress`."""
 
     turn: Turn
-    where: RunContext
+    context: RunContext
     conversation: Conversation
     inbox: Inbox
-    running: list[str]
     sub_agents: SubAgents
+    running: list[str]
 
-    async def settle(self, answer: ModelAnswer, record: StepRecord) -> None:
-        """Run the valid calls; add every call's result to the conversation.
+    async def run(self, answer: ModelAnswer, record: StepRecord) -> None:
+        """Run the valid calls, and add a result for each call to the conversation.
 
         Raises:
-            MulliganError: a policy says that a failure is not to be recovered from.
+            MulliganError: the policy for a failure (`handle_errors`) is to fail the run.
         """
         for prepared in answer.prepared:
             if prepared.failure is not None:
                 raise from_json(prepared.failure)
         result = self.turn.result
         result.tool_calls += len(answer.prepared)
-        calls = list(zip(answer.message.tool_calls, answer.prepared, record.calls, strict=True))
-        told = await self._side_by_side(calls)
-        result.recovered_failures += sum(each.error is not None for each in told)
-        result.repairs += sum(len(kept.repairs) for kept in record.calls)
-        self.conversation.end_step(told)
+        parts = zip(answer.message.tool_calls, answer.prepared, record.calls, strict=True)
+        messages = await self._run_side_by_side([_StepCall(index, *part) for index, part in enumerate(parts)])
+        result.recovered_failures += sum(message.error is not None for message in messages)
+        result.repairs += sum(len(call.repairs) for call in record.calls)
+        self.conversation.end_step(messages)
 
-    async def _side_by_side(self, calls: Sequence[_Call]) -> list[ToolMessage]:
-        at_once = limits.scheduled_at_once(len(calls), self.turn.input.metadata)
-        # Those that wait for people hold up none of the others.
-        tasks = {call[0].id: asyncio.create_task(self._settle(*call)) for call in calls if call[1].waits}
-        others = [call for call in calls if not call[1].waits]
+    async def _run_side_by_side(self, calls: Sequence[_StepCall]) -> list[ToolMessage]:
+        batch_size = max(1, limits.scheduled_at_once(len(calls), self.turn.input.metadata))
+        # Calls that wait for a person do not hold up the others.
+        tasks = {each.call.id: asyncio.create_task(self._run_one(each)) for each in calls if each.prepared.waits}
+        others = [each for each in calls if not each.prepared.waits]
         try:
-            for first in range(0, len(others), max(1, at_once)):
+            for start in range(0, len(others), batch_size):
                 batch = {
-                    call[0].id: asyncio.create_task(self._settle(*call)) for call in others[first : first + at_once]
+                    each.call.id: asyncio.create_task(self._run_one(each))
+                    for each in others[start : start + batch_size]
                 }
                 tasks |= batch
                 await asyncio.gather(*batch.values())
-            return list(await asyncio.gather(*(tasks[call.id] for call, _, _ in calls)))
+            return list(await asyncio.gather(*(tasks[each.call.id] for each in calls)))
         except (FailureError, asyncio.CancelledError):
             for task in tasks.values():
                 task.cancel()
-            await self.sub_agents.ended()
+            await self.sub_agents.wait_until_ended()
             if len(tasks) > 1 and workflow.patched("all_calls_end"):
-                # Each hears of it at its next beat: the run is not over before the last one has closed its span.
+                # An activity learns of the cancellation with its next heartbeat. The run waits until each has closed its
+                # span.
                 await asyncio.gather(*tasks.values(), return_exceptions=True)
             raise
 
-    async def _settle(self, call: ToolCall, prepared: PreparedCall, kept: CallRecord) -> ToolMessage:
-        outcome = await self._outcome(call, prepared, kept)
+    async def _run_one(self, step_call: _StepCall) -> ToolMessage:
+        call = step_call.call
+        outcome = await self._outcome(step_call)
         if outcome.failure is not None:
             error = from_json(outcome.failure)
             if isinstance(error, ToolCallError) and not error.raw_arguments:
-                error.raw_arguments = call.arguments  # they do not travel to the tool's activity
+                # The raw text is not in the input of the tool's activity, so its error has none.
+                error.raw_arguments = call.arguments
             raise error
-        kept.attempts = outcome.attempts
-        told = tool_message(call, outcome.text, outcome.error)
-        self.conversation.settle(told)
-        self.conversation.log.tool_call_settled(self._place(kept))
-        return told
+        step_call.record.attempts = outcome.attempts
+        message = tool_message(call, outcome.text, outcome.error)
+        self.conversation.show_result(message)
+        self.conversation.log.tool_call_settled(step_call.index)
+        return message
 
-    def _place(self, kept: CallRecord) -> int:
-        return next(place for place, each in enumerate(self.conversation.steps[-1].calls) if each is kept)
-
-    async def _outcome(self, call: ToolCall, prepared: PreparedCall, kept: CallRecord) -> ToolOutcome:
+    async def _outcome(self, step_call: _StepCall) -> ToolOutcome:
+        call, prepared = step_call.call, step_call.prepared
         if prepared.text is not None:
             return ToolOutcome(text=prepared.text, error=prepared.error, attempts=0)
         if prepared.waits is not None or self.inbox.stop is not None:
-            settled = await self._ask(call, prepared, kept)
-            if settled is not None:
-                return settled
-        self.conversation.log.tool_call_started(self._place(kept))
+            outcome = await self._wait_for_decision(step_call)
+            if outcome is not None:
+                return outcome
+        self.conversation.log.tool_call_started(step_call.index)
         self.running.append(call.name)
         try:
-            return await self._run(call, prepared, kept)
+            return await self._execute(step_call)
         finally:
             self.running.remove(call.name)
 
-    async def _ask(self, call: ToolCall, prepared: PreparedCall, kept: CallRecord) -> ToolOutcome | None:
-        """Wait for a person's word. None: the call may run, with the arguments that they have let stand."""
+    async def _wait_for_decision(self, step_call: _StepCall) -> ToolOutcome | None:
+        """Wait for a person's decision. Returns None if the call may run, with the arguments that are then in its record."""
+        call, prepared, record = step_call.call, step_call.prepared, step_call.record
         facts = self.turn.facts
-        wait = Wait(
+        pending = PendingDecision(
             call=call,
             kind=prepared.waits or "approval",
-            arguments=kept.arguments,
-            text=_asked(call, kept.arguments, is_question=prepared.waits == "question"),
+            arguments=record.arguments,
+            text=_decision_text(call, record.arguments, is_question=prepared.waits == "question"),
             step=self.turn.result.steps,
             parameters=next((tool.parameters for tool in facts.definition.tools if tool.name == call.name), {}),
             timeout=facts.tools[call.name].approval_timeout if call.name in facts.tools else None,
         )
-        self.conversation.log.waiting(self._place(kept), wait.kind, wait.text)
-        decision = kept.decision = await self.inbox.ask(wait)
-        self.conversation.log.decided(self._place(kept))
-        if wait.edited is not None:
-            kept.arguments = wait.edited
+        self.conversation.log.waiting(step_call.index, pending.kind, pending.text)
+        decision = record.decision = await self.inbox.decisions.wait_for(pending, self.inbox.stop)
+        self.conversation.log.decided(step_call.index)
+        if pending.edited_arguments is not None:
+            record.arguments = pending.edited_arguments
+        is_approved = decision.decision == "approve"
         recorded = await dispatch.record_decision(
             RecordDecision(
-                where=self.where,
+                where=self.context,
                 call=call,
-                arguments=kept.arguments,
-                step=wait.step,
+                arguments=record.arguments,
+                step=pending.step,
                 decision=decision.model_copy(update={"before": None}),
-                answer=wait.answer,
-                run=decision.decision == "approve",
+                answer=pending.answer,
+                run=is_approved,
                 repaired_by=[repair.by for repair in prepared.repairs],
-                started=wait.since,
+                started=pending.since,
             )
         )
-        return None if decision.decision == "approve" else recorded
+        return None if is_approved else recorded
 
-    async def _run(self, call: ToolCall, prepared: PreparedCall, kept: CallRecord) -> ToolOutcome:
-        """What comes of a valid call."""
-        order = CallTool(
-            where=self.where,
+    async def _execute(self, step_call: _StepCall) -> ToolOutcome:
+        """Run a valid call, as an activity or as a sub-agent's run."""
+        call, record = step_call.call, step_call.record
+        request = CallTool(
+            where=self.context,
             call=call.model_copy(update={"arguments": ""}),
-            arguments=kept.arguments,
-            repaired_by=[repair.by for repair in prepared.repairs],
+            arguments=record.arguments,
+            repaired_by=[repair.by for repair in step_call.prepared.repairs],
             step=self.turn.result.steps,
             metadata=self.turn.input.metadata,
-            decision=kept.decision.model_copy(update={"before": None}) if kept.decision else None,
+            decision=record.decision.model_copy(update={"before": None}) if record.decision else None,
         )
         facts = self.turn.facts.tools.get(call.name)
         if facts is not None and facts.agent is not None:
-            return await self.sub_agents.call(order, facts, self.turn, kept, self._sharing())
-        return await dispatch.call_tool(order, facts, len(self.conversation.steps[-1].calls))
+            return await self.sub_agents.run_call(
+                request, facts, turn=self.turn, record=record, sharing=self._calls_that_share_budget()
+            )
+        return await dispatch.call_tool(request, facts, len(self.conversation.steps[-1].calls))
 
-    def _sharing(self) -> int:
-        """How many calls of the step are of sub-agents that share what is left of the budget."""
-        tools, said = self.turn.facts.tools, self.conversation.messages[self.conversation.steps[-1].at]
-        calls = said.tool_calls if isinstance(said, AssistantMessage) else []
+    def _calls_that_share_budget(self) -> int:
+        """How many of the step's calls are sub-agents' that share the rest of the budget."""
+        tools, answer = self.turn.facts.tools, self.conversation.messages[self.conversation.steps[-1].at]
+        calls = answer.tool_calls if isinstance(answer, AssistantMessage) else []
         return sum(tools[call.name].share_budget for call in calls if call.name in tools)
 
 
-def _asked(call: ToolCall, arguments: JsonValue, *, is_question: bool) -> str:
-    """What a person reads first."""
+def _decision_text(call: ToolCall, arguments: JsonValue, *, is_question: bool) -> str:
+    """The line that tells a person what to decide on."""
     if is_question and isinstance(arguments, dict) and isinstance(question := arguments.get("question"), str):
         return question
-    written = json.dumps(arguments, ensure_ascii=False)
-    return f"{call.name} {shortened(written, ASKED_CHARS)}"
+    arguments_json = json.dumps(arguments, ensure_ascii=False)
+    return f"{call.name} {shortened(arguments_json, limits.DECISION_TEXT_CHARS)}"

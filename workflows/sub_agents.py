@@ -1,4 +1,4 @@
-"""Calls of sub-agents: each is a child workflow with a history of its own, and waiting for it costs no worker anything."""
+"""Calls of sub-agents. Each is a child workflow with a history of its own; waiting for it uses no resources of a worker."""
 
 from __future__ import annotations
 
@@ -29,32 +29,33 @@ from mulligan.wire.agent_facts import ToolFacts
 from mulligan.wire.sub_run import AGENT_WORKFLOW, CALL_MEMO, RECORD_SUB_RUN, RecordSubRun, SubRunOutcome
 from mulligan.wire.tool_call import CallTool, ToolOutcome
 from mulligan.wire.updates import STOP
-from mulligan.workflows import dispatch
+from mulligan.workflows import dispatch, limits
 from mulligan.workflows.conversation.records import CallRecord
 from mulligan.workflows.people.inbox import Inbox
+from mulligan.workflows.people.update_handlers import FIRST_AGENT_KEY
 from mulligan.workflows.turn import Turn
 
 __all__ = ["SubAgents"]
 
-LONGEST_ID = 255
-"""Bytes of a workflow's id: what Temporal's tables in PostgreSQL and MySQL hold."""
-MOST_STARTS = 3
-"""Ids that are tried for one call: after a reset, a run of the first one may be about to end."""
-_ENDS: Mapping[type[BaseException], str] = {
+_STATUS_OF_CAUSE: Mapping[type[BaseException], str] = {
     CancelledError: "cancelled",
     TimeoutError: "timed_out",
     TerminatedError: "terminated",
 }
 
 
-@dataclass
-class _Call:
-    """A call, from its beginning until it is told."""
+@dataclass(kw_only=True)
+class _SubAgentCall:
+    """A call of a sub-agent, from its start until its result is recorded.
 
-    order: CallTool
+    `record` shows the run. `sharing`: how many calls of the step share the rest of the budget. `text` is the run's output;
+    `reason` and `failure` say why there is none.
+    """
+
+    request: CallTool
     facts: ToolFacts
     turn: Turn
-    kept: CallRecord
+    record: CallRecord
     sharing: int
     started: float = field(default_factory=workflow.time)
     run: SubRun = field(init=False)
@@ -68,52 +69,60 @@ class _Call:
     def __post_init__(self) -> None:
         self.run = SubRun(id="", agent=self.facts.agent or "", status="not_started")
 
+    def cancel(self) -> None:
+        """Cancel the run: at once if it has started, or else as soon as it has."""
+        self.is_cancelled = True
+        if self.handle is not None:
+            self.handle.cancel()
+
 
 class SubAgents:
     """The runs of sub-agents that one agent of a workflow waits for."""
 
     def __init__(self, inbox: Inbox) -> None:
         self._inbox = inbox
-        self._open: dict[str, _Call] = {}
+        self._open: dict[str, _SubAgentCall] = {}
 
-    async def call(self, order: CallTool, facts: ToolFacts, turn: Turn, kept: CallRecord, sharing: int) -> ToolOutcome:
-        """What comes of a call. `kept` shows its run; `sharing`: how many calls the rest of the budget is divided among."""
-        call = _Call(order, facts, turn, kept, sharing)
-        self._open[order.call.id] = call
-        call.task = asyncio.create_task(self._settled(call))
+    async def run_call(
+        self, request: CallTool, facts: ToolFacts, *, turn: Turn, record: CallRecord, sharing: int
+    ) -> ToolOutcome:
+        """Run a sub-agent, and return the result of its call. See `_SubAgentCall` for the arguments."""
+        call = _SubAgentCall(request=request, facts=facts, turn=turn, record=record, sharing=sharing)
+        self._open[request.call.id] = call
+        call.task = asyncio.create_task(self._run_and_record(call))
         try:
-            # It goes on when this is cancelled, which may be twice: until its run has ended, and its span is closed.
+            # A cancellation, which may come twice, does not end the task: it ends when the run has, and its span is closed.
             return await asyncio.shield(call.task)
         except asyncio.CancelledError:
-            call.is_cancelled = True
-            if call.handle is not None:
-                call.handle.cancel()
+            call.cancel()
             raise
 
-    async def ended(self) -> None:
-        """Wait until no run is open any more."""
+    async def wait_until_ended(self) -> None:
+        """Wait until no run is open."""
         await asyncio.gather(*(call.task for call in self._open.values() if call.task), return_exceptions=True)
 
-    async def _settled(self, call: _Call) -> ToolOutcome:
+    async def _run_and_record(self, call: _SubAgentCall) -> ToolOutcome:
         try:
             await self._run(call)
-            return await _told(call)
+            return await _record(call)
         finally:
-            del self._open[call.order.call.id]
+            del self._open[call.request.call.id]
 
-    async def _run(self, call: _Call) -> None:
-        depth = depth_left(call.turn, call.facts)
+    async def _run(self, call: _SubAgentCall) -> None:
+        """Start the run and wait for its end. If it cannot be started, the call's status or reason says why."""
+        depth = remaining_depth(call.turn, call.facts)
         if call.is_cancelled:
             return
         if depth <= 0:
             call.run.status = "too_deep"
             return
-        prompt = call.order.arguments.get("prompt") if isinstance(call.order.arguments, dict) else None
+        arguments = call.request.arguments
+        prompt = arguments.get("prompt") if isinstance(arguments, dict) else None
         if not isinstance(prompt, str):
-            # Its worker, of another version, took the tool for an ordinary one.
+            # A worker of another version has validated the call by the schema of an ordinary tool.
             call.reason = "its input is no prompt"
             return
-        budget = share_of(call.turn, call.facts, call.sharing) if call.facts.share_budget else {}
+        budget = budget_share(call.turn, call.facts, call.sharing) if call.facts.share_budget else {}
         if budget is None:
             call.reason = "nothing is left of this run's budget for it"
             return
@@ -124,150 +133,164 @@ class SubAgents:
             return
         if call.is_cancelled:
             call.handle.cancel()
-        stopping = asyncio.create_task(self._stop_as_well(call.handle))
+        stopping = asyncio.create_task(self._forward_stop(call.handle))
         try:
-            _completed(call, await call.handle)
+            _take_result(call, await call.handle)
         except ChildWorkflowError as error:
-            _failed(call, error)
+            _take_failure(call, error)
         except asyncio.CancelledError:
             call.run.status = "cancelled"
         finally:
             stopping.cancel()
 
-    async def _stop_as_well(self, handle: workflow.ChildWorkflowHandle[Any, Any]) -> None:
-        """When the calling run is stopped, its sub-agents are: each lets its calls finish, and gives what there is."""
+    async def _forward_stop(self, handle: workflow.ChildWorkflowHandle[Any, Any]) -> None:
+        """When the calling run is stopped, stop the sub-agent's: it lets its calls finish, and returns what it has."""
         await workflow.wait_condition(lambda: self._inbox.stop is not None)
         stop = self._inbox.stop
         try:
             await handle.signal(STOP, stop.model_dump(mode="json", include={"reason", "by"}) if stop else None)
         except FailureError:
-            return  # it has ended meanwhile
+            return  # it has ended in the meantime
 
 
-def depth_left(turn: Turn, facts: ToolFacts) -> int:
-    """How many levels of sub-agents may still be below a run: by its input, and by what its agent was declared with."""
+def remaining_depth(turn: Turn, facts: ToolFacts) -> int:
+    """How many levels of sub-agents may be below this run: the smaller of its input's limit and its agent's."""
     declared = facts.max_depth or 0
     return declared if turn.input.max_depth is None else min(turn.input.max_depth, declared)
 
 
-def share_of(turn: Turn, facts: ToolFacts, sharing: int) -> dict[str, Any] | None:
-    """What a run may spend of what is left of the turn's budget, as fields of its input; None where that is nothing.
+def budget_share(turn: Turn, facts: ToolFacts, sharing: int) -> dict[str, Any] | None:
+    """The limits of a run that shares the turn's budget, as fields of its input; None if nothing is left of the budget.
 
-    Each of the calls that share gets as much, whenever it begins: however they end, all together keep to the budget.
+    The rest of the budget is divided by the number of calls that share it, whether they have started or not. However
+    they end, all of them together keep to the budget.
     """
     share: dict[str, Any] = {}
     if turn.max_total_tokens is not None:
-        left = (turn.max_total_tokens - turn.result.usage.total_tokens) // max(1, sharing)
-        share["max_total_tokens"] = min(left, left if facts.max_total_tokens is None else facts.max_total_tokens)
+        tokens = (turn.max_total_tokens - turn.result.usage.total_tokens) // max(1, sharing)
+        share["max_total_tokens"] = min(tokens, tokens if facts.max_total_tokens is None else facts.max_total_tokens)
     if turn.max_cost is not None:
-        rest = (turn.max_cost - turn.spent) / max(1, sharing)
-        share["max_cost"] = min(rest, rest if facts.max_cost is None else facts.max_cost)
+        cost = (turn.max_cost - turn.spent) / max(1, sharing)
+        share["max_cost"] = min(cost, cost if facts.max_cost is None else facts.max_cost)
     return share if all(limit > 0 for limit in share.values()) else None
 
 
-def child_id(parent: str, call_id: str, conversation: str, times: int = 1) -> str:
-    """The workflow id of a call's run: the same whenever the call is replayed, another for every other call.
+def child_workflow_id(parent: str, call_id: str, conversation: str, attempt: int = 1) -> str:
+    """The workflow id of a call's run: the same at each replay of the call, and different for every other call.
 
-    A call's id is unique in its conversation alone, so one that is not the workflow's first is named; with a dot, which no
-    call's id has in it.
+    A call's id is unique in its conversation only. If that is not the workflow's first, its key is added after a dot,
+    which is in no call's id. `attempt`: counts the ids that are tried for one call.
     """
     name = ".".join(
-        [call_id, *([conversation] if conversation != "0" else []), *([f"again{times}"] if times > 1 else [])]
+        [
+            call_id,
+            *([conversation] if conversation != FIRST_AGENT_KEY else []),
+            *([f"again{attempt}"] if attempt > 1 else []),
+        ]
     )
-    whole = f"{parent}/{name}"
-    if len(whole.encode()) <= LONGEST_ID:
-        return whole
+    readable = f"{parent}/{name}"
+    if len(readable.encode()) <= limits.WORKFLOW_ID_BYTES:
+        return readable
     return f"{hashlib.sha256(parent.encode()).hexdigest()[:32]}/{name}"
 
 
 async def _start(
-    call: _Call, prompt: str, depth: int, budget: Mapping[str, Any]
+    call: _SubAgentCall, prompt: str, depth: int, budget: Mapping[str, Any]
 ) -> workflow.ChildWorkflowHandle[Any, Any]:
-    order, where, run = call.order, call.order.where, call.run
-    given = RunInput(
+    """Start the run, by the first of its ids that is free.
+
+    Raises:
+        WorkflowAlreadyStartedError: none of the ids is free.
+    """
+    request, context, run = call.request, call.request.where, call.run
+    run_input = RunInput(
         agent=run.agent,
         prompt=prompt,
-        metadata=order.metadata,
-        traceparent=parent_of_step(where.trace, order.step),
+        metadata=request.metadata,
+        traceparent=parent_of_step(context.trace, request.step),
         max_depth=depth,
         **budget,
     )
-    times = 0
+    attempt = 0
     while True:
-        times += 1
-        run.id = child_id(workflow.info().workflow_id, order.call.id, where.conversation, times)
+        attempt += 1
+        run.id = child_workflow_id(workflow.info().workflow_id, request.call.id, context.conversation, attempt)
         try:
             handle = await workflow.start_child_workflow(
                 AGENT_WORKFLOW,
-                given.model_dump(mode="json", exclude_defaults=True),
+                run_input.model_dump(mode="json", exclude_defaults=True),
                 id=run.id,
                 task_queue=call.facts.task_queue,
                 execution_timeout=timedelta(seconds=call.facts.timeout) if call.facts.timeout else None,
                 cancellation_type=workflow.ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
-                # A run that is terminated, or times out, leaves no sub-agents behind that work for nobody.
+                # If this run is terminated or times out, no sub-agent goes on working for nobody.
                 parent_close_policy=workflow.ParentClosePolicy.REQUEST_CANCEL,
-                memo={"agent": run.agent, CALL_MEMO: order.call.id},
+                memo={"agent": run.agent, CALL_MEMO: request.call.id},
                 static_summary=run.agent[:60],
             )
         except WorkflowAlreadyStartedError:
-            if times == MOST_STARTS:
+            if attempt == limits.CHILD_ID_ATTEMPTS:
                 raise
             continue
         run.status, run.run_id = "running", handle.first_execution_run_id or ""
-        call.kept.run = run
+        call.record.run = run
         return handle
 
 
-def _completed(call: _Call, given: Any) -> None:
-    """The run has ended with a result: what it says is the call's, what it took is the turn's as well."""
+def _take_result(call: _SubAgentCall, result_json: Any) -> None:
+    """The run has returned a result: its output is the call's text, and its usage is added to the turn's."""
     try:
-        result = RunResult.model_validate(given)
+        result = RunResult.model_validate(result_json)
     except ValidationError:
         call.run.status, call.reason = "failed", "its result is none of an agent's run"
         return
     run = call.run
     run.status, run.steps, run.usage, run.cost = result.status, result.steps, result.usage, result.cost
-    call.turn.spend(result.usage, result.cost)
-    said = result.output
-    call.text = said if isinstance(said, str) else "" if said is None else json.dumps(said, ensure_ascii=False)
+    call.turn.add_usage(result.usage, result.cost)
+    if isinstance(result.output, str):
+        call.text = result.output
+    elif result.output is not None:
+        call.text = json.dumps(result.output, ensure_ascii=False)
 
 
-def _failed(call: _Call, error: ChildWorkflowError) -> None:
+def _take_failure(call: _SubAgentCall, error: ChildWorkflowError) -> None:
+    """The run has failed: the call's failure says why, and what is known of the run's usage is added to the turn's."""
     cause = error.cause or error
     typed = error_of(cause)
-    call.run.status = _ENDS.get(type(cause), "failed")
+    call.run.status = _STATUS_OF_CAUSE.get(type(cause), "failed")
     call.failure = typed.to_json() if typed else None
-    took = typed.took if typed else None
-    # What it took counts for the limits of this run: not where an older worker has gone on without it.
-    if took is not None and workflow.patched("took"):
-        call.run.steps, call.run.usage, call.run.cost = took.steps, took.usage, took.cost
-        call.turn.spend(took.usage, took.cost)
+    consumed = typed.took if typed else None
+    # Runs whose limits did not count this usage when an older worker ran them replay as they ran.
+    if consumed is not None and workflow.patched("took"):
+        call.run.steps, call.run.usage, call.run.cost = consumed.steps, consumed.usage, consumed.cost
+        call.turn.add_usage(consumed.usage, consumed.cost)
     elif not isinstance(typed, InvalidRunInputError):
-        call.turn.spend(Usage(), None)  # it has spent something, and says no longer how much
+        call.turn.add_usage(Usage(), None)  # it has used something, but how much is unknown
     if call.run.status == "failed":
         call.reason = f"{type(typed or cause).__name__}: {getattr(typed or cause, 'message', '') or cause}"
 
 
-async def _told(call: _Call) -> ToolOutcome:
-    order = call.order
-    done: SubRunOutcome = await dispatch.record(
+async def _record(call: _SubAgentCall) -> ToolOutcome:
+    """Write the call's span, and return its result: the run's output, or the feedback for the model."""
+    request = call.request
+    recorded: SubRunOutcome = await dispatch.record(
         RECORD_SUB_RUN,
         RecordSubRun(
-            where=order.where,
-            call=order.call,
-            step=order.step,
+            where=request.where,
+            call=request.call,
+            step=request.step,
             started=call.started,
-            repaired_by=order.repaired_by,
-            arguments=order.arguments,
+            repaired_by=request.repaired_by,
+            arguments=request.arguments,
             run=call.run,
             text=call.text,
             reason=call.reason,
             failure=call.failure,
             limit=call.facts.timeout,
-            decision=order.decision,
+            decision=request.decision,
             cancelled=call.is_cancelled,
         ),
         SubRunOutcome,
     )
-    text = call.text if done.as_given else done.text
-    return ToolOutcome(text=text, error=done.error, failure=done.failure, attempts=done.attempts)
+    text = call.text if recorded.as_given else recorded.text
+    return ToolOutcome(text=text, error=recorded.error, failure=recorded.failure, attempts=recorded.attempts)

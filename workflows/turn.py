@@ -1,4 +1,4 @@
-"""A turn in work: who was asked what, by which facts, and what it came to so far."""
+"""One turn of a conversation: its input, the agent's pinned facts, its limits, and its result so far."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mulligan.prices import rounded
 from mulligan.run_input import RunInput
 from mulligan.schema.optional_field import optional_field
 from mulligan.values import RunResult, Status, Took, Usage
-from mulligan.wire.agent_facts import AgentFacts
+from mulligan.wire.agent_facts import AgentFacts, OpenedRun
 from mulligan.wire.model_call import GuardContext, ModelAnswer, ModelCall
 from mulligan.wire.run_context import RunContext
 from mulligan.wire.run_end import FinishRun
@@ -20,61 +20,100 @@ from mulligan.workflows import limits
 from mulligan.workflows.conversation.conversation import Conversation
 from mulligan.workflows.conversation.records import StepRecord
 
+__all__ = ["Turn", "status_of"]
+
+_STATUS_OF_FINISH_REASON: dict[str, Status] = {
+    "length": "truncated",
+    "content_filter": "refused",
+    "refusal": "refused",
+}
+
 
 class Turn(BaseModel):
-    """A turn in work: carried over, beside the conversation, when its run continues as new."""
+    """A turn, from `open_run` to its result. Continue-as-new carries it, so its field names are in Temporal's history."""
 
     number: int
     input: RunInput
     facts: AgentFacts
     trace: str
+    """The W3C traceparent of the turn's root span."""
     result: RunResult
     at: int = optional_field(0)
-    """Which of its `models` is asked: the one that answered last."""
+    """The index in `models` of the model that is called next: the one that answered last."""
     spent: float = optional_field(0.0)
-    """USD, of what there is a price for: the result's `cost` is None as soon as there is none for something."""
+    """USD, as far as prices are known. The result's `cost` is None as soon as one price is unknown."""
+
+    @classmethod
+    def opened(cls, number: int, run_input: RunInput, run: OpenedRun) -> Turn:
+        """A turn that has just been opened. Its messages are in the conversation, so they are left out here."""
+        trace_id = run.trace.split("-")[1]
+        turn = cls(
+            number=number,
+            input=run_input.model_copy(update={"messages": [], "prompt": None}),
+            facts=run.facts,
+            trace=run.trace,
+            result=RunResult(status="completed", trace_id=trace_id),
+        )
+        if run.facts.prices:
+            turn.result.cost = 0.0
+        return turn
 
     @property
     def max_steps(self) -> int:
-        """What the turn was asked with, or else the agent's own."""
+        """The limit of the turn's input, or else the agent's."""
         return self.input.max_steps or self.facts.max_steps
 
     @property
     def max_total_tokens(self) -> int | None:
-        """The same of tokens."""
+        """The limit of the turn's input, or else the agent's."""
         return self.input.max_total_tokens or self.facts.max_total_tokens
 
     @property
     def max_cost(self) -> float | None:
-        """The same of USD."""
+        """The limit of the turn's input in USD, or else the agent's."""
         return self.input.max_cost or self.facts.max_cost
 
     @property
     def models(self) -> list[str]:
-        """Who may be asked: the one that the turn was asked with alone, or else all of the agent's."""
+        """The models that may be called: only the one of the turn's input, or else all of the agent's."""
         return [self.input.model] if self.input.model else [self.facts.model, *self.facts.fallbacks]
 
     @property
     def model(self) -> str:
-        """Who is asked next."""
+        """The model that is called next."""
         return self.models[self.at]
 
     @property
-    def took(self) -> Took:
-        """What the turn took so far."""
+    def next_step(self) -> int:
+        """The number of the next step of this turn, from 1."""
+        return self.result.steps + 1
+
+    @property
+    def consumption(self) -> Took:
+        """Steps, tokens and cost so far: what the error of a failed run contains."""
         return Took(steps=self.result.steps, usage=self.result.usage, cost=self.result.cost)
 
-    def spend(self, usage: Usage, cost: float | None) -> None:
-        """Add what something took: tokens, and USD, or None where there is no price for it."""
+    @property
+    def limit_reached(self) -> Status | None:
+        """The status with which the turn ends at this step boundary, if it has reached one of its limits."""
+        result = self.result
+        if self.max_total_tokens is not None and result.usage.total_tokens >= self.max_total_tokens:
+            return "max_tokens"
+        if self.max_cost is not None and self.spent >= self.max_cost:
+            return "max_cost"
+        return "max_steps" if result.steps >= self.max_steps else None
+
+    def add_usage(self, usage: Usage, cost: float | None) -> None:
+        """Add tokens and their cost in USD; None if a price is unknown."""
         result = self.result
         result.usage = result.usage + usage
         self.spent = rounded(self.spent + (cost or 0.0))
         result.cost = None if cost is None or result.cost is None else self.spent
 
     def cost_of(self, model: str, usage: Usage, others: Mapping[str, Usage] | None = None) -> float | None:
-        """USD of a call of a model, by the prices that the run was opened with; None where one of them is not known.
+        """The cost of a model call in USD, at the prices that were pinned when the turn opened; None if one is unknown.
 
-        `others`: what of the usage was for other models.
+        `others`: the part of `usage` that other models used, by model.
         """
         own, cost = usage, 0.0
         for other, used in (others or {}).items():
@@ -85,39 +124,47 @@ class Turn(BaseModel):
         price = self.facts.prices.get(model)
         return None if price is None else cost + price.of(own)
 
-    @property
-    def limit_reached(self) -> Status | None:
-        """The status that the turn ends with at this step boundary, where one of its limits is reached."""
-        result = self.result
-        if self.max_total_tokens is not None and result.usage.total_tokens >= self.max_total_tokens:
-            return "max_tokens"
-        if self.max_cost is not None and self.spent >= self.max_cost:
-            return "max_cost"
-        return "max_steps" if result.steps >= self.max_steps else None
+    def add_answer(self, answer: ModelAnswer) -> None:
+        """Count a step and the tokens of its answer."""
+        self.result.steps += 1
+        self.add_usage(answer.usage, self.cost_of(self.model, answer.usage, answer.others))
 
-    def model_call(self, where: RunContext, conversation: Conversation, sent: int) -> ModelCall:
-        """What the model's next step is asked with. `sent`: how many messages of the conversation its worker has."""
+    def set_output(self, answer: ModelAnswer, record: StepRecord) -> bool:
+        """Set the result's output from an answer. Returns whether the answer is a final one.
+
+        Unless it is final, an answer in plain text is no output of an agent with a structured one.
+        """
+        result = self.result
+        if answer.output is not None:
+            result.output, result.output_type = _output_value(answer, record), answer.output.type
+            return True
+        is_final = not answer.message.tool_calls and answer.rejected is None
+        result.output = None if self.facts.structured and not is_final else answer.message.text
+        return is_final
+
+    def model_call(self, context: RunContext, conversation: Conversation, known: int) -> ModelCall:
+        """The input of the next model call. `known`: how many messages of the view are in the worker's cache."""
         return ModelCall(
-            where=where,
+            where=context,
             model=self.model,
             definition=self.facts.digest,
-            step=self.result.steps + 1,
-            known=sent,
-            new=conversation.new_since(sent, limits.INLINE_BYTES),
+            step=self.next_step,
+            known=known,
+            new=conversation.new_since(known, limits.INLINE_BYTES),
             whole=conversation.ref(),
             patience=self.facts.model_patience,
             timeout=self.facts.model_timeout,
             attempts=self.facts.model_attempts,
             on_invalid_tool_input=self.input.on_invalid_tool_input,
             guard=GuardContext(metadata=self.input.metadata) if self.facts.guarded else None,
-            summed_up=conversation.opening.answers if conversation.opening else None,
+            summed_up=conversation.summary.answers if conversation.summary else None,
         )
 
-    def finished(self, where: RunContext, status: str) -> FinishRun:
-        """What its trace is closed with."""
+    def finish_request(self, context: RunContext, status: str) -> FinishRun:
+        """The input of `finish_run`, which closes the turn's trace."""
         result = self.result
         return FinishRun(
-            where=where,
+            where=context,
             turn=self.number,
             status=status,
             steps=result.steps,
@@ -127,12 +174,18 @@ class Turn(BaseModel):
         )
 
 
-def output_of(answer: ModelAnswer, record: StepRecord) -> JsonValue:
-    """The structured output that an answer holds."""
-    found = answer.output
-    assert found is not None
-    if not found.as_said:
-        return found.value
-    if found.call is None:
+def status_of(answer: ModelAnswer) -> Status:
+    """The status of a turn that ends with this answer."""
+    if answer.output is not None:
+        return "completed"
+    return _STATUS_OF_FINISH_REASON.get(answer.finish_reason, "completed")
+
+
+def _output_value(answer: ModelAnswer, record: StepRecord) -> JsonValue:
+    output = answer.output
+    assert output is not None
+    if not output.as_said:
+        return output.value
+    if output.call is None:
         return cast(JsonValue, json.loads(answer.message.text))
-    return cast(JsonValue, record.calls[found.call].arguments)
+    return cast(JsonValue, record.calls[output.call].arguments)

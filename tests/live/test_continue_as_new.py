@@ -90,7 +90,7 @@ async def test_steps_messages_usage_and_trace_continue_over_a_chain_of_runs(chai
     assert len(ran.spans) == 2 * steps + 3
 
 
-@pytest.mark.parametrize(("limit", "value"), [("GROWN_EVENTS", 60), ("GROWN_BYTES", 15_000)])
+@pytest.mark.parametrize(("limit", "value"), [("CONTINUE_AS_NEW_EVENTS", 60), ("CONTINUE_AS_NEW_GROWTH_BYTES", 15_000)])
 async def test_a_run_continues_as_new_by_its_own_growth_before_the_server_suggests_it(
     lab: Lab, monkeypatch: pytest.MonkeyPatch, limit: str, value: int
 ) -> None:
@@ -107,7 +107,7 @@ async def test_a_run_continues_as_new_by_its_own_growth_before_the_server_sugges
 async def test_a_run_whose_state_is_too_large_does_not_continue_as_new(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "GROWN_EVENTS", 60)
+    monkeypatch.setattr(limits, "CONTINUE_AS_NEW_EVENTS", 60)
     monkeypatch.setattr(limits, "CARRY_BYTES", 100)
     ran = await lab.run([*[call("now")] * 15, DONE], max_steps=100)
     assert (ran.result["status"], len(ran.steps)) == ("completed", 16)

@@ -291,7 +291,7 @@ async def test_text_streamed_by_a_killed_worker_is_void_and_streamed_again(lab: 
 
 async def test_event_offsets_continue_over_a_chain_of_runs(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     """Continued as new many times, and compacted: the numbers go on, and all is there for who comes afterwards."""
-    monkeypatch.setattr(limits, "GROWN_EVENTS", 20)
+    monkeypatch.setattr(limits, "CONTINUE_AS_NEW_EVENTS", 20)
     async with watched(lab, monkeypatch, "tests.support.compaction_agents") as at:
         handle = await at.start(reading(12), agent="page_reader", prompt=PROMPT)
         live = await all_events(lab.client, handle.id)

@@ -274,7 +274,7 @@ async def test_the_last_run_of_a_chain_resumes_from_the_state_carried_over(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After hand-overs the state is what was carried. An id that is chosen may be the old one's."""
-    monkeypatch.setattr(limits, "GROWN_EVENTS", 30)
+    monkeypatch.setattr(limits, "CONTINUE_AS_NEW_EVENTS", 30)
     ran = await lab.run([*[call("now")] * 9, DONE], max_steps=9, metadata={"team": "a"})
     assert (await size_of_chain(lab.client, ran.id)).runs > 1
     new = await gone_on(lab, ran.id, id=ran.id, max_steps=3)

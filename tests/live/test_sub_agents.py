@@ -302,7 +302,7 @@ async def test_a_caller_gets_the_result_of_the_last_run_of_a_sub_agents_chain(
     teams: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its result is that of the chain's last run; no run of a sub-agent is open while the caller hands itself over."""
-    monkeypatch.setattr(limits, "GROWN_EVENTS", 60)
+    monkeypatch.setattr(limits, "CONTINUE_AS_NEW_EVENTS", 60)
     turns = [Turn(calls=[ask(f"note {steps}", "patient", id=f"call_{steps}")]) for steps in (15, 1, 2, 3)]
     ran = await teams.run([*turns, DONE], agent="lead")
     assert texts(ran) == [f"found: note {steps}" for steps in (15, 1, 2, 3)]

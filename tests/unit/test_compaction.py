@@ -37,7 +37,7 @@ from mulligan.wire.model_call import PreparedCall
 from mulligan.wire.shorten import ends_of
 from mulligan.workflows.conversation.compaction import place_of_cut, tokens
 from mulligan.workflows.conversation.conversation import Conversation
-from mulligan.workflows.conversation.records import Opening
+from mulligan.workflows.conversation.records import ConversationSummary
 
 ROOT = Path(__file__).parents[2]
 [PAGE] = re.findall(r"```python\n(.*?)```", (ROOT / "docs/compaction.md").read_text(), re.DOTALL)
@@ -68,7 +68,7 @@ def summaries(*said: Any) -> Model:
 def made(sizes: list[int], *, prompt: str = GO, usage: int = 0) -> Conversation:
     """A conversation of steps with a call each, with results of these sizes."""
     conversation = Conversation()
-    conversation.ask([UserMessage(role="user", text=prompt)])
+    conversation.append_request([UserMessage(role="user", text=prompt)])
     for n, size in enumerate(sizes):
         call = ToolCall(id=f"c{n}", name="look", arguments="{}")
         said = AssistantMessage(role="assistant", tool_calls=[call])
@@ -77,8 +77,8 @@ def made(sizes: list[int], *, prompt: str = GO, usage: int = 0) -> Conversation:
     return conversation
 
 
-def opening(summary: str = "so far", answers: int = 1) -> Opening:
-    return Opening(task=GO, heading="[Summed up]", summary=summary, answers=answers)
+def opening(summary: str = "so far", answers: int = 1) -> ConversationSummary:
+    return ConversationSummary(task=GO, heading="[Summed up]", summary=summary, answers=answers)
 
 
 @settings(derandomize=True, deadline=None, max_examples=200)
@@ -120,17 +120,17 @@ def test_the_view_is_another_the_log_stays(carry: bool) -> None:
     conversation = made([100] * 6)
     whole, steps = list(conversation.messages), conversation.step_page(0, 9, 10**6)
     before = conversation.ref()
-    conversation.open_with(opening(answers=4), 9)
+    conversation.replace_by_summary(opening(answers=4), 9)
     if carry:
         conversation = Conversation.load(json.loads(json.dumps(conversation.dump("run-1"))))
     assert conversation.ref() != before
     assert conversation.ref().count == 5
     assert conversation.view_page(0, 99, 10**6) == [opening().message, *whole[9:]]
     assert conversation.view_page(3, 1, 10**6) == whole[11:12]
-    assert conversation.said == 4
-    assert conversation.new_since(conversation.said, 10**6) == whole[12:]
+    assert conversation.count_at_answer == 4
+    assert conversation.new_since(conversation.count_at_answer, 10**6) == whole[12:]
     assert conversation.new_since(0, 10**6) == [opening().message, *whole[9:]]
-    assert (conversation.first, conversation.first_step) == ((9, 4) if carry else (0, 0))
+    assert (conversation.first_message, conversation.first_step) == ((9, 4) if carry else (0, 0))
     assert conversation.page(9, 99, 10**6) == whole[9:]
     assert conversation.step_page(4, 9, 10**6) == steps[4:]
     if not carry:
@@ -143,28 +143,30 @@ def test_the_view_is_another_the_log_stays(carry: bool) -> None:
 def test_a_chain_knows_who_holds_what() -> None:
     """Each run names the one before it that holds what it dropped: not one that had nothing to drop."""
     conversation = made([100] * 4)
-    conversation.open_with(opening(), 3)
+    conversation.replace_by_summary(opening(), 3)
     conversation = Conversation.load(conversation.dump("run-1"))
     assert conversation.earlier is not None
     assert (conversation.earlier.messages, conversation.earlier.steps, conversation.earlier.run_id) == (3, 1, "run-1")
     conversation = Conversation.load(conversation.dump("run-2"))
     assert conversation.earlier is not None
     assert conversation.earlier.run_id == "run-1"
-    conversation.open_with(opening(), 2)
+    conversation.replace_by_summary(opening(), 2)
     conversation = Conversation.load(conversation.dump("run-3"))
     assert conversation.earlier is not None
     assert (conversation.earlier.messages, conversation.earlier.steps, conversation.earlier.run_id) == (5, 2, "run-3")
-    assert conversation.asked == (0, 1)
+    assert conversation.request_span == (0, 1)
 
 
 def test_a_request_is_what_the_turn_began_with() -> None:
     """Not what the model was told at the end of the turn before, though that is a user's message as well."""
     conversation = made([10])
     conversation.append(UserMessage(role="user", text="You answered in plain text."))
-    conversation.ask([UserMessage(role="user", text="Now"), UserMessage(role="user", text="the crane.")])
-    assert conversation.asked == (4, 6)
-    conversation.ask([UserMessage(role="user", text="Go on."), conversation.messages[1], conversation.messages[2]])
-    assert conversation.asked == (6, 7)
+    conversation.append_request([UserMessage(role="user", text="Now"), UserMessage(role="user", text="the crane.")])
+    assert conversation.request_span == (4, 6)
+    conversation.append_request(
+        [UserMessage(role="user", text="Go on."), conversation.messages[1], conversation.messages[2]]
+    )
+    assert conversation.request_span == (6, 7)
 
 
 def test_a_conversation_without_compaction_is_carried_as_before() -> None:
@@ -360,7 +362,7 @@ class TwoTurns:
     async def run(self) -> list[Any]:
         looker = DurableAgent("looker")
         results = [await looker.run(prompt) for prompt in ("Find the heron.", "Now the crane.")]
-        return [results[1].output, looker.conversation.asked]
+        return [results[1].output, looker.conversation.request_span]
 
 
 async def test_turns() -> None:

@@ -59,7 +59,7 @@ def test_a_step_in_work_shows_what_is_settled() -> None:
     """Results come into the messages in the order of the calls, but each is seen at once."""
     made = Conversation()
     made.begin_step(asks("1", "2"), [PreparedCall(), PreparedCall()], Usage())
-    made.settle(answer("2", "fast"))
+    made.show_result(answer("2", "fast"))
     [step] = made.step_page(0, 1, 1_000)
     assert [call.result and call.result.text for call in step.tool_calls] == [None, "fast"]
     assert step.tool_calls[0].arguments == {"a": 1}
@@ -93,7 +93,7 @@ def test_a_step_larger_than_an_answer_is_shortened() -> None:
 def test_what_is_carried_over_is_all_of_it() -> None:
     made = conversation(5)
     loaded = Conversation.load(made.dump())
-    assert (loaded.messages, loaded.ref(), loaded.said) == (made.messages, made.ref(), made.said)
+    assert (loaded.messages, loaded.ref(), loaded.count_at_answer) == (made.messages, made.ref(), made.count_at_answer)
     assert loaded.step_page(0, 99, 10**9) == made.step_page(0, 99, 10**9)
 
 
@@ -101,14 +101,14 @@ def test_a_worker_finds_the_prefix_and_its_results() -> None:
     """Cache and workflow chain the same digests; long results go by reference, and are found where they were made."""
     made, cache = conversation(2), ConversationCache(10**9)
     prefix = CachedConversation(PROVIDER)
-    prefix.extend(made.messages[: made.said])
-    assert prefix.ref == made.ref(made.said)
+    prefix.extend(made.messages[: made.count_at_answer])
+    assert prefix.ref == made.ref(made.count_at_answer)
     cache.put(KEY, prefix)
     cache.hold(KEY, answer("1b"))
-    new = made.new_since(made.said, 10_000)
+    new = made.new_since(made.count_at_answer, 10_000)
     assert new is not None
     assert [message.role for message in new] == ["tool", "held"]
-    found, _ = cache.take(KEY, PROVIDER, made.ref(), made.said)
+    found, _ = cache.take(KEY, PROVIDER, made.ref(), made.count_at_answer)
     found.extend(cache.resolve(KEY, new))
     assert found.ref == made.ref()
     assert found.call_ids == {"0a", "0b", "1a", "1b"}
@@ -123,7 +123,8 @@ def test_what_is_not_the_same_is_a_miss() -> None:
         cache.put(KEY, prefix)
         assert cache.take(key, PROVIDER, ref) == (CachedConversation(PROVIDER), miss)
     assert (
-        ConversationCache(10**9).resolve(KEY, made.new_since(made.said, 10_000) or []) == made.messages[made.said :][:1]
+        ConversationCache(10**9).resolve(KEY, made.new_since(made.count_at_answer, 10_000) or [])
+        == made.messages[made.count_at_answer :][:1]
     )
 
 
@@ -178,7 +179,7 @@ def test_what_is_new_goes_along_only_if_it_is_small() -> None:
     """References do not count, whatever they stand for."""
     made = conversation(1, size=10_000)
     assert made.size(0) > 10_000
-    assert made.new_since(made.said, 1_000) is not None
+    assert made.new_since(made.count_at_answer, 1_000) is not None
     assert made.new_since(0, 100) is None
     assert made.new_since(len(made.messages), 0) is None
 
@@ -199,7 +200,7 @@ def test_attempts_and_results_of_a_step_that_ended() -> None:
     made = conversation(1)
     made.steps[0].calls[1].attempts = 3
     made.begin_step(asks("9"), [PreparedCall()], Usage())
-    made.settle(answer("9", "fast"))
+    made.show_result(answer("9", "fast"))
     first, second = made.step_page(0, 9, 10**6)
     assert [call.attempts for call in first.tool_calls] == [0, 3]
     assert [call.result and call.result.text for call in second.tool_calls] == ["fast"]

@@ -196,12 +196,12 @@ def test_what_a_turn_spends() -> None:
     """Sums without the noise of floats; unknown stays unknown, but what is known of it counts for the limit."""
     spending = turn(0.0, max_cost=0.35)
     for _ in range(3):
-        spending.spend(Usage(input_tokens=1), 0.1)
+        spending.add_usage(Usage(input_tokens=1), 0.1)
     assert (spending.result.cost, spending.result.usage.input_tokens) == (0.3, 3)
     assert spending.limit_reached is None
-    spending.spend(Usage(output_tokens=2), None)
+    spending.add_usage(Usage(output_tokens=2), None)
     assert spending.result.cost is None
-    spending.spend(Usage(), 0.05)
+    spending.add_usage(Usage(), 0.05)
     assert spending.result.cost is None
     assert spending.limit_reached == "max_cost"
     again = Turn.model_validate(spending.model_dump(mode="json"))
@@ -211,7 +211,7 @@ def test_what_a_turn_spends() -> None:
 def test_a_turn_of_before_there_were_prices() -> None:
     """A run that was opened by an older worker is counted in tokens alone."""
     old = turn(None)
-    old.spend(Usage(input_tokens=5), old.cost_of(old.model, Usage(input_tokens=5)))
+    old.add_usage(Usage(input_tokens=5), old.cost_of(old.model, Usage(input_tokens=5)))
     assert (old.result.cost, old.result.usage.input_tokens, old.models) == (None, 5, ["openai:big"])
     assert not {"at", "spent"} & set(old.model_dump(mode="json"))
 

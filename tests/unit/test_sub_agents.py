@@ -19,7 +19,7 @@ from mulligan.testing import Model, run_agent
 from mulligan.values import RunResult, Usage
 from mulligan.wire.agent_facts import AgentFacts, Definition, ToolFacts
 from mulligan.worker.loading import load
-from mulligan.workflows.sub_agents import child_id, depth_left, share_of
+from mulligan.workflows.sub_agents import budget_share, child_workflow_id, remaining_depth
 from mulligan.workflows.turn import Turn
 
 ROOT = Path(__file__).parents[2]
@@ -94,9 +94,9 @@ def test_who_is_reached_is_served() -> None:
 
 def test_ids() -> None:
     """Readable; a dot is in no call's id, so no two calls of a workflow have one; never longer than a database's column."""
-    assert child_id("run", "call_1", "0") == "run/call_1"
-    assert child_id("run", "call_1", "2", 3) == "run/call_1.2.again3"
-    long = [child_id(parent, "c" * 64, "11", 3) for parent in ("a" * 200, "é" * 200, "a" * 1000)]
+    assert child_workflow_id("run", "call_1", "0") == "run/call_1"
+    assert child_workflow_id("run", "call_1", "2", 3) == "run/call_1.2.again3"
+    long = [child_workflow_id(parent, "c" * 64, "11", 3) for parent in ("a" * 200, "é" * 200, "a" * 1000)]
     assert len({*long}) == 3
     assert all(len(each.encode()) <= 255 for each in long)
 
@@ -118,20 +118,23 @@ def turn(**given: Any) -> Turn:
 def test_shares() -> None:
     """Of what is left, divided; the sub-agent's own limit holds; nothing is not a share."""
     free, bounded = ToolFacts(timeout=0), ToolFacts(timeout=0, max_total_tokens=50, max_cost=0.01)
-    assert share_of(turn(), free, 1) == {}
-    assert share_of(turn(max_total_tokens=400, max_cost=1.1), free, 3) == {
+    assert budget_share(turn(), free, 1) == {}
+    assert budget_share(turn(max_total_tokens=400, max_cost=1.1), free, 3) == {
         "max_total_tokens": 100,
         "max_cost": pytest.approx(0.2),
     }
-    assert share_of(turn(max_total_tokens=400, max_cost=1.1), bounded, 3) == {"max_total_tokens": 50, "max_cost": 0.01}
-    assert share_of(turn(max_total_tokens=102), free, 3) is None
-    assert share_of(turn(max_cost=0.5), free, 1) is None
+    assert budget_share(turn(max_total_tokens=400, max_cost=1.1), bounded, 3) == {
+        "max_total_tokens": 50,
+        "max_cost": 0.01,
+    }
+    assert budget_share(turn(max_total_tokens=102), free, 3) is None
+    assert budget_share(turn(max_cost=0.5), free, 1) is None
 
 
 def test_depth() -> None:
     """The smaller of what the input says and what the agent was declared with."""
     facts = ToolFacts(timeout=0, max_depth=5)
-    assert [depth_left(turn(max_depth=given), facts) for given in (None, 0, 3, 9)] == [5, 0, 3, 5]
+    assert [remaining_depth(turn(max_depth=given), facts) for given in (None, 0, 3, 9)] == [5, 0, 3, 5]
 
 
 def asks(*prompts: str, name: str = "worker") -> Say:

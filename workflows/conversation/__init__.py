@@ -1,1 +1,1 @@
-"""What an agent has said and done in a run, and how it is kept within bounds."""
+"""The conversation of an agent: its messages, steps and events, and how they are kept within Temporal's limits."""

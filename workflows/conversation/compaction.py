@@ -1,69 +1,82 @@
-"""When a conversation is made shorter, and where it is cut. The summing up itself is an activity."""
+"""When a conversation is compacted, and where it is cut. An activity writes the summary."""
 
 from __future__ import annotations
 
 from mulligan.values import AssistantMessage, Compaction
-from mulligan.wire.agent_facts import AgentFacts
 from mulligan.wire.compaction_request import CompactConversation, Compacted
 from mulligan.wire.run_context import RunContext
 from mulligan.wire.shorten import ends_of
 from mulligan.workflows import dispatch, limits
 from mulligan.workflows.conversation.conversation import Conversation
-from mulligan.workflows.conversation.records import Opening
+from mulligan.workflows.conversation.records import ConversationSummary
 from mulligan.workflows.people.inbox import Inbox
+from mulligan.workflows.turn import Turn
 
 __all__ = ["compact_if_due", "place_of_cut", "tokens"]
 
 BYTES_PER_TOKEN = 4
-"""A rough count, for what no provider has counted yet."""
-KEPT = 4
-"""The part of the limit that the newest steps may take after a compaction: a fourth. Less than that is not worth one."""
+"""A rough estimate, for messages whose tokens no provider has counted yet."""
+PARTS = 4
+"""The newest steps keep at most a quarter of the limit, and a compaction that removes less than a quarter is not made."""
 
 
 async def compact_if_due(
-    conversation: Conversation, sent: int, where: RunContext, facts: AgentFacts, model: str, step: int, inbox: Inbox
-) -> Compaction | None:
-    """Have the older steps summed up, where the conversation has grown to the agent's limit.
+    conversation: Conversation, turn: Turn, *, context: RunContext, known: int, inbox: Inbox
+) -> int:
+    """Replace the older steps by a summary, if the conversation has reached the agent's limit.
 
-    `sent`: how many messages of it the worker has. `step`: the one that comes next, and will show what this returns.
-    Where no summary can be had, the conversation stays as it is, until it has grown by a fourth of the limit.
+    The turn's next step will show the compaction. If no summary can be written, the conversation stays unchanged, and the
+    next try is made after it has grown by a quarter of the limit.
+
+    Args:
+        conversation: The conversation of the agent.
+        turn: The open turn, whose usage the compaction is added to.
+        context: What identifies the run to the activity.
+        known: How many messages of the view are in the worker's cache.
+        inbox: The agent's: a request to stop ends the wait for the summary.
+
+    Returns:
+        `known`, as it is after the compaction.
     """
+    facts = turn.facts
     limit, size = facts.compact_at, tokens(conversation)
-    if limit is None or size < max(limit, conversation.again_at):
-        return None
+    if limit is None or size < max(limit, conversation.compact_again_at):
+        return known
     if not conversation.steps and not facts.compacts_given:
-        return None
+        return known
     cut = place_of_cut(conversation, limit)
     if cut is None:
-        return None
-    order = CompactConversation(
-        where=where,
-        model=facts.compact_model or model,
-        run_model=model,
-        step=step,
-        cut=cut - conversation.shift,
+        return known
+    request = CompactConversation(
+        where=context,
+        model=facts.compact_model or turn.model,
+        run_model=turn.model,
+        step=turn.next_step,
+        cut=cut - conversation.view_offset,
         compact_at=limit,
-        known=sent,
-        new=conversation.new_since(sent, limits.INLINE_BYTES),
+        known=known,
+        new=conversation.new_since(known, limits.INLINE_BYTES),
         whole=conversation.ref(),
         patience=min(facts.model_patience, limits.COMPACTION_PATIENCE),
         timeout=facts.model_timeout,
         attempts=facts.model_attempts,
     )
-    outcome = await dispatch.compact_conversation(order, facts, inbox)
+    outcome = await dispatch.compact_conversation(request, facts, inbox)
     if outcome.error is None:
-        replaced = conversation.size(conversation.cut, cut)
-        conversation.open_with(_opening(conversation, cut, limit, outcome), cut)
-        size = max(0, size - replaced // BYTES_PER_TOKEN)
-    conversation.again_at = size + limit // KEPT
-    conversation.compaction = Compaction(
-        messages=order.cut, text=outcome.summary, usage=outcome.usage, error=outcome.error
+        removed = conversation.size(conversation.cut, cut)
+        conversation.replace_by_summary(_summary(conversation, cut, limit, outcome), cut)
+        size = max(0, size - removed // BYTES_PER_TOKEN)
+    conversation.compact_again_at = size + limit // PARTS
+    conversation.pending_compaction = Compaction(
+        messages=request.cut, text=outcome.summary, usage=outcome.usage, error=outcome.error
     )
-    return conversation.compaction
+    conversation.log.compacted(conversation.next_step)
+    turn.add_usage(outcome.usage, turn.cost_of(request.model, outcome.usage) if outcome.usage.total_tokens else 0.0)
+    return known if outcome.error else conversation.ref().count
 
 
 def tokens(conversation: Conversation) -> int:
-    """About how many tokens the next model call sends: as the provider counted at the last one, and what came since."""
+    """About how many tokens the next model call sends: the provider's count at the last one, plus what was added since."""
     if not conversation.steps:
         return conversation.size(conversation.cut) // BYTES_PER_TOKEN
     last = conversation.steps[-1]
@@ -74,46 +87,47 @@ def tokens(conversation: Conversation) -> int:
 
 
 def place_of_cut(conversation: Conversation, limit: int) -> int | None:
-    """Which message is the first to be kept as it is; None where too little is before it.
+    """The index of the first message that is kept; None if too little would be removed. `limit` is in tokens.
 
-    It begins a step: no call is parted from its result. The newest step is always kept, and more as far as they fit.
+    A cut is always at the start of a step, so that no call loses its result. The newest step is always kept, and as many
+    before it as fit.
     """
-    kept, cut, end = 0, None, len(conversation.messages)
-    for begin in reversed(_begins(conversation)):
-        kept += conversation.size(begin, end)
-        end = begin
-        if begin <= conversation.cut or (cut is not None and kept > limit // KEPT * BYTES_PER_TOKEN):
+    kept_bytes, cut, end = 0, None, len(conversation.messages)
+    for start in reversed(_step_starts(conversation)):
+        kept_bytes += conversation.size(start, end)
+        end = start
+        if start <= conversation.cut or (cut is not None and kept_bytes > limit // PARTS * BYTES_PER_TOKEN):
             break
-        cut = begin
+        cut = start
     if cut is None:
         return None
-    start, until = (number - conversation.first for number in conversation.asked)
-    stays = conversation.size(start, until) if conversation.cut <= start < cut else 0
-    goes = conversation.size(conversation.cut, cut) - stays
-    return cut if goes >= limit // KEPT * BYTES_PER_TOKEN else None
+    first, after_last = (number - conversation.first_message for number in conversation.request_span)
+    request_bytes = conversation.size(first, after_last) if conversation.cut <= first < cut else 0
+    removed_bytes = conversation.size(conversation.cut, cut) - request_bytes
+    return cut if removed_bytes >= limit // PARTS * BYTES_PER_TOKEN else None
 
 
-def _begins(conversation: Conversation) -> list[int]:
-    """Where steps begin: the run's own; before there is one, those in the messages that it was given."""
+def _step_starts(conversation: Conversation) -> list[int]:
+    """The indexes of the messages that steps begin with: this run's, or before its first, those in its input."""
     if conversation.steps:
         return [record.at for record in conversation.steps]
-    return [place for place, message in enumerate(conversation.messages) if isinstance(message, AssistantMessage)]
+    return [index for index, message in enumerate(conversation.messages) if isinstance(message, AssistantMessage)]
 
 
-def _opening(conversation: Conversation, cut: int, limit: int, outcome: Compacted) -> Opening:
-    """The summary, after the request that the agent is at work on: of a long one the two ends."""
-    start, until = (number - conversation.first for number in conversation.asked)
-    task, before = "", conversation.opening
-    if conversation.cut <= start < cut:
-        task = "\n\n".join(message.text for message in conversation.messages[start:until])
-        task = ends_of(task, limit // KEPT * BYTES_PER_TOKEN)
-    elif before and start < conversation.cut:
-        task = before.task
-    summed_up = conversation.messages[conversation.cut : cut]
-    answers = sum(isinstance(message, AssistantMessage) for message in summed_up)
-    return Opening(
+def _summary(conversation: Conversation, cut: int, limit: int, outcome: Compacted) -> ConversationSummary:
+    """The user's request of this turn (only the beginning and the end of a long one), and the summary."""
+    first, after_last = (number - conversation.first_message for number in conversation.request_span)
+    task, previous = "", conversation.summary
+    if conversation.cut <= first < cut:
+        task = "\n\n".join(message.text for message in conversation.messages[first:after_last])
+        task = ends_of(task, limit // PARTS * BYTES_PER_TOKEN)
+    elif previous and first < conversation.cut:
+        task = previous.task
+    summarized = conversation.messages[conversation.cut : cut]
+    answers = sum(isinstance(message, AssistantMessage) for message in summarized)
+    return ConversationSummary(
         task=task,
         heading=outcome.heading,
         summary=outcome.summary,
-        answers=answers + (before.answers if before else 0),
+        answers=answers + (previous.answers if previous else 0),
     )

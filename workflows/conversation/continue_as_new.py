@@ -1,36 +1,70 @@
-"""When the history of a workflow run has grown enough to go on in a fresh one."""
+"""Continue-as-new: when a workflow run hands over to a fresh one, and how what it hands over is encoded."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import zstandard
 from temporalio import workflow
 
 from mulligan.workflows import limits
 
+__all__ = ["ContinueAsNewPolicy", "InvalidStateError", "decode_state", "encode_state"]
+
 
 class ContinueAsNewPolicy:
-    """What the history of this workflow run has grown by since it began.
+    """Decides when to continue as new, by how much the history of this workflow run has grown since its start.
 
-    Temporal's suggestion counts what the run was given to begin with: with a long conversation carried over, it would be
-    followed soon again, and the hand-overs would become most of what is written.
+    Temporal's own suggestion also counts the input of the run. With a long conversation carried over, it would come again
+    after a few steps, and most of what is written to history would be carried conversations.
     """
 
     def __init__(self, *, is_carried: bool) -> None:
-        self._began = workflow.info().get_current_history_size() if is_carried else 0
-        self._not_before = 0
+        self._start_bytes = workflow.info().get_current_history_size() if is_carried else 0
+        self._retry_at_bytes = 0
 
     def is_due(self) -> bool:
-        """Whether it is time, at a step boundary."""
+        """Whether to continue as new at this step boundary."""
         info = workflow.info()
         size = info.get_current_history_size()
-        grown = size - self._began
-        if size < self._not_before:
+        growth = size - self._start_bytes
+        if size < self._retry_at_bytes:
             return False
         is_suggested = info.is_continue_as_new_suggested()
-        if info.get_current_history_length() >= limits.GROWN_EVENTS or grown >= limits.GROWN_BYTES:
-            # Runs that had got further unsuggested before there was this limit are replayed as they were.
+        if (
+            info.get_current_history_length() >= limits.CONTINUE_AS_NEW_EVENTS
+            or growth >= limits.CONTINUE_AS_NEW_GROWTH_BYTES
+        ):
+            # Runs that passed this limit before it existed replay as they ran.
             return is_suggested or workflow.patched("growth")
-        return is_suggested and grown >= self._began
+        return is_suggested and growth >= self._start_bytes
 
     def postpone(self) -> None:
-        """What must be carried does not fit: to find that out took time, so it is not tried at each step."""
-        self._not_before = workflow.info().get_current_history_size() + limits.TRY_AGAIN_BYTES
+        """Wait for more history before the next try: the state did not fit, and encoding it at each step costs time."""
+        self._retry_at_bytes = workflow.info().get_current_history_size() + limits.CONTINUE_AS_NEW_RETRY_BYTES
+
+
+class InvalidStateError(ValueError):
+    """A `DurableAgent` was given a state that `carry()` did not return."""
+
+
+def encode_state(state: Mapping[str, Any]) -> bytes:
+    """The state as JSON, compressed with zstd."""
+    return zstandard.compress(json.dumps(state, separators=(",", ":")).encode())
+
+
+def decode_state(encoded: bytes) -> dict[str, Any]:
+    """The state that `encode_state` encoded.
+
+    Raises:
+        InvalidStateError: the bytes are something else, such as a compressed RunInput.
+    """
+    try:
+        state = json.loads(zstandard.decompress(encoded))
+    except (zstandard.ZstdError, ValueError):
+        state = None
+    if not isinstance(state, dict) or "conversation" not in state:
+        raise InvalidStateError("The state was not returned by DurableAgent.carry().")
+    return state

@@ -1,7 +1,10 @@
-"""The conversation of a run: append, digest, page, carry over. Pure: no Temporal, no I/O, no clock but its event log's.
+"""The conversation of a run: its messages, their digests, pages of them, and the state that is carried over.
 
-It has two faces. The log is all messages, numbered from the beginning: what users page through. The view is what the
-model is sent, and so what workers hold: the log itself, until a compaction puts one message in place of the oldest.
+It is pure: it schedules nothing, and only its event log reads the workflow's clock.
+
+Messages are numbered in two ways. The log is all messages of the conversation, from its beginning: users page through
+it. The view is what the model is sent, and so what workers cache: it is the same as the log until a compaction replaces
+the oldest messages by one.
 """
 
 from __future__ import annotations
@@ -25,36 +28,41 @@ from mulligan.values import (
 )
 from mulligan.wire.conversation_ref import CachedResult, Ref, chain
 from mulligan.wire.model_call import PreparedCall
+from mulligan.wire.shorten import shortened
+from mulligan.workflows import limits
 from mulligan.workflows.conversation.event_log import EventLog
-from mulligan.workflows.conversation.records import CallRecord, Earlier, Opening, StepRecord
-from mulligan.workflows.conversation.shortened_step import shortened_step
+from mulligan.workflows.conversation.records import CallRecord, ConversationSummary, EarlierPart, StepRecord
 
-HELD_FROM = 100
-"""Characters of a result from which on a reference to it is the shorter one."""
+__all__ = ["Conversation", "messages_that_fit"]
 
+_NewMessages = list[UserMessage | AssistantMessage | ToolMessage | CachedResult]
+_IN_MESSAGES = ": query `messages`"
 _MESSAGES: TypeAdapter[list[Message]] = TypeAdapter(list[Message])
 
 
 class Conversation:
-    """The messages of a run with the chained digest of each, and the steps that they were made in."""
+    """The messages of a run, the chained digest of each, and the steps that they belong to."""
 
     def __init__(self) -> None:
         self.messages: list[Message] = []
+        """The messages of the log that this run has: all but the `earlier` ones."""
         self.steps: list[StepRecord] = []
-        self.earlier: Earlier | None = None
-        self.opening: Opening | None = None
+        self.earlier: EarlierPart | None = None
+        self.summary: ConversationSummary | None = None
+        """The first message of the view, after a compaction."""
         self.cut = 0
-        """Where, in `messages`, what the view shows as it was begins: all before it is the opening's."""
-        self.asked = (0, 0)
-        """Where the user's request of this turn stands in the log: from, until."""
-        self.again_at = 0
-        """Tokens before which no compaction is tried again."""
-        self.compaction: Compaction | None = None
-        """The one that the next step will show."""
+        """The index in `messages` of the first message that the view has unchanged; the summary replaces those before."""
+        self.request_span = (0, 0)
+        """The user's request of this turn, as numbers in the log: its first message, and the one after its last."""
+        self.compact_again_at = 0
+        """No compaction is tried below this number of tokens."""
+        self.pending_compaction: Compaction | None = None
+        """The compaction that the next step will show."""
         self.log = EventLog()
         self._digests = [""]
         self._sizes: list[int] = []
-        self._settled: dict[str, ToolMessage] = {}
+        self._early_results: dict[str, ToolMessage] = {}
+        """Results of the newest step's calls, by call id, until all of its calls have one."""
 
     def append(self, message: Message) -> int:
         """Add a message. Returns its number in the log."""
@@ -62,10 +70,10 @@ class Conversation:
         self.messages.append(message)
         self._digests.append(digest)
         self._sizes.append(size)
-        return self.first + len(self.messages) - 1
+        return self.first_message + len(self.messages) - 1
 
-    def ask(self, messages: Sequence[Message]) -> None:
-        """Add the messages that a turn begins with; the user's at their end are its request."""
+    def append_request(self, messages: Sequence[Message]) -> None:
+        """Add the messages that a turn begins with; the user's messages at their end are its request."""
         before = len(self.messages)
         for message in messages:
             self.append(message)
@@ -75,125 +83,124 @@ class Conversation:
         start = end
         while start > before and self.messages[start - 1].role == "user":
             start -= 1
-        self.asked = (self.first + start, self.first + end)
+        self.request_span = (self.first_message + start, self.first_message + end)
 
     @property
-    def first(self) -> int:
-        """The number, in the log, of the first message that is held here."""
+    def first_message(self) -> int:
+        """The number, in the log, of the first message that this run has."""
         return self.earlier.messages if self.earlier else 0
 
     @property
     def first_step(self) -> int:
-        """The same of the steps."""
+        """The index, among all steps of the conversation, of the first step that this run has."""
         return self.earlier.steps if self.earlier else 0
 
     @property
     def next_step(self) -> int:
-        """The number of the step that comes next, from 1."""
+        """The number of the next step, from 1, over all turns of the conversation."""
         return self.first_step + len(self.steps) + 1
 
     def ref(self, count: int | None = None) -> Ref:
-        """The view up to `count` messages: all of it where None."""
+        """A reference to the first `count` messages of the view; to all of them if None."""
         count = len(self._digests) - 1 if count is None else count
         return Ref(count=count, digest=self._digests[count])
 
     @property
-    def said(self) -> int:
-        """How many messages of the view there are up to the newest that the model said: what its worker has seen."""
-        return self.steps[-1].at + 1 - self.shift if self.steps else 0
+    def count_at_answer(self) -> int:
+        """How many messages the view has up to and including the model's newest answer; 0 before the first one."""
+        return self.steps[-1].at + 1 - self.view_offset if self.steps else 0
 
     @property
-    def shift(self) -> int:
-        """What a message's place in `messages` is more than its place in the view."""
-        return self.cut - 1 if self.opening else 0
+    def view_offset(self) -> int:
+        """The difference between a message's index in `messages` and its index in the view."""
+        return self.cut - 1 if self.summary else 0
 
-    def new_since(
-        self, count: int, max_bytes: int
-    ) -> list[UserMessage | AssistantMessage | ToolMessage | CachedResult] | None:
-        """What comes after the first `count` messages of the view, for a worker.
+    def new_since(self, count: int, max_bytes: int) -> _NewMessages | None:
+        """The view's messages after the first `count`, for a worker; a long result is replaced by a reference to it.
 
-        A result that is longer than its reference goes by reference: the worker that ran the tool holds it. None where there
-        are only such results, as the worker can tell, and where it is more than `max_bytes`.
+        The worker that ran the tool has the result in its cache. Returns None if there are only such results, which the
+        worker then expects, and if the messages have more than `max_bytes` of JSON.
         """
-        new: list[UserMessage | AssistantMessage | ToolMessage | CachedResult] = []
+        new: _NewMessages = []
         inline = 0
         for message, size in self._view(count):
-            if isinstance(message, ToolMessage) and len(message.text) > HELD_FROM:
+            if isinstance(message, ToolMessage) and len(message.text) > limits.REFERENCE_CHARS:
                 new.append(CachedResult(role="held", call_id=message.call_id))
             else:
                 new.append(message)
                 inline += size
-        is_told = all(isinstance(message, CachedResult) for message in new)
-        return None if is_told or inline > max_bytes else new
+        is_implied = all(isinstance(message, CachedResult) for message in new)
+        return None if is_implied or inline > max_bytes else new
 
     def size(self, start: int, end: int | None = None) -> int:
-        """Bytes of JSON of the messages that are held here, from one on and before another."""
+        """Bytes of JSON of `messages[start:end]`."""
         return sum(self._sizes[start:end])
 
     def page(self, since: int, count: int, max_bytes: int) -> list[Message]:
-        """As many of the log's `count` messages from `since` on as fit into `max_bytes`: at least one, if there is one."""
-        start = since - self.first
+        """Up to `count` messages of the log from number `since` on, and `max_bytes` of JSON, but at least one if any."""
+        start = since - self.first_message
         end = start + count
         return _fitting(zip(self.messages[start:end], self._sizes[start:end], strict=True), max_bytes)
 
     def view_page(self, since: int, count: int, max_bytes: int) -> list[Message]:
-        """The same of the view."""
+        """The same for the view."""
         return _fitting(self._view(since)[:count], max_bytes)
 
-    def left(self) -> list[Message]:
-        """The view, with the results that a step which was cut off has for some of its calls."""
+    def messages_to_resume(self) -> list[Message]:
+        """The view, with those results that an unfinished step already has."""
         view = [message for message, _ in self._view(0)]
-        if self._settled:
+        if self._early_results:
             at = self.steps[-1].at
-            said, after = self.messages[at], at + 1 - self.shift
-            assert isinstance(said, AssistantMessage)
-            view[after:after] = [self._settled[call.id] for call in said.tool_calls if call.id in self._settled]
+            answer, after = self.messages[at], at + 1 - self.view_offset
+            assert isinstance(answer, AssistantMessage)
+            results = self._early_results
+            view[after:after] = [results[call.id] for call in answer.tool_calls if call.id in results]
         return view
 
-    def open_with(self, opening: Opening, cut: int) -> None:
-        """Put one message in place of all before `cut`: of the view's digests none is as it was."""
-        self.opening, self.cut = opening, cut
+    def replace_by_summary(self, summary: ConversationSummary, cut: int) -> None:
+        """Replace, in the view, all messages before index `cut` by one. Every digest of the view changes."""
+        self.summary, self.cut = summary, cut
         self._digests = [""]
         for message, _ in self._view(0):
             self._digests.append(chain(self._digests[-1], message)[0])
 
     def _view(self, since: int) -> list[tuple[Message, int]]:
-        """What the model is sent after the first `since` messages of it, each with its bytes."""
-        start = max(self.cut, since + self.shift)
+        """The view's messages after the first `since`, each with its bytes of JSON."""
+        start = max(self.cut, since + self.view_offset)
         view = list(zip(self.messages[start:], self._sizes[start:], strict=True))
-        if self.opening and not since:
-            view.insert(0, (self.opening.message, chain("", self.opening.message)[1]))
+        if self.summary and not since:
+            view.insert(0, (self.summary.message, chain("", self.summary.message)[1]))
         return view
 
     def begin_step(
         self, message: AssistantMessage, prepared: Sequence[PreparedCall], usage: Usage, model: str | None = None
     ) -> StepRecord:
-        """Add what the model said, and the step that begins with it."""
-        record = StepRecord(at=len(self.messages), usage=usage, compaction=self.compaction, model=model)
-        self.compaction = None
-        for call, found in zip(message.tool_calls, prepared, strict=True):
-            arguments = found.arguments
-            if arguments is None and found.error is None:
-                # The handoff leaves out arguments that are just what the raw text says.
+        """Add the model's answer, and a step that begins with it."""
+        record = StepRecord(at=len(self.messages), usage=usage, compaction=self.pending_compaction, model=model)
+        self.pending_compaction = None
+        for call, prepared_call in zip(message.tool_calls, prepared, strict=True):
+            arguments = prepared_call.arguments
+            if arguments is None and prepared_call.error is None:
+                # The activity leaves out arguments that are the same as in the raw text.
                 arguments = json.loads(call.arguments)
-            record.calls.append(CallRecord(arguments=arguments, repairs=found.repairs))
+            record.calls.append(CallRecord(arguments=arguments, repairs=prepared_call.repairs))
         self.append(message)
         self.steps.append(record)
-        self.log.answered([place for place, call in enumerate(record.calls) if call.repairs])
+        self.log.answered([index for index, call in enumerate(record.calls) if call.repairs])
         return record
 
-    def settle(self, result: ToolMessage) -> None:
-        """Show a call's result in its step at once; `end_step` adds it to the messages, in the order of the calls."""
-        self._settled[result.call_id] = result
+    def show_result(self, result: ToolMessage) -> None:
+        """Show a call's result in its step before the step ends; `end_step` adds it to the messages."""
+        self._early_results[result.call_id] = result
 
     def end_step(self, results: Sequence[ToolMessage]) -> None:
-        """Add the results of a step's calls."""
+        """Add the results of a step's calls to the messages, in the order of the calls."""
         for result in results:
             self.append(result)
-        self._settled.clear()
+        self._early_results.clear()
 
     def step_page(self, since: int, limit: int, max_bytes: int) -> list[Step]:
-        """As many of the `limit` steps from `since` on as fit into `max_bytes`: at least one, if there is one."""
+        """Up to `limit` steps from index `since` on, and `max_bytes` of JSON, but at least one if there is any."""
         page: list[Step] = []
         size = 0
         since -= self.first_step
@@ -202,77 +209,87 @@ class Conversation:
             size += len(step.model_dump_json().encode())
             if size > max_bytes and page:
                 break
-            # One step alone may be larger than an answer: its texts are shortened here, and whole in the messages.
-            page.append(step if size <= max_bytes else shortened_step(step, max_bytes))
+            page.append(step if size <= max_bytes else _shortened_step(step, max_bytes))
         return page
 
     def _step(self, index: int) -> Step:
         record = self.steps[index]
-        said = self.messages[record.at]
-        assert isinstance(said, AssistantMessage)
-        answers = [m for m in self.messages[record.at + 1 : record.at + 1 + len(record.calls)] if m.role == "tool"]
-        results = {**self._settled, **{answer.call_id: answer for answer in answers}}
+        answer = self.messages[record.at]
+        assert isinstance(answer, AssistantMessage)
+        after_answer = self.messages[record.at + 1 : record.at + 1 + len(record.calls)]
+        results = {
+            **self._early_results,
+            **{message.call_id: message for message in after_answer if message.role == "tool"},
+        }
         calls = []
-        for call, kept in zip(said.tool_calls, record.calls, strict=True):
+        for call, call_record in zip(answer.tool_calls, record.calls, strict=True):
             result = results.get(call.id)
             calls.append(
                 StepCall(
                     id=call.id,
                     name=call.name,
                     raw_arguments=call.arguments,
-                    arguments=kept.arguments,
-                    repairs=kept.repairs,
-                    attempts=kept.attempts,
-                    run=kept.run,
-                    decision=kept.decision,
+                    arguments=call_record.arguments,
+                    repairs=call_record.repairs,
+                    attempts=call_record.attempts,
+                    run=call_record.run,
+                    decision=call_record.decision,
                     result=StepResult(text=result.text, error=result.error) if result else None,
                 )
             )
-        number = self.first_step + index + 1
-        about = {"error": record.error, "compaction": record.compaction, "model": record.model}
-        return Step(step=number, text=said.text, usage=record.usage, tool_calls=calls, **about)
+        return Step(
+            step=self.first_step + index + 1,
+            text=answer.text,
+            usage=record.usage,
+            tool_calls=calls,
+            error=record.error,
+            compaction=record.compaction,
+            model=record.model,
+        )
 
     def dump(self, run_id: str = "") -> dict[str, Any]:
-        """What continue-as-new carries, as JSON: everything; after a compaction what is in the view.
+        """What continue-as-new carries, as JSON: the whole conversation, or after a compaction what the view has.
 
-        Of the rest it says that `run_id`, this run, holds it.
+        `run_id`: this run's, which the next run names as the one that has the rest.
         """
         steps = [record for record in self.steps if record.at >= self.cut]
         moved = [record.model_copy(update={"at": record.at - self.cut}) for record in steps]
         state = {
             "messages": _MESSAGES.dump_python(self.messages[self.cut :], mode="json"),
             "steps": [record.model_dump(mode="json", exclude_defaults=True) for record in moved],
-            "asked": self.asked,
-            "again_at": self.again_at,
+            "asked": self.request_span,
+            "again_at": self.compact_again_at,
             "events": self.log.dump(self.first_step + len(self.steps) - len(steps) + 1),
         }
         earlier = self.earlier
         if self.cut:
-            passed = len(self.steps) - len(steps)
-            earlier = Earlier(messages=self.first + self.cut, steps=self.first_step + passed, run_id=run_id)
-        if self.opening and earlier:
-            state |= {"opening": self.opening.model_dump(mode="json"), "earlier": earlier.model_dump(mode="json")}
+            dropped = len(self.steps) - len(steps)
+            earlier = EarlierPart(
+                messages=self.first_message + self.cut, steps=self.first_step + dropped, run_id=run_id
+            )
+        if self.summary and earlier:
+            state |= {"opening": self.summary.model_dump(mode="json"), "earlier": earlier.model_dump(mode="json")}
         return state
 
     @classmethod
     def load(cls, state: dict[str, Any]) -> Conversation:
-        """The conversation that `dump` gave."""
+        """The conversation that `dump` returned. Fields that older versions did not write are optional."""
         conversation = cls()
         if "opening" in state:
-            conversation.earlier = Earlier.model_validate(state["earlier"])
-            conversation.open_with(Opening.model_validate(state["opening"]), 0)
+            conversation.earlier = EarlierPart.model_validate(state["earlier"])
+            conversation.replace_by_summary(ConversationSummary.model_validate(state["opening"]), 0)
         for message in _MESSAGES.validate_python(state["messages"]):
             conversation.append(message)
         conversation.steps = [StepRecord.model_validate(record) for record in state["steps"]]
-        conversation.asked = tuple(state.get("asked", (0, 0)))
-        conversation.again_at = state.get("again_at", 0)
+        conversation.request_span = tuple(state.get("asked", (0, 0)))
+        conversation.compact_again_at = state.get("again_at", 0)
         if "events" in state:
             conversation.log = EventLog.load(state["events"])
         return conversation
 
 
-def fitting(messages: Sequence[Message], max_bytes: int) -> list[Message]:
-    """As many of the messages as fit into so many bytes of JSON: at least one, if there is one."""
+def messages_that_fit(messages: Sequence[Message], max_bytes: int) -> list[Message]:
+    """The first of the messages that fit into `max_bytes` of JSON, but at least one if there is any."""
     return _fitting(((message, len(message.model_dump_json().encode())) for message in messages), max_bytes)
 
 
@@ -284,3 +301,22 @@ def _fitting(messages: Iterable[tuple[Message, int]], max_bytes: int) -> list[Me
             break
         page.append(message)
     return page
+
+
+def _shortened_step(step: Step, max_bytes: int) -> Step:
+    """A step that is larger than a page, with each long text cut so that it fits; `messages` has the whole texts."""
+    share = max_bytes // (8 * (len(step.tool_calls) + 1))  # a call has up to eight texts
+    short = step.model_dump(mode="json")
+    short["text"] = shortened(step.text, share, _IN_MESSAGES)
+    if step.compaction is not None:
+        short["compaction"]["text"] = shortened(step.compaction.text, share)
+    for call in short["tool_calls"]:
+        for name in ("name", "raw_arguments", "arguments"):
+            call[name] = shortened(call[name], share, _IN_MESSAGES)
+        for repair in call["repairs"]:
+            repair |= {name: shortened(repair[name], share // len(call["repairs"])) for name in ("before", "after")}
+        if call.get("decision"):
+            call["decision"]["before"] = shortened(call["decision"]["before"], share, _IN_MESSAGES)
+        for part in filter(None, (call["result"], (call["result"] or {}).get("error"))):
+            part |= {name: shortened(part[name], share, _IN_MESSAGES) for name in ("text", "message") if name in part}
+    return Step.model_validate(short)

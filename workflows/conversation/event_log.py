@@ -1,4 +1,7 @@
-"""What happened in a run and when: pure, but for the workflow's clock. What was said is in the conversation."""
+"""The events of a run and their times. What is in a message is not repeated here: event_page.py puts both together.
+
+It is pure, but reads the workflow's clock.
+"""
 
 from __future__ import annotations
 
@@ -11,19 +14,22 @@ if TYPE_CHECKING:
     from mulligan.values import ErrorInfo
 
 
-_ASKED = ("step_started", "model_fallback")
-_OF_ANSWERS = (*_ASKED, "answered", "run_ended")
+_MODEL_CALLED = ("step_started", "model_fallback")
+_MODEL_CALLED_OR_ENDED = (*_MODEL_CALLED, "answered", "run_ended")
 
 
 class Entry(NamedTuple):
-    """One thing that happened. `at`: milliseconds since 1970. `call`: which one of the step's."""
+    """One event. `at`: milliseconds since 1970. `call`: the index of the call in its step.
+
+    Continue-as-new carries it as a JSON array, so the order of the fields is part of Temporal's history.
+    """
 
     type: str
     at: int
     step: int = 0
     call: int | None = None
-    said: dict[str, Any] | None = None
-    """What stands in no message."""
+    data: dict[str, Any] | None = None
+    """Fields of the event that no message contains."""
 
 
 def _time() -> float:
@@ -31,55 +37,55 @@ def _time() -> float:
 
 
 class EventLog:
-    """The entries of a run from number `first` on; those before are in a run before this one."""
+    """The events of a conversation, from number `first` on; an earlier run of the chain has those before."""
 
     def __init__(self, clock: Callable[[], float] = _time) -> None:
         self.first = 0
         self.entries: list[Entry] = []
         self._clock = clock
         self._step = 0
-        """The newest step."""
-        self._asked: dict[str, Any] = {}
-        """What its start says: one for all that say the same."""
+        """The number of the newest step."""
+        self._model: dict[str, Any] = {}
+        """The data of the newest `step_started`: one object for all steps of a model, to save memory."""
 
     @property
     def total(self) -> int:
-        """How many there are in all: the offset of the next one."""
+        """The number of all events, those of earlier runs included: the offset of the next one."""
         return self.first + len(self.entries)
 
     @property
     def writing(self) -> Entry | None:
-        """When the model was asked that has not answered yet."""
-        newest = next((entry for entry in reversed(self.entries) if entry.type in _OF_ANSWERS), None)
-        return newest if newest is not None and newest.type in _ASKED else None
+        """The start of the model call that has not been answered yet; None if the model is not being called."""
+        newest = next((entry for entry in reversed(self.entries) if entry.type in _MODEL_CALLED_OR_ENDED), None)
+        return newest if newest is not None and newest.type in _MODEL_CALLED else None
 
     def run_started(self, turn: int, agent: str, model: str, max_steps: int) -> None:
         """A turn was opened."""
-        self._add("run_started", said={"turn": turn, "agent": agent, "model": model, "max_steps": max_steps})
+        self._add("run_started", data={"turn": turn, "agent": agent, "model": model, "max_steps": max_steps})
 
     def compacted(self, step: int) -> None:
-        """The conversation was made shorter before a step, or could not be."""
+        """The conversation was compacted before a step, or the compaction failed."""
         self._add("compacted", step)
 
     def step_started(self, step: int, model: str) -> None:
-        """The model is asked."""
+        """The model is called."""
         self._step = step
-        if self._asked.get("model") != model:
-            self._asked = {"model": model}
-        self._add("step_started", step, said=self._asked)
+        if self._model.get("model") != model:
+            self._model = {"model": model}
+        self._add("step_started", step, data=self._model)
 
     def model_fallback(self, model: str, error: ErrorInfo | None = None) -> None:
-        """The newest step's model was given up, and another one is asked."""
-        self._add("model_fallback", said={"model": model, "error": error and error.model_dump()})
+        """The newest step's model failed, and another one is called."""
+        self._add("model_fallback", data={"model": model, "error": error and error.model_dump()})
 
     def answered(self, repaired: list[int]) -> None:
-        """The model answered the newest step; the calls with these places in it were repaired."""
+        """The model answered; `repaired` are the indexes of the calls that were repaired."""
         self._add("answered")
         for call in repaired:
             self._add("tool_call_repaired", call=call)
 
     def tool_call_started(self, call: int) -> None:
-        """A call of the newest step runs."""
+        """A call of the newest step started to run."""
         self._add("tool_call_started", call=call)
 
     def tool_call_settled(self, call: int) -> None:
@@ -88,49 +94,49 @@ class EventLog:
 
     def waiting(self, call: int, kind: str, text: str = "") -> None:
         """A call of the newest step waits for a person."""
-        self._add("waiting", call=call, said={"kind": kind, "text": text})
+        self._add("waiting", call=call, data={"kind": kind, "text": text})
 
     def decided(self, call: int) -> None:
-        """It waits no more."""
+        """The call of the newest step that waited for a person does so no longer."""
         self._add("decided", call=call)
 
     def answer_rejected(self) -> None:
-        """The newest step's answer was not taken."""
+        """The newest step's answer was rejected."""
         self._add("answer_rejected")
 
     def message(self, number: int) -> None:
-        """A message joined the conversation: its number in the log of all messages."""
-        self._add("message", said={"number": number})
+        """A person's message was added to the conversation. `number`: its number in the log of all messages."""
+        self._add("message", data={"number": number})
 
     def stopping(self, reason: str | None = None) -> None:
-        """Somebody asked the run to stop."""
-        self._add("stopping", said={"reason": reason})
+        """Somebody requested the run to stop."""
+        self._add("stopping", data={"reason": reason})
 
     def run_ended(self, turn: int, status: str, error: ErrorInfo | None = None) -> None:
         """A turn is over."""
-        self._add("run_ended", said={"turn": turn, "status": status, "error": error and error.model_dump()})
+        self._add("run_ended", data={"turn": turn, "status": status, "error": error and error.model_dump()})
 
     def dump(self, first_step: int) -> dict[str, Any]:
-        """What continue-as-new carries: what happened from a step on."""
+        """What continue-as-new carries: the events from the start of a step on."""
         start = next((n for n, entry in enumerate(self.entries) if entry.step >= first_step), len(self.entries))
         kept = self.entries[start if first_step > 1 else 0 :]
-        return {"first": self.total - len(kept), "entries": [_brief(entry) for entry in kept]}
+        return {"first": self.total - len(kept), "entries": [_without_trailing_nones(entry) for entry in kept]}
 
     @classmethod
     def load(cls, state: dict[str, Any], clock: Callable[[], float] = _time) -> EventLog:
-        """What `dump` gave."""
+        """The log that `dump` returned."""
         log = cls(clock)
         log.first = state["first"]
         log.entries = [Entry(*entry) for entry in state["entries"]]
         log._step = max((entry.step for entry in log.entries), default=0)
         return log
 
-    def _add(self, kind: str, step: int | None = None, call: int | None = None, said: Any = None) -> None:
+    def _add(self, kind: str, step: int | None = None, call: int | None = None, data: Any = None) -> None:
         at = round(self._clock() * 1000)
-        self.entries.append(Entry(kind, at, self._step if step is None else step, call, said))
+        self.entries.append(Entry(kind, at, self._step if step is None else step, call, data))
 
 
-def _brief(entry: Entry) -> list[Any]:
+def _without_trailing_nones(entry: Entry) -> list[Any]:
     values = list(entry)
     while values[-1] is None:
         values.pop()

@@ -1,10 +1,10 @@
-"""A page of a run's events: what the log says, with what the conversation says of it."""
+"""A page of a run's events, built from the event log and from the messages and steps of the conversation."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from mulligan.values import RunResult, Step, ToolCall
+from mulligan.values import RunResult, Step, StepCall, ToolCall
 from mulligan.wire import event_types
 from mulligan.wire.shorten import shortened, size
 from mulligan.wire.updates import iso
@@ -16,47 +16,53 @@ from mulligan.workflows.conversation.event_log import Entry
 def event_page(
     conversation: Conversation, key: str, result: RunResult | None, since: int, limit: int
 ) -> dict[str, Any]:
-    """The answer of the query `events`: as many as fit into it.
+    """The answer of the query `events`: as many events as fit.
 
-    `key`: the conversation's, as its activities are told it. `result`: what the newest turn came to.
+    `key`: the agent's in its workflow. `result`: the result of the newest turn.
     """
     log = conversation.log
     since = max(0, since)
-    open_step = log.writing
-    about: dict[str, Any] = {"total": log.total, "writing": None}
-    if open_step is not None:
-        at = _time(open_step)
-        about["writing"] = {"conversation": key, "step": open_step.step, "at": at}
+    model_call = log.writing
+    header: dict[str, Any] = {"total": log.total, "writing": None}
+    if model_call is not None:
+        header["writing"] = {"conversation": key, "step": model_call.step, "at": _iso_time(model_call)}
     if since < log.first and conversation.earlier is not None:
-        return {"events": [], "next": log.first, "earlier": {"run_id": conversation.earlier.run_id}, **about}
-    teller = _Teller(conversation, result)
+        return {"events": [], "next": log.first, "earlier": {"run_id": conversation.earlier.run_id}, **header}
+    builder = _EventBuilder(conversation, result)
     page: list[dict[str, Any]] = []
-    left = limits.PAGE_BYTES
+    bytes_left = limits.PAGE_BYTES
     start = max(0, since - log.first)
     for index in range(start, min(start + max(1, limit), len(log.entries))):
-        event = teller.event(log.entries[index], log.first + index)
-        taken = size(event)
-        if taken > left and page:
+        event = builder.build(log.entries[index], log.first + index)
+        event_bytes = size(event)
+        if event_bytes > bytes_left and page:
             break
-        page.append(event if taken <= left else shortened(event, left))
-        left -= taken
+        page.append(event if event_bytes <= bytes_left else shortened(event, bytes_left))
+        bytes_left -= event_bytes
     end = max(since, log.first) + len(page)
-    return {"events": page, "next": end if end < log.total else None, **about}
+    return {"events": page, "next": end if end < log.total else None, **header}
 
 
-class _Teller:
-    """Says what was said. Each step is put together once for a page."""
+class _EventBuilder:
+    """Builds the events of one page. Each step is put together once."""
 
     def __init__(self, conversation: Conversation, result: RunResult | None) -> None:
         self._conversation = conversation
         self._result = result
         self._steps: dict[int, Step] = {}
 
-    def event(self, entry: Entry, offset: int) -> dict[str, Any]:
-        about = {"type": entry.type, "offset": offset, "at": _time(entry), **(entry.said or {}), **self._said(entry)}
-        return event_types.EVENT.dump_python(event_types.EVENT.validate_python(about), mode="json")  # type: ignore[no-any-return]
+    def build(self, entry: Entry, offset: int) -> dict[str, Any]:
+        fields = {
+            "type": entry.type,
+            "offset": offset,
+            "at": _iso_time(entry),
+            **(entry.data or {}),
+            **self._fields(entry),
+        }
+        return event_types.EVENT.dump_python(event_types.EVENT.validate_python(fields), mode="json")  # type: ignore[no-any-return]
 
-    def _said(self, entry: Entry) -> dict[str, Any]:
+    def _fields(self, entry: Entry) -> dict[str, Any]:
+        """The fields of an event that its type has beside those of its log entry."""
         match entry.type:
             case "run_started" | "stopping":
                 return {}
@@ -64,14 +70,14 @@ class _Teller:
                 is_newest = entry is self._conversation.log.entries[-1]
                 return {"result": self._result} if is_newest else {}
             case "message":
-                number = (entry.said or {})["number"]
+                number = (entry.data or {})["number"]
                 return {"text": self._conversation.page(number, 1, limits.PAGE_BYTES)[0].text}
             case "step_started" | "model_fallback":
                 return {"step": entry.step}
             case "compacted":
-                step = self._step(entry.step)
-                found = step.compaction if step else self._conversation.compaction
-                return {"step": entry.step, **(found.model_dump() if found else {"messages": 0})}
+                shown_by = self._step(entry.step)
+                compaction = shown_by.compaction if shown_by else self._conversation.pending_compaction
+                return {"step": entry.step, **(compaction.model_dump() if compaction else {"messages": 0})}
         step = self._step(entry.step)
         assert step is not None
         match entry.type:
@@ -81,27 +87,30 @@ class _Teller:
             case "answer_rejected":
                 return {"step": step.step, "error": step.error}
         assert entry.call is not None
-        call = step.tool_calls[entry.call]
-        about = {"step": step.step, "call_id": call.id, "name": call.name}
-        match entry.type:
-            case "tool_call_repaired":
-                return {**about, "repairs": call.repairs}
-            case "tool_call_settled":
-                return {**about, "result": call.result, "attempts": call.attempts}
-            case "decided" if call.decision is not None:
-                return {**about, **call.decision.model_dump(include={"decision", "by", "reason", "edited"})}
-            case "waiting" if call.decision is not None and call.decision.edited:
-                return {**about, "arguments": call.decision.before}
-        return {**about, "arguments": call.arguments}
+        return _call_fields(entry.type, step.step, step.tool_calls[entry.call])
 
     def _step(self, number: int) -> Step | None:
         if number not in self._steps:
-            found = self._conversation.step_page(number - 1, 1, limits.PAGE_BYTES)
-            if not found:
+            page = self._conversation.step_page(number - 1, 1, limits.PAGE_BYTES)
+            if not page:
                 return None
-            self._steps[number] = found[0]
+            self._steps[number] = page[0]
         return self._steps[number]
 
 
-def _time(entry: Entry) -> str:
+def _call_fields(event_type: str, step: int, call: StepCall) -> dict[str, Any]:
+    fields = {"step": step, "call_id": call.id, "name": call.name}
+    match event_type:
+        case "tool_call_repaired":
+            return {**fields, "repairs": call.repairs}
+        case "tool_call_settled":
+            return {**fields, "result": call.result, "attempts": call.attempts}
+        case "decided" if call.decision is not None:
+            return {**fields, **call.decision.model_dump(include={"decision", "by", "reason", "edited"})}
+        case "waiting" if call.decision is not None and call.decision.edited:
+            return {**fields, "arguments": call.decision.before}
+    return {**fields, "arguments": call.arguments}
+
+
+def _iso_time(entry: Entry) -> str:
     return iso(entry.at / 1000)

@@ -1,4 +1,7 @@
-"""What a conversation keeps beside its messages: of its steps, and of what is no longer in it. Carried over, so JSON."""
+"""What a conversation stores beside its messages: records of its steps and calls, and of parts that it no longer has.
+
+Continue-as-new carries all of it, so the field names are part of Temporal's history.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from mulligan.values import Compaction, Decision, ErrorInfo, Repair, SubRun, Usa
 
 
 class CallRecord(BaseModel):
-    """What a step says of a call beside the messages themselves."""
+    """What a step shows of a call and no message contains. `run`: the sub-agent's run, if the call started one."""
 
     arguments: Any = None
     repairs: list[Repair] = []
@@ -20,7 +23,7 @@ class CallRecord(BaseModel):
 
 
 class StepRecord(BaseModel):
-    """A step, by the place of its assistant message, with what is not in the messages."""
+    """What is recorded of a step. `at`: the index of its assistant message in `Conversation.messages`."""
 
     at: int
     usage: Usage
@@ -30,10 +33,10 @@ class StepRecord(BaseModel):
     model: str | None = None
 
 
-class Opening(BaseModel):
-    """What stands in the view for messages that were summed up: the user's `task` as it was, and the summary of it all.
+class ConversationSummary(BaseModel):
+    """What the model sees in place of summarized messages: the user's request (`task`) unchanged, then the summary.
 
-    `answers`: how many answers of the model it stands for.
+    `answers`: how many of the model's answers it replaces.
     """
 
     task: str = ""
@@ -43,12 +46,12 @@ class Opening(BaseModel):
 
     @property
     def message(self) -> UserMessage:
-        """One message, as many a model's template takes user and assistant in turns only."""
+        """One message, as the chat templates of many models accept user and assistant only in alternation."""
         return UserMessage(role="user", text="\n\n".join(filter(None, (self.task, self.heading, self.summary))))
 
 
-class Earlier(BaseModel):
-    """How many messages and steps the runs before this one hold alone, and which of them holds the newest of these."""
+class EarlierPart(BaseModel):
+    """How many messages and steps only earlier runs of the chain have, and the id of the latest of these runs."""
 
     messages: int
     steps: int

@@ -1,1 +1,1 @@
-"""What people say to a run: updates, and the calls that wait for them."""
+"""What people send to a run (messages, decisions, requests to stop), and the calls that wait for a decision."""

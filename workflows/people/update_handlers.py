@@ -1,7 +1,7 @@
-"""The handlers by which people speak to the agents of a workflow: updates, a signal, a query.
+"""The handlers through which people reach the agents of a workflow: updates, a signal and a query.
 
-Every workflow that holds a `DurableAgent` has them, but those of a name that it defines itself. Whatever a client sends
-is looked at here: what cannot be is refused with a sentence, before it is in history.
+Every workflow with a `DurableAgent` has them, except those that it defines itself under the same name. Validators check
+what a client sends, and refuse with one sentence what is wrong before it is written to history.
 """
 
 from __future__ import annotations
@@ -29,23 +29,27 @@ from mulligan.wire.updates import (
     Stop,
 )
 from mulligan.workflows import limits
-from mulligan.workflows.people.inbox import Inbox, Wait
+from mulligan.workflows.people.inbox import Inbox
+from mulligan.workflows.people.pending_decisions import PendingDecision
 
-__all__ = ["FIRST", "UpdateHandlers"]
+__all__ = ["FIRST_AGENT_KEY", "UpdateHandlers"]
 
-_Asked = TypeVar("_Asked", bound=BaseModel)
-FIRST = "0"
-"""The key of a workflow's first agent; of an AgentWorkflow's only one."""
-Edit = Callable[[str, ToolCall, int, dict[str, Any]], Awaitable[CheckedEdit]]
-"""Looks at the edited arguments of a call of an agent (its key), of a step."""
+_Request = TypeVar("_Request", bound=BaseModel)
+FIRST_AGENT_KEY = "0"
+"""The key of a workflow's first agent, which is the only one of an AgentWorkflow."""
+CheckEditedArguments = Callable[[str, ToolCall, int, dict[str, Any]], Awaitable[CheckedEdit]]
+"""Checks the arguments that a person has edited. Its arguments: the agent's key, the call, its step, the new arguments."""
 
 
 class UpdateHandlers:
-    """The inboxes of a workflow's agents, by their keys, and what fills them."""
+    """The handlers of one workflow, and the inboxes of its agents by their keys.
 
-    def __init__(self, name_of: Callable[[str], str], edit: Edit) -> None:
-        self._name_of = name_of
-        self._edit = edit
+    `agent_name` returns the name of the agent with a key.
+    """
+
+    def __init__(self, agent_name: Callable[[str], str], check_edited_arguments: CheckEditedArguments) -> None:
+        self._agent_name = agent_name
+        self._check_edited_arguments = check_edited_arguments
         self._inboxes: dict[str, Inbox] = {}
         for name, handler, validator in (
             (SEND_MESSAGE, self.send_message, self._check_message),
@@ -61,174 +65,192 @@ class UpdateHandlers:
             workflow.set_query_handler(PENDING, self.pending)
 
     def inbox(self, key: str) -> Inbox:
-        """The inbox of an agent, there already or not."""
+        """The inbox of the agent with a key, created if there is none. The agent need not exist yet."""
         if key not in self._inboxes:
-            self._inboxes[key] = Inbox(self._waiting)
+            self._inboxes[key] = Inbox(self._count_pending)
         return self._inboxes[key]
 
     def close(self) -> None:
-        """Take nothing any more: the workflow ends."""
+        """Refuse further messages, as the workflow is about to end."""
         for inbox in self._inboxes.values():
             inbox.is_closed = True
 
-    async def send_message(self, asked: Any = None) -> dict[str, Any]:
-        """A message for the agent: it joins the conversation at the next step."""
-        said = _read(SendMessage, asked)
+    async def send_message(self, argument: Any = None) -> dict[str, Any]:
+        """Accept a message for an agent. It is added to the conversation at the next step."""
+        message = _parse(SendMessage, argument)
         info = workflow.current_update_info()
-        its_id = said.id or (info.id if info else "")
-        self._of(said.conversation).put(said, its_id)
-        return {"accepted": True, "id": its_id}
+        message_id = message.id or (info.id if info else "")
+        self._inbox_of(message.conversation).add_message(message, message_id)
+        return {"accepted": True, "id": message_id}
 
-    async def decide(self, asked: Any = None) -> dict[str, Any]:
-        """A person's decision on a call that waits for approval."""
-        said = _read(Decide, asked)
-        key, wait = self._wait(said.call_id, said.conversation, "approval")
-        if said.arguments is not None:
-            edited = await self._edit(key, wait.call, wait.step, said.arguments)
-            if edited.refused is not None:
-                raise UpdateRefusedError(edited.refused)
-            key, wait = self._wait(said.call_id, said.conversation, "approval")
-            wait.edited = edited.arguments
-        wait.settle(said.decision, by=said.by, reason=said.reason)
-        return {"accepted": True, "call_id": said.call_id}
+    async def decide(self, argument: Any = None) -> dict[str, Any]:
+        """Accept a decision on a call that waits for approval."""
+        request = _parse(Decide, argument)
+        key, pending = self._find_pending(request.call_id, request.conversation, "approval")
+        if request.arguments is not None:
+            edit = await self._check_edited_arguments(key, pending.call, pending.step, request.arguments)
+            if edit.refused is not None:
+                raise UpdateRefusedError(edit.refused)
+            # Somebody else may have decided during the check.
+            key, pending = self._find_pending(request.call_id, request.conversation, "approval")
+            pending.edited_arguments = edit.arguments
+        pending.resolve(request.decision, by=request.by, reason=request.reason)
+        return {"accepted": True, "call_id": request.call_id}
 
-    async def answer(self, asked: Any = None) -> dict[str, Any]:
-        """A person's answer to the agent's question."""
-        said = _read(Answer, asked)
-        _, wait = self._wait(said.call_id, said.conversation, "question")
-        wait.answer = said.text
-        wait.settle("answer", by=said.by)
-        return {"accepted": True, "call_id": said.call_id}
+    async def answer(self, argument: Any = None) -> dict[str, Any]:
+        """Accept the answer to an agent's question."""
+        request = _parse(Answer, argument)
+        _, pending = self._find_pending(request.call_id, request.conversation, "question")
+        pending.answer = request.text
+        pending.resolve("answer", by=request.by)
+        return {"accepted": True, "call_id": request.call_id}
 
-    async def stop(self, asked: Any = None) -> dict[str, Any]:
-        """End with grace: what runs may finish, nothing new begins."""
-        said = _read(Stop, asked)
-        for inbox in self._meant(said.conversation):
+    async def stop(self, argument: Any = None) -> dict[str, Any]:
+        """Stop a run gracefully: running calls finish, nothing new starts."""
+        request = _parse(Stop, argument)
+        for inbox in self._inboxes_of(request.conversation):
             if not inbox.is_idle:
-                inbox.stop_now(said)
+                inbox.request_stop(request)
         return {"accepted": True}
 
-    def stop_by_signal(self, asked: Any = None) -> None:
-        """The same, from another workflow. A signal cannot be refused: one that says nothing sensible stops all the same."""
+    def stop_by_signal(self, argument: Any = None) -> None:
+        """The same, from another workflow. A signal cannot be refused, so an invalid argument stops the run as well."""
         try:
-            said = _read(Stop, asked)
+            request = _parse(Stop, argument)
         except UpdateRefusedError:
-            said = Stop()
-        for inbox in self._meant(None):
-            inbox.stop_now(said)
+            request = Stop()
+        for inbox in self._inboxes_of(None):
+            inbox.request_stop(request)
 
     def pending(self) -> list[dict[str, Any]]:
-        """What waits for a person, the longest first."""
-        waits = [(wait, key) for key, inbox in self._inboxes.items() for wait in inbox.waits.values()]
-        waits.sort(key=lambda found: found[0].since)
+        """The calls that wait for a person, the one that has waited longest first."""
+        waiting = [
+            (pending, key) for key, inbox in self._inboxes.items() for pending in inbox.decisions.waiting.values()
+        ]
+        waiting.sort(key=lambda entry: entry[0].since)
         return [
-            wait.pending(self._name_of(key), key).model_dump(mode="json")
-            for wait, key in waits
-            if wait.decision is None
+            pending.as_pending(self._agent_name(key), key).model_dump(mode="json")
+            for pending, key in waiting
+            if pending.decision is None
         ]
 
-    def _check_message(self, asked: Any = None) -> None:
-        said = _read(SendMessage, asked)
-        _fits("text", said.text)
-        inbox = self._of(said.conversation)
-        if inbox.is_closed:
+    def _check_message(self, argument: Any = None) -> None:
+        message = _parse(SendMessage, argument)
+        _check_size("text", message.text)
+        if self._inbox_of(message.conversation).is_closed:
             raise UpdateRefusedError(
                 "The run is ending: the message was not taken. Start another run, or resume this one."
             )
-        if limits.is_history_long():
+        if limits.is_history_nearly_full():
             raise UpdateRefusedError("The history of the run is nearly full: the message was not taken.")
 
-    def _check_decision(self, asked: Any = None) -> None:
-        said = _read(Decide, asked)
-        _, wait = self._wait(said.call_id, said.conversation, "approval")
-        if said.arguments is None:
+    def _check_decision(self, argument: Any = None) -> None:
+        request = _parse(Decide, argument)
+        _, pending = self._find_pending(request.call_id, request.conversation, "approval")
+        if request.arguments is None:
             return
-        if said.decision == "deny":
+        if request.decision == "deny":
             raise UpdateRefusedError('"arguments" go with "approve"; a call that is denied does not run.')
-        _fits("arguments", said.model_dump_json(include={"arguments"}))
+        _check_size("arguments", request.model_dump_json(include={"arguments"}))
         try:
-            check_schema(wait.parameters, said.arguments)
+            check_schema(pending.parameters, request.arguments)
         except NotOfSchema as error:
-            raise UpdateRefusedError(f"`{wait.call.name}` does not take these arguments: {error}.") from None
+            raise UpdateRefusedError(f"`{pending.call.name}` does not take these arguments: {error}.") from None
 
-    def _check_answer(self, asked: Any = None) -> None:
-        said = _read(Answer, asked)
-        _fits("text", said.text)
-        self._wait(said.call_id, said.conversation, "question")
+    def _check_answer(self, argument: Any = None) -> None:
+        request = _parse(Answer, argument)
+        _check_size("text", request.text)
+        self._find_pending(request.call_id, request.conversation, "question")
 
-    def _check_stop(self, asked: Any = None) -> None:
-        said = _read(Stop, asked)
-        meant = self._meant(said.conversation)
-        if all(inbox.is_closed or inbox.is_idle for inbox in meant):
-            raise UpdateRefusedError("Nothing runs that could be stopped.")
+    def _check_stop(self, argument: Any = None) -> None:
+        request = _parse(Stop, argument)
+        inboxes = self._inboxes_of(request.conversation)
+        if all(inbox.is_closed or inbox.is_idle for inbox in inboxes):
+            raise UpdateRefusedError("Nothing is running that could be stopped.")
 
-    def _waiting(self) -> int:
-        return sum(len(inbox.waits) for inbox in self._inboxes.values())
+    def _count_pending(self) -> int:
+        return sum(len(inbox.decisions.waiting) for inbox in self._inboxes.values())
 
-    def _of(self, key: str | None) -> Inbox:
-        """The inbox that is meant: the only one where none is named.
+    def _inbox_of(self, key: str | None) -> Inbox:
+        """The inbox with a key; the only one if None.
 
         Raises:
-            UpdateRefusedError: there are several, or none of that name.
+            UpdateRefusedError: the key is None and there are several, or there is none with the key.
         """
         if key is None and len(self._inboxes) > 1:
-            known = ", ".join(f'"{one}" ({self._name_of(one)})' for one in self._inboxes)
+            known = ", ".join(f'"{one}" ({self._agent_name(one)})' for one in self._inboxes)
             raise UpdateRefusedError(f'The workflow has several agents; name one as "conversation": {known}.')
-        inbox = self._inboxes.get(FIRST if key is None else key)
+        inbox = self._inboxes.get(FIRST_AGENT_KEY if key is None else key)
         if inbox is None:
             known = ", ".join(self._inboxes) or "none"
-            raise UpdateRefusedError(f'There is no conversation "{FIRST if key is None else key}"; there are: {known}.')
+            raise UpdateRefusedError(
+                f'There is no conversation "{FIRST_AGENT_KEY if key is None else key}"; there are: {known}.'
+            )
         return inbox
 
-    def _meant(self, key: str | None) -> list[Inbox]:
+    def _inboxes_of(self, key: str | None) -> list[Inbox]:
+        """The inbox with a key; all of them if None."""
         if key is None and self._inboxes:
             return list(self._inboxes.values())
-        return [self._of(key)]
+        return [self._inbox_of(key)]
 
-    def _wait(self, call_id: str, key: str | None, kind: Literal["approval", "question"]) -> tuple[str, Wait]:
-        """The call that waits.
+    def _find_pending(
+        self, call_id: str, key: str | None, kind: Literal["approval", "question"]
+    ) -> tuple[str, PendingDecision]:
+        """The key of the agent whose call waits, and what it waits for.
 
         Raises:
-            UpdateRefusedError: none does, or not any more, or for something else.
+            UpdateRefusedError: no such call waits, or it waits for the other kind, or calls of several agents have the id.
         """
-        named = [(one, inbox) for one, inbox in self._inboxes.items() if key in (None, one)]
-        found = [(one, inbox.waits[call_id]) for one, inbox in named if call_id in inbox.waits]
-        found = [(one, wait) for one, wait in found if wait.decision is None]
-        if len(found) > 1:
+        inboxes = {one: inbox for one, inbox in self._inboxes.items() if key in (None, one)}
+        matches = [
+            (one, pending)
+            for one, inbox in inboxes.items()
+            if (pending := inbox.decisions.waiting.get(call_id)) is not None and pending.decision is None
+        ]
+        if len(matches) > 1:
             raise UpdateRefusedError(f'Calls of several agents have the id "{call_id}"; name one as "conversation".')
-        if not found:
-            settled = [decision for _, inbox in named if (decision := inbox.decision_on(call_id)) is not None]
-            if settled:
-                raise UpdateRefusedError(f'"{call_id}" no longer waits: {_told(settled[-1])}.')
-            open_ones = ", ".join(wait["call_id"] for wait in self.pending()) or "none"
-            raise UpdateRefusedError(f'No call "{call_id}" waits for a person; those that wait: {open_ones}.')
-        one, wait = found[0]
-        if wait.kind != kind:
-            right = f'for approval; use the update "{DECIDE}"'
-            right = right if wait.kind == "approval" else f'for an answer; use the update "{ANSWER}"'
-            raise UpdateRefusedError(f'"{call_id}" waits {right}.')
-        return one, wait
+        if not matches:
+            decisions = [
+                decision for inbox in inboxes.values() if (decision := inbox.decisions.decision_on(call_id)) is not None
+            ]
+            if decisions:
+                raise UpdateRefusedError(f'"{call_id}" no longer waits: {_describe(decisions[-1])}.')
+            waiting = ", ".join(entry["call_id"] for entry in self.pending()) or "none"
+            raise UpdateRefusedError(f'No call "{call_id}" waits for a person; those that wait: {waiting}.')
+        one, pending = matches[0]
+        if pending.kind != kind:
+            what, update = ("for approval", DECIDE) if pending.kind == "approval" else ("for an answer", ANSWER)
+            raise UpdateRefusedError(f'"{call_id}" waits {what}; use the update "{update}".')
+        return one, pending
 
 
-def _read(kind: type[_Asked], asked: Any) -> _Asked:
+def _parse(kind: type[_Request], argument: Any) -> _Request:
+    """The argument of an update as its type.
+
+    Raises:
+        UpdateRefusedError: it is invalid; the message names the first field at fault.
+    """
     try:
-        return kind.model_validate({} if asked is None else asked)
+        return kind.model_validate({} if argument is None else argument)
     except ValidationError as error:
         fault = error.errors(include_url=False)[0]
-        where = ".".join(map(str, fault["loc"]))
-        fields = ", ".join(f'"{name}"' for name in kind.model_fields)
-        says = {"missing": "is missing", "extra_forbidden": f"is no known field; known are {fields}"}.get(fault["type"])
-        said = fault["msg"][0].lower() + fault["msg"][1:]
-        subject = f'"{where}"' if where else "The update's argument"
-        raise UpdateRefusedError(f"{subject} {says or 'cannot be taken: ' + said}.") from None
+        field = ".".join(map(str, fault["loc"]))
+        known = ", ".join(f'"{name}"' for name in kind.model_fields)
+        problem = {
+            "missing": "is missing",
+            "extra_forbidden": f"is no known field; known are {known}",
+        }.get(fault["type"], f"cannot be taken: {fault['msg'][0].lower()}{fault['msg'][1:]}")
+        subject = f'"{field}"' if field else "The update's argument"
+        raise UpdateRefusedError(f"{subject} {problem}.") from None
 
 
-def _fits(name: str, text: str) -> None:
+def _check_size(field: str, text: str) -> None:
     if (size := len(text.encode())) > MESSAGE_BYTES:
-        raise UpdateRefusedError(f'"{name}" has {size:,} bytes; {MESSAGE_BYTES:,} can be taken.')
+        raise UpdateRefusedError(f'"{field}" has {size:,} bytes; at most {MESSAGE_BYTES:,} are accepted.')
 
 
-def _told(decision: Decision) -> str:
+def _describe(decision: Decision) -> str:
     verb = {
         "approve": "it was approved",
         "deny": "it was denied",
