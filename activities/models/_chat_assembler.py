@@ -1,4 +1,4 @@
-"""A chat completion from its chunks."""
+"""Assemble a chat completion from the chunks of a stream."""
 
 from __future__ import annotations
 
@@ -8,110 +8,116 @@ from typing import Any, ClassVar
 from mulligan.activities.models._openai_client import as_text
 from mulligan.activities.models.protocol import Unavailable
 
-_TEXTS = ("content", "refusal", "reasoning_content")
+_TEXT_FIELDS = ("content", "refusal", "reasoning_content")
 
 
-class ChatPieces:
-    """The chunks of one answer; `on_text` is told what is to be read of it as it comes."""
+class ChatAssembler:
+    """A `StreamAssembler` for Chat Completions.
 
-    asks: ClassVar[dict[str, Any]] = {"stream": True, "stream_options": {"include_usage": True}}
+    Args:
+        on_text: Called with each piece of the answer's text, or of its refusal, as it arrives.
+    """
+
+    request_fields: ClassVar[dict[str, Any]] = {"stream": True, "stream_options": {"include_usage": True}}
 
     def __init__(self, on_text: Callable[[str], None]) -> None:
         self._on_text = on_text
-        self._answer: dict[str, Any] = {}
+        self._top_level: dict[str, Any] = {}
         self._texts: dict[str, list[str]] = {}
-        self._calls: list[_Call] = []
-        self._numbered: dict[Any, _Call] = {}
-        self._legacy: _Call | None = None
-        self._finish: Any = None
+        self._calls: list[_CallAssembler] = []
+        self._calls_by_index: dict[Any, _CallAssembler] = {}
+        self._function_call: _CallAssembler | None = None
+        self._finish_reason: Any = None
         self._is_done = False
 
-    def take(self, chunk: dict[str, Any]) -> None:
+    def add(self, event: dict[str, Any]) -> None:
         """Add a chunk."""
-        self._answer |= {name: chunk[name] for name in ("id", "model", "usage", "error") if chunk.get(name)}
-        choices = chunk.get("choices")
+        self._top_level |= {name: event[name] for name in ("id", "model", "usage", "error") if event.get(name)}
+        choices = event.get("choices")
         for choice in choices if isinstance(choices, list) else ():
             if isinstance(choice, dict) and not choice.get("index"):
-                self._finish = choice.get("finish_reason") or self._finish
-                delta = choice.get("delta") or choice.get("message")  # whole, from servers that only pretend
+                self._finish_reason = choice.get("finish_reason") or self._finish_reason
+                delta = choice.get("delta") or choice.get("message")  # some servers send the whole message as one chunk
                 if isinstance(delta, dict):
-                    self._add(delta)
+                    self._add_delta(delta)
 
-    def done(self) -> None:
-        """`[DONE]`."""
+    def mark_done(self) -> None:
+        """Note that the endpoint sent `[DONE]`."""
         self._is_done = True
 
-    def whole(self) -> dict[str, Any]:
-        """The completion as it comes in one piece.
+    def result(self) -> dict[str, Any]:
+        """Return the completion as it is without streaming.
 
         Raises:
-            Unavailable: neither a finish reason nor an end was said.
+            Unavailable: the stream had neither a finish reason nor `[DONE]`.
         """
-        if "error" in self._answer:
-            return {"error": self._answer["error"]}
-        if self._finish is None and not self._is_done:
+        if "error" in self._top_level:
+            return {"error": self._top_level["error"]}
+        if self._finish_reason is None and not self._is_done:
             raise Unavailable("the endpoint's answer broke off in the middle")
         message: dict[str, Any] = {name: "".join(pieces) for name, pieces in self._texts.items()}
         if self._calls:
-            message["tool_calls"] = [call.whole() for call in self._calls]
-        elif self._legacy is not None:
-            message["function_call"] = self._legacy.whole()["function"]
-        choices = [{"message": message, "finish_reason": self._finish}] if message or self._finish else []
-        return {**self._answer, "choices": choices}
+            message["tool_calls"] = [call.result() for call in self._calls]
+        elif self._function_call is not None:
+            message["function_call"] = self._function_call.result()["function"]
+        is_empty = not message and not self._finish_reason
+        choices = [] if is_empty else [{"message": message, "finish_reason": self._finish_reason}]
+        return {**self._top_level, "choices": choices}
 
-    def _add(self, delta: dict[str, Any]) -> None:
-        for name in _TEXTS:
-            text = _text(delta.get(name))
+    def _add_delta(self, delta: dict[str, Any]) -> None:
+        for name in _TEXT_FIELDS:
+            text = content_text(delta.get(name))
             if text:
-                said = self._texts.setdefault(name, [])
-                said.append(text)
+                self._texts.setdefault(name, []).append(text)
                 if name == "content" or (name == "refusal" and "content" not in self._texts):
                     self._on_text(text)
         calls = delta.get("tool_calls")
         for call in calls if isinstance(calls, list) else ():
-            self._call(call if isinstance(call, dict) else {}).add(call)
+            self._call_of(call if isinstance(call, dict) else {}).add(call)
         if delta.get("function_call"):
-            self._legacy = self._legacy or _Call("")
-            self._legacy.add({"function": delta["function_call"]})
+            self._function_call = self._function_call or _CallAssembler("")
+            self._function_call.add({"function": delta["function_call"]})
 
-    def _call(self, piece: dict[str, Any]) -> _Call:
-        """The call that a piece belongs to: its index says so.
+    def _call_of(self, delta: dict[str, Any]) -> _CallAssembler:
+        """The call that a delta belongs to, by its index.
 
-        Some servers give none, others the same to all calls of an answer: another id is another call.
+        Some servers send no index, others the same index for every call of an answer: there a new id begins a new call.
         """
-        index, call_id = piece.get("index"), as_text(piece.get("id"))
-        call = self._numbered.get(index)
+        index, call_id = delta.get("index"), as_text(delta.get("id"))
+        call = self._calls_by_index.get(index)
         if call is None and index is None and self._calls and not call_id:
             call = self._calls[-1]
         if call is None or (call_id and call.id and call_id != call.id):
-            call = _Call(call_id)
+            call = _CallAssembler(call_id)
             self._calls.append(call)
-            self._numbered[index] = call
+            self._calls_by_index[index] = call
         call.id = call.id or call_id
         return call
 
 
-class _Call:
+class _CallAssembler:
+    """One tool call, whose name and arguments arrive in pieces."""
+
     def __init__(self, call_id: str) -> None:
         self.id = call_id
         self._name: list[str] = []
         self._arguments: list[str] = []
 
-    def add(self, piece: Any) -> None:
-        function = piece.get("function") if isinstance(piece, dict) else None
+    def add(self, delta: Any) -> None:
+        function = delta.get("function") if isinstance(delta, dict) else None
         if isinstance(function, dict):
             name = as_text(function.get("name"))
-            if name and self._name != [name]:  # some servers say it each time
+            if name and self._name != [name]:  # some servers repeat the whole name in each delta
                 self._name.append(name)
             self._arguments.append(as_text(function.get("arguments")))
 
-    def whole(self) -> dict[str, Any]:
+    def result(self) -> dict[str, Any]:
         function = {"name": "".join(self._name), "arguments": "".join(self._arguments)}
         return {"id": self.id, "type": "function", "function": function}
 
 
-def _text(content: object) -> str:
-    """A piece of text; from some servers a list of parts."""
+def content_text(content: object) -> str:
+    """The text of a `content` field: a text, or a list of parts."""
     if not isinstance(content, list):
         return as_text(content)
     return "".join(as_text(part.get("text")) if isinstance(part, dict) else as_text(part) for part in content)

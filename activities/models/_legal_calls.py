@@ -1,4 +1,4 @@
-"""What makes a call of the model's legal when it is echoed to a strict server: names, ids, arguments."""
+"""Make a model's tool call acceptable to a strict server that it is sent back to: its name, its id, its arguments."""
 
 from __future__ import annotations
 
@@ -9,47 +9,48 @@ from typing import NoReturn
 
 from mulligan.values import well_formed
 
-LONGEST_NAME = 64
-LONGEST_ID = 40
-"""OpenAI's limit for a call's id in Chat Completions; the Responses API takes 64."""
+MAX_NAME_CHARS = 64
+MAX_ID_CHARS = 40
+"""OpenAI's limit for a call's id in Chat Completions; the Responses API accepts 64."""
 
 
 def legal_name(name: str) -> str:
-    """The name as ^[a-zA-Z0-9_-]{1,64}$."""
-    return _legal(name)[:LONGEST_NAME] or "unknown"
+    """Return the name as ^[a-zA-Z0-9_-]{1,64}$."""
+    return _replace_illegal(name)[:MAX_NAME_CHARS] or "unknown"
 
 
 def legal_id(raw: str) -> str:
-    """The id as ^[a-zA-Z0-9_-]{1,40}$: different ids stay different, and a call and its result stay a pair."""
-    if raw and len(raw) <= LONGEST_ID and raw == _legal(raw):
+    """Return the id as ^[a-zA-Z0-9_-]{1,40}$. Different ids stay different, so a call and its result stay a pair."""
+    if raw and len(raw) <= MAX_ID_CHARS and raw == _replace_illegal(raw):
         return raw
-    mark = hashlib.sha256(raw.encode("utf-8", "surrogatepass")).hexdigest()[:8]
-    return f"{_legal(raw)[: LONGEST_ID - 9] or 'call'}_{mark}"
+    digest = hashlib.sha256(raw.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+    return f"{_replace_illegal(raw)[: MAX_ID_CHARS - 9] or 'call'}_{digest}"
 
 
 def legal_arguments(raw: str) -> str:
-    """The arguments as the text of a JSON object (RFC 8259): untouched where they are one already.
+    """Return the arguments as the text of a JSON object (RFC 8259).
 
-    Otherwise an object that shows the model what it wrote. No arguments at all are an empty object.
+    They are unchanged where they are a JSON object already. Empty arguments become an empty object; anything else is put
+    into an object as a text, so that the model sees what it wrote.
     """
     if not raw.strip():
         return "{}"
-    return raw if _is_strict_object(raw) else json.dumps({"invalid_json": well_formed(raw)}, ensure_ascii=False)
+    return raw if _is_json_object(raw) else json.dumps({"invalid_json": well_formed(raw)}, ensure_ascii=False)
 
 
-def _legal(text: str) -> str:
+def _replace_illegal(text: str) -> str:
     return re.sub(r"[^a-zA-Z0-9_-]", "_", text)
 
 
-def _is_strict_object(text: str) -> bool:
+def _is_json_object(text: str) -> bool:
     try:
-        value = json.loads(text, parse_constant=_no_constant)
-        # What Python reads and strict readers do not: 1e999, and escapes of half a character.
+        value = json.loads(text, parse_constant=_refuse_constant)
+        # Python parses 1e999 and escapes of lone surrogates; strict parsers do not.
         json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
     except (ValueError, RecursionError):
         return False
     return isinstance(value, dict)
 
 
-def _no_constant(name: str) -> NoReturn:
+def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")

@@ -1,8 +1,8 @@
-"""What the two OpenAI providers share: the client, what its errors mean, and what makes an echoed call legal.
+"""What the two OpenAI providers share: the HTTP client, the meaning of its errors, and the fields that both APIs have.
 
-Requests go through the package's client (its environment, authentication, proxies, connection pool) but the JSON on
-both sides is handled here: the package's models would hide what compatible servers send, and refuse settings that they
-do not know. So `openai` is imported at the first request only, and workers without its models never pay for it.
+Requests go through the package's client (its environment variables, authentication, proxies, connection pool), but the JSON
+of both directions is handled here: the package's models would hide what compatible servers send, and refuse settings that
+they do not know. So `openai` is imported at the first request only, and workers without its models never pay for the import.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ import math
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from mulligan.activities.models._read_response import Pieces, read, read_pieces
+from mulligan.activities.models._read_response import StreamAssembler, read_json, read_stream
 from mulligan.activities.models._strict_schema import strict
 from mulligan.activities.models.protocol import Request, Unavailable
 from mulligan.errors import ModelRequestError
@@ -30,125 +31,137 @@ if TYPE_CHECKING:
 
 CONNECT_TIMEOUT = 10.0
 """Seconds to reach the endpoint: a dead address must not use up the time that a slow answer may take."""
-LONGEST_TOLD = 2_000
-"""Characters of a provider's message that an error keeps: it goes into history."""
-WORTH_ANOTHER_TRY = frozenset({408, 409, 429})
+MAX_MESSAGE_CHARS = 2_000
+"""Characters of a provider's message that an error keeps: errors are recorded in history."""
+RETRYABLE_STATUSES = frozenset({408, 409, 429})
+"""Beside 5xx."""
 NO_KEY = "There is no key for the model's endpoint: set OPENAI_API_KEY (any text, if the server asks for none)."
 BAD_HEADER = "The request could not be sent: OPENAI_API_KEY, or another header, holds what HTTP headers cannot."
-_ABOUT_STREAMING = re.compile(r"\bstream", re.IGNORECASE)
-"""What servers say: "Unsupported value: 'stream' does not support true with this model."; and that an organisation must be
-verified to stream it."""
 BAD_URL = "The request could not be sent: OPENAI_BASE_URL is no http:// or https:// address."
+_MENTIONS_STREAMING = re.compile(r"\bstream", re.IGNORECASE)
+"""How servers refuse streaming: "Unsupported value: 'stream' does not support true with this model.", and that the
+organisation must be verified to stream the model."""
+
+
+@dataclass(frozen=True)
+class HttpRequest:
+    """One request to an endpoint.
+
+    Args:
+        path: The path below the base URL.
+        body: The fields of the body, without its list of messages.
+        items_field: The name of that list.
+        items: Its items, each as JSON (`to_json`).
+        timeout: Seconds for each read.
+        new_assembler: Creates what assembles a streamed response; None: the response is not streamed.
+    """
+
+    path: str
+    body: Mapping[str, Any]
+    items_field: str
+    items: Sequence[str]
+    timeout: float
+    new_assembler: Callable[[], StreamAssembler] | None = None
+
+    @property
+    def endpoint(self) -> tuple[str, str]:
+        """The path and the model: what an endpoint supports may differ between models."""
+        return self.path, str(self.body.get("model"))
 
 
 class OpenAIClient:
-    """One `AsyncOpenAI` for all requests, made when the first one is sent."""
+    """One `AsyncOpenAI` for all requests, created with the first one."""
 
     def __init__(self) -> None:
-        self._made: tuple[asyncio.AbstractEventLoop, openai.AsyncOpenAI] | None = None
-        self._whole_only: dict[tuple[str, str], str] = {}
-        """Which endpoints (path, model) are not asked for pieces, and why."""
-        self._never_counting: set[tuple[str, str]] = set()
+        self._client_of_loop: tuple[asyncio.AbstractEventLoop, openai.AsyncOpenAI] | None = None
+        self._not_streamed: dict[tuple[str, str], Literal["refused", "no usage"]] = {}
+        """The endpoints (path, model) that are not asked to stream, and why."""
+        self._never_send_usage: set[tuple[str, str]] = set()
 
-    async def post(
-        self,
-        path: str,
-        body: Mapping[str, Any],
-        name: str,
-        items: Sequence[str],
-        timeout: float,
-        pieces: Callable[[], Pieces] | None = None,
-    ) -> dict[str, Any]:
-        """Send a request, with `items` (as `written`) as the body's last field `name`, and read the object that comes back.
+    async def post(self, request: HttpRequest) -> dict[str, Any]:
+        """Send a request, and return the JSON object of the response.
 
-        With `pieces` the answer is asked for in pieces. An endpoint that refuses that is asked once more without, at once,
-        and so from then on. One that tells no usage with pieces is asked without from then on, if it tells it then:
-        limits count tokens.
+        With `new_assembler` the response is streamed. An endpoint that refuses to stream is asked again at once without
+        streaming, and from then on. An endpoint that streams no usage is not asked to stream from then on, if it sends usage
+        then: token limits need it.
 
         Raises:
-            ModelRequestError: it was refused, or cannot be sent.
-            Unavailable: worth another try.
+            ModelRequestError: the endpoint refused the request, or it cannot be sent.
+            Unavailable: the request may be retried.
         """
-        body = {field: value for field, value in body.items() if field not in (name, "stream", "stream_options")}
-        endpoint = path, str(body.get("model"))
+        endpoint = request.endpoint
         is_refused = False
-        if pieces is not None and endpoint not in self._whole_only:
+        if request.new_assembler is not None and endpoint not in self._not_streamed:
             try:
-                answer = await self._post(path, body, name, items, timeout, pieces())
+                answer = await self._send(request, request.new_assembler())
             except ModelRequestError as refused:
-                if refused.status not in (400, 422) or not _ABOUT_STREAMING.search(refused.message):
+                if refused.status not in (400, 422) or not _MENTIONS_STREAMING.search(refused.message):
                     raise
                 is_refused = True
             else:
-                if not answer.get("usage") and endpoint not in self._never_counting:
-                    self._whole_only[endpoint] = "to count"
+                if not answer.get("usage") and endpoint not in self._never_send_usage:
+                    self._not_streamed[endpoint] = "no usage"
                 return answer
-        answer = await self._post(path, body, name, items, timeout)
+        answer = await self._send(request)
         if is_refused:
-            self._whole_only[endpoint] = "refused"
-        elif self._whole_only.get(endpoint) == "to count" and not answer.get("usage"):
-            self._never_counting.add(endpoint)
-            del self._whole_only[endpoint]
+            self._not_streamed[endpoint] = "refused"
+        elif self._not_streamed.get(endpoint) == "no usage" and not answer.get("usage"):
+            self._never_send_usage.add(endpoint)
+            del self._not_streamed[endpoint]
         return answer
 
-    async def _post(
-        self,
-        path: str,
-        body: Mapping[str, Any],
-        name: str,
-        items: Sequence[str],
-        timeout: float,
-        pieces: Pieces | None = None,
-    ) -> dict[str, Any]:
-        # Last, so that requests of a run differ at their ends only: servers cache by prefix.
-        others = written({**body, **(pieces.asks if pieces else {})})
-        content = f"{others[:-1]},{written(name)}:[{','.join(items)}]}}".encode()
+    async def _send(self, request: HttpRequest, assembler: StreamAssembler | None = None) -> dict[str, Any]:
+        ours = (request.items_field, "stream", "stream_options")
+        fields = {name: value for name, value in request.body.items() if name not in ours}
+        # The items are last, so that the requests of a run differ at their ends only: providers cache by prefix.
+        others = to_json({**fields, **(assembler.request_fields if assembler else {})})
+        content = f"{others[:-1]},{to_json(request.items_field)}:[{','.join(request.items)}]}}".encode()
         client = await self._client()
         import httpx2
         import openai
 
         options: RequestOptions = {
-            "timeout": openai.Timeout(timeout, connect=min(timeout, CONNECT_TIMEOUT)),
+            "timeout": openai.Timeout(request.timeout, connect=min(request.timeout, CONNECT_TIMEOUT)),
             "security": {"bearer_auth": True},  # never the admin key, which `post` would send as well
         }
-        # Errors are not chained: Temporal would put their causes, which may quote headers, into history.
+        # Errors are raised without their causes: Temporal would record these in history, and they may quote headers.
         try:
-            if pieces is None:
-                return read(await client.post(path, cast_to=str, content=content, options=options))
+            if assembler is None:
+                return read_json(await client.post(request.path, cast_to=str, content=content, options=options))
             kind = openai.AsyncStream[object]
             async with await client.post(
-                path, cast_to=object, content=content, options=options, stream=True, stream_cls=kind
+                request.path, cast_to=object, content=content, options=options, stream=True, stream_cls=kind
             ) as stream:
-                return await read_pieces(stream.response, pieces)
+                return await read_stream(stream.response, assembler)
         except openai.APIError as error:
-            raise classify(error) from None
+            raise _error_of(error) from None
         except httpx2.HTTPError as error:
-            raise _not_reached(error, client.base_url.host) from None
+            raise _connection_error(error, client.base_url.host) from None
         except UnicodeEncodeError:
             raise ModelRequestError(BAD_HEADER) from None
 
     async def close(self) -> None:
-        """Close the connections. The next request opens others."""
-        made, self._made = self._made, None
-        if made is not None:
-            await made[1].close()
+        """Close the connections. The next request opens new ones."""
+        created, self._client_of_loop = self._client_of_loop, None
+        if created is not None:
+            await created[1].close()
 
     async def _client(self) -> openai.AsyncOpenAI:
         # Connections belong to the event loop that opened them.
         loop = asyncio.get_running_loop()
-        if self._made is None or self._made[0] is not loop:
-            # Imported in a thread: it takes 0.8 s, and the loop has other runs to look after.
+        if self._client_of_loop is None or self._client_of_loop[0] is not loop:
+            # Imported in a thread: it takes 0.8 s, and the event loop serves other runs meanwhile.
             await asyncio.to_thread(importlib.import_module, "openai")
-            if self._made is None or self._made[0] is not loop:
-                self._made = loop, _new_client()
-        return self._made[1]
+            if self._client_of_loop is None or self._client_of_loop[0] is not loop:
+                self._client_of_loop = loop, _new_client()
+        return self._client_of_loop[1]
 
 
-def written(value: object) -> str:
-    """A body, or an item of it, as JSON: items once, and then kept, as a conversation of megabytes is sent at each step.
+def to_json(value: object) -> str:
+    """Write a body, or an item of it, as JSON. Items are written once and then cached, as each step sends all of them again.
 
     Raises:
-        ModelRequestError: it cannot be written.
+        ModelRequestError: it cannot be written as JSON.
     """
     try:
         return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode().decode()
@@ -156,35 +169,21 @@ def written(value: object) -> str:
         raise ModelRequestError(f"The request cannot be written as JSON: {error}.") from None
 
 
-def classify(error: openai.APIError) -> ModelRequestError | Unavailable:
-    """What an error of the package means for the run. No message has a header or the key in it."""
-    from openai import APIStatusError
-
-    if not isinstance(error, APIStatusError):
-        return _not_reached(error.__cause__, error.request.url.host)
-    told = _told(error.body)
-    # Servers have been seen to quote the key that they do not know.
-    if key := error.request.headers.get("authorization", "").removeprefix("Bearer "):
-        told = told.replace(key, "[key]")
-    wait = retry_after(error.response.headers)
-    return of_status(error.status_code, told, retry_after=wait, request_id=error.request_id)
-
-
-def of_status(
-    status: int, told: str, *, retry_after: float | None = None, request_id: str | None = None
+def error_of_status(
+    status: int, message: str, *, retry_after: float | None = None, request_id: str | None = None
 ) -> ModelRequestError | Unavailable:
-    """The error for a status: 408, 409, 429 and 5xx are worth another try (the contract, section 3)."""
-    if status in WORTH_ANOTHER_TRY or status >= 500:
-        return Unavailable(f"the endpoint answered {status}: {told}", status=status, retry_after=retry_after)
+    """The error for a status: 408, 409, 429 and 5xx may be retried."""
+    if status in RETRYABLE_STATUSES or status >= 500:
+        return Unavailable(f"the endpoint answered {status}: {message}", status=status, retry_after=retry_after)
     hint = " (Is OPENAI_API_KEY right?)" if status == 401 else ""
-    message = f"The model's endpoint refused the request ({status}): {told}{hint}"
-    return ModelRequestError(message, status=status, request_id=request_id)
+    text = f"The model's endpoint refused the request ({status}): {message}{hint}"
+    return ModelRequestError(text, status=status, request_id=request_id)
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds that the endpoint asks to wait: `retry-after-ms`, or `Retry-After` in seconds or as a date.
+    """Seconds that the endpoint asks to wait: `retry-after-ms`, or `Retry-After` in seconds or as a date (RFC 9110, 10.2.3).
 
-    RFC 9110, 10.2.3. A date counts from the response's own `Date`: the two clocks need not agree.
+    A date counts from the response's own `Date`: the clocks of both machines may differ.
     """
     for name, unit in (("retry-after-ms", 1000), ("retry-after", 1)):
         try:
@@ -201,78 +200,92 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
 
 
 def settings_of(request: Request) -> dict[str, Any]:
-    """The agent's model settings as fields of the body; what is about tools only where there are tools."""
+    """The agent's model settings as fields of the body, without those about tools where the agent has none."""
     settings = dict(request.settings)
-    extra = settings.pop("extra_body", None)  # the package's name for what its types do not know
+    extra = settings.pop("extra_body", None)  # the package's name for fields that its types do not know
     if isinstance(extra, Mapping):
         settings.update(extra)
     if not request.definition.tools:
         settings.pop("tool_choice", None)
         settings.pop("parallel_tool_calls", None)
     elif not request.parallel_tool_calls:
-        # True is every server's default, and some models refuse the very word.
+        # True is every server's default, and some models refuse the field itself.
         settings["parallel_tool_calls"] = False
     return settings
 
 
-def json_schema_of(output: OutputFormat) -> dict[str, Any]:
-    """The fields of a `json_schema` format: strict where strict mode takes the schema, else the schema as it is."""
+def json_schema_format(output: OutputFormat) -> dict[str, Any]:
+    """The fields of a `json_schema` format: strict where strict mode accepts the schema, else with the schema unchanged."""
     schema = strict(output.json_schema)
     described = {"description": output.description} if output.description else {}
     return {"name": output.name, **described, "schema": schema or output.json_schema, "strict": schema is not None}
 
 
 def as_text(value: object) -> str:
-    """What should be text and, with sloppy servers, is not always: null, or JSON in place of its text."""
+    """A field that should be a text. From careless servers it is null, or JSON instead of the text of that JSON."""
     if isinstance(value, str):
         return value
     return "" if value is None else json.dumps(value, ensure_ascii=False)
 
 
-def count(data: object, *path: str) -> int:
-    """A number of tokens somewhere in `usage`; 0 where a server does not tell it."""
+def token_count(usage: object, *path: str) -> int:
+    """A number of tokens at a path within `usage`; 0 where the server does not send it."""
     for name in path:
-        data = data.get(name) if isinstance(data, dict) else None
-    return data if isinstance(data, int) and data > 0 else 0
+        usage = usage.get(name) if isinstance(usage, dict) else None
+    return usage if isinstance(usage, int) and usage > 0 else 0
 
 
 def _new_client() -> openai.AsyncOpenAI:
     from openai import AsyncOpenAI, OpenAIError
 
     try:
-        # No retries of its own: Temporal's outlive the worker, hold none while they wait, and can be seen.
+        # The package does not retry: Temporal's retries survive the worker, take no slot while they wait, and are visible.
         client = AsyncOpenAI(max_retries=0)
     except OpenAIError:
         raise ModelRequestError(NO_KEY) from None
-    if not client.api_key:  # an admin key alone satisfies the package, and opens nothing here
+    if not client.api_key:  # an admin key alone satisfies the package, and no endpoint of models accepts it
         raise ModelRequestError(NO_KEY)
     return client
 
 
-def _not_reached(cause: BaseException | None, at: str) -> ModelRequestError | Unavailable:
-    """The endpoint was not reached, did not answer in time, or broke off; or the request could not even be sent."""
-    what = type(cause).__name__
-    if what == "LocalProtocolError":
+def _error_of(error: openai.APIError) -> ModelRequestError | Unavailable:
+    """Our error for an error of the package. Its message contains no header and no key."""
+    from openai import APIStatusError
+
+    if not isinstance(error, APIStatusError):
+        return _connection_error(error.__cause__, error.request.url.host)
+    message = _message_in(error.body)
+    # Some servers quote a key that they do not know.
+    if key := error.request.headers.get("authorization", "").removeprefix("Bearer "):
+        message = message.replace(key, "[key]")
+    wait = retry_after(error.response.headers)
+    return error_of_status(error.status_code, message, retry_after=wait, request_id=error.request_id)
+
+
+def _connection_error(cause: BaseException | None, host: str) -> ModelRequestError | Unavailable:
+    """The error where there is no response: the request could not be sent, or the connection failed or timed out."""
+    kind = type(cause).__name__
+    if kind == "LocalProtocolError":
         return ModelRequestError(BAD_HEADER)
-    if what == "UnsupportedProtocol":
+    if kind == "UnsupportedProtocol":
         return ModelRequestError(BAD_URL)
-    if "Timeout" in what:
-        return Unavailable(f"no answer from {at} in time ({what})")
-    return Unavailable(f"the connection to {at} failed ({what}{f': {cause}' if str(cause) else ''})")
+    if "Timeout" in kind:
+        return Unavailable(f"no answer from {host} in time ({kind})")
+    return Unavailable(f"the connection to {host} failed ({kind}{f': {cause}' if str(cause) else ''})")
 
 
-def _told(body: object) -> str:
-    """The provider's own words in the body of an error: OpenAI's form, or one of the many others."""
+def _message_in(body: object) -> str:
+    """The provider's message in the body of an error: in OpenAI's form, or in one of the many others."""
     for name in ("error", "message", "detail"):
         if isinstance(body, dict) and body.get(name):
             code = body.get("code")
             body = body[name]
             if code and isinstance(body, str) and str(code) not in body:
-                body = f"{body} ({code})"  # `insufficient_quota` is waited for as well, but one should see it
-    told = "" if body is None else as_text(body).strip()
-    if told.startswith("<"):
+                body = f"{body} ({code})"  # such as `insufficient_quota`: it is retried like any 429, but should be visible
+    message = "" if body is None else as_text(body).strip()
+    if message.startswith("<"):
         return "a page of HTML"
-    return str(well_formed(told[:LONGEST_TOLD])) or "nothing was said"
+    return str(well_formed(message[:MAX_MESSAGE_CHARS])) or "nothing was said"
 
 
 def _timestamp(date: str | None) -> float | None:

@@ -1,4 +1,4 @@
-"""Reading what a model's endpoint sends back: one JSON object, or server-sent events from which one is put together."""
+"""Read the HTTP response of a model's endpoint: one JSON object, or server-sent events that are assembled into one."""
 
 from __future__ import annotations
 
@@ -14,70 +14,71 @@ if TYPE_CHECKING:
 
 EVENT_STREAM = "text/event-stream"
 DONE = "[DONE]"
+"""The data of the last event of Chat Completions."""
 
 
-class Pieces(Protocol):
-    """An answer that comes in pieces. What it is put together to is just what the endpoint sends unasked for pieces."""
+class StreamAssembler(Protocol):
+    """Assembles the events of a streamed response into the object that the endpoint sends without streaming."""
 
-    asks: ClassVar[dict[str, Any]]
-    """The fields of a request that ask for pieces."""
+    request_fields: ClassVar[dict[str, Any]]
+    """The fields of a request that turn streaming on."""
 
-    def take(self, piece: dict[str, Any]) -> None:
-        """Add the next one."""
+    def add(self, event: dict[str, Any]) -> None:
+        """Add the next event."""
         ...
 
-    def done(self) -> None:
-        """The endpoint said that this was all."""
+    def mark_done(self) -> None:
+        """Note that the endpoint sent `[DONE]`."""
         ...
 
-    def whole(self) -> dict[str, Any]:
-        """The answer.
+    def result(self) -> dict[str, Any]:
+        """Return the assembled response.
 
         Raises:
-            Unavailable: it broke off.
+            Unavailable: the stream ended before the response was complete.
         """
         ...
 
 
-def read(answer: str) -> dict[str, Any]:
-    """An answer in one piece.
+def read_json(text: str) -> dict[str, Any]:
+    """Parse a response that is not streamed.
 
     Raises:
-        Unavailable: it is no JSON object.
+        Unavailable: it is not a JSON object.
     """
-    data = _object(answer)
+    data = _json_object(text)
     if data is None:
-        raise Unavailable(f"the endpoint's answer is no JSON object; it begins {answer[:80]!r}")
-    return _mended(data) if "\\u" in answer else data
+        raise Unavailable(f"the endpoint's answer is no JSON object; it begins {text[:80]!r}")
+    return _replace_uncarriable(data) if "\\u" in text else data
 
 
-async def read_pieces(response: httpx2.Response, pieces: Pieces) -> dict[str, Any]:
-    """An answer as it comes; one that comes whole, though pieces were asked for, is read as such.
+async def read_stream(response: httpx2.Response, assembler: StreamAssembler) -> dict[str, Any]:
+    """Read a streamed response. A server may ignore that streaming was requested: then its one object is read.
 
     Raises:
-        Unavailable: it broke off, or is not JSON.
+        Unavailable: the stream ended early, or an event is not a JSON object.
         httpx2.HTTPError: the connection broke.
     """
     if EVENT_STREAM not in response.headers.get("content-type", "").lower():
         await response.aread()
-        if not response.text.startswith(("data:", "event:", ":")):  # some servers call their events JSON
-            return read(response.text)
-    escaped = False
-    async for data in _events(response):
+        if not response.text.startswith(("data:", "event:", ":")):  # some servers declare their events as JSON
+            return read_json(response.text)
+    has_escapes = False
+    async for data in _event_data(response):
         if data == DONE:
-            pieces.done()
-            continue  # to the end, so that the connection can be used again
-        piece = _object(data)
-        if piece is None:
+            assembler.mark_done()
+            continue  # read to the end, so that the connection can be used again
+        event = _json_object(data)
+        if event is None:
             raise Unavailable(f"the endpoint's answer has a piece that is no JSON object; it begins {data[:80]!r}")
-        escaped = escaped or "\\u" in data
-        pieces.take(piece)
-    whole = pieces.whole()
-    return _mended(whole) if escaped else whole
+        has_escapes = has_escapes or "\\u" in data
+        assembler.add(event)
+    result = assembler.result()
+    return _replace_uncarriable(result) if has_escapes else result
 
 
-async def _events(response: httpx2.Response) -> AsyncIterator[str]:
-    """The data of each event (WHATWG HTML, 9.2). Lines are cut as bytes: `str.splitlines` would cut within JSON texts."""
+async def _event_data(response: httpx2.Response) -> AsyncIterator[str]:
+    """The data of each event (WHATWG HTML, 9.2). Lines are split as bytes: `str.splitlines` would split within JSON texts."""
     data: list[str] = []
     async for line in _lines(response):
         if not line and data:
@@ -90,17 +91,17 @@ async def _events(response: httpx2.Response) -> AsyncIterator[str]:
 
 
 async def _lines(response: httpx2.Response) -> AsyncIterator[bytes]:
-    begun: list[bytes] = []
+    incomplete: list[bytes] = []
     async for chunk in response.aiter_bytes():
-        *ended, rest = chunk.split(b"\n")
-        for line in ended:
-            yield b"".join((*begun, line)).rstrip(b"\r")
-            begun = []
-        begun.append(rest)
-    yield b"".join(begun)
+        *complete, rest = chunk.split(b"\n")
+        for line in complete:
+            yield b"".join((*incomplete, line)).rstrip(b"\r")
+            incomplete = []
+        incomplete.append(rest)
+    yield b"".join(incomplete)
 
 
-def _object(text: str) -> dict[str, Any] | None:
+def _json_object(text: str) -> dict[str, Any] | None:
     try:
         data = json.loads(text)
     except (ValueError, RecursionError):
@@ -108,12 +109,12 @@ def _object(text: str) -> dict[str, Any] | None:
     return data if isinstance(data, dict) else None
 
 
-def _mended(data: Any) -> Any:
-    """Without what JSON can spell and other parts of the way cannot carry: lone surrogates, NUL."""
+def _replace_uncarriable(data: Any) -> Any:
+    """Replace what JSON can escape and UTF-8, or other servers, cannot carry: lone surrogates and NUL."""
     if isinstance(data, str):
         return str(well_formed(data)).replace("\0", "\ufffd")
     if isinstance(data, list):
-        return [_mended(item) for item in data]
+        return [_replace_uncarriable(item) for item in data]
     if isinstance(data, dict):
-        return {_mended(name): _mended(value) for name, value in data.items()}
+        return {_replace_uncarriable(name): _replace_uncarriable(value) for name, value in data.items()}
     return data

@@ -1,4 +1,4 @@
-"""`openai:NAME`: the Responses API, with nothing stored at the provider: the conversation is ours alone."""
+"""`openai:NAME`: the Responses API. Nothing is stored at the provider: each request has the whole conversation."""
 
 from __future__ import annotations
 
@@ -9,20 +9,28 @@ from itertools import islice
 from typing import Any
 
 from mulligan.activities.models._legal_calls import legal_arguments, legal_id, legal_name
-from mulligan.activities.models._openai_client import OpenAIClient, as_text, count, json_schema_of, settings_of, written
-from mulligan.activities.models._responses_assembler import ResponsePieces
+from mulligan.activities.models._openai_client import (
+    HttpRequest,
+    OpenAIClient,
+    as_text,
+    json_schema_format,
+    settings_of,
+    to_json,
+    token_count,
+)
+from mulligan.activities.models._responses_assembler import ResponsesAssembler
 from mulligan.activities.models.protocol import FinishReason, Reply, Request, Unavailable
 from mulligan.errors import ModelRequestError
 from mulligan.values import AssistantMessage, Message, ToolCall, ToolMessage, Usage, UserMessage
 
-OURS = "openai"
-"""The key of what is ours in a message's `provider_data`: a list of the answer's items, in their order."""
-ENCRYPTED = "reasoning.encrypted_content"
-"""What must be asked for, or reasoning could not go back: the server keeps none of it."""
-_ABOUT_REASONING = re.compile(r"encrypted.content|\binclude\b", re.IGNORECASE)
-"""What servers say to it: "Encrypted content is not supported with this model." (pydantic/pydantic-ai#2865), "The encrypted
+DATA_KEY = "openai"
+"""The key of this provider in a message's `provider_data`: a list of the answer's items, in their order."""
+ENCRYPTED_REASONING = "reasoning.encrypted_content"
+"""A request must include it: the server stores no reasoning, so it must be sent back."""
+_MENTIONS_REASONING = re.compile(r"encrypted.content|\binclude\b", re.IGNORECASE)
+"""How servers refuse it: "Encrypted content is not supported with this model." (pydantic/pydantic-ai#2865), "The encrypted
 content for item rs_… could not be verified." (openai/codex#17541), "Unknown parameter: 'include'."."""
-REFUSING_CODES = frozenset(
+PERMANENT_CODES = frozenset(
     {
         "invalid_prompt",
         "context_length_exceeded",
@@ -31,55 +39,61 @@ REFUSING_CODES = frozenset(
         "misalignment_policy_violation",
     }
 )
-"""Codes of a failed response that would be the same the next time (openai.types.responses.ResponseError; those about
-images cannot be, as none is sent). Any other is worth another try."""
+"""The codes of a failed response that would fail again (openai.types.responses.ResponseError, without those about images, as
+none are sent). Any other may be retried."""
 
 
 class OpenAIResponses:
-    """The Responses API. The client is made of OPENAI_API_KEY and OPENAI_BASE_URL at the first request."""
+    """The Responses API. The client reads OPENAI_API_KEY and OPENAI_BASE_URL at the first request."""
 
     name = "openai"
 
     def __init__(self, client: OpenAIClient | None = None) -> None:
         self._client = client or OpenAIClient()
-        self._without_reasoning: set[str] = set()
+        self._models_without_reasoning: set[str] = set()
 
     def encode(self, message: Message) -> list[Any]:
-        """A message as input items, as JSON: one, or several for what the model said."""
-        return [written(item) for item in _items(message)]
+        """Return the message as input items, as JSON: an assistant's message may be several."""
+        return [to_json(item) for item in _items(message)]
 
     async def close(self) -> None:
         """Close the connections."""
         await self._client.close()
 
     async def complete(self, request: Request) -> Reply:
-        """Ask the model.
+        """Request an answer.
 
-        Reasoning is always asked for and sent back. A model that has none refuses that, and one that did not do this
-        reasoning (a run's model can change) refuses to read it: then it is asked once more without, at once.
+        Reasoning is always requested and sent back. A model without reasoning refuses the request for it, and a model
+        refuses the reasoning of another (a run's model can change): then it is asked again at once without reasoning.
 
         Raises:
-            ModelRequestError: it refuses, and would refuse again.
-            Unavailable: worth another try.
+            ModelRequestError: the endpoint refuses the request, and would refuse it again.
+            Unavailable: the request may be retried.
         """
-        learned = False
-        if request.model not in self._without_reasoning:
+        has_no_reasoning = False
+        if request.model not in self._models_without_reasoning:
             try:
-                return await self._ask(request, reasoning=True)
+                return await self._request(request, reasoning=True)
             except ModelRequestError as refused:
-                if refused.status not in (400, 422) or not _ABOUT_REASONING.search(refused.message):
+                if refused.status not in (400, 422) or not _MENTIONS_REASONING.search(refused.message):
                     raise
-            learned = not any(map(_is_reasoning, request.items))
-        reply = await self._ask(request, reasoning=False)
-        if learned:  # it was the asking that it refused, and it will again
-            self._without_reasoning.add(request.model)
+            has_no_reasoning = not any(map(_is_reasoning, request.items))
+        reply = await self._request(request, reasoning=False)
+        if has_no_reasoning:  # the request had no reasoning in it, so the model refused the field `include`
+            self._models_without_reasoning.add(request.model)
         return reply
 
-    async def _ask(self, request: Request, *, reasoning: bool) -> Reply:
+    async def _request(self, request: Request, *, reasoning: bool) -> Reply:
         items = [item for item in request.items if reasoning or not _is_reasoning(item)]
-        body = _body(request, reasoning=reasoning)
-        pieces = partial(ResponsePieces, request.on_text) if request.on_text else None
-        return _reply(await self._client.post("/responses", body, "input", items, request.timeout, pieces))
+        http_request = HttpRequest(
+            path="/responses",
+            body=_body(request, reasoning=reasoning),
+            items_field="input",
+            items=items,
+            timeout=request.timeout,
+            new_assembler=partial(ResponsesAssembler, request.on_text) if request.on_text else None,
+        )
+        return _reply(await self._client.post(http_request))
 
 
 def _items(message: Message) -> list[dict[str, Any]]:
@@ -89,31 +103,31 @@ def _items(message: Message) -> list[dict[str, Any]]:
         case ToolMessage():
             return [{"type": "function_call_output", "call_id": legal_id(message.call_id), "output": message.text}]
         case AssistantMessage():
-            return _assistant(message)
+            return _assistant_items(message)
 
 
 def _body(request: Request, *, reasoning: bool) -> dict[str, Any]:
     body = {"model": request.model, "store": False, **settings_of(request)}
-    include = [name for name in body.pop("include", None) or [] if name != ENCRYPTED]
+    include = [name for name in body.pop("include", None) or [] if name != ENCRYPTED_REASONING]
     if reasoning:
-        include.append(ENCRYPTED)
+        include.append(ENCRYPTED_REASONING)
     if include:
         body["include"] = include
     if request.definition.instructions:
         body["instructions"] = request.definition.instructions
     if request.definition.tools:
-        # Strict mode is this API's default, and would refuse any schema with an optional parameter.
+        # Strict mode is this API's default; it refuses every schema with an optional parameter.
         body["tools"] = [
             {"type": "function", **tool.model_dump(mode="json"), "strict": False} for tool in request.definition.tools
         ]
         choice = body.get("tool_choice")
         if isinstance(choice, Mapping) and isinstance(named := choice.get("function"), Mapping):
-            # Chat Completions' spelling, so that an agent may be run with either.
+            # Chat Completions' form is accepted too, so that an agent's settings work with either provider.
             body["tool_choice"] = {"type": "function", "name": named.get("name")}
     if (output := request.definition.output) is not None:
         settings = body.get("text")
         others = settings if isinstance(settings, Mapping) else {}
-        body["text"] = {**others, "format": {"type": "json_schema", **json_schema_of(output)}}
+        body["text"] = {**others, "format": {"type": "json_schema", **json_schema_format(output)}}
     return body
 
 
@@ -121,9 +135,12 @@ def _is_reasoning(item: str) -> bool:
     return item.startswith('{"type":"reasoning"')
 
 
-def _assistant(message: AssistantMessage) -> list[dict[str, Any]]:
-    """Text and calls, with the reasoning where it stood. What `provider_data` does not place follows in that order."""
-    kept = (message.provider_data or {}).get(OURS)
+def _assistant_items(message: AssistantMessage) -> list[dict[str, Any]]:
+    """The message's text and calls, with its reasoning, in the order of the items in `provider_data`.
+
+    Text and calls that have no place there follow after them.
+    """
+    data = (message.provider_data or {}).get(DATA_KEY)
     calls = iter(
         {
             "type": "function_call",
@@ -134,23 +151,23 @@ def _assistant(message: AssistantMessage) -> list[dict[str, Any]]:
         for call in message.tool_calls
     )
     items: list[dict[str, Any]] = []
-    unsaid = message.text
-    for item in _objects(kept):
+    remaining_text = message.text
+    for item in _objects(data):
         match item:
             case {"type": "reasoning"}:
-                items += _reasoning(item)
+                items += _reasoning_items(item)
             case {"type": "message"}:
-                items += _said(as_text(item.get("text", unsaid)), item.get("phase"))
-                unsaid = ""
+                items += _text_items(as_text(item.get("text", remaining_text)), item.get("phase"))
+                remaining_text = ""
             case {"type": "function_call"}:
                 items += islice(calls, 1)
-    items += [*_said(unsaid), *calls]
+    items += [*_text_items(remaining_text), *calls]
     while items and items[-1].get("type") == "reasoning":
-        items.pop()  # it led to nothing, as where an answer was cut off: the server refuses it then
+        items.pop()  # the answer was cut off after it: the server refuses reasoning that nothing follows
     return items or [{"role": "assistant", "content": ""}]
 
 
-def _said(text: str, phase: object = None) -> list[dict[str, Any]]:
+def _text_items(text: str, phase: object = None) -> list[dict[str, Any]]:
     item = {"role": "assistant", "content": text}
     return [] if not text else [{**item, "phase": phase} if isinstance(phase, str) else item]
 
@@ -158,64 +175,65 @@ def _said(text: str, phase: object = None) -> list[dict[str, Any]]:
 def _reply(answer: dict[str, Any]) -> Reply:
     output, status = answer.get("output"), answer.get("status")
     if status == "failed" or answer.get("error"):
-        raise _failed(answer.get("error"))
+        raise _error_of(answer.get("error"))
     if not isinstance(output, list) or status not in ("completed", "incomplete", None):
         raise Unavailable(f"the endpoint's answer has status {status!r}, and no output that could be read")
     texts: list[str] = []
     calls: list[ToolCall] = []
-    kept: list[Any] = []
-    refused = False
+    layout: list[Any] = []
+    is_refused = False
     for item in _objects(output):
         match item:
             case {"type": "reasoning"}:
-                kept += _reasoning(item)
+                layout += _reasoning_items(item)
             case {"type": "message", "content": content}:
-                text, refusal = _parts(content)
-                refused = refused or refusal
+                text, has_refusal = _read_content(content)
+                is_refused = is_refused or has_refusal
                 if text:
                     texts.append(text)
                     phase = {"phase": item["phase"]} if item.get("phase") else {}
-                    kept.append({"type": "message", **phase, "text": text})
+                    layout.append({"type": "message", **phase, "text": text})
             case {"type": "function_call"}:
                 call_id, name, arguments = (as_text(item.get(key)) for key in ("call_id", "name", "arguments"))
                 calls.append(ToolCall(id=call_id, name=name, arguments=arguments))
-                kept.append({"type": "function_call"})
-    layout = _layout(kept, one_text=len(texts) == 1)
+                layout.append({"type": "function_call"})
+    layout = _shorten_layout(layout, is_one_text=len(texts) == 1)
     usage = answer.get("usage")
     return Reply(
         text="\n\n".join(texts),
         calls=calls,
-        finish_reason=_finish(answer, bool(calls), refused),
+        finish_reason=_finish_reason(answer, bool(calls), is_refused),
         usage=Usage(
-            input_tokens=count(usage, "input_tokens"),
-            output_tokens=count(usage, "output_tokens"),
-            cached_input_tokens=count(usage, "input_tokens_details", "cached_tokens"),
-            reasoning_tokens=count(usage, "output_tokens_details", "reasoning_tokens"),
-            cache_write_tokens=count(usage, "input_tokens_details", "cache_write_tokens"),
+            input_tokens=token_count(usage, "input_tokens"),
+            output_tokens=token_count(usage, "output_tokens"),
+            cached_input_tokens=token_count(usage, "input_tokens_details", "cached_tokens"),
+            reasoning_tokens=token_count(usage, "output_tokens_details", "reasoning_tokens"),
+            cache_write_tokens=token_count(usage, "input_tokens_details", "cache_write_tokens"),
         ),
         response_id=as_text(answer.get("id")),
         model=as_text(answer.get("model")),
-        provider_data={OURS: layout} if layout else None,
+        provider_data={DATA_KEY: layout} if layout else None,
     )
 
 
-def _failed(error: object) -> Exception:
-    code, told = (error.get("code"), error.get("message")) if isinstance(error, dict) else (None, error)
-    message = f"The model's endpoint could not make a response ({code or 'no code'}): {as_text(told)}"
-    return ModelRequestError(message) if code in REFUSING_CODES else Unavailable(message)
+def _error_of(error: object) -> Exception:
+    """The error for a response that has failed."""
+    code, text = (error.get("code"), error.get("message")) if isinstance(error, dict) else (None, error)
+    message = f"The model's endpoint could not make a response ({code or 'no code'}): {as_text(text)}"
+    return ModelRequestError(message) if code in PERMANENT_CODES else Unavailable(message)
 
 
-def _reasoning(item: dict[str, Any]) -> list[dict[str, Any]]:
-    """A reasoning item by its input fields: sent back with `status` it is refused (BerriAI/litellm#13420).
+def _reasoning_items(item: dict[str, Any]) -> list[dict[str, Any]]:
+    """A reasoning item with its input fields only: the API refuses it with `status` (BerriAI/litellm#13420).
 
-    None without encrypted content: the server would look for it among what it stores, which is nothing, and answer 404.
+    Without encrypted content it is left out: the server would look it up in its storage, where nothing is, and answer 404.
     """
-    secret = item.get("encrypted_content")
-    if not isinstance(secret, str) or not secret:
+    encrypted = item.get("encrypted_content")
+    if not isinstance(encrypted, str) or not encrypted:
         return []
-    kept = {"type": "reasoning", "id": as_text(item.get("id")), "summary": _texts(item.get("summary"))}
+    fields = {"type": "reasoning", "id": as_text(item.get("id")), "summary": _texts(item.get("summary"))}
     content = _texts(item.get("content"))
-    return [{**kept, **({"content": content} if content else {}), "encrypted_content": secret}]
+    return [{**fields, **({"content": content} if content else {}), "encrypted_content": encrypted}]
 
 
 def _texts(parts: object) -> list[dict[str, Any]]:
@@ -226,8 +244,8 @@ def _objects(value: object) -> list[dict[str, Any]]:
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
-def _parts(content: object) -> tuple[str, bool]:
-    """The text of a message, and whether it is a refusal."""
+def _read_content(content: object) -> tuple[str, bool]:
+    """The text of a message, and whether it contains a refusal."""
     if not isinstance(content, list):
         return as_text(content), False
     parts = _objects(content)
@@ -235,22 +253,22 @@ def _parts(content: object) -> tuple[str, bool]:
     return text, any(part.get("type") == "refusal" for part in parts)
 
 
-def _layout(kept: list[Any], *, one_text: bool) -> list[Any]:
-    """The items as history needs them: a lone text stands in the message already, and so does what comes last."""
-    if one_text:
-        for item in kept:
+def _shorten_layout(layout: list[Any], *, is_one_text: bool) -> list[Any]:
+    """Leave out what the message itself has: its only text, and the items at the end that follow in their order anyway."""
+    if is_one_text:
+        for item in layout:
             if item["type"] == "message":
                 del item["text"]
-    while kept and kept[-1] == {"type": "function_call"}:
-        kept = kept[:-1]
-    return kept[:-1] if kept and kept[-1] == {"type": "message"} else kept
+    while layout and layout[-1] == {"type": "function_call"}:
+        layout = layout[:-1]
+    return layout[:-1] if layout and layout[-1] == {"type": "message"} else layout
 
 
-def _finish(answer: dict[str, Any], calls: bool, refused: bool) -> FinishReason:
+def _finish_reason(answer: dict[str, Any], has_calls: bool, is_refused: bool) -> FinishReason:
     if answer.get("status") == "incomplete":
         details = answer.get("incomplete_details")
-        filtered = isinstance(details, dict) and details.get("reason") == "content_filter"
-        return "content_filter" if filtered else "length"
-    if refused:
+        is_filtered = isinstance(details, dict) and details.get("reason") == "content_filter"
+        return "content_filter" if is_filtered else "length"
+    if is_refused:
         return "refusal"
-    return "tool_calls" if calls else "stop"
+    return "tool_calls" if has_calls else "stop"

@@ -91,7 +91,7 @@ async def test_a_server_that_counts_only_what_is_whole(bench: Bench) -> None:
         (Turn("a", usage=None), [True, False, True]),
     ):
         bench.server.requests.clear()
-        bench.client._whole_only.clear()
+        bench.client._not_streamed.clear()
         for _ in range(3):
             await in_pieces(bench, "openai-chat", turn)
         assert [bool(request.json.get("stream")) for request in bench.server.requests] == asked
