@@ -78,7 +78,10 @@ async def read_stream(response: httpx2.Response, assembler: StreamAssembler) -> 
 
 
 async def _event_data(response: httpx2.Response) -> AsyncIterator[str]:
-    """The data of each event (WHATWG HTML, 9.2). Lines are split as bytes: `str.splitlines` would split within JSON texts."""
+    """The data of each event (WHATWG HTML, 9.2).
+
+    Lines are split as bytes, since `str.splitlines` splits at characters that JSON texts may contain.
+    """
     data: list[str] = []
     async for line in _lines(response):
         if not line and data:
