@@ -10,8 +10,8 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from mulligan.activities.answers.inspect_answer import AnswerInspector
-from mulligan.activities.heartbeat import Heartbeat, attempt_before_was_lost, given_up, heartbeating
-from mulligan.activities.models.ask_provider import ask_provider
+from mulligan.activities.heartbeat import Heartbeat, attempt_was_abandoned, heartbeating, previous_attempt_was_lost
+from mulligan.activities.models.call_provider import call_provider
 from mulligan.activities.models.live_text import LiveTextHeartbeats
 from mulligan.activities.models.protocol import Provider, Reply, Request
 from mulligan.activities.run_data.conversation_cache import CachedConversation
@@ -63,10 +63,10 @@ class CallModelActivity:
         """What the trace needs before this attempt's own span: the parent of its steps, and an attempt that was lost."""
         info = activity.info()
         at = info.scheduled_time.timestamp()
-        if info.attempt == 1 or attempt_before_was_lost():
+        if info.attempt == 1 or previous_attempt_was_lost():
             self.services.telemetry.open_group(order.where, order.step, at)
             await self.services.telemetry.wait_for_parent_spans()
-        if attempt_before_was_lost():
+        if previous_attempt_was_lost():
             lost = ChatAttempt(
                 provider=provider.name,
                 model=model,
@@ -99,18 +99,18 @@ class CallModelActivity:
             attempt=activity.info().attempt,
             fallback=order.fallback,
         )
-        sent = await self.services.retry_budget.turn(order, heart)
+        sent = await self.services.retry_budget.wait_until_allowed(order, heart)
         try:
-            with self.services.telemetry.chat(order.where, attempt, is_void=given_up) as span:
-                reply = await ask_provider(provider, request, self.services.telemetry, span)
-                self.services.retry_budget.answered(order)
+            with self.services.telemetry.chat(order.where, attempt, is_void=attempt_was_abandoned) as span:
+                reply = await call_provider(provider, request, self.services.telemetry, span)
+                self.services.retry_budget.record_success(order)
                 self._put_content(span, request, reply)
                 return reply
         except ModelRequestError:
             raise
         except Exception as error:
             # What an endpoint does wrong has no end of shapes (HTML for JSON, no choices): each is worth another try.
-            raise self.services.retry_budget.try_again(order, error, heart, sent) from error
+            raise self.services.retry_budget.error_to_raise(order, error, heart, sent) from error
 
     def _told_to_watchers(self, order: ModelCall, heart: Heartbeat) -> Callable[[str], None] | None:
         if not self.services.live_text_seconds:

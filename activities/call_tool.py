@@ -13,7 +13,7 @@ from temporalio.exceptions import ApplicationError
 from mulligan.activities.answers import feedback
 from mulligan.activities.answers.failure_policy import nearest, settle
 from mulligan.activities.answers.feedback import Target
-from mulligan.activities.heartbeat import Heartbeat, attempt_before_was_lost, heartbeating
+from mulligan.activities.heartbeat import Heartbeat, heartbeating, previous_attempt_was_lost
 from mulligan.activities.services import Services
 from mulligan.activities.tool_running.render_result import UnusableResult, cut, render
 from mulligan.activities.tool_running.tool_context import tool_context
@@ -90,7 +90,7 @@ class CallToolActivity:
     def _record_a_lost_attempt(self, order: CallTool, tool: Tool | None) -> None:
         """The span of the attempt before this one, if it could not write its own: its worker died, or was cut off."""
         info = activity.info()
-        if not attempt_before_was_lost():
+        if not previous_attempt_was_lost():
             return
         attempt = ToolCallAttempt(
             call=order.call,
@@ -125,7 +125,7 @@ class CallToolActivity:
             metadata=order.metadata,
             resources=resources.of_agent(agent.name) if agent else resources.of_tool(tool.name),
             attempt=attempt,
-            heartbeat=heart.say,
+            heartbeat=heart.send_details,
         )
         args, kwargs = tool.arguments.bind(arguments, context)
         limit = tool.timeout.total_seconds()

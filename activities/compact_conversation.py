@@ -10,8 +10,8 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from mulligan.activities.answers.size_limits import fit_text
-from mulligan.activities.heartbeat import Heartbeat, attempt_before_was_lost, given_up, heartbeating
-from mulligan.activities.models.ask_provider import ask_provider
+from mulligan.activities.heartbeat import Heartbeat, attempt_was_abandoned, heartbeating, previous_attempt_was_lost
+from mulligan.activities.models.call_provider import call_provider
 from mulligan.activities.models.protocol import Reply, Request
 from mulligan.activities.models.summary_prompt import HEADING, instructions, transcript
 from mulligan.activities.run_data.find_conversation import conversation_of
@@ -54,7 +54,7 @@ class CompactConversationActivity:
         Raises:
             ApplicationError: to be tried again by Temporal, after the delay that it carries.
         """
-        if attempt_before_was_lost():
+        if previous_attempt_was_lost():
             self._say_lost(order)
         async with heartbeating() as heart:
             if order.where.agent not in self.services.registry.agents:
@@ -93,11 +93,11 @@ class CompactConversationActivity:
             attempt=activity.info().attempt,
             compacted_messages=order.cut,
         )
-        sent = await self.services.retry_budget.turn(order, heart)
+        sent = await self.services.retry_budget.wait_until_allowed(order, heart)
         try:
-            with self.services.telemetry.chat(order.where, attempt, is_void=given_up) as span:
-                reply = await ask_provider(provider, request, self.services.telemetry, span)
-                self.services.retry_budget.answered(order)
+            with self.services.telemetry.chat(order.where, attempt, is_void=attempt_was_abandoned) as span:
+                reply = await call_provider(provider, request, self.services.telemetry, span)
+                self.services.retry_budget.record_success(order)
                 self.services.telemetry.add_content(span, semconv.INPUT_MESSAGES, [message.model_dump(mode="json")])
                 self.services.telemetry.add_content(
                     span, semconv.OUTPUT_MESSAGES, [{"role": "assistant", "text": reply.text}]
@@ -107,7 +107,7 @@ class CompactConversationActivity:
             raise
         except Exception as error:
             # What an endpoint does wrong has no end of shapes: each is worth another try.
-            raise self.services.retry_budget.try_again(order, error, heart, sent) from error
+            raise self.services.retry_budget.error_to_raise(order, error, heart, sent) from error
 
     def _say_lost(self, order: CompactConversation) -> None:
         info = activity.info()

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from temporalio import activity
 
-from mulligan.activities.mcp.servers import Offered
-from mulligan.activities.models.pin_models import compact_model, patience, pin_models
+from mulligan.activities.mcp.servers import OfferedTools
+from mulligan.activities.models.resolve_models import compact_model, model_patience, resolve_models
 from mulligan.activities.run_data.definitions import define
 from mulligan.activities.run_data.find_input import input_of
 from mulligan.activities.services import Services
@@ -56,10 +56,10 @@ class OpenRunActivity:
             except DeclarationError as error:
                 raise InvalidRunInputError(str(error)) from None
         model = run_input.model or agent.models[0]
-        models = pin_models(agent, run_input, self.services.prices)
+        models = resolve_models(agent, run_input, self.services.prices)
         # Side by side: each may take most of the time that opening a run has.
         instructions, offered = await asyncio.gather(
-            self._instructions(agent, run_input), self.services.mcp_servers.offer(agent)
+            self._instructions(agent, run_input), self.services.mcp_servers.offer_tools(agent)
         )
         definition = define(agent, instructions, model, offered)
         if (length := len(definition.model_dump_json().encode())) > DEFINITION_BYTES:
@@ -96,15 +96,15 @@ class OpenRunActivity:
 
 
 def _facts(
-    agent: Agent, model: str, models: ModelFacts, definition: Definition, digest: str, offered: Offered
+    agent: Agent, model: str, models: ModelFacts, definition: Definition, digest: str, offered: OfferedTools
 ) -> AgentFacts:
-    tools = [*agent.tools, *offered.called]
+    tools = [*agent.tools, *offered.tools]
     return AgentFacts(
         **dict(models),
         max_steps=agent.max_steps,
         max_total_tokens=agent.max_total_tokens,
         model_timeout=seconds(agent.model_timeout),
-        model_patience=patience(agent),
+        model_patience=model_patience(agent),
         model_attempts=agent.model_attempts,
         tools={tool.name: _tool_facts(agent, tool, offered.originals.get(tool.name)) for tool in tools},
         definition=definition,

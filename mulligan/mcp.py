@@ -20,7 +20,7 @@ from mulligan.tool import MAX_RESULT_CHARS, is_legal_name
 
 __all__ = ["McpServer"]
 
-BETWEEN = "__"
+SEPARATOR = "__"
 """Stands between a server's name and its tool's, in the name by which a model calls the tool."""
 LONGEST_NAME, LONGEST_TOOL_NAME = 32, 64
 LONGEST_START = 45.0
@@ -101,7 +101,7 @@ class McpServer:
             () if isinstance(asked, bool) or callable(asked) else asked,
         )
         faults = {
-            f"name must be 1 to {LONGEST_NAME} letters, digits, '_' or '-', without '{BETWEEN}'": not is_legal_server(
+            f"name must be 1 to {LONGEST_NAME} letters, digits, '_' or '-', without '{SEPARATOR}'": not is_legal_server_name(
                 self.name
             ),
             "give it a command or a url, and not both": (self.command is None) == (self.url is None),
@@ -142,13 +142,13 @@ class McpServer:
 
     def offers(self, tool: str) -> bool:
         """Whether the model is shown that tool (the server's own name for it)."""
-        included = self.include is None or fits(tool, self.include)
-        return included and not fits(tool, self.exclude)
+        included = self.include is None or matches_any(tool, self.include)
+        return included and not matches_any(tool, self.exclude)
 
-    def asks_before(self, tool: str) -> bool | Callable[..., Any]:
+    def needs_approval_for(self, tool: str) -> bool | Callable[..., Any]:
         """What a `Tool` has as `needs_approval`."""
         asked = self.needs_approval
-        return asked if isinstance(asked, bool) or callable(asked) else fits(tool, asked)
+        return asked if isinstance(asked, bool) or callable(asked) else matches_any(tool, asked)
 
     def environment(self) -> dict[str, str]:
         """What the program gets beside the SDK's short list.
@@ -157,7 +157,7 @@ class McpServer:
             MissingVariable: one that is named is not in the worker's environment.
         """
         passed = {name: os.environ[name] for name in self.pass_env if name in os.environ}
-        return passed | {name: expanded(value) for name, value in self.env.items()}
+        return passed | {name: expand_variables(value) for name, value in self.env.items()}
 
     async def header_values(self) -> dict[str, str]:
         """The headers of one request. A `def` is called in a thread.
@@ -169,26 +169,26 @@ class McpServer:
         values = {}
         for name, header in self.headers.items():
             if isinstance(header, str):
-                values[name] = expanded(header)
+                values[name] = expand_variables(header)
                 continue
             given = header() if inspect.iscoroutinefunction(header) else await asyncio.to_thread(header)
             values[name] = str(await given if inspect.isawaitable(given) else given)
         return values
 
 
-def model_name(server: str, tool: str) -> str:
+def qualified_name(server: str, tool: str) -> str:
     """The name by which a model calls a server's tool: as every provider takes it, and the same each time."""
-    name = server + BETWEEN + re.sub(r"[^a-zA-Z0-9_-]", "_", tool)
-    if len(name) <= LONGEST_TOOL_NAME and name.endswith(BETWEEN + tool):
+    name = server + SEPARATOR + re.sub(r"[^a-zA-Z0-9_-]", "_", tool)
+    if len(name) <= LONGEST_TOOL_NAME and name.endswith(SEPARATOR + tool):
         return name
     # Two tools may come to the same text, so it says which it was.
     mark = "_" + hashlib.sha256(tool.encode()).hexdigest()[:6]
     return name[: LONGEST_TOOL_NAME - len(mark)] + mark
 
 
-def server_of(name: str) -> str:
+def server_name_of(name: str) -> str:
     """The server's name in the name by which a model calls a tool; empty where there is none."""
-    server, between, _ = name.partition(BETWEEN)
+    server, between, _ = name.partition(SEPARATOR)
     return server if between else ""
 
 
@@ -204,19 +204,19 @@ def check_servers(servers: Sequence[Any], tools: Sequence[str], where: str) -> N
     names = [server.name for server in servers]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise DeclarationError(f"{where}: two MCP servers are named {twice[0]!r}; give one another name.")
-    if taken := next((name for name in tools if server_of(name) in names), None):
+    if taken := next((name for name in tools if server_name_of(name) in names), None):
         raise DeclarationError(
-            f"{where}: {taken!r} is named as a tool of its MCP server {server_of(taken)!r} would be; rename one."
+            f"{where}: {taken!r} is named as a tool of its MCP server {server_name_of(taken)!r} would be; rename one."
         )
 
 
-def is_legal_server(name: Any) -> bool:
+def is_legal_server_name(name: Any) -> bool:
     """Whether it can begin a tool's name, and be told from what follows."""
     legal = isinstance(name, str) and is_legal_name(name) and len(name) <= LONGEST_NAME
-    return legal and BETWEEN not in name and not name.endswith("_")
+    return legal and SEPARATOR not in name and not name.endswith("_")
 
 
-def expanded(text: str) -> str:
+def expand_variables(text: str) -> str:
     """A text with the worker's environment variables put in.
 
     Raises:
@@ -231,7 +231,7 @@ def expanded(text: str) -> str:
     return _REFERENCE.sub(value, text)
 
 
-def fits(tool: str, patterns: Sequence[str]) -> bool:
+def matches_any(tool: str, patterns: Sequence[str]) -> bool:
     return any(fnmatchcase(tool, pattern) for pattern in patterns)
 
 

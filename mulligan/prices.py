@@ -15,7 +15,7 @@ from mulligan.model_name import ModelName
 from mulligan.schema.optional_field import optional_field
 from mulligan.values import Usage
 
-__all__ = ["Price", "Prices", "rounded"]
+__all__ = ["Price", "Prices", "round_usd"]
 
 PER = 1_000_000
 """Tokens that a price is for."""
@@ -44,7 +44,7 @@ class Price(BaseModel):
         cost = (usage.input_tokens - cached - put) * self.input + usage.output_tokens * self.output
         cost += cached * (self.input if self.cached_input is None else self.cached_input)
         cost += put * (self.input if self.cache_write is None else self.cache_write)
-        return rounded(cost / PER)
+        return round_usd(cost / PER)
 
 
 class _Table(BaseModel):
@@ -62,7 +62,7 @@ class Prices:
         self._models = models
 
     @classmethod
-    def known(cls, file: str = "") -> Prices:
+    def load(cls, file: str = "") -> Prices:
         """The project's own table; with a `file`, that over it.
 
         Raises:
@@ -88,7 +88,7 @@ class Prices:
         return {model: price for model, price in found.items() if price is not None}
 
 
-def rounded(usd: float) -> float:
+def round_usd(usd: float) -> float:
     """USD without the noise of binary fractions: a token of the cheapest model costs some 1e-9."""
     return round(usd, 12)
 

@@ -8,7 +8,7 @@ from typing import cast
 
 from pydantic import BaseModel, JsonValue
 
-from mulligan.prices import rounded
+from mulligan.prices import round_usd
 from mulligan.run_input import RunInput
 from mulligan.schema.optional_field import optional_field
 from mulligan.values import RunResult, Status, Took, Usage
@@ -107,7 +107,7 @@ class Turn(BaseModel):
         """Add tokens and their cost in USD; None if a price is unknown."""
         result = self.result
         result.usage = result.usage + usage
-        self.spent = rounded(self.spent + (cost or 0.0))
+        self.spent = round_usd(self.spent + (cost or 0.0))
         result.cost = None if cost is None or result.cost is None else self.spent
 
     def cost_of(self, model: str, usage: Usage, others: Mapping[str, Usage] | None = None) -> float | None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from temporalio import activity
 
-from mulligan.activities.models.ask_provider import ask_provider
+from mulligan.activities.models.call_provider import call_provider
 from mulligan.activities.models.protocol import Provider, Reply, Request
 from mulligan.fixer import AskModel, InvalidToolInput
 from mulligan.model_name import ModelName
@@ -60,7 +60,7 @@ async def ask_model_to_repair(
         repaired_call=call_id,
     )
     with telemetry.chat(order.where, attempt) as span:
-        reply = await ask_provider(provider, request, telemetry, span)
+        reply = await call_provider(provider, request, telemetry, span)
     return _given(reply), reply.usage
 
 

@@ -84,7 +84,7 @@ class Consultation:
         return "approval" if needed else None
 
     async def _ask_model(self, asked: AskModel, invalid: InvalidToolInput, call: ToolCall) -> Any:
-        async with self.services.retry_budget.once(asked.model, self._left(asked.timeout)):
+        async with self.services.retry_budget.single_request(asked.model, self._left(asked.timeout)):
             given, usage = await ask_model_to_repair(
                 asked,
                 invalid,

@@ -18,7 +18,7 @@ _SESSION = "mcp-session-id"
 
 
 @dataclass
-class Seen:
+class HttpOutcome:
     """What became of the HTTP requests of one call: the SDK's own errors do not say."""
 
     status: int | None = None
@@ -36,13 +36,13 @@ class Seen:
         return f"it answered with HTTP {self.status}" if self.status is not None else ""
 
 
-_SEEN: ContextVar[Seen | None] = ContextVar("seen", default=None)
+_SEEN: ContextVar[HttpOutcome | None] = ContextVar("seen", default=None)
 
 
 @contextmanager
-def seeing() -> Iterator[Seen]:
+def record_http() -> Iterator[HttpOutcome]:
     """What is requested in the block is seen: the SDK sends each message in the context of its caller."""
-    seen = Seen()
+    seen = HttpOutcome()
     token = _SEEN.set(seen)
     try:
         yield seen
@@ -62,7 +62,7 @@ class McpHttpClient(httpx2.AsyncClient):
 
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
         """Send a request; 503 where that could not be done."""
-        seen = _SEEN.get() or Seen()
+        seen = _SEEN.get() or HttpOutcome()
         try:
             request.headers.update(await self._header_values())
             response = await super().send(request, **options)

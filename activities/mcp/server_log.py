@@ -15,7 +15,7 @@ logger = logging.getLogger("mulligan.mcp")
 LINE_BYTES, LINES_A_MINUTE = 500, 100
 
 
-class NoTraces(logging.Filter):
+class WithoutTracebacks(logging.Filter):
     """For a handler: the MCP SDK logs each line that is no message with a stack trace, which quotes the line."""
 
     def filter(self, record: logging.LogRecord) -> bool:

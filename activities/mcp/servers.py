@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, cast
 from pydantic import JsonValue
 
 from mulligan.activities.mcp.result import text_of
-from mulligan.activities.mcp.tool_schema import as_taken
+from mulligan.activities.mcp.tool_schema import provider_schema
 from mulligan.agent import Agent
 from mulligan.durations import seconds
-from mulligan.mcp import BETWEEN, McpError, McpServer, McpUnavailable, fits, model_name
+from mulligan.mcp import SEPARATOR, McpError, McpServer, McpUnavailable, matches_any, qualified_name
 from mulligan.schema.json_schema import NotOfSchema, faults_of, validator_of
 from mulligan.tool import Tool, ToolContext, ToolError
 from mulligan.wire.agent_facts import ToolDefinition
@@ -38,11 +38,11 @@ LISTED_WITHIN = 50.0
 
 
 @dataclass
-class Offered:
+class OfferedTools:
     """What a run is offered by its agent's MCP servers: pinned when it opens."""
 
-    tools: list[ToolDefinition] = field(default_factory=list)
-    called: list[Tool] = field(default_factory=list)
+    definitions: list[ToolDefinition] = field(default_factory=list)
+    tools: list[Tool] = field(default_factory=list)
     """The same, as the worker calls them."""
     originals: dict[str, str] = field(default_factory=dict)
     """By the name that the model uses: the server's own, where the one does not end with the other."""
@@ -66,9 +66,9 @@ class McpServers:
         finally:
             await asyncio.gather(*(session.close() for session in self._sessions.values()), return_exceptions=True)
 
-    async def offer(self, agent: Agent) -> Offered:
+    async def offer_tools(self, agent: Agent) -> OfferedTools:
         """List the tools of an agent's servers, side by side. One that does not answer is told to the model."""
-        offered = Offered()
+        offered = OfferedTools()
         listings = await asyncio.gather(*(self._listed(server) for server in agent.mcp))
         room, size = MOST_TOOLS - len(agent.tools), 0
         for server, listing in zip(agent.mcp, listings, strict=True):
@@ -81,16 +81,16 @@ class McpServers:
             left_out = 0
             for original, tool in listing:
                 length = len(tool.model_dump_json().encode())
-                if any(tool.name == other.name for other in offered.tools):
+                if any(tool.name == other.name for other in offered.definitions):
                     continue
-                if len(offered.tools) >= room or size + length > MOST_BYTES:
+                if len(offered.definitions) >= room or size + length > MOST_BYTES:
                     left_out += 1
                     continue
                 size += length
-                if not tool.name.endswith(BETWEEN + original):
+                if not tool.name.endswith(SEPARATOR + original):
                     offered.originals[tool.name] = original
-                offered.tools.append(tool)
-                offered.called.append(self.tool(server, tool.name, original, tool))
+                offered.definitions.append(tool)
+                offered.tools.append(self.tool(server, tool.name, original, tool))
             if left_out:
                 logger.warning(
                     "Agent %r: %d tools of MCP server %r are left out: more than a model takes. Choose by `include`.",
@@ -116,7 +116,7 @@ class McpServers:
             retry_on=(McpUnavailable,),
             fix=None,
             handle_errors=server.handle_errors,
-            needs_approval=server.asks_before(original),
+            needs_approval=server.needs_approval_for(original),
             approval_timeout=_delta(server.approval_timeout),
             asks_person=False,
             task_queue=None,
@@ -135,19 +135,19 @@ class McpServers:
         except (McpError, TimeoutError) as error:
             logger.info("A run opens without the tools of an MCP server. %s", error)
             return None
-        if unknown := [name for name in server.include or () if not any(fits(t.name, [name]) for t in tools)]:
+        if unknown := [name for name in server.include or () if not any(matches_any(t.name, [name]) for t in tools)]:
             logger.warning("MCP server %r has no tool %s, which `include` names.", server.name, ", ".join(unknown))
         shown = []
         for tool in tools:
             if not server.offers(tool.name):
                 continue
             try:
-                schema = as_taken(tool.input_schema)
+                schema = provider_schema(tool.input_schema)
                 validator_of(schema)
             except (TypeError, RecursionError) as error:
                 logger.warning("MCP server %r: the input of %r %s It is left out.", server.name, tool.name, error)
                 continue
-            name = model_name(server.name, tool.name)
+            name = qualified_name(server.name, tool.name)
             shown.append(
                 (
                     tool.name,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
 
-from mulligan.activities.mcp.http_client import seeing
+from mulligan.activities.mcp.http_client import record_http
 from mulligan.activities.mcp.server_log import Stderr
 from mulligan.activities.mcp.transport import connected
 from mulligan.activities.tool_running.tool_runtime import TookTooLong
@@ -99,7 +99,7 @@ class McpSession:
 
         session = await self._open()
         for again in (True, False):
-            with seeing() as seen, session.used():
+            with record_http() as seen, session.used():
                 try:
                     return await work(session.client)
                 except MCPError as error:
@@ -197,7 +197,7 @@ class _Session:
         from mcp.types import Implementation
 
         limit = seconds(self._server.start_timeout)
-        with seeing() as seen:
+        with record_http() as seen:
             try:
                 with self._scope:
                     self._scope.deadline = anyio.current_time() + limit

@@ -13,7 +13,7 @@ _SINGLE = {"items", "additionalProperties", "not", "if", "then", "else", "contai
 MOST_NESTED = 100
 
 
-def as_taken(schema: dict[str, Any]) -> dict[str, Any]:
+def provider_schema(schema: dict[str, Any]) -> dict[str, Any]:
     """A schema of an object that says no more than the server's, and nothing that a provider or `jsonschema` cannot read.
 
     Raises:

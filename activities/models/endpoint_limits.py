@@ -18,23 +18,23 @@ from collections.abc import Callable
 
 logger = logging.getLogger("mulligan.models")
 
-WAIT_HERE = 10.0
+MAX_WAIT = 10.0
 """Seconds that a call may wait in the worker. It holds a slot meanwhile, and the workflow's limit for an attempt runs."""
-MOST_HERE = 50
+MAX_WAITING = 50
 """Calls of one model that wait in the worker: its slots are for other work too."""
-LONGEST_PAUSE = 60.0
+MAX_PAUSE = 60.0
 """Seconds without any request at most. An endpoint that asks for hours is asked for it by one call, not for all."""
-LONGEST_SPREAD = 60.0
+MAX_SPREAD = 60.0
 """Seconds over which calls that were sent away come back at most: they soon notice that the endpoint is free again."""
-SLOWEST = 1.0
+MIN_RATE = 1.0
 """Requests a second to begin with, where none was answered lately."""
-DOUBLES_IN = 5.0
+DOUBLING_TIME = 5.0
 """Seconds in which the rate doubles while the endpoint does not say 429."""
-NO_LIMIT = 1000.0
+UNLIMITED_RATE = 1000.0
 """Requests a second that no endpoint allows one worker: the limit is forgotten."""
-REMEMBERS = 10.0
+RATE_WINDOW = 10.0
 """Seconds over which the rate of answers is measured."""
-MOST_MODELS = 1000
+MAX_MODELS = 1000
 """Models whose rate of answers is kept; a run's input may name any."""
 
 
@@ -46,7 +46,7 @@ class EndpointLimits:
         self._limits: dict[str, _Limit] = {}
         self._answered: dict[str, tuple[float, float]] = {}
 
-    async def turn(self, model: str, longest: float = WAIT_HERE) -> bool:
+    async def wait_until_allowed(self, model: str, longest: float = MAX_WAIT) -> bool:
         """Wait until a request may go out to a model, which is at once unless it limits us.
 
         Args:
@@ -71,7 +71,7 @@ class EndpointLimits:
                 break
         return True
 
-    def limited(self, model: str, *, sent: float, retry_after: float | None) -> None:
+    def record_limit(self, model: str, *, sent: float, retry_after: float | None) -> None:
         """A request was answered with 429, or with when to come again.
 
         Args:
@@ -97,18 +97,18 @@ class EndpointLimits:
             # One of many that were under way when the limit came: it says nothing new but, maybe, a later time.
             limit.pause(now, retry_after)
 
-    def later(self, model: str, at_least: float = 0.0) -> float:
+    def schedule_return(self, model: str, at_least: float = 0.0) -> float:
         """After how many seconds, `at_least`, a call may come again: a place among the others that were sent away."""
         limit = self._limit(model)
-        return at_least if limit is None else limit.later(self._clock(), at_least)
+        return at_least if limit is None else limit.schedule_return(self._clock(), at_least)
 
-    def answered(self, model: str) -> None:
+    def record_success(self, model: str) -> None:
         """A request was answered."""
         now = self._clock()
-        rate = self._rate_of_answers(model, now) + 1 / REMEMBERS
+        rate = self._rate_of_answers(model, now) + 1 / RATE_WINDOW
         self._answered.pop(model, None)
         self._answered[model] = rate, now  # the newest is last
-        if len(self._answered) > MOST_MODELS:
+        if len(self._answered) > MAX_MODELS:
             del self._answered[next(iter(self._answered))]
         if limit := self._limit(model):
             limit.misses = 0
@@ -128,7 +128,7 @@ class EndpointLimits:
     def _rate_of_answers(self, model: str, now: float) -> float:
         """Answers a second of late: a mean in which what is 10 s old counts for a third."""
         rate, at = self._answered.get(model, (0.0, now))
-        return rate * math.exp((at - now) / REMEMBERS)
+        return rate * math.exp((at - now) / RATE_WINDOW)
 
 
 class _Limit:
@@ -141,7 +141,7 @@ class _Limit:
 
     def __init__(self, rate: float, now: float) -> None:
         self.rate = rate
-        """Requests a second at `until`; it doubles every DOUBLES_IN from then on."""
+        """Requests a second at `until`; it doubles every DOUBLING_TIME from then on."""
         self.until = now
         """No request goes out before."""
         self.changed = now
@@ -156,42 +156,42 @@ class _Limit:
         """When calls come back that were sent away: a heap."""
 
     def is_over(self, now: float) -> bool:
-        return self._rate_at(now) >= NO_LIMIT
+        return self._rate_at(now) >= UNLIMITED_RATE
 
     def slow_down(self, now: float, retry_after: float | None) -> None:
         """Pause, and go on at half the rate."""
         rate = self._rate_at(now)
         self.changed = now
         self.until = self._free = now
-        self.pause(now, min(LONGEST_PAUSE, 2.0**self.misses) if retry_after is None else retry_after)
-        self.rate = max(SLOWEST, rate / 2)
+        self.pause(now, min(MAX_PAUSE, 2.0**self.misses) if retry_after is None else retry_after)
+        self.rate = max(MIN_RATE, rate / 2)
         self.misses = min(self.misses + 1, 10)
 
     def pause(self, now: float, seconds: float) -> None:
         """Let nothing out for a while; who waits in the line stands in a new one then."""
         # Jitter upwards only: other workers were told the same.
-        until = now + min(LONGEST_PAUSE, seconds * random.uniform(1, 1.1))  # noqa: S311 - not for secrets
+        until = now + min(MAX_PAUSE, seconds * random.uniform(1, 1.1))  # noqa: S311 - not for secrets
         if until > self.until:
             self.until = self._free = until
 
     def reserve(self, now: float, end: float) -> float | None:
         """A place in the line: seconds until its turn, or None where that is after `end`, or the line is full."""
         at = max(now, self.until, self._free)
-        if at > end or (at > now and self.waiting >= MOST_HERE):
+        if at > end or (at > now and self.waiting >= MAX_WAITING):
             return None
         self._free = at + 1 / self._rate_at(at)
         return at - now
 
-    def later(self, now: float, at_least: float) -> float:
+    def schedule_return(self, now: float, at_least: float) -> float:
         """Seconds until a call may come back that is sent away: when the line is through, spread like the others."""
         while self._away and self._away[0] <= now:
             heapq.heappop(self._away)
         free = max(now, self.until, self._free)
-        spread = min(LONGEST_SPREAD, (len(self._away) + 1) / self._rate_at(free))
+        spread = min(MAX_SPREAD, (len(self._away) + 1) / self._rate_at(free))
         delay = max(at_least, free - now + random.uniform(0, spread))  # noqa: S311
         heapq.heappush(self._away, now + delay)
         return delay
 
     def _rate_at(self, at: float) -> float:
-        doublings = max(0.0, at - self.until) / DOUBLES_IN
+        doublings = max(0.0, at - self.until) / DOUBLING_TIME
         return self.rate * math.exp2(min(100.0, doublings))

@@ -8,7 +8,7 @@ from mulligan.activities.heartbeat import Heartbeat
 from mulligan.values import well_formed
 from mulligan.wire.event_types import LIVE_TEXT, LiveText
 
-LONGEST = 16 * 1024
+MAX_BYTES = 16 * 1024
 """Bytes of the text's end that a beat carries. Who looks every few seconds misses nothing of what any model writes."""
 
 
@@ -37,8 +37,8 @@ class LiveTextHeartbeats:
             new, self._new = new[:-1], [new[-1]]
         new = str(well_formed(new)).replace("\0", "\ufffd")
         self._length += len(new)
-        self._tail = (self._tail + new).encode()[-LONGEST:].decode(errors="ignore")
+        self._tail = (self._tail + new).encode()[-MAX_BYTES:].decode(errors="ignore")
         conversation, step, attempt = self._about
         start = self._length - len(self._tail)
         text = LiveText(conversation=conversation, step=step, attempt=attempt, start=start, text=self._tail)
-        self._heart.show({LIVE_TEXT: text.model_dump()})
+        self._heart.send_live({LIVE_TEXT: text.model_dump()})

@@ -10,7 +10,7 @@ from temporalio import activity
 from temporalio.client import WorkflowHandle
 
 from mulligan.activities.answers.calls_in_text import describe
-from mulligan.activities.mcp.servers import Offered
+from mulligan.activities.mcp.servers import OfferedTools
 from mulligan.activities.registry import Registry
 from mulligan.agent import Agent
 from mulligan.wire.agent_facts import DEFINITION_QUERY, Definition, OutputFormat, ToolDefinition
@@ -49,13 +49,13 @@ class Definitions:
         return known
 
 
-def define(agent: Agent, instructions: str, model: str, offered: Offered | None = None) -> Definition:
+def define(agent: Agent, instructions: str, model: str, offered: OfferedTools | None = None) -> Definition:
     """What providers are told of an agent in a run that begins with a model: on that depends how its output is asked for."""
-    offered = offered or Offered()
+    offered = offered or OfferedTools()
     tools = [
         ToolDefinition(name=tool.name, description=tool.description, parameters=tool.schema) for tool in agent.tools
     ]
-    tools += offered.tools
+    tools += offered.definitions
     output = None
     if (answers := agent.declared_output) is not None:
         if agent.output_strategy(model) == "tool":

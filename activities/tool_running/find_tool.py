@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from mulligan.activities.mcp.servers import McpServers
 from mulligan.activities.registry import Registry
 from mulligan.agent import Agent
-from mulligan.mcp import BETWEEN, server_of
+from mulligan.mcp import SEPARATOR, server_name_of
 from mulligan.output import Strategy
 from mulligan.tool import Tool
 from mulligan.wire.agent_facts import Definition
@@ -31,7 +31,7 @@ class ToolFinder:
         """
         own = self.registry.tool(agent, name)
         known = self.registry.agents.get(agent)
-        server = known.mcp_server(server_of(name)) if known is not None and own is None else None
+        server = known.mcp_server(server_name_of(name)) if known is not None and own is None else None
         if server is None:
             return own
         shown = None
@@ -40,7 +40,7 @@ class ToolFinder:
             if shown is None:
                 return None
             mcp = pinned.mcp.get(name)
-        return self.servers.tool(server, name, mcp or name.partition(BETWEEN)[2], shown)
+        return self.servers.tool(server, name, mcp or name.partition(SEPARATOR)[2], shown)
 
     def of_run(self, agent: Agent, pinned: Definition) -> RunTools:
         """The tools of one run."""
@@ -69,4 +69,4 @@ class RunTools:
         """All that the model may call: tools, and the output where it is given by a call."""
         names = self.agent.callable_names(self.output_by)
         more = (tool.name for tool in self.pinned.tools if tool.name not in names)
-        return [*names, *(name for name in more if self.agent.mcp_server(server_of(name)) is not None)]
+        return [*names, *(name for name in more if self.agent.mcp_server(server_name_of(name)) is not None)]

@@ -7,7 +7,7 @@ import sys
 
 from temporalio.exceptions import FailureError
 
-from mulligan.activities.mcp.server_log import NoTraces
+from mulligan.activities.mcp.server_log import WithoutTracebacks
 
 __all__ = ["say", "set_up_logging"]
 
@@ -35,7 +35,7 @@ def set_up_logging() -> None:
     """Warnings to stderr."""
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s")
     for handler in logging.getLogger().handlers:
-        handler.addFilter(NoTraces())
+        handler.addFilter(WithoutTracebacks())
     for name in ("temporalio.activity", "temporalio.workflow"):
         logging.getLogger(name).addFilter(_OneLine())
     # "Worker failed, shutting down", with a trace: `WorkerGroup` says it in a line, with the reason.

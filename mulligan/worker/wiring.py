@@ -19,7 +19,7 @@ from mulligan.activities.call_model import CallModelActivity
 from mulligan.activities.call_tool import CallToolActivity
 from mulligan.activities.compact_conversation import CompactConversationActivity
 from mulligan.activities.mcp.servers import McpServers
-from mulligan.activities.models.known import providers
+from mulligan.activities.models.providers import create_providers
 from mulligan.activities.models.retry_budget import RetryBudget
 from mulligan.activities.open_run import OpenRunActivity
 from mulligan.activities.record_decision import RecordDecisionActivities
@@ -83,7 +83,7 @@ class AgentActivities:
         chosen, registry, servers = settings(), loaded.registry, McpServers()
         self._services = services = Services(
             registry=registry,
-            providers=providers(registry.scripts),
+            providers=create_providers(registry.scripts),
             definitions=Definitions(registry),
             conversations=ConversationCache(chosen.prefix_cache_bytes, telemetry.metrics.prefix_cache_size),
             telemetry=telemetry,
@@ -92,7 +92,7 @@ class AgentActivities:
             tools=ToolFinder(registry, servers),
             mcp_servers=servers,
             retry_budget=RetryBudget(telemetry.metrics),
-            prices=Prices.known(chosen.prices),
+            prices=Prices.load(chosen.prices),
             carry_bytes=CARRY_BYTES if chosen.external_storage else None,
             live_text_seconds=chosen.live_text_seconds,
             model_task_queue=model_task_queue,

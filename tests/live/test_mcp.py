@@ -212,7 +212,7 @@ async def test_an_mcp_server_that_cannot_start_is_not_retried_until_its_pause_is
     agent = Agent(name="a", model="openai:x", mcp=[broken])
     servers = McpServers()
     async with servers.opened():
-        offers = [await servers.offer(agent) for _ in range(3)]
+        offers = [await servers.offer_tools(agent) for _ in range(3)]
     assert [len(offer.notes) for offer in offers] == [1, 1, 1]
     assert starts.read_text() == "x"
 

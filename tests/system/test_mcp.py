@@ -217,14 +217,14 @@ async def test_an_mcp_server_that_hangs_is_replaced_for_the_next_run() -> None:
         return int(await servers.tool(lent, "lent__pid", "pid").function(context, {}))
 
     async with servers.opened():
-        assert (await servers.offer(agent)).notes == []
+        assert (await servers.offer_tools(agent)).notes == []
         first = await pid()
         os.kill(first, signal.SIGSTOP)
         # It never answers: for that alone the limit is short. A start may take its time where the machine is busy.
         object.__setattr__(lent, "start_timeout", 1)
-        assert len((await servers.offer(agent)).notes) == 1
+        assert len((await servers.offer_tools(agent)).notes) == 1
         object.__setattr__(lent, "start_timeout", 30)
-        assert (await servers.offer(agent)).notes == []
+        assert (await servers.offer_tools(agent)).notes == []
         assert await pid() != first
 
 

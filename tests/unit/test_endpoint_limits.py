@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from mulligan.activities.models import endpoint_limits
-from mulligan.activities.models.endpoint_limits import MOST_HERE, EndpointLimits
+from mulligan.activities.models.endpoint_limits import MAX_WAITING, EndpointLimits
 from tests.support.virtual_time import VirtualTimeLoop
 
 
@@ -51,18 +51,18 @@ class Run:
     async def __call__(self, limits: EndpointLimits, endpoint: Endpoint, model: str = "m") -> None:
         await asyncio.sleep(random.uniform(0, 1))
         while True:
-            if not await limits.turn(model):
+            if not await limits.wait_until_allowed(model):
                 self.sent_away += 1
-                delay = limits.later(model)
+                delay = limits.schedule_return(model)
             else:
                 sent = limits.now()
                 if await endpoint.ask():
-                    limits.answered(model)
+                    limits.record_success(model)
                     return
                 own = min(60.0, 2.0**self.refused) if endpoint.retry_after is None else endpoint.retry_after
                 self.refused += 1
-                limits.limited(model, sent=sent, retry_after=endpoint.retry_after)
-                delay = limits.later(model, own)
+                limits.record_limit(model, sent=sent, retry_after=endpoint.retry_after)
+                delay = limits.schedule_return(model, own)
                 assert delay >= own
             await asyncio.sleep(delay)
 
@@ -152,7 +152,7 @@ def test_one_model_s_limit_is_not_anothers(caplog: pytest.LogCaptureFixture) -> 
         done = loop.time()
         await asyncio.gather(*waiting)
         await asyncio.sleep(100)
-        assert await limits.turn("openai:limited")
+        assert await limits.wait_until_allowed("openai:limited")
         assert limits._limits == {}
         return done
 
@@ -169,17 +169,17 @@ def test_the_first_429_slows_the_worker_down(answered: int, caplog: pytest.LogCa
     async def one_by_one(loop: VirtualTimeLoop) -> list[float]:
         limits = limits_of(loop)
         for _ in range(answered):
-            limits.answered("m")  # at once: five a second over the last ten
-        limits.limited("m", sent=limits.now(), retry_after=5)
+            limits.record_success("m")  # at once: five a second over the last ten
+        limits.record_limit("m", sent=limits.now(), retry_after=5)
         went_out = []
         for _ in range(4):
-            assert await limits.turn("m")
+            assert await limits.wait_until_allowed("m")
             went_out.append(loop.time())
         return went_out
 
     first, *others = in_virtual_time(one_by_one)
     assert 5 <= first <= 5.5
-    rate = max(1.0, answered / endpoint_limits.REMEMBERS / 2)
+    rate = max(1.0, answered / endpoint_limits.RATE_WINDOW / 2)
     assert others[0] - first == pytest.approx(1 / rate, rel=0.05)
     assert [record.getMessage().split("then ")[-1] for record in caplog.records] == [
         f"{rate:.1f} times a second at first."
@@ -192,13 +192,13 @@ def test_what_waits_here_is_bounded() -> None:
     async def crowd(loop: VirtualTimeLoop) -> None:
         limits = limits_of(loop)
         for _ in range(600):
-            limits.answered("m")  # a quick endpoint: the line would be long
-        limits.limited("m", sent=limits.now(), retry_after=0)
-        asked = [loop.create_task(limits.turn("m")) for _ in range(1000)]
+            limits.record_success("m")  # a quick endpoint: the line would be long
+        limits.record_limit("m", sent=limits.now(), retry_after=0)
+        asked = [loop.create_task(limits.wait_until_allowed("m")) for _ in range(1000)]
         await asyncio.sleep(0)
-        assert sum(not task.done() for task in asked) <= MOST_HERE
-        away = [limits.later("m") for task in asked if task.done() and not task.result()]
-        assert max(away) < endpoint_limits.WAIT_HERE + endpoint_limits.LONGEST_SPREAD
+        assert sum(not task.done() for task in asked) <= MAX_WAITING
+        away = [limits.schedule_return("m") for task in asked if task.done() and not task.result()]
+        assert max(away) < endpoint_limits.MAX_WAIT + endpoint_limits.MAX_SPREAD
         for task in asked:
             task.cancel()
 
@@ -214,10 +214,10 @@ def test_a_call_that_is_always_refused_stops_nobody() -> None:
 
         async def too_large() -> None:
             for refused in range(20):
-                while not await limits.turn("m"):
-                    await asyncio.sleep(limits.later("m"))
-                limits.limited("m", sent=limits.now(), retry_after=None)
-                await asyncio.sleep(limits.later("m", min(60.0, 2.0**refused)))
+                while not await limits.wait_until_allowed("m"):
+                    await asyncio.sleep(limits.schedule_return("m"))
+                limits.record_limit("m", sent=limits.now(), retry_after=None)
+                await asyncio.sleep(limits.schedule_return("m", min(60.0, 2.0**refused)))
 
         poison = loop.create_task(too_large())
         await asyncio.gather(*(Run()(limits, at) for _ in range(1000)))
@@ -232,11 +232,11 @@ def test_who_does_not_come_again_takes_no_place_among_those_that_do() -> None:
 
     async def turned_away(loop: VirtualTimeLoop) -> None:
         limits = limits_of(loop)
-        limits.limited("m", sent=limits.now(), retry_after=20)
+        limits.record_limit("m", sent=limits.now(), retry_after=20)
         for _ in range(1000):
-            assert not await limits.turn("m", 0.0)
+            assert not await limits.wait_until_allowed("m", 0.0)
         # The pause is 22 s at most; then it is asked once a second, and two come back.
-        assert max(limits.later("m") for _ in range(2)) < 25
+        assert max(limits.schedule_return("m") for _ in range(2)) < 25
 
     in_virtual_time(turned_away)
 
@@ -246,13 +246,13 @@ def test_an_absurd_time_is_for_one_call_alone() -> None:
 
     async def tomorrow(loop: VirtualTimeLoop) -> None:
         limits = limits_of(loop)
-        limits.limited("m", sent=limits.now(), retry_after=86_400)
-        assert limits.later("m", 86_400) >= 86_400
-        assert not await limits.turn("m")
-        delay = limits.later("m")
+        limits.record_limit("m", sent=limits.now(), retry_after=86_400)
+        assert limits.schedule_return("m", 86_400) >= 86_400
+        assert not await limits.wait_until_allowed("m")
+        delay = limits.schedule_return("m")
         assert delay < 65
         await asyncio.sleep(delay)
-        assert await limits.turn("m")
+        assert await limits.wait_until_allowed("m")
 
     in_virtual_time(tomorrow)
 
@@ -263,10 +263,10 @@ def test_models_without_end_are_not_kept() -> None:
     async def many(loop: VirtualTimeLoop) -> None:
         limits = limits_of(loop)
         for number in range(3000):
-            limits.answered(f"m{number}")
-            limits.limited(f"m{number}", sent=limits.now(), retry_after=None)
+            limits.record_success(f"m{number}")
+            limits.record_limit(f"m{number}", sent=limits.now(), retry_after=None)
             await asyncio.sleep(1)
-        assert len(limits._answered) <= endpoint_limits.MOST_MODELS
+        assert len(limits._answered) <= endpoint_limits.MAX_MODELS
         assert len(limits._limits) < 100
 
     in_virtual_time(many)

@@ -10,7 +10,7 @@ from temporalio.testing import ActivityEnvironment
 
 from mulligan.activities import heartbeat
 from mulligan.activities.heartbeat import Heartbeat, heartbeating
-from mulligan.activities.models.live_text import LONGEST, LiveTextHeartbeats
+from mulligan.activities.models.live_text import MAX_BYTES, LiveTextHeartbeats
 from mulligan.wire.event_types import LIVE_TEXT, LiveText
 
 
@@ -60,8 +60,8 @@ async def test_only_the_end_of_a_long_text_is_told() -> None:
 
     told = texts(await beats_of(body))
     whole = "日本語🙈 " * 6_000
-    assert len(told[-1].text.encode()) <= LONGEST
-    assert len(told[-1].text.encode()) > LONGEST - 4
+    assert len(told[-1].text.encode()) <= MAX_BYTES
+    assert len(told[-1].text.encode()) > MAX_BYTES - 4
     assert whole[told[-1].start :] == told[-1].text
 
 
@@ -93,7 +93,7 @@ async def beats_of_failing() -> None:
         async with heartbeating() as heart:
             LiveTextHeartbeats(heart, 0.01, "0", 1, 1).write("Once")
             await asyncio.sleep(0.05)
-            heart.say(17.0, 1)
+            heart.send_details(17.0, 1)
             raise ZeroDivisionError
 
     try:
@@ -130,9 +130,9 @@ async def test_tools_beat_no_more_often_than_before(monkeypatch: pytest.MonkeyPa
         monkeypatch.setattr(heart._loop, "time", lambda: now)
         for number in range(12):
             now += 0.5
-            heart.say(number)
+            heart.send_details(number)
         monkeypatch.undo()
         assert heart.details == (11,)
 
-    assert heartbeat.EVERY == 3
+    assert heartbeat.INTERVAL == 3
     assert await beats_of(body) == [(0,), (6,)]

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from mulligan import Agent, DeclarationError, McpServer, tool
-from mulligan.activities.mcp.http_client import Seen
-from mulligan.activities.mcp.tool_schema import as_taken
-from mulligan.mcp import expanded, model_name, server_of
+from mulligan.activities.mcp.http_client import HttpOutcome
+from mulligan.activities.mcp.tool_schema import provider_schema
+from mulligan.mcp import expand_variables, qualified_name, server_name_of
 from mulligan.schema.json_schema import faults_of, validator_of
 from mulligan.tool import is_legal_name
 from tests.support.openai_schemas import check_schema
@@ -76,7 +76,7 @@ def test_nothing_secret_is_shown() -> None:
     """Neither by the declaration nor by what is said of a request that failed."""
     program = McpServer("a", command=["run", "--key", "sesame"], env={"KEY": "sesame"})
     web = McpServer("b", url="https://sesame:sesame@host/mcp?key=sesame", headers={"Authorization": "sesame"})
-    said = f"{program!r} {web!r} {program.address} {web.address} {Seen(error=ValueError('sesame'))}"
+    said = f"{program!r} {web!r} {program.address} {web.address} {HttpOutcome(error=ValueError('sesame'))}"
     assert "sesame" not in said
     assert (program.address, web.address) == ("run", "https://host/mcp")
 
@@ -84,9 +84,9 @@ def test_nothing_secret_is_shown() -> None:
 def test_references_to_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOKEN_A", "a")
     monkeypatch.delenv("TOKEN_B", raising=False)
-    assert expanded("Bearer ${TOKEN_A}, $TOKEN_A") == "Bearer a, $TOKEN_A"
+    assert expand_variables("Bearer ${TOKEN_A}, $TOKEN_A") == "Bearer a, $TOKEN_A"
     with pytest.raises(Exception, match="the worker's environment has no TOKEN_B"):
-        expanded("${TOKEN_B}")
+        expand_variables("${TOKEN_B}")
     server = McpServer("a", command=RUN, env={"X": "${TOKEN_A}"}, pass_env=["TOKEN_A", "TOKEN_B"])
     assert server.environment() == {"X": "a", "TOKEN_A": "a"}
 
@@ -97,7 +97,7 @@ def test_patterns() -> None:
         "read_a",
         "write",
     ]
-    assert [server.asks_before(name) for name in ("write", "read_a")] == [True, False]
+    assert [server.needs_approval_for(name) for name in ("write", "read_a")] == [True, False]
 
 
 def test_every_name_is_legal_and_its_own() -> None:
@@ -105,10 +105,10 @@ def test_every_name_is_legal_and_its_own() -> None:
     random.seed(7)
     letters = "abcABC019_-./: é€"
     names = {"".join(random.choices(letters, k=random.randint(1, 90))) for _ in range(3_000)}
-    shown = {model_name("server", name) for name in names}
+    shown = {qualified_name("server", name) for name in names}
     assert len(shown) == len(names)
-    assert all(is_legal_name(name) and server_of(name) == "server" for name in shown)
-    assert model_name("server", "read_file") == "server__read_file"
+    assert all(is_legal_name(name) and server_name_of(name) == "server" for name in shown)
+    assert qualified_name("server", "read_file") == "server__read_file"
 
 
 FIELD = {"type": "string"}
@@ -176,7 +176,7 @@ SCHEMAS: dict[str, tuple[dict[str, Any], list[Any], list[Any]]] = {
 def test_schemas_that_every_provider_takes(case: str) -> None:
     """Fields are kept and checked; what would fail every request, or could not be checked, is left out."""
     schema, fit, unfit = SCHEMAS[case]
-    taken = as_taken(schema)
+    taken = provider_schema(schema)
     check_schema(taken, "function 'x'", "tools", None, strict=False)
     validator = validator_of(taken)
     assert [value for value in fit if faults_of(validator, value)] == []
@@ -188,7 +188,7 @@ def test_a_schema_without_an_end() -> None:
     for _ in range(500):
         deep = {"type": "array", "items": deep}
     with pytest.raises(TypeError, match="nested too deeply"):
-        as_taken({"type": "object", "properties": {"a": deep}})
+        provider_schema({"type": "object", "properties": {"a": deep}})
 
 
 def test_the_page() -> None:
@@ -197,6 +197,6 @@ def test_the_page() -> None:
     page: dict[str, Any] = {}
     exec(compile(code, "docs/mcp.md", "exec", dont_inherit=True), page)
     files, github = page["clerk"].mcp
-    assert [files.asks_before(name) for name in ("write_file", "read_file")] == [True, False]
+    assert [files.needs_approval_for(name) for name in ("write_file", "read_file")] == [True, False]
     assert not github.offers("delete_file")
-    assert model_name("server", "files.delete/all") in PAGE
+    assert qualified_name("server", "files.delete/all") in PAGE

@@ -30,7 +30,7 @@ def test_the_file_of_prices_is_one(tmp_path: Path) -> None:
     [table] = re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)
     file = tmp_path / "prices.json"
     file.write_text(table)
-    prices = Prices.known(str(file))
+    prices = Prices.load(str(file))
     for name, price in json.loads(table)["models"].items():
         found = prices.of(name if ":" in name else f"openai:{name}")
         assert found is not None

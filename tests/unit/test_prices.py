@@ -12,7 +12,7 @@ import pytest
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from mulligan import Agent, ToolStrategy
-from mulligan.activities.models.pin_models import FALLBACK_PATIENCE, PATIENCE, patience, pin_models
+from mulligan.activities.models.resolve_models import FALLBACK_PATIENCE, PATIENCE, model_patience, resolve_models
 from mulligan.cli._steps import cost_of
 from mulligan.errors import DeclarationError
 from mulligan.observe.metrics import Metrics
@@ -30,7 +30,7 @@ TABLE = Prices(
         "openai-chat:big": Price(input=0.0, output=0.0),
     }
 )
-SHIPPED = Prices.known()
+SHIPPED = Prices.load()
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_a_file_of_ones_own(tmp_path: Path) -> None:
     file.write_text(
         json.dumps({"models": {"gpt-5-mini": {"input": 9, "output": 9}, "llama3": {"input": 0, "output": 0}}})
     )
-    prices = Prices.known(str(file))
+    prices = Prices.load(str(file))
     assert prices.of("openai:gpt-5-mini") == Price(input=9.0, output=9.0)
     assert prices.of("openai-chat:llama3") == Price(input=0.0, output=0.0)
     assert prices.of("openai:gpt-5") == SHIPPED.of("openai:gpt-5")
@@ -116,7 +116,7 @@ def test_a_file_that_cannot_work(tmp_path: Path, content: str | None, says: str)
     if content is not None:
         file.write_text(content)
     with pytest.raises(DeclarationError) as error:
-        Prices.known(str(file))
+        Prices.load(str(file))
     assert str(error.value).startswith(f"MULLIGAN_PRICES names {file}, ")
     assert says in str(error.value)
     assert "\n" not in str(error.value)
@@ -159,7 +159,10 @@ HOUR = timedelta(hours=1)
 def test_how_long_a_model_is_waited_for(models: Any, stated: Any, last: float, before: float | None) -> None:
     """As the agent says; where it does not, an hour, and a minute where another one follows."""
     agent = Agent(name="a", model=models, model_patience=stated)
-    assert (patience(agent), pin_models(agent, RunInput(agent="a"), TABLE).fallback_patience) == (last, before)
+    assert (model_patience(agent), resolve_models(agent, RunInput(agent="a"), TABLE).fallback_patience) == (
+        last,
+        before,
+    )
 
 
 def test_what_is_pinned_takes_no_room_where_it_says_nothing() -> None:

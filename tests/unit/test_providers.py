@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from mulligan.activities.models._legal_calls import legal_id
-from mulligan.activities.models.known import providers
+from mulligan.activities.models.providers import create_providers
 from mulligan.model_name import PROVIDERS
 from mulligan.values import AssistantMessage, Message, ToolMessage
 from tests.support.openai_server import Reasoning, Turn
@@ -210,7 +210,7 @@ async def test_instructions_and_tools(bench: Bench, api: str) -> None:
 
 
 def test_who_there_is() -> None:
-    known = providers({})
+    known = create_providers({})
     assert tuple(known) == tuple(PROVIDERS)
     assert {spelling: provider.name for spelling, provider in known.items()} == {
         "openai": "openai",
@@ -220,7 +220,7 @@ def test_who_there_is() -> None:
 
 
 def test_scripted_agents_do_not_pay_for_openai() -> None:
-    program = "import sys; from mulligan.activities.models.known import providers; providers({}); print('openai' in sys.modules)"
+    program = "import sys; from mulligan.activities.models.providers import create_providers; create_providers({}); print('openai' in sys.modules)"
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert ran.stdout == "False\n"
 

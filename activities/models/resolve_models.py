@@ -17,7 +17,7 @@ FALLBACK_PATIENCE = 60.0
 five or six attempts; whoever names another model does not want an hour to pass before it is asked."""
 
 
-def pin_models(agent: Agent, run_input: RunInput, prices: Prices) -> ModelFacts:
+def resolve_models(agent: Agent, run_input: RunInput, prices: Prices) -> ModelFacts:
     """What the workflow is told of a run's models.
 
     Raises:
@@ -50,7 +50,7 @@ def pin_models(agent: Agent, run_input: RunInput, prices: Prices) -> ModelFacts:
     )
 
 
-def patience(agent: Agent) -> float:
+def model_patience(agent: Agent) -> float:
     """Seconds that the last model that is asked is waited for."""
     return PATIENCE if agent.model_patience is None else seconds(agent.model_patience)
 

@@ -10,7 +10,7 @@ from mulligan.activities.models.protocol import Provider, Reply, Request
 from mulligan.observe.telemetry import Telemetry
 
 
-async def ask_provider(provider: Provider, request: Request, telemetry: Telemetry, span: Span) -> Reply:
+async def call_provider(provider: Provider, request: Request, telemetry: Telemetry, span: Span) -> Reply:
     """The model's answer.
 
     Raises:

@@ -13,7 +13,7 @@ from mulligan.model_name import PROVIDERS, SCRIPTED
 from mulligan.script import Script
 
 
-def providers(scripts: Mapping[str, Script]) -> dict[str, Provider]:
+def create_providers(scripts: Mapping[str, Script]) -> dict[str, Provider]:
     """Create all of them; `scripts` by their names. This is cheap: a provider imports its SDK at its first request."""
     client = OpenAIClient()
     known: dict[str, Provider] = {
