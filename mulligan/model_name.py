@@ -25,7 +25,7 @@ PROVIDERS: Mapping[str, ProviderTraits] = {
     "openai-chat": ProviderTraits(),
     SCRIPTED: ProviderTraits(is_free=True),
 }
-"""Every provider, by its name. `mulligan/activities/models/providers.py` creates each of them, and fails if one is missing."""
+"""Every provider, by its name. `activities/models/providers.py` creates each of them, and fails if one is missing."""
 
 
 @dataclass(frozen=True)

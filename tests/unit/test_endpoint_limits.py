@@ -130,9 +130,9 @@ def test_without_it_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
     async def at_once(self: EndpointLimits, model: str, longest: float = 0) -> bool:
         return True
 
-    monkeypatch.setattr(EndpointLimits, "turn", at_once)
-    monkeypatch.setattr(EndpointLimits, "limited", lambda *_, **__: None)
-    monkeypatch.setattr(EndpointLimits, "later", lambda _, model, own: own * random.uniform(1, 1.25))
+    monkeypatch.setattr(EndpointLimits, "wait_until_allowed", at_once)
+    monkeypatch.setattr(EndpointLimits, "record_limit", lambda *_, **__: None)
+    monkeypatch.setattr(EndpointLimits, "schedule_return", lambda _, model, own: own * random.uniform(1, 1.25))
     at = Endpoint(rate=50, burst=50, opens=10, retry_after=5)
     in_virtual_time(lambda loop: asyncio.wait([loop.create_task(Run()(EndpointLimits(), at)) for _ in range(1000)]))
     assert len(at.seen) > 3000
