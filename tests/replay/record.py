@@ -1,4 +1,4 @@
-"""Record the histories that test_replay.py holds the workflow to. Run it when a new shape is released, never to make a test pass:
+"""Record histories for test_replay.py. Run it when the workflow schedules something new, never to make a test pass:
 
 uv run python -m tests.replay.record PREFIX [NAME]…
 """
@@ -28,7 +28,7 @@ from tests.support.openai_turn import Turn
 ROOT = Path(__file__).parent.parent.parent
 FOLDER = Path(__file__).parent / "histories"
 
-SAID, REFUND = "said", '{"order": 7, "amount": {"euros": 12.5}}'
+UPDATES, REFUND = "updates", '{"order": 7, "amount": {"euros": 12.5}}'
 
 RUNS: dict[str, dict[str, Any]] = {
     "recovered": {
@@ -94,7 +94,7 @@ RUNS: dict[str, dict[str, Any]] = {
             DONE,
         ],
         "agent": "desk",
-        SAID: [
+        UPDATES: [
             ("send_message", {"text": "And hurry!", "id": "m"}),
             (
                 "decide",
@@ -112,14 +112,14 @@ RUNS: dict[str, dict[str, Any]] = {
     "stopped": {
         "turns": [Turn(calls=[("refund", REFUND, "r"), ("nap", '{"seconds": 1}', "n")])],
         "agent": "desk",
-        SAID: [("decide", {"call_id": "r", "decision": "approve"}), ("stop", {"reason": "lunch"})],
+        UPDATES: [("decide", {"call_id": "r", "decision": "approve"}), ("stop", {"reason": "lunch"})],
     },
     "cancelled": {
         "turns": [
             Turn(calls=[("nap", '{"seconds": 60}', "a"), ("refund", REFUND, "r"), ("nap", '{"seconds": 60}', "b")])
         ],
         "agent": "desk",
-        SAID: [("cancel", {})],
+        UPDATES: [("cancel", {})],
     },
     "silent": {"turns": [Turn(text=""), Turn(text="")]},
 }
@@ -127,7 +127,7 @@ TWO_TURNS = "two_turns"
 
 
 async def record(prefix: str, names: Sequence[str]) -> None:
-    """One file for each run of a chain; of all runs where none is named."""
+    """Record the named runs, or all of them if none is named. Each run of a chain has a file of its own."""
     async with (
         temporal_server(dynamic_config=["limit.historyCount.suggestContinueAsNew=60"]) as server,
         OpenAIServer() as model,
@@ -151,9 +151,9 @@ async def record(prefix: str, names: Sequence[str]) -> None:
                 run_id = f"{name}-{uuid.uuid4().hex[:6]}"
                 model.script(run_id, given["turns"])
                 start = {"agent": "shop", "prompt": "Go.", "model": f"openai-chat:{run_id}"}
-                start |= {key: value for key, value in given.items() if key not in ("turns", SAID)}
+                start |= {key: value for key, value in given.items() if key not in ("turns", UPDATES)}
                 handle = await client.start_workflow("AgentWorkflow", start, id=run_id, task_queue="agents")
-                for update, argument in given.get(SAID, ()):
+                for update, argument in given.get(UPDATES, ()):
                     await say(handle, update, argument)
                 await asyncio.gather(handle.result(), return_exceptions=True)
                 await save(client, run_id, f"{prefix}-{name}")
@@ -169,7 +169,7 @@ async def record(prefix: str, names: Sequence[str]) -> None:
 
 
 async def say(handle: Any, update: str, argument: dict[str, Any]) -> None:
-    """An update, once its call waits; a cancellation once calls run."""
+    """Send an update once its call waits, or a cancellation once calls run."""
     if update == "cancel":
         while len((await handle.query("progress"))["running"]) < 2:
             await asyncio.sleep(0.2)

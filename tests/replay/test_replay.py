@@ -27,7 +27,7 @@ def test_there_are_recorded_histories() -> None:
 async def test_each_recorded_history_replays_with_and_without_the_sandbox(
     file: Path, agent_workflow: type[AgentWorkflow]
 ) -> None:
-    """The workflow's code of today makes the commands that stand in the history; in the sandbox too, which it is served without."""
+    """The current code issues the commands that were recorded. Workers run it without the sandbox."""
     data = json.loads(file.read_text())
     loaded = load(["tests.support.sequential_turns_workflow"])
     replayer = Replayer(

@@ -77,13 +77,13 @@ def made(sizes: list[int], *, prompt: str = GO, usage: int = 0) -> Conversation:
     return conversation
 
 
-def opening(summary: str = "so far", answers: int = 1) -> ConversationSummary:
+def summary(summary: str = "so far", answers: int = 1) -> ConversationSummary:
     return ConversationSummary(task=GO, heading="[Summed up]", summary=summary, answers=answers)
 
 
 @settings(derandomize=True, deadline=None, max_examples=200)
 @given(st.lists(st.integers(0, 3_000), max_size=12), st.integers(1_000, 4_000), st.integers(0, 2_000))
-def test_a_cut_parts_no_call_from_its_result(sizes: list[int], limit: int, prompt: int) -> None:
+def test_a_cut_separates_no_call_from_its_result(sizes: list[int], limit: int, prompt: int) -> None:
     conversation = made(sizes, prompt="p" * prompt)
     cut = place_of_cut(conversation, limit)
     if cut is None:
@@ -98,7 +98,7 @@ def test_a_cut_parts_no_call_from_its_result(sizes: list[int], limit: int, promp
     assert len(gone) > 1
 
 
-def test_what_is_not_worth_a_summary_is_left() -> None:
+def test_there_is_no_cut_if_too_little_would_be_removed() -> None:
     assert place_of_cut(made([]), LIMIT) is None
     assert place_of_cut(made([9_000]), LIMIT) is None
     assert place_of_cut(made([50, 9_000]), LIMIT) is None
@@ -107,7 +107,7 @@ def test_what_is_not_worth_a_summary_is_left() -> None:
     assert place_of_cut(made([9_000] + [50] * 3), LIMIT) == 3
 
 
-def test_the_size_is_what_the_provider_counted_and_what_came_since() -> None:
+def test_tokens_are_the_providers_count_and_an_estimate_of_newer_messages() -> None:
     counted, uncounted = made([4_000, 4_000], usage=700), made([4_000, 4_000])
     assert 1_700 <= tokens(counted) <= 1_730
     assert 2_000 <= tokens(uncounted) <= 2_150
@@ -115,21 +115,21 @@ def test_the_size_is_what_the_provider_counted_and_what_came_since() -> None:
 
 
 @pytest.mark.parametrize("carry", [False, True])
-def test_the_view_is_another_the_log_stays(carry: bool) -> None:
-    """Messages and steps keep their numbers, in the run and over the chain; workers see opening and rest."""
+def test_a_compaction_changes_the_view_and_not_the_log(carry: bool) -> None:
+    """Messages and steps keep their numbers, in the run and over the chain; workers see the summary and the rest."""
     conversation = made([100] * 6)
     whole, steps = list(conversation.messages), conversation.step_page(0, 9, 10**6)
     before = conversation.ref()
-    conversation.replace_by_summary(opening(answers=4), 9)
+    conversation.replace_by_summary(summary(answers=4), 9)
     if carry:
         conversation = Conversation.load(json.loads(json.dumps(conversation.dump("run-1"))))
     assert conversation.ref() != before
     assert conversation.ref().count == 5
-    assert conversation.view_page(0, 99, 10**6) == [opening().message, *whole[9:]]
+    assert conversation.view_page(0, 99, 10**6) == [summary().message, *whole[9:]]
     assert conversation.view_page(3, 1, 10**6) == whole[11:12]
     assert conversation.count_at_answer == 4
     assert conversation.new_since(conversation.count_at_answer, 10**6) == whole[12:]
-    assert conversation.new_since(0, 10**6) == [opening().message, *whole[9:]]
+    assert conversation.new_since(0, 10**6) == [summary().message, *whole[9:]]
     assert (conversation.first_message, conversation.first_step) == ((9, 4) if carry else (0, 0))
     assert conversation.page(9, 99, 10**6) == whole[9:]
     assert conversation.step_page(4, 9, 10**6) == steps[4:]
@@ -140,25 +140,25 @@ def test_the_view_is_another_the_log_stays(carry: bool) -> None:
     assert conversation.view_page(5, 9, 10**6) == [conversation.messages[-1]]
 
 
-def test_a_chain_knows_who_holds_what() -> None:
-    """Each run names the one before it that holds what it dropped: not one that had nothing to drop."""
+def test_a_carried_conversation_names_the_run_that_has_the_earlier_messages() -> None:
+    """It is the latest run that dropped messages, and not one that had none to drop."""
     conversation = made([100] * 4)
-    conversation.replace_by_summary(opening(), 3)
+    conversation.replace_by_summary(summary(), 3)
     conversation = Conversation.load(conversation.dump("run-1"))
     assert conversation.earlier is not None
     assert (conversation.earlier.messages, conversation.earlier.steps, conversation.earlier.run_id) == (3, 1, "run-1")
     conversation = Conversation.load(conversation.dump("run-2"))
     assert conversation.earlier is not None
     assert conversation.earlier.run_id == "run-1"
-    conversation.replace_by_summary(opening(), 2)
+    conversation.replace_by_summary(summary(), 2)
     conversation = Conversation.load(conversation.dump("run-3"))
     assert conversation.earlier is not None
     assert (conversation.earlier.messages, conversation.earlier.steps, conversation.earlier.run_id) == (5, 2, "run-3")
     assert conversation.request_span == (0, 1)
 
 
-def test_a_request_is_what_the_turn_began_with() -> None:
-    """Not what the model was told at the end of the turn before, though that is a user's message as well."""
+def test_the_request_is_the_users_messages_that_the_turn_began_with() -> None:
+    """Feedback at the end of the turn before is a user message as well, but not part of the request."""
     conversation = made([10])
     conversation.append(UserMessage(role="user", text="You answered in plain text."))
     conversation.append_request([UserMessage(role="user", text="Now"), UserMessage(role="user", text="the crane.")])
@@ -169,15 +169,15 @@ def test_a_request_is_what_the_turn_began_with() -> None:
     assert conversation.request_span == (6, 7)
 
 
-def test_a_conversation_without_compaction_is_carried_as_before() -> None:
+def test_without_a_compaction_the_carried_state_has_no_summary_fields() -> None:
     state = made([100]).dump("run-1")
     assert state.keys() == {"messages", "steps", "asked", "again_at", "events"}
     old = {"messages": state["messages"], "steps": state["steps"]}
     assert Conversation.load(old).messages == made([100]).messages
 
 
-def test_the_transcript_gives_way_where_it_is_longest() -> None:
-    """Long results lose their middle; what the user said stays."""
+def test_a_transcript_that_is_too_long_shortens_its_longest_texts() -> None:
+    """Long results lose their middle; the user's messages stay."""
     said = AssistantMessage(
         role="assistant", text="so", tool_calls=[ToolCall(id="1", name="look", arguments='{"n": 1}')]
     )
@@ -200,26 +200,26 @@ def test_the_transcript_gives_way_where_it_is_longest() -> None:
     assert text.count("x" * 500) == 12
 
 
-def test_the_two_ends_of_a_text() -> None:
+def test_a_long_text_keeps_its_beginning_and_its_end() -> None:
     assert ends_of("abc", 3) == "abc"
     assert ends_of("a" * 50 + "b" * 50, 10) == "aaaaa… (90 characters left out here) …bbbbb"
 
 
 @pytest.mark.parametrize("wrong", [0, 999, -1, 2_000.0, "2000", True])
-def test_a_limit_that_cannot_be(wrong: Any) -> None:
+def test_an_invalid_limit_is_refused_at_declaration(wrong: Any) -> None:
     with pytest.raises(DeclarationError, match=r"compact_at is .*; it must be a whole number of tokens, 1,000 or more"):
         agent(compact_at=wrong)
 
 
-def test_a_model_that_cannot_be() -> None:
+def test_an_invalid_model_is_refused_at_declaration() -> None:
     with pytest.raises(DeclarationError, match="compact_model: the model is 'gpt'; it must be one of"):
         agent(compact_model="gpt")
     with pytest.raises(DeclarationError, match="compact_model is set, but compact_at"):
         agent(compact_at=None, compact_model="scripted:sums")
 
 
-async def test_the_trap_of_ids() -> None:
-    """A model that gives every call one id: each call is its own, also where the earlier ones are out of sight."""
+async def test_call_ids_stay_unique_after_a_compaction() -> None:
+    """The model gives every call the same id, and no longer sees the earlier ones."""
     KEYS.clear()
     model = Model(*looks(14, id="same"), "done")
     run = await run_agent(agent(), GO, model=model)
@@ -230,8 +230,8 @@ async def test_the_trap_of_ids() -> None:
     assert [call.result and call.result.text.split(":")[0] for call in run.calls] == [str(n) for n in range(14)]
 
 
-async def test_what_the_model_is_sent() -> None:
-    """The request, the summary, the newest steps; the summary before goes into the next one."""
+async def test_the_model_is_sent_request_summary_and_newest_steps() -> None:
+    """The next summary is written from the one before and the steps since."""
     seen: list[list[Message]] = []
 
     def done(messages: Any) -> str:
@@ -264,8 +264,8 @@ async def test_what_the_model_is_sent() -> None:
     assert [message.role for message in run.messages] == ["user", *["assistant", "tool"] * 9, "assistant"]
 
 
-async def test_what_a_run_is_given_is_summed_up_before_its_first_step() -> None:
-    """A conversation from elsewhere may be longer than the model can read: the run's request stays as it is."""
+async def test_a_long_input_is_summarized_before_the_first_step() -> None:
+    """The messages of a run's input may be more than the model can read. The run's request stays unchanged."""
     told: list[str] = []
     sent: list[list[Message]] = []
 
@@ -294,13 +294,13 @@ async def test_what_a_run_is_given_is_summed_up_before_its_first_step() -> None:
     assert run.messages[:-2] == before
 
 
-async def test_a_lone_request_is_not_summed_up() -> None:
-    """However long: there is nothing before it."""
+async def test_a_request_alone_is_not_summarized() -> None:
+    """However long it is, no message before it could be removed."""
     run = await run_agent(agent(), "Find the heron. " * 1_000, model=Model("done"))
     assert [step.compaction for step in run.steps] == [None]
 
 
-async def test_a_long_request_keeps_its_ends() -> None:
+async def test_a_long_request_keeps_its_beginning_and_its_end() -> None:
     sent: list[str] = []
 
     def done(messages: Any) -> str:
@@ -332,8 +332,8 @@ NO_SUMMARY = {
 
 
 @pytest.mark.parametrize("kind", NO_SUMMARY)
-async def test_no_summary_is_no_failure(kind: str) -> None:
-    """The run goes on with all that it has, and does not ask again at each step."""
+async def test_a_run_goes_on_without_a_summary(kind: str) -> None:
+    """It keeps all of its messages, and does not try again at each step."""
     run = await scripted(NO_SUMMARY[kind])
     assert run.output == "done"
     given_up = [step.compaction for step in run.steps if step.compaction]
@@ -349,7 +349,7 @@ async def test_no_summary_is_no_failure(kind: str) -> None:
     assert run.result.usage.total_tokens == spent
 
 
-async def test_thoughts_are_no_part_of_a_summary() -> None:
+async def test_reasoning_is_not_part_of_a_summary() -> None:
     run = await scripted("<think>What was it?</think>\nThree pages.")
     assert next(step.compaction.text for step in run.steps if step.compaction) == "Three pages."
 
@@ -365,8 +365,8 @@ class TwoTurns:
         return [results[1].output, looker.conversation.request_span]
 
 
-async def test_turns() -> None:
-    """The request of the turn in work stays, word for word; those before it are summed up with the rest."""
+async def test_the_request_of_the_newest_turn_stays_unchanged() -> None:
+    """The requests of earlier turns are summarized."""
     sent: list[str] = []
     told: list[str] = []
 
@@ -393,8 +393,8 @@ class Found(BaseModel):
     bird: str
 
 
-async def test_structured_output_after_a_compaction() -> None:
-    """The output is asked for, refused and taken as without one."""
+async def test_structured_output_is_validated_after_a_compaction() -> None:
+    """A missing output gets feedback, and a valid one is accepted."""
     model = Model(*looks(6), "A heron.", Say(calls=[Call("Found", {"bird": "heron"})]))
     run = await run_agent(agent(output=ToolStrategy(Found)), GO, model=model)
     assert run.output == {"bird": "heron"}
@@ -403,7 +403,7 @@ async def test_structured_output_after_a_compaction() -> None:
     assert any(step.compaction for step in run.steps)
 
 
-async def test_calls_in_text_after_a_compaction() -> None:
+async def test_calls_in_text_are_found_after_a_compaction() -> None:
     written = [Say(f'```json\n{{"name": "look", "arguments": {{"n": {n}}}}}\n```') for n in range(12)]
     run = await run_agent(agent(calls_in_text=True, compact_at=2_000), GO, model=Model(*written, "done"))
     assert run.output == "done"
@@ -411,15 +411,15 @@ async def test_calls_in_text_after_a_compaction() -> None:
     assert any(step.compaction for step in run.steps)
 
 
-async def test_a_mistake_out_of_sight_is_not_insisted_on() -> None:
-    """The model is told that it made a call before only where it can see that."""
+async def test_feedback_does_not_refer_to_a_summarized_mistake() -> None:
+    """Feedback says that a call was made before only if the model can still see it."""
     wrong = Say(calls=[Call("look", {"m": 1})])
     run = await run_agent(agent(), GO, model=Model(wrong, wrong, *looks(6), wrong, "done"))
     told = [call.result.text for call in run.calls if call.result and call.result.error]
     assert ["You made this very call before" in text for text in told] == [False, True, False]
 
 
-def test_a_compaction_is_shown() -> None:
+def test_a_compaction_has_one_line_in_the_terminal() -> None:
     assert (
         compaction_line({"messages": 7, "text": "Pages\nwere read."}).plain
         == "∑ 7 messages summed up: Pages were read."
@@ -428,7 +428,7 @@ def test_a_compaction_is_shown() -> None:
     assert compaction_line(failed).plain == "✗ 7 messages were not summed up: refused: No."
 
 
-async def test_the_page_is_run() -> None:
+async def test_the_example_of_the_page_passes() -> None:
     """docs/compaction.md: its test passes."""
     page: dict[str, Any] = {"__name__": "page"}
     exec(compile(PAGE, "docs/compaction.md", "exec", dont_inherit=True), page)

@@ -1,4 +1,4 @@
-"""The conversation and what a worker holds of it: digests agree, pages go on, whatever does not fit is a miss."""
+"""The conversation and a worker's cache of it: digests agree, pages are complete, and what differs is a cache miss."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def answer(call_id: str, text: str = "x" * 200) -> ToolMessage:
 
 
 def conversation(steps: int = 3, size: int = 200) -> Conversation:
-    """A prompt, then steps of two calls each, the first of them wrong."""
+    """A prompt, then steps of two calls each, of which the first is invalid."""
     made = Conversation()
     made.append(UserMessage(role="user", text="Go."))
     for n in range(steps):
@@ -44,7 +44,7 @@ def conversation(steps: int = 3, size: int = 200) -> Conversation:
     return made
 
 
-def test_steps_show_calls_repairs_and_results() -> None:
+def test_a_step_shows_its_calls_repairs_and_results() -> None:
     [step, *_] = conversation().step_page(1, 10, 1_000_000)
     assert (step.step, step.text, step.usage.input_tokens) == (2, "so", 1)
     wrong, right = step.tool_calls
@@ -55,8 +55,8 @@ def test_steps_show_calls_repairs_and_results() -> None:
     assert (wrong.result.error.kind, right.result and right.result.error) == ("invalid_arguments", None)
 
 
-def test_a_step_in_work_shows_what_is_settled() -> None:
-    """Results come into the messages in the order of the calls, but each is seen at once."""
+def test_a_running_step_shows_the_results_that_it_has_so_far() -> None:
+    """Results are added to the messages in the order of the calls, but the step shows each as soon as it is there."""
     made = Conversation()
     made.begin_step(asks("1", "2"), [PreparedCall(), PreparedCall()], Usage())
     made.show_result(answer("2", "fast"))
@@ -67,7 +67,7 @@ def test_a_step_in_work_shows_what_is_settled() -> None:
 
 
 @pytest.mark.parametrize("max_bytes", [1, 700, 3_000, 10**9])
-def test_pages_reach_the_end_within_their_bytes(max_bytes: int) -> None:
+def test_pages_stay_within_their_bytes_and_together_are_complete(max_bytes: int) -> None:
     made = conversation(10)
     messages: list[Message] = []
     steps: list[Step] = []
@@ -83,22 +83,22 @@ def test_pages_reach_the_end_within_their_bytes(max_bytes: int) -> None:
     assert made.page(len(messages), 4, max_bytes) == []
 
 
-def test_a_step_larger_than_an_answer_is_shortened() -> None:
+def test_a_step_larger_than_a_page_is_shortened() -> None:
     [step] = conversation(1, size=1_000_000).step_page(0, 1, 100_000)
     assert len(step.model_dump_json()) < 100_000
     assert step.tool_calls[1].result is not None
     assert "more characters: query `messages`)" in step.tool_calls[1].result.text
 
 
-def test_what_is_carried_over_is_all_of_it() -> None:
+def test_a_carried_conversation_is_complete() -> None:
     made = conversation(5)
     loaded = Conversation.load(made.dump())
     assert (loaded.messages, loaded.ref(), loaded.count_at_answer) == (made.messages, made.ref(), made.count_at_answer)
     assert loaded.step_page(0, 99, 10**9) == made.step_page(0, 99, 10**9)
 
 
-def test_a_worker_finds_the_prefix_and_its_results() -> None:
-    """Cache and workflow chain the same digests; long results go by reference, and are found where they were made."""
+def test_a_worker_continues_from_its_cached_prefix_and_results() -> None:
+    """Cache and workflow compute the same digests. Long results are sent as references to the cache of the tool's worker."""
     made, cache = conversation(2), ConversationCache(10**9)
     prefix = CachedConversation(PROVIDER)
     prefix.extend(made.messages[: made.count_at_answer])
@@ -114,7 +114,7 @@ def test_a_worker_finds_the_prefix_and_its_results() -> None:
     assert found.call_ids == {"0a", "0b", "1a", "1b"}
 
 
-def test_what_is_not_the_same_is_a_miss() -> None:
+def test_a_prefix_that_differs_is_a_cache_miss() -> None:
     made, other = conversation(2), conversation(2, size=201)
     for key, ref, miss in [(KEY, other.ref(), "mismatch"), (("run", "1"), made.ref(), "absent")]:
         cache = ConversationCache(10**9)
@@ -128,8 +128,8 @@ def test_what_is_not_the_same_is_a_miss() -> None:
     )
 
 
-def test_a_retried_attempt_cuts_back() -> None:
-    """An attempt whose completion was lost had got further: what it added is forgotten."""
+def test_a_retried_attempt_truncates_the_cached_prefix() -> None:
+    """An attempt whose completion was lost added messages to the cache, which the next attempt removes."""
     made, cache = conversation(3), ConversationCache(10**9)
     prefix = CachedConversation(PROVIDER)
     prefix.extend(made.messages)
@@ -140,15 +140,15 @@ def test_a_retried_attempt_cuts_back() -> None:
     assert (found.ref, found.size, "9" in found.call_ids, len(found.items)) == (made.ref(), size, False, 10)
 
 
-def test_a_result_is_one_message_wherever_it_is_made() -> None:
+def test_worker_and_workflow_build_the_same_result_message() -> None:
     call = ToolCall(id="1", name="look", arguments="{}")
     assert tool_message(call, "x" * 200, None) == answer("1")
 
 
 @settings(derandomize=True, deadline=None, max_examples=200)
 @given(st.lists(st.text(max_size=50), max_size=12), st.integers(1, 5), st.integers(0, 300), st.integers(0, 15))
-def test_a_page_is_as_much_as_fits(texts: list[str], count: int, max_bytes: int, since: int) -> None:
-    """In order, no more than asked for, and as much as the bytes allow: one message where even that is too large."""
+def test_a_page_has_as_many_messages_as_fit(texts: list[str], count: int, max_bytes: int, since: int) -> None:
+    """In order, at most `count`, and as many as the bytes allow, but one even if it is too large."""
     made = Conversation()
     for text in texts:
         made.append(UserMessage(role="user", text=text))
@@ -161,8 +161,8 @@ def test_a_page_is_as_much_as_fits(texts: list[str], count: int, max_bytes: int,
     assert len(page) == len(rest) or sum(sizes[: len(page) + 1]) > max_bytes
 
 
-def test_digests_are_chained() -> None:
-    """Each stands for all that came before, and a reference to the beginning never changes."""
+def test_each_digest_depends_on_all_messages_before_it() -> None:
+    """A reference to the first messages does not change when others follow."""
     made = conversation(2)
     refs = [made.ref(count) for count in range(len(made.messages) + 1)]
     assert len({ref.digest for ref in refs}) == len(refs)
@@ -175,8 +175,8 @@ def test_digests_are_chained() -> None:
     assert not {ref.digest for ref in refs[1:]} & {other.ref(ref.count).digest for ref in refs[1:]}
 
 
-def test_what_is_new_goes_along_only_if_it_is_small() -> None:
-    """References do not count, whatever they stand for."""
+def test_new_messages_are_inline_only_up_to_a_size() -> None:
+    """References do not count, however large their results are."""
     made = conversation(1, size=10_000)
     assert made.size(0) > 10_000
     assert made.new_since(made.count_at_answer, 1_000) is not None
@@ -185,7 +185,7 @@ def test_what_is_new_goes_along_only_if_it_is_small() -> None:
 
 
 @pytest.mark.parametrize("carry", [False, True])
-def test_an_answer_that_was_not_taken_is_in_its_step(carry: bool) -> None:
+def test_a_rejected_answer_is_shown_in_its_step(carry: bool) -> None:
     made = Conversation()
     record = made.begin_step(AssistantMessage(role="assistant", text="so"), [], Usage(output_tokens=3))
     record.error = ErrorInfo(kind="missing_output", message="no")
@@ -195,8 +195,8 @@ def test_an_answer_that_was_not_taken_is_in_its_step(carry: bool) -> None:
     assert (step.error, step.usage, step.tool_calls) == (record.error, Usage(output_tokens=3), [])
 
 
-def test_attempts_and_results_of_a_step_that_ended() -> None:
-    """What was settled early is not shown for another step's call."""
+def test_early_results_are_shown_in_their_own_step_only() -> None:
+    """A result that is shown early is not shown again for a call of the next step."""
     made = conversation(1)
     made.steps[0].calls[1].attempts = 3
     made.begin_step(asks("9"), [PreparedCall()], Usage())

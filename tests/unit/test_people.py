@@ -1,4 +1,4 @@
-"""People, without a server: the page's example, and a person whose word is refused, or who says nothing."""
+"""People, without a server: the examples of docs/people.md, edits, timeouts, and decisions that are refused."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def pay(euros: int) -> str:
 clerk = Agent(name="clerk", model="openai:gpt-5-mini", tools=[pay, ask_person])
 
 
-async def test_the_page() -> None:
-    """docs/people.md: its agent's test passes, and its client can be read."""
+async def test_the_examples_of_the_page_pass() -> None:
+    """docs/people.md: the test of its agent passes, and its client compiles."""
     page: dict[str, Any] = {"__name__": "page"}
     exec(compile(AGENT + TEST, "docs/people.md", "exec", dont_inherit=True), page)
     await page["test_ada_is_asked"]()
@@ -53,7 +53,7 @@ async def paying(person: Any) -> AgentRun:
     return await run_agent(clerk, "Pay.", model=Model(Say(calls=[Call("pay", {"euros": 7})]), "Done."), person=person)
 
 
-async def test_an_edit() -> None:
+async def test_an_edited_call_runs_with_the_new_arguments() -> None:
     run = await paying(edits)
     assert run.calls[0].result is not None
     assert run.calls[0].result.text == "paid 5"
@@ -61,14 +61,14 @@ async def test_an_edit() -> None:
     assert run.calls[0].decision.before == {"euros": 7}
 
 
-async def test_nobody_says_anything() -> None:
-    """Its time goes by at once: there is no clock to wait for."""
+async def test_without_a_decision_the_timeout_passes_at_once() -> None:
+    """There is no server, so no clock to wait for."""
     run = await paying(says_nothing)
     assert run.calls[0].result is not None
     assert run.calls[0].result.text == "`pay` was not run: nobody approved of it in time."
 
 
 @pytest.mark.parametrize(("person", "says"), [(asks, "euros"), (mistakes, 'use the update "decide"')])
-async def test_what_a_person_says_is_refused(person: Any, says: str) -> None:
+async def test_an_invalid_decision_fails_the_test(person: Any, says: str) -> None:
     with pytest.raises(AssertionError, match=says):
         await paying(person)

@@ -39,7 +39,7 @@ boss = Agent(name="boss", model="openai:nobody", tools=[worker.as_tool(descripti
 strict = Agent(name="strict", model="openai:nobody", tools=boss.tools, handle_errors=False)
 
 
-def test_the_tool() -> None:
+def test_an_agent_as_a_tool_takes_a_prompt_and_the_given_options() -> None:
     made = worker.as_tool(description="Works.", name="do_it", timeout=timedelta(hours=1), handle_errors="no")
     assert (made.name, made.description, made.timeout, made.handle_errors) == (
         "do_it",
@@ -60,22 +60,22 @@ def test_the_tool() -> None:
         ({"description": "x", "needs_approval": "yes"}, "needs_approval must be True, False, or a function"),
     ],
 )
-def test_what_cannot_be_declared(options: dict[str, Any], fault: str) -> None:
-    """In a sentence, with the file of the agent."""
+def test_an_invalid_option_is_refused_at_declaration(options: dict[str, Any], fault: str) -> None:
+    """The error is one sentence that begins with the agent's file."""
     with pytest.raises(DeclarationError) as error:
         worker.as_tool(**options)
     assert fault in str(error.value)
     assert str(error.value).startswith(f"{__file__}: tool ")
 
 
-def test_max_depth_is_a_number() -> None:
+def test_max_depth_must_be_a_whole_number() -> None:
     for wrong in (-1, True, 1.5):
         with pytest.raises(DeclarationError, match=r"max_depth is .*; it must be a whole number, 0 or more"):
             Agent(name="x", model="openai:x", max_depth=wrong)  # type: ignore[arg-type]
 
 
-def test_who_is_reached_is_served() -> None:
-    """A circle ends; what was added to an agent's tools since is looked at; two agents of one name are not served."""
+def test_agents_that_others_call_are_served_too() -> None:
+    """Agents may call each other. Tools that are added later count too. Two agents of the same name are refused."""
     tools: list[Tool] = []
     first = Agent(name="first", model="openai:x", tools=tools)
     second = Agent(name="second", model="openai:x", tools=[first.as_tool(description="x")])
@@ -92,8 +92,8 @@ def test_who_is_reached_is_served() -> None:
         Registry([boss, other])
 
 
-def test_ids() -> None:
-    """Readable; a dot is in no call's id, so no two calls of a workflow have one; never longer than a database's column."""
+def test_the_id_of_a_run_is_unique_and_bounded() -> None:
+    """It is readable, has a dot that no call's id has, and fits into a database's column."""
     assert child_workflow_id("run", "call_1", "0") == "run/call_1"
     assert child_workflow_id("run", "call_1", "2", 3) == "run/call_1.2.again3"
     long = [child_workflow_id(parent, "c" * 64, "11", 3) for parent in ("a" * 200, "é" * 200, "a" * 1000)]
@@ -115,8 +115,8 @@ def turn(**given: Any) -> Turn:
     return Turn(number=1, input=RunInput(agent="a", **given), facts=facts, trace="", result=used, spent=0.5)
 
 
-def test_shares() -> None:
-    """Of what is left, divided; the sub-agent's own limit holds; nothing is not a share."""
+def test_the_rest_of_the_budget_is_divided() -> None:
+    """The sub-agent's own limit applies as well. If nothing is left, there is no share."""
     free, bounded = ToolFacts(timeout=0), ToolFacts(timeout=0, max_total_tokens=50, max_cost=0.01)
     assert budget_share(turn(), free, 1) == {}
     assert budget_share(turn(max_total_tokens=400, max_cost=1.1), free, 3) == {
@@ -131,8 +131,8 @@ def test_shares() -> None:
     assert budget_share(turn(max_cost=0.5), free, 1) is None
 
 
-def test_depth() -> None:
-    """The smaller of what the input says and what the agent was declared with."""
+def test_the_smaller_limit_of_depth_applies() -> None:
+    """That of the run's input, or the one that the agent was declared with."""
     facts = ToolFacts(timeout=0, max_depth=5)
     assert [remaining_depth(turn(max_depth=given), facts) for given in (None, 0, 3, 9)] == [5, 0, 3, 5]
 
@@ -141,8 +141,8 @@ def asks(*prompts: str, name: str = "worker") -> Say:
     return Say(calls=[Call(name, {"prompt": prompt}) for prompt in prompts])
 
 
-async def test_runs_within_a_run() -> None:
-    """Two at once, one of them out of steps; what the sub-agent's model was told, spans of all."""
+async def test_sub_agents_run_and_their_results_return() -> None:
+    """Two at once that run out of steps, and one that completes; each has spans."""
     busy = Script("busy", [lambda messages: Say(calls=[Call("look", {"where": messages[0].text})])])
     run = await run_agent(boss, "Go", model=Model(asks("a", "b"), "well"), sub_agents={"worker": busy})
     assert run.output == "well"
@@ -160,7 +160,7 @@ async def test_runs_within_a_run() -> None:
     assert [message.text for message in model.told[1]] == ["nothing in c"]
 
 
-async def test_three_levels() -> None:
+async def test_a_sub_agent_may_have_sub_agents() -> None:
     run = await run_agent(
         editor, "?", model=Model(*editor_script.turns), scripts=[researcher_script, translator_script]
     )
@@ -168,8 +168,8 @@ async def test_three_levels() -> None:
     assert [span.name for span in run.spans].count("invoke_agent translator") == 1
 
 
-async def test_a_sub_agent_that_fails() -> None:
-    """With a policy that fails the run, the other one is cancelled; its error is the source."""
+async def test_a_failure_that_fails_the_run_cancels_the_other_sub_agent() -> None:
+    """The error of the sub-agent's run is the source of the run's."""
     looks = Say(calls=[Call("look", {"where": "everywhere"})])
     refusing = Script("refusing", [lambda messages: Say(asks_nothing()) if messages[0].text == "a" else looks])
     run = await run_agent(strict, "Go", model=Model(asks("a", "b"), is_strict=False), sub_agents={"worker": refusing})
@@ -178,8 +178,8 @@ async def test_a_sub_agent_that_fails() -> None:
     assert not isinstance(run.error, ToolTimeoutError)
 
 
-async def test_a_policy_by_the_error_of_the_run() -> None:
-    """What the sub-agent's run failed with is matched as a tool's own exception is."""
+async def test_a_policy_matches_the_error_of_the_sub_agents_run() -> None:
+    """It is matched as a tool's own exception is."""
     refusing = Script("refusing", [lambda _: Say(asks_nothing())])
     for policy, is_told in ((ModelRequestError, True), (ModelUnavailableError, False)):
         by_type = Agent(name="by_type", model="openai:x", tools=boss.tools, handle_errors=policy)
@@ -192,7 +192,7 @@ def asks_nothing() -> str:
     raise ValueError("no turn")
 
 
-async def test_too_deep() -> None:
+async def test_a_run_at_the_depth_limit_starts_no_sub_agent() -> None:
     run = await run_agent(boss, "Go", model=Model(asks("a"), "well"), max_depth=0)
     [call] = run.calls
     assert call.result is not None
@@ -200,14 +200,14 @@ async def test_too_deep() -> None:
     assert (call.run, call.attempts) == (None, 0)
 
 
-async def test_a_sub_agent_that_there_is_not() -> None:
+async def test_a_script_for_an_unknown_sub_agent_is_refused() -> None:
     with pytest.raises(
         DeclarationError, match="sub_agents names 'nobody', but the agents of this test are: boss, worker"
     ):
         await run_agent(boss, "Go", model=Model("x"), sub_agents={"nobody": Model("x")})
 
 
-async def test_the_page() -> None:
+async def test_the_example_of_the_page_passes() -> None:
     """docs/sub-agents.md: its test passes."""
     page: dict[str, Any] = {}
     exec(compile(PAGE, "docs/sub-agents.md", "exec", dont_inherit=True), page)

@@ -1,1 +1,1 @@
-"""One agent = one file."""
+"""The shipped agents, one in each file."""

@@ -1,4 +1,4 @@
-"""`assistant`: works on the files of its workspace."""
+"""`assistant`: an agent that works on the files of one folder."""
 
 from mulligan import Agent
 from mulligan.tools import list_files, query_sqlite, read_file, search_files, write_file

@@ -1,4 +1,4 @@
-"""`demo`: a scripted agent that works on real files, and is wrong on purpose before it gets there."""
+"""`demo`: a scripted agent that works on real files, and makes mistakes on purpose."""
 
 from __future__ import annotations
 
@@ -10,34 +10,34 @@ from mulligan.tools import list_files, read_file, read_section, search_files, wr
 
 
 def _write_the_summary(messages: Sequence[Message]) -> Say:
-    """What it writes is what it really read; single quotes and a trailing comma are mended on the way."""
+    """Write what was read from the file. The arguments have single quotes and a trailing comma, which are repaired."""
     section = last_result(messages).replace("\n", " ").replace("'", "")
     arguments = "{'path': 'summary.md', 'content': 'From orders.md: " + section.replace("#", "").strip() + "',}"
     return Say(calls=[Call("write_file", arguments)])
 
 
-def _tell(messages: Sequence[Message]) -> Say:
+def _report_result(messages: Sequence[Message]) -> Say:
     return Say(f"Done. {last_result(messages)}")
 
 
 script = Script(
     "demo",
     [
-        # A tool that there is not: it is told the names.
+        # An unknown tool: the feedback lists the tools.
         Say("Let me see what there is.", [Call("list_dir", {"path": "."})]),
         Say(calls=[Call("list_files")]),
-        # A field that is missing: it is told which.
+        # A required field is missing: the feedback names it.
         Say("Who is waiting?", [Call("search_files", {"path": "."})]),
         Say(calls=[Call("search_files", {"text": "waiting"})]),
-        # JSON that is cut off: nothing is guessed, it is told where.
+        # JSON that is cut off: it is not completed by guessing, and the feedback says where it ends.
         Say("I read the whole file.", [Call("read_file", '{"path": "orders.m')]),
-        # A file that is not there: the tool raises, and says what is near.
+        # A file that does not exist: the tool raises an error that names a similar file.
         Say(calls=[Call("read_file", {"path": "order.md"})]),
         Say(calls=[Call("read_file", {"path": "orders.md"})]),
-        # `element` for `selector`: the tool's fixer mends it, and the corrected call runs, once.
+        # A wrong field name: the tool's fixer repairs the arguments, and the call runs once.
         Say("Only Ada's part matters.", [Call("read_section", {"path": "orders.md", "element": "Ada"})]),
         _write_the_summary,
-        _tell,
+        _report_result,
     ],
 )
 

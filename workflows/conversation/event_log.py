@@ -6,13 +6,13 @@ It is pure, but reads the workflow's clock.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from temporalio import workflow
 
-if TYPE_CHECKING:
-    from mulligan.values import ErrorInfo
+from mulligan.values import ErrorInfo
 
+__all__ = ["Entry", "EventLog"]
 
 _MODEL_CALLED = ("step_started", "model_fallback")
 _MODEL_CALLED_OR_ENDED = (*_MODEL_CALLED, "answered", "run_ended")
