@@ -50,31 +50,33 @@ def responses(steps: int) -> dict[str, Any]:
 @pytest.mark.parametrize("separators", [(",", ":"), (", ", ": ")])
 @pytest.mark.parametrize("made", [chat, responses])
 @pytest.mark.parametrize(("steps", "number"), [(0, 0), (2, 2), (3, None)])
-def test_the_endpoint_counts_the_results(made: Any, separators: Any, steps: int, number: int | None) -> None:
+def test_the_endpoint_counts_the_tool_results_of_a_request(
+    made: Any, separators: Any, steps: int, number: int | None
+) -> None:
     asked = endpoint.read(json.dumps(made(steps), separators=separators).encode())
     assert asked is not None
     assert (asked.run, asked.results, asked.number, asked.streams) == ("ab12", steps, number, False)
 
 
-def test_a_run_that_is_held_calls_a_tool_that_waits() -> None:
+def test_a_prompt_with_hold_is_read_as_a_call_of_the_waiting_tool() -> None:
     body = json.dumps({"messages": [{"role": "user", "content": prompt(0, "ab12", hold=True)}], "stream": True})
     asked = endpoint.read(body.encode())
     assert asked is not None
     assert (asked.number, asked.streams) == (HOLD, True)
 
 
-def test_another_prompt_is_refused() -> None:
+def test_the_endpoint_refuses_an_unknown_prompt() -> None:
     assert endpoint.read(b'{"messages": []}') is None
 
 
-def test_passages_are_of_one_size_and_unlike() -> None:
+def test_passages_have_the_same_size_and_different_words() -> None:
     made = [passage(number) for number in range(2000)]
     assert {len(text.encode()) for text in made} == {BYTES}
     assert len(set(made)) == len(made)
     assert len(prompt(10_000, "a" * 10).encode()) == BYTES
 
 
-def test_every_job_is_told_apart() -> None:
+def test_each_job_has_its_own_figure_contender_and_size() -> None:
     """A job is found in the results by its figure, contender and size."""
     for sizes in (WHOLE, QUICK):
         made = jobs(sizes)
@@ -82,7 +84,7 @@ def test_every_job_is_told_apart() -> None:
     assert {job.figure for job in chosen(jobs(WHOLE), ["memory"], ["strands"])} == {"memory"}
 
 
-def test_what_was_measured_is_not_measured_again(tmp_path: Path) -> None:
+def test_a_job_with_enough_measurements_is_not_measured_again(tmp_path: Path) -> None:
     job = Job("memory", "strands", 30, repeats=2)
     results = Results(tmp_path)
     assert results.missing(job) == [0, 1]
@@ -114,7 +116,7 @@ def read(tmp_path: Path) -> Reading:
     return Reading(Results(tmp_path))
 
 
-def test_a_goal_is_reached_or_not(read: Reading) -> None:
+def test_goals_are_compared_with_the_measured_figures(read: Reading) -> None:
     told = {(goal.figure, goal.aim): goal for goal in goals(read)}
     reached = {figure: goal.reached for (figure, _), goal in told.items()}
     assert reached["growth of history"] is True
@@ -126,7 +128,7 @@ def test_a_goal_is_reached_or_not(read: Reading) -> None:
     assert reached["memory of an open run of 100 steps"] is False
 
 
-def test_the_page_says_what_was_measured(read: Reading) -> None:
+def test_the_page_prints_the_measured_figures(read: Reading) -> None:
     page = render(read, FACTS, ["history.svg"])
     assert "| Mulligan | 30,000 | 110,000 | 430,000 | 2,667 → 2,667 |" in page
     assert "| Strands Agents, 160 steps | 37.5 (37.5–37.5, of 3) | 3.00 (3.00–3.00, of 3) | – |" in page
@@ -137,7 +139,7 @@ def test_the_page_says_what_was_measured(read: Reading) -> None:
     assert "## Replay" not in page  # nothing of it was measured
 
 
-def test_the_page_that_is_kept_is_of_the_numbers_that_are_kept() -> None:
+def test_the_committed_page_equals_the_one_printed_from_the_committed_results() -> None:
     root = Path(__file__).parent.parent.parent
     results = Results(root / "benchmarks" / "results")
     facts = json.loads((results.folder / "machine.json").read_text())

@@ -50,7 +50,7 @@ DIALECTS = {
 
 
 @pytest.mark.parametrize("text", DIALECTS.values(), ids=DIALECTS)
-def test_a_dialect_is_read_with_the_arguments_as_they_were_written(text: str) -> None:
+def test_each_dialect_is_read_with_its_arguments_unchanged(text: str) -> None:
     rest, calls = found(text)
     assert calls == [("search", OBJECT)]
     assert rest in ("", "Thought: so")
@@ -79,7 +79,7 @@ def test_a_dialect_is_read_with_the_arguments_as_they_were_written(text: str) ->
         ('{"name": "it\n{"name": "search", "arguments": {}}', '{"name": "it', [("search", "{}")]),
     ],
 )  # fmt: skip
-def test_several_mixed_and_quoted(text: str, rest: str, calls: list[tuple[str, str]]) -> None:
+def test_several_mixed_or_quoted_calls_are_found(text: str, rest: str, calls: list[tuple[str, str]]) -> None:
     assert found(text) == (rest, calls)
 
 
@@ -103,12 +103,12 @@ BROKEN = [
 
 @pytest.mark.parametrize("around", ["{}", "```json\n{}\n```", "Well:\n```\n{}\n```\n", "<tool_call>{}</tool_call>"])
 @pytest.mark.parametrize(("broken", "raw"), BROKEN)
-def test_broken_json_that_begins_like_a_call_of_a_known_tool(broken: str, raw: str, around: str) -> None:
+def test_broken_json_is_a_call_if_it_begins_like_one_of_a_known_tool(broken: str, raw: str, around: str) -> None:
     rest, calls = found(around.format(broken) if around != "{}" else broken)
     assert (rest.strip(": Wel"), calls) == ("", [("search", raw)])
 
 
-def test_arguments_that_were_cut_off_are_never_taken_for_whole() -> None:
+def test_arguments_that_were_cut_off_are_never_taken_as_complete() -> None:
     """Nothing that a later stage could mend into a call that the model did not finish."""
     whole = '{"name": "search", "arguments": {"q": "text", "n": 12, "on": true}}'
     for end in range(len(whole) - 3):
@@ -156,7 +156,7 @@ NO_CALLS = [
 
 
 @pytest.mark.parametrize("text", NO_CALLS)
-def test_prose_and_data_are_no_calls_and_stay_as_they_are(text: str) -> None:
+def test_prose_and_data_are_not_calls_and_stay_unchanged(text: str) -> None:
     assert find_calls(text, TOOLS) == (text, [])
 
 
@@ -175,13 +175,13 @@ def test_prose_and_data_are_no_calls_and_stay_as_they_are(text: str) -> None:
         ('{"action": "Final Answer", "action_input": ""}', ""),
     ],
 )
-def test_the_final_answer_of_langchains_agent_is_the_text(text: str, answer: str) -> None:
+def test_the_final_answer_action_of_langchain_is_the_text_of_the_answer(text: str, answer: str) -> None:
     rest, calls = find_calls(text, TOOLS)
     assert calls == []
     assert rest == answer or (rest == "It is " and answer == 'It is "42"')  # where a quote ends is not known
 
 
-def test_a_tool_of_that_name_is_a_tool() -> None:
+def test_a_tool_named_final_answer_is_called() -> None:
     assert find_calls('{"action": "final_answer", "action_input": {}}', {"final_answer"})[1][0].name == "final_answer"
 
 
@@ -194,7 +194,7 @@ UNITS = [
 
 @pytest.mark.parametrize("before", ["", '<tool_call>{"a":' * 200, '```{"a":"' * 101])
 @pytest.mark.parametrize("unit", UNITS)
-def test_no_text_costs_more_than_its_length_allows(unit: str, before: str) -> None:
+def test_time_is_bounded_by_the_length_of_the_text(unit: str, before: str) -> None:
     text = before + (unit * (100_000 // len(unit)))
     finder = Finder(text, frozenset(TOOLS))
     list(finder.blocks())
@@ -224,7 +224,7 @@ PROSE = st.text(st.characters(blacklist_characters="{["), max_size=60)
 
 @FUZZ
 @given(PROSE, PROSE)
-def test_what_holds_no_json_holds_no_call(before: str, after: str) -> None:
+def test_a_text_without_json_contains_no_call(before: str, after: str) -> None:
     assert find_calls(before + after, TOOLS) == (before + after, [])
     data = before + '{"name": "Ada", "age": 3}' + after
     assert find_calls(data, {"Ada"}) == (data, [])
@@ -235,7 +235,9 @@ ARGS = st.dictionaries(st.text(max_size=8), st.recursive(st.none() | st.integers
 
 @FUZZ
 @given(st.sampled_from(["search", "other", 'od"d']), ARGS, st.booleans())
-def test_a_call_written_back_is_read_again(name: str, arguments: dict[str, object], ascii_only: bool) -> None:
+def test_a_call_written_into_the_text_is_read_back_equal(
+    name: str, arguments: dict[str, object], ascii_only: bool
+) -> None:
     raw = json.dumps(arguments, ensure_ascii=ascii_only)
     rest, calls = find_calls("So:\n" + as_text(name, raw), {"search", 'od"d'})
     assert (rest, [(call.name, call.arguments) for call in calls]) == ("So:", [(name, raw)])
@@ -244,13 +246,13 @@ def test_a_call_written_back_is_read_again(name: str, arguments: dict[str, objec
 @pytest.mark.parametrize(
     ("raw", "again"), [("", "{}"), ("{'q': 1}", "{'q': 1}"), ('{"q": "cut', '{"q": "cut'), ("prose", '"prose"')]
 )
-def test_arguments_that_are_no_json_are_written_back_in_a_block_that_is(raw: str, again: str) -> None:
+def test_arguments_that_are_not_json_are_written_back_in_a_json_block(raw: str, again: str) -> None:
     text = as_text("search", raw)
     assert json.loads(text.removeprefix("```json\n").removesuffix("\n```"))["name"] == "search"
     assert found(text) == ("", [("search", again)])
 
 
-def test_the_tools_are_described_with_their_schemas_and_the_form_is_the_one_that_is_read() -> None:
+def test_the_instructions_contain_the_schemas_and_a_form_that_can_be_read() -> None:
     schema = {"type": "object", "properties": {"q": {"type": "string"}}, "required": ["q"]}
     told = describe([ToolDefinition(name="search", description="Search it.", parameters=schema)])
     assert "`search`: Search it." in told

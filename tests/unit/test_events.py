@@ -18,14 +18,14 @@ TYPES = {kind.model_fields["type"].default: kind for kind in get_args(get_args(e
 
 
 @pytest.mark.parametrize("line", SHOWN.splitlines(), ids=lambda line: str(json.loads(line)["type"]))
-def test_the_page(line: str) -> None:
+def test_each_line_of_the_events_page_is_an_event_with_all_its_fields(line: str) -> None:
     """Each line is an event with all of its fields, and nothing else."""
     event = events.EVENT.validate_json(line)
     assert event.model_dump(mode="json") == json.loads(line)
     assert set(json.loads(line)) | {"token"} == set(type(event).model_fields) | {"token"}
 
 
-def test_the_page_has_them_all() -> None:
+def test_the_events_page_shows_every_type_of_event() -> None:
     assert {json.loads(line)["type"] for line in SHOWN.splitlines()} == set(TYPES)
 
 
@@ -43,7 +43,7 @@ def log() -> EventLog:
     return made
 
 
-def test_offsets_go_on_over_a_cut() -> None:
+def test_offsets_continue_after_earlier_events_were_dropped() -> None:
     """What a compaction took out of the conversation is in the run before; the numbers are those of the whole run."""
     made = log()
     assert made.total == 21
@@ -56,7 +56,7 @@ def test_offsets_go_on_over_a_cut() -> None:
     assert (after.entries[-1].step, after.total) == (4, 22)
 
 
-def test_which_step_is_being_written() -> None:
+def test_the_step_being_written_lasts_from_its_start_to_its_answer() -> None:
     """From its start to its answer."""
     made = log()
     assert made.writing is not None
@@ -72,7 +72,7 @@ def test_which_step_is_being_written() -> None:
 
 
 @pytest.mark.parametrize("token", ["x", "-1", "1.2", "1.2.3.4", "1" * 16, "١"])
-def test_a_token_that_is_none(token: str) -> None:
+def test_an_invalid_token_is_refused_with_a_sentence(token: str) -> None:
     """One sentence."""
     with pytest.raises(ValueError, match="is no token of an event"):
         events.follow(None, "x", since=token)  # type: ignore[arg-type]

@@ -67,7 +67,7 @@ MADE: list[tuple[dict[str, Any], Any]] = [
 
 
 @pytest.mark.parametrize(("schema", "made"), MADE, ids=[str(index) for index in range(len(MADE))])
-def test_the_example(schema: dict[str, Any], made: Any) -> None:
+def test_the_example_of_a_schema_is_valid_and_leaves_the_schema_unchanged(schema: dict[str, Any], made: Any) -> None:
     before = copy.deepcopy(schema)
     assert example(schema) == made
     assert schema == before
@@ -98,17 +98,17 @@ def test_the_example(schema: dict[str, Any], made: Any) -> None:
     ],
     ids=str,
 )
-def test_none_can_be_made(schema: dict[str, Any]) -> None:
+def test_a_schema_without_an_example_raises_no_example(schema: dict[str, Any]) -> None:
     with pytest.raises(NoExample):
         example(schema)
 
 
-def test_what_must_hold_itself_is_given_up_at_once() -> None:
+def test_a_schema_that_must_contain_itself_has_no_example() -> None:
     with pytest.raises(NoExample, match="itself"):
         example({"$ref": "#/$defs/N", "$defs": {"N": of(next={"$ref": "#/$defs/N"})}})
 
 
-def test_what_would_grow_without_end_is_given_up() -> None:
+def test_a_schema_whose_example_would_be_too_large_has_none() -> None:
     """Twelve levels of two within each other are 4096 values: nobody would read them."""
     wide = {f"D{i}": of(a={"$ref": f"#/$defs/D{i + 1}"}, b={"$ref": f"#/$defs/D{i + 1}"}) for i in range(11)}
     with pytest.raises(NoExample, match="too large"):
@@ -156,7 +156,7 @@ TYPES: list[Any] = [
 
 
 @pytest.mark.parametrize("kind", TYPES, ids=str)
-def test_the_example_of_a_type_is_one_of_its_values(kind: Any) -> None:
+def test_the_example_of_a_python_type_is_a_valid_value(kind: Any) -> None:
     model = create_model("M", field=(kind, ...))
     schema = model.model_json_schema()
     made = example(schema)
@@ -167,7 +167,7 @@ def test_the_example_of_a_type_is_one_of_its_values(kind: Any) -> None:
 
 @settings(FUZZ, max_examples=60)
 @given(st.lists(st.sampled_from(TYPES), max_size=5), st.lists(st.sampled_from(TYPES), max_size=5))
-def test_the_example_of_a_model_is_valid_and_holds_what_is_required_only(needed: list[Any], more: list[Any]) -> None:
+def test_the_example_of_a_model_is_valid_and_has_required_fields_only(needed: list[Any], more: list[Any]) -> None:
     fields: dict[str, Any] = {f"field{index}": (kind, ...) for index, kind in enumerate(needed)}
     fields.update(
         {f"other{index}": (kind | None if isinstance(kind, type) else kind, None) for index, kind in enumerate(more)}
@@ -180,7 +180,9 @@ def test_the_example_of_a_model_is_valid_and_holds_what_is_required_only(needed:
 
 @settings(FUZZ, max_examples=150)
 @given(st.integers(-50, 50), st.integers(0, 9), st.sampled_from([1, 2, 3, 7, 0.5, 0.1]), st.booleans(), st.booleans())
-def test_a_number_is_found_where_there_is_one(low: int, width: int, step: float, above: bool, whole: bool) -> None:
+def test_a_number_within_the_bounds_is_found_if_there_is_one(
+    low: int, width: int, step: float, above: bool, whole: bool
+) -> None:
     kind, bound = "integer" if whole else "number", "exclusiveMinimum" if above else "minimum"
     schema = {"type": kind, bound: low, "maximum": low + width, "multipleOf": step}
     taken = Draft202012Validator(schema)
@@ -206,14 +208,14 @@ def test_a_number_is_found_where_there_is_one(low: int, width: int, step: float,
         "^v?1\\.[0-9]+?$",
     ],
 )
-def test_a_simple_pattern_is_matched_and_taken_by_pydantic(pattern: str) -> None:
+def test_the_example_of_a_simple_pattern_matches_it(pattern: str) -> None:
     kind: TypeAdapter[str] = TypeAdapter(Annotated[str, Field(pattern=pattern)])
     kind.validate_python(example(kind.json_schema()))
 
 
 @FUZZ
 @given(st.dictionaries(st.sampled_from(["type", "properties", "required", "anyOf", "allOf", "$ref", "enum", "minItems", "items", "pattern", "minimum"]), st.sampled_from([None, 3, "object", "#", "array", [], {}, ["a"], [{}], {"a": 3}, {"a": {"$ref": "#"}}, "[", "integer", True])))  # fmt: skip
-def test_no_schema_raises_anything_else(schema: dict[str, Any]) -> None:
+def test_no_schema_raises_anything_but_no_example(schema: dict[str, Any]) -> None:
     try:
         made = example(schema)
     except NoExample:

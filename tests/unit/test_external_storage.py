@@ -33,7 +33,7 @@ def file_of(folder: Path, claim: StorageDriverClaim) -> Path:
     return folder / digest[:2] / digest
 
 
-async def test_what_is_stored_is_read(tmp_path: Path) -> None:
+async def test_a_stored_payload_is_read_back_from_one_private_file(tmp_path: Path) -> None:
     """One file for the same payload, for this user alone, and nothing unfinished beside it."""
     claim = await store(tmp_path)
     file = file_of(tmp_path, claim)
@@ -49,14 +49,14 @@ async def test_what_is_stored_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "named", ["", "../../etc/passwd", "/etc/passwd", "A" * 64, "a" * 63, "a" * 64 + "\n", "é" * 64]
 )
-async def test_a_reference_names_no_other_file(tmp_path: Path, named: str) -> None:
+async def test_a_reference_to_another_file_is_refused(tmp_path: Path, named: str) -> None:
     for claim in ({"sha256": named}, {"path": "/etc/passwd"}):
         with pytest.raises(StorageError, match="names no file of ours"):
             await read(tmp_path, StorageDriverClaim(claim))
 
 
 @pytest.mark.parametrize("linked", ["file", "folder"])
-async def test_no_link_is_followed(tmp_path: Path, linked: str) -> None:
+async def test_symbolic_links_in_the_storage_folder_are_not_followed(tmp_path: Path, linked: str) -> None:
     """Also where it leads to just what was stored."""
     folder, elsewhere = tmp_path / "folder", tmp_path / "elsewhere"
     folder.mkdir()
@@ -72,7 +72,7 @@ async def test_no_link_is_followed(tmp_path: Path, linked: str) -> None:
 
 
 @pytest.mark.parametrize("fault", ["gone", "changed", "shorter", "a pipe", "a folder"])
-async def test_what_is_not_there_is_named(tmp_path: Path, fault: str) -> None:
+async def test_a_missing_or_changed_file_is_named_in_the_error(tmp_path: Path, fault: str) -> None:
     claim = await store(tmp_path)
     file = file_of(tmp_path, claim)
     match fault:
@@ -92,7 +92,7 @@ async def test_what_is_not_there_is_named(tmp_path: Path, fault: str) -> None:
     assert "sesame" not in str(raised.value)
 
 
-async def test_what_cannot_be_written(tmp_path: Path) -> None:
+async def test_a_payload_that_cannot_be_written_raises_storage_error(tmp_path: Path) -> None:
     gone = tmp_path / "gone"
     with pytest.raises(StorageError, match="cannot be written: No such file"):
         await store(gone)
@@ -113,26 +113,26 @@ async def test_what_cannot_be_written(tmp_path: Path) -> None:
         ("file:///no/such/folder", "there is no folder /no/such/folder."),
     ],
 )
-def test_bad_values(url: str, says: str) -> None:
+def test_an_invalid_storage_url_is_refused_with_a_sentence(url: str, says: str) -> None:
     with pytest.raises(DeclarationError) as raised:
         external_storage(url)
     assert str(raised.value).startswith(f"MULLIGAN_EXTERNAL_STORAGE is {url!r}, but ")
     assert says in str(raised.value)
 
 
-def test_a_password_is_not_quoted() -> None:
+def test_a_password_in_the_storage_url_is_not_quoted() -> None:
     with pytest.raises(DeclarationError) as raised:
         external_storage("s3://key:sesame@bucket/x")
     assert "sesame" not in str(raised.value)
 
 
-def test_s3_without_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_s3_storage_without_its_extra_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "boto3", None)
     with pytest.raises(DeclarationError, match=r"needs the extra .s3. .*mulligan\[s3\]"):
         external_storage("s3://bucket/runs")
 
 
-def test_a_folder_with_a_blank(tmp_path: Path) -> None:
+def test_a_storage_folder_may_have_a_blank_in_its_name(tmp_path: Path) -> None:
     folder = tmp_path / "my runs"
     folder.mkdir()
     assert external_storage(folder.as_uri()).drivers[0].name() == "mulligan.folder"

@@ -66,7 +66,7 @@ def taken(make: Callable[[], Any]) -> tuple[Any, int]:
 
 @pytest.mark.parametrize("provider", PROVIDERS, ids=lambda provider: type(provider).__name__)
 @pytest.mark.parametrize("shape", SHAPES)
-def test_a_conversation(shape: str, provider: Any) -> None:
+def test_the_counted_size_of_a_conversation_is_near_its_allocated_memory(shape: str, provider: Any) -> None:
     """Never a tenth more than what is counted, and not much less."""
     text = MESSAGES.dump_json([SHAPES[shape](n) for n in range(100)])
 
@@ -80,7 +80,7 @@ def test_a_conversation(shape: str, provider: Any) -> None:
 
 
 @pytest.mark.parametrize("length", [10, 500, 50_000])
-def test_many_short_ones(length: int) -> None:
+def test_the_counted_size_of_many_short_entries_is_near_their_allocated_memory(length: int) -> None:
     """Keys, lists and sets count too: of conversations that have just begun, and of results that nobody takes up."""
 
     def make() -> ConversationCache:

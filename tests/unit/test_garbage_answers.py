@@ -30,7 +30,14 @@ from mulligan import (
 from mulligan.activities.models.openai_chat import OpenAIChat
 from mulligan.activities.models.openai_responses import OpenAIResponses
 from mulligan.testing import AgentRun, Model, run_agent
-from tests.live.test_garbage import IDS, KEYS, NAMES, TEXTS, arguments, value
+from tests.live.test_garbage import (
+    IDS,
+    KEYS,
+    NAMES,
+    TEXTS,
+    arguments,
+    value,
+)
 
 SEEDS = range(40)
 RUNS, STEPS, CALLS = 5, 5, 8
@@ -132,7 +139,7 @@ def _arguments(dice: random.Random) -> str:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-async def test_garbage(seed: int) -> None:
+async def test_runs_with_random_answers_complete_and_count_each_failure(seed: int) -> None:
     dice = random.Random(seed)
     SEEN[seed] = 0
     for _ in range(RUNS):
@@ -144,7 +151,7 @@ async def test_garbage(seed: int) -> None:
         SEEN[seed] += len(run.calls)
 
 
-def test_there_were_enough() -> None:
+def test_the_seeds_produced_enough_random_answers() -> None:
     if len(SEEN) < len(SEEDS):
         pytest.skip("not all seeds were run")
     assert sum(SEEN.values()) >= 2_000

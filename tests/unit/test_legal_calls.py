@@ -34,7 +34,7 @@ from tests.support.openai_rules import LEGAL, check_arguments
     ],
     ids=lambda raw: repr(raw[:30]),
 )
-def test_legal_arguments(raw: str) -> None:
+def test_legal_arguments_are_json_that_every_provider_accepts(raw: str) -> None:
     legal = legal_arguments(raw)
     check_arguments(legal, "arguments")
     shown = json.loads(legal)
@@ -47,13 +47,13 @@ def test_legal_arguments(raw: str) -> None:
         assert legal == "{}"
 
 
-def test_legal_arguments_are_not_touched() -> None:
+def test_arguments_that_are_legal_already_stay_unchanged() -> None:
     for raw in ("{}", ' {"a":\n1} ', '{"a": "\\u00e9\\ud83d\\ude00"}', '{"a": 1, "a": 2}'):
         assert legal_arguments(raw) == raw
 
 
 @pytest.mark.parametrize("raw", ["", "a", "a b", "é" * 70, "a" * 40, "a" * 41, "a" * 65, "a\n", "\ud800"])
-def test_legal_names_and_ids(raw: str) -> None:
+def test_legal_names_and_ids_have_only_allowed_characters_and_lengths(raw: str) -> None:
     assert LEGAL.fullmatch(legal_name(raw))
     assert LEGAL.fullmatch(legal_id(raw))
     assert len(legal_name(raw)) <= 64
@@ -62,7 +62,7 @@ def test_legal_names_and_ids(raw: str) -> None:
     assert legal_id(legal_id(raw)) == legal_id(raw)
 
 
-def test_ids_stay_different() -> None:
+def test_different_ids_stay_different_when_made_legal() -> None:
     raw = ["a b", "a_b", "a.b", "x" * 41, "x" * 42, "", "call"]
     assert len({legal_id(one) for one in raw}) == len(raw)
     assert legal_id("call_1") == "call_1"

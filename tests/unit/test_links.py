@@ -30,16 +30,16 @@ async def port() -> AsyncIterator[int]:
         ("127.0.0.1:65000", None),  # nor can anybody at 66000
     ],
 )
-async def test_where_nothing_is_set(server: str, link: str | None) -> None:
+async def test_the_default_link_to_temporals_ui_depends_on_the_server(server: str, link: str | None) -> None:
     assert await temporal_link(server, "default", "run/8", "r1") == link
 
 
-async def test_the_dev_server_s_ui_if_it_answers(port: int) -> None:
+async def test_a_local_dev_servers_ui_is_linked_if_it_answers(port: int) -> None:
     assert await temporal_link(f"localhost:{port - 1000}", "default", "run/8", "r1") == f"http://localhost:{port}{PAGE}"
     assert await temporal_link(f"temporal.example.com:{port - 1000}", "default", "run/8", "r1") is None
 
 
-async def test_what_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_links_use_the_urls_of_the_settings_without_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MULLIGAN_TEMPORAL_UI_URL", "https://temporal.example.com/ui/")
     monkeypatch.setenv("MULLIGAN_JAEGER_URL", "https://me:secret@jaeger.example.com/")
     assert await temporal_link("10.0.0.1:7233", "a b", "w", None) == (
@@ -48,7 +48,7 @@ async def test_what_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
     assert await jaeger_link("ab" * 16) == f"https://jaeger.example.com/trace/{'ab' * 16}"
 
 
-async def test_the_usual_jaeger_if_it_answers(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_default_jaeger_is_linked_if_it_answers(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mulligan.trace_view.jaeger.DEFAULT_URL", "http://localhost:1")
     assert await jaeger_link("ab" * 16) is None
     monkeypatch.setattr("mulligan.trace_view.jaeger.DEFAULT_URL", f"http://localhost:{port}")

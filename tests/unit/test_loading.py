@@ -40,7 +40,7 @@ def of_ours(loaded: LoadedModules) -> list[str]:
     return sorted(set(loaded.registry.agents) - set(load([]).registry.agents))
 
 
-def test_the_shipped_ones_are_always_there() -> None:
+def test_the_shipped_agents_are_always_loaded() -> None:
     loaded = load([])
     assert loaded.modules == SHIPPED
     assert {"assistant", "demo"} <= set(loaded.registry.agents)
@@ -83,7 +83,7 @@ def test_the_current_folder_shadows_nothing(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("spelling", ["t_shop.agents", "t_shop/agents.py", "./t_shop/agents.py"])
-def test_a_module_by_its_name_or_file(spelling: str) -> None:
+def test_a_module_is_loaded_by_its_name_or_file_with_all_its_agents_and_scripts(spelling: str) -> None:
     """With each agent that it holds, whatever its variable is called, and its scripts."""
     write(
         t_shop__agents="from mulligan import Agent, Say, Script\n"
@@ -99,7 +99,7 @@ def test_a_module_by_its_name_or_file(spelling: str) -> None:
     assert isinstance(loaded.registry.agents["first"], Agent)
 
 
-def test_twice_the_same_is_once() -> None:
+def test_a_module_or_agent_loaded_twice_is_served_once() -> None:
     """A module that is named twice; an agent that another module imports."""
     write(t_a=AGENT.format(name="ann"), t_b=AGENT.format(name="bob") + "from t_a import ann\n")
     loaded = load(["t_a", "t_b", "t_a.py", "t_a"])
@@ -145,7 +145,7 @@ def test_workflows_are_served_where_they_are_defined() -> None:
         (AGENT.format(name="a") + AGENT.format(name="a").replace("\na", "\nb"), "{folder}/t_bad.py: two agents are named 'a'; give one another name."),
     ],
 )  # fmt: skip
-def test_what_is_said_of_a_bad_module(folder: Path, text: str, says: str) -> None:
+def test_a_module_that_fails_is_reported_with_file_line_and_fault(folder: Path, text: str, says: str) -> None:
     """One sentence: the file, the line where there is one, the fault."""
     write(t_bad=text, t_helper="{}['x']\n")
     with pytest.raises(DeclarationError) as raised:
@@ -157,7 +157,7 @@ def test_what_is_said_of_a_bad_module(folder: Path, text: str, says: str) -> Non
 @pytest.mark.parametrize(
     "name", ["t_missing", "t_missing.agents", "t_missing/agents.py", "t_good.agents", "not a name"]
 )
-def test_a_module_that_is_not_there(folder: Path, name: str) -> None:
+def test_a_missing_module_is_reported_with_the_folder_searched(folder: Path, name: str) -> None:
     write(t_good=AGENT.format(name="ann"))
     dotted = name.removesuffix(".py").replace("/", ".")
     with pytest.raises(DeclarationError) as raised:
@@ -167,7 +167,7 @@ def test_a_module_that_is_not_there(folder: Path, name: str) -> None:
     )
 
 
-def test_a_missing_module_of_its_own_package_is_not_itself() -> None:
+def test_a_missing_import_inside_a_package_is_named_itself() -> None:
     write(t_pack__agents="from t_pack import gone\n", t_pack__more="import t_pack.gone\n")
     with pytest.raises(DeclarationError, match=r"module 't_pack\.more' imports 't_pack\.gone', which is not installed"):
         load(["t_pack.more"])
@@ -175,7 +175,7 @@ def test_a_missing_module_of_its_own_package_is_not_itself() -> None:
         load(["t_pack.agents"])
 
 
-def test_one_name_for_two_agents() -> None:
+def test_two_agents_of_the_same_name_are_refused() -> None:
     """Both files are named; a shipped agent's name is taken, too."""
     write(t_a=AGENT.format(name="ann"), t_b=AGENT.format(name="ann"), t_c=AGENT.format(name="assistant"))
     here = os.path.realpath(".")
@@ -186,19 +186,19 @@ def test_one_name_for_two_agents() -> None:
         load(["t_c"])
 
 
-def test_one_name_for_two_scripts() -> None:
+def test_two_scripts_of_the_same_name_are_refused() -> None:
     write(**dict.fromkeys(("t_a", "t_b"), "from mulligan import Say, Script\ns = Script('t_s', [Say('x')])\n"))
     with pytest.raises(DeclarationError, match="two scripts are named 't_s'"):
         load(["t_a", "t_b"])
 
 
-def test_the_line_is_the_users() -> None:
+def test_the_reported_line_is_in_the_users_module() -> None:
     write(t_bad="import json\njson.loads('{')\n")
     with pytest.raises(DeclarationError, match=r"t_bad\.py, line 2"):
         load(["t_bad"])
 
 
-def test_a_sentence_is_one_line() -> None:
+def test_a_load_error_is_one_line() -> None:
     write(t_bad="raise ValueError('first line\\nsecond line')\n")
     with pytest.raises(DeclarationError) as raised:
         load(["t_bad"])
@@ -206,14 +206,14 @@ def test_a_sentence_is_one_line() -> None:
     assert "\n" not in str(raised.value)
 
 
-def test_a_module_that_exits() -> None:
+def test_a_module_that_exits_is_reported_with_its_line() -> None:
     write(t_bad="raise SystemExit(3)\n")
     with pytest.raises(DeclarationError, match=r"t_bad\.py, line 1"):
         load(["t_bad"])
 
 
 @pytest.mark.parametrize("path", ["../t_x.py", "{folder}/t_x.py"])
-def test_a_file_elsewhere_is_named_as_it_was_given(folder: Path, path: str) -> None:
+def test_a_missing_file_is_named_as_it_was_given(folder: Path, path: str) -> None:
     name = path.format(folder=folder)
     with pytest.raises(DeclarationError) as raised:
         load([name])
@@ -221,7 +221,7 @@ def test_a_file_elsewhere_is_named_as_it_was_given(folder: Path, path: str) -> N
 
 
 @pytest.mark.parametrize("name", ["t_pack.agents", "..t_pack"])
-def test_a_package_that_fails_as_it_is_imported(name: str) -> None:
+def test_a_package_that_fails_on_import_is_reported(name: str) -> None:
     write(t_pack__agents=AGENT.format(name="ann"))
     Path("t_pack/__init__.py").write_text("raise ValueError('in the package')\n")
     with pytest.raises(DeclarationError, match="fails as it is imported"):

@@ -111,24 +111,24 @@ LEFT_ALONE = [
 
 
 @pytest.mark.parametrize(("text", "value", "by"), MENDED)
-def test_mends_what_is_whole(text, value, by):
+def test_complete_json_is_repaired(text, value, by):
     assert list(repair_json(text)) == [RepairedJson(value, by)]
 
 
 @pytest.mark.parametrize(("text", "where"), CUT_OFF)
-def test_a_cut_off_text_has_no_reading_and_the_model_is_told_where_it_stops(text, where):
+def test_json_that_was_cut_off_is_not_repaired_and_the_error_says_where_it_ends(text, where):
     assert list(repair_json(text)) == []
     with pytest.raises(NotJson, match=where.replace("[", r"\[")):
         parse_json(text)
 
 
 @pytest.mark.parametrize("text", LEFT_ALONE, ids=lambda text: text[:30])
-def test_leaves_alone_what_has_no_certain_reading(text):
+def test_ambiguous_json_is_not_repaired(text):
     assert list(repair_json(text)) == []
 
 
 @pytest.mark.parametrize("end", range(1, len(json.dumps(WRITTEN))))
-def test_each_beginning_of_a_text_gives_only_whole_values(end):
+def test_a_prefix_of_json_is_repaired_to_complete_values_only(end):
     text = json.dumps(WRITTEN)[:end]
     for mended in repair_json(text):
         assert isinstance(mended.value, dict)
@@ -152,7 +152,7 @@ def test_each_beginning_of_a_text_gives_only_whole_values(end):
     ],
     ids=lambda item: str(item)[:20],
 )
-def test_reads_strict_json(text, value):
+def test_strict_json_is_parsed(text, value):
     read = parse_json(text)
     assert value is None or read == value
 
@@ -178,7 +178,7 @@ def test_reads_strict_json(text, value):
     ],
     ids=lambda item: item[:20],
 )
-def test_says_what_is_wrong(text, part):
+def test_the_parse_error_says_what_is_wrong_and_where(text, part):
     with pytest.raises(NotJson, match=part) as caught:
         parse_json(text)
     assert 0 <= caught.value.position <= len(text)
@@ -230,7 +230,7 @@ def stands_in(string, text):
 @given(st.text() | FRAGMENTS | FRAGMENTS.map("{{{}".format))
 @example("[" + "{" * 10)
 @example('{"a": "\\u0061"}')
-def test_any_text_is_read_refused_or_mended_but_never_raises(text):
+def test_any_text_is_parsed_refused_or_repaired_without_another_error(text):
     try:
         json.dumps(parse_json(text), allow_nan=False).encode()
     except NotJson as error:
@@ -250,13 +250,13 @@ JSON = st.recursive(
 
 
 @given(st.dictionaries(st.text(), JSON, max_size=4))
-def test_python_s_own_spelling_is_read_as_python_means_it(value):
+def test_the_repr_of_a_python_value_is_repaired_to_that_value(value):
     for mended in repair_json(repr(value)):
         assert mended.value == json.loads(json.dumps(value))
 
 
 @given(st.dictionaries(st.text(), JSON, min_size=1, max_size=4), st.data())
-def test_what_a_cut_leaves_is_never_completed(value, data):
+def test_strings_that_were_cut_off_are_never_completed(value, data):
     text = json.dumps(value, ensure_ascii=False)
     cut = text[: data.draw(st.integers(1, len(text) - 1))]
     whole = set(strings_of(value))
@@ -282,7 +282,7 @@ def test_what_a_cut_leaves_is_never_completed(value, data):
     ],
     ids=lambda text: text[:10],
 )
-def test_time_is_bounded_by_the_length(text):
+def test_repair_time_is_bounded_by_the_length_of_the_text(text):
     began = time.process_time()
     list(repair_json(text))
     with pytest.raises(NotJson):

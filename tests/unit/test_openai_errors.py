@@ -62,7 +62,9 @@ def openai_error(message: str, code: str | None = None) -> dict[str, Any]:
 
 @pytest.mark.parametrize("api", ["openai", "openai-chat"])
 @pytest.mark.parametrize("status", [408, 409, 429, 500, 502, 503, 504, 520, 599])
-async def test_worth_another_try(server: OpenAIServer, client: OpenAIClient, api: str, status: int) -> None:
+async def test_a_temporary_status_raises_unavailable_with_retry_after(
+    server: OpenAIServer, client: OpenAIClient, api: str, status: int
+) -> None:
     found = await error(server, client, Failure(status=status, headers={"retry-after": "7"}), api)
     assert isinstance(found, Unavailable)
     assert (found.status, found.retry_after) == (status, 7.0)
@@ -71,7 +73,9 @@ async def test_worth_another_try(server: OpenAIServer, client: OpenAIClient, api
 
 @pytest.mark.parametrize("api", ["openai", "openai-chat"])
 @pytest.mark.parametrize("status", [304, 400, 401, 402, 403, 404, 405, 413, 415, 422, 431])
-async def test_refused(server: OpenAIServer, client: OpenAIClient, api: str, status: int) -> None:
+async def test_a_permanent_status_raises_model_request_error_with_the_request_id(
+    server: OpenAIServer, client: OpenAIClient, api: str, status: int
+) -> None:
     body = openai_error("No, thanks.")
     failure = Failure(status=status, body=body, headers={"x-request-id": "req_7", "retry-after": "7"})
     found = await error(server, client, failure, api)
@@ -100,7 +104,7 @@ BODIES: list[tuple[str, Any, str]] = [
 
 @pytest.mark.parametrize("status", [400, 429])
 @pytest.mark.parametrize(("body", "told"), [row[1:] for row in BODIES], ids=[row[0] for row in BODIES])
-async def test_the_providers_words(
+async def test_the_error_contains_the_message_of_the_provider_shortened(
     server: OpenAIServer, client: OpenAIClient, status: int, body: Any, told: str
 ) -> None:
     found = await error(server, client, Failure(status=status, body=body))
@@ -132,7 +136,7 @@ WAITS: list[tuple[dict[str, str], float | None]] = [
 
 
 @pytest.mark.parametrize(("headers", "seconds"), WAITS, ids=[str(row[0]) for row in WAITS])
-async def test_retry_after(
+async def test_retry_after_is_read_from_any_of_its_headers(
     server: OpenAIServer, client: OpenAIClient, headers: dict[str, str], seconds: float | None
 ) -> None:
     found = await error(server, client, Failure(status=503, headers=headers))
@@ -145,14 +149,18 @@ def test_retry_after_without_a_date_of_the_response() -> None:
 
 
 @pytest.mark.parametrize("failure", [Failure(drop="before"), Failure(drop="in_body", status=200, body={"choices": []})])
-async def test_dropped(server: OpenAIServer, client: OpenAIClient, failure: Failure) -> None:
+async def test_a_dropped_connection_raises_unavailable(
+    server: OpenAIServer, client: OpenAIClient, failure: Failure
+) -> None:
     found = await error(server, client, failure)
     assert isinstance(found, Unavailable)
     assert "the connection to 127.0.0.1 failed (" in str(found)
     assert (found.status, found.retry_after) == (None, None)
 
 
-async def test_timeout(server: OpenAIServer, client: OpenAIClient) -> None:
+async def test_a_request_that_times_out_raises_unavailable_and_closes_the_connection(
+    server: OpenAIServer, client: OpenAIClient
+) -> None:
     """The request's own; the endpoint answers never."""
     found = await error(server, client, Failure(wait=asyncio.Event()), timeout=0.2)
     assert isinstance(found, Unavailable)
@@ -161,7 +169,9 @@ async def test_timeout(server: OpenAIServer, client: OpenAIClient) -> None:
     assert server.requests[0].disconnected
 
 
-async def test_cancelled(server: OpenAIServer, client: OpenAIClient) -> None:
+async def test_a_cancelled_request_raises_cancelled_error_and_closes_the_connection(
+    server: OpenAIServer, client: OpenAIClient
+) -> None:
     """A cancellation is none of the endpoint's errors; it lets go of the connection."""
     server.script("m", [Turn(wait=asyncio.Event())])
     asking = asyncio.create_task(ask(client))
@@ -185,7 +195,7 @@ SET_UPS: list[tuple[str, dict[str, str | None], str]] = [
 
 
 @pytest.mark.parametrize(("environment", "told"), [row[1:] for row in SET_UPS], ids=[row[0] for row in SET_UPS])
-async def test_a_worker_that_is_not_set_up(
+async def test_a_missing_key_or_package_is_reported_with_the_setting_to_change(
     server: OpenAIServer,
     client: OpenAIClient,
     monkeypatch: pytest.MonkeyPatch,
@@ -205,7 +215,9 @@ async def test_a_worker_that_is_not_set_up(
     assert server.requests == []
 
 
-async def test_nobody_there(client: OpenAIClient, server: OpenAIServer, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_refused_connection_raises_unavailable(
+    client: OpenAIClient, server: OpenAIServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with OpenAIServer() as gone:
         monkeypatch.setenv("OPENAI_BASE_URL", gone.base_url)
     with pytest.raises(Unavailable, match=r"the connection to 127\.0\.0\.1 failed \(ConnectError"):

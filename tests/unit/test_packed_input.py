@@ -17,11 +17,11 @@ def long(*texts: str) -> RunInput:
     return RunInput(agent="a", messages=[UserMessage(role="user", text=text) for text in texts])
 
 
-def test_a_short_one_goes_as_it_is() -> None:
+def test_a_short_input_is_not_compressed() -> None:
     assert compressed(given := long("hello")) is given
 
 
-def test_there_and_back() -> None:
+def test_three_megabytes_of_text_are_compressed_and_read_back() -> None:
     """Three megabytes of text are below what Temporal carries."""
     given = long(*(prose(1_000_000, n) for n in range(3)))
     sent = compressed(given)
@@ -30,7 +30,7 @@ def test_there_and_back() -> None:
     assert RunInput.model_validate_json(decompressed(sent)) == given
 
 
-def test_what_does_not_fit() -> None:
+def test_an_input_too_long_even_compressed_is_refused_with_its_length() -> None:
     """It is said how long it is, and what there is to do; external storage takes more."""
     given = long(*(noise(1_000_000, n) for n in range(3)))
     with pytest.raises(InvalidRunInputError, match=r"too long to begin a run with: 3,000,\d+ bytes, compressed 2,2"):
@@ -42,7 +42,7 @@ def test_what_does_not_fit() -> None:
         compressed(long("x", "x" * 2_000_000), longest_message=LONGEST_MESSAGE)
 
 
-def test_what_is_not_compressed_stays() -> None:
+def test_bytes_that_are_not_compressed_stay_unchanged() -> None:
     assert decompressed(b'{"agent": "a"}') == b'{"agent": "a"}'
     assert decompressed(b"") == b""
 
@@ -52,7 +52,7 @@ def frame(data: bytes, claims: bool) -> bytes:
 
 
 @pytest.mark.parametrize("claims", [True, False])
-def test_a_bomb(claims: bool) -> None:
+def test_no_more_than_the_limit_is_decompressed(claims: bool) -> None:
     """Whatever a frame says of its size: no more than the limit is unpacked."""
     bomb = frame(bytes(MOST_BYTES + 1), claims)
     assert len(bomb) < 10_000
@@ -61,7 +61,7 @@ def test_a_bomb(claims: bool) -> None:
     assert len(decompressed(frame(bytes(MOST_BYTES), claims))) == MOST_BYTES
 
 
-def test_a_frame_that_lies() -> None:
+def test_a_frame_that_states_a_false_size_allocates_no_memory_for_it() -> None:
     """A size of 2**40 in the header of a small frame: nothing of that size is made room for."""
     small = bytearray(frame(json.dumps({"agent": "a"}).encode() * 50, True))
     lies = bytes([*small[:4], 0xE0, *(2**40).to_bytes(8, "little"), *small[7:]])
@@ -74,5 +74,5 @@ def test_a_frame_that_lies() -> None:
     ("before", "after"),
     [("a", "a-resumed"), ("a-resumed", "a-resumed-2"), ("a-resumed-9", "a-resumed-10"), ("a-2", "a-2-resumed")],
 )
-def test_ids(before: str, after: str) -> None:
+def test_the_default_id_of_a_resumed_run_counts_the_resumptions(before: str, after: str) -> None:
     assert default_workflow_id(before) == after

@@ -54,7 +54,7 @@ def has(cache: ConversationCache, key: Key) -> bool:
     return bool(found.messages)
 
 
-def test_a_prefix_is_its_messages() -> None:
+def test_digests_items_and_size_of_a_conversation_follow_its_messages() -> None:
     """Digest, items and size go with them; what is cut back is gone from each, and can be said anew."""
     first, second, third = said("Go – é."), asks("c1"), result("c1")
     made, short = prefix(first, second, third), prefix(first)
@@ -69,13 +69,13 @@ def test_a_prefix_is_its_messages() -> None:
     assert made == prefix(first, second, third)
 
 
-def test_an_id_that_is_still_there_is_not_forgotten() -> None:
+def test_cutting_back_keeps_call_ids_that_are_still_used() -> None:
     made = prefix(asks("c1"), result("c1"), asks("c1"))
     made.cut_back(2)
     assert made.call_ids == {"c1"}
 
 
-def test_another_provider_encodes_anew() -> None:
+def test_a_cached_conversation_is_encoded_again_for_another_provider() -> None:
     """A turn may name another model: the worker has the messages, and need not ask for them again."""
     cache = ConversationCache(MUCH)
     messages: list[Message] = [said("a"), asks("c1"), result("c1")]
@@ -83,7 +83,7 @@ def test_another_provider_encodes_anew() -> None:
     assert cache.take(KEY, OTHER, prefix(*messages).ref) == (prefix(*messages, provider=OTHER), None)
 
 
-def test_the_same_messages_in_another_order_are_another_conversation() -> None:
+def test_messages_in_another_order_have_another_digest() -> None:
     assert prefix(said("a"), said("b")).ref != prefix(said("b"), said("a")).ref
     assert chain("", said("a"))[0] != chain("x", said("a"))[0]
 
@@ -111,7 +111,9 @@ AB = prefix(said("a"), said("b"))
         "unknown", "a fork", "before a fork", "digest",
     ],
 )  # fmt: skip
-def test_take(whole: Ref, known: int | None, found: int | None) -> None:
+def test_take_returns_the_conversation_cut_back_to_the_reference_and_removes_it(
+    whole: Ref, known: int | None, found: int | None
+) -> None:
     """What fits is cut back to what was asked for. Hit or miss, it is out of the cache then."""
     cache = ConversationCache(MUCH)
     cache.put(KEY, prefix(*AB.messages))
@@ -122,7 +124,7 @@ def test_take(whole: Ref, known: int | None, found: int | None) -> None:
     assert cache.take(KEY, ONE, whole, known) == (prefix(), "absent")
 
 
-def test_the_one_not_used_for_the_longest_time_goes() -> None:
+def test_the_least_recently_used_entry_is_evicted() -> None:
     """Whether it is a conversation or a result."""
     cache = ConversationCache(2 * size_of(prefix(said("a"))) + 2 * size_of(result("c1")))
     cache.put(("a", "0"), prefix(said("a")))
@@ -139,7 +141,7 @@ def test_the_one_not_used_for_the_longest_time_goes() -> None:
     assert not has(cache, ("b", "0"))
 
 
-def test_what_is_larger_than_the_bound_pushes_out_nobody() -> None:
+def test_an_entry_larger_than_the_cache_evicts_nothing() -> None:
     cache = ConversationCache(size_of(prefix(said("a"))) + size_of(result("c1")))
     cache.put(KEY, prefix(said("a")))
     cache.hold(KEY, result("c1"))
@@ -149,7 +151,7 @@ def test_what_is_larger_than_the_bound_pushes_out_nobody() -> None:
     assert len(cache.resolve(KEY, [CachedResult(role="held", call_id="c1")])) == 1
 
 
-def test_what_is_in_use_counts() -> None:
+def test_a_conversation_in_use_counts_towards_the_size() -> None:
     """It cannot be let go of, so others are; and what it grew by counts when it is back, at the latest."""
     cache = ConversationCache(size_of(prefix(said("a"), said("b"))) + 10)
     cache.put(KEY, prefix(said("a"), said("b")))
@@ -162,7 +164,7 @@ def test_what_is_in_use_counts() -> None:
     assert has(cache, KEY)
 
 
-def test_an_empty_one_is_not_kept() -> None:
+def test_an_empty_conversation_does_not_replace_a_cached_one() -> None:
     """As after a model call that could not ask the workflow: what another attempt has put there stays."""
     cache = ConversationCache(MUCH)
     empty, _ = cache.take(KEY, ONE, AB.ref)
@@ -172,7 +174,7 @@ def test_an_empty_one_is_not_kept() -> None:
 
 
 @pytest.mark.parametrize("bound", [0, 1])
-def test_without_room_nothing_is_kept(bound: int) -> None:
+def test_a_cache_of_size_zero_keeps_nothing(bound: int) -> None:
     cache = ConversationCache(bound)
     cache.put(KEY, prefix(said("a")))
     cache.hold(KEY, result("c1"))
@@ -181,7 +183,7 @@ def test_without_room_nothing_is_kept(bound: int) -> None:
     assert cache.resolve(KEY, [CachedResult(role="held", call_id="c1")]) == []
 
 
-def test_results_are_handed_over_once() -> None:
+def test_a_cached_result_replaces_its_reference_once() -> None:
     """In the place of their reference, up to the first that is not here. One that came along is held no longer."""
     cache = ConversationCache(MUCH)
     for call_id in ("c1", "c3"):
@@ -200,7 +202,7 @@ def test_results_are_handed_over_once() -> None:
     assert cache.size == 0
 
 
-def test_a_result_that_is_made_again_is_counted_once() -> None:
+def test_a_result_cached_twice_is_counted_once() -> None:
     """As after an attempt whose completion was lost."""
     cache = ConversationCache(MUCH)
     for text in ("the first, which is longer", "second"):

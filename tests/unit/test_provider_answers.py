@@ -23,7 +23,7 @@ async def bench(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Bench]:
 
 
 @pytest.mark.parametrize("api", APIS)
-async def test_an_answer(bench: Bench, api: str) -> None:
+async def test_text_calls_usage_and_model_of_an_answer_are_read(bench: Bench, api: str) -> None:
     used = ServedUsage(input_tokens=100, output_tokens=50, cached_input_tokens=80, reasoning_tokens=30)
     turn = Turn("Hi.", calls=[("search", "{'q'", "id!"), ("", "", "")], usage=used, model="m-2026")
     reply = await bench.answer(api, turn)
@@ -49,7 +49,9 @@ async def test_an_answer(bench: Bench, api: str) -> None:
         (Turn(""), "stop", ""),
     ],
 )
-async def test_finish_reasons(bench: Bench, api: str, turn: Turn, reason: str, text: str) -> None:
+async def test_each_finish_reason_is_read_by_its_common_name(
+    bench: Bench, api: str, turn: Turn, reason: str, text: str
+) -> None:
     reply = await bench.answer(api, turn)
     assert (reply.finish_reason, reply.text) == (reason, text)
 
@@ -90,7 +92,9 @@ ODD_CHAT: list[tuple[str, dict[str, Any], Any]] = [
 
 
 @pytest.mark.parametrize(("body", "expected"), [row[1:] for row in ODD_CHAT], ids=[row[0] for row in ODD_CHAT])
-async def test_odd_answers_of_compatible_servers(bench: Bench, body: dict[str, Any], expected: Any) -> None:
+async def test_incomplete_answers_of_compatible_servers_are_read(
+    bench: Bench, body: dict[str, Any], expected: Any
+) -> None:
     reply = await bench.body("openai-chat", body)
     assert (reply.text, reply.calls, reply.finish_reason) == expected
     assert reply.usage == Usage()
@@ -116,7 +120,7 @@ NONSENSE: list[tuple[str, Failure]] = [
 
 
 @pytest.mark.parametrize(("api", "nonsense"), NONSENSE, ids=lambda value: str(getattr(value, "body", value))[:60])
-async def test_what_nobody_understands_is_tried_again(bench: Bench, api: str, nonsense: Failure) -> None:
+async def test_an_answer_that_cannot_be_parsed_raises_unavailable(bench: Bench, api: str, nonsense: Failure) -> None:
     with pytest.raises(Unavailable):
         await bench.answer(api, Turn(failure=nonsense))
 
@@ -128,13 +132,15 @@ async def test_what_nobody_understands_is_tried_again(bench: Bench, api: str, no
         ("openai-chat", {"error": {"code": 402, "message": "No."}}),
     ],
 )
-async def test_refused_with_status_200(bench: Bench, api: str, body: dict[str, Any]) -> None:
+async def test_an_error_body_with_status_200_raises_model_request_error(
+    bench: Bench, api: str, body: dict[str, Any]
+) -> None:
     with pytest.raises(ModelRequestError, match=r"No\."):
         await bench.body(api, body)
 
 
 @pytest.mark.parametrize("api", APIS)
-async def test_half_characters_become_whole(bench: Bench, api: str) -> None:
+async def test_lone_surrogates_and_nul_in_an_answer_are_replaced(bench: Bench, api: str) -> None:
     """Lone surrogates and NUL, which JSON can escape; a pair of surrogates is one character."""
     spoilt, whole = "a\ud800b\0\U0001f600", "a\ufffdb\ufffd\U0001f600"
     turn = Turn(spoilt, calls=[("search", f'{{"q": "{spoilt}"}}', None)], reasoning=[Reasoning(summary=[spoilt])])

@@ -64,7 +64,9 @@ LAYOUTS: list[tuple[str, list[Any], Any, list[Any]]] = [
 
 
 @pytest.mark.parametrize(("items", "kept", "echoed"), [row[1:] for row in LAYOUTS], ids=[row[0] for row in LAYOUTS])
-async def test_items_go_back_in_their_order(bench: Bench, items: list[Any], kept: Any, echoed: list[Any]) -> None:
+async def test_reasoning_items_are_sent_back_in_their_order(
+    bench: Bench, items: list[Any], kept: Any, echoed: list[Any]
+) -> None:
     reply = await bench.body("openai", output(*items))
     assert reply.provider_data == (None if kept is None else {"openai": kept})
     message = AssistantMessage(
@@ -80,7 +82,7 @@ async def test_items_go_back_in_their_order(bench: Bench, items: list[Any], kept
 @pytest.mark.parametrize(
     "told", ["Encrypted content is not supported with this model.", "Unrecognized request argument supplied: include"]
 )
-async def test_a_model_without_reasoning(bench: Bench, told: str) -> None:
+async def test_a_model_that_refuses_reasoning_is_asked_without_it_from_then_on(bench: Bench, told: str) -> None:
     """It refuses to be asked for it: asked again without, at once, and not asked any more."""
     refusal = Turn(failure=Failure(status=400, body={"error": {"message": told, "param": "include", "code": None}}))
     bench.server.script("m", lambda body, nth: refusal if "include" in body else Turn("ok"))
@@ -90,7 +92,7 @@ async def test_a_model_without_reasoning(bench: Bench, told: str) -> None:
     assert [request.json.get("include") for request in bench.server.requests] == [asked, None, None]
 
 
-async def test_a_refusal_that_has_another_reason(bench: Bench) -> None:
+async def test_a_refusal_for_another_reason_does_not_switch_reasoning_off(bench: Bench) -> None:
     """It is told, and nothing is learned from it."""
     body = {"error": {"message": "The request must include politeness."}}
     bench.server.script("m", [Turn(failure=Failure(status=400, body=body))])
@@ -101,7 +103,7 @@ async def test_a_refusal_that_has_another_reason(bench: Bench) -> None:
     assert bench.sent["include"] == ["reasoning.encrypted_content"]
 
 
-async def test_reasoning_of_another_model(bench: Bench) -> None:
+async def test_reasoning_that_the_model_cannot_decrypt_is_left_out(bench: Bench) -> None:
     """It cannot be read: the conversation goes on without it, and the model is still asked for its own."""
     told = {
         "message": "The encrypted content for item rs_1 could not be verified.",
@@ -119,7 +121,7 @@ async def test_reasoning_of_another_model(bench: Bench) -> None:
     assert bench.sent["include"] == ["reasoning.encrypted_content"]
 
 
-async def test_reasoning_content_goes_back_to_who_gave_it(bench: Bench) -> None:
+async def test_reasoning_content_is_sent_back_to_chat_completions_only(bench: Bench) -> None:
     """DeepSeek's field of Chat Completions: there, but not in the Responses API."""
     reply = await bench.body("openai-chat", completion({"reasoning_content": "Hm.", "tool_calls": [chat_call()]}))
     message = said("", *reply.calls, data=reply.provider_data)

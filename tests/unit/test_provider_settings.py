@@ -19,7 +19,7 @@ async def bench(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Bench]:
 
 
 @pytest.mark.parametrize("api", APIS)
-async def test_without_instructions_and_tools(bench: Bench, api: str) -> None:
+async def test_settings_about_tools_are_left_out_without_tools(bench: Bench, api: str) -> None:
     """What is about tools is left out with them: servers refuse it."""
     settings = {"tool_choice": "required", "parallel_tool_calls": True, "temperature": 1}
     await bench.answer(api, Turn("ok"), tools=(), instructions="", settings=settings, parallel_tool_calls=False)
@@ -54,7 +54,7 @@ SETTINGS: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
 @pytest.mark.parametrize(
     ("api", "settings", "different"), SETTINGS, ids=[f"{api} {given}" for api, given, _ in SETTINGS]
 )
-async def test_settings_go_as_given(
+async def test_settings_are_sent_unchanged_even_if_unknown(
     bench: Bench, api: str, settings: dict[str, Any], different: dict[str, Any]
 ) -> None:
     """Unknown ones too: the server, not a TypeError, says what it thinks of them."""
@@ -69,14 +69,16 @@ async def test_settings_go_as_given(
 
 @pytest.mark.parametrize("api", APIS)
 @pytest.mark.parametrize("parallel", [True, False])
-async def test_parallel_tool_calls(bench: Bench, api: str, parallel: bool) -> None:
+async def test_parallel_tool_calls_is_sent_only_to_switch_it_off(bench: Bench, api: str, parallel: bool) -> None:
     """Said only where it is not every server's default."""
     await bench.answer(api, Turn("ok"), parallel_tool_calls=parallel)
     assert bench.sent.get("parallel_tool_calls") is (None if parallel else False)
     assert bench.server.refusals == []
 
 
-async def test_headers(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_requests_send_the_project_and_the_timeout_but_never_the_admin_key(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The package's environment; no retries of its own; never the admin key."""
     monkeypatch.setenv("OPENAI_ADMIN_KEY", "admin-secret")
     monkeypatch.setenv("OPENAI_PROJECT_ID", "proj_1")
@@ -87,7 +89,7 @@ async def test_headers(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     assert headers["x-stainless-read-timeout"] == "7.0"
 
 
-async def test_setting_that_is_no_json(bench: Bench) -> None:
+async def test_a_setting_that_is_not_json_is_refused_before_any_request(bench: Bench) -> None:
     with pytest.raises(ModelRequestError, match="cannot be written as JSON"):
         await bench.ask("openai", settings={"temperature": float("nan")})
     assert bench.server.requests == []

@@ -78,7 +78,9 @@ def recorded(workflow: Workflow, cache: Cache) -> _Recorded:
     return recorded
 
 
-def test_what_no_workflow_task_began_is_not_delivered(recorded: _Recorded, workflow: Workflow, cache: Cache) -> None:
+def test_a_query_does_not_see_events_that_no_workflow_task_has_begun(
+    recorded: _Recorded, workflow: Workflow, cache: Cache
+) -> None:
     """The query is answered without it, and the run then leaves the memory."""
     completion = recorded(activation("resolve_activity", length=15, task=2))
     assert completion.WhichOneof("status") == "successful"
@@ -89,7 +91,9 @@ def test_what_no_workflow_task_began_is_not_delivered(recorded: _Recorded, workf
     assert cache.evicted == ["run"]
 
 
-def test_a_run_that_was_not_removed_in_time_is_given_both_at_once(recorded: _Recorded, workflow: Workflow) -> None:
+def test_a_cached_run_that_was_not_evicted_gets_the_events_of_both_tasks(
+    recorded: _Recorded, workflow: Workflow
+) -> None:
     """As a replay gives them."""
     recorded(activation("resolve_activity", length=15, task=2))
     recorded(activation("query_workflow", length=15, task=2, replaying=True))
@@ -107,14 +111,14 @@ def test_a_run_that_was_not_removed_in_time_is_given_both_at_once(recorded: _Rec
     ],
     ids=["a new task", "a task that began in the same moment", "the same task goes on", "a replay"],
 )
-def test_what_a_workflow_task_began_is_delivered(
+def test_a_query_sees_events_that_a_workflow_task_has_begun(
     recorded: _Recorded, workflow: Workflow, act: WorkflowActivation
 ) -> None:
     recorded(act)
     assert workflow.given == [["resolve_activity"]]
 
 
-def test_a_server_that_states_no_sizes_has_all_delivered(workflow: Workflow, cache: Cache) -> None:
+def test_without_history_sizes_from_the_server_all_events_are_delivered(workflow: Workflow, cache: Cache) -> None:
     """Its times may be too coarse to tell two tasks apart."""
     recorded = _Recorded(workflow.activate, cache)
     recorded(activation("initialize_workflow", length=3, task=1, size=0))
@@ -128,14 +132,16 @@ def of_runs(workflow: Workflow, cache: Cache, *runs: str) -> None:
         _Recorded(workflow.activate, cache)(activation("initialize_workflow", length=3, task=1, run=run))
 
 
-def test_the_longest_idle_runs_make_room(workflow: Workflow, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_runs_idle_for_the_longest_time_are_evicted_first(
+    workflow: Workflow, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(workflow_cache, "IDLE", 0.0)
     cache = Cache(size=2)
     of_runs(workflow, cache, "a", "b", "a", "c", "d")
     assert cache.evicted == ["b", "a"]
 
 
-def test_busy_runs_stay_beyond_the_limit_but_not_without_end(workflow: Workflow) -> None:
+def test_busy_runs_may_exceed_the_cache_limit_by_the_concurrent_tasks_only(workflow: Workflow) -> None:
     """By as many as the worker handles workflow tasks at once; then the one that is just done goes."""
     cache = Cache(size=2)
     assert cache.limits(3) == {"max_cached_workflows": 8, "max_concurrent_workflow_tasks": 3}
@@ -145,7 +151,9 @@ def test_busy_runs_stay_beyond_the_limit_but_not_without_end(workflow: Workflow)
     assert cache.evicted == ["f"]
 
 
-def test_a_run_whose_local_activities_go_on_is_not_removed(workflow: Workflow, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_with_running_local_activities_is_not_evicted(
+    workflow: Workflow, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The SDK would cancel them, and lose the workflow task."""
     monkeypatch.setattr(workflow_cache, "IDLE", 0.0)
     cache, workflow.starts = Cache(size=1), [7]
@@ -161,7 +169,7 @@ def test_a_run_whose_local_activities_go_on_is_not_removed(workflow: Workflow, m
     assert cache.evicted == ["a", "b", "local"]
 
 
-def test_without_a_cache_the_sdk_takes_one_task_at_a_time(workflow: Workflow) -> None:
+def test_without_a_cache_the_sdk_itself_evicts_each_run(workflow: Workflow) -> None:
     """And removes each run itself."""
     cache = Cache(size=0)
     assert cache.limits(32) == {"max_cached_workflows": 0, "max_concurrent_workflow_tasks": 1}

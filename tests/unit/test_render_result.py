@@ -65,7 +65,7 @@ for _ in range(100_000):
         ({1: "a"}, '{"1": "a"}'),
     ],
 )
-def test_written(value: Any, text: str) -> None:
+def test_results_are_rendered_as_text_or_json(value: Any, text: str) -> None:
     assert render(value) == text
 
 
@@ -84,14 +84,14 @@ def test_written(value: Any, text: str) -> None:
         (int, "type type"),
     ],
 )
-def test_cannot_be_written(value: Any, why: str) -> None:
+def test_a_result_that_cannot_be_rendered_raises_with_the_reason(value: Any, why: str) -> None:
     with pytest.raises(UnusableResult, match=why):
         render(value)
 
 
 @settings(derandomize=True, deadline=None, max_examples=200)
 @given(text=st.text(), longest=st.integers(1, 50))
-def test_cut_says_what_is_left_out(text: str, longest: int) -> None:
+def test_a_cut_text_says_how_many_characters_were_left_out(text: str, longest: int) -> None:
     shown = cut(text, longest)
     if len(text) <= longest:
         assert shown == text
@@ -101,7 +101,7 @@ def test_cut_says_what_is_left_out(text: str, longest: int) -> None:
 
 
 @pytest.mark.parametrize("char", ["a", "é", "\0", "𝄞", '"'])
-def test_never_over_what_temporal_carries(char: str) -> None:
+def test_a_cut_text_fits_in_a_temporal_payload(char: str) -> None:
     """Counted as JSON, in which a NUL takes six bytes."""
     shown = cut(char * 3_000_000, 10_000_000)
     assert MAX_BYTES / 2 < len(json.dumps(shown, ensure_ascii=False).encode()) < MAX_BYTES + 200
@@ -151,11 +151,11 @@ class Sad(BaseModel):
         (["\0\ud800"], '["\\u0000\ufffd"]'),
     ],
 )
-def test_written_too(value: Any, text: str) -> None:
+def test_more_types_of_results_are_rendered(value: Any, text: str) -> None:
     assert render(value) == text
 
 
-def test_a_url_is_written() -> None:
+def test_a_url_in_a_result_is_rendered() -> None:
     assert render({"at": AnyUrl("http://x/y")}) == '{"at": "http://x/y"}'
 
 
@@ -171,7 +171,7 @@ def test_a_url_is_written() -> None:
     ],
     ids=["serializer", "digits", "NaN as a key", "complex", "function", "memory"],
 )
-def test_cannot_be_written_either(value: Any, why: str) -> None:
+def test_more_types_of_unusable_results_raise_with_the_reason(value: Any, why: str) -> None:
     with pytest.raises(UnusableResult, match=why):
         render(value)
 
@@ -180,7 +180,7 @@ def test_cannot_be_written_either(value: Any, why: str) -> None:
 @given(
     text=st.text(alphabet=st.sampled_from('a\0"é𝄞\n'), max_size=200), chars=st.integers(1, 60), limit=st.integers(2, 60)
 )
-def test_both_limits_hold(text: str, chars: int, limit: int) -> None:
+def test_a_cut_text_keeps_both_the_character_and_the_byte_limit(text: str, chars: int, limit: int) -> None:
     """Of the text itself: never more than either, and the note counts the rest."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("mulligan.activities.tool_running.render_result.MAX_BYTES", limit)

@@ -46,7 +46,7 @@ def found(call_id: str) -> dict[str, Any]:
 ANSWER = {"role": "assistant", "text": "Hello."}
 
 
-def test_all_that_may_be_said() -> None:
+def test_all_fields_of_a_run_input_are_read() -> None:
     """Each field; and nothing but what is needed."""
     assert check(json.dumps(with_()).encode()) == RunInput(agent="support", prompt="Hi.")
     full = check(
@@ -67,7 +67,7 @@ def test_all_that_may_be_said() -> None:
     assert [type(message) for message in full.messages] == [UserMessage, AssistantMessage, ToolMessage]
 
 
-def test_camel_case_is_read_too() -> None:
+def test_camel_case_fields_of_a_run_input_are_read() -> None:
     read = check(json.dumps(with_(maxSteps=2, onInvalidToolInput="feedback")).encode())
     assert (read.max_steps, read.on_invalid_tool_input) == (2, "feedback")
 
@@ -84,7 +84,7 @@ def test_camel_case_is_read_too() -> None:
         with_(messages=[], metadata={}, max_steps=None, model=None, traceparent=None),
     ],
 )
-def test_conversations_that_may_go_on(data: dict[str, Any]) -> None:
+def test_conversations_that_can_be_continued_are_accepted(data: dict[str, Any]) -> None:
     assert check(json.dumps(data).encode()).agent == "support"
 
 
@@ -136,11 +136,11 @@ def test_conversations_that_may_go_on(data: dict[str, Any]) -> None:
         (talk(user(), ANSWER), '"messages" end with the assistant\'s; end with a user message, or add a "prompt".'),
     ],
 )  # fmt: skip
-def test_what_is_said_of_a_fault(data: Any, says: str) -> None:
+def test_each_fault_of_a_run_input_has_its_sentence(data: Any, says: str) -> None:
     assert refused(data).startswith(says) or (says.startswith("it must") and says in refused(data))
 
 
-def test_several_faults_are_all_named() -> None:
+def test_up_to_five_faults_of_a_run_input_are_named() -> None:
     """Five of them at most."""
     assert refused({"prompt": 1, "promt": 1, "max_steps": 0}) == (
         '"agent" is missing; it is required. "prompt" is 1, but it must be a valid string. '
@@ -150,7 +150,7 @@ def test_several_faults_are_all_named() -> None:
     assert refused({f"zzz{n}": n for n in range(20)}).count("is no known field") == 4
 
 
-def test_a_long_value_is_cut() -> None:
+def test_a_long_value_is_cut_in_the_sentence() -> None:
     assert len(refused(with_(agent=["x" * 10_000]))) < 200
 
 
@@ -163,11 +163,11 @@ def test_a_long_value_is_cut() -> None:
         (with_(messages={"role": "user"}), '"messages" is {"role": "user"}, '),
     ],
 )
-def test_values_are_spelled_as_they_were_written(data: Any, says: str) -> None:
+def test_values_are_quoted_as_they_were_written(data: Any, says: str) -> None:
     assert says in refused(data)
 
 
-def test_a_field_named_like_a_role() -> None:
+def test_an_unknown_field_named_like_a_role_is_reported() -> None:
     assert refused(talk({**user(), "tool": 1})) == '"messages[0].tool" is no known field; leave it out.'
 
 
@@ -189,7 +189,7 @@ MESSAGES = st.lists(
     | st.dictionaries(NAMES, JSON).map(lambda fields: json.dumps(with_(**fields)).encode())
     | MESSAGES.map(lambda messages: json.dumps(talk(*messages)).encode())
 )
-def test_whatever_comes(data: bytes) -> None:
+def test_any_bytes_are_accepted_or_refused_with_one_paragraph(data: bytes) -> None:
     """Read, or one paragraph; what is read has each call answered once."""
     try:
         run_input = check(data)

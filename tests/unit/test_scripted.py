@@ -22,7 +22,7 @@ def scripted_request(model: str, messages: Sequence[Message]) -> Request:
     )
 
 
-async def test_scripted() -> None:
+async def test_a_script_says_its_turns_by_the_number_of_assistant_messages() -> None:
     turns: list[Say | Callable[[Sequence[Message]], Say]] = [
         Say("Wait.", [Call("search", {"q": "é"}), Call("search", "{nope", id="mine")]),
         Say("cut", finish_reason="length"),
@@ -42,7 +42,7 @@ async def test_scripted() -> None:
         assert (await provider.complete(scripted_request("s", messages))).text == "GO."
 
 
-async def test_echo() -> None:
+async def test_the_echo_model_repeats_the_last_message() -> None:
     provider = Scripted({})
     last = UserMessage(role="user", text="Is anybody there?")
     reply = await provider.complete(scripted_request("echo", [GO, said("Gone."), last]))
@@ -64,6 +64,6 @@ def broken(messages: Sequence[Message]) -> Say:
         (Script("s", [Say("x", finish_reason="done")]), "ends with 'done'; it must be one of stop, "),
     ],
 )
-async def test_scripts_that_cannot_work(script: Script, told: str) -> None:
+async def test_a_script_that_cannot_answer_raises_model_request_error(script: Script, told: str) -> None:
     with pytest.raises(ModelRequestError, match=told):
         await Scripted({script.name: script}).complete(scripted_request("s", [GO]))

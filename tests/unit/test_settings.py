@@ -18,13 +18,15 @@ from mulligan.errors import DeclarationError
         ("MULLIGAN_MAX_ACTIVITIES_PER_SECOND", "inf"),
     ],
 )
-def test_a_limit_that_cannot_be(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
+def test_an_invalid_limit_is_refused_with_its_name_and_value(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
     monkeypatch.setenv(name, value)
     with pytest.raises(DeclarationError, match=rf"{name} is '{value}', but input should be .*\.$"):
         settings()
 
 
-def test_a_model_s_limits_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_limits_of_model_calls_give_them_their_own_task_queue(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only they give model calls a task queue of their own, and an empty variable is none."""
     monkeypatch.setenv("MULLIGAN_MAX_ACTIVITIES_PER_SECOND", "5")
     monkeypatch.setenv("MULLIGAN_MAX_CONCURRENT_MODEL_CALLS", "")

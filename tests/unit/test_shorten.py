@@ -27,11 +27,11 @@ JSON = st.recursive(
         (None, None),
     ],
 )
-def test_texts_are_cut_first(value: Any, kept: Any) -> None:
+def test_long_texts_are_shortened_first(value: Any, kept: Any) -> None:
     assert shortened(value, 1_000) == kept
 
 
-def test_then_fields_and_items_are_left_out() -> None:
+def test_then_fields_and_items_are_left_out_and_counted() -> None:
     fields = shortened({f"k{n}": n for n in range(1_000)}, 500)
     assert (fields["k0"], fields["…"]) == (0, f"{1_000 - len(fields) + 1} more fields")
     items = shortened(list(range(1_000)), 500)
@@ -40,7 +40,7 @@ def test_then_fields_and_items_are_left_out() -> None:
 
 @settings(derandomize=True, deadline=None, max_examples=300)
 @given(JSON)
-def test_kind_and_bound(value: Any) -> None:
+def test_a_shortened_value_keeps_its_type_and_its_bound(value: Any) -> None:
     made = shortened(value, 600)
     assert type(made) is type(value)
     assert size(made) <= 700

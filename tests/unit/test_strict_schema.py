@@ -153,7 +153,7 @@ ADAPTED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize(("schema", "adapted"), ADAPTED.values(), ids=ADAPTED)
-def test_adapted_by_rule(schema: dict[str, Any], adapted: dict[str, Any]) -> None:
+def test_each_rule_adapts_the_schema_to_strict_mode(schema: dict[str, Any], adapted: dict[str, Any]) -> None:
     assert made(schema) == adapted
 
 
@@ -206,11 +206,11 @@ IMPOSSIBLE: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("schema", IMPOSSIBLE.values(), ids=IMPOSSIBLE)
-def test_what_strict_mode_cannot_say_is_not_sent_in_it(schema: dict[str, Any]) -> None:
+def test_a_schema_that_strict_mode_cannot_express_is_not_adapted(schema: dict[str, Any]) -> None:
     assert made(schema) is None
 
 
-def test_the_limits_themselves_are_taken() -> None:
+def test_schemas_at_the_limits_of_strict_mode_are_adapted() -> None:
     assert made(nested(10))
     assert made(of(**{f"p{i}": S for i in range(5_000)}))
     assert made(of(a={"enum": list(range(1_000))}))
@@ -261,7 +261,7 @@ class WithDict(BaseModel):
     data: dict[str, int]
 
 
-def test_a_model_of_pydantic_is_adapted_and_what_fits_it_fits_the_model() -> None:
+def test_values_of_an_adapted_pydantic_schema_fit_the_model() -> None:
     adapted = made(Order.model_json_schema())
     assert adapted is not None
     assert "How many. (Default: 1.)" in json.dumps(adapted)
@@ -282,7 +282,7 @@ def test_a_model_of_pydantic_is_adapted_and_what_fits_it_fits_the_model() -> Non
 
 
 @pytest.mark.parametrize("model", [WithLoose, WithDict])
-def test_a_model_that_strict_mode_cannot_say(model: type[BaseModel]) -> None:
+def test_a_pydantic_model_that_strict_mode_cannot_express_is_not_adapted(model: type[BaseModel]) -> None:
     assert made(model.model_json_schema()) is None
 
 
@@ -312,7 +312,7 @@ def grown(inner: st.SearchStrategy[dict[str, Any]]) -> st.SearchStrategy[dict[st
 
 @FUZZ
 @given(st.recursive(LEAF, grown, max_leaves=8), st.recursive(LEAF, grown, max_leaves=4))
-def test_whatever_comes_out_keeps_the_rules(schema: dict[str, Any], definition: dict[str, Any]) -> None:
+def test_each_adapted_schema_keeps_the_rules_of_strict_mode(schema: dict[str, Any], definition: dict[str, Any]) -> None:
     made({**of(root=schema), "$defs": {"D": definition}})
 
 
@@ -325,6 +325,6 @@ JSON = st.recursive(st.none() | st.booleans() | st.integers() | st.text(max_size
         st.sampled_from(["type", "properties", "required", "anyOf", "allOf", "$ref", "$defs", "enum"]), JSON
     )
 )
-def test_nothing_raises_on_what_is_no_schema(schema: dict[str, Any]) -> None:
+def test_adapting_an_invalid_schema_does_not_raise(schema: dict[str, Any]) -> None:
     strict(schema)
     strict({"type": "object", "properties": {"a": schema}, "required": ["a"]})

@@ -156,7 +156,7 @@ CHAT_REFUSALS: dict[str, tuple[object, str]] = {
 
 
 @pytest.mark.parametrize(("body", "told"), CHAT_REFUSALS.values(), ids=CHAT_REFUSALS.keys())
-async def test_chat_refuses(server: OpenAIServer, body: object, told: str):
+async def test_the_scripted_server_refuses_invalid_chat_requests(server: OpenAIServer, body: object, told: str):
     await expect_refusal(server, CHAT, body, told)
 
 
@@ -176,6 +176,6 @@ CHAT_TAKEN: dict[str, object] = {
 
 
 @pytest.mark.parametrize("body", CHAT_TAKEN.values(), ids=CHAT_TAKEN.keys())
-async def test_chat_takes(server: OpenAIServer, body: object):
+async def test_the_scripted_server_accepts_valid_chat_requests(server: OpenAIServer, body: object):
     status, reply = await post(server, CHAT, body)
     assert (status, server.refusals) == (200, []), reply

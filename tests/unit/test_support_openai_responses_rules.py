@@ -123,11 +123,11 @@ RESPONSES_REFUSALS: dict[str, tuple[object, str]] = {
 
 
 @pytest.mark.parametrize(("body", "told"), RESPONSES_REFUSALS.values(), ids=RESPONSES_REFUSALS.keys())
-async def test_responses_refuses(server: OpenAIServer, body: object, told: str):
+async def test_the_scripted_server_refuses_invalid_responses_requests(server: OpenAIServer, body: object, told: str):
     await expect_refusal(server, RESPONSES, body, told)
 
 
-async def test_reasoning_must_be_asked_for(server: OpenAIServer):
+async def test_encrypted_reasoning_must_be_requested(server: OpenAIServer):
     server.script("m", [Turn("Hm.", reasoning=[Reasoning()])])
     await expect_refusal(server, RESPONSES, responses(), "'reasoning.encrypted_content' must be asked for")
 
@@ -150,6 +150,6 @@ RESPONSES_TAKEN: dict[str, object] = {
 
 
 @pytest.mark.parametrize("body", RESPONSES_TAKEN.values(), ids=RESPONSES_TAKEN.keys())
-async def test_responses_takes(server: OpenAIServer, body: object):
+async def test_the_scripted_server_accepts_valid_responses_requests(server: OpenAIServer, body: object):
     status, reply = await post(server, RESPONSES, body)
     assert (status, server.refusals) == (200, []), reply

@@ -71,7 +71,7 @@ async def test_chat_replies_are_full_typed_objects(server: OpenAIServer, client:
     assert server.refusals == []
 
 
-async def test_responses_replies_are_full_typed_objects_and_their_input_fields_go_back(
+async def test_responses_replies_are_full_typed_objects_that_can_be_sent_back(
     server: OpenAIServer, client: AsyncOpenAI
 ):
     usage = Usage(input_tokens=20, output_tokens=7, cached_input_tokens=8, reasoning_tokens=3)
@@ -122,7 +122,7 @@ async def test_responses_replies_are_full_typed_objects_and_their_input_fields_g
         (Turn("lone \ud800 surrogate", usage=None), "stop", ("completed", None)),
     ],
 )
-async def test_endings(
+async def test_each_finish_reason_of_a_turn_is_returned_by_both_apis(
     server: OpenAIServer, client: AsyncOpenAI, turn: Turn, finish_reason: str, ending: tuple[str, str | None]
 ):
     server.script("m", [turn])
@@ -139,14 +139,14 @@ async def test_endings(
         assert response.output[0].content[0].model_dump() == {"type": "refusal", "refusal": "I will not."}
 
 
-async def test_a_function_may_write_the_script(server: OpenAIServer, client: AsyncOpenAI):
+async def test_a_script_may_be_a_function(server: OpenAIServer, client: AsyncOpenAI):
     server.script("m", lambda request, nth: Turn(f"{nth}: {request['messages'][-1]['content']}"))
     messages: list[Any] = [USER, {"role": "assistant", "content": "Which?"}, {"role": "user", "content": "this"}]
     reply = await client.chat.completions.create(model="m", messages=messages)
     assert reply.choices[0].message.content == "1: this"
 
 
-async def test_first_attempts_fail_for_each_run_apart(server: OpenAIServer, client: AsyncOpenAI):
+async def test_scripted_failures_are_counted_for_each_run(server: OpenAIServer, client: AsyncOpenAI):
     busy = Failure(429, headers={"Retry-After": "7"})
     server.script("m", [Turn("done", fail_first=[busy, Failure(503, body="<h1>no</h1>")])])
 
@@ -168,7 +168,7 @@ async def test_first_attempts_fail_for_each_run_apart(server: OpenAIServer, clie
     assert server.refusals == []  # a scripted failure is none
 
 
-async def test_a_failure_for_every_attempt(server: OpenAIServer, client: AsyncOpenAI):
+async def test_a_scripted_failure_is_returned_at_every_attempt(server: OpenAIServer, client: AsyncOpenAI):
     told = {"error": {"message": "too long", "type": "invalid_request_error", "param": "input", "code": "too_long"}}
     server.script("m", [Turn(failure=Failure(400, body=told))])
     for _ in range(2):
@@ -177,21 +177,21 @@ async def test_a_failure_for_every_attempt(server: OpenAIServer, client: AsyncOp
         assert (refused.value.code, refused.value.param) == ("too_long", "input")
 
 
-async def test_a_nonsensical_success(server: OpenAIServer, client: AsyncOpenAI):
+async def test_a_scripted_body_is_returned_even_if_invalid(server: OpenAIServer, client: AsyncOpenAI):
     server.script("m", [Turn(failure=Failure(200, body={"id": "x", "object": "chat.completion", "choices": []}))])
     reply = await client.chat.completions.create(model="m", messages=[{"role": "user", "content": "hi"}])
     assert reply.choices == []
 
 
 @pytest.mark.parametrize("failure", [Failure(drop="before"), Failure(200, body={"id": "x"}, drop="in_body")])
-async def test_dropped_connections(server: OpenAIServer, client: AsyncOpenAI, failure: Failure):
+async def test_a_scripted_drop_closes_the_connection(server: OpenAIServer, client: AsyncOpenAI, failure: Failure):
     server.script("m", [Turn("done", fail_first=[failure])])
     with pytest.raises(openai.APIConnectionError):
         await client.responses.create(model="m", input="hi", store=False)
     assert (await client.responses.create(model="m", input="hi", store=False)).output_text == "done"
 
 
-async def test_an_answer_waits_for_its_event_and_a_client_that_leaves_is_seen(
+async def test_an_answer_waits_for_its_event_and_a_disconnected_client_is_noticed(
     server: OpenAIServer, client: AsyncOpenAI
 ):
     gate = asyncio.Event()
@@ -211,7 +211,7 @@ async def test_an_answer_waits_for_its_event_and_a_client_that_leaves_is_seen(
     assert (gone.status, server.requests_of(run="stay")[0].status) == (None, 200)
 
 
-async def test_a_server_stops_while_an_answer_is_held_back():
+async def test_the_server_stops_while_an_answer_waits():
     async with OpenAIServer() as server, AsyncOpenAI(base_url=server.base_url, api_key="k", max_retries=0) as client:
         server.script("m", [Turn("never", wait=asyncio.Event())])
         asked = asyncio.create_task(client.responses.create(model="m", input="hi", store=False))
@@ -224,7 +224,7 @@ async def test_a_server_stops_while_an_answer_is_held_back():
 # --- what it remembers
 
 
-async def test_requests_are_recorded_as_they_came(server: OpenAIServer):
+async def test_requests_are_recorded_unchanged(server: OpenAIServer):
     body = b'{"model": "m",  "store": false, "input": "na\xc3\xafve", "metadata": {"ticket": "T-1"}}'
     assert (await post(server, RESPONSES, body))[0] == 200
     (request,) = server.requests
@@ -234,7 +234,7 @@ async def test_requests_are_recorded_as_they_came(server: OpenAIServer):
     assert server.requests_of(run="other") == server.requests_of("other") == []
 
 
-async def test_turns_are_counted_by_what_the_model_wrote(server: OpenAIServer):
+async def test_turns_are_counted_by_the_assistant_turns_of_a_request(server: OpenAIServer):
     call = {"type": "function_call", "call_id": "a", "name": "f", "arguments": "{}"}
     output = {"type": "function_call_output", "call_id": "a", "output": ""}
     said = {"role": "assistant", "content": "Hm."}
@@ -260,14 +260,14 @@ async def test_a_refusal_is_recorded_with_the_request(server: OpenAIServer):
     assert server.requests[0].status == 400
 
 
-async def test_a_script_that_raises_is_a_refusal_not_tried_again(server: OpenAIServer):
+async def test_a_script_that_raises_is_returned_as_a_permanent_error(server: OpenAIServer):
     server.script("m", lambda request, nth: Turn(request["no such field"]))
     status, reply = await post(server, CHAT, chat())
     assert (status, reply["error"]["code"]) == (400, "script_raised")
 
 
 @pytest.mark.parametrize("key", ["", "Bearer", "Bearer ", "Basic abc"])
-async def test_a_key_is_needed(server: OpenAIServer, key: str):
+async def test_requests_without_a_valid_key_get_401(server: OpenAIServer, key: str):
     status, reply = await post(server, CHAT, chat(), key)
     assert (status, reply["error"]["code"]) == (401, "invalid_api_key")
 
@@ -275,6 +275,6 @@ async def test_a_key_is_needed(server: OpenAIServer, key: str):
 @pytest.mark.parametrize(
     ("path", "body", "code"), [(CHAT, chat(model="other"), "model_not_found"), ("/embeddings", {}, None)]
 )
-async def test_what_is_not_there(server: OpenAIServer, path: str, body: object, code: str | None):
+async def test_unknown_paths_and_models_get_404(server: OpenAIServer, path: str, body: object, code: str | None):
     status, reply = await post(server, path, body)
     assert (status, reply["error"]["code"]) == (404, code)

@@ -69,7 +69,7 @@ def make_spans(provider: TracerProvider) -> None:
 
 
 @pytest.mark.parametrize("make", SPAN_EXPORTERS.values(), ids=SPAN_EXPORTERS.keys())
-def test_spans_come_as_simple_values(receiver: OtlpReceiver, make: Callable[[OtlpReceiver], SpanExporter]):
+def test_spans_are_received_as_simple_values(receiver: OtlpReceiver, make: Callable[[OtlpReceiver], SpanExporter]):
     provider = TracerProvider(resource=RESOURCE, shutdown_on_exit=False)
     provider.add_span_processor(BatchSpanProcessor(make(receiver)))
     make_spans(provider)
@@ -94,7 +94,7 @@ def test_spans_come_as_simple_values(receiver: OtlpReceiver, make: Callable[[Otl
 
 
 @pytest.mark.parametrize("make", METRIC_EXPORTERS.values(), ids=METRIC_EXPORTERS.keys())
-def test_metrics_come_as_simple_values(receiver: OtlpReceiver, make: Callable[[OtlpReceiver], MetricExporter]):
+def test_metrics_are_received_as_simple_values(receiver: OtlpReceiver, make: Callable[[OtlpReceiver], MetricExporter]):
     reader = PeriodicExportingMetricReader(make(receiver))
     provider = MeterProvider([reader], resource=RESOURCE, shutdown_on_exit=False)
     meter = provider.get_meter("tests")
@@ -123,7 +123,7 @@ def finished_spans() -> list[ReadableSpan]:
 
 
 @pytest.mark.parametrize("make", SPAN_EXPORTERS.values(), ids=SPAN_EXPORTERS.keys())
-def test_it_can_refuse_and_take_again(receiver: OtlpReceiver, make: Callable[[OtlpReceiver], SpanExporter]):
+def test_the_receiver_can_refuse_and_accept_again(receiver: OtlpReceiver, make: Callable[[OtlpReceiver], SpanExporter]):
     exporter, spans = make(receiver), finished_spans()
     receiver.refuse(400)  # not to be tried again
     assert exporter.export(spans) is SpanExportResult.FAILURE
@@ -137,7 +137,7 @@ def test_it_can_refuse_and_take_again(receiver: OtlpReceiver, make: Callable[[Ot
 
 
 @pytest.mark.parametrize("make", SPAN_EXPORTERS.values(), ids=SPAN_EXPORTERS.keys())
-def test_it_can_leave_exporters_waiting(receiver: OtlpReceiver, make: Callable[[OtlpReceiver], SpanExporter]):
+def test_the_receiver_can_let_exporters_wait(receiver: OtlpReceiver, make: Callable[[OtlpReceiver], SpanExporter]):
     exporter, spans, results = make(receiver), finished_spans(), []
     receiver.hold()
     exporting = threading.Thread(target=lambda: results.append(exporter.export(spans)))
@@ -151,7 +151,7 @@ def test_it_can_leave_exporters_waiting(receiver: OtlpReceiver, make: Callable[[
     exporter.shutdown()
 
 
-async def test_it_serves_tests_on_an_event_loop():
+async def test_the_receiver_can_be_used_on_an_event_loop():
     async with OtlpReceiver() as receiver:
         provider = TracerProvider(shutdown_on_exit=False)
         provider.add_span_processor(BatchSpanProcessor(SPAN_EXPORTERS["grpc"](receiver)))
@@ -161,7 +161,7 @@ async def test_it_serves_tests_on_an_event_loop():
         provider.shutdown()
 
 
-def test_waiting_in_vain_says_what_there_is(receiver: OtlpReceiver):
+def test_waiting_for_missing_spans_reports_the_received_ones(receiver: OtlpReceiver):
     exporter = SPAN_EXPORTERS["http"](receiver)
     root = next(span for span in finished_spans() if span.name == "root")
     exporter.export([root])
@@ -170,7 +170,7 @@ def test_waiting_in_vain_says_what_there_is(receiver: OtlpReceiver):
     exporter.shutdown()
 
 
-def test_the_tree_shows_doubled_and_orphaned_spans(receiver: OtlpReceiver):
+def test_the_tree_marks_duplicate_and_orphaned_spans(receiver: OtlpReceiver):
     exporter = SPAN_EXPORTERS["http"](receiver)
     call, root = finished_spans()
     assert receiver.tree() == "(no spans)"
@@ -192,7 +192,9 @@ def test_the_tree_shows_doubled_and_orphaned_spans(receiver: OtlpReceiver):
         ("/v1/metrics", {"Content-Encoding": "gzip"}, b"no gzip", 400),
     ],
 )
-def test_http_refuses(receiver: OtlpReceiver, path: str, headers: dict[str, str], body: bytes, status: int):
+def test_the_http_receiver_refuses_invalid_requests(
+    receiver: OtlpReceiver, path: str, headers: dict[str, str], body: bytes, status: int
+):
     whole: dict[str, Any] = {"Content-Type": "application/x-protobuf", **headers}
     request = urllib.request.Request(receiver.endpoint_http + path, data=body, headers=whole)
     with pytest.raises(urllib.error.HTTPError) as refused:
@@ -201,7 +203,7 @@ def test_http_refuses(receiver: OtlpReceiver, path: str, headers: dict[str, str]
         assert refused.value.code == status
 
 
-def test_a_process_learns_where_it_is(receiver: OtlpReceiver):
+def test_the_environment_contains_the_endpoint_of_the_receiver(receiver: OtlpReceiver):
     assert receiver.environment() == {
         "OTEL_EXPORTER_OTLP_ENDPOINT": receiver.endpoint_grpc,
         "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc",

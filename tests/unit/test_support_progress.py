@@ -79,7 +79,7 @@ def run(progress: Progress, clock: Clock, nodeid: str, seconds: float, outcome: 
         )  # fmt: skip
 
 
-def test_without_a_terminal() -> None:
+def test_without_a_terminal_progress_is_printed_every_fifteen_seconds() -> None:
     """A line every fifteen seconds; what is left is reckoned by what tests of the same folder took."""
     clock, screen = Clock(), Screen(isatty=False)
     progress = Progress(screen, clock)  # type: ignore[arg-type]
@@ -98,7 +98,7 @@ def test_without_a_terminal() -> None:
     assert len(screen.lines) == 4
 
 
-def test_on_a_terminal() -> None:
+def test_on_a_terminal_progress_is_one_line_that_is_rewritten() -> None:
     """One line is rewritten, and what is said in between has a line of its own."""
     clock, screen = Clock(), Screen(isatty=True)
     progress = Progress(screen, clock)  # type: ignore[arg-type]
@@ -109,7 +109,7 @@ def test_on_a_terminal() -> None:
     assert screen.lines == ["\r2 of 4 tests, 0 s", "\rFAILED tests/unit/test_b.py::test[2]", "\n"]
 
 
-def test_what_pytest_prints(tmp_path: Path) -> None:
+def test_failures_are_named_at_once_and_printed_in_full_below(tmp_path: Path) -> None:
     """No dots; failures named at once, and in full below; the last line is pytest's own."""
     (tmp_path / "conftest.py").write_text(CONFTEST)
     (tmp_path / "test_some.py").write_text(TESTS)
@@ -129,7 +129,7 @@ def test_what_pytest_prints(tmp_path: Path) -> None:
     )
 
 
-def test_the_order() -> None:
+def test_long_files_come_first_and_files_that_share_rows_stay_together() -> None:
     """Files that are named are there, long ones come first, and files that share rows stay together."""
     for file in (*FIRST, *SHARED, *SHARED.values()):
         assert (ROOT / file).is_file()

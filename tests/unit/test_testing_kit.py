@@ -71,7 +71,7 @@ summing = Agent(name="summing", model="openai:nobody", tools=TOOLS, output=Sum)
 strict = Agent(name="strict", model="openai:nobody", tools=TOOLS, handle_errors=False)
 
 
-async def test_a_run() -> None:
+async def test_run_agent_returns_calls_feedback_requests_and_spans() -> None:
     """Mistakes are told, attempts are counted, what the model was told and the spans can be looked at."""
     model = Model(
         Say(calls=[Call("add", {"a": 1})]),
@@ -92,7 +92,7 @@ async def test_a_run() -> None:
     assert (len(run.messages), run.spans[0].name) == (7, "invoke_agent calc")
 
 
-async def test_context_and_output() -> None:
+async def test_run_agent_passes_the_context_and_returns_the_typed_output() -> None:
     model = Model(
         Say(calls=[Call("whoami")]), "I forgot", when_told("by calling `Sum`", Say(calls=[Call("Sum", {"total": "3"})]))
     )
@@ -101,7 +101,7 @@ async def test_context_and_output() -> None:
     assert model.told[1][0].text == '{"agent": "summing", "metadata": {"city": "Graz"}, "resources": null}'
 
 
-async def test_what_else_the_model_was_told() -> None:
+async def test_the_model_records_instructions_and_tools() -> None:
     """Instructions and tools, those of structured output too; nothing where no agent was found."""
     asked = Agent(
         name="asked", model="openai:nobody", instructions=lambda given: f"Mind {given.metadata['who']}.", output=Sum
@@ -133,7 +133,7 @@ async def part(customer: str) -> str:
 polite = Agent(name="polite", model="openai:nobody", tools=[greet, part])
 
 
-async def test_fixers() -> None:
+async def test_fixers_run_and_a_repairing_model_is_checked_like_the_first() -> None:
     """A function, and a second model, which is checked like the first."""
     mender = Model(lambda told: Say('{"customer": "Grace"}' if "kunde" in told[0].text else "null"), name="mender")
     model = Model(Say(calls=[Call("greet", {"client": "Ada"}), Call("part", {"kunde": "Grace"})]), "bye")
@@ -144,7 +144,7 @@ async def test_fixers() -> None:
     assert len(mender.told) == 1
 
 
-async def test_a_run_input() -> None:
+async def test_run_agent_accepts_a_run_input_and_large_conversations() -> None:
     """What is given beside it counts; a conversation too large for one activity is asked for by query."""
     given = RunInput(agent="other", messages=[UserMessage(role="user", text="y" * 400_000)], max_steps=7)
     model = Model(Say(calls=[Call("whoami")]), "x", is_strict=False)
@@ -155,7 +155,7 @@ async def test_a_run_input() -> None:
         await run_agent(calc, "?", model=model, max_stepps=1)
 
 
-async def test_a_model_is_used_again() -> None:
+async def test_a_model_can_be_used_for_several_runs() -> None:
     """Also after a run that it has failed."""
     model = Model(when_told("good", "x"))
     for prompt in ("good", "bad", "good"):
@@ -166,7 +166,7 @@ async def test_a_model_is_used_again() -> None:
             assert (await run_agent(calc, prompt, model=model)).output == "x"
 
 
-async def test_resources_of_the_agents_module() -> None:
+async def test_run_agent_opens_the_resources_of_the_agents_module() -> None:
     model = Model(Say(calls=[Call("where")]), "there")
     run = await run_agent(structured_output_agents.resourceful, "Where?", model=model)
     assert run.calls[0].result is not None
@@ -177,7 +177,7 @@ async def test_resources_of_the_agents_module() -> None:
 @pytest.mark.parametrize(
     ("call", "error"), [(Call("nope"), UnknownToolError), (Call("hang"), None), (Call("add", {"a": "x"}), None)]
 )
-async def test_a_run_that_fails(call: Call, error: type | None) -> None:
+async def test_run_agent_raises_the_typed_error_of_a_failed_run(call: Call, error: type | None) -> None:
     run = await run_agent(strict, "?", model=Model(Say(calls=[call])))
     assert run.result is None
     assert run.error is not None
@@ -185,7 +185,7 @@ async def test_a_run_that_fails(call: Call, error: type | None) -> None:
     assert not isinstance(run.error, ToolExecutionError)
 
 
-async def test_the_model_of_another_test() -> None:
+async def test_max_steps_is_a_status_and_an_unknown_agent_an_error() -> None:
     """Max steps, a status; and an agent that the worker does not have."""
     endless = Model(Say(calls=[Call("whoami")]), Say(calls=[Call("whoami")]), "never said", is_strict=False)
     run = await run_agent(calc, "?", model=endless, max_steps=2)
@@ -207,12 +207,12 @@ def broken(messages: Sequence[Message]) -> Say:
         (Model(lambda messages: None), TypeError, r"The turn <lambda> gave None; a turn gives a Say, or a text\."),  # type: ignore[arg-type, return-value]
     ],
 )
-async def test_a_test_that_expects_something_else_fails(model: Model, error: type[Exception], says: str) -> None:
+async def test_a_test_that_expects_other_turns_fails(model: Model, error: type[Exception], says: str) -> None:
     with pytest.raises(error, match=says):
         await run_agent(calc, "Go.", model=model)
 
 
-async def test_turns_that_were_not_asked_for_since_the_run_failed() -> None:
+async def test_unused_turns_of_a_failed_run_are_reported_with_the_error() -> None:
     """It is told why, or the test's author looks in the wrong place."""
     model = Model(Say(calls=[Call("nope")]), "never said")
     with pytest.raises(AssertionError, match="not asked for: the run failed with UnknownToolError") as failure:
@@ -251,24 +251,24 @@ class Broken:
 scripted_calc = Agent(name="scripted_calc", model="scripted:sums", tools=TOOLS)
 
 
-async def test_a_workflow() -> None:
+async def test_run_workflow_runs_a_workflow_with_scripted_models() -> None:
     model = Model("one", "two", name="sums")
     assert await run_workflow(Sums, 1, agents=[scripted_calc], models=[model]) == ["one", "two"]
     assert [told[0].text for told in model.told] == ["1?", "Again."]
 
 
-async def test_a_workflow_that_fails() -> None:
+async def test_run_workflow_raises_workflow_failure_error() -> None:
     with pytest.raises(WorkflowFailureError):
         await run_workflow(Sums, -1, agents=[scripted_calc], models=[Model("one", name="sums")])
 
 
 @pytest.mark.parametrize(("kind", "says"), [(Waits, "waits for what never comes"), (Broken, "a bug of the workflow")])
-async def test_what_only_a_server_can_do(kind: type, says: str) -> None:
+async def test_features_that_need_a_server_raise_a_sentence(kind: type, says: str) -> None:
     with pytest.raises(RuntimeError, match=says):
         await run_workflow(kind, agents=[], models=[Model("never said")])
 
 
-def test_the_import_is_cheap() -> None:
+def test_importing_the_testing_kit_loads_no_heavy_library() -> None:
     """A conftest.py imports it for every test of a project."""
     heavy = "temporalio.worker", "temporalio.client", "opentelemetry", "openai", "worker", "workflows", "activities"
     code = f"import sys, mulligan.testing; sys.exit(', '.join(set({heavy}) & set(sys.modules)) or 0)"
@@ -277,7 +277,7 @@ def test_the_import_is_cheap() -> None:
 
 
 @pytest.mark.parametrize("number", range(2))
-def test_the_page_is_run(number: int, tmp_path: Path) -> None:
+def test_the_examples_of_the_testing_page_pass(number: int, tmp_path: Path) -> None:
     """docs/testing.md: its tests pass as a user would run them."""
     (tmp_path / "test_page.py").write_text(BLOCKS[number])
     ran = subprocess.run(

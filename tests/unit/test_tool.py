@@ -52,7 +52,7 @@ async def ship(
     return f"{address.street} {colour} {speed} {when} {boxes} {schema}"
 
 
-def test_schema() -> None:
+def test_the_schema_of_a_tool_follows_its_signature_and_docstring() -> None:
     """Nested models, enums, literals, unions, defaults, descriptions from the docstring; no context, no titles."""
     assert (ship.name, ship.description) == ("ship", "Ship an order.\n\nIt goes out the same day.")
     assert ship.schema == snapshot(
@@ -86,7 +86,7 @@ def test_schema() -> None:
     )
 
 
-def test_a_tool_is_still_its_function() -> None:
+def test_a_tool_can_be_called_as_its_function() -> None:
     """Called by a person's own code, it does what it did."""
 
     @tool(name="add-up", description="Add.", timeout=timedelta(minutes=2), attempts=2, retry_on=OSError)
@@ -100,7 +100,7 @@ def test_a_tool_is_still_its_function() -> None:
     assert add.arguments.bind(arguments, None) == ([2], {})
 
 
-def test_a_local_tool_has_ten_seconds_where_nothing_is_said() -> None:
+def test_the_default_timeout_is_ten_seconds_for_local_tools_and_a_minute_for_others() -> None:
     """And any other a minute."""
     assert [tool(local=local)(ship.function).timeout.total_seconds() for local in (True, False)] == [10, 60]
 
@@ -159,7 +159,7 @@ def test_a_bad_declaration_names_the_fault(declare: Any, says: str) -> None:
     assert "\n" not in str(raised.value)
 
 
-def test_names_of_parameters_may_be_anything() -> None:
+def test_parameters_may_have_names_that_pydantic_uses() -> None:
     """`schema`, `copy`, `model_config`, `self`-like names of pydantic are ordinary names here."""
 
     @tool
@@ -171,7 +171,7 @@ def test_names_of_parameters_may_be_anything() -> None:
     assert odd.arguments.required == ["copy", "model_config"]
 
 
-def test_secrets_keep_their_value() -> None:
+def test_secret_arguments_keep_their_value() -> None:
     """A type that is not written as it is read still gets what the model sent."""
 
     @tool
@@ -183,7 +183,7 @@ def test_secrets_keep_their_value() -> None:
     assert valid(log_in.arguments, {"password": "sesame"}) == {"password": "sesame"}
 
 
-def test_a_name_of_ones_own_for_a_parameter() -> None:
+def test_a_parameter_alias_is_the_name_that_the_model_uses() -> None:
     """`alias` and `validation_alias` are what the model writes, and is shown."""
 
     @tool

@@ -94,7 +94,7 @@ async def told(url, **options):
     return str(error.value)
 
 
-async def test_a_page_as_markdown(site):
+async def test_an_html_page_is_returned_as_markdown(site):
     site.page("/dir/page", PAGE, Content_Type="text/html; charset=utf-8")
     text = await fetch_page(site.url("/dir/page#part"))
     body = f"# Head\n\nOne **two**.\n\n[Next]({site.url('/dir/next?a=1')}) a bird\n\n- x\n- y"
@@ -149,7 +149,7 @@ async def test_a_page_as_markdown(site):
         "http://mapped.test/",
     ],
 )
-async def test_only_the_public_internet_is_reached(names, monkeypatch, url):
+async def test_only_public_addresses_are_fetched(names, monkeypatch, url):
     monkeypatch.delenv("MULLIGAN_FETCH_ALLOW", raising=False)
     names["localhost"] = [["127.0.0.1"]]
     names["inside.test"] = [["10.1.2.3"]]
@@ -210,7 +210,7 @@ async def test_only_the_public_internet_is_reached(names, monkeypatch, url):
     ],
     ids=lambda text: ascii(text[:40]),
 )
-async def test_odd_spellings_are_refused(names, monkeypatch, url, said):
+async def test_odd_spellings_of_urls_are_refused(names, monkeypatch, url, said):
     monkeypatch.delenv("MULLIGAN_FETCH_ALLOW", raising=False)
     monkeypatch.setattr(fetch_module, "_get", None)
     names["a"] = names["a.test"] = [["93.184.216.34"]]
@@ -227,11 +227,11 @@ async def test_credentials_are_refused_and_not_quoted(url):
 
 
 @pytest.mark.parametrize("address", ["8.8.8.8", "2606:4700:4700::1111", "::ffff:8.8.8.8", "64:ff9b::8.8.8.8"])
-def test_public_addresses(address):
+def test_these_addresses_are_public(address):
     assert is_public(ipaddress.ip_address(address))
 
 
-def test_an_address_on_one_link_is_not_public():
+def test_an_address_with_a_scope_is_not_public():
     assert not is_public(ipaddress.ip_address("2606:4700:4700::1111%1"))
 
 
@@ -256,7 +256,7 @@ def test_an_address_on_one_link_is_not_public():
         ("", "127.0.0.1", False),
     ],
 )
-async def test_what_the_operator_allows(site, names, monkeypatch, allow, host, is_let):
+async def test_the_operator_can_allow_private_addresses(site, names, monkeypatch, allow, host, is_let):
     names["site.test"] = [["127.0.0.1"]]
     site.page("/", "hello", Content_Type="text/plain")
     monkeypatch.setenv("MULLIGAN_FETCH_ALLOW", allow.format(port=site.port))
@@ -268,7 +268,7 @@ async def test_what_the_operator_allows(site, names, monkeypatch, allow, host, i
         assert not site.asked
 
 
-async def test_a_setting_that_makes_no_sense_is_said(site, monkeypatch):
+async def test_an_invalid_allow_setting_is_reported(site, monkeypatch):
     monkeypatch.setenv("MULLIGAN_FETCH_ALLOW", "10.0.0.0/99")
     assert "MULLIGAN_FETCH_ALLOW has an entry" in await told(site.url())
 
@@ -317,7 +317,7 @@ async def test_redirects_are_followed(site):
         ("http://[::1", "no URL"),
     ],
 )
-async def test_redirects_are_checked(site, names, location, said):
+async def test_the_target_of_a_redirect_is_checked(site, names, location, said):
     names["inside.test"] = [["10.1.2.3"]]
     site.page("/", status=302, Location=location)
     text = await told(site.url())
@@ -327,7 +327,7 @@ async def test_redirects_are_checked(site, names, location, said):
     assert len(site.asked) == 1
 
 
-async def test_redirects_end(site):
+async def test_more_than_five_redirects_are_refused(site):
     site.page("/", status=302, Location="/")
     assert "more than 5 times" in await told(site.url())
     assert len(site.asked) == 6
@@ -360,18 +360,18 @@ async def test_an_endless_body_is_not_read_to_its_end(site):
 
 
 @pytest.mark.parametrize("coding", ["br", "zstd", "gzip, gzip", "rot13"])
-async def test_a_coding_that_was_not_asked_for(site, coding):
+async def test_an_unrequested_content_encoding_is_refused(site, coding):
     site.page("/", b"x", Content_Type="text/plain", Content_Encoding=coding)
     assert f"as '{coding}', which was not asked for" in await told(site.url())
     assert site.asked[0].headers["Accept-Encoding"] == "gzip, deflate"
 
 
-async def test_a_damaged_body_is_told(site):
+async def test_a_damaged_body_is_reported(site):
     site.page("/", b"no gzip", Content_Type="text/plain", Content_Encoding="gzip")
     assert "did not answer as it should" in await told(site.url())
 
 
-async def test_a_slow_drip_is_given_up(site, monkeypatch):
+async def test_a_response_that_is_too_slow_is_given_up(site, monkeypatch):
     ended = asyncio.Event()
 
     async def drip(request):
@@ -390,16 +390,16 @@ async def test_a_slow_drip_is_given_up(site, monkeypatch):
     await ended.wait()  # the connection is closed
 
 
-async def test_a_host_that_takes_no_connection(site, monkeypatch):
+async def test_a_host_that_refuses_the_connection_is_reported(site, monkeypatch):
     monkeypatch.setenv("MULLIGAN_FETCH_ALLOW", "127.0.0.1")
     assert "'127.0.0.1' could not be connected to" in await told("http://127.0.0.1:1/")
 
 
-async def test_a_name_that_is_none(names, monkeypatch):
+async def test_an_unknown_host_is_reported(names, monkeypatch):
     assert "There is no host 'nowhere.invalid'" in await told("http://nowhere.invalid/")
 
 
-async def test_what_is_no_http_is_told(monkeypatch):
+async def test_a_response_that_is_not_http_is_reported(monkeypatch):
     async def talk(reader, writer):
         writer.write(b"220 smtp ready\r\n")
         await writer.drain()
@@ -412,7 +412,7 @@ async def test_what_is_no_http_is_told(monkeypatch):
 
 
 @pytest.mark.parametrize("kind", ["image/png", "application/pdf", "application/octet-stream", "video/mp4"])
-async def test_what_is_no_text_is_named(site, kind):
+async def test_a_content_type_other_than_text_is_named(site, kind):
     site.page("/", b"\x89PNG", Content_Type=kind)
     assert f"serves '{kind}' there, and only text can be fetched" in await told(site.url())
 
@@ -420,7 +420,7 @@ async def test_what_is_no_text_is_named(site, kind):
 @pytest.mark.parametrize(
     "kind", ["text/plain", "text/csv", "application/json", "application/ld+json", "application/atom+xml"]
 )
-async def test_text_is_given_as_it_is(site, kind):
+async def test_plain_text_is_returned_unchanged(site, kind):
     site.page("/", '<p>{"a":  1}\n\n\n</p>', Content_Type=kind)
     assert (await fetch_page(site.url())).endswith('\n<p>{"a":  1}\n\n\n</p>')
 
@@ -447,12 +447,12 @@ async def test_text_is_given_as_it_is(site, kind):
         (b"a\0b", "text/plain", "a\ufffdb"),
     ],
 )
-async def test_charsets(site, body, kind, expected):
+async def test_the_charset_is_read_from_the_header_or_the_page(site, body, kind, expected):
     site.page("/", body, Content_Type=kind)
     assert (await fetch_page(site.url())).endswith(expected)
 
 
-async def test_a_page_that_does_not_say_what_it_is():
+async def test_a_page_without_content_type_is_classified_by_its_body():
     answer = fetch_module.Answer(fetch_module.target_of("http://a.test/"), "", "", None, b"", False, None)
     html, text, binary = (replace(answer, body=body) for body in (b" <!DOCTYPE html><p>a&amp;b", b"a&amp;b", b"\x89\0"))
     assert fetch_module._readable(html)[1] == "a&b"
@@ -461,7 +461,7 @@ async def test_a_page_that_does_not_say_what_it_is():
         fetch_module._readable(binary)
 
 
-async def test_a_failure_of_the_server_is_told(site):
+async def test_an_error_status_is_reported_with_the_start_of_its_body(site):
     site.page("/gone", "<h1>Gone</h1>" + "for good " * 100, status=410, Content_Type="text/html")
     text = await told(site.url("/gone"))
     assert text.startswith("'127.0.0.1' answered 410 Gone. It says: # Gone\n\nfor good")
@@ -481,7 +481,7 @@ async def test_a_long_page_is_read_in_parts(site):
     assert "has no character 45,000: its text has 45,000 characters" in await told(site.url(), start=45_000)
 
 
-async def test_a_page_without_text(site):
+async def test_a_page_without_text_is_reported(site):
     site.page("/", "<title>App</title><div id=app></div><script>run()</script>", Content_Type="text/html")
     assert await fetch_page(site.url()) == (
         f"[{site.url()}: no text; a page may be made by scripts, and they are not run]\nTitle: App"
@@ -507,7 +507,7 @@ async def test_html_that_takes_too_long_is_given_up(site, monkeypatch, page):
     assert text.endswith("its tags were only left out]")
 
 
-async def test_the_parser_sees_nothing_of_the_environment(site, monkeypatch):
+async def test_the_parser_process_gets_no_environment(site, monkeypatch):
     seen = []
     real = fetch_module.subprocess.run
 

@@ -40,7 +40,7 @@ def handed_on(value: Any = 1, *, limit: int = 0) -> Any:
 
 
 @pytest.mark.parametrize("function", [sync, later, handed_on])
-async def test_runs(runtime: ToolRuntime, function: Any) -> None:
+async def test_functions_of_any_kind_run_in_the_context_of_the_caller(runtime: ToolRuntime, function: Any) -> None:
     """Any kind of function, with parameters named like ours, in the caller's context."""
     WHO.set("me")
     assert await runtime.run(function, [5], {"limit": 7}, limit=5) == (5, 7, "me")
@@ -48,7 +48,9 @@ async def test_runs(runtime: ToolRuntime, function: Any) -> None:
 
 @pytest.mark.parametrize("error", [ValueError("x"), SystemExit(1), KeyboardInterrupt(), asyncio.CancelledError()])
 @pytest.mark.parametrize("is_async", [True, False])
-async def test_what_it_raises_comes_back(runtime: ToolRuntime, error: BaseException, is_async: bool) -> None:
+async def test_whatever_a_tool_raises_is_raised_to_the_caller(
+    runtime: ToolRuntime, error: BaseException, is_async: bool
+) -> None:
     """Also what would end a thread, a loop or a future."""
 
     def fail() -> None:
@@ -79,7 +81,7 @@ async def ignores() -> None:
 
 
 @pytest.mark.parametrize("function", [blocks, blocks_the_loop, ignores])
-async def test_who_hangs_is_left_behind(runtime: ToolRuntime, function: Any) -> None:
+async def test_a_tool_that_hangs_times_out_and_does_not_block_the_next_one(runtime: ToolRuntime, function: Any) -> None:
     """The caller is told, and the next tool runs although the hung one still does."""
     with pytest.raises(TookTooLong):
         await runtime.run(function, [], limit=0.1)
@@ -93,7 +95,9 @@ async def test_many_hung_threads_do_not_fill_a_pool(runtime: ToolRuntime) -> Non
     assert (await runtime.run(sync, [4], limit=2))[0] == 4
 
 
-async def test_a_blocked_loop_holds_nobody_up(runtime: ToolRuntime, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_tools_run_on_a_new_loop_while_the_first_is_blocked(
+    runtime: ToolRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Tools that come while the loop is blocked run on a new one, once each, within their own limit."""
     monkeypatch.setattr(tool_runtime, "START_WITHIN", 0.1)
     ran = []
@@ -129,7 +133,7 @@ async def test_cancelling_the_caller_cancels_the_coroutine(runtime: ToolRuntime)
     await asyncio.wait_for(stopped.wait(), 5)
 
 
-async def test_many_at_once(runtime: ToolRuntime) -> None:
+async def test_tools_running_at_once_get_their_own_results_and_contexts(runtime: ToolRuntime) -> None:
     """Each gets its own result, in its own context, by thread and by loop alike."""
 
     async def one(number: int) -> Any:
@@ -140,7 +144,7 @@ async def test_many_at_once(runtime: ToolRuntime) -> None:
     assert results == [(number, 0, f"caller {number}") for number in range(150)]
 
 
-async def test_a_context_is_a_copy(runtime: ToolRuntime) -> None:
+async def test_context_changes_of_a_tool_are_not_seen_outside(runtime: ToolRuntime) -> None:
     """What a tool sets is not seen by its caller, nor by the next one."""
 
     def sets() -> None:
@@ -166,14 +170,16 @@ class Asked:
     [functools.partial(later, limit=0), lambda value: later(value), lambda value: asyncio.sleep(0, (value, 0, "nobody"))],
     ids=["partial", "lambda", "another coroutine"],
 )  # fmt: skip
-async def test_whatever_gives_an_awaitable(runtime: ToolRuntime, function: Any) -> None:
+async def test_any_callable_that_returns_an_awaitable_is_awaited(runtime: ToolRuntime, function: Any) -> None:
     assert await runtime.run(function, [5], limit=5) == (5, 0, "nobody")
     assert await runtime.run(Asked(), [5], limit=5) == 5
 
 
 @pytest.mark.parametrize("error", [StopAsyncIteration(), GeneratorExit(), TimeoutError("its own"), StopIteration(1)])
 @pytest.mark.parametrize("is_async", [True, False])
-async def test_odd_exceptions_are_the_tools_own(runtime: ToolRuntime, error: BaseException, is_async: bool) -> None:
+async def test_a_timeout_or_cancelled_error_of_the_tool_is_raised_unchanged(
+    runtime: ToolRuntime, error: BaseException, is_async: bool
+) -> None:
     """The very object; a tool's own TimeoutError is not our limit."""
 
     def fail() -> None:
@@ -191,14 +197,14 @@ async def test_odd_exceptions_are_the_tools_own(runtime: ToolRuntime, error: Bas
     assert told is error
 
 
-async def test_arguments_that_do_not_fit(runtime: ToolRuntime) -> None:
+async def test_arguments_that_do_not_fit_the_function_raise_type_error(runtime: ToolRuntime) -> None:
     """A fault of the call, told as any other."""
     for function in (sync, later):
         with pytest.raises(TypeError, match="unexpected keyword argument 'function'"):
             await runtime.run(function, [], {"function": 1}, limit=5)
 
 
-async def test_what_is_given_up_is_told_so(runtime: ToolRuntime) -> None:
+async def test_a_coroutine_is_cancelled_at_its_limit_and_may_clean_up(runtime: ToolRuntime) -> None:
     """A coroutine is cancelled at its limit, and may clean up."""
     cleaned = threading.Event()
 
@@ -213,7 +219,9 @@ async def test_what_is_given_up_is_told_so(runtime: ToolRuntime) -> None:
     assert await asyncio.to_thread(cleaned.wait, 10)
 
 
-async def test_threads_that_are_left_behind_are_counted(runtime: ToolRuntime, caplog: pytest.LogCaptureFixture) -> None:
+async def test_threads_that_still_run_after_their_limit_are_counted(
+    runtime: ToolRuntime, caplog: pytest.LogCaptureFixture
+) -> None:
     """Those that came back are not."""
     over = threading.Event()
     for _ in range(2):
@@ -233,7 +241,9 @@ async def test_threads_that_are_left_behind_are_counted(runtime: ToolRuntime, ca
     ]
 
 
-async def test_closing_leaves_nothing_behind(caplog: pytest.LogCaptureFixture) -> None:
+async def test_closing_the_runtime_leaves_no_pending_task_or_unretrieved_exception(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     """No task that is destroyed while it is pending, no exception that nobody retrieved."""
     runtime = ToolRuntime()
     ended = threading.Event()
@@ -261,7 +271,7 @@ async def test_closing_leaves_nothing_behind(caplog: pytest.LogCaptureFixture) -
 
 
 @pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
-async def test_a_sync_wrapper_of_a_coroutine_function(runtime: ToolRuntime) -> None:
+async def test_a_sync_wrapper_of_a_coroutine_function_is_awaited(runtime: ToolRuntime) -> None:
     """As a user's own decorator makes it, with `functools.wraps`."""
 
     @functools.wraps(later)
@@ -271,7 +281,7 @@ async def test_a_sync_wrapper_of_a_coroutine_function(runtime: ToolRuntime) -> N
     assert await runtime.run(wrapper, [5], limit=5) == (5, 0, "nobody")
 
 
-async def test_the_limit_is_for_the_whole(runtime: ToolRuntime) -> None:
+async def test_the_limit_applies_to_the_call_and_the_awaited_result_together(runtime: ToolRuntime) -> None:
     def half() -> Any:
         time.sleep(0.6)
         return asyncio.sleep(0.6)

@@ -118,7 +118,7 @@ ESCAPES = [
     ids=["read", "create", "overwrite", "append"],
 )
 @pytest.mark.timeout(20)
-def test_no_path_leads_out_or_changes_anything(inside, outside, path, use):
+def test_no_path_leads_out_of_the_workspace_or_changes_anything(inside, outside, path, use):
     before = contents(inside, outside)
     with pytest.raises(ToolError) as told:
         use(path)
@@ -133,13 +133,13 @@ def test_no_path_leads_out_or_changes_anything(inside, outside, path, use):
 )
 @pytest.mark.parametrize("use", [list_files, lambda path: search_files("secret", path)], ids=["list", "search"])
 @pytest.mark.timeout(20)
-def test_no_path_lists_or_searches_outside(inside, path, use):
+def test_no_path_lists_or_searches_outside_the_workspace(inside, path, use):
     with pytest.raises(ToolError) as told:
         use(path)
     assert SECRET not in str(told.value)
 
 
-def test_walking_does_not_go_through_links_or_wait_for_pipes(inside):
+def test_walking_does_not_follow_links_or_wait_for_pipes(inside):
     assert SECRET not in search_files("secret", include_hidden=True)
     listed = list_files(recursive=True, include_hidden=True)
     assert "secret" not in listed
@@ -198,7 +198,7 @@ def test_a_pipe_swapped_in_for_a_file_is_not_waited_for(inside, monkeypatch):
         read_file("pipe")
 
 
-def test_reads_a_part_and_says_what_is_left(inside):
+def test_read_file_returns_a_part_and_says_what_is_left(inside):
     assert read_file("notes/today.txt") == "[notes/today.txt: lines 1 to 3 of 3]\none\ntwo\nthree"
     assert read_file("./notes//today.txt", start_line=2, max_lines=1) == (
         "[notes/today.txt: lines 2 to 2 of 3]\ntwo\n[1 more lines; read on with start_line=3]"
@@ -207,7 +207,7 @@ def test_reads_a_part_and_says_what_is_left(inside):
         read_file("notes/today.txt", start_line=4)
 
 
-def test_reads_long_lines_large_and_odd_files_within_bounds(inside):
+def test_read_file_bounds_long_lines_and_large_files(inside):
     (inside / "long").write_text("x" * 100_000 + "\nend\n")
     text = read_file("long")
     assert len(text) < 25_000
@@ -224,7 +224,7 @@ def test_reads_long_lines_large_and_odd_files_within_bounds(inside):
         read_file("data.bin")
 
 
-def test_says_what_is_there_instead(inside):
+def test_a_wrong_path_is_answered_with_the_nearest_names(inside):
     with pytest.raises(ToolError, match=r"no 'notes/todya.txt' in the workspace. Nearest: notes/today.txt"):
         read_file("notes/todya.txt")
     with pytest.raises(ToolError, match=r"no 'ntoes' in the workspace. Nearest: notes"):
@@ -237,7 +237,7 @@ def test_says_what_is_there_instead(inside):
         list_files("notes/today.txt")
 
 
-def test_lists_sorted_and_counts_what_is_hidden(inside):
+def test_list_files_sorts_and_counts_hidden_entries(inside):
     assert (
         list_files("notes")
         == "[notes: 3 entries]\nnotes/deep/\nnotes/out (link, not followed)\nnotes/today.txt (14 bytes)"
@@ -254,7 +254,7 @@ def test_lists_sorted_and_counts_what_is_hidden(inside):
     )
 
 
-def test_searches_plain_text(inside):
+def test_search_finds_plain_text(inside):
     assert search_files("two") == (
         "[lines found: 1; files searched: 3]\nnotes/today.txt:2: two\n"
         "[1 binary files passed over]\n[1 hidden files or folders not searched: use include_hidden]"
@@ -277,7 +277,7 @@ def test_search_is_bounded(inside):
     assert len(search_files("needle")) < 500
 
 
-def test_writes_all_or_nothing(inside):
+def test_write_file_writes_all_or_nothing(inside):
     assert write_file("new/er/a.txt", "ä\n") == "Wrote 3 bytes to 'new/er/a.txt', a new file."
     assert (inside / "new" / "er" / "a.txt").read_text() == "ä\n"
     with pytest.raises(ToolError, match="exists already"):
@@ -305,7 +305,7 @@ def test_a_failed_write_leaves_nothing_behind(inside, monkeypatch):
     assert contents(inside) == before
 
 
-def test_keeps_the_mode_and_leaves_other_names_of_the_file_alone(inside, outside):
+def test_write_file_keeps_the_mode_and_leaves_hard_links_alone(inside, outside):
     os.link(outside / "secret.txt", inside / "hard")
     os.chmod(inside / "hard", 0o640)
     write_file("hard", "mine", mode="append")
@@ -314,7 +314,7 @@ def test_keeps_the_mode_and_leaves_other_names_of_the_file_alone(inside, outside
     assert (outside / "secret.txt").read_text() == SECRET
 
 
-def test_writers_side_by_side_lose_nothing(inside):
+def test_concurrent_writers_lose_nothing(inside):
     def append(number):
         return write_file("sums/log.txt", f"{number}\n", mode="append")
 
@@ -346,7 +346,7 @@ def test_no_descriptor_stays_open(inside):
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-def test_the_workspace_is_made_when_first_written_to(tmp_path, monkeypatch):
+def test_the_workspace_is_created_by_the_first_write(tmp_path, monkeypatch):
     monkeypatch.delenv("MULLIGAN_WORKSPACE", raising=False)
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ToolError, match="workspace is empty"):
@@ -356,7 +356,7 @@ def test_the_workspace_is_made_when_first_written_to(tmp_path, monkeypatch):
     assert (tmp_path / "workspace" / "a.txt").read_text() == "x"
 
 
-def test_a_workspace_that_is_no_folder(tmp_path, monkeypatch):
+def test_a_workspace_that_is_not_a_folder_is_reported(tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     monkeypatch.setenv("MULLIGAN_WORKSPACE", str(tmp_path / "file"))
     for use in (list_files, lambda: write_file("a", "b")):

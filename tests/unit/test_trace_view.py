@@ -51,7 +51,7 @@ def drawn(spans: list[TraceSpan], *, width: int | None = None, whole: bool = Fal
     return file.getvalue().splitlines()
 
 
-def test_a_small_trace_is_whole() -> None:
+def test_a_small_trace_is_drawn_completely() -> None:
     found = drawn(a_run(20, wrong={3}))
     assert len(found) == 2 * 20 + 2 + 1
     assert found[0].startswith("└── invoke_agent a")
@@ -60,7 +60,7 @@ def test_a_small_trace_is_whole() -> None:
     assert found[-1].startswith("    └── agent.finish  completed")
 
 
-def test_bars_stand_where_spans_ran() -> None:
+def test_bars_are_drawn_at_the_time_of_their_spans() -> None:
     """The first half, the second half, and an instant, which is a column."""
     spans = [
         TraceSpan("r", "", "r", 100, 110),
@@ -72,7 +72,7 @@ def test_bars_stand_where_spans_ran() -> None:
     assert bars == ["━" * 40, "━" * 20, " " * 20 + "━" * 20, " " * 20 + "━"]
 
 
-def test_a_long_trace_is_a_page() -> None:
+def test_a_long_trace_is_shortened_to_errors_and_its_first_and_last_steps() -> None:
     """Errors, the first and the last steps; what lies between is counted."""
     wrong = {500, 7000}
     found = drawn(a_run(10_000, wrong=wrong))
@@ -88,7 +88,7 @@ def test_a_long_trace_is_a_page() -> None:
     assert len(drawn(a_run(1000, wrong=wrong), whole=True)) == 2 * 1000 + 2 + 1
 
 
-def test_hundreds_of_steps_are_a_line_each() -> None:
+def test_a_hundred_steps_without_errors_are_one_line() -> None:
     """Unless an error is in them."""
     found = drawn(a_run(700, wrong={350}, grouped=True))
     assert sum("agent.steps" in line for line in found) == 6
@@ -99,7 +99,7 @@ def test_hundreds_of_steps_are_a_line_each() -> None:
     assert sum("agent.steps" in line for line in drawn(a_run(10_000, grouped=True))) < 10
 
 
-def test_errors_everywhere() -> None:
+def test_a_trace_with_errors_in_every_step_is_shortened() -> None:
     """A run in which everything goes wrong is not ten thousand lines either."""
     found = drawn(a_run(10_000, wrong=range(10_001)))
     assert len(found) < 4 * MOST_ERRORS
@@ -107,7 +107,7 @@ def test_errors_everywhere() -> None:
     assert "10,000 errors" in heading("t", a_run(10_000, wrong=range(10_001)), "from here")
 
 
-def test_what_runs_is_open_ended() -> None:
+def test_running_spans_and_their_parents_have_no_end() -> None:
     """And so is all above it; what it waits for is said."""
     now = time.time()
     spans = [
@@ -126,7 +126,7 @@ def test_what_runs_is_open_ended() -> None:
 
 
 @pytest.mark.parametrize("width", [20, 60, 80, 200])
-def test_it_is_as_wide_as_the_terminal(width: int) -> None:
+def test_the_drawing_is_as_wide_as_the_terminal(width: int) -> None:
     """Long and wide names are cut; the tree is whole."""
     spans = a_run(3, wrong={2})
     name = {semconv.AI_NAME: "長い" * 60, semconv.STEP: 9, semconv.AI_ERROR: "x" * 500}
@@ -136,7 +136,7 @@ def test_it_is_as_wide_as_the_terminal(width: int) -> None:
     assert any("━" in line for line in found) is (width >= 80)
 
 
-def test_spans_without_their_parents_are_roots() -> None:
+def test_spans_whose_parents_are_missing_are_roots() -> None:
     """As where the caller's own spans are elsewhere; a circle of spans is nowhere, and no loop."""
     spans = [TraceSpan("a", "elsewhere", "a", 2, 3), TraceSpan("b", "elsewhere", "b", 1, 2)]
     assert [line.partition(" ")[2].split()[0] for line in drawn(spans)] == ["b", "a"]
@@ -147,7 +147,7 @@ def test_spans_without_their_parents_are_roots() -> None:
 
 
 @given(st.text(), st.text())
-def test_no_control_characters(name: str, text: str) -> None:
+def test_control_characters_are_not_printed(name: str, text: str) -> None:
     """A model chooses names and texts: the terminal gets neither escapes nor line ends of them."""
     said = {semconv.AI_NAME: name, semconv.ERROR_TYPE: name, semconv.AI_ERROR: text, semconv.REPAIRS: [name]}
     spans = [TraceSpan("a", "", semconv.TOOL_CALL, 1, 2, True, attributes=said), TraceSpan("b", "", name, 1, 2)]
@@ -164,7 +164,7 @@ def test_no_control_characters(name: str, text: str) -> None:
         (3599.9, "1 h 00 m"), (7260, "2 h 01 m"), (90_000, "1 d 01 h"),
     ],
 )  # fmt: skip
-def test_durations(seconds: float, says: str) -> None:
+def test_durations_are_printed_with_a_fitting_unit(seconds: float, says: str) -> None:
     assert duration(seconds) == says
 
 
@@ -174,7 +174,7 @@ def answer(**span: Any) -> dict[str, Any]:
     return {"result": {"resourceSpans": [{"scopeSpans": [{"spans": [one]}]}, {"scopeSpans": [{"spans": [one]}]}]}}
 
 
-def test_jaegers_json() -> None:
+def test_jaegers_json_is_read_in_all_its_forms() -> None:
     """Integers and times as strings, ids in hexadecimal or base64, a status by number or by name."""
     attributes = [
         {"key": "mulligan.step", "value": {"intValue": "3"}},
@@ -207,5 +207,5 @@ def test_jaegers_json() -> None:
         ("https://a:b%40c@host:1/p?token=x", "https://host:1/p"),
     ],
 )
-def test_no_password_is_shown(url: str, shown: str) -> None:
+def test_no_password_of_a_url_is_printed(url: str, shown: str) -> None:
     assert without_secrets(url) == shown
