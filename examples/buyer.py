@@ -16,8 +16,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from mulligan import Agent, Call, Message, Say, Script, ToolContext, tool
-from mulligan.script import last_result
+from mulligan import Agent, Call, Message, Say, Script, ToolContext, last_result, tool
 from mulligan.tools import ask_person
 
 ALONE_UP_TO = 100

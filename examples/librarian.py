@@ -13,8 +13,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from mulligan import Agent, Call, McpServer, Message, Say, Script
-from mulligan.script import last_result
+from mulligan import Agent, Call, McpServer, Message, Say, Script, last_result
 
 notes = McpServer(
     "notes",

@@ -15,8 +15,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, Field
 from temporalio import workflow
 
-from mulligan import Agent, Call, DurableAgent, Message, Say, Script, output_of, tool
-from mulligan.script import last_result
+from mulligan import Agent, Call, DurableAgent, Message, Say, Script, last_result, output_of, tool
 
 LIMIT = 100.0
 """Euros up to which a refund is made at once."""

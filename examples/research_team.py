@@ -12,8 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mulligan import Agent, Call, Message, Say, Script, tool
-from mulligan.script import last_result
+from mulligan import Agent, Call, Message, Say, Script, last_result, tool
 
 SHELVES = {"fish": "Herons eat fish.", "frogs": "De reiger eet ook kikkers.", "habits": "Herons stand still, and wait."}
 

@@ -1,4 +1,4 @@
-"""Mulligan: agents as Temporal workflows. Each step is an activity; a model's mistake is told to the model."""
+"""Mulligan: agents as Temporal workflows. Each step is an activity; the model gets feedback on each of its mistakes."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,7 @@ from mulligan.fixer import InvalidToolInput, ask_model
 from mulligan.mcp import McpServer
 from mulligan.output import ProviderStrategy, ToolStrategy, output_of
 from mulligan.run_input import RunInput
-from mulligan.script import Call, Say, Script
+from mulligan.script import Call, Say, Script, last_result
 from mulligan.tool import Tool, ToolContext, ToolError, tool
 from mulligan.values import (
     AssistantMessage,
@@ -46,7 +46,15 @@ from mulligan.wire.updates import Answer, Decide, Pending, SendMessage, Stop
 if TYPE_CHECKING:
     from mulligan import events
     from mulligan.client.connect import connect, data_converter
-    from mulligan.client.resume_run import PromptNeededError, resume_run
+    from mulligan.client.read_run import read_steps
+    from mulligan.client.resume_run import (
+        NoWorkerError,
+        PromptNeededError,
+        ResumeError,
+        RunNotFoundError,
+        RunOpenError,
+        resume_run,
+    )
     from mulligan.worker.temporal_plugin import MulliganPlugin
     from mulligan.workflows.durable_agent import DurableAgent
 
@@ -71,11 +79,15 @@ __all__ = [
     "MulliganError",
     "MulliganPlugin",
     "MultipleStructuredOutputsError",
+    "NoWorkerError",
     "Pending",
     "PromptNeededError",
     "ProviderStrategy",
     "Repair",
+    "ResumeError",
     "RunInput",
+    "RunNotFoundError",
+    "RunOpenError",
     "RunResult",
     "Say",
     "Script",
@@ -103,20 +115,27 @@ __all__ = [
     "data_converter",
     "error_of",
     "events",
+    "last_result",
     "output_of",
+    "read_steps",
     "resume_run",
     "tool",
 ]
 
-_LATER = {
+_LAZY = {
     "DurableAgent": "mulligan.workflows.durable_agent",
     "MulliganPlugin": "mulligan.worker.temporal_plugin",
+    "NoWorkerError": "mulligan.client.resume_run",
+    "PromptNeededError": "mulligan.client.resume_run",
+    "ResumeError": "mulligan.client.resume_run",
+    "RunNotFoundError": "mulligan.client.resume_run",
+    "RunOpenError": "mulligan.client.resume_run",
     "connect": "mulligan.client.connect",
     "data_converter": "mulligan.client.connect",
-    "PromptNeededError": "mulligan.client.resume_run",
+    "read_steps": "mulligan.client.read_run",
     "resume_run": "mulligan.client.resume_run",
 }
-"""Handed on when asked for: the first two look upward, the others would load a Temporal client at import."""
+"""Imported at their first use: `import mulligan` loads neither workflow code nor a Temporal client."""
 
 
 def __getattr__(name: str) -> Any:
@@ -124,6 +143,6 @@ def __getattr__(name: str) -> Any:
 
     if name == "events":
         return importlib.import_module("mulligan.events")
-    if name in _LATER:
-        return getattr(importlib.import_module(_LATER[name]), name)
+    if name in _LAZY:
+        return getattr(importlib.import_module(_LAZY[name]), name)
     raise AttributeError(f"module 'mulligan' has no attribute {name!r}")

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 
 from temporalio import workflow
 
-from mulligan import Agent, Call, DurableAgent, Message, Say, Script, Tool, ToolContext, tool
-from mulligan.script import last_result
+from mulligan import Agent, Call, DurableAgent, Message, Say, Script, Tool, ToolContext, last_result, tool
 
 
 @tool(timeout=60)

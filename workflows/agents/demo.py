@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mulligan import Agent, Call, Message, Say, Script
-from mulligan.script import last_result
+from mulligan import Agent, Call, Message, Say, Script, last_result
 from mulligan.tools import list_files, read_file, read_section, search_files, write_file
 
 

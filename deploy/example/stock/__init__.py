@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mulligan import Agent, Call, Message, Say, Script, tool
-from mulligan.script import last_result
+from mulligan import Agent, Call, Message, Say, Script, last_result, tool
 
 SHELF = {"lamp": 3, "chair": 0}
 
