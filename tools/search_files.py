@@ -1,12 +1,13 @@
-"""`search_files`: the lines of the workspace's text files that hold a text.
+"""`search_files`: the lines of the workspace's text files that contain a text.
 
-Plain text, no regular expressions: one that a model wrote can take for ever, and a thread cannot be killed.
+It takes plain text, no regular expressions: one that a model wrote can run for ever, and a thread cannot be killed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Annotated
 
@@ -17,10 +18,10 @@ from mulligan.tools.workspace import Entry, entry_of, is_binary, open_entry, ope
 
 MAX_FILES = 5_000
 MAX_BYTES = 64_000_000
-"""Bytes looked at in all: about a second."""
+"""Bytes read in all; they take about a second."""
 
 MAX_FILE_BYTES = 4_000_000
-"""Bytes looked at in one file."""
+"""Bytes read of one file."""
 
 MAX_SHOWN = 24_000
 """Characters of hits given at once: below what a tool's result is cut to, so that the notes at the end are kept."""
@@ -53,47 +54,75 @@ def search_files(
     """
     if not text or "\n" in text or "\r" in text:
         raise ToolError("Files are searched line by line: give a text of one line that is not empty.")
-    wanted = text.casefold() if ignore_case else text
-    hits: list[str] = []
-    notes: list[str] = []
-    files = size = length = binary = cut = unreadable = hidden = 0
+    search = _Search(text.casefold() if ignore_case else text, ignore_case, max_hits)
+    start = resolve(path)
     with _entries(path, include_hidden) as entries:
         for entry in entries:
-            if entry.hidden and not include_hidden and entry.place != resolve(path):
-                hidden += 1
-                continue
-            if entry.kind != "file" or not fnmatchcase(entry.place.parts[-1], names):
-                unreadable += entry.kind == "unreadable folder"
-                continue
-            if files == MAX_FILES or size >= MAX_BYTES:
-                notes.append(f"[stopped after {files:,} files of {size:,} bytes: search one folder]")
+            if entry.hidden and not include_hidden and entry.place != start:
+                search.hidden += 1
+            elif entry.kind == "unreadable folder":
+                search.unreadable += 1
+            elif entry.kind == "file" and fnmatchcase(entry.place.parts[-1], names):
+                search.add_file(entry)
+            if search.stopped:
                 break
-            try:
-                with open_entry(entry.folder, entry.place) as file:
-                    data = file.read(MAX_FILE_BYTES)
-            except (ToolError, OSError):
-                unreadable += 1
-                continue
-            files, size, cut = files + 1, size + len(data), cut + (entry.size > len(data))
-            if is_binary(data):
-                binary += 1
-                continue
-            for hit in _hits(text_of(data), wanted, ignore_case):
-                if len(hits) == max_hits or length > MAX_SHOWN:
-                    notes.append(f"[stopped after {len(hits)} hits: there are more]")
-                    break
-                hits.append(f"{entry.place}:{hit}")
-                length += len(hits[-1]) + 1
-            if notes:
-                break
-    left_out = {
-        "binary files passed over": binary,
-        f"files searched only in their first {MAX_FILE_BYTES:,} bytes": cut,
-        "files or folders that could not be read": unreadable,
-        "hidden files or folders not searched: use include_hidden": hidden,
-    }
-    notes += [f"[{count} {what}]" for what, count in left_out.items() if count]
-    return "\n".join([f"[lines found: {len(hits)}; files searched: {files:,}]", *hits, *notes])
+    return search.report()
+
+
+@dataclass
+class _Search:
+    """The hits so far, and what was not searched."""
+
+    wanted: str
+    """The text to find; case-folded with `ignore_case`."""
+    ignore_case: bool
+    max_hits: int
+    hits: list[str] = field(default_factory=list)
+    shown_chars: int = 0
+    files: int = 0
+    bytes_read: int = 0
+    binary: int = 0
+    cut: int = 0
+    unreadable: int = 0
+    hidden: int = 0
+    stopped: str = ""
+    """Why the search ended early: a note for the model. Empty while it goes on."""
+
+    def add_file(self, entry: Entry) -> None:
+        """Search one file, or stop where the limits of all files are reached."""
+        if self.files == MAX_FILES or self.bytes_read >= MAX_BYTES:
+            self.stopped = f"[stopped after {self.files:,} files of {self.bytes_read:,} bytes: search one folder]"
+            return
+        try:
+            with open_entry(entry.folder, entry.place) as file:
+                data = file.read(MAX_FILE_BYTES)
+        except (ToolError, OSError):
+            self.unreadable += 1
+            return
+        self.files += 1
+        self.bytes_read += len(data)
+        self.cut += entry.size > len(data)
+        if is_binary(data):
+            self.binary += 1
+            return
+        for hit in _hits(text_of(data), self.wanted, self.ignore_case):
+            if len(self.hits) == self.max_hits or self.shown_chars > MAX_SHOWN:
+                self.stopped = f"[stopped after {len(self.hits)} hits: there are more]"
+                return
+            self.hits.append(f"{entry.place}:{hit}")
+            self.shown_chars += len(self.hits[-1]) + 1
+
+    def report(self) -> str:
+        """The result for the model: the hits, then notes on what was left out."""
+        left_out = {
+            "binary files passed over": self.binary,
+            f"files searched only in their first {MAX_FILE_BYTES:,} bytes": self.cut,
+            "files or folders that could not be read": self.unreadable,
+            "hidden files or folders not searched: use include_hidden": self.hidden,
+        }
+        notes = [self.stopped] if self.stopped else []
+        notes += [f"[{count} {what}]" for what, count in left_out.items() if count]
+        return "\n".join([f"[lines found: {len(self.hits)}; files searched: {self.files:,}]", *self.hits, *notes])
 
 
 @contextmanager
@@ -111,6 +140,7 @@ def _entries(path: str, hidden: bool) -> Iterator[Iterator[Entry]]:
 
 
 def _hits(text: str, wanted: str, ignore_case: bool) -> Iterator[str]:
+    """The lines that contain `wanted`, as "number: line"."""
     if wanted not in (text.casefold() if ignore_case else text):
         return
     for number, line in enumerate(text.split("\n"), start=1):
