@@ -19,7 +19,7 @@ from mulligan.model_name import check_model
 from mulligan.output import Output, Strategy
 from mulligan.policy import HandleErrors
 from mulligan.run_input import RunInput
-from mulligan.schema.arguments import arguments_model
+from mulligan.schema.arguments_model import arguments_model
 from mulligan.tool import Tool, ToolContext, ToolError
 from mulligan.values import ToolCall
 

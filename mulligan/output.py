@@ -15,9 +15,9 @@ from pydantic.errors import PydanticSchemaGenerationError
 from mulligan.errors import StructuredOutputValidationError
 from mulligan.model_name import ModelName
 from mulligan.policy import HandleErrors
-from mulligan.schema.arguments import first_sentence, tidy
-from mulligan.schema.json_schema import NotOfSchema, faults_of, validator_of
-from mulligan.schema.typed_dict import readable
+from mulligan.schema.arguments_model import first_sentence, tidy_schema
+from mulligan.schema.json_schema import NotOfSchema, schema_faults, schema_validator
+from mulligan.schema.typed_dicts import replace_typed_dicts
 from mulligan.values import RunResult
 
 __all__ = ["NotOfSchema", "Output", "OutputType", "ProviderStrategy", "ToolStrategy", "output_of"]
@@ -80,7 +80,7 @@ class OutputType:
         """
         if self._adapter is not None:
             return self._adapter.validate_json(json.dumps(value))
-        if faults := faults_of(self._validator, value):
+        if faults := schema_faults(self._validator, value):
             raise NotOfSchema(faults)
         return value
 
@@ -193,7 +193,7 @@ def _type(schema: Any) -> OutputType:
     if isinstance(schema, dict):
         return _of_json_schema(schema)
     name = _legal(getattr(schema, "__name__", "")) if len(_members(schema)) == 1 else "output"
-    readable_type = readable(schema)
+    readable_type = replace_typed_dicts(schema)
     try:
         adapter = TypeAdapter(readable_type)
         shown = _inlined(adapter.json_schema(by_alias=True))
@@ -205,7 +205,7 @@ def _type(schema: Any) -> OutputType:
             shown = adapter.json_schema(by_alias=True)
     except (PydanticSchemaGenerationError, PydanticUserError, ValueError, TypeError) as error:
         raise TypeError(f"no JSON schema can be made of its output {schema!r}: {first_sentence(error)}") from error
-    return OutputType(name, str(shown.get("description", "")), tidy(shown), is_wrapped, adapter)
+    return OutputType(name, str(shown.get("description", "")), tidy_schema(shown), is_wrapped, adapter)
 
 
 def _of_json_schema(schema: dict[str, Any]) -> OutputType:
@@ -223,7 +223,7 @@ def _of_json_schema(schema: dict[str, Any]) -> OutputType:
     else:
         shown = {"type": "object", **schema}
     try:
-        validator = validator_of(shown)
+        validator = schema_validator(shown)
     except TypeError as error:
         raise TypeError(f"its output {error}") from error
     name = _legal(str(schema.get("title", "output")))

@@ -13,7 +13,7 @@ from mulligan.durations import as_timedelta
 from mulligan.errors import DeclarationError
 from mulligan.fixer import AskModel, Fixer
 from mulligan.policy import HandleErrors
-from mulligan.schema.arguments import Arguments, ArgumentsModel, arguments_model
+from mulligan.schema.arguments_model import Arguments, ArgumentsModel, arguments_model
 
 __all__ = ["Tool", "ToolContext", "ToolError", "tool"]
 

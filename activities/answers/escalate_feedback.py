@@ -9,7 +9,7 @@ from typing import Any
 from mulligan.activities.answers.example_arguments import NoExample, example
 from mulligan.activities.answers.repair_json import NotJson, parse_json
 from mulligan.policy import Mistake
-from mulligan.schema.arguments import Accepts
+from mulligan.schema.arguments_model import JsonType
 from mulligan.values import AssistantMessage, Message, ToolCall, ToolMessage
 
 INPUT_KINDS = frozenset({"unknown_tool", "invalid_json", "invalid_arguments", "invalid_output"})
@@ -32,7 +32,7 @@ def times_before(messages: Sequence[Message], call: ToolCall, kind: str) -> int:
     )
 
 
-def escalate_feedback(error: Mistake, times: int, call: ToolCall, accepts: Accepts | None) -> Mistake:
+def escalate_feedback(error: Mistake, times: int, call: ToolCall, accepts: JsonType | None) -> Mistake:
     """The error with what is to be said the second, third, fourth time. The first time it says all that there is."""
     if times == 0:
         return error
@@ -61,7 +61,7 @@ def _key(call: ToolCall, kind: str) -> Any:
         return " ".join(call.arguments.split())
 
 
-def _compared(raw: str, accepts: Accepts) -> str:
+def _compared(raw: str, accepts: JsonType) -> str:
     """What was sent beside what is taken, field by field."""
     fields = accepts.schema.get("properties", {})
     taken = [
@@ -110,7 +110,7 @@ def _name_of(value: Any) -> str:
     return "array" if isinstance(value, list) else "object"
 
 
-def _example(accepts: Accepts) -> str:
+def _example(accepts: JsonType) -> str:
     """A minimal example that is really taken; nothing where a check of the user's own refuses what the schema allows."""
     try:
         made = example(accepts.schema)

@@ -21,7 +21,7 @@ from mulligan.errors import (
     UnknownToolError,
 )
 from mulligan.output import NotOfSchema
-from mulligan.schema.arguments import Accepts
+from mulligan.schema.arguments_model import JsonType
 from mulligan.values import ToolCall
 
 SCHEMA_SHOWN, INPUT_SHOWN, TOOLS_SHOWN, FAULTS_SHOWN, PATH_SHOWN = 2_000, 500, 50, 20, 200
@@ -68,7 +68,7 @@ class Target:
     """What a call's arguments are for: a tool, or (`is_output`) a type of output, with the words for its faults."""
 
     name: str
-    accepts: Accepts
+    accepts: JsonType
     is_output: bool = False
 
     def not_json(self, call: ToolCall, reason: str, excerpt: str, source: Exception) -> InvalidInput:
@@ -227,7 +227,7 @@ def empty_answer() -> StructuredOutputValidationError:
     )
 
 
-def _takes(accepts: Accepts) -> str:
+def _takes(accepts: JsonType) -> str:
     schema = json.dumps(accepts.schema, ensure_ascii=False)
     if len(schema) <= SCHEMA_SHOWN:
         return f"It takes a JSON object of this schema: {schema}"

@@ -17,7 +17,7 @@ from pydantic import BaseModel, JsonValue
 from mulligan.activities.answers.feedback import InvalidInput, Target
 from mulligan.activities.answers.repair_json import NotJson, parse_json, repair_json
 from mulligan.fixer import Fixer, InvalidToolInput
-from mulligan.schema.arguments import Accepts
+from mulligan.schema.arguments_model import JsonType
 from mulligan.values import Repair, ToolCall
 
 LONG = 20_000
@@ -93,7 +93,7 @@ def _read(call: ToolCall, target: Target) -> Prepared | tuple[InvalidInput, Json
     return target.not_valid(call, value, as_read), value
 
 
-def _reading(accepts: Accepts, value: JsonValue) -> tuple[str, JsonValue] | None:
+def _reading(accepts: JsonType, value: JsonValue) -> tuple[str, JsonValue] | None:
     """How a value is valid: as it is (by nobody), or as the one field that is required (`bare_value`)."""
     arguments = valid(accepts, value)
     if not isinstance(arguments, Exception):
@@ -105,7 +105,7 @@ def _reading(accepts: Accepts, value: JsonValue) -> tuple[str, JsonValue] | None
     return None
 
 
-def valid(accepts: Accepts, value: JsonValue) -> JsonValue | Exception:
+def valid(accepts: JsonType, value: JsonValue) -> JsonValue | Exception:
     """The value in the form that the schema gives it ("5" for an integer is 5), or why it is not valid."""
     try:
         validated = accepts.validate(value)
@@ -119,7 +119,7 @@ def valid(accepts: Accepts, value: JsonValue) -> JsonValue | Exception:
         return value
 
 
-def _corrected(given: Any, accepts: Accepts) -> JsonValue | None:
+def _corrected(given: Any, accepts: JsonType) -> JsonValue | None:
     """What a fixer gave, if that validates. Rubbish is as good as nothing."""
     try:
         if isinstance(given, BaseModel):

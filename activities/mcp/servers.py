@@ -19,7 +19,7 @@ from mulligan.activities.mcp.tool_schema import provider_schema
 from mulligan.agent import Agent
 from mulligan.durations import seconds
 from mulligan.mcp import SEPARATOR, McpError, McpServer, McpUnavailable, matches_any, qualified_name
-from mulligan.schema.json_schema import NotOfSchema, faults_of, validator_of
+from mulligan.schema.json_schema import NotOfSchema, schema_faults, schema_validator
 from mulligan.tool import Tool, ToolContext, ToolError
 from mulligan.wire.agent_facts import ToolDefinition
 
@@ -143,7 +143,7 @@ class McpServers:
                 continue
             try:
                 schema = provider_schema(tool.input_schema)
-                validator_of(schema)
+                schema_validator(schema)
             except (TypeError, RecursionError) as error:
                 logger.warning("MCP server %r: the input of %r %s It is left out.", server.name, tool.name, error)
                 continue
@@ -204,7 +204,7 @@ class _Object:
         Raises:
             NotOfSchema: they do not fit.
         """
-        if self.validator is not None and (faults := faults_of(self.validator, value)):
+        if self.validator is not None and (faults := schema_faults(self.validator, value)):
             raise NotOfSchema(faults)
         if not isinstance(value, dict):
             raise NotOfSchema([("", "should be an object")])
@@ -225,4 +225,4 @@ ANY_OBJECT = _Object({"type": "object", "properties": {}})
 @lru_cache(maxsize=1_000)
 def _accepts(schema: str) -> _Object:
     read = json.loads(schema)
-    return _Object(read, validator_of(read))
+    return _Object(read, schema_validator(read))

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import JsonValue
 
-__all__ = ["NotOfSchema", "faults_of", "validator_of"]
+__all__ = ["NotOfSchema", "schema_faults", "schema_validator"]
 
 
 class NotOfSchema(ValueError):
@@ -19,7 +19,7 @@ class NotOfSchema(ValueError):
         super().__init__("; ".join(f"{path}: {says}" if path else says for path, says in faults))
 
 
-def validator_of(schema: dict[str, Any]) -> Any:
+def schema_validator(schema: dict[str, Any]) -> Any:
     """A validator for a schema of the draft that its `$schema` names; 2020-12 where it names none.
 
     Raises:
@@ -42,7 +42,7 @@ def validator_of(schema: dict[str, Any]) -> Any:
     return of_draft(schema, registry=referencing.Registry())
 
 
-def faults_of(validator: Any, value: JsonValue) -> list[tuple[str, str]]:
+def schema_faults(validator: Any, value: JsonValue) -> list[tuple[str, str]]:
     """What is wrong with a value, as (path, what): nothing where it fits."""
     return [_fault(error) for error in validator.iter_errors(value)]
 

@@ -14,7 +14,7 @@ from mulligan import Agent, DeclarationError, McpServer, tool
 from mulligan.activities.mcp.http_client import HttpOutcome
 from mulligan.activities.mcp.tool_schema import provider_schema
 from mulligan.mcp import expand_variables, qualified_name, server_name_of
-from mulligan.schema.json_schema import faults_of, validator_of
+from mulligan.schema.json_schema import schema_faults, schema_validator
 from mulligan.tool import is_legal_name
 from tests.support.openai_schemas import check_schema
 
@@ -178,9 +178,9 @@ def test_schemas_that_every_provider_takes(case: str) -> None:
     schema, fit, unfit = SCHEMAS[case]
     taken = provider_schema(schema)
     check_schema(taken, "function 'x'", "tools", None, strict=False)
-    validator = validator_of(taken)
-    assert [value for value in fit if faults_of(validator, value)] == []
-    assert [value for value in unfit if not faults_of(validator, value)] == []
+    validator = schema_validator(taken)
+    assert [value for value in fit if schema_faults(validator, value)] == []
+    assert [value for value in unfit if not schema_faults(validator, value)] == []
 
 
 def test_a_schema_without_an_end() -> None:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints, 
 import typing_extensions
 
 
-def readable(hint: Any) -> Any:
+def replace_typed_dicts(hint: Any) -> Any:
     """The type with each `typing.TypedDict` in it written anew, so that pydantic reads it; any other type as it is.
 
     pydantic refuses them on Python 3.11, as `typing` cannot say there which keys were given as (Not)Required in a

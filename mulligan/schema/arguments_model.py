@@ -16,7 +16,7 @@ from pydantic.fields import FieldInfo
 _POSITIONAL = inspect.Parameter.POSITIONAL_ONLY
 
 
-class Accepts(Protocol):
+class JsonType(Protocol):
     """What takes a model's JSON: a tool's arguments, or a type of output."""
 
     @property
@@ -42,7 +42,7 @@ class Accepts(Protocol):
         ...
 
 
-class Arguments(Accepts, Protocol):
+class Arguments(JsonType, Protocol):
     """What a tool's arguments must be, and how its function is called with them."""
 
     def bind(self, values: Any, context: Any) -> tuple[list[Any], dict[str, Any]]:
@@ -139,7 +139,7 @@ def arguments_model(function: Callable[..., Any], name: str, context_type: type)
     except ValueError as error:  # PydanticInvalidForJsonSchema is one
         raise TypeError(f"no JSON schema can be made of its parameters: {first_sentence(error)}") from error
     description = "\n\n".join(text for text in (doc.short_description, doc.long_description) if text)
-    return ArgumentsModel(model, tidy(schema), description, context_parameter, tuple(parameters))
+    return ArgumentsModel(model, tidy_schema(schema), description, context_parameter, tuple(parameters))
 
 
 def _field(hint: Any, parameter: inspect.Parameter, description: str | None) -> FieldInfo:
@@ -191,10 +191,10 @@ def first_sentence(error: Exception) -> str:
     return str(error).split("\n")[0].split(" Set `arbitrary_types_allowed")[0].rstrip(".") + "."
 
 
-def tidy(schema: Any, *, names_are_data: bool = False) -> Any:
+def tidy_schema(schema: Any, *, names_are_data: bool = False) -> Any:
     """Leave out the titles that pydantic makes from names: they cost tokens and say nothing new."""
     if isinstance(schema, list):
-        return [tidy(item) for item in schema]
+        return [tidy_schema(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
     tidied = {}
@@ -204,7 +204,7 @@ def tidy(schema: Any, *, names_are_data: bool = False) -> Any:
         if key in ("default", "const", "enum", "examples") and not names_are_data:
             tidied[key] = value
         else:
-            tidied[key] = tidy(value, names_are_data=key in ("properties", "$defs") and not names_are_data)
+            tidied[key] = tidy_schema(value, names_are_data=key in ("properties", "$defs") and not names_are_data)
     if not names_are_data and tidied.get("type") == "object":
         tidied.setdefault("properties", {})
     return tidied
