@@ -15,8 +15,13 @@ from pydantic.errors import PydanticSchemaGenerationError
 from mulligan.errors import StructuredOutputValidationError
 from mulligan.model_name import ModelName
 from mulligan.policy import HandleErrors
-from mulligan.schema.arguments_model import first_sentence, tidy_schema
-from mulligan.schema.json_schema import NotOfSchema, schema_faults, schema_validator
+from mulligan.schema.json_schema import (
+    NotOfSchema,
+    first_sentence,
+    schema_faults,
+    schema_validator,
+    tidy_schema,
+)
 from mulligan.schema.typed_dicts import replace_typed_dicts
 from mulligan.values import RunResult
 

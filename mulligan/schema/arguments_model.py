@@ -1,4 +1,4 @@
-"""From a function's signature to a pydantic model of its arguments, and the JSON schema that a model is shown."""
+"""A function's signature as a pydantic model of its arguments, with the JSON schema that a language model gets."""
 
 from __future__ import annotations
 
@@ -13,15 +13,19 @@ from pydantic import AliasChoices, AliasPath, BaseModel, ConfigDict, Field, Json
 from pydantic.errors import PydanticSchemaGenerationError
 from pydantic.fields import FieldInfo
 
+from mulligan.schema.json_schema import first_sentence, tidy_schema
+
+__all__ = ["Arguments", "ArgumentsModel", "JsonType", "arguments_model"]
+
 _POSITIONAL = inspect.Parameter.POSITIONAL_ONLY
 
 
 class JsonType(Protocol):
-    """What takes a model's JSON: a tool's arguments, or a type of output."""
+    """A type of the JSON that a language model writes: a tool's arguments, or a type of output."""
 
     @property
     def schema(self) -> dict[str, Any]:
-        """Its JSON schema, as the model is shown it."""
+        """Its JSON schema, as the model gets it."""
         ...
 
     @property
@@ -30,29 +34,29 @@ class JsonType(Protocol):
         ...
 
     def validate(self, value: JsonValue) -> Any:
-        """The value as Python's.
+        """Validate a JSON value and convert it to Python's types.
 
         Raises:
-            Exception: it does not fit; and whatever a user's own validators raise.
+            Exception: it is not valid; and whatever a user's own validators raise.
         """
         ...
 
     def to_json(self, validated: Any) -> JsonValue:
-        """What `validate` gave, as JSON in the form of its types."""
+        """A value that `validate` returned, as JSON."""
         ...
 
 
 class Arguments(JsonType, Protocol):
-    """What a tool's arguments must be, and how its function is called with them."""
+    """The type of a tool's arguments, and how its function is called with them."""
 
     def bind(self, values: Any, context: Any) -> tuple[list[Any], dict[str, Any]]:
-        """The (args, kwargs) that the function is called with."""
+        """The (args, kwargs) to call the function with."""
         ...
 
 
 @dataclass(frozen=True)
 class ArgumentsModel:
-    """What a function takes, as pydantic and as JSON schema."""
+    """The arguments of a function as a pydantic model and as a JSON schema."""
 
     model: type[BaseModel]
     schema: dict[str, Any]
@@ -62,7 +66,7 @@ class ArgumentsModel:
     """(name of the model's field, name of the function's parameter, positional only)."""
 
     def bind(self, values: BaseModel, context: Any) -> tuple[list[Any], dict[str, Any]]:
-        """The (args, kwargs) that the function is called with. Parameters that were not given keep their own defaults."""
+        """The (args, kwargs) to call the function with. Parameters without a value keep their own defaults."""
         args: list[Any] = []
         kwargs: dict[str, Any] = {}
         for field, parameter, positional in self.parameters:
@@ -80,21 +84,26 @@ class ArgumentsModel:
         return list(self.schema.get("required", []))
 
     def validate(self, value: JsonValue) -> BaseModel:
-        """The arguments by JSON's rules: a string is a date, an array a tuple.
+        """Validate arguments by pydantic's rules for JSON: a string is read as a date, an array as a tuple.
 
         Raises:
-            pydantic.ValidationError: they do not fit; and whatever a user's own validators raise.
+            pydantic.ValidationError: they are not valid; and whatever a user's own validators raise.
         """
         return self.model.model_validate_json(json.dumps(value))
 
     def to_json(self, validated: BaseModel) -> JsonValue:
-        """The arguments that were given, in the form of their types: "5" for an integer is 5."""
+        """The validated arguments as JSON, without defaults: "5" for an integer has become 5."""
         shown = validated.model_dump(mode="json", by_alias=True, exclude_unset=True, warnings="error")
         return cast(JsonValue, shown)
 
 
 def arguments_model(function: Callable[..., Any], name: str, context_type: type) -> ArgumentsModel:
-    """Read a function's signature.
+    """Read a function's signature and docstring.
+
+    Args:
+        function: The function.
+        name: The tool's name, for the name of the pydantic model.
+        context_type: A parameter of this type gets the call's context; it is not in the schema.
 
     Raises:
         TypeError, ValueError, NameError: with a sentence on what is wrong with the signature.
@@ -107,7 +116,7 @@ def arguments_model(function: Callable[..., Any], name: str, context_type: type)
     except NameError as error:
         raise NameError(f"the type {error.name!r} in its signature is not defined in its module.") from error
     doc = docstring_parser.parse(inspect.getdoc(function) or "")
-    described = {parameter.arg_name: parameter.description for parameter in doc.params}
+    descriptions = {parameter.arg_name: parameter.description for parameter in doc.params}
     fields: dict[str, Any] = {}
     parameters: list[tuple[str, str, bool]] = []
     context_parameter = None
@@ -119,34 +128,36 @@ def arguments_model(function: Callable[..., Any], name: str, context_type: type)
             raise TypeError(f"parameter {parameter_name!r} has no type; annotate it.")
         hint = hints[parameter_name]
         # Fields are named by number and aliased to the parameter, so that no parameter's name
-        # (schema, copy, model_config, _private) meets an attribute of BaseModel.
+        # (schema, copy, model_config, _private) collides with an attribute of BaseModel.
         field = f"p{index}"
         parameters.append((field, parameter_name, parameter.kind is _POSITIONAL))
         if _is_context(hint, context_type):
             context_parameter = parameter_name
-            continue
-        fields[field] = (hint, _field(hint, parameter, described.get(parameter_name)))
+        else:
+            fields[field] = (hint, _field(hint, parameter, descriptions.get(parameter_name)))
+    model, schema = _model_and_schema(f"{name}_arguments", fields, parameters)
+    description = "\n\n".join(text for text in (doc.short_description, doc.long_description) if text)
+    return ArgumentsModel(model, schema, description, context_parameter, tuple(parameters))
+
+
+def _model_and_schema(
+    name: str, fields: dict[str, Any], parameters: list[tuple[str, str, bool]]
+) -> tuple[type[BaseModel], dict[str, Any]]:
     try:
-        model = create_model(f"{name}_arguments", __config__=ConfigDict(extra="forbid"), **fields)
-        schema = model.model_json_schema(by_alias=True)
-    except PydanticSchemaGenerationError as error:
-        culprit = _culprit(fields, parameters)
+        model = create_model(name, __config__=ConfigDict(extra="forbid"), **fields)
+        return model, tidy_schema(model.model_json_schema(by_alias=True))
+    except (PydanticSchemaGenerationError, PydanticUserError) as error:
+        culprit = _parameter_without_schema(fields, parameters)
         raise TypeError(f"no JSON schema can be made of {culprit}: {first_sentence(error)}") from error
-    except PydanticUserError as error:
-        raise TypeError(
-            f"no JSON schema can be made of {_culprit(fields, parameters)}: {first_sentence(error)}"
-        ) from error
     except ValueError as error:  # PydanticInvalidForJsonSchema is one
         raise TypeError(f"no JSON schema can be made of its parameters: {first_sentence(error)}") from error
-    description = "\n\n".join(text for text in (doc.short_description, doc.long_description) if text)
-    return ArgumentsModel(model, tidy_schema(schema), description, context_parameter, tuple(parameters))
 
 
 def _field(hint: Any, parameter: inspect.Parameter, description: str | None) -> FieldInfo:
     own = next((m for m in get_args(hint)[1:] if isinstance(m, FieldInfo)), None) if _is_annotated(hint) else None
     options: dict[str, Any] = {}
     if own is not None and own.alias is None and own.validation_alias is not None:
-        # The model may write what is declared; what is shown back to it is the first of that.
+        # The model may write any of the names; the first of them is the one in results and feedback.
         options["serialization_alias"] = _first_name(own.validation_alias) or parameter.name
     elif own is None or own.alias is None:
         options["alias"] = parameter.name
@@ -175,8 +186,8 @@ def _is_context(hint: Any, context_type: type) -> bool:
     return bare is context_type or context_type in get_args(bare)
 
 
-def _culprit(fields: dict[str, Any], parameters: list[tuple[str, str, bool]]) -> str:
-    """The first parameter of which no schema can be made, by trying each alone."""
+def _parameter_without_schema(fields: dict[str, Any], parameters: list[tuple[str, str, bool]]) -> str:
+    """The first parameter of which no schema can be made: each is tried alone."""
     names = {field: parameter for field, parameter, _ in parameters}
     for field, definition in fields.items():
         try:
@@ -184,27 +195,3 @@ def _culprit(fields: dict[str, Any], parameters: list[tuple[str, str, bool]]) ->
         except (PydanticUserError, PydanticSchemaGenerationError, ValueError):
             return f"parameter {names[field]!r}"
     return "its parameters"
-
-
-def first_sentence(error: Exception) -> str:
-    """What pydantic says, without its hints for programmers of models."""
-    return str(error).split("\n")[0].split(" Set `arbitrary_types_allowed")[0].rstrip(".") + "."
-
-
-def tidy_schema(schema: Any, *, names_are_data: bool = False) -> Any:
-    """Leave out the titles that pydantic makes from names: they cost tokens and say nothing new."""
-    if isinstance(schema, list):
-        return [tidy_schema(item) for item in schema]
-    if not isinstance(schema, dict):
-        return schema
-    tidied = {}
-    for key, value in schema.items():
-        if key == "title" and isinstance(value, str) and not names_are_data:
-            continue
-        if key in ("default", "const", "enum", "examples") and not names_are_data:
-            tidied[key] = value
-        else:
-            tidied[key] = tidy_schema(value, names_are_data=key in ("properties", "$defs") and not names_are_data)
-    if not names_are_data and tidied.get("type") == "object":
-        tidied.setdefault("properties", {})
-    return tidied

@@ -1,4 +1,4 @@
-"""A JSON schema that a user or a server gives as a dict: checked once, then asked whether a value fits."""
+"""JSON schemas: those that a user or a server gives as a dict, and those that pydantic generates."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 
 from pydantic import JsonValue
 
-__all__ = ["NotOfSchema", "schema_faults", "schema_validator"]
+__all__ = ["NotOfSchema", "first_sentence", "schema_faults", "schema_validator", "tidy_schema"]
 
 
 class NotOfSchema(ValueError):
-    """A value does not fit a JSON schema. `faults` are (path, what is wrong) and quote no value."""
+    """A value is not valid by a JSON schema. `faults` are (path, what is wrong) and quote no value."""
 
     def __init__(self, faults: list[tuple[str, str]]) -> None:
         self.faults = faults
@@ -25,7 +25,7 @@ def schema_validator(schema: dict[str, Any]) -> Any:
     Raises:
         TypeError: it is no JSON schema: one sentence, with what is wrong.
     """
-    # Imported where it is needed: most agents have no such schema.
+    # Imported here as most agents have no such schema.
     import referencing
     from jsonschema.exceptions import SchemaError
     from jsonschema.validators import Draft202012Validator, validator_for
@@ -38,17 +38,17 @@ def schema_validator(schema: dict[str, Any]) -> Any:
         raise TypeError(f"is no JSON schema: {error.message} (at {error.json_path}).") from error
     except (TypeError, ValueError) as error:
         raise TypeError(f"is no JSON schema: {error}.") from error
-    # A registry of its own: nothing is fetched from a network for a `$ref`.
+    # With an empty registry, no `$ref` is fetched over a network.
     return of_draft(schema, registry=referencing.Registry())
 
 
 def schema_faults(validator: Any, value: JsonValue) -> list[tuple[str, str]]:
-    """What is wrong with a value, as (path, what): nothing where it fits."""
+    """What is wrong with a value, as (path, what is wrong); empty where it is valid."""
     return [_fault(error) for error in validator.iter_errors(value)]
 
 
-def _unknown(error: Any) -> str:
-    """The names of the fields that a schema does not allow, as many as fit into a sentence."""
+def _unknown_fields(error: Any) -> str:
+    """The names of the fields that the schema does not allow: the first five, and how many more."""
     known, patterns = error.schema.get("properties", {}), error.schema.get("patternProperties", {})
     names = [
         name for name in error.instance if name not in known and not any(re.search(each, name) for each in patterns)
@@ -58,7 +58,7 @@ def _unknown(error: Any) -> str:
 
 
 def _fault(error: Any) -> tuple[str, str]:
-    """One fault that jsonschema found. Its own messages quote the value; these do not."""
+    """One error of jsonschema as (path, what is wrong). Its own messages quote the value; these do not."""
     path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.absolute_path).lstrip(".")
     wanted = json.dumps(error.validator_value, ensure_ascii=False, default=str)
     match error.validator:
@@ -71,7 +71,34 @@ def _fault(error: Any) -> tuple[str, str]:
         case "enum" | "const":
             return path, f"should be one of {wanted}" if error.validator == "enum" else f"should be {wanted}"
         case "additionalProperties":
-            return path, f"has fields that are not known: {_unknown(error)}"
+            return path, f"has fields that are not known: {_unknown_fields(error)}"
         case "anyOf" | "oneOf":
             return path, "is of none of the forms that are allowed"
     return path, f"does not keep to {error.validator}: {wanted[:200]}"
+
+
+def first_sentence(error: Exception) -> str:
+    """The first sentence of pydantic's message, without its hints for those who write pydantic models."""
+    return str(error).split("\n")[0].split(" Set `arbitrary_types_allowed")[0].rstrip(".") + "."
+
+
+def tidy_schema(schema: Any, *, names_are_data: bool = False) -> Any:
+    """A schema without the titles that pydantic derives from names: they cost tokens and add no information.
+
+    `names_are_data`: the keys of `schema` are names of fields, not keywords of JSON Schema.
+    """
+    if isinstance(schema, list):
+        return [tidy_schema(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    tidied = {}
+    for key, value in schema.items():
+        if key == "title" and isinstance(value, str) and not names_are_data:
+            continue
+        if key in ("default", "const", "enum", "examples") and not names_are_data:
+            tidied[key] = value
+        else:
+            tidied[key] = tidy_schema(value, names_are_data=key in ("properties", "$defs") and not names_are_data)
+    if not names_are_data and tidied.get("type") == "object":
+        tidied.setdefault("properties", {})
+    return tidied

@@ -1,4 +1,4 @@
-"""Fields that were added to a JSON shape later, or that are mostly empty."""
+"""Fields of a JSON shape that are left out where they have no value."""
 
 from __future__ import annotations
 
@@ -10,10 +10,14 @@ __all__ = ["optional_field"]
 
 
 def optional_field(default: Any = None, **constraints: Any) -> Any:
-    """A pydantic field that is left out of the JSON where it says nothing: is None, empty, or equal to `default`.
+    """A pydantic field that is not written to JSON where it is None, an empty list, or equal to `default`.
 
-    Every value of a run is in Temporal's history, thousands of times in a long one; and a reader that is older than the
-    field is not given it unless it is used. `constraints` are those of pydantic's `Field`.
+    Temporal's history contains every value of a run, thousands of times in a long one. And an older reader, which does not
+    know the field, gets it only where it is used.
+
+    Args:
+        default: The field's default.
+        constraints: Other arguments of pydantic's `Field`.
     """
     return Field(
         default=default, **constraints, exclude_if=lambda value: value is None or value == [] or value == default

@@ -1,4 +1,4 @@
-"""`typing.TypedDict` for pydantic, which reads only that of `typing_extensions` before Python 3.12."""
+"""`typing.TypedDict` for pydantic, which before Python 3.12 supports only `typing_extensions.TypedDict`."""
 
 from __future__ import annotations
 
@@ -9,41 +9,41 @@ import typing_extensions
 
 
 def replace_typed_dicts(hint: Any) -> Any:
-    """The type with each `typing.TypedDict` in it written anew, so that pydantic reads it; any other type as it is.
+    """A type in which each `typing.TypedDict` is replaced by an equal `typing_extensions.TypedDict`; other types unchanged.
 
-    pydantic refuses them on Python 3.11, as `typing` cannot say there which keys were given as (Not)Required in a
-    base class (https://docs.pydantic.dev/latest/errors/usage_errors/#typed-dict-version).
+    pydantic refuses them on Python 3.11, as `typing` does not record there which keys are (Not)Required in a base class
+    (https://docs.pydantic.dev/latest/errors/usage_errors/#typed-dict-version).
     """
-    return hint if sys.version_info >= (3, 12) else _rewritten(hint, {})
+    return hint if sys.version_info >= (3, 12) else _replaced(hint, {})
 
 
-def _rewritten(hint: Any, done: dict[Any, Any]) -> Any:
+def _replaced(hint: Any, replacements: dict[Any, Any]) -> Any:
     if is_typeddict(hint) and type(hint).__module__ == "typing":
-        return _typed_dict(hint, done)
+        return _typing_extensions_dict(hint, replacements)
     arguments = get_args(hint)
     if not arguments:
         return hint
     if get_origin(hint) is Annotated:
-        return Annotated[(_rewritten(arguments[0], done), *hint.__metadata__)]
-    again = tuple(_rewritten(argument, done) for argument in arguments)
-    if all(new is old for new, old in zip(again, arguments, strict=True)):
+        return Annotated[(_replaced(arguments[0], replacements), *hint.__metadata__)]
+    replaced = tuple(_replaced(argument, replacements) for argument in arguments)
+    if all(new is old for new, old in zip(replaced, arguments, strict=True)):
         return hint
     origin = get_origin(hint)
-    return Union[again] if not hasattr(origin, "__class_getitem__") else origin[again]  # noqa: UP007 - made at run time
+    return Union[replaced] if not hasattr(origin, "__class_getitem__") else origin[replaced]  # noqa: UP007 - built at run time
 
 
-def _typed_dict(given: Any, done: dict[Any, Any]) -> Any:
-    if given in done:
-        return done[given]
-    done[given] = given  # one that holds itself stays as it is in there; pydantic says so
+def _typing_extensions_dict(original: Any, replacements: dict[Any, Any]) -> Any:
+    if original in replacements:
+        return replacements[original]
+    replacements[original] = original  # one that refers to itself is not replaced inside itself; pydantic reports it
     fields = {
-        name: typing_extensions.Required[_rewritten(hint, done)]
-        if name in given.__required_keys__
-        else typing_extensions.NotRequired[_rewritten(hint, done)]
-        for name, hint in get_type_hints(given, include_extras=True).items()
+        name: typing_extensions.Required[_replaced(hint, replacements)]
+        if name in original.__required_keys__
+        else typing_extensions.NotRequired[_replaced(hint, replacements)]
+        for name, hint in get_type_hints(original, include_extras=True).items()
     }
-    made: Any = typing_extensions.TypedDict(given.__name__, fields)  # type: ignore[misc]
-    made.__doc__ = given.__doc__
-    made.__module__ = given.__module__
-    done[given] = made
-    return made
+    replacement: Any = typing_extensions.TypedDict(original.__name__, fields)  # type: ignore[misc]
+    replacement.__doc__ = original.__doc__
+    replacement.__module__ = original.__module__
+    replacements[original] = replacement
+    return replacement
