@@ -42,7 +42,7 @@ def write_page(results: Results, docs: Path, readme: Path | None = None) -> Path
 def in_short(read: Reading) -> str:
     """Mulligan beside its rivals in a few rows: what is exact, and medians."""
     names = ("mulligan", *RIVAL_NAMES)
-    ends = {True: "no end: {:,} done", False: "{:,}"}
+    ends = {True: "not ended: {:,} completed", False: "{:,}"}
     survived = [
         ends[line["outcome"] == "completed"].format(line["steps"]) if (line := read.survival(name)) else ""
         for name in names
@@ -54,11 +54,11 @@ def in_short(read: Reading) -> str:
     rows = [
         ("steps until Temporal ends the run", *survived),
         ("history of 40 steps", *kilobytes),
-        ("time of a step, of 40, where a bare workflow takes 1", *times),
+        ("time of a step in a run of 40 steps; a bare workflow is 1", *times),
         ("steps a second, 20 runs at once", *rates),
         ("memory of an open run of 100 steps", *memory),
     ]
-    head = ("a step: one tool call of 1 KB", *(ALL[name].title for name in names))
+    head = ("one tool call with a result of 1 KB per step", *(ALL[name].title for name in names))
     return table(head, [[cell or "not measured" for cell in row] for row in rows if any(row[1:])])
 
 
@@ -68,7 +68,7 @@ def render(read: Reading, facts: dict[str, Any], plots: Sequence[str] = ()) -> s
     sections = [
         words.HEAD,
         _facts(read, facts),
-        _section("To be reached, and reached", words.GOALS, _goals(read)),
+        _section("Goals", words.GOALS, _goals(read)),
         _section("History", words.HISTORY, _history(read), pictures.get("history")),
         _section("How far a run goes", words.SURVIVAL, _survival(read)),
         _section("The time of a step", words.SPEED, _speed(read), pictures.get("speed")),
@@ -105,7 +105,7 @@ def _facts(read: Reading, facts: dict[str, Any]) -> str:
         ("Mulligan", f"commit {', '.join(commits)}; {_versions(facts['versions'])}"),
         *((ALL[_of(name)].title, _versions(versions)) for name, versions in sorted(facts["rivals"].items())),
         ("measured", f"{days[0]} to {days[-1]}" if days[1:] else "".join(days)),
-        ("load of the machine", f"{loads.text(1)}: median, least and most at the measurements' ends" if loads else ""),
+        ("load of the machine", f"{loads.text(1)}: median, minimum and maximum, at the end of each measurement" if loads else ""),
         ("raw numbers", "[benchmarks/results/measurements.jsonl](../benchmarks/results/measurements.jsonl)"),
     ]
     noisy = words.NOISY if loads and loads.median > facts["cores"] * 1.5 else ""
@@ -125,7 +125,7 @@ def _versions(versions: dict[str, str]) -> str:
 def _goals(read: Reading) -> str:
     verdicts = {True: "yes", False: "**no**", None: ""}
     rows = [(goal.figure, goal.aim, goal.measured, verdicts[goal.reached]) for goal in goals(read)]
-    return table(("figure", "to reach", "measured", "reached"), rows).replace("---:", "---")
+    return table(("figure", "goal", "measured", "reached"), rows).replace("---:", "---")
 
 
 def _history(read: Reading) -> str:
