@@ -105,7 +105,10 @@ def _facts(read: Reading, facts: dict[str, Any]) -> str:
         ("Mulligan", f"commit {', '.join(commits)}; {_versions(facts['versions'])}"),
         *((ALL[_of(name)].title, _versions(versions)) for name, versions in sorted(facts["rivals"].items())),
         ("measured", f"{days[0]} to {days[-1]}" if days[1:] else "".join(days)),
-        ("load of the machine", f"{loads.text(1)}: median, minimum and maximum, at the end of each measurement" if loads else ""),
+        (
+            "load of the machine",
+            f"{loads.text(1)}: median, minimum and maximum, at the end of each measurement" if loads else "",
+        ),
         ("raw numbers", "[benchmarks/results/measurements.jsonl](../benchmarks/results/measurements.jsonl)"),
     ]
     noisy = words.NOISY if loads and loads.median > facts["cores"] * 1.5 else ""
