@@ -2,7 +2,7 @@
 
 import sys
 
-from mulligan.cli import main
+from mulligan.cli.app import main
 
 if __name__ == "__main__":
     sys.argv[1:1] = ["worker"]

@@ -1,5 +1,5 @@
 """`python -m mulligan`: the same as the command `mulligan`."""
 
-from mulligan.cli import main
+from mulligan.cli.app import main
 
 main()

@@ -1,4 +1,4 @@
-"""Where to look at a run: its page in Temporal's UI, its trace in Jaeger's."""
+"""Links to a run: its page in Temporal's UI, and its trace in Jaeger's UI."""
 
 from __future__ import annotations
 
@@ -6,18 +6,19 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
-from mulligan.cli import _terminal
+from mulligan.cli._terminal import print_progress
 
 if TYPE_CHECKING:
     from temporalio.client import Client, WorkflowHandle
 
-_CLOUD = (".tmprl.cloud", ".api.temporal.io")
+_CLOUD_SUFFIXES = (".tmprl.cloud", ".api.temporal.io")
 _LOOPBACK = {"localhost", "127.0.0.1", "[::1]", "::1"}
-_SECONDS_TO_ANSWER = 0.3
+_CONNECT_TIMEOUT = 0.3
+"""Seconds."""
 
 
-async def say_links(client: Client, workflow_id: str, run_id: str | None, trace_id: str | None) -> None:
-    """On stderr, the links that lead somewhere: to what is set, to Temporal Cloud, or to what answers on this machine."""
+async def print_links(client: Client, workflow_id: str, run_id: str | None, trace_id: str | None) -> None:
+    """Print the run's links on stderr: to the UIs that are set, to Temporal Cloud, or to UIs that answer on this machine."""
     for name, url in (
         (
             "temporal",
@@ -26,11 +27,11 @@ async def say_links(client: Client, workflow_id: str, run_id: str | None, trace_
         ("trace", await jaeger_link(trace_id) if trace_id else None),
     ):
         if url:
-            _terminal.say(f"{name:<8}  {url}")
+            print_progress(f"{name:<8}  {url}")
 
 
-async def say_links_of(client: Client, handle: WorkflowHandle[Any, Any], trace_id: str | None = None) -> None:
-    """The same for a run that was looked up; its trace is in history, if an agent was opened."""
+async def print_links_of_run(client: Client, handle: WorkflowHandle[Any, Any], trace_id: str | None = None) -> None:
+    """Print the links of an existing run. Without a `trace_id` the trace is read from its history."""
     from mulligan.trace_view.history import trace_of
     from mulligan.trace_view.history_events import Unreadable
 
@@ -39,19 +40,19 @@ async def say_links_of(client: Client, handle: WorkflowHandle[Any, Any], trace_i
     except Unreadable:
         traceparent = ""
     run_id = (await handle.describe()).run_id
-    await say_links(client, handle.id, run_id, trace_id or (traceparent.split("-")[1] if traceparent else None))
+    await print_links(client, handle.id, run_id, trace_id or (traceparent.split("-")[1] if traceparent else None))
 
 
 async def temporal_link(server: str, namespace: str, workflow_id: str, run_id: str | None) -> str | None:
-    """The run's page in the UI of the Temporal server at the address `server`."""
+    """The URL of the run in the UI of the Temporal server at the address `server`; None if no UI is known."""
     from mulligan.client.settings import settings
 
     ui = settings().temporal_ui_url
     address = urlsplit(f"//{server.rpartition('//')[2]}")
     host, port = address.hostname or "", address.port or 7233
-    if not ui and host.endswith(_CLOUD):
+    if not ui and host.endswith(_CLOUD_SUFFIXES):
         ui = "https://cloud.temporal.io"
-    # Temporal's dev server has its UI a thousand ports above, and so has deploy/compose.yaml.
+    # Temporal's dev server and deploy/compose.yaml have the UI at the server's port + 1000.
     if not ui and host in _LOOPBACK and await _answers(host, port + 1000):
         ui = f"http://localhost:{port + 1000}"
     if not ui:
@@ -61,14 +62,14 @@ async def temporal_link(server: str, namespace: str, workflow_id: str, run_id: s
 
 
 async def jaeger_link(trace_id: str) -> str | None:
-    """The trace in Jaeger's UI."""
+    """The URL of the trace in Jaeger's UI; None if none is set and none answers at the default URL."""
     from mulligan.client.settings import settings
     from mulligan.trace_view.jaeger import DEFAULT_URL, without_secrets
 
     url = settings().jaeger_url
     if not url:
-        usual = urlsplit(DEFAULT_URL)
-        if not await _answers(usual.hostname or "", usual.port or 0):
+        default = urlsplit(DEFAULT_URL)
+        if not await _answers(default.hostname or "", default.port or 0):
             return None
         url = DEFAULT_URL
     return f"{without_secrets(url)}/trace/{trace_id}"
@@ -76,7 +77,7 @@ async def jaeger_link(trace_id: str) -> str | None:
 
 async def _answers(host: str, port: int) -> bool:
     try:
-        async with asyncio.timeout(_SECONDS_TO_ANSWER):
+        async with asyncio.timeout(_CONNECT_TIMEOUT):
             _, writer = await asyncio.open_connection(host, port)
     except (OSError, TimeoutError, OverflowError):
         return False

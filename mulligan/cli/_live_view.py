@@ -1,4 +1,4 @@
-"""A run's events as they come, for a person's eyes: text as the model writes it, calls, repairs, recoveries, waits."""
+"""Prints a run's events as they come: text while the model writes it, tool calls, repairs, errors, waiting calls."""
 
 from __future__ import annotations
 
@@ -8,120 +8,121 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from mulligan import events
 from mulligan.cli._steps import call_lines, compaction_line, short
+from mulligan.wire import event_types as events
 
 
 class LiveView:
-    """Prints each event. What a model writes stands as it came; `answered` adds what was not seen of it."""
+    """Prints each event. Text of the model is printed as it comes; its answer adds the part that was not printed."""
 
     def __init__(self, console: Console, run_id: str) -> None:
         self._console = console
         self._run_id = run_id
         self._calls: dict[str, dict[str, Any]] = {}
-        self._written = ""
-        """The text on the line that is not ended."""
-        self._headed = 0
+        self._open_line = ""
+        """The text on the line that is not finished."""
+        self._step = 0
         """The step whose heading is printed."""
-        self._seen = 0
-        """How many characters of the text are known."""
-        self.said = ""
-        """The newest answer."""
+        self._length = 0
+        """How many characters of the model's text have been received."""
+        self.last_answer = ""
+        """The text of the newest answer."""
 
     def show(self, event: events.Event) -> None:
-        """Print one."""
+        """Print an event."""
         match event:
             case events.TextDelta():
-                self._heading(event.step)
-                missing = "…" if event.start > self._seen else ""
-                self._write(missing + event.text)
-                self._seen = event.start + len(event.text)
-            case events.TextVoid():
-                self._forget()
-                self._line(Text(f"  ✗ that is void: attempt {event.attempt} was lost, the model is asked again", "red"))
-            case events.ModelFallback():
-                self._forget()
-                why = f" ({event.error.kind}: {short(event.error.message)})" if event.error else ""
-                self._line(Text(f"  ↻ the model was given up{why}; now {short(event.model)} is asked", "yellow"))
+                self._show_text(event)
             case events.Answered():
-                self._answered(event)
+                self._show_answer(event)
+            case events.TextVoid() | events.ModelFallback():
+                self._print_line(_event_line(event, self._run_id))
+                self._step = self._length = 0
             case events.ToolCallRepaired():
-                call = self._call(event.call_id, event.name)
-                call["repairs"] = [repair.model_dump() for repair in event.repairs]
-            case events.ToolCallStarted():
-                self._line(Text(f"  … {event.name} runs", "dim"))
-            case events.Waiting():
-                how = "answer" if event.kind == "question" else "approve"
-                self._line(
-                    Text.assemble(
-                        ("  ? waits for a person: ", "magenta"),
-                        short(event.text or event.name),
-                        (f"   mulligan {how} {self._run_id} {event.call_id}", "dim"),
-                    )
-                )
-            case events.Decided():
-                by = f" by {short(event.by)}" if event.by else ""
-                why = f": {short(event.reason)}" if event.reason else ""
-                changed = ", with other arguments" if event.edited else ""
-                self._line(Text(f"  ? {event.name}: {event.decision}{by}{changed}{why}", "magenta"))
+                self._call(event.call_id, event.name)["repairs"] = [repair.model_dump() for repair in event.repairs]
             case events.ToolCallSettled():
                 call = self._call(event.call_id, event.name)
                 call |= {"result": event.result.model_dump(), "attempts": event.attempts}
                 for first, line in call_lines(call):
-                    self._line(Padding(line, (0, 0, 0, 2 if first else 6)))
-            case events.AnswerRejected():
-                self._line(Text(f"  ✗ {event.error.kind}: {short(event.error.message)}", "red"))
-            case events.Compacted():
-                self._line(compaction_line(event.model_dump()))
-            case events.MessageReceived():
-                self._line(Text.assemble(("message: ", "bold cyan"), short(event.text)))
-            case events.Stopping():
-                self._line(Text(f"stopping{f': {short(event.reason)}' if event.reason else ''}", "bold red"))
-            case events.RunStarted() | events.StepStarted() | events.RunEnded():
-                pass  # how it ended is printed by who follows
+                    self._print_line(Padding(line, (0, 0, 0, 2 if first else 6)))
+            case _:
+                if (one_line := _event_line(event, self._run_id)) is not None:
+                    self._print_line(one_line)
 
-    def end(self) -> None:
-        """End the line that is not ended."""
-        if self._written:
+    def end_line(self) -> None:
+        """Finish the line that is not finished."""
+        if self._open_line:
             self._console.print()
-            self._written = ""
+            self._open_line = ""
 
-    def _answered(self, event: events.Answered) -> None:
+    def _show_text(self, event: events.TextDelta) -> None:
+        self._print_heading(event.step)
+        missing = "…" if event.start > self._length else ""
+        text = _printable(missing + event.text)
+        self._open_line += text
+        self._console.print(Text(text, "italic"), end="", soft_wrap=True)
+        self._length = event.start + len(event.text)
+
+    def _show_answer(self, event: events.Answered) -> None:
         self._calls.clear()
         for call in event.tool_calls:
             self._call(call.id, call.name)["raw_arguments"] = call.arguments
-        self.said = event.text
+        self.last_answer = event.text
         text = _printable(event.text)
-        if not text.startswith(self._written):
-            self.end()
-            self._headed = 0
-        self._heading(event.step)
-        self._console.print(Text(text[len(self._written) :], "italic"), soft_wrap=True)
-        self._written, self._seen = "", 0
-
-    def _forget(self) -> None:
-        self.end()
-        self._headed = self._seen = 0
+        if not text.startswith(self._open_line):
+            self.end_line()
+            self._step = 0
+        self._print_heading(event.step)
+        self._console.print(Text(text[len(self._open_line) :], "italic"), soft_wrap=True)
+        self._open_line, self._length = "", 0
 
     def _call(self, call_id: str, name: str) -> dict[str, Any]:
-        unseen: dict[str, Any] = {"name": name, "raw_arguments": "", "repairs": [], "result": None, "attempts": 0}
-        return self._calls.setdefault(call_id, unseen)
+        new: dict[str, Any] = {"name": name, "raw_arguments": "", "repairs": [], "result": None, "attempts": 0}
+        return self._calls.setdefault(call_id, new)
 
-    def _heading(self, step: int) -> None:
-        if self._headed != step:
-            self._headed = step
+    def _print_heading(self, step: int) -> None:
+        if self._step != step:
+            self._step = step
             self._console.print(Text(f"step {step}  ", "bold"), end="")
 
-    def _write(self, text: str) -> None:
-        text = _printable(text)
-        self._written += text
-        self._console.print(Text(text, "italic"), end="", soft_wrap=True)
-
-    def _line(self, line: Any) -> None:
-        self.end()
+    def _print_line(self, line: Any) -> None:
+        self.end_line()
         self._console.print(line)
 
 
+def _event_line(event: events.Event, run_id: str) -> Text | None:
+    """The line for an event that is one line. None for the start and the end of a run or step: others print these."""
+    match event:
+        case events.TextVoid():
+            return Text(f"  ✗ ignore this text: attempt {event.attempt} was lost; the model is called again", "red")
+        case events.ModelFallback():
+            reason = f" ({event.error.kind}: {short(event.error.message)})" if event.error else ""
+            return Text(f"  ↻ the model failed{reason}; the next model is {short(event.model)}", "yellow")
+        case events.ToolCallStarted():
+            return Text(f"  … {event.name} is running", "dim")
+        case events.Waiting():
+            command = "answer" if event.kind == "question" else "approve"
+            return Text.assemble(
+                ("  ? waiting for a person: ", "magenta"),
+                short(event.text or event.name),
+                (f"   mulligan {command} {run_id} {event.call_id}", "dim"),
+            )
+        case events.Decided():
+            by = f" by {short(event.by)}" if event.by else ""
+            reason = f": {short(event.reason)}" if event.reason else ""
+            edited = ", with edited arguments" if event.edited else ""
+            return Text(f"  ? {event.name}: {event.decision}{by}{edited}{reason}", "magenta")
+        case events.AnswerRejected():
+            return Text(f"  ✗ {event.error.kind}: {short(event.error.message)}", "red")
+        case events.Compacted():
+            return compaction_line(event.model_dump())
+        case events.MessageReceived():
+            return Text.assemble(("message: ", "bold cyan"), short(event.text))
+        case events.Stopping():
+            return Text(f"stopping{f': {short(event.reason)}' if event.reason else ''}", "bold red")
+    return None
+
+
 def _printable(text: str) -> str:
-    """What a model or a tool wrote must not move the terminal's cursor."""
+    """The text without control characters: a model or a tool must not move the terminal's cursor."""
     return "".join(char if char.isprintable() or char == "\n" else " " for char in text)

@@ -1,25 +1,26 @@
-"""A run's steps and its end, for a person's eyes: a mistake and its recovery are easy to see."""
+"""A run's steps and its end as text for the terminal."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from mulligan.client.read_run import RunEnd
+if TYPE_CHECKING:
+    from mulligan.client.read_run import RunEnd
 
 LONGEST = 160
-"""Characters of a result, or of arguments, that are shown; all of them are in --json."""
-DECIDED = {"approve": "approved", "answer": "answered"}
-SIGNS = {"ok": ("✓", "green"), "told": ("✗", "red"), "repaired": ("↻", "yellow"), "running": ("…", "cyan")}
+"""Characters of a result, or of arguments, that are shown. --json has all of them."""
+DECISIONS = {"approve": "approved", "answer": "answered"}
+SIGNS = {"ok": ("✓", "green"), "failed": ("✗", "red"), "repaired": ("↻", "yellow"), "running": ("…", "cyan")}
 
 
 def step_view(step: dict[str, Any], below: Callable[[str], Iterable[RenderableType]] | None = None) -> RenderableType:
-    """One step: what the model said, and each call with what became of it. `below`: what comes below a call, by its id."""
+    """One step: the model's text, and each call with its result. `below` gives what is printed below a call, by its id."""
     head = Text(f"step {step['step']}", style="bold")
     if step["text"]:
         head.append(f"  {short(step['text'])}", style="not bold italic")
@@ -37,7 +38,7 @@ def step_view(step: dict[str, Any], below: Callable[[str], Iterable[RenderableTy
 
 
 def compaction_line(compaction: dict[str, Any]) -> Text:
-    """That the conversation was made shorter before a step; or why it was not."""
+    """The line for a compaction before a step, or for one that failed."""
     messages = f"{compaction['messages']} messages"
     if error := compaction.get("error"):
         return Text(f"✗ {messages} were not summed up: {error['kind']}: {short(error['message'])}", style="red")
@@ -45,9 +46,9 @@ def compaction_line(compaction: dict[str, Any]) -> Text:
 
 
 def call_lines(call: dict[str, Any]) -> list[tuple[bool, Text]]:
-    """A call as lines: the call, its repairs, its result or what the model was told."""
+    """A call as lines: the call, its repairs, its result or error. The flag marks the first line."""
     result = call["result"]
-    state = "running" if result is None else "told" if result["error"] else "repaired" if call["repairs"] else "ok"
+    state = "running" if result is None else "failed" if result["error"] else "repaired" if call["repairs"] else "ok"
     sign, colour = SIGNS[state]
     lines = [
         (
@@ -60,13 +61,13 @@ def call_lines(call: dict[str, Any]) -> list[tuple[bool, Text]]:
     for repair in call["repairs"]:
         changed = f"{short(as_text(repair['before']), 70)} → {short(as_text(repair['after']), 70)}"
         lines.append((False, Text.assemble(("repaired by ", "yellow"), (repair["by"], "yellow bold"), f": {changed}")))
-    if (decision := call.get("decision")) and decision["decision"] in DECIDED:
+    if (decision := call.get("decision")) and decision["decision"] in DECISIONS:
         lines.append((False, decision_line(call, decision)))
     if run := call.get("run"):
         lines.append((False, run_line(run)))
     attempts = f" (attempt {call['attempts']})" if call["attempts"] > 1 else ""
     if result is not None and result["error"]:
-        text = Text.assemble((f"told the model{attempts}: ", "red"), (result["error"]["kind"], "red bold"), " ")
+        text = Text.assemble((f"returned to the model{attempts}: ", "red"), (result["error"]["kind"], "red bold"), " ")
         lines.append((False, text.append(short(result["error"]["message"]))))
     elif result is not None:
         lines.append((False, Text(short(result["text"]) + attempts, style="dim")))
@@ -74,9 +75,9 @@ def call_lines(call: dict[str, Any]) -> list[tuple[bool, Text]]:
 
 
 def decision_line(call: dict[str, Any], decision: dict[str, Any]) -> Text:
-    """Who let it run, and with what; or who answered. That it was denied, the model was told."""
+    """Who approved a call, and with which arguments; or who answered. A denial is in the call's error."""
     by = f" by {short(decision['by'], 100)}" if decision["by"] else ""
-    line = Text(f"{DECIDED[decision['decision']]}{by}", style="cyan")
+    line = Text(f"{DECISIONS[decision['decision']]}{by}", style="cyan")
     if decision["reason"]:
         line.append(f": {short(decision['reason'])}")
     if decision["edited"]:
@@ -85,17 +86,17 @@ def decision_line(call: dict[str, Any], decision: dict[str, Any]) -> Text:
 
 
 def run_line(run: dict[str, Any]) -> Text:
-    """A sub-agent's run: how it stands, what it took, and the id under which more is to be seen."""
+    """A sub-agent's run: its status, steps, tokens and cost, and its id."""
     colour = {"completed": "green", "running": "cyan"}.get(run["status"], "red")
     usage, steps = run["usage"], f"{run['steps']} step{'s' * (run['steps'] != 1)}"
     tokens = f", {usage['input_tokens']} + {usage['output_tokens']} tokens" if usage["input_tokens"] else ""
-    told = f" {short(run['agent'])} " if run["agent"] else " "
+    agent = f" {short(run['agent'])} " if run["agent"] else " "
     numbers = f", {steps}{tokens}{cost_of(run)}" if run["steps"] else ""
-    return Text.assemble("↳", (told, "bold"), (run["status"], colour), numbers, (f"  {short(run['id'])}", "dim"))
+    return Text.assemble("↳", (agent, "bold"), (run["status"], colour), numbers, (f"  {short(run['id'])}", "dim"))
 
 
 def end_view(end: RunEnd) -> RenderableType:
-    """How a run ended: its output and numbers, or why it failed."""
+    """How a run ended: its output and its numbers, or its error."""
     colour = "green" if end.completed else "red"
     lines: list[RenderableType] = []
     if end.result is not None:
@@ -117,18 +118,18 @@ def end_view(end: RunEnd) -> RenderableType:
     return Group(*lines)
 
 
-def cost_of(shown: dict[str, Any]) -> str:
-    """What a result, or a progress, says of the cost: nothing where it is not known, or nothing."""
-    cost = shown.get("cost")
+def cost_of(result: dict[str, Any]) -> str:
+    """The cost of a result or a progress in US dollars, as `, $1.25`. Empty if it is unknown or zero."""
+    cost = result.get("cost")
     return "" if not cost else f", ${cost:.6f}".rstrip("0").rstrip(".")
 
 
 def as_text(value: Any) -> str:
-    """A text as it is, anything else as JSON."""
+    """A text unchanged, any other value as JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def short(text: str, longest: int = LONGEST) -> str:
-    """A text on one line, cut."""
+    """A text on one line, truncated to `longest` characters."""
     line = " ".join("".join(char if char.isprintable() else " " for char in text).split())
     return line if len(line) <= longest else line[:longest] + "…"

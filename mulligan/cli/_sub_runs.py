@@ -1,9 +1,9 @@
-"""The runs below a run: those of its sub-agents, and of theirs."""
+"""The sub-runs of a run: those of its sub-agents, and of their sub-agents."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -15,22 +15,22 @@ from mulligan.cli._steps import run_line, step_view
 if TYPE_CHECKING:
     from temporalio.client import Client
 
-MOST = 200
-"""Runs below one that are asked for their steps: each may have to be replayed for that."""
+MAX_QUERIES = 200
+"""How many sub-runs of one run are queried for their steps. A worker may have to replay each of them."""
 
 
 @dataclass
-class SubRunSeen:
-    """A run below another: by which call, what is known of it, its steps if these were asked for, and what is below."""
+class SubRun:
+    """A sub-run: the call that started it, its summary, its steps if they were read, and its own sub-runs."""
 
     step: int
     call_id: str
     run: dict[str, Any]
     steps: list[dict[str, Any]] | None = None
-    below: list[SubRunSeen] = field(default_factory=list)
+    below: list[SubRun] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
-        """All of it, by name."""
+        """The entry in the JSON of `mulligan show`."""
         steps = {} if self.steps is None else {"steps": self.steps}
         return (
             {"step": self.step, "call_id": self.call_id, "run": self.run}
@@ -39,33 +39,33 @@ class SubRunSeen:
         )
 
 
-async def sub_runs(client: Client, root_id: str, steps: Sequence[dict[str, Any]], *, deep: bool) -> list[SubRunSeen]:
-    """The tree of runs below one that has these steps; `root_id`: of the whole tree. `deep`: with the steps of each."""
-    left, parents = MOST, set[str]()
+async def read_sub_runs(client: Client, root_id: str, steps: Sequence[dict[str, Any]], *, deep: bool) -> list[SubRun]:
+    """The tree of sub-runs of a run that has these steps. `root_id`: the root run of the tree. `deep`: read their steps."""
+    queries_left, parents = MAX_QUERIES, set[str]()
 
-    async def below(steps: Sequence[dict[str, Any]]) -> list[SubRunSeen]:
-        nonlocal left
-        found = [
-            SubRunSeen(step["step"], call["id"], call["run"])
+    async def below(steps: Sequence[dict[str, Any]]) -> list[SubRun]:
+        nonlocal queries_left
+        runs = [
+            SubRun(step["step"], call["id"], call["run"])
             for step in steps
             for call in step["tool_calls"]
             if call.get("run")
         ]
-        for each in found:
+        for each in runs:
             is_open = each.run["status"] == "running"
-            if left > 0 and (deep or is_open or each.run["id"] in parents):
-                left -= 1
-                each.steps = await _steps(client, each.run)
+            if queries_left > 0 and (deep or is_open or each.run["id"] in parents):
+                queries_left -= 1
+                each.steps = await _read_steps(client, each.run)
                 each.below = await below(each.steps)
-        return found
+        return runs
 
     if any(call.get("run") for step in steps for call in step["tool_calls"]):
-        parents = await _parents_in(client, root_id)
-    seen = await below(steps)
-    return seen if deep else [_without_steps(each) for each in seen]
+        parents = await _find_parents(client, root_id)
+    tree = await below(steps)
+    return tree if deep else [_without_steps(each) for each in tree]
 
 
-async def _steps(client: Client, run: dict[str, Any]) -> list[dict[str, Any]]:
+async def _read_steps(client: Client, run: dict[str, Any]) -> list[dict[str, Any]]:
     from temporalio.service import RPCError
 
     from mulligan.client.read_run import read_steps
@@ -73,47 +73,47 @@ async def _steps(client: Client, run: dict[str, Any]) -> list[dict[str, Any]]:
     handle = client.get_workflow_handle(run["id"])
     try:
         newest = (await handle.describe()).raw_description.workflow_execution_info
-        if newest.first_run_id != run["run_id"]:  # the id was used again since
+        if newest.first_run_id != run["run_id"]:  # the id was used again later
             handle = client.get_workflow_handle(run["id"], run_id=run["run_id"])
         steps = await read_steps(client, handle)
-    except RPCError:  # beyond its retention, or no worker of its queue answers: what the calling run knows is shown
+    except RPCError:  # its retention is over, or no worker answers: the summary of the calling run is shown
         return []
     if run["status"] == "running":
         run["steps"] = len(steps)
     return steps
 
 
-async def _parents_in(client: Client, root_id: str) -> set[str]:
-    """The ids of the runs of a tree that have runs below. From visibility: no run is replayed for it."""
+async def _find_parents(client: Client, root_id: str) -> set[str]:
+    """The ids of the runs of a tree that have sub-runs. They come from visibility, so no run is replayed."""
     from temporalio.service import RPCError
 
-    found: set[str] = set()
+    parents: set[str] = set()
     try:
         quoted = root_id.replace('"', '\\"')
         async for child in client.list_workflows(f'RootWorkflowId = "{quoted}"', limit=1_000):
             if child.parent_id:
-                found.add(child.parent_id)
-    except RPCError:  # a server without that: only --deep shows all of the tree
+                parents.add(child.parent_id)
+    except RPCError:  # the server does not support this: only --deep shows the whole tree
         pass
-    return found
+    return parents
 
 
-def _without_steps(seen: SubRunSeen) -> SubRunSeen:
-    return SubRunSeen(seen.step, seen.call_id, seen.run, None, [_without_steps(each) for each in seen.below])
+def _without_steps(run: SubRun) -> SubRun:
+    return replace(run, steps=None, below=[_without_steps(each) for each in run.below])
 
 
-def views(seen: Sequence[SubRunSeen], step: int, call_id: str, indent: int = 6) -> Iterator[RenderableType]:
-    """What is shown of the runs below a call of a step. Of the call's own run a line is there already."""
-    for each in seen:
+def sub_run_views(runs: Sequence[SubRun], step: int, call_id: str, indent: int = 6) -> Iterator[RenderableType]:
+    """What is printed below a call of a step for its sub-runs. The call itself has a line for its own run already."""
+    for each in runs:
         if (each.step, each.call_id) == (step, call_id):
-            yield from _below(each, indent)
+            yield from _view(each, indent)
 
 
-def _below(seen: SubRunSeen, indent: int) -> Iterator[RenderableType]:
-    for step in seen.steps or ():
-        inner = partial(views, seen.below, step["step"])
+def _view(run: SubRun, indent: int) -> Iterator[RenderableType]:
+    for step in run.steps or ():
+        inner = partial(sub_run_views, run.below, step["step"])
         yield Padding(step_view(step, inner), (0, 0, 0, indent))
-    if seen.steps is None:
-        for each in seen.below:
+    if run.steps is None:
+        for each in run.below:
             yield Padding(run_line(each.run), (0, 0, 0, indent))
-            yield from _below(each, indent + 2)
+            yield from _view(each, indent + 2)

@@ -1,4 +1,4 @@
-"""What every command shares: where its words go, how it connects, and how it ends."""
+"""What every command shares: its output, its exit code, and its connection to Temporal."""
 
 from __future__ import annotations
 
@@ -15,39 +15,36 @@ if TYPE_CHECKING:
     from temporalio.client import Client
 
 out = Console(highlight=False)
-"""Results."""
+"""Stdout: results."""
 err = Console(stderr=True, highlight=False)
-"""Progress, and what went wrong."""
+"""Stderr: progress and errors."""
 
 OK, NOT_COMPLETED, WRONG_USE = 0, 1, 2
+"""The exit codes."""
 
-AsJson = Annotated[bool, typer.Option("--json", help="Machine-readable output on stdout.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on stdout, for programs.")]
 
 
 def printable(text: str) -> str:
-    """A text of one line, with an escape for each character that a terminal would obey, or not show.
+    """A text of one line, with an escape for each character that a terminal would interpret, or not show.
 
-    Names, ids and texts may be a model's: not the colour of a line, nor its direction, is theirs to choose.
+    A model may have written the names, ids and texts that are printed. It must not change colours or text direction.
     """
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
-def say(line: str) -> None:
-    """A line of progress."""
+def print_line(line: str) -> None:
+    """Print a line of results as plain text."""
+    out.print(line, markup=False, soft_wrap=True)
+
+
+def print_progress(line: str) -> None:
+    """Print a line of progress on stderr."""
     err.print(printable(line), markup=False, style="dim", soft_wrap=True)
 
 
-def asked(question: str) -> str:
-    """What the person at the keyboard answers; asked on stderr, as stdout is for results."""
-    try:
-        return err.input(question, markup=False).strip()
-    except EOFError:
-        err.print()
-        return ""
-
-
-def put_json(value: Any) -> None:
-    """One JSON value on a line of its own."""
+def print_json(value: Any) -> None:
+    """Print one JSON value on a line of its own."""
     sys.stdout.write(json.dumps(value, ensure_ascii=False) + "\n")
     sys.stdout.flush()
 
@@ -58,8 +55,8 @@ def fail(sentence: str, code: int = WRONG_USE) -> NoReturn:
     raise typer.Exit(code)
 
 
-def run(work: Coroutine[Any, Any, int | None]) -> NoReturn:
-    """Run a command's coroutine; what it returns is the exit code."""
+def run_command(work: Coroutine[Any, Any, int | None]) -> NoReturn:
+    """Run a command's coroutine, and end the command with the exit code that it returns."""
     try:
         code = asyncio.run(work)
     except Exception as error:
@@ -71,8 +68,8 @@ def run(work: Coroutine[Any, Any, int | None]) -> NoReturn:
     raise typer.Exit(code or OK)
 
 
-async def connected() -> Client:
-    """A client, or the end of the command: which address was tried, and how to start a server."""
+async def connect_or_fail() -> Client:
+    """A client. If it cannot connect, the command ends: the error names the address and how to start a server."""
     from mulligan.client.connect import connect, explain_connection_error
     from mulligan.errors import DeclarationError
 

@@ -1,4 +1,4 @@
-"""A trace for a person's eyes: the tree at the left, when each span ran at the right."""
+"""A trace as text for the terminal: the tree of spans on the left, a time line on the right."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from mulligan.trace_view.tree import Line, grow, lines
 
 LONGEST_NAME = 40
 DURATION = 10
-"""Columns of a duration."""
+"""The width of a duration in columns."""
 BAR, NARROWEST_BAR = 40, 10
-"""Columns of the waterfall: at most; and at least, else there is none."""
+"""The maximum width of the time line in columns, and the minimum: a narrower one is left out."""
 
 
 def draw(console: Console, spans: Sequence[TraceSpan], *, whole: bool = False) -> None:
-    """Draw a trace as wide as the terminal; into a pipe as wide as it likes. `whole`: nothing is folded."""
+    """Draw a trace, as wide as the terminal; without a terminal the width is not limited. `whole`: show all spans."""
     now = time.time()
-    found = lines(grow(spans), whole=whole)
-    labels = [_label(line) for line in found]
+    drawn = lines(grow(spans), whole=whole)
+    labels = [_label(line) for line in drawn]
     widest = max((label.cell_len for label in labels), default=0)
     bar = BAR
     if console.is_terminal:
-        # The tree is what it is about: the bar takes what is left.
+        # The tree comes first: the time line takes the remaining columns.
         bar = min(BAR, console.width - DURATION - min(widest, console.width * 2 // 3) - 2)
         bar = bar if bar >= NARROWEST_BAR else 0
         widest = min(widest, console.width - DURATION - bar - 2)
-    begin = min((line.start for line in found), default=0.0)
-    end = max((now if line.end is None else line.end for line in found), default=0.0)
-    for line, label in zip(found, labels, strict=True):
+    begin = min((line.start for line in drawn), default=0.0)
+    end = max((now if line.end is None else line.end for line in drawn), default=0.0)
+    for line, label in zip(drawn, labels, strict=True):
         label.truncate(widest, overflow="ellipsis", pad=True)
-        label.append(f"{_took(line, now):>{DURATION}}", style="dim")
+        label.append(f"{_duration_text(line, now):>{DURATION}}", style="dim")
         if bar:
             label.append("  ")
             label.append(_bar(line, begin, end, now, bar), style=_colour(line))
@@ -50,7 +50,7 @@ def draw(console: Console, spans: Sequence[TraceSpan], *, whole: bool = False) -
 
 
 def heading(trace_id: str, spans: Sequence[TraceSpan], origin: str) -> str:
-    """What is above a drawing."""
+    """The line above the drawing: the trace id, the duration, and the numbers of spans and errors."""
     roots = grow(spans)
     ends = [root.end for root in roots]
     seconds = max(time.time() if end is None else end for end in ends) - min(root.start for root in roots)
@@ -60,7 +60,7 @@ def heading(trace_id: str, spans: Sequence[TraceSpan], origin: str) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A duration by the two units that matter."""
+    """A duration in its one or two largest units."""
     if seconds < 1:
         return f"{seconds * 1000:.1f} ms" if seconds < 0.1 else f"{seconds * 1000:.0f} ms"
     if seconds < 60:
@@ -81,7 +81,7 @@ def _label(line: Line) -> Text:
     if span.name == semconv.TOOL_CALL:
         label.append(f" {short(str(attributes.get(semconv.AI_NAME, '')), LONGEST_NAME)}", style="cyan")
     if compacted := attributes.get(semconv.COMPACTION):
-        label.append(f"  sums up {compacted} messages", style="yellow")
+        label.append(f"  compacts {compacted} messages", style="yellow")
     if span.is_error:
         label.append(f"  ERROR {short(str(attributes.get(semconv.ERROR_TYPE, '')), LONGEST_NAME)}", style="red bold")
     if span.is_error and attributes.get(semconv.RECOVERED):
@@ -101,7 +101,7 @@ def _label(line: Line) -> Text:
 
 
 def _texts(line: Line) -> list[str]:
-    """What went wrong, or what a running call waits for."""
+    """The lines below a span: its error, or what a running call waits for."""
     if line.node is None or not (line.node.span.is_error or line.node.span.end is None):
         return []
     span = line.node.span
@@ -109,14 +109,14 @@ def _texts(line: Line) -> list[str]:
     return [text] if text and text != span.attributes.get(semconv.ERROR_TYPE) else []
 
 
-def _took(line: Line, now: float) -> str:
+def _duration_text(line: Line, now: float) -> str:
     if line.node is not None and line.node.span.name == semconv.AGENT_FINISH:
         return ""
     return duration(max(0.0, (now if line.end is None else line.end) - line.start))
 
 
 def _bar(line: Line, begin: float, end: float, now: float, width: int) -> str:
-    """When it ran: at least a column, so that nothing is out of sight; with a head where it still runs."""
+    """The bar of a span on the time line: at least one column wide, with an arrow if the span is still running."""
     scale = width / (end - begin) if end > begin else 0.0
     first = min(width - 1, int((line.start - begin) * scale))
     last = min(width, max(first + 1, round(((now if line.end is None else line.end) - begin) * scale)))

@@ -1,4 +1,4 @@
-"""`mulligan agents`: what a worker would serve."""
+"""`mulligan agents`: the agents and tools that a worker would serve."""
 
 from __future__ import annotations
 
@@ -7,21 +7,23 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from mulligan.cli import _terminal
-from mulligan.cli._terminal import AsJson, fail, put_json
+from mulligan.cli._terminal import AsJson, fail, out, print_json
 
 
 def agents(
     load: Annotated[
-        list[str] | None, typer.Option(metavar="MODULE", help="A module of your own; may be given again.")
+        list[str] | None,
+        typer.Option(
+            metavar="MODULE", help="A module with your agents; the option can be repeated.", show_default=False
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the agents and tools that a worker would serve, with their schemas. MCP servers are named, not started.
+    """List the agents and tools that a worker would serve, with their schemas. MCP servers are listed, but not started.
 
     Example: `mulligan agents --load shop`
 
-    Exit code: 2 where a declaration cannot work, with one sentence that names the file, the tool and the fault.
+    Exit code: 2 if a declaration is invalid, with one sentence that names the file, the tool and the error.
     """
     from mulligan.client.settings import settings
     from mulligan.errors import DeclarationError
@@ -31,28 +33,30 @@ def agents(
         loaded = load_modules([*settings().load, *(load or [])])
     except DeclarationError as error:
         fail(str(error))
-    shown = [_described(agent) for _, agent in sorted(loaded.registry.agents.items())]
+    shown = [_agent_json(agent) for _, agent in sorted(loaded.registry.agents.items())]
     if as_json:
-        put_json(shown)
+        print_json(shown)
         return
     for agent in shown:
-        models = ", then ".join([agent["model"], *agent["fallbacks"]])
-        _terminal.out.print(Text.assemble((agent["name"], "bold"), f"  {models}, {agent['max_steps']} steps"))
+        models = ", fallback ".join([agent["model"], *agent["fallbacks"]])
+        out.print(Text.assemble((agent["name"], "bold"), f"  {models}, {agent['max_steps']} steps"))
         for tool in agent["tools"]:
-            fields = ", ".join(_field(name, tool["parameters"]) for name in tool["parameters"].get("properties", {}))
+            fields = ", ".join(
+                _field_label(name, tool["parameters"]) for name in tool["parameters"].get("properties", {})
+            )
             first_line = tool["description"].split("\n")[0]
             runs = f"→ agent {tool['agent']}  " if "agent" in tool else ""
-            _terminal.out.print(Text.assemble("  ", (tool["name"], "cyan"), f"({fields})  ", runs, (first_line, "dim")))
+            out.print(Text.assemble("  ", (tool["name"], "cyan"), f"({fields})  ", runs, (first_line, "dim")))
         for server in agent["mcp"]:
-            _terminal.out.print(Text.assemble("  ", (f"{server['name']}__…", "cyan"), f"  MCP: {server['address']}"))
+            out.print(Text.assemble("  ", (f"{server['name']}__…", "cyan"), f"  MCP: {server['address']}"))
         for kind in agent["output"]:
-            fields = ", ".join(_field(name, kind["schema"]) for name in kind["schema"].get("properties", {}))
-            _terminal.out.print(Text.assemble("  → ", (kind["name"], "green"), f"({fields})"))
-    if loose := sorted(loaded.registry.tools):
-        _terminal.out.print(Text.assemble("tools for agents of other workers: ", (", ".join(loose), "cyan")))
+            fields = ", ".join(_field_label(name, kind["schema"]) for name in kind["schema"].get("properties", {}))
+            out.print(Text.assemble("  → ", (kind["name"], "green"), f"({fields})"))
+    if other_tools := sorted(loaded.registry.tools):
+        out.print(Text.assemble("tools for agents of other workers: ", (", ".join(other_tools), "cyan")))
 
 
-def _described(agent: Any) -> dict[str, Any]:
+def _agent_json(agent: Any) -> dict[str, Any]:
     from mulligan.agent import AgentTool
 
     return {
@@ -88,5 +92,5 @@ def _described(agent: Any) -> dict[str, Any]:
     }
 
 
-def _field(name: str, schema: dict[str, Any]) -> str:
+def _field_label(name: str, schema: dict[str, Any]) -> str:
     return name if name in schema.get("required", []) else f"[{name}]"

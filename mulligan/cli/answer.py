@@ -7,9 +7,10 @@ from typing import Annotated
 
 import typer
 
-from mulligan.cli import _terminal
-from mulligan.cli._people import By, Conversation, RunId, open_run, show_call, tell, text_of, the_call, user
-from mulligan.cli._terminal import AsJson, fail, run
+from mulligan.cli._input import prompt, read_text
+from mulligan.cli._people import By, Conversation, RunId, print_call, select_call, send_update, user_name
+from mulligan.cli._runs import find_open_run
+from mulligan.cli._terminal import AsJson, connect_or_fail, fail, run_command
 
 
 def answer(
@@ -18,7 +19,8 @@ def answer(
         list[str] | None,
         typer.Argument(
             metavar="CALL_ID TEXT",
-            help="The call, where several ask; and the answer (`-`: from stdin). Without one you are asked for it.",
+            help="The id of the call, if several questions wait; then the answer (`-` reads it from stdin). Without "
+            "them you are asked for the answer.",
             show_default=False,
         ),
     ] = None,
@@ -26,28 +28,29 @@ def answer(
     conversation: Conversation = None,
     as_json: AsJson = False,
 ) -> None:
-    """Answer the question of an agent that waits for it (its tool `ask_person`).
+    """Answer the question of an agent that waits for it (the agent called the tool `ask_person`).
 
     Examples: `mulligan answer my-run "Yes, both."`, `mulligan answer my-run`, `mulligan answer my-run call_8 "Yes."`
 
-    Exit code: 0 taken, 2 no such run, or none of its calls asks.
+    Exit code: 0 answered, 2 no such run, or no question waits.
     """
-    *named, text = words or [""]
-    if len(named) > 1:
-        fail("give the run's id, a call's id where several ask, and the answer in quotes.")
+    *call_ids, text = words or [""]
+    if len(call_ids) > 1:
+        fail("give the run's id, the call's id if several questions wait, and the answer in quotes.")
     if not words and not sys.stdin.isatty():
-        fail('say the answer: mulligan answer ID "…".')
-    call_id = named[0] if named else None
-    run(_answer(run_id, call_id, conversation, text_of(text) if words else None, by or user(), as_json=as_json))
+        fail('give the answer: mulligan answer ID "…".')
+    call_id = call_ids[0] if call_ids else None
+    answer_text = read_text(text) if words else None
+    run_command(_answer(run_id, call_id, conversation, answer_text, by or user_name(), as_json=as_json))
 
 
 async def _answer(
     run_id: str, call_id: str | None, conversation: str | None, text: str | None, by: str | None, *, as_json: bool
 ) -> int:
-    handle = await open_run(await _terminal.connected(), run_id)
-    wait = await the_call(handle, call_id, "question", conversation)
-    show_call(run_id, wait)
+    handle = await find_open_run(await connect_or_fail(), run_id)
+    call = await select_call(handle, call_id, "question", conversation)
+    print_call(run_id, call)
     if text is None:
-        text = text_of(_terminal.asked("answer: "))
-    said = {"call_id": wait["call_id"], "text": text, "by": by, "conversation": wait.get("conversation")}
-    return await tell(handle, "answer", said, as_json=as_json, line=f"{run_id} has the answer.")
+        text = read_text(prompt("answer: "))
+    fields = {"call_id": call["call_id"], "text": text, "by": by, "conversation": call.get("conversation")}
+    return await send_update(handle, "answer", fields, as_json=as_json, message=f"The answer was sent to {run_id}.")

@@ -1,4 +1,4 @@
-"""`mulligan approve`: let a call run, as the model wants it or otherwise."""
+"""`mulligan approve`: let a waiting call run, with the model's arguments or with other ones."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from typing import Annotated, Any
 
 import typer
 
-from mulligan.cli import _terminal
-from mulligan.cli._editor import edited
-from mulligan.cli._given import json_object
-from mulligan.cli._people import By, CallId, Conversation, RunId, open_run, show_call, tell, the_call, user
-from mulligan.cli._terminal import AsJson, fail, run
+from mulligan.cli._input import edit_text, parse_json_object, prompt, read_json_object
+from mulligan.cli._people import By, CallId, Conversation, RunId, print_call, select_call, send_update, user_name
+from mulligan.cli._runs import find_open_run
+from mulligan.cli._terminal import NOT_COMPLETED, AsJson, connect_or_fail, fail, print_progress, run_command
+
+EXAMPLE = '{"order": 7}'
 
 
 def approve(
@@ -21,62 +22,62 @@ def approve(
     arguments: Annotated[
         str | None,
         typer.Option(
-            help="Other arguments to run with, as JSON (`-`: from stdin, `@FILE`: from a file).", show_default=False
+            help="Other arguments for the call, as JSON (`-` reads stdin, `@FILE` a file).", show_default=False
         ),
     ] = None,
-    edit: Annotated[bool, typer.Option("--edit", help="Change the arguments in your $EDITOR.")] = False,
-    reason: Annotated[str | None, typer.Option(help="Why; it is kept in the steps.", show_default=False)] = None,
+    edit: Annotated[bool, typer.Option("--edit", help="Edit the arguments in your $EDITOR.")] = False,
+    reason: Annotated[str | None, typer.Option(help="Why; it is recorded in the run.", show_default=False)] = None,
     by: By = None,
     conversation: Conversation = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask again.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Approve a call that waits: it is shown, you are asked, and then it runs, once.
+    """Approve a tool call that waits. The call is shown, you confirm, and then it runs once.
 
-    Without a terminal nobody can be asked: name the call, or say `--yes`.
+    Without a terminal you cannot confirm: name the call, or use `--yes`.
 
     Examples: `mulligan approve my-run`, `mulligan approve my-run --edit`, `mulligan approve my-run call_7 --yes`
 
-    Exit code: 0 approved, 1 you said no (nothing is decided then), 2 no such run, or no such call waits.
+    Exit code: 0 approved, 1 not confirmed (the call still waits), 2 no such run, or no such call waits.
     """
     if edit and arguments is not None:
         fail("--edit and --arguments do not go together.")
-    given = None if arguments is None else json_object(arguments, "--arguments", '{"order": 7}')
+    decision: dict[str, Any] = {"decision": "approve", "reason": reason, "by": by or user_name()}
+    if arguments is not None:
+        decision["arguments"] = read_json_object(arguments, "--arguments", EXAMPLE)
     if not sys.stdin.isatty():
-        # Who names the call has seen it.
+        # Whoever names the call has seen it.
         yes = yes or call_id is not None
         if not yes:
-            fail("there is no terminal to ask on; name the call that `mulligan pending` shows, or say --yes.")
-    said = {"decision": "approve", "reason": reason, "by": by or user()}
-    run(_approve(run_id, call_id, conversation, given, said, edit=edit, yes=yes, as_json=as_json))
+            fail("there is no terminal to confirm on; name the call that `mulligan pending` shows, or use --yes.")
+    run_command(_approve(run_id, call_id, conversation, decision, edit=edit, yes=yes, as_json=as_json))
 
 
 async def _approve(
     run_id: str,
     call_id: str | None,
     conversation: str | None,
-    arguments: dict[str, Any] | None,
-    said: dict[str, Any],
+    decision: dict[str, Any],
     *,
     edit: bool,
     yes: bool,
     as_json: bool,
 ) -> int:
-    handle = await open_run(await _terminal.connected(), run_id)
-    wait = await the_call(handle, call_id, "approval", conversation)
+    handle = await find_open_run(await connect_or_fail(), run_id)
+    call = await select_call(handle, call_id, "approval", conversation)
     if edit:
-        arguments = _in_editor(wait["arguments"])
-    show_call(run_id, wait, arguments)
-    if not yes and _terminal.asked("run it? [y/N] ").lower() not in ("y", "yes"):
-        _terminal.say("nothing is decided; it still waits.")
-        return _terminal.NOT_COMPLETED
-    said |= {"call_id": wait["call_id"], "conversation": wait.get("conversation"), "arguments": arguments}
-    return await tell(handle, "decide", said, as_json=as_json, line=f"{wait['tool']} is approved.")
+        decision["arguments"] = _edit_arguments(call["arguments"])
+    print_call(run_id, call, decision.get("arguments"))
+    if not yes and prompt("run it? [y/N] ").lower() not in ("y", "yes"):
+        print_progress("nothing was decided; the call still waits.")
+        return NOT_COMPLETED
+    fields = {**decision, "call_id": call["call_id"], "conversation": call.get("conversation")}
+    return await send_update(handle, "decide", fields, as_json=as_json, message=f"{call['tool']} is approved.")
 
 
-def _in_editor(arguments: Any) -> dict[str, Any] | None:
-    """What a person made of the arguments; None where they left them as they were."""
-    # As ASCII: what an editor would not show is an escape.
-    text = edited(json.dumps(arguments, indent=2) + "\n", "arguments.json")
-    changed = json_object(text, "what you wrote", '{"order": 7}', is_text=True)
-    return None if changed == arguments else changed
+def _edit_arguments(arguments: Any) -> dict[str, Any] | None:
+    """The arguments as a person edits them; None if they did not change them."""
+    # As ASCII: characters that an editor would not show are escapes.
+    text = edit_text(json.dumps(arguments, indent=2) + "\n", "arguments.json")
+    edited = parse_json_object(text, "the edited text", EXAMPLE)
+    return None if edited == arguments else edited

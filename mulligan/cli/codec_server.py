@@ -1,4 +1,4 @@
-"""`mulligan codec-server`: encrypted runs, readable in Temporal's UI and command line."""
+"""`mulligan codec-server`: decrypt runs for Temporal's UI and command line."""
 
 from __future__ import annotations
 
@@ -10,37 +10,40 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mulligan.cli import _terminal
-from mulligan.cli._terminal import fail, run, say
+from mulligan.cli._terminal import OK, fail, print_progress, run_command
 
 if TYPE_CHECKING:
     from mulligan.client.encryption import EncryptionCodec
 
-DEV_SERVERS_UI = ["http://localhost:8233", "http://127.0.0.1:8233"]
-"""Both: to a browser they are two origins."""
+DEV_SERVER_UI = ["http://localhost:8233", "http://127.0.0.1:8233"]
+"""Two origins, because browsers treat the two names as different."""
 
 
 def codec_server(
-    host: Annotated[str, typer.Option(help="Where it listens. Another than a loopback one needs --token-file.")] = (
-        "127.0.0.1"
-    ),
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Where it listens; 0: any free port.")] = 8081,
+    host: Annotated[
+        str, typer.Option(help="The address to listen at. Without --token-file only a loopback address.")
+    ] = ("127.0.0.1"),
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The port to listen at; 0: a free port.")] = 8081,
     ui_origin: Annotated[
         list[str] | None,
         typer.Option(
-            help="Where Temporal's UI is, whose pages may call it; may be given again.",
+            help="The origin of a Temporal UI whose pages may call this server; the option can be repeated.",
             show_default="the dev server's UI",
         ),
     ] = None,
     token_file: Annotated[
-        Path | None, typer.Option(help="A file with a token that callers must send as `Authorization: Bearer …`.")
+        Path | None,
+        typer.Option(
+            help="A file with a token that callers must send as `Authorization: Bearer …`.", show_default=False
+        ),
     ] = None,
 ) -> None:
     """Decrypt payloads for Temporal's UI and command line, until Ctrl-C.
 
     Example: `mulligan codec-server`, then `temporal workflow show -w ID --codec-endpoint http://127.0.0.1:8081`
 
-    Whoever reaches it reads what MULLIGAN_ENCRYPTION_KEYS encrypts. It listens on this machine only; see docs/connecting.md.
+    Everyone who can reach it can read what MULLIGAN_ENCRYPTION_KEYS encrypts. By default only this machine can reach it; see
+    docs/connecting.md.
     """
     from mulligan.client.codec_server import is_loopback, parse_origin
     from mulligan.client.encryption import EncryptionCodec, parse_keys
@@ -49,35 +52,38 @@ def codec_server(
 
     try:
         if not (keys := settings().encryption_keys.get_secret_value()):
-            fail("MULLIGAN_ENCRYPTION_KEYS is not set: a codec server needs the keys that the workers have.")
+            fail("MULLIGAN_ENCRYPTION_KEYS is not set: a codec server needs the keys of the workers.")
         codec = EncryptionCodec(parse_keys(keys))
-        origins = [parse_origin(each) for each in ui_origin or DEV_SERVERS_UI]
+        origins = [parse_origin(each) for each in ui_origin or DEV_SERVER_UI]
     except DeclarationError as error:
         fail(str(error))
     if token_file is None and not is_loopback(host):
-        fail(f"--host {host} can be reached from other machines: give a --token-file, as of `openssl rand -hex 32`.")
-    run(_serve(codec, host, port, origins, _token_in(token_file) if token_file else ""))
+        fail(
+            f"--host {host} can be reached from other machines: give a --token-file, for example made by "
+            "`openssl rand -hex 32`."
+        )
+    run_command(_serve(codec, host, port, origins, _read_token(token_file) if token_file else ""))
 
 
 async def _serve(codec: EncryptionCodec, host: str, port: int, origins: list[str], token: str) -> int:
-    from mulligan.client import codec_server as serving
+    from mulligan.client import codec_server as endpoint
     from mulligan.errors import DeclarationError
 
     stop = asyncio.Event()
     for sign in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(sign, stop.set)
     try:
-        async with serving.codec_server(codec, host, port, origins, token) as url:
-            say(f"Codec server at {url} for {', '.join(origins)}. Ctrl-C ends it.")
-            if not serving.is_loopback(host):
-                say("It speaks plain HTTP: let others reach it only through a proxy that ends TLS.")
+        async with endpoint.codec_server(codec, host, port, origins, token) as url:
+            print_progress(f"Codec server at {url} for {', '.join(origins)}. Ctrl-C stops it.")
+            if not endpoint.is_loopback(host):
+                print_progress("It uses plain HTTP: other machines should reach it only through a TLS proxy.")
             await stop.wait()
     except DeclarationError as error:
         fail(str(error))
-    return _terminal.OK
+    return OK
 
 
-def _token_in(path: Path) -> str:
+def _read_token(path: Path) -> str:
     try:
         token = path.read_text(encoding="ascii").strip()
     except OSError as error:
@@ -86,6 +92,7 @@ def _token_in(path: Path) -> str:
         token = ""
     if not re.fullmatch(r"[\x21-\x7e]{32,}", token):
         fail(
-            f"--token-file {path} holds no token: 32 characters or more, without spaces, as of `openssl rand -hex 32`."
+            f"--token-file {path} has no valid token: it needs 32 or more characters without spaces, for "
+            "example from `openssl rand -hex 32`."
         )
     return token

@@ -1,4 +1,4 @@
-"""`mulligan demo`: all in one process and one embedded server; no key needed."""
+"""`mulligan demo`: a run of a scripted agent, with worker and dev server, without a key."""
 
 from __future__ import annotations
 
@@ -9,8 +9,18 @@ import time
 from pathlib import Path
 from typing import Any
 
-from mulligan.cli import _terminal
-from mulligan.cli._terminal import AsJson, fail, put_json, run, say
+from mulligan.cli._terminal import (
+    NOT_COMPLETED,
+    OK,
+    AsJson,
+    err,
+    fail,
+    out,
+    print_json,
+    print_line,
+    print_progress,
+    run_command,
+)
 
 FILES = {
     "orders.md": """# Orders
@@ -26,30 +36,30 @@ Order 8, one chair: delivered.
 
 
 def demo(as_json: AsJson = False) -> None:
-    """See an agent make mistakes, recover, and finish: on an embedded Temporal server, with real tools, without a key.
+    """Watch an agent make mistakes, recover and finish: on an embedded Temporal server, with real tools, without an API key.
 
-    The scripted model calls a tool that there is not, leaves a field out, writes JSON that is cut off, asks for a file that
-    is not there, and names a field wrongly. It prints each step and the run's trace.
+    The scripted model calls a tool that does not exist, omits a field, writes truncated JSON, reads a file that does not
+    exist, and misspells a field. The command prints each step and the run's trace.
     """
-    run(_demo(as_json=as_json))
+    run_command(_demo(as_json=as_json))
 
 
 async def _demo(*, as_json: bool) -> int:
     from mulligan.devserver import DevServerError, any_server
 
     try:
-        async with any_server(say) as server:
+        async with any_server(print_progress) as server:
             with tempfile.TemporaryDirectory(prefix="mulligan-demo-") as folder:
-                return await _on(server, Path(folder), as_json=as_json)
+                return await _run_on(server, Path(folder), as_json=as_json)
     except DevServerError as error:
         fail(str(error))
 
 
-async def _on(server: Any, folder: Path, *, as_json: bool) -> int:
+async def _run_on(server: Any, folder: Path, *, as_json: bool) -> int:
     from opentelemetry.sdk.trace.export import SimpleSpanProcessor
     from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-    from mulligan.cli.tail import follow_to_the_end
+    from mulligan.cli._runs import follow_to_end
     from mulligan.client.connect import connect
     from mulligan.client.read_run import read_steps
     from mulligan.observe.telemetry import Telemetry
@@ -63,35 +73,35 @@ async def _on(server: Any, folder: Path, *, as_json: bool) -> int:
         (folder / name).write_text(text)
     os.environ["MULLIGAN_WORKSPACE"] = str(folder)
     client = await (connect(server.address, namespace=server.namespace) if server.embedded else connect())
-    say(f"Temporal at {server.address}; workspace {folder}: {', '.join(FILES)}")
-    # A queue of its own: a worker that serves `agents` on this server must not take the run.
+    print_progress(f"Temporal at {server.address}; workspace {folder}: {', '.join(FILES)}")
+    # A separate task queue: a worker that polls `agents` on this server must not serve this run.
     queue, run_id = f"mulligan-demo-{secrets.token_hex(3)}", f"demo-{secrets.token_hex(4)}"
     spans = InMemorySpanExporter()
     telemetry = Telemetry(SimpleSpanProcessor(spans))
     began = time.monotonic()
     async with running_worker(client, load([]), telemetry, queue):
-        given = {"agent": "demo", "prompt": "Sum up what Ada is waiting for."}
-        say(f"run {run_id}: {given['prompt']}")
-        _terminal.err.print()
-        handle = await client.start_workflow("AgentWorkflow", given, id=run_id, task_queue=queue)
-        end = await follow_to_the_end(client, handle, to_stderr=as_json)
+        run_input = {"agent": "demo", "prompt": "Sum up what Ada is waiting for."}
+        print_progress(f"run {run_id}: {run_input['prompt']}")
+        err.print()
+        handle = await client.start_workflow("AgentWorkflow", run_input, id=run_id, task_queue=queue)
+        end = await follow_to_end(client, handle, to_stderr=as_json)
         steps = await read_steps(client, handle)
     seconds = time.monotonic() - began
     telemetry.shutdown()
     if as_json:
-        put_json({"id": run_id, "status": end.status, "result": end.result, "error": end.error, "steps": steps})
+        print_json({"id": run_id, "status": end.status, "result": end.result, "error": end.error, "steps": steps})
     else:
-        _picture(spans.get_finished_spans(), seconds)
-    return _terminal.OK if end.completed else _terminal.NOT_COMPLETED
+        _print_trace(spans.get_finished_spans(), seconds)
+    return OK if end.completed else NOT_COMPLETED
 
 
-def _picture(spans: Any, seconds: float) -> None:
+def _print_trace(spans: Any, seconds: float) -> None:
     from mulligan.cli._trace import draw, heading
     from mulligan.trace_view.span import from_sdk_spans
 
     shown = from_sdk_spans(spans)
     trace_id = f"{spans[0].context.trace_id:032x}" if spans else "(none)"
-    _terminal.out.print(f"\n{heading(trace_id, shown, 'from this process')}", markup=False, soft_wrap=True)
-    draw(_terminal.out, shown)
-    _terminal.err.print()
-    say(f"{seconds:.1f} s. Next: an agent of your own, as the README shows, or `mulligan --help`.")
+    print_line(f"\n{heading(trace_id, shown, 'from this process')}")
+    draw(out, shown)
+    err.print()
+    print_progress(f"{seconds:.1f} s. Next: write your own agent, as the README shows, or see `mulligan --help`.")

@@ -1,4 +1,4 @@
-"""`mulligan dev`: Temporal's dev server, embedded."""
+"""`mulligan dev`: run Temporal's dev server."""
 
 from __future__ import annotations
 
@@ -9,21 +9,27 @@ from typing import Annotated
 
 import typer
 
-from mulligan.cli import _terminal
-from mulligan.cli._terminal import AsJson, fail, put_json, run, say
+from mulligan.cli._terminal import OK, AsJson, fail, print_json, print_line, print_progress, run_command
 
 
 def dev(
-    port: Annotated[int, typer.Option(help="Where clients and workers connect.")] = 7233,
-    ui_port: Annotated[int | None, typer.Option(help="Where its web UI is.", show_default="port + 1000")] = None,
-    db: Annotated[Path | None, typer.Option(help="A SQLite file that keeps the runs; in memory without.")] = None,
+    port: Annotated[int, typer.Option(help="The port for clients and workers; 0: a free port.")] = 7233,
+    ui_port: Annotated[
+        int | None, typer.Option(help="The port of the web UI; 0: a free port.", show_default="port + 1000")
+    ] = None,
+    db: Annotated[
+        Path | None,
+        typer.Option(
+            help="A SQLite file to store the runs in. Without it they are in memory only.", show_default=False
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Run Temporal's dev server with its UI, on this machine only, until Ctrl-C.
+    """Run Temporal's dev server with its web UI until Ctrl-C. Only this machine can reach it.
 
     Example: `mulligan dev --db runs.db`
     """
-    run(_dev(port, (port + 1000 if port else 0) if ui_port is None else ui_port, db, as_json=as_json))
+    run_command(_dev(port, (port + 1000 if port else 0) if ui_port is None else ui_port, db, as_json=as_json))
 
 
 async def _dev(port: int, ui_port: int, db: Path | None, *, as_json: bool) -> int:
@@ -36,25 +42,25 @@ async def _dev(port: int, ui_port: int, db: Path | None, *, as_json: bool) -> in
     stopped = asyncio.create_task(stop.wait())
     await asyncio.wait({serving, stopped}, return_when=asyncio.FIRST_COMPLETED)
     stopped.cancel()
-    # It may be building the server still: that ends with it, and leaves nothing behind.
+    # The server may still be downloaded or built: cancelling ends that too, and removes its files.
     serving.cancel()
     try:
         await serving
     except DevServerError as error:
         fail(str(error))
     except asyncio.CancelledError:
-        say("stopped")
-    return _terminal.OK
+        print_progress("stopped")
+    return OK
 
 
 async def _serve(port: int, ui_port: int, db: Path | None, *, as_json: bool) -> None:
     from mulligan.devserver import temporal_server
 
-    async with temporal_server(port=port, ui_port=ui_port, db=db, progress=say) as running:
+    async with temporal_server(port=port, ui_port=ui_port, db=db, progress=print_progress) as running:
         if as_json:
-            put_json({"address": running.address, "namespace": running.namespace, "ui_url": running.ui_url})
+            print_json({"address": running.address, "namespace": running.namespace, "ui_url": running.ui_url})
         else:
             lines = f"Temporal: {running.address}  (namespace {running.namespace})\nUI:       {running.ui_url}"
-            _terminal.out.print(lines, markup=False, soft_wrap=True)
-        say("Ctrl-C ends it." + ("" if db else " Runs are kept in memory; --db FILE keeps them."))
+            print_line(lines)
+        print_progress("Ctrl-C stops it." + ("" if db else " Runs are in memory only; --db FILE stores them."))
         await asyncio.Event().wait()

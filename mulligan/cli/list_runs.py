@@ -9,26 +9,29 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from mulligan.cli import _terminal
-from mulligan.cli._terminal import AsJson, fail, put_json, run
+from mulligan.cli._terminal import OK, AsJson, connect_or_fail, fail, out, print_json, print_progress, run_command
 
 if TYPE_CHECKING:
     from temporalio.client import WorkflowExecution
 
 
 def list_runs(
-    limit: Annotated[int, typer.Option(min=1, max=1000, help="How many at most.")] = 20,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="The maximum number of runs.")] = 20,
     status: Annotated[
-        str | None, typer.Option(help="Only those: Running, Completed, Failed, Canceled, Terminated, TimedOut.")
+        str | None,
+        typer.Option(
+            help="Only runs with this status: Running, Completed, Failed, Canceled, Terminated or TimedOut.",
+            show_default=False,
+        ),
     ] = None,
-    sub_agents: Annotated[bool, typer.Option("--sub-agents", help="Those of sub-agents, too.")] = False,
+    sub_agents: Annotated[bool, typer.Option("--sub-agents", help="Also list the runs of sub-agents.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """List recent runs, the newest first. Those of sub-agents are seen below the run that called them: `mulligan show`.
+    """List recent runs, the newest first. `mulligan show` shows the runs of sub-agents below the run that called them.
 
     Example: `mulligan list --status Running`
     """
-    run(_list(limit, status, sub_agents=sub_agents, as_json=as_json))
+    run_command(_list(limit, status, sub_agents=sub_agents, as_json=as_json))
 
 
 async def _list(limit: int, status: str | None, *, sub_agents: bool, as_json: bool) -> int:
@@ -39,19 +42,19 @@ async def _list(limit: int, status: str | None, *, sub_agents: bool, as_json: bo
         query += " AND ParentWorkflowId IS NULL"
     if status is not None:
         if not status.isalpha():
-            fail(f"--status is {status!r}; it must be one word, like Running or Failed.")
+            fail(f"--status is {status!r}; it must be one word, such as Running or Failed.")
         query += f' AND ExecutionStatus = "{status.capitalize() if status.islower() else status}"'
-    client = await _terminal.connected()
+    client = await connect_or_fail()
     runs: list[dict[str, Any]] = []
     try:
         async for execution in client.list_workflows(query, limit=limit):
-            # A chain of runs after continue-as-new is one run to its user: the newest stands for it.
+            # A chain of workflow runs after continue-as-new is one run to its user: only the newest is listed.
             if execution.status is not None and execution.status.name == "CONTINUED_AS_NEW":
                 continue
             runs.append(
                 {
                     "id": execution.id,
-                    "agent": await _agent(execution),
+                    "agent": await _agent_name(execution),
                     **({"parent": execution.parent_id} if execution.parent_id else {}),
                     "status": execution.status.name.lower() if execution.status else "unknown",
                     "started": execution.start_time.isoformat(),
@@ -59,18 +62,18 @@ async def _list(limit: int, status: str | None, *, sub_agents: bool, as_json: bo
                 }
             )
     except RPCError as error:
-        fail(f"Temporal did not take the question: {error.message}")
+        fail(f"Temporal could not list the runs: {error.message}")
     if as_json:
-        put_json(runs)
+        print_json(runs)
     elif not runs:
-        _terminal.say('no runs yet; start one: mulligan start assistant "What is in the workspace?"')
+        print_progress('no runs yet; start one with: mulligan start assistant "What is in the workspace?"')
     else:
-        _terminal.out.print(_table(runs))
-    return _terminal.OK
+        out.print(_table(runs))
+    return OK
 
 
-async def _agent(execution: WorkflowExecution) -> str | None:
-    """Its agent's name; None where it is encrypted and the key is not here: the other runs are listed all the same."""
+async def _agent_name(execution: WorkflowExecution) -> str | None:
+    """The agent's name. None if it is encrypted and the key is missing; the other runs are still listed."""
     from mulligan.client.connect import explain_unreadable_data
 
     try:

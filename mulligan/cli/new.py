@@ -1,4 +1,4 @@
-"""`mulligan new`: a project to begin with."""
+"""`mulligan new`: write the files of a new project."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from typing import Annotated
 
 import typer
 
-from mulligan.cli import _terminal
-from mulligan.cli._terminal import fail
+from mulligan.cli._terminal import fail, print_line, print_progress
 
 FILES = {
     "pyproject.toml": "pyproject.toml.txt",
@@ -23,19 +22,21 @@ FILES = {
     ".gitignore": "gitignore.txt",
     ".env.example": "env.example.txt",
 }
-"""What is written, and where it comes from."""
+"""The files of the project, and the files in new_project/ that they are made from."""
 
 
-def new(path: Annotated[Path, typer.Argument(help="The project's folder; made where it is not there.")]) -> None:
-    """Make a project that works at once: an agent with two tools, and a test that needs no server and no key.
+def new(
+    path: Annotated[Path, typer.Argument(help="The project's folder; it is created if it does not exist.")],
+) -> None:
+    """Create a working project: an agent with two tools, and a test that needs no server and no API key.
 
     Example: `mulligan new shop`
 
-    Exit code: 2 where a file of the project is there already; then nothing is written.
+    Exit code: 2 if a file of the project exists already; then nothing is written.
     """
-    taken = [name for name in FILES if (path / name).exists()]
-    if taken:
-        fail(f"{path} has {', '.join(taken)} already; nothing was written. Name another folder.")
+    existing = [name for name in FILES if (path / name).exists()]
+    if existing:
+        fail(f"{path} has {', '.join(existing)} already; nothing was written. Choose another folder.")
     values = {"name": _project_name(path), "mulligan": requirement()}
     try:
         path.mkdir(parents=True, exist_ok=True)
@@ -45,14 +46,13 @@ def new(path: Annotated[Path, typer.Argument(help="The project's folder; made wh
                 file.write(Template(text).substitute(values) if source.endswith(".txt") else text)
     except OSError as error:
         fail(f"{error.filename or path} cannot be written: {error.strerror}.")
-    _terminal.out.print(f"{path}: {', '.join(FILES)}", markup=False, soft_wrap=True)
-    _terminal.say(f"Next: cd {path} && uv sync && uv run pytest")
+    print_line(f"{path}: {', '.join(FILES)}")
+    print_progress(f"Next: cd {path} && uv sync && uv run pytest")
 
 
 def requirement() -> str:
-    """The Mulligan that is running, as a project's dependency: by its path or URL, if it was installed from one.
-
-    The forms are those of PEP 508, read from the `direct_url.json` of PEP 610.
+    """This installation of Mulligan as a dependency of a project: by path or URL if it was installed from one, else by
+    version. The form is that of PEP 508; path and URL come from the `direct_url.json` of PEP 610.
     """
     installed = distribution("mulligan")
     direct = installed.read_text("direct_url.json")
@@ -66,5 +66,5 @@ def requirement() -> str:
 
 
 def _project_name(path: Path) -> str:
-    """The folder's name as a project may be called (PEP 508)."""
+    """The folder's name, changed into a valid project name (PEP 508)."""
     return re.sub(r"[^a-z0-9]+", "-", path.resolve().name.lower()).strip("-") or "agents"

@@ -1,4 +1,4 @@
-"""`mulligan pending`: what waits for a person."""
+"""`mulligan pending`: the calls that wait for a person."""
 
 from __future__ import annotations
 
@@ -9,69 +9,73 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from mulligan.cli import _people, _terminal
-from mulligan.cli._terminal import AsJson, fail, put_json, run
+from mulligan.cli._people import read_pending_calls
+from mulligan.cli._runs import find_open_run
+from mulligan.cli._terminal import OK, AsJson, connect_or_fail, fail, out, print_json, print_progress, run_command
 
 if TYPE_CHECKING:
     from temporalio.client import Client, WorkflowExecution
 
-AT_ONCE = 20
-"""Runs that are asked at a time."""
+PARALLEL_QUERIES = 20
+"""Runs that are queried at the same time."""
 
 
 def pending(
     run_id: Annotated[
-        str | None, typer.Argument(metavar="ID", help="One run; without it, all.", show_default=False)
+        str | None,
+        typer.Argument(metavar="ID", help="The id of one run. Without it, all open runs.", show_default=False),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the calls that wait for a person: for approval, or for an answer. The longest waiting first.
+    """List the tool calls that wait for a person: for approval, or for an answer. The oldest is first.
 
     Examples: `mulligan pending`, `mulligan pending my-run --json`
     """
-    run(_pending(run_id, as_json=as_json))
+    run_command(_pending(run_id, as_json=as_json))
 
 
 async def _pending(run_id: str | None, *, as_json: bool) -> int:
-    client = await _terminal.connected()
+    client = await connect_or_fail()
     if run_id is not None:
-        handle = await _people.open_run(client, run_id)
-        waits = [{"id": run_id, **wait} for wait in await _people.pending(handle)]
+        handle = await find_open_run(client, run_id)
+        waits = [{"id": run_id, **call} for call in await read_pending_calls(handle)]
     else:
-        waits = await _of_all(client)
+        waits = await _read_all(client)
     waits.sort(key=lambda wait: str(wait["since"]))
     if as_json:
-        put_json(waits)
+        print_json(waits)
     elif not waits:
-        _terminal.say("nothing waits for a person.")
+        print_progress("no call waits for a person.")
     else:
-        _terminal.out.print(_table(waits))
-    return _terminal.OK
+        out.print(_table(waits))
+    return OK
 
 
-async def _of_all(client: Client) -> list[dict[str, Any]]:
-    """What waits in all open runs: those whose memo says that something does are asked."""
+async def _read_all(client: Client) -> list[dict[str, Any]]:
+    """The waiting calls of all open runs. Only runs whose memo says that calls wait are queried."""
     from temporalio.service import RPCError
 
-    found: list[str] = []
+    run_ids: list[str] = []
     unreadable = 0
     try:
         async for execution in client.list_workflows('ExecutionStatus = "Running"'):
-            count = await _waiting(execution)
+            count = await _count_waiting(execution)
             unreadable += count is None
             if count:
-                found.append(execution.id)
+                run_ids.append(execution.id)
     except RPCError as error:
-        fail(f"Temporal did not take the question: {error.message}")
+        fail(f"Temporal could not list the runs: {error.message}")
     if unreadable:
-        _terminal.say(f"{unreadable} open runs are encrypted: MULLIGAN_ENCRYPTION_KEYS lacks their keys.")
-    limit = asyncio.Semaphore(AT_ONCE)
-    answers = await asyncio.gather(*(_asked(client, run_id, limit) for run_id in found))
-    return [wait for answer in answers for wait in answer]
+        print_progress(
+            f"{unreadable} open runs are left out: they are encrypted with keys that MULLIGAN_ENCRYPTION_KEYS does not have."
+        )
+    limit = asyncio.Semaphore(PARALLEL_QUERIES)
+    answers = await asyncio.gather(*(_read_run(client, run_id, limit) for run_id in run_ids))
+    return [call for answer in answers for call in answer]
 
 
-async def _waiting(execution: WorkflowExecution) -> int | None:
-    """How many calls wait, by the run's memo; None where it cannot be read."""
+async def _count_waiting(execution: WorkflowExecution) -> int | None:
+    """How many calls wait, according to the run's memo. None if the memo cannot be decrypted."""
     from mulligan.client.connect import explain_unreadable_data
 
     try:
@@ -83,8 +87,8 @@ async def _waiting(execution: WorkflowExecution) -> int | None:
     return count if isinstance(count, int) else 0
 
 
-async def _asked(client: Client, run_id: str, limit: asyncio.Semaphore) -> list[dict[str, Any]]:
-    """What waits in a run; a run that does not answer is said on stderr, and the others are shown all the same."""
+async def _read_run(client: Client, run_id: str, limit: asyncio.Semaphore) -> list[dict[str, Any]]:
+    """The waiting calls of a run. If the run does not answer, this is reported on stderr, and the others are shown."""
     from temporalio.client import WorkflowQueryFailedError
     from temporalio.service import RPCError
 
@@ -92,9 +96,9 @@ async def _asked(client: Client, run_id: str, limit: asyncio.Semaphore) -> list[
 
     async with limit:
         try:
-            return [{"id": run_id, **wait} for wait in await query_run(client.get_workflow_handle(run_id), "pending")]
+            return [{"id": run_id, **call} for call in await query_run(client.get_workflow_handle(run_id), "pending")]
         except (RPCError, WorkflowQueryFailedError) as error:
-            _terminal.say(f"{run_id} does not answer: {error}")
+            print_progress(f"{run_id} does not answer: {error}")
             return []
 
 

@@ -1,4 +1,4 @@
-"""`mulligan send`: say something to a run."""
+"""`mulligan send`: send a message to a run."""
 
 from __future__ import annotations
 
@@ -6,30 +6,33 @@ from typing import Annotated
 
 import typer
 
-from mulligan.cli import _terminal
-from mulligan.cli._people import Conversation, RunId, open_run, tell, text_of
-from mulligan.cli._terminal import AsJson, run
+from mulligan.cli._input import read_text
+from mulligan.cli._people import Conversation, RunId, send_update
+from mulligan.cli._runs import find_open_run
+from mulligan.cli._terminal import AsJson, connect_or_fail, run_command
 
 
 def send(
     run_id: RunId,
-    text: Annotated[str, typer.Argument(help="What to say to the agent (`-`: from stdin).")],
+    text: Annotated[str, typer.Argument(help="The message to the agent (`-` reads it from stdin).")],
     id: Annotated[  # noqa: A002 - the contract's name
-        str | None, typer.Option(help="The message's id: sent twice, it is one message.", show_default=False)
+        str | None,
+        typer.Option(help="An id for the message: sent again with the same id, it is one message.", show_default=False),
     ] = None,
     conversation: Conversation = None,
     as_json: AsJson = False,
 ) -> None:
-    """Send a message to an agent at work. It joins the conversation before the agent's next step.
+    """Send a message to a running agent. The agent reads it before its next step.
 
     Example: `mulligan send my-run "The customer called: make it two lamps."`
 
-    Exit code: 0 taken, 2 no such run, it has ended, or it did not take the message.
+    Exit code: 0 sent, 2 no such run, it has ended, or it refused the message.
     """
-    run(_send(run_id, text_of(text), id, conversation, as_json=as_json))
+    run_command(_send(run_id, read_text(text), id, conversation, as_json=as_json))
 
 
 async def _send(run_id: str, text: str, message_id: str | None, conversation: str | None, *, as_json: bool) -> int:
-    handle = await open_run(await _terminal.connected(), run_id)
-    said = {"text": text, "id": message_id, "conversation": conversation}
-    return await tell(handle, "send_message", said, as_json=as_json, line=f"{run_id} has the message.")
+    handle = await find_open_run(await connect_or_fail(), run_id)
+    fields = {"text": text, "id": message_id, "conversation": conversation}
+    message = f"The message was sent to {run_id}."
+    return await send_update(handle, "send_message", fields, as_json=as_json, message=message)

@@ -1,98 +1,160 @@
-"""`mulligan show`: a run's steps, and where it stands or how it ended; or its trace."""
+"""`mulligan show`: a run's steps, and its progress or its end; or its trace."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mulligan.cli import _terminal
-from mulligan.cli._terminal import AsJson, fail, put_json, run
+from mulligan.cli._runs import find_run
+from mulligan.cli._terminal import (
+    NOT_COMPLETED,
+    OK,
+    AsJson,
+    connect_or_fail,
+    fail,
+    out,
+    print_json,
+    print_line,
+    print_progress,
+    run_command,
+)
+
+if TYPE_CHECKING:
+    from temporalio.client import Client, WorkflowHandle
+
+    from mulligan.cli._sub_runs import SubRun
+    from mulligan.client.read_run import RunEnd
+    from mulligan.trace_view.history import ChainSize
 
 
 def show(
     id: Annotated[str, typer.Argument(help="The run's id.")],  # noqa: A002 - what Temporal calls it
-    trace: Annotated[bool, typer.Option("--trace", help="Draw its trace: a tree, and when each span ran.")] = False,
-    whole: Annotated[bool, typer.Option("--all", help="With --trace: leave nothing out of a long one.")] = False,
-    deep: Annotated[bool, typer.Option("--deep", help="With the steps of the sub-agents' runs.")] = False,
+    trace: Annotated[bool, typer.Option("--trace", help="Draw the run's trace: a tree with a time line.")] = False,
+    whole: Annotated[bool, typer.Option("--all", help="With --trace: show all spans of a long trace.")] = False,
+    deep: Annotated[bool, typer.Option("--deep", help="Show the steps of the sub-agents' runs, too.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show a run's steps: what the model said, each call, its repairs, its result or what the model was told.
+    """Show a run's steps: the model's text, each tool call with its repairs, and its result or error.
 
-    Below a call of a sub-agent: the runs that came of it.
+    Below a call of a sub-agent are the runs that it started.
 
     Examples: `mulligan show my-run`, `mulligan show my-run --trace`
 
-    A trace is from Jaeger (`MULLIGAN_JAEGER_URL`, or http://localhost:16686 if it answers), else from Temporal's history:
-    that holds the times of all calls and every failure that the model was told of, but no attempts that were followed by
-    another, and no tokens.
+    A trace comes from Jaeger (`MULLIGAN_JAEGER_URL`, or http://localhost:16686 if it answers). Otherwise it is rebuilt from
+    Temporal's history, which has the times of all calls and every error that was returned to the model, but no attempts
+    that were retried, and no token counts.
 
     Exit code: 0 completed or still open, 1 it did not complete, 2 no such run or no server.
     """
     if whole and not trace:
-        fail("--all goes with --trace.")
+        fail("--all needs --trace.")
     if deep and trace:
-        fail("--deep goes without --trace: a trace holds the runs of sub-agents anyway.")
-    run(_trace(id, whole=whole, as_json=as_json) if trace else _show(id, deep=deep, as_json=as_json))
+        fail("--deep and --trace do not go together: a trace contains the runs of sub-agents anyway.")
+    run_command(_show_trace(id, whole=whole, as_json=as_json) if trace else _show(id, deep=deep, as_json=as_json))
+
+
+@dataclass(frozen=True)
+class _RunState:
+    """What is known of a run."""
+
+    id: str
+    is_open: bool
+    steps: list[dict[str, Any]]
+    progress: dict[str, Any] | None
+    end: RunEnd
+    sub_runs: list[SubRun]
+    size: ChainSize
+    resumed_from: str | None
+    query_error: str
+    """Why no worker answered the queries for steps and progress. Empty if one did."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The JSON of `mulligan show --json`."""
+        sub_agents = {"sub_agents": [each.to_json() for each in self.sub_runs]} if self.sub_runs else {}
+        return {
+            "id": self.id,
+            "status": self.end.status,
+            "progress": self.progress,
+            "steps": self.steps,
+            "result": self.end.result,
+            "error": self.end.error,
+            "history": asdict(self.size),
+            **sub_agents,
+            "resumed_from": self.resumed_from,
+        }
 
 
 async def _show(run_id: str, *, deep: bool, as_json: bool) -> int:
+    from mulligan.cli._links import print_links_of_run
+
+    client = await connect_or_fail()
+    handle = await find_run(client, run_id)
+    state = await _read_state(client, handle, deep=deep)
+    if as_json:
+        print_json(state.to_json())
+    else:
+        _print_state(state)
+    await print_links_of_run(client, handle)
+    if state.query_error:
+        print_progress(f"the steps cannot be read now: none of the run's workers answers ({state.query_error})")
+    return OK if state.end.completed or state.is_open else NOT_COMPLETED
+
+
+async def _read_state(client: Client, handle: WorkflowHandle[Any, Any], *, deep: bool) -> _RunState:
     from temporalio.client import WorkflowExecutionStatus
     from temporalio.service import RPCError
 
-    from mulligan.cli._links import say_links_of
-    from mulligan.cli._steps import cost_of, end_view, step_view
-    from mulligan.cli._sub_runs import sub_runs, views
+    from mulligan.cli._sub_runs import read_sub_runs
     from mulligan.client.read_run import RunEnd, query_run, read_steps, wait_for_end
     from mulligan.trace_view.history import size_of_chain
 
-    client = await _terminal.connected()
-    handle = await find(client, run_id)
     steps: list[dict[str, Any]] = []
     progress: dict[str, Any] | None = None
-    unanswered = ""
+    query_error = ""
     try:
         progress = await query_run(handle, "progress")
         steps = await read_steps(client, handle)
     except RPCError as error:
-        unanswered = error.message
+        query_error = error.message
     description = await handle.describe()
     is_open = description.status == WorkflowExecutionStatus.RUNNING
-    end = RunEnd("running") if is_open else await wait_for_end(handle)
-    if is_open and progress is not None:
-        end = RunEnd(progress["status"])
-    seen = await sub_runs(client, description.root_id or run_id, steps, deep=deep)
-    size = await size_of_chain(client, run_id)
-    resumed_from = await _resumed_from(description)
-    if as_json:
-        put_json(
-            {"id": run_id, "status": end.status, "progress": progress, "steps": steps}
-            | {"result": end.result, "error": end.error, "history": asdict(size)}
-            | ({"sub_agents": [each.to_json() for each in seen]} if seen else {})
-            | {"resumed_from": resumed_from}
-        )
-    else:
-        if resumed_from:
-            _terminal.out.print(f"goes on from {resumed_from}", style="dim", markup=False, soft_wrap=True)
-        for step in steps:
-            _terminal.out.print(step_view(step, partial(views, seen, step["step"])))
-        _terminal.out.print(end_view(end))
-        if is_open and progress is not None:
-            running = ", ".join(progress["running"]) or "the model"
-            far = f"step {progress['step']} of {progress['max_steps']}{cost_of(progress)}"
-            _terminal.out.print(f"{far}; waits for {running}", style="dim")
-        chained = f" in {size.runs} runs" if size.runs > 1 else ""
-        _terminal.out.print(f"history: {size.events:,} events, {size.bytes / 1000:,.0f} KB{chained}", style="dim")
-    await say_links_of(client, handle)
-    if unanswered:
-        _terminal.say(f"its steps cannot be read now: no worker that serves it answers ({unanswered})")
-    return _terminal.OK if end.completed or is_open else _terminal.NOT_COMPLETED
+    end = RunEnd(progress["status"] if progress else "running") if is_open else await wait_for_end(handle)
+    return _RunState(
+        id=handle.id,
+        is_open=is_open,
+        steps=steps,
+        progress=progress,
+        end=end,
+        sub_runs=await read_sub_runs(client, description.root_id or handle.id, steps, deep=deep),
+        size=await size_of_chain(client, handle.id),
+        resumed_from=await _resumed_from(description),
+        query_error=query_error,
+    )
+
+
+def _print_state(state: _RunState) -> None:
+    from mulligan.cli._steps import cost_of, end_view, step_view
+    from mulligan.cli._sub_runs import sub_run_views
+
+    if state.resumed_from:
+        out.print(f"goes on from {state.resumed_from}", style="dim", markup=False, soft_wrap=True)
+    for step in state.steps:
+        out.print(step_view(step, partial(sub_run_views, state.sub_runs, step["step"])))
+    out.print(end_view(state.end))
+    if state.is_open and state.progress is not None:
+        running = ", ".join(state.progress["running"]) or "the model"
+        done = f"step {state.progress['step']} of {state.progress['max_steps']}{cost_of(state.progress)}"
+        out.print(f"{done}; waiting for {running}", style="dim")
+    size = state.size
+    chained = f" in {size.runs} workflow runs" if size.runs > 1 else ""
+    out.print(f"history: {size.events:,} events, {size.bytes / 1000:,.0f} KB{chained}", style="dim")
 
 
 async def _resumed_from(description: Any) -> str | None:
-    """The id of the run that this one goes on from."""
+    """The id of the run that this one was resumed from."""
     from mulligan.client.connect import explain_unreadable_data
 
     try:
@@ -101,14 +163,14 @@ async def _resumed_from(description: Any) -> str | None:
         if not explain_unreadable_data(error):
             raise
         return None
-    found: str | None = (memo.get("resumed_from") or {}).get("workflow_id")
-    return found
+    earlier: str | None = (memo.get("resumed_from") or {}).get("workflow_id")
+    return earlier
 
 
-async def _trace(run_id: str, *, whole: bool, as_json: bool) -> int:
+async def _show_trace(run_id: str, *, whole: bool, as_json: bool) -> int:
     from temporalio.client import WorkflowExecutionStatus
 
-    from mulligan.cli._links import say_links_of
+    from mulligan.cli._links import print_links_of_run
     from mulligan.cli._trace import draw, heading
     from mulligan.client.read_run import wait_for_end
     from mulligan.client.settings import settings
@@ -116,40 +178,27 @@ async def _trace(run_id: str, *, whole: bool, as_json: bool) -> int:
     from mulligan.trace_view.history_events import Unreadable
     from mulligan.trace_view.source import run_trace
 
-    client = await _terminal.connected()
-    handle = await find(client, run_id)
+    client = await connect_or_fail()
+    handle = await find_run(client, run_id)
     is_open = (await handle.describe()).status == WorkflowExecutionStatus.RUNNING
     try:
-        found = await run_trace(client, run_id, settings().jaeger_url, is_open=is_open)
+        trace = await run_trace(client, run_id, settings().jaeger_url, is_open=is_open)
         end = None if is_open else await wait_for_end(handle)
     except DeclarationError as error:
         fail(str(error))
     except Unreadable as error:
         fail(f"the history of {run_id!r} cannot be read: {error}. If it is encrypted, set MULLIGAN_ENCRYPTION_KEYS.")
-    if found is not None and found.warning:
-        _terminal.say(found.warning)
+    if trace is not None and trace.warning:
+        print_progress(trace.warning)
     if as_json:
-        spans = [span.to_json() for span in found.spans] if found else []
-        put_json({"id": run_id, "trace_id": found and found.trace_id, "source": found and found.source, "spans": spans})
-    elif found is None:
-        _terminal.say(f"{run_id} has no trace: no worker has opened an agent in it.")
+        spans = [span.to_json() for span in trace.spans] if trace else []
+        print_json(
+            {"id": run_id, "trace_id": trace and trace.trace_id, "source": trace and trace.source, "spans": spans}
+        )
+    elif trace is None:
+        print_progress(f"{run_id} has no trace yet: no worker has opened the run.")
     else:
-        title = heading(found.trace_id, found.spans, found.origin)
-        _terminal.out.print(title, markup=False, soft_wrap=True)
-        draw(_terminal.out, found.spans, whole=whole)
-    await say_links_of(client, handle, found.trace_id if found else None)
-    return _terminal.OK if end is None or end.completed else _terminal.NOT_COMPLETED
-
-
-async def find(client: Any, run_id: str) -> Any:
-    """The run's handle, or the end of the command where there is no such run."""
-    from temporalio.service import RPCError, RPCStatusCode
-
-    handle = client.get_workflow_handle(run_id)
-    try:
-        await handle.describe()
-    except RPCError as error:
-        if error.status in (RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT):
-            fail(f"there is no run {run_id!r} on this server; see `mulligan list`.")
-        fail(f"Temporal did not answer for {run_id!r}: {error.message}")
-    return handle
+        print_line(heading(trace.trace_id, trace.spans, trace.origin))
+        draw(out, trace.spans, whole=whole)
+    await print_links_of_run(client, handle, trace.trace_id if trace else None)
+    return OK if end is None or end.completed else NOT_COMPLETED

@@ -8,23 +8,34 @@ from typing import Annotated, Any
 
 import typer
 
-from mulligan.cli import _terminal
-from mulligan.cli._given import json_object
-from mulligan.cli._terminal import AsJson, fail, run
+from mulligan.cli._input import read_json_object
+from mulligan.cli._runs import report_start
+from mulligan.cli._terminal import AsJson, connect_or_fail, fail, run_command
 
 
 def start(
     agent: Annotated[str | None, typer.Argument(help="The agent's name.", show_default=False)] = None,
-    prompt: Annotated[str | None, typer.Argument(help="What it is to do.", show_default=False)] = None,
-    id: Annotated[str | None, typer.Option(help="The run's id; one is made up if you give none.")] = None,  # noqa: A002
-    max_steps: Annotated[int | None, typer.Option(help="How many model calls it may make.")] = None,
-    model: Annotated[str | None, typer.Option(help="Another model than the agent's own.")] = None,
+    prompt: Annotated[str | None, typer.Argument(help="The task for the agent.", show_default=False)] = None,
+    id: Annotated[  # noqa: A002 - what Temporal calls it
+        str | None, typer.Option(help="The run's id.", show_default="a generated id")
+    ] = None,
+    max_steps: Annotated[
+        int | None, typer.Option(help="The maximum number of model calls.", show_default="the agent's")
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option(help="The model, as `provider:name`.", show_default="the agent's")
+    ] = None,
     input: Annotated[  # noqa: A002 - the contract's name
         str | None,
-        typer.Option(help="The run's input as JSON (`-`: from stdin, `@FILE`: from a file). Words above win over it."),
+        typer.Option(
+            help="The run's input as JSON (`-` reads stdin, `@FILE` a file). The other arguments and options override it.",
+            show_default=False,
+        ),
     ] = None,
-    wait: Annotated[bool, typer.Option("--wait", help="Follow it to its end and print the output.")] = False,
-    task_queue: Annotated[str | None, typer.Option(help="Where it is served.", show_default="agents")] = None,
+    wait: Annotated[bool, typer.Option("--wait", help="Follow the run to its end and print its output.")] = False,
+    task_queue: Annotated[
+        str | None, typer.Option(help="The task queue of the workers.", show_default="agents")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Start a run and print its id.
@@ -37,33 +48,31 @@ def start(
     from mulligan.errors import DeclarationError, InvalidRunInputError
     from mulligan.run_input import check
 
-    given = {} if input is None else json_object(input, "--input", '{"metadata": {"team": "a"}}')
-    said = {"agent": agent, "prompt": prompt, "max_steps": max_steps, "model": model}
-    given |= {name: value for name, value in said.items() if value is not None}
+    run_input = {} if input is None else read_json_object(input, "--input", '{"metadata": {"team": "a"}}')
+    options = {"agent": agent, "prompt": prompt, "max_steps": max_steps, "model": model}
+    run_input |= {name: value for name, value in options.items() if value is not None}
     if max_steps is not None:
-        given.pop("maxSteps", None)
+        run_input.pop("maxSteps", None)
     try:
-        check(json.dumps(given).encode())
+        check(json.dumps(run_input).encode())
         queue = task_queue or settings().task_queue
     except (InvalidRunInputError, DeclarationError) as error:
         fail(getattr(error, "message", None) or str(error))
-    run_id = id or f"{given['agent']}-{secrets.token_hex(4)}"
-    run(_start(given, run_id, queue, wait=wait, as_json=as_json))
+    run_id = id or f"{run_input['agent']}-{secrets.token_hex(4)}"
+    run_command(_start(run_input, run_id, queue, wait=wait, as_json=as_json))
 
 
-async def _start(given: dict[str, Any], run_id: str, queue: str, *, wait: bool, as_json: bool) -> int:
+async def _start(run_input: dict[str, Any], run_id: str, queue: str, *, wait: bool, as_json: bool) -> int:
     from temporalio.exceptions import WorkflowAlreadyStartedError
     from temporalio.service import RPCError
 
-    from mulligan.cli._started import say_started
-
-    client = await _terminal.connected()
+    client = await connect_or_fail()
     try:
-        handle = await client.start_workflow("AgentWorkflow", given, id=run_id, task_queue=queue)
+        handle = await client.start_workflow("AgentWorkflow", run_input, id=run_id, task_queue=queue)
     except WorkflowAlreadyStartedError:
         fail(f"a run with the id {run_id!r} is open; choose another --id, or see `mulligan show {run_id}`.")
     except RPCError as error:
-        fail(f"Temporal did not take the run: {error.message}")
-    joined = str(given.get("traceparent") or "").split("-")
-    trace_id = joined[1] if len(joined) == 4 else ""
-    return await say_started(client, handle, trace_id, wait=wait, as_json=as_json)
+        fail(f"Temporal did not start the run: {error.message}")
+    traceparent = str(run_input.get("traceparent") or "").split("-")
+    trace_id = traceparent[1] if len(traceparent) == 4 else ""
+    return await report_start(client, handle, trace_id, wait=wait, as_json=as_json)

@@ -1,4 +1,4 @@
-"""`mulligan stop`: end a run with grace."""
+"""`mulligan stop`: end a run after its running calls."""
 
 from __future__ import annotations
 
@@ -6,27 +6,28 @@ from typing import Annotated
 
 import typer
 
-from mulligan.cli import _terminal
-from mulligan.cli._people import By, Conversation, RunId, open_run, tell, user
-from mulligan.cli._terminal import AsJson, run
+from mulligan.cli._people import By, Conversation, RunId, send_update, user_name
+from mulligan.cli._runs import find_open_run
+from mulligan.cli._terminal import AsJson, connect_or_fail, run_command
 
 
 def stop(
     run_id: RunId,
-    reason: Annotated[str | None, typer.Option(help="Why; it is kept with the result.", show_default=False)] = None,
+    reason: Annotated[str | None, typer.Option(help="Why; it is recorded in the result.", show_default=False)] = None,
     by: By = None,
     conversation: Conversation = None,
     as_json: AsJson = False,
 ) -> None:
-    """Stop a run: calls that run may finish, nothing new begins; its status is `stopped`, with all that there is.
+    """Stop a run: running calls may finish, and nothing new starts. The run ends as `stopped`, with its results so far.
 
     Example: `mulligan stop my-run --reason "the customer called it off"`
 
-    Exit code: 0 told to stop, 2 no such run, or it has ended.
+    Exit code: 0 stop requested, 2 no such run, or it has ended.
     """
-    run(_stop(run_id, {"reason": reason, "by": by or user(), "conversation": conversation}, as_json=as_json))
+    fields = {"reason": reason, "by": by or user_name(), "conversation": conversation}
+    run_command(_stop(run_id, fields, as_json=as_json))
 
 
-async def _stop(run_id: str, said: dict[str, str | None], *, as_json: bool) -> int:
-    handle = await open_run(await _terminal.connected(), run_id)
-    return await tell(handle, "stop", said, as_json=as_json, line=f"{run_id} is to stop.")
+async def _stop(run_id: str, fields: dict[str, str | None], *, as_json: bool) -> int:
+    handle = await find_open_run(await connect_or_fail(), run_id)
+    return await send_update(handle, "stop", fields, as_json=as_json, message=f"The run {run_id} is stopping.")

@@ -1,99 +1,68 @@
-"""`mulligan tail`: a run as it happens, until it ends."""
+"""`mulligan tail`: follow a run until it ends."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Annotated, Any
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mulligan.cli import _terminal
-from mulligan.cli._terminal import AsJson, fail, put_json, run
-from mulligan.client.read_run import RunEnd
+from mulligan.cli._runs import find_run, follow_to_end
+from mulligan.cli._terminal import NOT_COMPLETED, OK, AsJson, connect_or_fail, fail, print_json, run_command
+
+if TYPE_CHECKING:
+    from temporalio.client import Client, WorkflowHandle
+
+    from mulligan.client.read_run import RunEnd
 
 
 def tail(
     id: Annotated[str, typer.Argument(help="The run's id.")],  # noqa: A002 - what Temporal calls it
     since: Annotated[
-        str, typer.Option(help="Go on after the event with this token.", show_default="its beginning")
+        str, typer.Option(help="The token of an event, to continue after it.", show_default="the run's beginning")
     ] = "",
     as_events: Annotated[
-        bool, typer.Option("--events", help="Each event as JSON, one a line, with its token.")
+        bool, typer.Option("--events", help="Print each event as JSON on a line, with its token.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Follow a run until it ends: text as the model writes it, tool calls, repairs, recoveries, waits.
+    """Follow a run until it ends: text as the model writes it, tool calls, repairs, errors, waiting calls.
 
-    Ctrl-C leaves it running.
+    Ctrl-C ends the command, not the run.
 
     Examples: `mulligan tail my-run`, `mulligan tail my-run --events --since 12`
 
-    With --json: a line for each whole step, then one with the end. With --events: a line for each event (docs/events.md);
-    its token, given to --since, takes it up again there.
+    With --json: a line for each finished step, then one for the end. With --events: a line for each event (docs/events.md);
+    `--since` with the token of the last event continues there.
 
     Exit code: 0 completed, 1 it did not complete, 2 no such run.
     """
     if as_json and (as_events or since):
-        fail("--json gives whole steps, from the first one on; --since and --events go without it.")
-    run(_tail(id, since, as_events=as_events, as_json=as_json))
+        fail("--json prints finished steps from the first one on; it cannot be used with --since or --events.")
+    run_command(_tail(id, since, as_events=as_events, as_json=as_json))
 
 
 async def _tail(run_id: str, since: str, *, as_events: bool, as_json: bool) -> int:
-    from mulligan.cli._links import say_links_of
-    from mulligan.cli.show import find
+    from mulligan.cli._links import print_links_of_run
 
-    client = await _terminal.connected()
-    handle = await find(client, run_id)
-    await say_links_of(client, handle)
+    client = await connect_or_fail()
+    handle = await find_run(client, run_id)
+    await print_links_of_run(client, handle)
     if as_json:
-        end = await _steps(client, handle)
+        end = await _print_steps(client, handle)
     elif as_events:
-        end = await _events(client, handle, since)
+        end = await _print_events(client, handle, since)
     else:
-        end = await follow_to_the_end(client, handle, to_stderr=False, since=since)
-    return _terminal.OK if end.completed else _terminal.NOT_COMPLETED
+        end = await follow_to_end(client, handle, to_stderr=False, since=since)
+    return OK if end.completed else NOT_COMPLETED
 
 
-async def follow_to_the_end(client: Any, handle: Any, *, to_stderr: bool, since: str = "") -> RunEnd:
-    """Print a run as it happens; returns how it ended."""
-    from temporalio.client import WorkflowQueryFailedError
-
-    from mulligan import events
-    from mulligan.cli._live_view import LiveView
-    from mulligan.cli._steps import end_view
-    from mulligan.client.connect import explain_unreadable_data
-    from mulligan.client.read_run import wait_for_end
-
-    console = _terminal.err if to_stderr else _terminal.out
-    view = LiveView(console, handle.id)
-    try:
-        async for event in events.follow(client, handle.id, since=since):
-            view.show(event)
-    except ValueError as error:
-        fail(explain_unreadable_data(error) or f"--since: {error}")
-    except WorkflowQueryFailedError as error:
-        fail(
-            explain_unreadable_data(error)
-            or f"{handle.id!r} tells no events ({error.message}); --json shows its steps."
-        )
-    finally:
-        view.end()
-    end = await wait_for_end(handle)
-    shown = end
-    if end.result and end.result.get("output") == view.said:
-        shown = replace(end, result={**end.result, "output": None})  # it stands there already
-    console.print(end_view(shown))
-    return end
-
-
-async def _events(client: Any, handle: Any, since: str) -> RunEnd:
-    import sys
-
-    from mulligan import events
+async def _print_events(client: Client, handle: WorkflowHandle[Any, Any], since: str) -> RunEnd:
+    from mulligan.client.follow_events import follow
     from mulligan.client.read_run import wait_for_end
 
     try:
-        async for event in events.follow(client, handle.id, since=since):
+        async for event in follow(client, handle.id, since=since):
             sys.stdout.write(event.model_dump_json() + "\n")
             sys.stdout.flush()
     except ValueError as error:
@@ -101,14 +70,14 @@ async def _events(client: Any, handle: Any, since: str) -> RunEnd:
     return await wait_for_end(handle)
 
 
-async def _steps(client: Any, handle: Any) -> RunEnd:
-    from mulligan.client.read_run import follow_steps
+async def _print_steps(client: Client, handle: WorkflowHandle[Any, Any]) -> RunEnd:
+    from mulligan.client.read_run import RunEnd, follow_steps
 
     end = RunEnd("running")
-    async for news in follow_steps(client, handle):
-        if isinstance(news, RunEnd):
-            end = news
-            put_json({"status": end.status, "result": end.result, "error": end.error})
+    async for step in follow_steps(client, handle):
+        if isinstance(step, RunEnd):
+            end = step
+            print_json({"status": end.status, "result": end.result, "error": end.error})
         else:
-            put_json(news)
+            print_json(step)
     return end

@@ -10,16 +10,20 @@ import typer
 def worker(
     load: Annotated[
         list[str] | None,
-        typer.Option(metavar="MODULE", help="A module with agents of your own; may be given again."),
+        typer.Option(
+            metavar="MODULE", help="A module with your agents; the option can be repeated.", show_default=False
+        ),
     ] = None,
-    task_queue: Annotated[str | None, typer.Option(help="Where runs are served.", show_default="agents")] = None,
+    task_queue: Annotated[
+        str | None, typer.Option(help="The task queue that the worker polls.", show_default="agents")
+    ] = None,
 ) -> None:
-    """Serve agents until Ctrl-C: the shipped ones, and every Agent, workflow and activity of the modules named.
+    """Serve agents until Ctrl-C: the built-in ones, and all agents, workflows and activities of the loaded modules.
 
     Example: `mulligan worker --load shop.agents`
 
-    Exit code: 2 where a declaration or a setting cannot work, or no Temporal server answers; 1 where the worker stopped by
-    itself. One sentence on stderr says why.
+    Exit code: 2 if a declaration or a setting is invalid, or no Temporal server answers; 1 if the worker stopped because of
+    an error. One sentence on stderr says why.
     """
     from mulligan.worker.process import main
 

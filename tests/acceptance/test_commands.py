@@ -20,7 +20,7 @@ async def test_start_show_tail_and_list_present_a_run_as_text_and_as_json(mullig
     """A run from its start to its end, seen by each command, by eye and as JSON."""
     waited = await mulligan("start", "support", "What has Ada ordered?", "--id", "a-1", "--wait")
     assert (waited.code, waited.out) == (0, "Ada has order 7.\n")
-    assert "told the model: invalid_arguments" in waited.err
+    assert "returned to the model: invalid_arguments" in waited.err
     again = await mulligan("start", "support", "Hi", "--id", "a-2", "--wait", "--json")
     answer = json.loads(again.out)
     assert (answer["id"], answer["status"], answer["result"]["recovered_failures"]) == ("a-2", "completed", 1)
@@ -207,7 +207,7 @@ async def test_the_demo_prints_each_mistake_its_recovery_and_the_trace(mulligan:
     ran = await mulligan("demo")
     assert ran.code == 0
     for kind in ("unknown_tool", "invalid_arguments", "invalid_json", "tool_error"):
-        assert f"told the model: {kind}" in ran.out
+        assert f"returned to the model: {kind}" in ran.out
         assert f"ERROR {kind}  recovered" in ran.out
     assert "repaired by fix" in ran.out
     assert "└── invoke_agent demo" in ran.out

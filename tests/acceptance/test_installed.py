@@ -115,7 +115,7 @@ def test_the_wheel_has_one_package_and_one_command(wheel: Path) -> None:
     assert {name for name in names if name.startswith("mulligan/")} == expected
     [entry_points] = [name for name in names if name.endswith("entry_points.txt")]
     text = zipfile.ZipFile(wheel).read(entry_points).decode()
-    assert text.split() == ["[console_scripts]", "mulligan", "=", "mulligan.cli:main"]
+    assert text.split() == ["[console_scripts]", "mulligan", "=", "mulligan.cli.app:main"]
 
 
 def test_the_source_distribution_has_the_same_files_and_no_links(wheel: Path, tmp_path: Path) -> None:

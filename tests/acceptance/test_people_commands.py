@@ -19,7 +19,7 @@ from temporalio.client import Client
 from typer.testing import CliRunner
 
 from mulligan import connect
-from mulligan.cli import app
+from mulligan.cli.app import app
 from tests.acceptance.conftest import ROOT, Outcome, Run
 
 QUEUE = "office"
@@ -110,7 +110,7 @@ async def test_a_call_is_edited_and_approved_a_question_answered_and_a_message_s
     assert "answered by " in seen.out
     late, empty = await here("send", "o-1", "Too late."), await here("pending", "--json")
     assert (late.code, late.out) == (2, "")
-    assert "the run 'o-1' has ended; go on from it with `mulligan resume o-1`" in late.err
+    assert "the run 'o-1' has ended; continue it in a new run with `mulligan resume o-1`" in late.err
     assert "o-1" not in [wait["id"] for wait in json.loads(empty.out)]
 
 
@@ -139,7 +139,7 @@ async def check_refusals(here: Run) -> None:
     sent = await here("send", "o-1", "-", "--id", "m-1", "--json", stdin="Be quick.\n")
     assert (wrong.code, wrong.out) == (2, "")
     assert "`refund` does not take these arguments" in wrong.err
-    assert "no call 'call_9' of 'o-1' waits for approval; those that do: call_1 (refund)" in other.err
+    assert "no call 'call_9' of 'o-1' waits for approval; waiting calls: call_1 (refund)" in other.err
     assert json.loads(sent.out) == {"run": "o-1", "accepted": True, "id": "m-1"}
 
 
@@ -158,7 +158,7 @@ async def test_a_run_is_stopped_and_resumed_by_commands(here: Run, office: Clien
     handle = await started(office, "o-2")
     early, stopped = await here("resume", "o-2"), await here("stop", "o-2", "--reason", "lunch")
     assert "error: The run 'o-2' is open; stop it first: `mulligan stop o-2`" in early.err
-    assert stopped.out == "o-2 is to stop.\n"
+    assert stopped.out == "The run o-2 is stopping.\n"
     result = await handle.result()
     assert (result["status"], result["reason"]) == ("stopped", "lunch")
     ran = await here("resume", "o-2", "Go on.", "--max-steps", "1", "--json")
@@ -173,7 +173,7 @@ async def test_a_run_is_stopped_and_resumed_by_commands(here: Run, office: Clien
 
 async def test_the_cancel_command_ends_a_run_as_cancelled(here: Run, office: Client) -> None:
     handle = await started(office, "o-3")
-    assert (await here("cancel", "o-3")).out == "o-3 is to end.\n"
+    assert (await here("cancel", "o-3")).out == "Cancellation of o-3 was requested.\n"
     ended = await here("tail", "o-3", "--json")
     assert json.loads(ended.out.splitlines()[-1])["status"] == "cancelled"
     assert (await handle.describe()).status.name == "CANCELED"
@@ -186,7 +186,7 @@ NOT_SO: list[tuple[list[str], str]] = [
     (["approve", "x", "--arguments", "{"], "--arguments is not JSON"),
     (["approve", "x", "--arguments", "[]"], '--arguments must be a JSON object like {"order": 7}'),
     (["approve", "x", "--arguments", "{}", "--edit"], "--edit and --arguments do not go together"),
-    (["answer", "x"], "say the answer"),
+    (["answer", "x"], "give the answer"),
     (["answer", "x", "a", "b", "c"], "the answer in quotes"),
     (["resume", "nobody"], "There is no run 'nobody' on this server"),
     (["resume", "x", "--max-steps", "0"], "--max-steps"),

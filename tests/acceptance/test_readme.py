@@ -75,7 +75,7 @@ async def test_the_agents_printed_in_the_readme_run_as_described(
         started = await mulligan(*start, **{"MULLIGAN_TASK_QUEUE": QUEUE})
         assert (started.code, started.out) == (0, "Order 7 is cancelled.\n")
         shown = await mulligan(*show)
-        assert "told the model: invalid_arguments" in shown.out
+        assert "returned to the model: invalid_arguments" in shown.out
         assert "repaired by fix" in shown.out
         client = await connect(environment["TEMPORAL_ADDRESS"], namespace=environment["TEMPORAL_NAMESPACE"])
         given = json.loads(re.search(r"--input '(.*)'", block("sh", "temporal workflow start"))[1])  # type: ignore[index]
@@ -98,6 +98,6 @@ def _lines(having: str) -> list[str]:
 async def test_the_readme_names_no_command_that_does_not_exist(mulligan: Run, environment: dict[str, str]) -> None:
     """Each `mulligan …` of the README is a command."""
     named = set(re.findall(r"uv run mulligan (\w+)", README))
-    listed = await command(sys.executable, "-c", "from mulligan.cli import main; main()", "--help", env=environment)
+    listed = await command(sys.executable, "-c", "from mulligan.cli.app import main; main()", "--help", env=environment)
     assert named
     assert all(name in listed.out for name in named)

@@ -350,7 +350,7 @@ async def test_tail_events_prints_one_json_object_a_line_and_since_resumes(lab: 
     assert [json.loads(line) for line in out.splitlines()] == [event.model_dump(mode="json") for event in found]
     assert rest.splitlines() == out.splitlines()[3:]
     assert "step 1" not in seen
-    assert "told the model: unknown_tool" in seen
+    assert "returned to the model: unknown_tool" in seen
 
 
 async def test_the_example_of_the_events_page_runs_as_printed(

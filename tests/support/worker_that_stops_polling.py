@@ -9,7 +9,7 @@ from typing import Any
 
 import temporalio.worker
 
-from mulligan import cli
+from mulligan.cli.app import main
 from mulligan.worker import poll_monitor, wiring
 
 
@@ -25,4 +25,4 @@ if __name__ == "__main__":
     wiring.Worker = Deaf  # type: ignore[attr-defined]
     poll_monitor.SECONDS_BETWEEN_CHECKS = 1
     sys.argv[1:1] = ["worker"]
-    cli.main()
+    main()

@@ -263,7 +263,7 @@ WRONG: list[tuple[list[str], dict[str, str], str]] = [
     (["--host", "example.com"], {}, "give a --token-file"),
     (["--host", "192.0.2.1", "--token-file", "GOOD"], {}, "nothing can listen at 192.0.2.1 port 8081"),
     (["--token-file", "nowhere"], {}, "--token-file nowhere: No such file or directory."),
-    (["--token-file", "README.md"], {}, "--token-file README.md holds no token"),
+    (["--token-file", "README.md"], {}, "--token-file README.md has no valid token"),
     (["--ui-origin", "*"], {}, "'*' is no origin"),
     (["--ui-origin", "http://localhost:8233/namespaces"], {}, "is no origin; give the scheme and the host"),
     (["--ui-origin", "localhost:8233"], {}, "'localhost:8233' is no origin"),

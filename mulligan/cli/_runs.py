@@ -1,0 +1,111 @@
+"""What commands share that act on one run: find it, follow it to its end, report its start."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from mulligan.cli._terminal import NOT_COMPLETED, OK, err, fail, out, print_json, print_line, print_progress
+
+if TYPE_CHECKING:
+    from temporalio.client import Client, WorkflowHandle
+
+    from mulligan.client.read_run import RunEnd
+
+
+async def find_run(client: Client, run_id: str) -> WorkflowHandle[Any, Any]:
+    """The handle of a run; the command ends if there is no such run."""
+    from temporalio.service import RPCError, RPCStatusCode
+
+    handle: WorkflowHandle[Any, Any] = client.get_workflow_handle(run_id)
+    try:
+        await handle.describe()
+    except RPCError as error:
+        if error.status in (RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT):
+            fail(f"there is no run {run_id!r} on this server; see `mulligan list`.")
+        fail(f"Temporal did not answer for {run_id!r}: {error.message}")
+    return handle
+
+
+async def find_open_run(client: Client, run_id: str) -> WorkflowHandle[Any, Any]:
+    """The handle of an open run; the command ends if there is no such run, or it has ended."""
+    from temporalio.client import WorkflowExecutionStatus
+
+    handle = await find_run(client, run_id)
+    if (await handle.describe()).status != WorkflowExecutionStatus.RUNNING:
+        fail_as_ended(run_id)
+    return handle
+
+
+def fail_as_ended(run_id: str) -> NoReturn:
+    """End the command because the run is closed."""
+    fail(f"the run {run_id!r} has ended; continue it in a new run with `mulligan resume {run_id}`.")
+
+
+async def report_start(
+    client: Client, handle: WorkflowHandle[Any, Any], trace_id: str = "", *, wait: bool, as_json: bool, **fields: Any
+) -> int:
+    """Print the id of a run that was just started; with `wait` follow it, and print its output. Returns the exit code.
+
+    Args:
+        client: a client of the run's server.
+        handle: the new run.
+        trace_id: the trace that it joins, if it joins one.
+        wait: whether to follow the run to its end.
+        as_json: whether to print JSON.
+        fields: more fields for the JSON.
+    """
+    from mulligan.cli._links import print_links
+    from mulligan.cli._steps import as_text
+    from mulligan.observe.trace_ids import trace_id_of_run
+
+    run_id, first_run_id = handle.id, handle.first_execution_run_id or ""
+    started = {"id": run_id, "run_id": first_run_id, **fields}
+    if wait:
+        print_progress(f"started {run_id}")
+    elif as_json:
+        print_json(started)
+    else:
+        print_line(run_id)
+    await print_links(client, run_id, first_run_id, trace_id or trace_id_of_run(run_id, first_run_id))
+    if not wait:
+        return OK
+    end = await follow_to_end(client, client.get_workflow_handle(run_id), to_stderr=True)
+    if as_json:
+        print_json({**started, "status": end.status, "result": end.result, "error": end.error})
+    elif end.result is not None and end.result.get("output") is not None:
+        sys.stdout.write(as_text(end.result["output"]) + "\n")
+    return OK if end.completed else NOT_COMPLETED
+
+
+async def follow_to_end(
+    client: Client, handle: WorkflowHandle[Any, Any], *, to_stderr: bool, since: str = ""
+) -> RunEnd:
+    """Print a run's events until it ends, and return how it ended. `since`: the token of an event to continue after."""
+    from temporalio.client import WorkflowQueryFailedError
+
+    from mulligan.cli._live_view import LiveView
+    from mulligan.cli._steps import end_view
+    from mulligan.client.connect import explain_unreadable_data
+    from mulligan.client.follow_events import follow
+    from mulligan.client.read_run import wait_for_end
+
+    console = err if to_stderr else out
+    view = LiveView(console, handle.id)
+    try:
+        async for event in follow(client, handle.id, since=since):
+            view.show(event)
+    except ValueError as error:
+        fail(explain_unreadable_data(error) or f"--since: {error}")
+    except WorkflowQueryFailedError as error:
+        explanation = explain_unreadable_data(error)
+        fail(explanation or f"{handle.id!r} has no events ({error.message}); --json prints its steps.")
+    finally:
+        view.end_line()
+    end = await wait_for_end(handle)
+    shown = end
+    if end.result and end.result.get("output") == view.last_answer:
+        shown = replace(end, result={**end.result, "output": None})  # it is printed already, as the last answer
+    console.print(end_view(shown))
+    return end

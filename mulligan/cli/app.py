@@ -1,0 +1,59 @@
+"""The Typer application with all commands. What a command needs is imported when it runs, so that --help is fast."""
+
+from __future__ import annotations
+
+import typer
+
+from mulligan.cli.agents import agents
+from mulligan.cli.answer import answer
+from mulligan.cli.approve import approve
+from mulligan.cli.cancel import cancel
+from mulligan.cli.codec_server import codec_server
+from mulligan.cli.demo import demo
+from mulligan.cli.deny import deny
+from mulligan.cli.dev import dev
+from mulligan.cli.list_runs import list_runs
+from mulligan.cli.new import new
+from mulligan.cli.pending import pending
+from mulligan.cli.resume import resume
+from mulligan.cli.send import send
+from mulligan.cli.show import show
+from mulligan.cli.start import start
+from mulligan.cli.stop import stop
+from mulligan.cli.tail import tail
+from mulligan.cli.worker import worker
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    help="Durable agents on Temporal: try a demo, serve agents, start runs and follow them.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+)
+app.command()(demo)
+app.command()(new)
+app.command()(dev)
+app.command()(worker)
+app.command()(start)
+app.command()(resume)
+app.command()(show)
+app.command()(tail)
+app.command("list")(list_runs)
+app.command()(pending)
+app.command()(approve)
+app.command()(deny)
+app.command()(answer)
+app.command()(send)
+app.command()(stop)
+app.command()(cancel)
+app.command()(agents)
+app.command()(codec_server)
+
+
+def main() -> None:
+    """The entry point of the command `mulligan`."""
+    from mulligan.client.connect import run_and_exit
+
+    run_and_exit(app)
