@@ -61,7 +61,7 @@ class DurableAgent:
         self._key = workflow_agents.register(self)
         self._inbox = workflow_agents.handlers.inbox(self._key)
         self._sub_agents = SubAgents(self._inbox)
-        self._inbox.on_stop = self.conversation.log.stopping
+        self._inbox.on_stop = self.conversation.event_log.stopping
         if carried:
             self._inbox.load(carried.get("inbox", {}))
             self._inbox.log_early_stop()
@@ -103,26 +103,26 @@ class DurableAgent:
             self.status, self._inbox.is_closed = "failed", True
             raise
         self._turn = Turn.opened(number, run_input, opened)
-        self.conversation.log.run_started(number, self.agent, self._turn.model, self._turn.max_steps)
+        self.conversation.event_log.run_started(number, self.agent, self._turn.model, self._turn.max_steps)
         self._inbox.log_early_stop()
 
     async def step(self) -> bool:
         """Call the model once, and run the tool calls of its answer. Returns whether the turn is over."""
-        turn = self._open_turn
+        turn, conversation, inbox = self._open_turn, self.conversation, self._inbox
         self._add_new_messages()
-        if self._inbox.stop is not None:
+        if inbox.stop is not None:
             return self._end_turn("stopped")
         if limits.is_history_full():
             return self._end_turn("max_history")
         try:
             await self._compact_if_due(turn)
-            if self._inbox.stop is not None:
+            if inbox.stop is not None:
                 return self._end_turn("stopped")
-            self.conversation.log.step_started(self.conversation.next_step, turn.model)
-            request = turn.model_call(self.context, self.conversation, self._known_messages)
-            answer = await call_model_with_fallback(request, turn, inbox=self._inbox, log=self.conversation.log)
-            record = self.conversation.begin_step(answer.message, answer.prepared, answer.usage, turn.model)
-            self._known_messages = self.conversation.ref().count
+            conversation.event_log.step_started(conversation.next_step, turn.model)
+            request = turn.model_call(self.context, conversation, self._known_messages)
+            answer = await call_model_with_fallback(request, turn, inbox=inbox, event_log=conversation.event_log)
+            record = conversation.begin_step(answer.message, answer.prepared, answer.usage, turn.model)
+            self._known_messages = conversation.ref().count
             turn.add_answer(answer)
             await self._step_calls(turn).run(answer, record)
             if answer.rejected is not None:
@@ -137,7 +137,7 @@ class DurableAgent:
             # workflow task, which Temporal retries until a fixed version is deployed.
             await self._close_failed_turn(turn, error)
             raise
-        if self._inbox.stop is not None:
+        if inbox.stop is not None:
             return self._end_turn("stopped")
         limit = turn.limit_reached
         return self._end_turn(limit) if limit else False
@@ -147,7 +147,7 @@ class DurableAgent:
         turn = self._open_turn
         self._inbox.end_turn()
         await dispatch.finish_run(turn.finish_request(self.context, turn.result.status))
-        self.conversation.log.run_ended(turn.number, turn.result.status)
+        self.conversation.event_log.run_ended(turn.number, turn.result.status)
         return turn.result
 
     def events(self, since: int = 0, limit: int = 100) -> dict[str, Any]:
@@ -246,7 +246,7 @@ class DurableAgent:
     def _add_new_messages(self) -> None:
         """Add the messages that people have sent since the last step to the conversation."""
         for message in self._inbox.take_messages():
-            self.conversation.log.message(self.conversation.append(message))
+            self.conversation.event_log.message(self.conversation.append(message))
 
     def _has_messages_to_answer(self, turn: Turn) -> bool:
         """Whether people have sent messages that the final answer does not take into account, and another step may run."""
@@ -279,7 +279,7 @@ class DurableAgent:
         if rejected.failure is not None:
             raise from_json(rejected.failure)
         record.error = rejected.error
-        self.conversation.log.answer_rejected()
+        self.conversation.event_log.answer_rejected()
         turn.result.recovered_failures += 1
         self.conversation.append(UserMessage(role="user", text=rejected.text))
 
@@ -296,4 +296,4 @@ class DurableAgent:
             if typed is not None:
                 typed.took = turn.consumption
         await dispatch.finish_run(request)
-        self.conversation.log.run_ended(turn.number, self.status, error_info)
+        self.conversation.event_log.run_ended(turn.number, self.status, error_info)

@@ -13,7 +13,7 @@ from mulligan.workflows.turn import Turn
 __all__ = ["call_model_with_fallback"]
 
 
-async def call_model_with_fallback(request: ModelCall, turn: Turn, *, inbox: Inbox, log: EventLog) -> ModelAnswer:
+async def call_model_with_fallback(request: ModelCall, turn: Turn, *, inbox: Inbox, event_log: EventLog) -> ModelAnswer:
     """Call the turn's models in order, each at most once, until one answers. The turn continues with that one.
 
     Raises:
@@ -41,7 +41,7 @@ async def call_model_with_fallback(request: ModelCall, turn: Turn, *, inbox: Inb
             turn.at = (turn.at + 1) % models
             if is_last:
                 raise _error_of_all(error, failures) from error
-            log.model_fallback(turn.model, ErrorInfo(kind=type(error).__name__, message=error.message))
+            event_log.model_fallback(turn.model, ErrorInfo(kind=type(error).__name__, message=error.message))
 
 
 def _error_of_all(last: ModelRequestError | ModelUnavailableError, failures: list[str]) -> Exception:

@@ -103,7 +103,7 @@ class StepCalls:
         step_call.record.attempts = outcome.attempts
         message = tool_message(call, outcome.text, outcome.error)
         self.conversation.show_result(message)
-        self.conversation.log.tool_call_settled(step_call.index)
+        self.conversation.event_log.tool_call_settled(step_call.index)
         return message
 
     async def _outcome(self, step_call: _StepCall) -> ToolOutcome:
@@ -114,7 +114,7 @@ class StepCalls:
             outcome = await self._wait_for_decision(step_call)
             if outcome is not None:
                 return outcome
-        self.conversation.log.tool_call_started(step_call.index)
+        self.conversation.event_log.tool_call_started(step_call.index)
         self.running.append(call.name)
         try:
             return await self._execute(step_call)
@@ -134,9 +134,9 @@ class StepCalls:
             parameters=next((tool.parameters for tool in facts.definition.tools if tool.name == call.name), {}),
             timeout=facts.tools[call.name].approval_timeout if call.name in facts.tools else None,
         )
-        self.conversation.log.waiting(step_call.index, pending.kind, pending.text)
+        self.conversation.event_log.waiting(step_call.index, pending.kind, pending.text)
         decision = record.decision = await self.inbox.decisions.wait_for(pending, self.inbox.stop)
-        self.conversation.log.decided(step_call.index)
+        self.conversation.event_log.decided(step_call.index)
         if pending.edited_arguments is not None:
             record.arguments = pending.edited_arguments
         is_approved = decision.decision == "approve"

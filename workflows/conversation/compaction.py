@@ -70,7 +70,7 @@ async def compact_if_due(
     conversation.pending_compaction = Compaction(
         messages=request.cut, text=outcome.summary, usage=outcome.usage, error=outcome.error
     )
-    conversation.log.compacted(conversation.next_step)
+    conversation.event_log.compacted(conversation.next_step)
     turn.add_usage(outcome.usage, turn.cost_of(request.model, outcome.usage) if outcome.usage.total_tokens else 0.0)
     return known if outcome.error else conversation.ref().count
 

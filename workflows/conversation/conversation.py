@@ -58,7 +58,7 @@ class Conversation:
         """No compaction is tried below this number of tokens."""
         self.pending_compaction: Compaction | None = None
         """The compaction that the next step will show."""
-        self.log = EventLog()
+        self.event_log = EventLog()
         self._digests = [""]
         self._sizes: list[int] = []
         self._early_results: dict[str, ToolMessage] = {}
@@ -186,7 +186,7 @@ class Conversation:
             record.calls.append(CallRecord(arguments=arguments, repairs=prepared_call.repairs))
         self.append(message)
         self.steps.append(record)
-        self.log.answered([index for index, call in enumerate(record.calls) if call.repairs])
+        self.event_log.answered([index for index, call in enumerate(record.calls) if call.repairs])
         return record
 
     def show_result(self, result: ToolMessage) -> None:
@@ -259,7 +259,7 @@ class Conversation:
             "steps": [record.model_dump(mode="json", exclude_defaults=True) for record in moved],
             "asked": self.request_span,
             "again_at": self.compact_again_at,
-            "events": self.log.dump(self.first_step + len(self.steps) - len(steps) + 1),
+            "events": self.event_log.dump(self.first_step + len(self.steps) - len(steps) + 1),
         }
         earlier = self.earlier
         if self.cut:
@@ -284,7 +284,7 @@ class Conversation:
         conversation.request_span = tuple(state.get("asked", (0, 0)))
         conversation.compact_again_at = state.get("again_at", 0)
         if "events" in state:
-            conversation.log = EventLog.load(state["events"])
+            conversation.event_log = EventLog.load(state["events"])
         return conversation
 
 

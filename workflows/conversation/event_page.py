@@ -20,7 +20,7 @@ def event_page(
 
     `key`: the agent's in its workflow. `result`: the result of the newest turn.
     """
-    log = conversation.log
+    log = conversation.event_log
     since = max(0, since)
     model_call = log.writing
     header: dict[str, Any] = {"total": log.total, "writing": None}
@@ -67,7 +67,7 @@ class _EventBuilder:
             case "run_started" | "stopping":
                 return {}
             case "run_ended":
-                is_newest = entry is self._conversation.log.entries[-1]
+                is_newest = entry is self._conversation.event_log.entries[-1]
                 return {"result": self._result} if is_newest else {}
             case "message":
                 number = (entry.data or {})["number"]
