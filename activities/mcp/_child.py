@@ -1,7 +1,7 @@
-"""Run as a program, with no import of ours: it becomes an MCP server that ends with its worker, though that is killed.
+"""A program that becomes an MCP server, and is killed when its worker's process ends, even by SIGKILL.
 
-A server should end as its stdin does; one that is busy, or deaf, does not look. Linux alone can tell it; elsewhere the
-command runs as it is.
+A server should end when its stdin is closed, but one that is busy may not notice. Only Linux offers such a signal; on other
+systems the server's command is run directly. It imports nothing of Mulligan, so that it starts fast.
 """
 
 import ctypes
@@ -13,7 +13,7 @@ PR_SET_PDEATHSIG = 1
 
 
 def main(worker: int, command: list[str]) -> None:
-    """Ask to be killed when the worker's process ends, and become the command."""
+    """Ask the kernel for SIGKILL when the worker's process ends, and replace this process with the command."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != worker:
         sys.exit("the worker has ended")

@@ -1,4 +1,4 @@
-"""What an MCP server says, in the worker's log: some of it, however much it is."""
+"""The output of MCP servers in the worker's log, limited to 100 lines a minute for each server."""
 
 from __future__ import annotations
 
@@ -12,30 +12,31 @@ from io import TextIOWrapper
 
 logger = logging.getLogger("mulligan.mcp")
 
-LINE_BYTES, LINES_A_MINUTE = 500, 100
+LINE_BYTES = 500
+LINES_A_MINUTE = 100
 
 
 class WithoutTracebacks(logging.Filter):
-    """For a handler: the MCP SDK logs each line that is no message with a stack trace, which quotes the line."""
+    """A filter for log handlers: the MCP SDK logs each line that is not a message with a traceback that quotes the line."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Take the trace off; keep what was said."""
+        """Remove the traceback, and keep the record."""
         if record.name.startswith("mcp."):
             record.exc_info = record.exc_text = None
         return True
 
 
 class Stderr:
-    """What a server writes to its stderr: a pipe whose other end is read by a thread, until all who write have ended."""
+    """The stderr of a server: a pipe that a thread reads until every process that writes to it has ended."""
 
     def __init__(self, server: str) -> None:
         self._server = server
-        self.last = ""
-        """The newest line that says something."""
+        self.last_line = ""
+        """The newest line that is not empty."""
 
     @contextmanager
-    def opened(self) -> Iterator[TextIOWrapper]:
-        """What the server's stderr is to be; the server has its own copy of it when the block ends."""
+    def open(self) -> Iterator[TextIOWrapper]:
+        """Yield the file to start the server with. It is closed after the block; the server has its own copy."""
         read, write = os.pipe()
         threading.Thread(target=self._read, args=(read,), name=f"stderr of {self._server}", daemon=True).start()
         with os.fdopen(write, "w") as file:
@@ -50,7 +51,7 @@ class Stderr:
                     since, lines = time.monotonic(), 0
                 if not text:
                     continue
-                self.last = text
+                self.last_line = text
                 lines += 1
                 if lines <= LINES_A_MINUTE:
                     logger.info("MCP server %r: %s", self._server, text)

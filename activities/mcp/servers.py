@@ -1,4 +1,4 @@
-"""The MCP servers of a worker: their sessions, what they offer to a run, and each of their tools as a `Tool`."""
+"""The MCP servers of a worker: their sessions, the tools that they offer to a run, and each of these as a `Tool`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 from pydantic import JsonValue
 
-from mulligan.activities.mcp.result import text_of
 from mulligan.activities.mcp.tool_schema import provider_schema
 from mulligan.agent import Agent
 from mulligan.durations import seconds
@@ -24,42 +23,47 @@ from mulligan.tool import Tool, ToolContext, ToolError
 from mulligan.wire.agent_facts import ToolDefinition
 
 if TYPE_CHECKING:
+    from mcp.types import CallToolResult, ContentBlock
+
     from mulligan.activities.mcp.session import McpSession
 
 logger = logging.getLogger("mulligan.mcp")
 
-MOST_TOOLS = 128
-"""What OpenAI takes in a request, with an agent's own: one more would fail every request of the run."""
-MOST_BYTES = 700_000
-"""Of what a model is told of them: about half of what a run can carry (open_run.DEFINITION_BYTES)."""
-MESSAGE_SHOWN = 200
-LISTED_WITHIN = 50.0
-"""Seconds: Temporal gives a run a minute to open, instructions beside this."""
+MAX_TOOLS = 128
+"""OpenAI's limit for a request, with the agent's own tools: one more would fail every request of the run."""
+MAX_DEFINITION_BYTES = 700_000
+"""Bytes of the tools' definitions: about half of what a run can carry (open_run.DEFINITION_BYTES)."""
+MAX_PROGRESS_CHARS = 200
+"""Characters of a progress message that a heartbeat carries."""
+LIST_TIMEOUT = 50.0
+"""Seconds: the activity that opens a run has a minute, for instructions and servers side by side."""
+NO_CONTENT = "[no content]"
 
 
 @dataclass
 class OfferedTools:
-    """What a run is offered by its agent's MCP servers: pinned when it opens."""
+    """The tools that the MCP servers of an agent offer to a run, as they are when the run opens."""
 
     definitions: list[ToolDefinition] = field(default_factory=list)
+    """What providers are sent of the tools."""
     tools: list[Tool] = field(default_factory=list)
-    """The same, as the worker calls them."""
+    """The same tools, as the worker calls them."""
     originals: dict[str, str] = field(default_factory=dict)
-    """By the name that the model uses: the server's own, where the one does not end with the other."""
+    """The server's own name of a tool, by the name that the model uses, where the latter does not end with the former."""
     notes: list[str] = field(default_factory=list)
-    """What the model is told of servers that are not there: a sentence each."""
+    """For the model: a sentence about each server that is unavailable."""
 
 
 class McpServers:
-    """One session for each server, begun when it is first used; all of them end with the worker."""
+    """One session for each server. It opens when the server is first used, and closes with the worker."""
 
     def __init__(self) -> None:
         self._sessions: dict[int, McpSession] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
 
     @asynccontextmanager
-    async def opened(self) -> AsyncIterator[None]:
-        """End every session with the block."""
+    async def running(self) -> AsyncIterator[None]:
+        """Close every session at the end of the block."""
         self._loop = asyncio.get_running_loop()
         try:
             yield
@@ -67,10 +71,10 @@ class McpServers:
             await asyncio.gather(*(session.close() for session in self._sessions.values()), return_exceptions=True)
 
     async def offer_tools(self, agent: Agent) -> OfferedTools:
-        """List the tools of an agent's servers, side by side. One that does not answer is told to the model."""
+        """List the tools of all of an agent's servers at once. The model is told which servers do not answer."""
         offered = OfferedTools()
-        listings = await asyncio.gather(*(self._listed(server) for server in agent.mcp))
-        room, size = MOST_TOOLS - len(agent.tools), 0
+        listings = await asyncio.gather(*(self._list_tools(server) for server in agent.mcp))
+        room, size = MAX_TOOLS - len(agent.tools), 0
         for server, listing in zip(agent.mcp, listings, strict=True):
             if listing is None:
                 offered.notes.append(
@@ -83,7 +87,7 @@ class McpServers:
                 length = len(tool.model_dump_json().encode())
                 if any(tool.name == other.name for other in offered.definitions):
                     continue
-                if len(offered.definitions) >= room or size + length > MOST_BYTES:
+                if len(offered.definitions) >= room or size + length > MAX_DEFINITION_BYTES:
                     left_out += 1
                     continue
                 size += length
@@ -98,20 +102,24 @@ class McpServers:
                 )  # fmt: skip
         return offered
 
-    def tool(self, server: McpServer, name: str, original: str, shown: ToolDefinition | None = None) -> Tool:
-        """A server's tool, by the name that the model uses and the server's own; `shown`: as it is pinned for the run.
+    def tool(self, server: McpServer, name: str, original: str, definition: ToolDefinition | None = None) -> Tool:
+        """Return a server's tool.
 
-        Without it any object is taken: the arguments were looked at before.
+        Args:
+            server: The server.
+            name: The name that the model uses.
+            original: The server's own name for it.
+            definition: Its definition in the run. None: any object is valid, where the arguments were validated before.
         """
 
         async def call(context: ToolContext, arguments: dict[str, Any]) -> str:
-            return await self._called(server, original, context, arguments)
+            return await self._call(server, original, context, arguments)
 
         return Tool(
             function=call,
             name=name,
-            description=shown.description if shown else "",
-            timeout=timedelta(seconds=_whole(server)),
+            description=definition.description if definition else "",
+            timeout=timedelta(seconds=_timeout_with_start(server)),
             attempts=server.attempts,
             retry_on=(McpUnavailable,),
             fix=None,
@@ -123,21 +131,21 @@ class McpServers:
             queue_timeout=timedelta(hours=1),
             max_result_chars=server.max_result_chars,
             local=False,
-            arguments=_accepts(json.dumps(shown.parameters)) if shown else ANY_OBJECT,
+            arguments=_arguments_by(json.dumps(definition.parameters)) if definition else ANY_OBJECT,
             mcp_server=server.name,
         )
 
-    async def _listed(self, server: McpServer) -> list[tuple[str, ToolDefinition]] | None:
-        """The tools that a model may be shown, with the server's own names; None where the server is not there."""
+    async def _list_tools(self, server: McpServer) -> list[tuple[str, ToolDefinition]] | None:
+        """The tools to offer: the server's own name of each, and its definition. None if the server is unavailable."""
         try:
-            async with asyncio.timeout(LISTED_WITHIN):
+            async with asyncio.timeout(LIST_TIMEOUT):
                 tools = await self._session(server).tools()
         except (McpError, TimeoutError) as error:
             logger.info("A run opens without the tools of an MCP server. %s", error)
             return None
         if unknown := [name for name in server.include or () if not any(matches_any(t.name, [name]) for t in tools)]:
             logger.warning("MCP server %r has no tool %s, which `include` names.", server.name, ", ".join(unknown))
-        shown = []
+        listed = []
         for tool in tools:
             if not server.offers(tool.name):
                 continue
@@ -148,30 +156,30 @@ class McpServers:
                 logger.warning("MCP server %r: the input of %r %s It is left out.", server.name, tool.name, error)
                 continue
             name = qualified_name(server.name, tool.name)
-            shown.append(
+            listed.append(
                 (
                     tool.name,
                     ToolDefinition(name=name, description=tool.description or tool.title or "", parameters=schema),
                 )
             )
-        return shown
+        return listed
 
-    async def _called(self, server: McpServer, original: str, context: ToolContext, arguments: dict[str, Any]) -> str:
-        """Call it on the worker's own event loop, where the sessions are: tools run on another one."""
+    async def _call(self, server: McpServer, original: str, context: ToolContext, arguments: dict[str, Any]) -> str:
+        """Call a tool on the worker's event loop, to which the sessions belong: tools run on another loop."""
         assert self._loop is not None
 
-        async def beat(progress: float, total: float | None, message: str | None) -> None:
-            context.heartbeat({"progress": progress, "total": total, "message": (message or "")[:MESSAGE_SHOWN]})
+        async def report(progress: float, total: float | None, message: str | None) -> None:
+            context.heartbeat({"progress": progress, "total": total, "message": (message or "")[:MAX_PROGRESS_CHARS]})
 
-        calling = self._session(server).call(original, arguments, beat)
-        result = await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(calling, self._loop))
-        text = text_of(result)
+        call = self._session(server).call(original, arguments, report)
+        result = await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(call, self._loop))
+        text = _result_text(result)
         if result.is_error:
             raise ToolError(text)
         return text
 
     def _session(self, server: McpServer) -> McpSession:
-        # Loaded where there is a server at all.
+        # Imported only by workers that use a server: it needs the extra `mcp`, and takes time.
         from mulligan.activities.mcp.session import McpSession
 
         return self._sessions.setdefault(id(server), McpSession(server))
@@ -181,28 +189,28 @@ def _delta(duration: float | timedelta | None) -> timedelta | None:
     return None if duration is None else timedelta(seconds=seconds(duration))
 
 
-def _whole(server: McpServer) -> float:
-    """Seconds for a call, and for the server's start before it, where it must be."""
+def _timeout_with_start(server: McpServer) -> float:
+    """Seconds for a call, and for the start of the server before it."""
     return seconds(server.timeout) + seconds(server.start_timeout)
 
 
 @dataclass(frozen=True)
-class _Object:
-    """Arguments by a JSON schema: what is valid goes to the server as the model wrote it."""
+class _Arguments:
+    """Arguments by a JSON schema. Valid ones are sent to the server as the model wrote them."""
 
     schema: dict[str, Any]
     validator: Any = None
 
     @property
     def required(self) -> list[str]:
-        """Names of the fields that must be there."""
+        """The names of the required fields."""
         return list(self.schema.get("required", []))
 
     def validate(self, value: JsonValue) -> dict[str, Any]:
-        """The arguments.
+        """Return the arguments.
 
         Raises:
-            NotOfSchema: they do not fit.
+            NotOfSchema: they do not match the schema.
         """
         if self.validator is not None and (faults := schema_faults(self.validator, value)):
             raise NotOfSchema(faults)
@@ -211,18 +219,51 @@ class _Object:
         return value
 
     def to_json(self, validated: dict[str, Any]) -> JsonValue:
-        """The same."""
+        """Return the arguments unchanged."""
         return cast(JsonValue, validated)
 
     def bind(self, values: dict[str, Any], context: ToolContext) -> tuple[list[Any], dict[str, Any]]:
-        """The context, and all arguments as one."""
+        """Return the context and the arguments, as the positional arguments of the tool's function."""
         return [context, values], {}
 
 
-ANY_OBJECT = _Object({"type": "object", "properties": {}})
+ANY_OBJECT = _Arguments({"type": "object", "properties": {}})
 
 
 @lru_cache(maxsize=1_000)
-def _accepts(schema: str) -> _Object:
-    read = json.loads(schema)
-    return _Object(read, schema_validator(read))
+def _arguments_by(schema: str) -> _Arguments:
+    parsed = json.loads(schema)
+    return _Arguments(parsed, schema_validator(parsed))
+
+
+def _result_text(result: CallToolResult) -> str:
+    """The text of a tool's result: texts unchanged, other content by its type and size.
+
+    Without any text, structured content is written as JSON.
+    """
+    parts = [_part_text(block) for block in result.content]
+    has_text = any(is_text for is_text, _ in parts)
+    if not has_text and result.structured_content is not None:
+        parts.insert(0, (True, json.dumps(result.structured_content, ensure_ascii=False)))
+    return "\n".join(text for _, text in parts) or NO_CONTENT
+
+
+def _part_text(block: ContentBlock) -> tuple[bool, str]:
+    """Whether a part of a result is a text, and the text that the model gets for it."""
+    match block.type:
+        case "text":
+            return True, block.text
+        case "image" | "audio":
+            return False, f"[{block.mime_type}, {_decoded_size(block.data)}]"
+        case "resource_link":
+            kind = f", {block.mime_type}" if block.mime_type else ""
+            return False, f"[{block.uri}{kind}]"
+    resource = block.resource
+    kind = resource.mime_type or "resource"
+    if (text := getattr(resource, "text", None)) is not None:
+        return True, f"[{kind}, {resource.uri}]\n{text}"
+    return False, f"[{kind}, {_decoded_size(getattr(resource, 'blob', ''))}, {resource.uri}]"
+
+
+def _decoded_size(base64: str) -> str:
+    return f"{len(base64) * 3 // 4 - base64[-2:].count('='):,} bytes"

@@ -1,39 +1,45 @@
-"""The JSON schema of an MCP server's tool, as providers take it: one that they refuse would fail every request of a run."""
+"""Convert the JSON schema of an MCP server's tool to one that every provider accepts.
+
+A schema that a provider refuses would fail every request of a run.
+"""
 
 from __future__ import annotations
 
 import re
 from typing import Any
 
-_AT_THE_ROOT = ("oneOf", "anyOf", "allOf", "enum", "not", "const", "if", "then", "else")
-"""What OpenAI refuses at the root of a function's parameters, or would be pointless without it. The server still checks."""
-_MAPS = {"properties", "$defs", "definitions", "patternProperties", "dependentSchemas"}
-_LISTS = {"anyOf", "oneOf", "allOf", "prefixItems"}
-_SINGLE = {"items", "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames"}
-MOST_NESTED = 100
+_ROOT_KEYWORDS = ("oneOf", "anyOf", "allOf", "enum", "not", "const", "if", "then", "else")
+"""Keywords that OpenAI refuses at the root of a function's parameters, and those that mean nothing without them. The server
+still checks them."""
+_MAPS_OF_SCHEMAS = {"properties", "$defs", "definitions", "patternProperties", "dependentSchemas"}
+_LISTS_OF_SCHEMAS = {"anyOf", "oneOf", "allOf", "prefixItems"}
+_SCHEMAS = {"items", "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames"}
+MAX_DEPTH = 100
 
 
 def provider_schema(schema: dict[str, Any]) -> dict[str, Any]:
-    """A schema of an object that says no more than the server's, and nothing that a provider or `jsonschema` cannot read.
+    """Return the schema of an object that accepts all that the server's schema accepts, in keywords that providers support.
+
+    What a provider or `jsonschema` cannot process is left out, so the result may accept more.
 
     Raises:
-        TypeError: no such schema can be made of it: one sentence.
+        TypeError: it is nested too deeply; the message continues a sentence that names the tool.
     """
     root = schema
-    for _ in range(MOST_NESTED):
+    for _ in range(MAX_DEPTH):
         if not isinstance(reference := root.get("$ref"), str):
             break
-        found = _found(schema, reference)
-        if not isinstance(found, dict):
+        target = _resolve(schema, reference)
+        if not isinstance(target, dict):
             break
-        kept: dict[str, Any] = {key: schema[key] for key in ("$defs", "definitions", "$schema") if key in schema}
-        root = {**kept, **{key: value for key, value in root.items() if key != "$ref"}, **found}
+        definitions: dict[str, Any] = {key: schema[key] for key in ("$defs", "definitions", "$schema") if key in schema}
+        root = {**definitions, **{key: value for key, value in root.items() if key != "$ref"}, **target}
     parts = [part for key in ("allOf", "anyOf", "oneOf") for part in _dicts(root.get(key))]
     properties: dict[str, Any] = {}
     for part in parts:
         properties |= part.get("properties", {}) if isinstance(part.get("properties"), dict) else {}
-    # Fields of any of the parts, none of them required: which go together is the server's to say.
-    open_root = {key: value for key, value in root.items() if key not in (*_AT_THE_ROOT, "$ref", "$id")}
+    # The properties of all alternatives, none of them required: the server checks which of them go together.
+    open_root = {key: value for key, value in root.items() if key not in (*_ROOT_KEYWORDS, "$ref", "$id")}
     if parts:
         own = open_root.get("properties")
         open_root["properties"] = properties | (own if isinstance(own, dict) else {})
@@ -41,55 +47,55 @@ def provider_schema(schema: dict[str, Any]) -> dict[str, Any]:
         open_root.pop("unevaluatedProperties", None)
     open_root["type"] = "object"
     open_root.setdefault("properties", {})
-    taken = _read(open_root, open_root, 0)
-    assert isinstance(taken, dict)
-    return taken
+    converted = _convert(open_root, open_root, 0)
+    assert isinstance(converted, dict)
+    return converted
 
 
-def _read(schema: Any, root: dict[str, Any], depth: int) -> Any:
-    if depth > MOST_NESTED:
+def _convert(schema: Any, root: dict[str, Any], depth: int) -> Any:
+    if depth > MAX_DEPTH:
         raise TypeError("is nested too deeply.")
     if not isinstance(schema, dict):
         return schema
-    taken: dict[str, Any] = {}
+    converted: dict[str, Any] = {}
     for key, value in schema.items():
-        if key in _MAPS and isinstance(value, dict):
-            taken[key] = {
-                name: _read(inner, root, depth + 1)
+        if key in _MAPS_OF_SCHEMAS and isinstance(value, dict):
+            converted[key] = {
+                name: _convert(inner, root, depth + 1)
                 for name, inner in value.items()
                 if key != "patternProperties" or _is_pattern(name)
             }
         elif key == "items" and isinstance(value, list):
-            # Draft 7's schemas by place: not every provider reads them, so each place may be as any of them.
-            taken[key] = {"anyOf": [_read(inner, root, depth + 1) for inner in value]} if value else {}
-        elif key in _LISTS and isinstance(value, list):
-            taken[key] = [_read(inner, root, depth + 1) for inner in value]
-        elif key in _SINGLE:
-            taken[key] = _read(value, root, depth + 1)
+            # Draft 7 has a schema for each position. Not every provider supports that, so each position accepts any of them.
+            converted[key] = {"anyOf": [_convert(inner, root, depth + 1) for inner in value]} if value else {}
+        elif key in _LISTS_OF_SCHEMAS and isinstance(value, list):
+            converted[key] = [_convert(inner, root, depth + 1) for inner in value]
+        elif key in _SCHEMAS:
+            converted[key] = _convert(value, root, depth + 1)
         elif key == "pattern" and not _is_pattern(value):
-            continue  # JavaScript's: a value could not be checked, and so never be valid
-        elif key in ("$ref", "$dynamicRef") and _found(root, value) is None:
-            continue  # nothing is fetched
+            continue  # a JavaScript pattern that Python cannot compile: no value could be checked against it
+        elif key in ("$ref", "$dynamicRef") and _resolve(root, value) is None:
+            continue  # schemas elsewhere are not fetched
         else:
-            taken[key] = value
-    if _is_array(taken) and "items" not in taken:
-        taken["items"] = {}
-    return taken
+            converted[key] = value
+    if _is_array(converted) and "items" not in converted:
+        converted["items"] = {}
+    return converted
 
 
-def _found(root: dict[str, Any], reference: Any) -> Any:
-    """What a reference points to within the schema; None where that is nothing."""
+def _resolve(root: dict[str, Any], reference: Any) -> Any:
+    """The schema that a reference within `root` points to, or None."""
     if reference == "#":
         return root
     if not isinstance(reference, str) or not reference.startswith("#/"):
         return None
-    found: Any = root
+    target: Any = root
     for part in reference[2:].split("/"):
         name = part.replace("~1", "/").replace("~0", "~")
-        if not isinstance(found, dict) or name not in found:
+        if not isinstance(target, dict) or name not in target:
             return None
-        found = found[name]
-    return found if isinstance(found, (dict, bool)) else None
+        target = target[name]
+    return target if isinstance(target, (dict, bool)) else None
 
 
 def _is_array(schema: dict[str, Any]) -> bool:

@@ -1,4 +1,4 @@
-"""How an MCP server is reached: a program that ends with the worker, or Streamable HTTP."""
+"""Connect to an MCP server: by the standard input and output of a program, or by Streamable HTTP."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from mulligan.mcp import McpServer
 
 
 @asynccontextmanager
-async def connected(server: McpServer, stderr: Stderr, ended: Callable[[], None]) -> AsyncIterator[Any]:
-    """The SDK's transport to a server. `ended` is told where a program has closed its stdout, as it does when it ends."""
+async def connect_to(server: McpServer, stderr: Stderr, on_end: Callable[[], None]) -> AsyncIterator[Any]:
+    """Yield the SDK's transport to a server. `on_end` is called when a program closes its stdout: it ends then."""
     if server.url is not None:
         from mcp.client.streamable_http import streamable_http_client
 
@@ -32,33 +32,33 @@ async def connected(server: McpServer, stderr: Stderr, ended: Callable[[], None]
         return
     from mcp.client.stdio import StdioServerParameters, stdio_client
 
-    program, *arguments = _bound_to_this(server.command or (), server.cwd)
-    what = StdioServerParameters(command=program, args=arguments, env=server.environment(), cwd=server.cwd)
+    program, *arguments = _command_bound_to_worker(server.command or (), server.cwd)
+    parameters = StdioServerParameters(command=program, args=arguments, env=server.environment(), cwd=server.cwd)
     async with AsyncExitStack() as stack:
-        with stderr.opened() as errlog:
-            read, write = await stack.enter_async_context(stdio_client(what, errlog))
-        yield _Watched(read, ended), write
+        with stderr.open() as errlog:
+            read, write = await stack.enter_async_context(stdio_client(parameters, errlog))
+        yield _WatchedStream(read, on_end), write
 
 
-class _Watched:
-    """The messages of a program, and word of their end: the SDK closes the session then, and tells nobody."""
+class _WatchedStream:
+    """The messages of a program, with a call of `on_end` at their end: the SDK closes the session then without notice."""
 
-    def __init__(self, read: Any, ended: Callable[[], None]) -> None:
-        self._read, self._ended = read, ended
+    def __init__(self, read: Any, on_end: Callable[[], None]) -> None:
+        self._read, self._on_end = read, on_end
 
     async def receive(self) -> Any:
-        """The next message."""
+        """Return the next message."""
         try:
             return await self._read.receive()
         except (anyio.EndOfStream, anyio.ClosedResourceError):
-            self._ended()
+            self._on_end()
             raise
 
     async def aclose(self) -> None:
-        """Take no more."""
+        """Receive no more messages."""
         await self._read.aclose()
 
-    def __aiter__(self) -> _Watched:
+    def __aiter__(self) -> _WatchedStream:
         return self
 
     async def __anext__(self) -> Any:
@@ -67,22 +67,22 @@ class _Watched:
         except anyio.EndOfStream:
             raise StopAsyncIteration from None
 
-    async def __aenter__(self) -> _Watched:
+    async def __aenter__(self) -> _WatchedStream:
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
 
-def _bound_to_this(command: Sequence[str], folder: str | os.PathLike[str] | None) -> list[str]:
-    """The command, so that the program ends with this process, however that ends.
+def _command_bound_to_worker(command: Sequence[str], folder: str | os.PathLike[str] | None) -> list[str]:
+    """The command in a form in which the program ends with this process, whatever ends this process.
 
     Raises:
         FileNotFoundError: there is no such program.
     """
-    found = shutil.which(command[0]) or shutil.which(os.path.join(folder or "", command[0]))
-    if found is None:
+    program = shutil.which(command[0]) or shutil.which(os.path.join(folder or "", command[0]))
+    if program is None:
         raise FileNotFoundError(errno.ENOENT, "no such program", command[0])
     if sys.platform != "linux":
-        return [found, *command[1:]]
-    return [sys.executable, "-I", "-S", _child.__file__, str(os.getpid()), os.path.abspath(found), *command[1:]]
+        return [program, *command[1:]]
+    return [sys.executable, "-I", "-S", _child.__file__, str(os.getpid()), os.path.abspath(program), *command[1:]]

@@ -118,7 +118,7 @@ class AgentActivities:
             DeclarationError: a module's `resources()` failed.
         """
         try:
-            async with self._services.resources.opened(self._services.runtime), self._services.mcp_servers.opened():
+            async with self._services.resources.opened(self._services.runtime), self._services.mcp_servers.running():
                 yield self.all
         finally:
             self._services.runtime.close()

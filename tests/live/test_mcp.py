@@ -211,7 +211,7 @@ async def test_an_mcp_server_that_cannot_start_is_not_retried_until_its_pause_is
     broken = McpServer("broken", command=[sys.executable, "-c", f"open({str(starts)!r}, 'a').write('x')"])
     agent = Agent(name="a", model="openai:x", mcp=[broken])
     servers = McpServers()
-    async with servers.opened():
+    async with servers.running():
         offers = [await servers.offer_tools(agent) for _ in range(3)]
     assert [len(offer.notes) for offer in offers] == [1, 1, 1]
     assert starts.read_text() == "x"

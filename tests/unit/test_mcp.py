@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+import sys
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -109,6 +110,15 @@ def test_every_name_is_legal_and_its_own() -> None:
     assert len(shown) == len(names)
     assert all(is_legal_name(name) and server_name_of(name) == "server" for name in shown)
     assert qualified_name("server", "read_file") == "server__read_file"
+
+
+def test_an_agent_with_servers_needs_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where it is declared, in one sentence with the command; an agent without servers does not need it."""
+    monkeypatch.setitem(sys.modules, "mcp", None)
+    server = McpServer("files", command=RUN)
+    with pytest.raises(DeclarationError, match=r"agent 'a': mcp=\[…\] needs the extra 'mcp'.*uv add 'mulligan\[mcp\]'"):
+        Agent(name="a", model="openai:x", mcp=[server])
+    Agent(name="a", model="openai:x")
 
 
 FIELD = {"type": "string"}
