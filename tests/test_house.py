@@ -1,4 +1,4 @@
-"""The house's rules, read off the imports: doors -> workflows -> activities -> tools -> mulligan; never upward."""
+"""The rules of the house, checked on the source: who may import whom, where things are, how long they may be."""
 
 from __future__ import annotations
 
@@ -6,64 +6,187 @@ import ast
 import re
 import subprocess
 import sys
+from collections import Counter
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
 
+import mulligan
+
 ROOT = Path(__file__).parent.parent
-ROOMS = ("mulligan", "tools", "activities", "workflows")
-"""From the ground up: a room may import from itself and from the rooms before it."""
-CONFINES = ("mulligan.tools.workspace", "mulligan.tools.web_address")
-DOORS = ("mulligan/cli/", "mulligan/testing/", "mulligan/worker/", "worker.py")
-FILES = [path for room in ROOMS for path in sorted((ROOT / room).rglob("*.py"))]
+LINKED = ("workflows", "activities", "tools")
+"""Folders of the checkout that the package takes in: `workflows/turn.py` is the module `mulligan.workflows.turn`."""
+FACADES = {"mulligan", "mulligan.events"}
+"""Modules that only hand on what users import. An import from one of them counts as one from where the name is defined."""
+DOORS = {"mulligan.cli", "mulligan.testing", "mulligan.__main__", *FACADES}
+LAYERS = [
+    {"mulligan.schema"},
+    {"ground floor"},
+    {"mulligan.wire"},
+    {"mulligan.observe", "mulligan.client", "mulligan.trace_view", "mulligan.devserver"},
+    {"mulligan.tools"},
+    {"mulligan.activities"},
+    {"mulligan.workflows"},
+    {"mulligan.worker"},
+    DOORS,
+]
+"""The rooms from the bottom to the top: each may import from itself, its neighbours and what is below it."""
+GROUND_FLOOR = {"durations", "extras", "model_name", "policy", "prices"}
+"""Files of mulligan/ that define nothing that users import, beside those that do: several rooms need each of them."""
+TOOLS_MAY_SHARE = {"mulligan.tools.workspace", "mulligan.tools.web_address"}
+"""What confines the tools. Otherwise no tool imports another one."""
+ONE_OF_A_ROW = ("mulligan/cli/", "workflows/agents/", "tools/")
+"""Folders with one file a command, agent or tool: these may be as short as they like."""
+SEPARATE_PROGRAMS = {"mulligan.activities.mcp._child"}
+"""Files that run in a process of their own, so they cannot be part of the file that names them."""
+MAX_FUNCTION_LINES = 50
+"""Without the docstring."""
+MIN_FILE_LINES = 40
+
+
+def _modules() -> dict[str, Path]:
+    """Every module of the product and its file; the files that `mulligan new` copies are not part of it."""
+    modules = {}
+    for path in sorted(ROOT.glob("mulligan/**/*.py")) + [
+        p for room in LINKED for p in sorted((ROOT / room).rglob("*.py"))
+    ]:
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        if parts[0] == "mulligan" and (parts[1] in LINKED or "new_project" in parts):
+            continue
+        parts = ("mulligan", *parts) if parts[0] in LINKED else parts
+        modules[".".join(parts).removesuffix(".__init__")] = path
+    return modules
+
+
+MODULES = _modules()
+FILES = sorted(MODULES.values())
+
+
+def _id(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+@cache
+def _tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
+def _nodes(node: ast.AST, *, lazy: bool) -> Iterator[ast.AST]:
+    """All nodes below a node, without `if TYPE_CHECKING:` blocks; without `lazy`, those of functions neither."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
+            continue
+        if not lazy and isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+            continue
+        yield child
+        yield from _nodes(child, lazy=lazy)
+
+
+def _imported_names(path: Path, *, lazy: bool = True) -> Iterator[tuple[str, str]]:
+    """What a file imports, as (module, name); the name is empty for `import module`."""
+    for node in _nodes(_tree(path), lazy=lazy):
+        if isinstance(node, ast.Import):
+            # `import mulligan` by itself is no dependency: Python imports the package before each of its modules.
+            yield from ((alias.name, "") for alias in node.names if alias.name != "mulligan")
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield from ((node.module, alias.name) for alias in node.names)
 
 
 def imports(path: Path, *, lazy: bool = True) -> set[str]:
-    """The modules that a file imports; without `lazy`, only those imported as it is."""
-    tree = ast.parse(path.read_text())
-    nodes: list[ast.AST] = list(ast.walk(tree)) if lazy else list(tree.body)
-    found = set()
-    for node in nodes:
-        if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
-    return found
+    """The modules that a file may import, other libraries' too, as dotted names."""
+    return {f"{module}.{name}".rstrip(".") for module, name in _imported_names(path, lazy=lazy)} | {
+        module for module, _ in _imported_names(path, lazy=lazy)
+    }
 
 
-def is_door(path: Path) -> bool:
-    return str(path.relative_to(ROOT)).startswith(DOORS)
+@cache
+def _handed_on(package: str) -> dict[str, tuple[str, str]]:
+    """The names that an `__init__.py` or a facade hands on, lazily or not, and where it has them from."""
+    path = MODULES[package]
+    if path.name != "__init__.py" and package not in FACADES:
+        return {}
+    imported = [node for node in ast.walk(_tree(path)) if isinstance(node, ast.ImportFrom) and node.module != package]
+    return {alias.name: (str(node.module), alias.name) for node in imported for alias in node.names}
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_nothing_looks_upward(path: Path) -> None:
-    """`mulligan/__init__.py` alone hands on DurableAgent, lazily; the doors see all."""
-    if is_door(path) or path == ROOT / "mulligan/__init__.py":
-        pytest.skip("a door")
-    room = path.relative_to(ROOT).parts[0]
-    above = tuple(f"mulligan.{each}" for each in (*ROOMS[ROOMS.index(room) + 1 :], "worker"))
-    assert not {name for name in imports(path) if name.startswith(above)}
+def _defining_module(module: str, name: str) -> str | None:
+    """The module of the product that an import of (module, name) needs; None for other libraries."""
+    if module not in MODULES:
+        return None
+    if name in (handed_on := _handed_on(module)):
+        return _defining_module(*handed_on[name])
+    return f"{module}.{name}" if f"{module}.{name}" in MODULES else module
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "tools").glob("*.py")), ids=lambda path: path.name)
-def test_tools_do_not_know_each_other(path: Path) -> None:
-    """What tools share is lower than the tools: what confines them."""
+def _graph() -> dict[str, set[str]]:
+    """Each module and those that it imports, lazy imports included. What the facades hand on lazily is not in it."""
+    return {
+        module: {target for names in _imported_names(path) if (target := _defining_module(*names))} - {module}
+        for module, path in MODULES.items()
+    }
+
+
+GRAPH = _graph()
+
+
+def _room(module: str) -> str:
+    if module in DOORS:
+        return module
+    path = MODULES[module]
+    is_ground_floor = path.parent == ROOT / "mulligan" and path.name != "__init__.py"
+    return "ground floor" if is_ground_floor else ".".join(module.split(".")[:2])
+
+
+def _layer(module: str) -> int:
+    return next(number for number, rooms in enumerate(LAYERS) if _room(module) in rooms)
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_no_module_imports_from_a_room_above(module: str) -> None:
+    """Lazy imports count. Only the facades hand on from above."""
+    if module not in FACADES:
+        assert {target for target in GRAPH[module] if _layer(target) > _layer(module)} == set()
+
+
+def test_no_modules_import_each_other() -> None:
+    """Modules that nothing imports, or that import nothing, are removed until none is left: what remains is a cycle."""
+    remaining = {module: set(targets) for module, targets in GRAPH.items()}
+    while removable := [
+        module
+        for module, targets in remaining.items()
+        if not targets or not any(module in others for others in remaining.values())
+    ]:
+        for module in removable:
+            del remaining[module]
+        remaining = {module: targets & remaining.keys() for module, targets in remaining.items()}
+    assert remaining == {}
+
+
+def test_rooms_of_one_layer_do_not_import_each_other_in_a_circle() -> None:
+    rooms = {(_room(module), _room(target)) for module, targets in GRAPH.items() for target in targets}
+    assert {(one, other) for one, other in rooms if one != other and (other, one) in rooms} == set()
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "tools").glob("*.py")), ids=_id)
+def test_tools_do_not_import_each_other(path: Path) -> None:
+    """What tools share is below them: what confines them."""
     if path.name != "__init__.py":
         assert not {
-            name for name in imports(path) if name.startswith("mulligan.tools.") and not name.startswith(CONFINES)
+            name
+            for name in imports(path)
+            if name.startswith("mulligan.tools.") and not name.startswith(tuple(TOOLS_MAY_SHARE))
         }
 
 
-@pytest.mark.parametrize(
-    "path", sorted((ROOT / "workflows").rglob("*.py")), ids=lambda path: str(path.relative_to(ROOT))
-)
+@pytest.mark.parametrize("path", sorted((ROOT / "workflows").rglob("*.py")), ids=_id)
 def test_workflows_are_deterministic(path: Path) -> None:
-    """No clock, random, I/O or logging but the workflow's; nothing caught broadly; activities asked for by name."""
-    source = path.read_text()
+    """No clock, random, I/O or logging but the workflow's; nothing caught broadly; activities are called by name."""
     forbidden = {"time", "random", "logging", "os", "socket", "threading", "subprocess", "uuid", "datetime.datetime"}
     if "agents" not in path.parts:
         assert not {name for name in imports(path) if name in forbidden or name.startswith("mulligan.activities")}
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(_tree(path)):
         if isinstance(node, ast.ExceptHandler):
             assert node.type is not None
             assert not {name.id for name in ast.walk(node.type) if isinstance(name, ast.Name)} & {
@@ -72,26 +195,84 @@ def test_workflows_are_deterministic(path: Path) -> None:
             }
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "mulligan").glob("*.py")), ids=lambda path: path.name)
-def test_the_package_loads_no_provider(path: Path) -> None:
-    """`import mulligan` costs no provider SDK and holds no workflow code."""
+@pytest.mark.parametrize("path", sorted((ROOT / "mulligan").glob("*.py")), ids=_id)
+def test_importing_the_package_loads_no_provider(path: Path) -> None:
+    """`import mulligan` loads no provider's SDK and no workflow code."""
     names = imports(path, lazy=False)
     assert not {name for name in names if name.split(".")[0] == "openai" or name.startswith("temporalio.workflow")}
 
 
-@pytest.mark.parametrize("path", [*FILES, ROOT / "worker.py"], ids=lambda path: str(path.relative_to(ROOT)))
-def test_a_file_fits_in_a_head(path: Path) -> None:
-    """300 lines, and no room for odds and ends."""
-    assert len(path.read_text().splitlines()) <= 300
+@pytest.mark.parametrize("path", [*FILES, ROOT / "worker.py"], ids=_id)
+def test_no_file_is_a_drawer_for_odds_and_ends(path: Path) -> None:
     assert path.stem not in {"utils", "helpers", "manager", "base", "common", "misc"}
 
 
+@pytest.mark.parametrize("path", FILES, ids=_id)
+def test_no_function_is_longer_than_a_screen(path: Path) -> None:
+    """ruff holds complexity, parameters and statements; this holds the lines, without the docstring's."""
+    lengths = {}
+    for node in ast.walk(_tree(path)):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            docstring = node.body[0] if ast.get_docstring(node) is not None else None
+            of_docstring = (docstring.end_lineno or 0) - docstring.lineno + 1 if docstring else 0
+            lengths[node.name] = (node.end_lineno or 0) - node.lineno + 1 - of_docstring
+    assert {name: lines for name, lines in lengths.items() if lines > MAX_FUNCTION_LINES} == {}
+
+
+def test_no_file_is_a_crumb() -> None:
+    """A short file that one other file uses belongs in that file."""
+    importers: dict[str, set[str]] = {}
+    for module, targets in GRAPH.items():
+        for target in targets:
+            importers.setdefault(target, set()).add(module)
+    crumbs = {
+        _id(path): importers[module]
+        for module, path in MODULES.items()
+        if path.name != "__init__.py"
+        and len(path.read_text().splitlines()) < MIN_FILE_LINES
+        and len(importers.get(module, ())) == 1
+        and module not in SEPARATE_PROGRAMS
+        and not (_id(path).startswith(ONE_OF_A_ROW) and not path.name.startswith("_"))
+    }
+    assert crumbs == {}
+
+
+def test_no_two_files_have_the_same_name() -> None:
+    """But for `__init__.py` and the commands, whose files are named as they are."""
+    names = Counter(path.name for path in FILES if path.parent != ROOT / "mulligan/cli")
+    assert {name for name, count in names.items() if count > 1} == {"__init__.py"}
+
+
+def test_the_ground_floor_has_what_users_import() -> None:
+    """A file of mulligan/ defines a name of `mulligan.__all__`, or is one of the few that several rooms need."""
+    exported = {_defining_module("mulligan", name) for name in mulligan.__all__}
+    own_files = {path.stem for path in (ROOT / "mulligan").glob("*.py")} - {"__init__", "__main__"}
+    assert own_files == {name for name in own_files if f"mulligan.{name}" in exported} | GROUND_FLOOR
+
+
+@pytest.mark.parametrize("name", mulligan.__all__)
+def test_each_exported_name_can_be_imported(name: str) -> None:
+    """Also those that are imported at their first use."""
+    assert getattr(mulligan, name) is not None
+
+
+ALLOWED_IMPORT = re.compile(r"(?:from|import) mulligan\.(?!tools\b|testing\b)")
+
+
+def test_readers_of_docs_and_examples_import_three_modules() -> None:
+    """`mulligan`, `mulligan.tools`, `mulligan.testing`, and nothing deeper."""
+    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "examples").glob("*.py")]
+    pages += [*(ROOT / "deploy/example").rglob("*.py"), *(ROOT / "mulligan/cli/new_project").glob("*.py")]
+    assert len(pages) > 20
+    assert [_id(path) for path in pages if ALLOWED_IMPORT.search(path.read_text())] == []
+
+
 BARE = re.compile(r"^\s*(?:>>> )?(?:from|import) (?:workflows|activities|tools|worker)\b", re.MULTILINE)
-"""An import by the name of a folder of the checkout: a second copy of the module beside that of `mulligan.…`."""
+"""An import by the name of a folder of the checkout: it makes a second copy of the module beside that of `mulligan.…`."""
 
 
 @pytest.mark.parametrize("suffix", ["py", "md"])
-def test_nobody_imports_by_a_bare_name(suffix: str) -> None:
+def test_no_file_imports_by_a_bare_name(suffix: str) -> None:
     """Whoever installs Mulligan has `mulligan` alone, and may have folders of these names of their own."""
     tracked = subprocess.run(["git", "ls-files", f"*.{suffix}"], cwd=ROOT, check=True, capture_output=True, text=True)
     files = [ROOT / name for name in tracked.stdout.split()]
@@ -101,7 +282,7 @@ def test_nobody_imports_by_a_bare_name(suffix: str) -> None:
 
 def test_the_package_takes_in_the_folders_beside_it() -> None:
     """The same files under both names, and none twice."""
-    for room in ("workflows", "activities", "tools"):
+    for room in LINKED:
         link = ROOT / "mulligan" / room
         assert link.is_symlink()
         assert link.readlink() == Path("..") / room
