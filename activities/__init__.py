@@ -1,1 +1,1 @@
-"""Every side effect: asking a model, running a tool, writing a span."""
+"""Every side effect of a run: model calls, tools, spans. One file for each activity."""

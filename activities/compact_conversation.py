@@ -1,4 +1,4 @@
-"""Make a conversation shorter: find it, and have a model sum up its older messages. No summary never fails a run."""
+"""Compact a conversation: a model writes a summary of its older messages. A failed summary never fails the run."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from mulligan.wire.agent_facts import Definition
 from mulligan.wire.compaction_request import COMPACT_CONVERSATION, CompactConversation, Compacted
 
 BYTES_PER_TOKEN = 4
-"""A rough count, as the workflow makes it."""
-ABOUT_ANSWERS = frozenset(
+"""A rough estimate, the same as the workflow's."""
+ANSWER_SETTINGS = frozenset(
     {"response_format", "text", "stop", "max_tokens", "max_completion_tokens", "max_output_tokens", "logit_bias"}
 )
-"""Model settings that say what the agent's answers look like, and nothing of summaries."""
+"""Model settings for the form of the agent's answers. They do not apply to summaries."""
 
 
 class NoSummary(Exception):
-    """What the model said is no summary, and asked again it would say the like."""
+    """The model's answer is no summary, and a retry would give a similar one."""
 
     def __init__(self, kind: str, message: str, usage: Usage) -> None:
         super().__init__(message)
@@ -43,92 +43,89 @@ class NoSummary(Exception):
 
 @dataclass(frozen=True)
 class CompactConversationActivity:
-    """The activity, with what the worker gives it."""
+    """The activity `compact_conversation`."""
 
     services: Services
 
     @activity.defn(name=COMPACT_CONVERSATION)
-    async def compact_conversation(self, order: CompactConversation) -> Compacted:
-        """Have the older messages summed up. What the model or its endpoint does wrong is in the outcome.
+    async def compact_conversation(self, request: CompactConversation) -> Compacted:
+        """Request a summary of the older messages. A mistake of the model or its endpoint is in the result.
 
         Raises:
-            ApplicationError: to be tried again by Temporal, after the delay that it carries.
+            ApplicationError: Temporal retries after the delay in the error.
         """
+        services = self.services
         if previous_attempt_was_lost():
-            self._say_lost(order)
-        async with heartbeating() as heart:
-            if order.where.agent not in self.services.registry.agents:
-                # As in a rolling deploy: another worker of the queue may have it.
-                raise ApplicationError(f"This worker serves no agent {order.where.agent!r}.", type="AgentNotLoaded")
-            run_provider = self.services.providers[ModelName.parse(order.run_model).provider]
+            self._record_lost_attempt(request)
+        async with heartbeating() as heartbeat:
+            if request.where.agent not in services.registry.agents:
+                # During a rolling deploy another worker of the task queue may serve it.
+                raise ApplicationError(f"This worker serves no agent {request.where.agent!r}.", type="AgentNotLoaded")
+            run_provider = services.provider_of(request.run_model)
             try:
-                async with conversation_of(order, run_provider, self.services) as prefix:
-                    return await self._sum_up(order, prefix.messages[: order.cut], heart)
+                async with conversation_of(request, run_provider, services) as conversation:
+                    return await self._summarize(request, conversation.messages[: request.cut], heartbeat)
             except NoSummary as error:
                 return Compacted(usage=error.usage, error=ErrorInfo(kind=error.kind, message=str(error)))
             except (ModelRequestError, ModelUnavailableError) as error:
                 return Compacted(error=ErrorInfo(kind=type(error).__name__, message=error.message))
 
-    async def _sum_up(self, order: CompactConversation, messages: Sequence[Message], heart: Heartbeat) -> Compacted:
-        model = ModelName.parse(order.model)
-        provider = self.services.providers[model.provider]
-        # In a thread: of some megabytes it takes a while to write them down.
-        shown = await asyncio.to_thread(transcript, messages, order.compact_at * BYTES_PER_TOKEN)
-        message = UserMessage(role="user", text=shown)
-        settings = (
-            self.services.registry.agents[order.where.agent].model_settings if order.model == order.run_model else {}
-        )
-        request = Request(
+    async def _summarize(
+        self, request: CompactConversation, messages: Sequence[Message], heartbeat: Heartbeat
+    ) -> Compacted:
+        services, model = self.services, ModelName.parse(request.model)
+        provider, telemetry = services.provider_of(request.model), services.telemetry
+        # In a thread: a transcript of some megabytes takes a while.
+        text = await asyncio.to_thread(transcript, messages, request.compact_at * BYTES_PER_TOKEN)
+        message = UserMessage(role="user", text=text)
+        is_run_model = request.model == request.run_model
+        settings = services.registry.agents[request.where.agent].model_settings if is_run_model else {}
+        provider_request = Request(
             model=model.name,
-            definition=Definition(instructions=instructions(order.compact_at), tools=[]),
+            definition=Definition(instructions=instructions(request.compact_at), tools=[]),
             items=provider.encode(message),
             messages=[message],
-            settings={name: value for name, value in settings.items() if name not in ABOUT_ANSWERS},
-            timeout=order.timeout,
+            settings={name: value for name, value in settings.items() if name not in ANSWER_SETTINGS},
+            timeout=request.timeout,
         )
-        attempt = ChatAttempt(
-            provider=provider.name,
-            model=model.name,
-            step=order.step,
-            attempt=activity.info().attempt,
-            compacted_messages=order.cut,
-        )
-        sent = await self.services.retry_budget.wait_until_allowed(order, heart)
+        sent = await services.retry_budget.wait_until_allowed(request, heartbeat)
         try:
-            with self.services.telemetry.chat(order.where, attempt, is_void=attempt_was_abandoned) as span:
-                reply = await call_provider(provider, request, self.services.telemetry, span)
-                self.services.retry_budget.record_success(order)
-                self.services.telemetry.add_content(span, semconv.INPUT_MESSAGES, [message.model_dump(mode="json")])
-                self.services.telemetry.add_content(
-                    span, semconv.OUTPUT_MESSAGES, [{"role": "assistant", "text": reply.text}]
-                )
+            attempt = self._attempt(request, activity.info().attempt)
+            with telemetry.chat(request.where, attempt, is_void=attempt_was_abandoned) as span:
+                reply = await call_provider(provider, provider_request, telemetry, span)
+                services.retry_budget.record_success(request)
+                telemetry.add_content(span, semconv.INPUT_MESSAGES, [message.model_dump(mode="json")])
+                telemetry.add_content(span, semconv.OUTPUT_MESSAGES, [{"role": "assistant", "text": reply.text}])
                 return Compacted(heading=HEADING, summary=_summary(reply, messages), usage=reply.usage)
         except (ModelRequestError, NoSummary):
             raise
         except Exception as error:
-            # What an endpoint does wrong has no end of shapes: each is worth another try.
-            raise self.services.retry_budget.error_to_raise(order, error, heart, sent) from error
+            # An endpoint's faulty answers have many forms: each is worth a retry.
+            raise services.retry_budget.error_to_raise(request, error, heartbeat, sent) from error
 
-    def _say_lost(self, order: CompactConversation) -> None:
+    def _record_lost_attempt(self, request: CompactConversation) -> None:
+        """Write the span of the attempt before this one, which was lost with its worker."""
         info = activity.info()
-        model = ModelName.parse(order.model)
-        lost = ChatAttempt(
-            provider=self.services.providers[model.provider].name,
-            model=model.name,
-            step=order.step,
-            attempt=info.attempt - 1,
-            compacted_messages=order.cut,
+        attempt = self._attempt(request, info.attempt - 1)
+        self.services.telemetry.lost_chat(request.where, attempt, start=info.scheduled_time.timestamp())
+
+    def _attempt(self, request: CompactConversation, attempt: int) -> ChatAttempt:
+        return ChatAttempt(
+            provider=self.services.provider_of(request.model).name,
+            model=ModelName.parse(request.model).name,
+            step=request.step,
+            attempt=attempt,
+            compacted_messages=request.cut,
         )
-        self.services.telemetry.lost_chat(order.where, lost, start=info.scheduled_time.timestamp())
 
 
 def _summary(reply: Reply, messages: Sequence[Message]) -> str:
-    """The summary.
+    """The summary that a reply contains.
 
     Raises:
-        NoSummary: what the model said is none.
+        NoSummary: it contains none that can replace the messages.
     """
-    # Some servers give a reasoning model's thoughts as a part of its text.
+    # Some servers write a reasoning model's thoughts into its text.
     summary = fit_text(reply.text.rpartition("</think>")[2].strip())
     if reply.finish_reason in ("refusal", "content_filter"):
         raise NoSummary("refused", "The model refused to sum the conversation up.", reply.usage)
@@ -138,6 +135,6 @@ def _summary(reply: Reply, messages: Sequence[Message]) -> str:
         raise NoSummary("truncated_summary", "The summary was cut off by the length limit.", reply.usage)
     replaced = sum(len(message.model_dump_json().encode()) for message in messages)
     if (length := len(summary.encode())) >= replaced:
-        told = f"The summary is {length:,} bytes long, and what it would replace {replaced:,}."
-        raise NoSummary("long_summary", told, reply.usage)
+        message = f"The summary is {length:,} bytes long, and what it would replace {replaced:,}."
+        raise NoSummary("long_summary", message, reply.usage)
     return summary

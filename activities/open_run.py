@@ -1,4 +1,4 @@
-"""Open a run: resolve the agent on this worker, pin what the workflow schedules by, begin the trace."""
+"""Open a run: resolve its agent on this worker, pin the facts that the workflow schedules by, and open the trace."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from temporalio import activity
 
 from mulligan.activities.mcp.servers import OfferedTools
 from mulligan.activities.models.resolve_models import compact_model, model_patience, resolve_models
-from mulligan.activities.run_data.definitions import define
-from mulligan.activities.run_data.find_input import input_of
+from mulligan.activities.run_data.definitions import QUERY_TIMEOUT, define, this_workflow
 from mulligan.activities.services import Services
 from mulligan.agent import Agent, AgentTool
 from mulligan.durations import seconds
@@ -21,45 +20,54 @@ from mulligan.model_name import check_model
 from mulligan.observe.spans import AgentRun
 from mulligan.run_input import RunInput
 from mulligan.tool import Tool
-from mulligan.wire.agent_facts import OPEN_RUN, AgentFacts, Definition, ModelFacts, OpenedRun, OpenRun, ToolFacts
+from mulligan.wire.agent_facts import (
+    INPUT_QUERY,
+    OPEN_RUN,
+    AgentFacts,
+    Definition,
+    ModelFacts,
+    OpenedRun,
+    OpenRun,
+    ToolFacts,
+)
+from mulligan.wire.conversation_ref import INPUT_MESSAGES_QUERY, Page, PageRequest
 
 INSTRUCTIONS_LIMIT = 50.0
+"""Seconds that an `instructions` function may take."""
+INPUT_PAGE = 10_000
+"""Messages of a run's input that one query asks for."""
 DEFINITION_BYTES = 1_500_000
-"""Of what a provider is told of an agent: it is a part of this activity's result, which ends at 2 MB."""
+"""Bytes of an agent's definition for the provider. It is part of this activity's result, whose limit is 2 MB."""
 
 
 @dataclass(frozen=True)
 class OpenRunActivity:
-    """The activity, with what the worker gives it."""
+    """The activity `open_run`."""
 
     services: Services
 
     @activity.defn(name=OPEN_RUN)
-    async def open_run(self, order: OpenRun) -> OpenedRun:
+    async def open_run(self, request: OpenRun) -> OpenedRun:
         """Resolve the agent and open its trace.
 
         Raises:
-            InvalidRunInputError: no such agent here, a model that cannot be, or a limit of cost without a price.
+            InvalidRunInputError: the agent or the model does not exist, or the cost is limited and a price is unknown.
         """
-        agent = self.services.registry.agents.get(order.agent)
-        if agent is None:
-            known = ", ".join(sorted(self.services.registry.agents)) or "none"
-            near = difflib.get_close_matches(order.agent, self.services.registry.agents, n=1)
-            meant = f' Did you mean "{near[0]}"?' if near else ""
-            raise InvalidRunInputError(
-                f'"agent" is "{order.agent}", but this worker serves no agent of that name; it serves: {known}.{meant}'
-            )
-        run_input = order.input or await input_of(order.conversation, whole=not isinstance(agent.instructions, str))
+        services, info = self.services, activity.info()
+        agent = self._agent(request.agent)
+        run_input = request.input or await _query_input(
+            request.conversation, whole=not isinstance(agent.instructions, str)
+        )
         if run_input.model is not None:
             try:
                 check_model(run_input.model, '"model"')
             except DeclarationError as error:
                 raise InvalidRunInputError(str(error)) from None
         model = run_input.model or agent.models[0]
-        models = resolve_models(agent, run_input, self.services.prices)
-        # Side by side: each may take most of the time that opening a run has.
+        models = resolve_models(agent, run_input, services.prices)
+        # Concurrently: each may take most of the time that opening a run has.
         instructions, offered = await asyncio.gather(
-            self._instructions(agent, run_input), self.services.mcp_servers.offer_tools(agent)
+            self._instructions(agent, run_input), services.mcp_servers.offer_tools(agent)
         )
         definition = define(agent, instructions, model, offered)
         if (length := len(definition.model_dump_json().encode())) > DEFINITION_BYTES:
@@ -67,32 +75,43 @@ class OpenRunActivity:
                 f'"agent" is "{agent.name}", whose instructions and tools take {length:,} bytes; a run can carry '
                 f"{DEFINITION_BYTES:,}."
             )
-        info = activity.info()
         run = AgentRun(
             agent=agent.name,
             workflow_id=info.workflow_id or "",
             run_id=info.workflow_run_id or "",
-            first_run_id=order.first_run_id,
-            conversation=order.conversation,
-            turn=order.turn,
-            parent=order.parent,
+            first_run_id=request.first_run_id,
+            conversation=request.conversation,
+            turn=request.turn,
+            parent=request.parent,
             metadata=run_input.metadata,
-            call_id=order.call_id,
+            call_id=request.call_id,
             resumed_from=run_input.resumed_from,
         )
-        trace = self.services.telemetry.open_run(run, at=info.scheduled_time.timestamp())
-        await self.services.telemetry.wait_for_parent_spans()
-        facts = _facts(agent, model, models, definition, self.services.definitions.keep(definition), offered)
-        facts.carry_bytes = self.services.carry_bytes
-        facts.model_task_queue = self.services.model_task_queue
+        trace = services.telemetry.open_run(run, at=info.scheduled_time.timestamp())
+        await services.telemetry.wait_for_parent_spans()
+        facts = _facts(agent, model, models, definition, services.definitions.keep(definition), offered)
+        facts.carry_bytes = services.carry_bytes
+        facts.model_task_queue = services.model_task_queue
         return OpenedRun(facts=facts, trace=trace)
+
+    def _agent(self, name: str) -> Agent:
+        agents = self.services.registry.agents
+        agent = agents.get(name)
+        if agent is None:
+            known = ", ".join(sorted(agents)) or "none"
+            near = difflib.get_close_matches(name, agents, n=1)
+            meant = f' Did you mean "{near[0]}"?' if near else ""
+            raise InvalidRunInputError(
+                f'"agent" is "{name}", but this worker serves no agent of that name; it serves: {known}.{meant}'
+            )
+        return agent
 
     async def _instructions(self, agent: Agent, run_input: RunInput) -> str:
         if isinstance(agent.instructions, str):
             return agent.instructions
-        given = await self.services.runtime.run(agent.instructions, (run_input,), limit=INSTRUCTIONS_LIMIT)
-        assert not inspect.isawaitable(given)
-        return str(given)
+        instructions = await self.services.runtime.run(agent.instructions, (run_input,), limit=INSTRUCTIONS_LIMIT)
+        assert not inspect.isawaitable(instructions)
+        return str(instructions)
 
 
 def _facts(
@@ -124,7 +143,7 @@ def _tool_facts(agent: Agent, tool: Tool, mcp: str | None) -> ToolFacts:
         attempts=tool.attempts,
         task_queue=tool.task_queue,
         local=tool.local,
-        approval_timeout=_waits(tool, agent),
+        approval_timeout=_approval_timeout(tool, agent),
         mcp=mcp,
     )
     if isinstance(tool, AgentTool):
@@ -134,9 +153,28 @@ def _tool_facts(agent: Agent, tool: Tool, mcp: str | None) -> ToolFacts:
     return facts
 
 
-def _waits(tool: Tool, agent: Agent) -> float | None:
-    """Seconds after which nobody's word on a call is waited for any more; None: without end, or it never waits."""
+def _approval_timeout(tool: Tool, agent: Agent) -> float | None:
+    """Seconds that a call waits for a person's decision; None for no limit, or if the tool's calls never wait."""
     if not (tool.needs_approval or tool.asks_person):
         return None
-    nearest = agent.approval_timeout if tool.approval_timeout is None else tool.approval_timeout
-    return None if nearest is None else seconds(nearest)
+    timeout = agent.approval_timeout if tool.approval_timeout is None else tool.approval_timeout
+    return None if timeout is None else seconds(timeout)
+
+
+async def _query_input(conversation: str, *, whole: bool) -> RunInput:
+    """Query the workflow for the input of a conversation's newest turn. If not `whole`, its messages may be missing."""
+    workflow = this_workflow()
+    run_input: RunInput = await workflow.query(
+        INPUT_QUERY, conversation, result_type=RunInput, rpc_timeout=QUERY_TIMEOUT
+    )
+    while whole:
+        page = await workflow.query(
+            INPUT_MESSAGES_QUERY,
+            PageRequest(conversation=conversation, since=len(run_input.messages), count=INPUT_PAGE),
+            result_type=Page,
+            rpc_timeout=QUERY_TIMEOUT,
+        )
+        if not page.messages:
+            break
+        run_input.messages += page.messages
+    return run_input

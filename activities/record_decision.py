@@ -1,18 +1,20 @@
-"""What people decide on a call: put on the trace, and what the model is told where the call does not run.
+"""Record what a person decided on a call, and check the arguments that a person edited.
 
-`record_decision` is a local activity, as what else is recorded; `check_edit` runs users' code (validators, the guard).
+`record_decision` is a local activity, as the other `record_` activities; `check_edit` runs users' code (validators, the
+guard), so it is none.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from pydantic import ValidationError
 from temporalio import activity
 
-from mulligan.activities.answers.consult import GUARD_LIMIT, ask_guard
-from mulligan.activities.answers.failure_policy import nearest, settle
+from mulligan.activities.answers.failure_policy import apply_policy, policy_for
 from mulligan.activities.answers.prepare_call import valid
+from mulligan.activities.answers.user_functions import GUARD_LIMIT, guard_refusal
 from mulligan.activities.services import Services
 from mulligan.activities.tool_running.render_result import cut
 from mulligan.activities.tool_running.tool_context import tool_context
@@ -25,79 +27,91 @@ from mulligan.wire.updates import CHECK_EDIT, RECORD_DECISION, CheckedEdit, Chec
 
 @dataclass(frozen=True)
 class RecordDecisionActivities:
-    """The activities, with what the worker gives them."""
+    """The activities `record_decision` and `check_edit`."""
 
     services: Services
 
     @activity.defn(name=RECORD_DECISION)
-    async def record_decision(self, order: RecordDecision) -> RecordedDecision:
-        """The span of a decision; and where the call does not run, the call's own, with what the model is told."""
-        self.services.telemetry.record_decision(order.where, order.call, step=order.step, decision=order.decision)
+    async def record_decision(self, request: RecordDecision) -> RecordedDecision:
+        """Write the span of a decision. If the call does not run, also write the call's span and return its result."""
+        self.services.telemetry.record_decision(
+            request.where, request.call, step=request.step, decision=request.decision
+        )
         recorded = RecordedDecision(
-            trace=order.where.trace,
-            call_id=order.call.id,
-            name=order.call.name,
-            step=order.step,
-            started=order.started,
-            decision=order.decision,
+            trace=request.where.trace,
+            call_id=request.call.id,
+            name=request.call.name,
+            step=request.step,
+            started=request.started,
+            decision=request.decision,
             attempts=0,
         )
-        if not order.run:
-            await self._settle(order, recorded)
-            self.services.cache_result(order.where, order.call, recorded.text, recorded.error)
-        return recorded
+        if request.run:
+            return recorded
+        result = await self._result(request)
+        self.services.cache_result(request.where, request.call, result["text"], result["error"])
+        return recorded.model_copy(update=result)
 
-    async def _settle(self, order: RecordDecision, recorded: RecordedDecision) -> None:
-        agent = self.services.registry.agents.get(order.where.agent)
-        tool = self.services.tools.find(order.where.agent, order.call.name) if agent else None
+    async def _result(self, request: RecordDecision) -> dict[str, Any]:
+        """The result of a call that does not run: `text`, `error` and `failure`. Its span is written."""
+        services = self.services
+        agent = services.registry.agents.get(request.where.agent)
+        tool = services.tools.find(request.where.agent, request.call.name) if agent else None
         attempt = ToolCallAttempt(
-            call=order.call,
-            step=order.step,
+            call=request.call,
+            step=request.step,
             attempt=1,
-            repaired_by=order.repaired_by,
+            repaired_by=request.repaired_by,
             mcp_server=tool.mcp_server if tool else None,
-            decision=order.decision,
+            decision=request.decision,
         )
-        span = self.services.telemetry.tool_call(order.where, attempt, arguments=order.arguments, start=order.started)
-        if order.answer is not None:
-            recorded.text = cut(order.answer, tool.max_result_chars if tool else MAX_RESULT_CHARS)
-            span.succeed(recorded.text)
-            return
+        telemetry = services.telemetry
+        span = telemetry.tool_call(request.where, attempt, arguments=request.arguments, start=request.started)
+        if request.answer is not None:
+            text = cut(request.answer, tool.max_result_chars if tool else MAX_RESULT_CHARS)
+            span.succeed(text)
+            return {"text": text, "error": None, "failure": None}
         error = ToolExecutionError(
-            not_run(order.call, order.decision), kind="denied", tool_name=order.call.name, call_id=order.call.id
+            not_run(request.call, request.decision),
+            kind="denied",
+            tool_name=request.call.name,
+            call_id=request.call.id,
         )
-        # Who stops a run wants it to end as stopped, whatever the policy says of a call that is denied.
-        policies = [tool.handle_errors if tool else None, agent.handle_errors if agent else None]
-        is_asked = order.decision.decision != "stopped"
-        told = await settle(error, nearest(error, *policies) if is_asked else True, self.services.runtime)
-        told.close(span)
-        recorded.text, recorded.error, recorded.failure = told.text, told.error, told.failure
+        # A run that a person stops must end as stopped, so no policy may fail it.
+        policy = True if request.decision.decision == "stopped" else policy_for(error, agent=agent, tool=tool)
+        failure = await apply_policy(error, policy, services.runtime)
+        failure.end_span(span)
+        return {"text": failure.text, "error": failure.error, "failure": failure.failure}
 
     @activity.defn(name=CHECK_EDIT)
-    async def check_edit(self, order: CheckEdit) -> CheckedEdit:
-        """The edited arguments as the tool takes them; refused where it would not, or where the guard says no."""
-        agent = self.services.registry.agents.get(order.where.agent)
-        pinned = await self.services.definitions.find(order.definition, order.where)
-        tool = self.services.tools.find(order.where.agent, order.call.name, pinned=pinned) if agent else None
+    async def check_edit(self, request: CheckEdit) -> CheckedEdit:
+        """Validate edited arguments, and ask the guard about them; returns the valid arguments, or why they are refused."""
+        services = self.services
+        agent = services.registry.agents.get(request.where.agent)
+        definition = await services.definitions.find(request.definition, request.where)
+        tool = services.tools.find(request.where.agent, request.call.name, pinned=definition) if agent else None
         if agent is None or tool is None:
             return CheckedEdit(
-                refused=f"The worker does not know the tool `{order.call.name}`, so it cannot look at them."
+                refused=f"The worker does not know the tool `{request.call.name}`, so it cannot look at them."
             )
-        arguments = valid(tool.arguments, order.arguments)
+        arguments = valid(tool.arguments, request.arguments)
         if isinstance(arguments, Exception):
             return CheckedEdit(refused=f"`{tool.name}` does not take these arguments: {_faults(arguments)}.")
-        resources = self.services.resources.of_agent(agent.name)
-        context = tool_context(order.where, order.call, step=order.step, metadata=order.metadata, resources=resources)
-        reason = await ask_guard(agent, self.services.runtime, order.call, arguments, context, GUARD_LIMIT)
-        return (
-            CheckedEdit(arguments=arguments)
-            if reason is None
-            else CheckedEdit(refused=f"The agent's guard refuses: {reason}")
+        context = tool_context(
+            request.where,
+            request.call,
+            step=request.step,
+            metadata=request.metadata,
+            resources=services.resources.of_agent(agent.name),
         )
+        refusal = await guard_refusal(agent, services.runtime, request.call, arguments, context, GUARD_LIMIT)
+        if refusal is not None:
+            return CheckedEdit(refused=f"The agent's guard refuses: {refusal}")
+        return CheckedEdit(arguments=arguments)
 
 
 def _faults(error: Exception) -> str:
-    """In the words of whoever wrote the types: a person reads them, who wrote the arguments."""
+    """The faults in the words of the types' validators: the person who wrote the arguments reads them."""
     if not isinstance(error, ValidationError):
         return str(error) or type(error).__name__
     faults = error.errors(include_url=False, include_input=False)
@@ -105,7 +119,7 @@ def _faults(error: Exception) -> str:
 
 
 def not_run(call: ToolCall, decision: Decision) -> str:
-    """What the model is told of a call that a person did not let pass, or that nobody said anything to."""
+    """The feedback on a call that a person denied or stopped, or that no person decided on in time."""
     reason = f": {decision.reason}" if decision.reason else "."
     if decision.decision == "stopped":
         return f"`{call.name}` was not run: the run was stopped first{reason}"

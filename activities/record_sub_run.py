@@ -1,4 +1,4 @@
-"""A sub-agent's call, once its run is over: its span, and what the calling model is told of a run that did not complete.
+"""Record the end of a sub-agent's run: the span of its call, and the call's result for the calling model.
 
 A local activity: it runs on the calling workflow's own worker, which knows the calling agent.
 """
@@ -10,7 +10,7 @@ from typing import Any
 
 from temporalio import activity
 
-from mulligan.activities.answers.failure_policy import nearest, settle
+from mulligan.activities.answers.failure_policy import apply_policy, policy_for
 from mulligan.activities.services import Services
 from mulligan.activities.tool_running.render_result import cut
 from mulligan.errors import RemoteSource, ToolCallError, ToolExecutionError, ToolTimeoutError, from_json, shown
@@ -35,13 +35,13 @@ _WHY = {
 
 @dataclass(frozen=True)
 class RecordSubRunActivity:
-    """The activity, with what the worker gives it."""
+    """The activity `record_sub_run`."""
 
     services: Services
 
     @activity.defn(name=RECORD_SUB_RUN)
     async def record_sub_run(self, ended: RecordSubRun) -> SubRunOutcome:
-        """The span of the call, and what the model is told; the next model call finds it held here."""
+        """Write the span of the call, and return its result. The result stays in memory for the next model call."""
         agent = self.services.registry.agents.get(ended.where.agent)
         tool = agent.tool(ended.call.name) if agent else None
         outcome = SubRunOutcome(
@@ -56,9 +56,9 @@ class RecordSubRunActivity:
         )
         span = self._span(ended, outcome)
         if ended.cancelled:
-            error = ErrorInfo(kind="cancelled", message="The run was cancelled.")
-            span.fail_attempt(error.kind, error.message, "Cancelled")
-            outcome.error, outcome.failure = error, {"type": "Cancelled", "message": error.message}
+            cancelled = ErrorInfo(kind="cancelled", message="The run was cancelled.")
+            span.fail_attempt(cancelled.kind, cancelled.message, "Cancelled")
+            outcome.error, outcome.failure = cancelled, {"type": "Cancelled", "message": cancelled.message}
             return outcome
         if ended.run.status == "completed":
             text = cut(ended.text, tool.max_result_chars if tool else MAX_RESULT_CHARS)
@@ -66,12 +66,11 @@ class RecordSubRunActivity:
             outcome.as_given = text == ended.text
             outcome.text = "" if outcome.as_given else text
         else:
-            went_wrong = _error(ended)
-            policies = tool.handle_errors if tool else None, agent.handle_errors if agent else None
-            told = await settle(went_wrong, nearest(went_wrong, *policies), self.services.runtime)
-            told.close(span)
-            text = cut(told.text, tool.max_result_chars if tool else MAX_RESULT_CHARS)
-            outcome.text, outcome.error, outcome.failure = text, told.error, told.failure
+            policy = policy_for(error := _error(ended), agent=agent, tool=tool)
+            failure = await apply_policy(error, policy, self.services.runtime)
+            failure.end_span(span)
+            text = cut(failure.text, tool.max_result_chars if tool else MAX_RESULT_CHARS)
+            outcome.text, outcome.error, outcome.failure = text, failure.error, failure.failure
         self.services.cache_result(ended.where, ended.call, text, outcome.error)
         return outcome
 
@@ -88,26 +87,28 @@ class RecordSubRunActivity:
 
 
 def _error(ended: RecordSubRun) -> ToolCallError:
-    """Why the run did not complete, in words for the calling model; its last words, if there are any, are the detail."""
+    """Why the run did not complete, as the error for the calling model. Its last text, if there is any, is the detail."""
     run, name = ended.run, ended.call.name
-    about: dict[str, Any] = {"tool_name": name, "call_id": ended.call.id}
+    fields: dict[str, Any] = {"tool_name": name, "call_id": ended.call.id}
     if run.status == "timed_out":
         limit = f"the {ended.limit:g} s that it may take" if ended.limit else "its time"
         return ToolTimeoutError(
             f"`{name}` did not come to its end within {limit}, so it was ended. What it did until then is done.",
             kind="tool_timeout",
-            **about,
+            **fields,
         )
     source = from_json(ended.failure) if ended.failure else RemoteSource(run.status, ended.reason)
     detail = ""
     if run.status == "too_deep":
-        says = "was not started: agents may not hand work on any deeper than this. Do it without another agent."
+        reason = "was not started: agents may not hand work on any deeper than this. Do it without another agent."
     elif run.status == "not_started":
-        says = f"was not started: {ended.reason}."
+        reason = f"was not started: {ended.reason}."
     elif run.status == "failed":
-        says = f"failed after it was started: {ended.reason}"
+        reason = f"failed after it was started: {ended.reason}"
     else:
         steps = f" after {run.steps} step{'s' * (run.steps != 1)}" if run.steps else ""
-        says = f"did not complete its work{steps}: {_WHY.get(run.status, f'it ended as {run.status!r}')}."
+        reason = f"did not complete its work{steps}: {_WHY.get(run.status, f'it ended as {run.status!r}')}."
         detail = f"Its last words: {ended.text}" if ended.text.strip() else ""
-    return ToolExecutionError(shown(f"`{name}` {says}"), kind="tool_exception", source=source, detail=detail, **about)
+    return ToolExecutionError(
+        shown(f"`{name}` {reason}"), kind="tool_exception", source=source, detail=detail, **fields
+    )

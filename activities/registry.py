@@ -1,4 +1,4 @@
-"""Who knows all that a worker serves, by their names."""
+"""The registry of the agents, scripts and tools that a worker serves, by their names."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ __all__ = ["Registry"]
 
 
 class Registry:
-    """The agents, scripts and loose tools that a worker serves, with all agents that these hand work to.
+    """The agents, scripts and separate tools that a worker serves, and the sub-agents of all of these.
 
     Raises:
-        DeclarationError: an agent's tools, which may have grown since it was declared, cannot be; or two different agents,
-            two scripts, or two tools that belong to no agent here, have one name.
+        DeclarationError: an agent's tools, which may have been added after its declaration, are not valid; or two different
+            agents, two scripts, or two tools that belong to no agent here, have the same name.
     """
 
     def __init__(self, agents: Iterable[Agent], scripts: Iterable[Script] = (), tools: Iterable[Tool] = ()) -> None:
@@ -29,10 +29,10 @@ class Registry:
         self.scripts = _by_name(scripts, "scripts")
         owned = {id(tool) for agent in self.agents.values() for tool in agent.tools}
         self.tools = _by_name((tool for tool in tools if id(tool) not in owned), "tools")
-        """Served for agents that this worker does not know: by the `task_queue` of a tool, a call comes from elsewhere."""
+        """Tools for agents that this worker does not know: by a tool's `task_queue`, calls come from other workers."""
 
     def tool(self, agent: str, name: str) -> Tool | None:
-        """The tool that a call means: the agent's own; a loose one where the agent is not known here."""
+        """The tool that a call names: the agent's own, or a separate one if this worker does not know the agent."""
         known = self.agents.get(agent)
         return known.tool(name) if known is not None else self.tools.get(name)
 

@@ -14,6 +14,7 @@ from mulligan.activities.run_data.definitions import Definitions
 from mulligan.activities.tool_running.find_tool import ToolFinder
 from mulligan.activities.tool_running.resources import Resources
 from mulligan.activities.tool_running.tool_runtime import ToolRuntime
+from mulligan.model_name import ModelName
 from mulligan.observe.telemetry import Telemetry
 from mulligan.prices import Prices
 from mulligan.values import ErrorInfo, ToolCall
@@ -45,6 +46,10 @@ class Services:
     live_text_seconds: float = 0
     model_task_queue: str | None = None
 
+    def provider_of(self, model: str) -> Provider:
+        """The provider of a model that is written as `provider:NAME`."""
+        return self.providers[ModelName.parse(model).provider]
+
     def cache_result(self, context: RunContext, call: ToolCall, text: str, error: ErrorInfo | None) -> None:
         """Keep the result of a call in this worker's memory, for the next model call of its conversation."""
-        self.conversations.hold(conversation_key(context), tool_message(call, text, error))
+        self.conversations.put_result(conversation_key(context), tool_message(call, text, error))

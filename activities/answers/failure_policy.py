@@ -1,16 +1,18 @@
-"""How a failure goes on: as text to the model, or as the end of the run, by the policy that is nearest."""
+"""The `handle_errors` policy that applies to a failure, and what it decides: feedback for the model, or a failed run."""
 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from mulligan.activities.tool_running.render_result import MAX_BYTES, cut
 from mulligan.activities.tool_running.tool_runtime import TookTooLong, ToolRuntime
-from mulligan.errors import MulliganError, shown
+from mulligan.agent import Agent
+from mulligan.errors import MulliganError, StructuredOutputError, shown
 from mulligan.observe.tool_call_span import ToolCallSpan
 from mulligan.policy import MODELS_OWN_MISTAKES, HandleErrors, Mistake, source_of, tell, with_reason
+from mulligan.tool import Tool
 from mulligan.values import ErrorInfo, well_formed
 
 POLICY_LIMIT = 10.0
@@ -18,35 +20,73 @@ POLICY_LIMIT = 10.0
 
 
 @dataclass(frozen=True)
-class Told:
-    """What came of it: `text` for the model, or (`failure`, as JSON) the error that the run ends with."""
+class _Handled:
+    """A failure after its policy was applied.
+
+    `text` is the feedback for the model; `safe_text` is the part of it that quotes no input, for spans. `exception` is the
+    name of the type of the exception that caused the failure.
+    """
 
     text: str
     safe_text: str
     error: ErrorInfo
-    failure: dict[str, Any] | None
     exception: str
 
-    def close(self, span: ToolCallSpan) -> None:
-        """Say it on the span of what went wrong, and end that."""
+    @property
+    def _is_recovered(self) -> bool:
+        return isinstance(self, ReturnedToModel)
+
+    def end_span(self, span: ToolCallSpan) -> None:
+        """Record the failure on the span of its call, and end the span."""
         span.fail(
             self.error.kind,
             text=self.text,
             safe_text=self.safe_text,
             exception=self.exception,
-            recovered=self.failure is None,
+            recovered=self._is_recovered,
         )
 
 
-def nearest(error: Mistake, *policies: HandleErrors | None, override: str | None = None) -> HandleErrors:
-    """The policy for an error: the run's input for the model's own mistakes, else the first of `policies` that is one."""
-    if override is not None and error.kind in MODELS_OWN_MISTAKES:
-        return override == "feedback"
-    return next((policy for policy in policies if policy is not None), True)
+@dataclass(frozen=True)
+class ReturnedToModel(_Handled):
+    """The model reads `text`, and the run continues."""
+
+    failure: None = field(default=None, init=False)
 
 
-async def settle(error: Mistake, policy: HandleErrors, runtime: ToolRuntime) -> Told:
-    """Ask the policy."""
+@dataclass(frozen=True)
+class FailsRun(_Handled):
+    """The run fails with the error that `failure` is the JSON of."""
+
+    failure: dict[str, Any]
+
+
+HandledFailure = ReturnedToModel | FailsRun
+
+
+def policy_for(
+    error: Mistake, *, agent: Agent | None, tool: Tool | None, on_invalid_tool_input: str | None = None
+) -> HandleErrors:
+    """The policy that applies to a failure.
+
+    The first one that is declared applies: the run's `on_invalid_tool_input`, which is for mistakes of the model alone; the
+    policy of the tool, or of the output for an error in structured output; the policy of the agent. The default is True:
+    the model gets the standard text.
+    """
+    if on_invalid_tool_input is not None and error.kind in MODELS_OWN_MISTAKES:
+        return on_invalid_tool_input == "feedback"
+    declared = tool.handle_errors if tool is not None else None
+    if isinstance(error, StructuredOutputError):
+        declared = (
+            agent.declared_output.handle_errors if agent is not None and agent.declared_output is not None else None
+        )
+    if declared is None and agent is not None:
+        declared = agent.handle_errors
+    return True if declared is None else declared
+
+
+async def apply_policy(error: Mistake, policy: HandleErrors, runtime: ToolRuntime) -> HandledFailure:
+    """Apply a policy to a failure. A policy's function that exceeds its time limit has no effect."""
     standard = text = error.text
     failure: MulliganError | None = None
     try:
@@ -57,19 +97,17 @@ async def settle(error: Mistake, policy: HandleErrors, runtime: ToolRuntime) -> 
     except MulliganError as fatal:
         failure = fatal
     except TookTooLong:
-        # A policy that hangs has said nothing: the standard text is the default.
         text = standard
     except BaseException as raised:
         task = asyncio.current_task()
         if isinstance(raised, asyncio.CancelledError) and task is not None and task.cancelling():
             raise
         failure = with_reason(error, raised)
-    # A policy's function may say anything.
+    # A policy's function may return any text, of any length.
     text = cut(str(well_formed(text)), MAX_BYTES)
-    return Told(
-        text=text,
-        safe_text=error.message if text == standard else text,
-        error=ErrorInfo(kind=error.kind, message=shown(error.message)),
-        failure=failure.to_json() if failure else None,
-        exception=type(source_of(error) or error).__name__,
-    )
+    safe_text = error.message if text == standard else text
+    info = ErrorInfo(kind=error.kind, message=shown(error.message))
+    exception = type(source_of(error) or error).__name__
+    if failure is None:
+        return ReturnedToModel(text, safe_text, info, exception)
+    return FailsRun(text, safe_text, info, exception, failure.to_json())

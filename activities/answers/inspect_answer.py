@@ -1,26 +1,37 @@
-"""Look at what a model said, once: at each of its calls, and at its output. Nothing that it says makes this raise."""
+"""Inspect a model's answer once: prepare each of its calls, and accept or reject its output.
+
+A mistake of the model never raises here. It becomes feedback for the model, or the error that the run fails with.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import re
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
 
 from pydantic import JsonValue
 
-from mulligan.activities.answers import feedback
-from mulligan.activities.answers import size_limits as fit
+from mulligan.activities.answers import feedback, size_limits
+from mulligan.activities.answers.call_states import (
+    CallState,
+    OutputCall,
+    ValidCall,
+    WaitingCall,
+    arguments_to_record,
+    prepared_call,
+)
 from mulligan.activities.answers.calls_in_text import find_calls
-from mulligan.activities.answers.consult import Consultation
 from mulligan.activities.answers.escalate_feedback import escalate_feedback, times_before
-from mulligan.activities.answers.failure_policy import Told, nearest, settle
+from mulligan.activities.answers.failure_policy import HandledFailure, apply_policy, policy_for
 from mulligan.activities.answers.feedback import Target
-from mulligan.activities.answers.prepare_call import Prepared, duplicates, prepare
-from mulligan.activities.answers.unique_call_ids import with_unique_ids
+from mulligan.activities.answers.prepare_call import ValidArguments, duplicates, prepare
+from mulligan.activities.answers.user_functions import UserFunctions
 from mulligan.activities.models.protocol import Reply
+from mulligan.activities.run_data.conversation_cache import CachedConversation
 from mulligan.activities.services import Services
 from mulligan.activities.tool_running.find_tool import RunTools
 from mulligan.agent import Agent
@@ -28,248 +39,332 @@ from mulligan.errors import StructuredOutputError
 from mulligan.observe.spans import ToolCallAttempt
 from mulligan.output import OutputType, unwrapped
 from mulligan.policy import MISTAKES, Mistake
-from mulligan.values import AssistantMessage, Message, ToolCall
+from mulligan.values import AssistantMessage, Message, ToolCall, Usage
 from mulligan.wire.agent_facts import Definition
-from mulligan.wire.model_call import AcceptedOutput, ModelAnswer, ModelCall, PreparedCall, RejectedAnswer
+from mulligan.wire.model_call import AcceptedOutput, ModelAnswer, ModelCall, RejectedAnswer
 from mulligan.wire.shorten import size
 
+LONGEST_ID = 40
+"""Characters of a call's id. OpenAI's Chat Completions allow fewer than the 64 of the contract."""
 _CUT_OFF = {"length": "the length limit", "content_filter": "a content filter"}
-_OUTPUT_TAKEN = "The output is taken."
+_OUTPUT_ACCEPTED = "The output is taken."
 
 
 @dataclass(frozen=True)
-class AnswerInspector:
-    """What it takes to look at answers: one for a worker."""
+class CallFinding:
+    """The state of one call; the output, if the call is the accepted output; and the function that ends its span."""
+
+    state: CallState
+    output: AcceptedOutput | None = None
+    end_span: Callable[[], None] | None = None
+
+
+@dataclass(frozen=True)
+class TextFinding:
+    """The output, if the text is the accepted output; or why the answer is rejected, and the function that ends its span."""
+
+    output: AcceptedOutput | None = None
+    rejected: HandledFailure | None = None
+    end_span: Callable[[], None] | None = None
+
+
+async def inspect_answer(
+    services: Services,
+    request: ModelCall,
+    agent: Agent,
+    definition: Definition,
+    reply: Reply,
+    conversation: CachedConversation,
+) -> ModelAnswer:
+    """Inspect a provider's reply to `conversation`, and return the answer that the workflow continues with."""
+    tools = services.tools.of_run(agent, definition)
+    text, calls = reply.text, list(reply.calls)
+    if agent.calls_in_text and not calls:
+        # A text of a megabyte takes seconds to read: not on the worker's event loop.
+        text, calls = await asyncio.to_thread(find_calls, text, tools.names)
+    written = calls[: size_limits.MOST_CALLS + 1]
+    digest = request.whole.digest if request.summed_up else ""
+    own = _with_unique_ids(written, conversation.call_ids, request.step, digest)
+    oversized = size_limits.oversized_calls(own)
+    message = AssistantMessage(
+        role="assistant",
+        text=size_limits.fit_text(text),
+        tool_calls=[size_limits.fit_call(call) if n in oversized else call for n, call in enumerate(own)],
+        provider_data=size_limits.fit_provider_data(reply),
+    )
+    functions = UserFunctions(request, agent, services)
+    inspection = _Inspection(
+        services=services,
+        request=request,
+        agent=agent,
+        tools=tools,
+        functions=functions,
+        message=message,
+        written=written,
+        call_count=len(calls),
+        oversized=oversized,
+        finish_reason=reply.finish_reason,
+        earlier=conversation.messages,
+    )
+    findings = await inspection.inspect_calls()
+    text_finding = await inspection.inspect_text(text)
+    # Spans end together: if the worker is lost while a second model answers, no span reports what the model never read.
+    for end_span in (*(finding.end_span for finding in findings), text_finding.end_span):
+        if end_span is not None:
+            end_span()
+    return size_limits.fit_answer(_model_answer(message, reply, findings, text_finding, functions.usage_by_model))
+
+
+def _model_answer(
+    message: AssistantMessage,
+    reply: Reply,
+    findings: Sequence[CallFinding],
+    text_finding: TextFinding,
+    usage_by_model: Mapping[str, Usage],
+) -> ModelAnswer:
+    rejected = text_finding.rejected
+    outputs = [finding.output for finding in findings if finding.output is not None]
+    return ModelAnswer(
+        message=message,
+        prepared=[prepared_call(finding.state) for finding in findings],
+        finish_reason=reply.finish_reason,
+        usage=sum(usage_by_model.values(), reply.usage),
+        output=outputs[0] if outputs else text_finding.output,
+        rejected=RejectedAnswer(text=rejected.text, error=rejected.error, failure=rejected.failure)
+        if rejected
+        else None,
+        others=dict(usage_by_model),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Inspection:
+    """One answer, and what is known of it.
+
+    `written` are the calls as the model wrote them: those of `message` have unique ids, and shortened arguments where the
+    arguments are oversized. `call_count` also counts the calls beyond the limit. `earlier` is the conversation before it.
+    """
 
     services: Services
-
-    async def take(
-        self, order: ModelCall, agent: Agent, pinned: Definition, reply: Reply, before: Sequence[Message],
-        used_ids: set[str],
-    ) -> ModelAnswer:  # fmt: skip
-        """The answer as the workflow goes on with it. `before` is the conversation that it answers."""
-        text, calls, tools = reply.text, list(reply.calls), self.services.tools.of_run(agent, pinned)
-        if agent.calls_in_text and not calls:
-            # A text of a megabyte takes seconds to read: not on the worker's event loop.
-            text, calls = await asyncio.to_thread(find_calls, text, tools.names)
-        count = len(calls)
-        calls = calls[: fit.MOST_CALLS + 1]
-        own = with_unique_ids(calls, used_ids, order.step, order.whole.digest if order.summed_up else "")
-        long = fit.too_long(own)
-        message = AssistantMessage(
-            role="assistant",
-            text=fit.fit_text(text),
-            tool_calls=[fit.fit_call(call) if n in long else call for n, call in enumerate(own)],
-            provider_data=fit.fit_provider_data(reply),
-        )
-        consultation = Consultation(order, agent, self.services)
-        taking = _Inspection(self, order, agent, tools, message, reply.finish_reason, before, consultation)
-        prepared = await taking.look_at_calls(calls, long, count)
-        rejected = await taking.look_at_text(text)
-        # All of them now: an attempt that is lost while a second model thinks has told the model of nothing.
-        for close in taking.closings:
-            close()
-        return fit.fit_answer(
-            ModelAnswer(
-                message=message,
-                prepared=prepared,
-                finish_reason=reply.finish_reason,
-                usage=sum(consultation.spent.values(), reply.usage),
-                output=taking.output,
-                rejected=rejected,
-                others=consultation.spent,
-            )
-        )
-
-
-@dataclass
-class _Inspection:
-    """One answer being looked at."""
-
-    by: AnswerInspector
-    order: ModelCall
+    request: ModelCall
     agent: Agent
     tools: RunTools
+    functions: UserFunctions
     message: AssistantMessage
+    written: Sequence[ToolCall]
+    call_count: int
+    oversized: set[int]
     finish_reason: str
-    before: Sequence[Message]
-    consultation: Consultation
-    output: AcceptedOutput | None = None
-    closings: list[Callable[[], None]] = field(default_factory=list)
-    """Of the spans."""
+    earlier: Sequence[Message]
 
-    async def look_at_calls(self, written: Sequence[ToolCall], long: set[int], count: int) -> list[PreparedCall]:
-        """Prepare each call, side by side; what is wrong with one is told to the model, or fails the run."""
+    @cached_property
+    def _duplicates(self) -> set[int]:
+        return duplicates(self.written)
+
+    @cached_property
+    def _names(self) -> list[str]:
+        """The names of the calls, without duplicates of a call."""
+        return [call.name for index, call in enumerate(self.message.tool_calls) if index not in self._duplicates]
+
+    async def inspect_calls(self) -> list[CallFinding]:
+        """Prepare each call, all of them concurrently."""
         calls = self.message.tool_calls
-        twice = duplicates(written)
-        names = [call.name for index, call in enumerate(calls) if index not in twice]
-        outputs = [name for name in names if self._output_tool(name) is not None]
-
-        async def look(index: int, call: ToolCall) -> PreparedCall:
-            started = time.time()
-            try:
-                if index in twice:
-                    raise feedback.duplicate_call(call)
-                if index == fit.MOST_CALLS:
-                    raise feedback.too_many_calls(call, count, fit.MOST_CALLS)
-                if index in long:
-                    raise feedback.too_long(call, len(written[index].arguments), fit.ARGUMENTS_BYTES)
-                is_last = index == len(calls) - 1
-                if is_last and self.finish_reason in _CUT_OFF and not _is_whole(call.arguments):
-                    raise feedback.truncated_call(call, _CUT_OFF[self.finish_reason])
-                kind = self._output_tool(call.name)
-                if kind is None:
-                    return await self._tool_call(call)
-                if len(outputs) > 1:
-                    raise feedback.multiple_outputs(outputs)
-                if len(names) > 1:
-                    raise feedback.premature_output(call.name)
-                return await self._output_call(index, call, kind, started)
-            except MISTAKES as error:
-                told = await self._tell(call, error, started)
-                return PreparedCall(text=told.text, error=told.error, failure=told.failure)
-
         if len(calls) == 1:
-            prepared = [await look(0, calls[0])]
+            findings = [await self._inspect_call(0)]
         else:
-            prepared = list(await asyncio.gather(*(look(index, call) for index, call in enumerate(calls))))
-        for index in fit.repaired_too_long(prepared):
-            error = feedback.too_long(calls[index], size(prepared[index].arguments), fit.ARGUMENTS_BYTES)
-            told = await self._tell(calls[index], error, time.time())
-            prepared[index] = PreparedCall(text=told.text, error=told.error, failure=told.failure)
-        return prepared
+            findings = list(await asyncio.gather(*map(self._inspect_call, range(len(calls)))))
+        for index in size_limits.oversized_arguments([arguments_to_record(finding.state) for finding in findings]):
+            length = size(arguments_to_record(findings[index].state))
+            error = feedback.too_long(calls[index], length, size_limits.ARGUMENTS_BYTES)
+            findings[index] = await self._failed_call(calls[index], error, time.time())
+        return findings
 
-    async def look_at_text(self, text: str) -> RejectedAnswer | None:
-        """Take the text as the output, where that is asked for; or say why the answer is not taken."""
-        started = time.time()
+    async def _inspect_call(self, index: int) -> CallFinding:
+        call, started = self.message.tool_calls[index], time.time()
         try:
-            await self._look_at_text(text)
+            self._check_whole(index, call)
+            output_type = self._output_type(call.name)
+            if output_type is None:
+                return await self._inspect_tool_call(call)
+            self._check_only_output(call)
+            return await self._inspect_output_call(index, call, output_type, started)
         except MISTAKES as error:
-            # No call is to blame: its span is named after the output, and the model is told by a user's message.
-            name = self.agent.declared_output.whole.name if self.agent.declared_output else "answer"
-            call = ToolCall(id=f"answer_{self.order.step}", name=name, arguments=self.message.text)
-            told = await self._tell(call, error, started)
-            return RejectedAnswer(text=told.text, error=told.error, failure=told.failure)
-        return None
+            return await self._failed_call(call, error, started)
 
-    async def _look_at_text(self, text: str) -> None:
-        answers, calls = self.agent.declared_output, self.message.tool_calls
-        is_final = not calls and self.finish_reason not in (*_CUT_OFF, "refusal")
-        if answers is None:
-            if is_final and not text.strip() and not _said_nothing(self.before):
-                raise feedback.empty_answer()
-        elif self.tools.output_by == "provider":
-            await self._written_output(text, answers.whole, is_final=is_final)
-        elif is_final:
-            raise feedback.missing_output([Target(each.name, each, True) for each in answers.types], by_call=True)
+    def _check_whole(self, index: int, call: ToolCall) -> None:
+        """Check what needs no tool: that the call is no duplicate, within the limits, and not cut off.
 
-    async def _tool_call(self, call: ToolCall) -> PreparedCall:
+        Raises:
+            InvalidToolInputError: it is not.
+        """
+        if index in self._duplicates:
+            raise feedback.duplicate_call(call)
+        if index == size_limits.MOST_CALLS:
+            raise feedback.too_many_calls(call, self.call_count, size_limits.MOST_CALLS)
+        if index in self.oversized:
+            raise feedback.too_long(call, len(self.written[index].arguments), size_limits.ARGUMENTS_BYTES)
+        is_last = index == len(self.message.tool_calls) - 1
+        if is_last and self.finish_reason in _CUT_OFF and not _is_json_object(call.arguments):
+            raise feedback.truncated_call(call, _CUT_OFF[self.finish_reason])
+
+    def _check_only_output(self, call: ToolCall) -> None:
+        """Check that an output is the only call of the answer.
+
+        Raises:
+            StructuredOutputError: there is another output, or another call.
+        """
+        outputs = [name for name in self._names if self._output_type(name) is not None]
+        if len(outputs) > 1:
+            raise feedback.multiple_outputs(outputs)
+        if len(self._names) > 1:
+            raise feedback.premature_output(call.name)
+
+    async def _inspect_tool_call(self, call: ToolCall) -> CallFinding:
         tool = self.tools.find(call.name)
         if tool is None:
             raise feedback.unknown_tool(call, self.tools.names)
         fixers = [("fix", tool.fix), ("repair", self.agent.repair)]
-        done = await prepare(call, Target(tool.name, tool.arguments), fixers, self.consultation.about(call))
-        await self.consultation.guard(call, done.arguments)
-        prepared = _prepared(call, done)
-        prepared.waits = await self.consultation.person(tool, call, done.arguments)
-        if prepared.waits is not None:
-            asked = partial(
-                self.by.services.telemetry.record_request,
-                self.order.where,
-                call,
-                step=self.order.step,
-                kind=prepared.waits,
-            )
-            self.closings.append(partial(asked, at=time.time()))
-        return prepared
+        valid = await prepare(call, Target(tool.name, tool.arguments), fixers, self.functions.fixer_of(call))
+        await self.functions.check_guard(call, valid.arguments)
+        state = _valid_call(call, valid)
+        waits_for = await self.functions.waits_for(tool, call, valid.arguments)
+        if waits_for is None:
+            return CallFinding(state)
+        request, telemetry = self.request, self.services.telemetry
+        record = partial(
+            telemetry.record_request, request.where, call, step=request.step, kind=waits_for, at=time.time()
+        )
+        return CallFinding(WaitingCall(state, waits_for), end_span=record)
 
-    async def _output_call(self, index: int, call: ToolCall, kind: OutputType, started: float) -> PreparedCall:
-        """The output by a call: it is settled here, no activity runs for it."""
-        done = await self._prepare_output(call, kind)
-        prepared = _prepared(call, done)
-        self._take(kind, done.arguments, as_said=prepared.arguments is None, call=index)
+    async def _inspect_output_call(
+        self, index: int, call: ToolCall, output_type: OutputType, started: float
+    ) -> CallFinding:
+        """Accept the output that a call contains. No activity runs for such a call, so its span is made here."""
+        valid = await self._prepare_output(call, output_type)
+        state = _valid_call(call, valid)
         content = self.agent.declared_output.tool_message_content if self.agent.declared_output else None
-        prepared.text = _OUTPUT_TAKEN if content is None else content
-        repaired_by = [repair.by for repair in done.repairs]
-        attempt = ToolCallAttempt(call=call, step=self.order.step, attempt=1, repaired_by=repaired_by)
-        telemetry = self.by.services.telemetry
-        span = telemetry.tool_call(self.order.where, attempt, arguments=done.arguments, start=started)
+        text = _OUTPUT_ACCEPTED if content is None else content
+        attempt = ToolCallAttempt(
+            call=call, step=self.request.step, attempt=1, repaired_by=[repair.by for repair in valid.repairs]
+        )
+        telemetry = self.services.telemetry
+        span = telemetry.tool_call(self.request.where, attempt, arguments=valid.arguments, start=started)
         span.set_end_time()
-        self.closings.append(partial(span.succeed, prepared.text))
-        return prepared
+        output = _accepted(output_type, valid.arguments, as_written=state.arguments is None, call=index)
+        return CallFinding(OutputCall(state, text), output, partial(span.succeed, text))
 
-    async def _written_output(self, text: str, kind: OutputType, *, is_final: bool) -> None:
-        """The output by the provider's own means: the text. Beside calls it is talk, unless it is the output already."""
-        call = ToolCall(id="", name=kind.name, arguments=text)
-        if not is_final:
-            if self.message.tool_calls and text.strip() and await self._would_be_taken(call, kind):
-                raise feedback.premature_output(kind.name)
-            return
-        if not text.strip() or not _looks_like_json(text):
-            raise feedback.missing_output([Target(kind.name, kind, True)], by_call=False)
-        if size(text) > fit.ARGUMENTS_BYTES:
-            raise feedback.too_long_output(kind.name, len(text), fit.ARGUMENTS_BYTES)
-        done = await self._prepare_output(call, kind)
-        self._take(kind, done.arguments, as_said=not done.repairs and _says_the_same(self.message.text, done.arguments))
-
-    async def _prepare_output(self, call: ToolCall, kind: OutputType) -> Prepared:
-        target = Target(kind.name, kind, True)
-        done = await prepare(call, target, [("repair", self.agent.repair)], self.consultation.about(call))
-        if done.repairs and (length := size(done.arguments)) > fit.ARGUMENTS_BYTES:
-            raise feedback.too_long_output(kind.name, length, fit.ARGUMENTS_BYTES)
-        return done
-
-    async def _would_be_taken(self, call: ToolCall, kind: OutputType) -> bool:
+    async def inspect_text(self, text: str) -> TextFinding:
+        """Accept the text as the output, if the output is expected in the text; or reject the answer."""
+        started = time.time()
         try:
-            await prepare(call, Target(kind.name, kind, True), (), self.consultation.about(call))
+            return TextFinding(output=await self._output_in_text(text))
+        except MISTAKES as error:
+            # The mistake is in no call: the span has the name of the output, and the model gets a user message.
+            name = self.agent.declared_output.whole.name if self.agent.declared_output else "answer"
+            call = ToolCall(id=f"answer_{self.request.step}", name=name, arguments=self.message.text)
+            failure, end_span = await self._handle_failure(call, error, started)
+            return TextFinding(rejected=failure, end_span=end_span)
+
+    async def _output_in_text(self, text: str) -> AcceptedOutput | None:
+        answers, calls = self.agent.declared_output, self.message.tool_calls
+        is_final = not calls and self.finish_reason not in (*_CUT_OFF, "refusal")
+        if answers is None:
+            if is_final and not text.strip() and not _last_answer_was_empty(self.earlier):
+                raise feedback.empty_answer()
+            return None
+        if self.tools.output_by == "provider":
+            if is_final:
+                return await self._written_output(text, answers.whole)
+            await self._check_no_output_beside_calls(text, answers.whole)
+        elif is_final:
+            raise feedback.missing_output([Target(each.name, each, True) for each in answers.types], by_call=True)
+        return None
+
+    async def _written_output(self, text: str, output_type: OutputType) -> AcceptedOutput:
+        if not text.strip() or not _looks_like_json(text):
+            raise feedback.missing_output([Target(output_type.name, output_type, True)], by_call=False)
+        if size(text) > size_limits.ARGUMENTS_BYTES:
+            raise feedback.too_long_output(output_type.name, len(text), size_limits.ARGUMENTS_BYTES)
+        call = ToolCall(id="", name=output_type.name, arguments=text)
+        valid = await self._prepare_output(call, output_type)
+        as_written = not valid.repairs and _is_same_json(self.message.text, valid.arguments)
+        return _accepted(output_type, valid.arguments, as_written=as_written)
+
+    async def _check_no_output_beside_calls(self, text: str, output_type: OutputType) -> None:
+        """Check that a text beside calls is not the output already: any other text there is allowed.
+
+        Raises:
+            StructuredOutputValidationError: it is.
+        """
+        if not self.message.tool_calls or not text.strip():
+            return
+        call = ToolCall(id="", name=output_type.name, arguments=text)
+        try:
+            await prepare(call, Target(output_type.name, output_type, True), (), self.functions.fixer_of(call))
         except MISTAKES:
-            return False
-        return True
+            return
+        raise feedback.premature_output(output_type.name)
 
-    def _take(self, kind: OutputType, arguments: JsonValue, *, as_said: bool, call: int | None = None) -> None:
-        as_said = as_said and not kind.is_wrapped
-        value = None if as_said else unwrapped(kind, arguments)
-        self.output = AcceptedOutput(type=kind.name, call=call, as_said=as_said, value=value)
+    async def _prepare_output(self, call: ToolCall, output_type: OutputType) -> ValidArguments:
+        target = Target(output_type.name, output_type, True)
+        valid = await prepare(call, target, [("repair", self.agent.repair)], self.functions.fixer_of(call))
+        if valid.repairs and (length := size(valid.arguments)) > size_limits.ARGUMENTS_BYTES:
+            raise feedback.too_long_output(output_type.name, length, size_limits.ARGUMENTS_BYTES)
+        return valid
 
-    def _output_tool(self, name: str) -> OutputType | None:
+    def _output_type(self, name: str) -> OutputType | None:
+        """The type of output that a call of this name contains; None for the call of a tool."""
         answers = self.agent.declared_output
         return answers.type_named(name) if answers and self.tools.output_by == "tool" else None
 
-    async def _tell(self, call: ToolCall, error: Mistake, started: float) -> Told:
-        """Put it on the trace, and find the text for it by the nearest policy."""
-        tool, answers = self.tools.find(call.name), self.agent.declared_output
-        kind = self._output_tool(call.name)
-        accepts = kind if kind is not None else tool.arguments if tool is not None else None
-        error = escalate_feedback(error, times_before(self.before, call, error.kind), call, accepts)
-        own = tool.handle_errors if tool is not None else None
+    async def _failed_call(self, call: ToolCall, error: Mistake, started: float) -> CallFinding:
+        failure, end_span = await self._handle_failure(call, error, started)
+        return CallFinding(failure, end_span=end_span)
+
+    async def _handle_failure(
+        self, call: ToolCall, error: Mistake, started: float
+    ) -> tuple[HandledFailure, Callable[[], None]]:
+        """Apply the policy to a mistake, and start its span; returns the function that ends the span."""
+        tool, output_type = self.tools.find(call.name), self._output_type(call.name)
+        accepts = output_type if output_type is not None else tool.arguments if tool is not None else None
+        error = escalate_feedback(error, times_before(self.earlier, call, error.kind), call, accepts)
+        is_output_error = isinstance(error, StructuredOutputError)
         if isinstance(error, StructuredOutputError):
             error.model_message = self.message.model_dump(mode="json")
-            own = answers.handle_errors if answers is not None else None
-        policy = nearest(error, own, self.agent.handle_errors, override=self.order.on_invalid_tool_input)
-        is_known = accepts is not None or isinstance(error, StructuredOutputError)
         server = tool.mcp_server if tool else None
-        attempt = ToolCallAttempt(call=call, step=self.order.step, attempt=1, mcp_server=server)
-        span = self.by.services.telemetry.tool_call(self.order.where, attempt, start=started, is_known=is_known)
-        told = await settle(error, policy, self.by.services.runtime)
+        attempt = ToolCallAttempt(call=call, step=self.request.step, attempt=1, mcp_server=server)
+        is_known = accepts is not None or is_output_error
+        span = self.services.telemetry.tool_call(self.request.where, attempt, start=started, is_known=is_known)
+        policy = policy_for(
+            error, agent=self.agent, tool=tool, on_invalid_tool_input=self.request.on_invalid_tool_input
+        )
+        failure = await apply_policy(error, policy, self.services.runtime)
         span.set_end_time()
-        self.closings.append(partial(told.close, span))
-        return told
+        return failure, partial(failure.end_span, span)
 
 
-def _prepared(call: ToolCall, done: Prepared) -> PreparedCall:
-    as_written = not done.repairs and _says_the_same(call.arguments, done.arguments)
-    return PreparedCall(arguments=None if as_written else done.arguments, repairs=fit.fit_repairs(done.repairs))
+def _valid_call(call: ToolCall, valid: ValidArguments) -> ValidCall:
+    as_written = not valid.repairs and _is_same_json(call.arguments, valid.arguments)
+    return ValidCall(None if as_written else valid.arguments, size_limits.fit_repairs(valid.repairs))
 
 
-def _is_whole(arguments: str) -> bool:
-    """Whether a JSON object has ended: then the cut came after it."""
+def _accepted(
+    output_type: OutputType, arguments: JsonValue, *, as_written: bool, call: int | None = None
+) -> AcceptedOutput:
+    as_written = as_written and not output_type.is_wrapped
+    value = None if as_written else unwrapped(output_type, arguments)
+    return AcceptedOutput(type=output_type.name, call=call, as_said=as_written, value=value)
+
+
+def _is_json_object(arguments: str) -> bool:
+    """Whether the arguments are a whole JSON object: then the answer was cut off after them."""
     try:
         return isinstance(json.loads(arguments), dict)
     except (ValueError, RecursionError):
         return False
 
 
-def _says_the_same(raw: str, arguments: object) -> bool:
+def _is_same_json(raw: str, arguments: object) -> bool:
     try:
         return json.dumps(json.loads(raw), sort_keys=True) == json.dumps(arguments, sort_keys=True)
     except (ValueError, RecursionError):
@@ -277,12 +372,34 @@ def _says_the_same(raw: str, arguments: object) -> bool:
 
 
 def _looks_like_json(text: str) -> bool:
-    """Whether it is an attempt at the output, and not prose."""
+    """Whether the text is an attempt at the output, and not prose."""
     begin = text.lstrip(" \t\r\n\ufeff`")
     return "{" in text and (begin.startswith(("{", "[", '"', "json")) or "```" in text)
 
 
-def _said_nothing(messages: Sequence[Message]) -> bool:
-    """Whether the model's newest message was empty too. It was told so, and says nothing again: that is its answer."""
-    said = next((message for message in reversed(messages) if isinstance(message, AssistantMessage)), None)
-    return said is not None and not said.text.strip() and not said.tool_calls
+def _last_answer_was_empty(messages: Sequence[Message]) -> bool:
+    """Whether the model's last answer was empty too. It got feedback on that, so a second empty answer is its answer."""
+    last = next((message for message in reversed(messages) if isinstance(message, AssistantMessage)), None)
+    return last is not None and not last.text.strip() and not last.tool_calls
+
+
+def _with_unique_ids(calls: Sequence[ToolCall], used: set[str], step: int, digest: str) -> list[ToolCall]:
+    """The calls, each with a legal id that is unique in the whole conversation: a model may write none, or repeat one.
+
+    `used` are the ids in the conversation. A compaction removes ids from it; then `digest` is the conversation's, and a part
+    of each new id: it differs at each step and no model knows it, so no removed id can be the same.
+    """
+    taken: set[str] = set()
+    unique = []
+    for index, call in enumerate(calls):
+        legal = re.sub(r"[^a-zA-Z0-9_-]", "_", call.id)[:LONGEST_ID]
+        call_id = legal or f"call_{step}_{index}"
+        if digest:
+            call_id = f"{(legal or 'call')[: LONGEST_ID - 18]}_{digest[:12]}_{index}"
+        again = 0
+        while call_id in taken or call_id in used:
+            again += 1
+            call_id = f"{(legal or 'call')[: LONGEST_ID - 16]}_{step}_{index}" + (f"_{again}" if again > 1 else "")
+        taken.add(call_id)
+        unique.append(call.model_copy(update={"id": call_id, "name": size_limits.fit_name(call.name)}))
+    return unique

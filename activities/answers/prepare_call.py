@@ -1,7 +1,7 @@
-"""Look at a call's arguments once: parse, mend, validate, fix, repair. What comes out is valid, or a typed error.
+"""Prepare the arguments of a call, once: parse, repair and validate them. The result is valid arguments, or a typed error.
 
-Repairs in this order: empty arguments, mended JSON, a bare value, the tool's `fix`, the agent's `repair`. Each counts only
-if its outcome validates. Nothing that a model or a fixer does makes this raise anything but a typed error.
+Repairs are tried in this order: empty arguments, repaired JSON, a bare value, the tool's `fix`, the agent's `repair`. A
+repair is used only if its result validates. Whatever a model or a fixer does, only typed errors are raised.
 """
 
 from __future__ import annotations
@@ -21,127 +21,143 @@ from mulligan.schema.arguments_model import JsonType
 from mulligan.values import Repair, ToolCall
 
 LONG = 20_000
-"""Characters of arguments from which on they are read in a thread."""
+"""Characters of arguments beyond which they are read in a thread."""
 
-AskFixer = Callable[[Fixer, InvalidToolInput], Awaitable[Any]]
-"""Asks a fixer. One that raises, or does not come back in time, has given up: None."""
+BARE_VALUE = "bare_value"
+
+CallFixer = Callable[[Fixer, InvalidToolInput], Awaitable[Any]]
+"""Runs a fixer, and returns its corrected arguments; None where it gave up, raised, or exceeded its time limit."""
 
 
 @dataclass(frozen=True)
-class Prepared:
-    """A call that can run: valid arguments as JSON, and what was changed to make them so."""
+class ValidArguments:
+    """Valid arguments as JSON, and the repairs that made them valid."""
 
     arguments: JsonValue
     repairs: list[Repair] = field(default_factory=list)
 
 
 async def prepare(
-    call: ToolCall, target: Target, fixers: Sequence[tuple[str, Fixer | None]], ask: AskFixer
-) -> Prepared:
-    """Prepare a call's arguments for what they are meant for. `fixers` are (by whom, whom to ask), in their order.
+    call: ToolCall, target: Target, fixers: Sequence[tuple[str, Fixer | None]], run_fixer: CallFixer
+) -> ValidArguments:
+    """Prepare a call's arguments for a tool, or for a type of output.
+
+    `fixers` are pairs of the name by which a repair is recorded and the fixer; they are tried in their order.
 
     Raises:
-        InvalidToolInputError, StructuredOutputValidationError: they are not what is taken, and nobody could mend them.
+        InvalidToolInputError, StructuredOutputValidationError: the arguments are not valid, and no repair succeeded.
     """
-    # Megabytes of brackets take seconds to mend: not on the worker's event loop.
+    # Megabytes of brackets take seconds to repair: not on the worker's event loop.
     is_long = len(call.arguments) > LONG
-    found = await asyncio.to_thread(_read, call, target) if is_long else _read(call, target)
-    if isinstance(found, Prepared):
-        return found
-    error, before = found
+    result = await asyncio.to_thread(_read, call, target) if is_long else _read(call, target)
+    if isinstance(result, ValidArguments):
+        return result
     for by, fixer in fixers:
         if fixer is None:
             continue
-        invalid = InvalidToolInput(target.name, before, call.arguments, error, target.accepts.schema)
-        corrected = _corrected(await ask(fixer, invalid), target.accepts)
+        invalid = InvalidToolInput(target.name, result.arguments, call.arguments, result.error, target.accepts.schema)
+        corrected = _corrected(await run_fixer(fixer, invalid), target.accepts)
         if corrected is not None:
-            return Prepared(corrected, [Repair(by=by, before=before, after=corrected)])
-    raise error
+            return ValidArguments(corrected, [Repair(by=by, before=result.arguments, after=corrected)])
+    raise result.error
 
 
-def _read(call: ToolCall, target: Target) -> Prepared | tuple[InvalidInput, JsonValue]:
-    """The arguments by their text alone; or what is wrong with them, and how far they could be read."""
-    accepts = target.accepts
-    if not call.arguments.strip():
+@dataclass(frozen=True)
+class _Invalid:
+    """`arguments` is what could be read: the JSON value, or the raw text where it is no JSON."""
+
+    error: InvalidInput
+    arguments: JsonValue
+
+
+def _read(call: ToolCall, target: Target) -> ValidArguments | _Invalid:
+    """Read the arguments from their text alone, without a fixer."""
+    accepts, raw = target.accepts, call.arguments
+    if not raw.strip():
         arguments = valid(accepts, {})
         if isinstance(arguments, Exception):
-            return target.not_valid(call, {}, arguments), {}
-        return Prepared(arguments, [Repair(by="empty_arguments", before=call.arguments, after=arguments)])
+            return _Invalid(target.not_valid(call, {}, arguments), {})
+        return ValidArguments(arguments, [Repair(by="empty_arguments", before=raw, after=arguments)])
     try:
-        value = parse_json(call.arguments)
-    except NotJson as not_json:
-        readings = list(repair_json(call.arguments))
-        for mended in readings:
-            if (found := _reading(accepts, mended.value)) is not None:
-                by, taken = found
-                spelled = Repair(by=f"json:{mended.by}", before=call.arguments, after=mended.value if by else taken)
-                wrapped = [Repair(by=by, before=mended.value, after=taken)] if by else []
-                return Prepared(taken, [spelled, *wrapped])
-        excerpt = f"The fault is near: {not_json.near}" if not_json.near else ""
-        # A fixer sees what could be read, if anything could; the kind stays: it was no JSON.
-        before: JsonValue = readings[0].value if readings else call.arguments
-        return target.not_json(call, not_json.reason, excerpt, not_json), before
+        value = parse_json(raw)
+    except NotJson as error:
+        return _read_repaired(call, target, error)
     as_read = valid(accepts, value)
     if not isinstance(as_read, Exception):
-        return Prepared(as_read)
-    for mended in repair_json(call.arguments):  # JSON that holds JSON: `"{\"a\": 1}"`
-        read = valid(accepts, mended.value)
-        if not isinstance(read, Exception):
-            return Prepared(read, [Repair(by=f"json:{mended.by}", before=call.arguments, after=read)])
-    if (bare := _reading(accepts, value)) is not None:
-        return Prepared(bare[1], [Repair(by=bare[0], before=value, after=bare[1])])
-    return target.not_valid(call, value, as_read), value
+        return ValidArguments(as_read)
+    for repaired in repair_json(raw):  # JSON that contains JSON as a string: `"{\"a\": 1}"`
+        arguments = valid(accepts, repaired.value)
+        if not isinstance(arguments, Exception):
+            return ValidArguments(arguments, [Repair(by=f"json:{repaired.by}", before=raw, after=arguments)])
+    wrapped = _bare_value(accepts, value)
+    if wrapped is not None:
+        return ValidArguments(wrapped, [Repair(by=BARE_VALUE, before=value, after=wrapped)])
+    return _Invalid(target.not_valid(call, value, as_read), value)
 
 
-def _reading(accepts: JsonType, value: JsonValue) -> tuple[str, JsonValue] | None:
-    """How a value is valid: as it is (by nobody), or as the one field that is required (`bare_value`)."""
-    arguments = valid(accepts, value)
-    if not isinstance(arguments, Exception):
-        return "", arguments
-    if not isinstance(value, dict) and len(accepts.required) == 1:
-        wrapped = valid(accepts, {accepts.required[0]: value})
-        if not isinstance(wrapped, Exception):
-            return "bare_value", wrapped
-    return None
+def _read_repaired(call: ToolCall, target: Target, error: NotJson) -> ValidArguments | _Invalid:
+    """Read arguments that are not JSON by the first repaired reading of them that is valid."""
+    accepts, raw = target.accepts, call.arguments
+    readings = list(repair_json(raw))
+    for reading in readings:
+        by, value = f"json:{reading.by}", reading.value
+        arguments = valid(accepts, value)
+        if not isinstance(arguments, Exception):
+            return ValidArguments(arguments, [Repair(by=by, before=raw, after=arguments)])
+        wrapped = _bare_value(accepts, value)
+        if wrapped is not None:
+            spelling = Repair(by=by, before=raw, after=value)
+            return ValidArguments(wrapped, [spelling, Repair(by=BARE_VALUE, before=value, after=wrapped)])
+    excerpt = f"The fault is near: {error.near}" if error.near else ""
+    # A fixer gets the value of a repaired reading, if there is one. The error's kind is `invalid_json` nevertheless.
+    return _Invalid(target.not_json(call, error.reason, excerpt, error), readings[0].value if readings else raw)
+
+
+def _bare_value(accepts: JsonType, value: JsonValue) -> JsonValue | None:
+    """Valid arguments with the value as the one required field; None where that is not valid, or no such case."""
+    if isinstance(value, dict) or len(accepts.required) != 1:
+        return None
+    wrapped = valid(accepts, {accepts.required[0]: value})
+    return None if isinstance(wrapped, Exception) else wrapped
 
 
 def valid(accepts: JsonType, value: JsonValue) -> JsonValue | Exception:
-    """The value in the form that the schema gives it ("5" for an integer is 5), or why it is not valid."""
+    """The validated value as JSON in the form of its types ("5" for an integer is 5); or the error."""
     try:
         validated = accepts.validate(value)
     except Exception as error:  # noqa: BLE001 - a user's validator may raise anything
         return error
     try:
         shown = accepts.to_json(validated)
-        # Some types are not written as they are read (SecretStr): what the model sent is then the truer form.
+        # Some types are written differently from how they are read (SecretStr): then the model's own value is kept.
         return shown if accepts.validate(shown) == validated else value
     except Exception:  # noqa: BLE001 - a user's serializer may raise anything
         return value
 
 
-def _corrected(given: Any, accepts: JsonType) -> JsonValue | None:
-    """What a fixer gave, if that validates. Rubbish is as good as nothing."""
+def _corrected(value: Any, accepts: JsonType) -> JsonValue | None:
+    """The arguments that a fixer returned, if they are valid; else None."""
     try:
-        if isinstance(given, BaseModel):
-            given = given.model_dump(mode="json", by_alias=True)
-        value: JsonValue = (
-            parse_json(given) if isinstance(given, str) else json.loads(json.dumps(given, allow_nan=False))
+        if isinstance(value, BaseModel):
+            value = value.model_dump(mode="json", by_alias=True)
+        parsed: JsonValue = (
+            parse_json(value) if isinstance(value, str) else json.loads(json.dumps(value, allow_nan=False))
         )
-    except Exception:  # noqa: BLE001 - see above
+    except Exception:  # noqa: BLE001 - a fixer may return anything
         return None
-    if value is None:
+    if parsed is None:
         return None
-    arguments = valid(accepts, value)
+    arguments = valid(accepts, parsed)
     return None if isinstance(arguments, Exception) else arguments
 
 
 def duplicates(calls: Sequence[ToolCall]) -> set[int]:
-    """Which calls of a step are the very same (id, name, arguments) as one before. Calls without an id are their own."""
+    """The indexes of calls that equal an earlier one in id, name and arguments. A call without an id equals no other."""
     seen: set[tuple[str, str, str]] = set()
-    found = set()
+    repeated = set()
     for index, call in enumerate(calls):
         key = (call.id, call.name, call.arguments)
         if call.id and key in seen:
-            found.add(index)
+            repeated.add(index)
         seen.add(key)
-    return found
+    return repeated

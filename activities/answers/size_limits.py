@@ -1,14 +1,16 @@
-"""What a model said, within what Temporal carries: a run must never die of one answer.
+"""Limits of an answer's parts, so that a large answer does not fail the run.
 
-An activity's result of more than 2 MB fails the run, and one of more than 4 MB is lost on the way and asked for again
-without end. An answer holds the text, the raw arguments, the valid arguments where they differ, what repairs changed, and
-what the model is told of its mistakes: each is bounded so that all together fit.
+An activity's result of more than 2 MB fails the run; with more than 4 MB the result is lost and the activity is retried
+without end. An answer contains its text, the raw arguments, the valid arguments where they differ, the changes by repairs,
+and the feedback for the model. Each part has a limit, so that all of them together fit into a result.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
+
+from pydantic import JsonValue
 
 from mulligan.activities.models.protocol import Reply
 from mulligan.activities.tool_running.render_result import cut
@@ -17,83 +19,97 @@ from mulligan.wire.model_call import ModelAnswer, PreparedCall
 from mulligan.wire.shorten import shortened, size
 
 TEXT_CHARS = 100_000
-"""Characters of an answer's text: no model writes more in one go."""
+"""Characters of an answer's text. No model writes more in one answer."""
 TEXT_BYTES = 300_000
 MOST_CALLS = 127
-"""Calls of one answer, with one more that is told of it: OpenAI takes no message back that has more than 128. A run can have
-2,000 activities open, and each call is up to six events of its history."""
+"""Calls of one answer; one more gets feedback about the limit. OpenAI refuses a message with more than 128 calls. A run can
+have 2,000 open activities, and each call adds up to six events to its history."""
 NAME_CHARS = 200
-"""Characters of a call's name: providers take 64."""
+"""Characters of a call's name. Providers allow 64."""
 ARGUMENTS_BYTES = 500_000
-"""Bytes of arguments, of all calls of a step together, as they were written or as they were mended: about 128,000 tokens
-of output."""
+"""Bytes of arguments of all calls of a step together, raw or repaired: about 128,000 output tokens."""
 PROVIDER_BYTES = 300_000
-"""Bytes of items that go back to the provider. Without them it still takes the message."""
+"""Bytes of the provider's own items of an answer. The provider accepts the message without them too."""
 REPAIR_BYTES = 10_000
-"""Bytes of each side of a repair that stay visible."""
+"""Bytes of each side of a recorded repair."""
 REPAIRS_BYTES = 150_000
-"""Bytes of what the repairs of all calls of a step changed."""
-TOLD_BYTES = 250_000
-"""Bytes of what the model is told of all calls of a step."""
+"""Bytes of the recorded repairs of all calls of a step."""
+FEEDBACK_BYTES = 250_000
+"""Bytes of the feedback on all calls of a step."""
 ANSWER_BYTES = 1_900_000
 
 
 def fit_text(text: str) -> str:
-    """The answer's text."""
+    """The answer's text, cut to its limit."""
     return cut(text, TEXT_CHARS, TEXT_BYTES)
 
 
 def fit_provider_data(reply: Reply) -> dict[str, Any] | None:
-    """The provider's items, or nothing where they are too large to be carried."""
+    """The provider's own items of an answer; None where they exceed their limit."""
     return reply.provider_data if size(reply.provider_data) <= PROVIDER_BYTES else None
 
 
-def too_long(calls: Sequence[ToolCall]) -> set[int]:
-    """Which calls have arguments that cannot be carried: those over their share."""
-    share = ARGUMENTS_BYTES // max(1, len(calls))
-    if sum(size(call.arguments) for call in calls) <= ARGUMENTS_BYTES:
-        return set()
-    return {index for index, call in enumerate(calls) if size(call.arguments) > share}
+def oversized_calls(calls: Sequence[ToolCall]) -> set[int]:
+    """If the raw arguments exceed the limit together: the indexes of the calls that exceed their share of it."""
+    return set(_over_limit([size(call.arguments) for call in calls]))
+
+
+def oversized_arguments(arguments: Sequence[JsonValue]) -> list[int]:
+    """The same for recorded arguments, None for none: a fixer may return much more than the model wrote."""
+    return _over_limit([0 if each is None else size(each) for each in arguments])
+
+
+def _over_limit(sizes: Sequence[int]) -> list[int]:
+    if sum(sizes) <= ARGUMENTS_BYTES:
+        return []
+    share = ARGUMENTS_BYTES // len(sizes)
+    return [index for index, length in enumerate(sizes) if length > share]
 
 
 def fit_call(call: ToolCall) -> ToolCall:
-    """A call whose arguments are too long, with their beginning: it is not run."""
+    """An oversized call with the beginning of its arguments. Its tool does not run."""
     return call.model_copy(update={"arguments": cut(call.arguments, 1_000)})
 
 
 def fit_name(name: str) -> str:
-    """A call's name."""
+    """A call's name, cut to its limit."""
     return name if len(name) <= NAME_CHARS else f"{name[:NAME_CHARS]}…"
 
 
-def repaired_too_long(prepared: Sequence[PreparedCall]) -> list[int]:
-    """Which calls have valid arguments that cannot be carried: a fixer may have made much of little."""
-    sizes = [size(each.arguments) if each.arguments is not None else 0 for each in prepared]
-    share = ARGUMENTS_BYTES // max(1, len(sizes))
-    return [index for index, each in enumerate(sizes) if each > share] if sum(sizes) > ARGUMENTS_BYTES else []
-
-
 def fit_answer(answer: ModelAnswer) -> ModelAnswer:
-    """The answer with what is said beside it cut, where it is too much for all of its calls together."""
-    calls = answer.prepared
-    if sum(size([each.model_dump(mode="json") for each in call.repairs]) for call in calls) > REPAIRS_BYTES:
-        share = REPAIRS_BYTES // (2 * sum(len(call.repairs) for call in calls))
-        for call in calls:
-            call.repairs = fit_repairs(call.repairs, share)
-    if sum(size([call.text, call.error and call.error.message, call.failure]) for call in calls) > TOLD_BYTES:
-        share = TOLD_BYTES // (2 * len(calls))
-        for call in calls:
-            call.text = cut(call.text, share, share) if call.text is not None else None
-            if call.error is not None:
-                call.error = call.error.model_copy(update={"message": cut(call.error.message, share // 2, share // 2)})
-    if answer.message.provider_data is not None and len(answer.model_dump_json().encode()) > ANSWER_BYTES:
-        answer.message = answer.message.model_copy(update={"provider_data": None})
-    return answer
+    """The answer with repairs, feedback and provider items shortened where all calls together exceed the limits."""
+    prepared = _with_short_feedback(_with_short_repairs(answer.prepared))
+    fitting = answer.model_copy(update={"prepared": prepared})
+    if answer.message.provider_data is not None and len(fitting.model_dump_json().encode()) > ANSWER_BYTES:
+        message = answer.message.model_copy(update={"provider_data": None})
+        return fitting.model_copy(update={"message": message})
+    return fitting
 
 
 def fit_repairs(repairs: Sequence[Repair], most: int = REPAIR_BYTES) -> list[Repair]:
-    """What repairs changed, each side short enough to be shown."""
+    """The repairs, with at most `most` bytes of each side."""
     return [
         Repair(by=each.by, **{side: shortened(getattr(each, side), most) for side in ("before", "after")})
         for each in repairs
     ]
+
+
+def _with_short_repairs(calls: list[PreparedCall]) -> list[PreparedCall]:
+    if sum(size([each.model_dump(mode="json") for each in call.repairs]) for call in calls) <= REPAIRS_BYTES:
+        return calls
+    share = REPAIRS_BYTES // (2 * sum(len(call.repairs) for call in calls))
+    return [call.model_copy(update={"repairs": fit_repairs(call.repairs, share)}) for call in calls]
+
+
+def _with_short_feedback(calls: list[PreparedCall]) -> list[PreparedCall]:
+    if sum(size([call.text, call.error and call.error.message, call.failure]) for call in calls) <= FEEDBACK_BYTES:
+        return calls
+    share = FEEDBACK_BYTES // (2 * len(calls))
+    short = []
+    for call in calls:
+        text = cut(call.text, share, share) if call.text is not None else None
+        error = call.error
+        if error is not None:
+            error = error.model_copy(update={"message": cut(error.message, share // 2, share // 2)})
+        short.append(call.model_copy(update={"text": text, "error": error}))
+    return short

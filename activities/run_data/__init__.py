@@ -1,1 +1,1 @@
-"""What an activity needs to know of its run: from this worker's memory, or by a query of the workflow."""
+"""The data of runs that activities read: from this worker's memory, or by a query of the workflow."""

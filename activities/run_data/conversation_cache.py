@@ -1,33 +1,36 @@
-"""What a worker remembers of conversations, so that a model call need carry only what is new."""
+"""The cache of conversations in a worker's memory. With it, a model call's input contains new messages only."""
 
 from __future__ import annotations
 
+import sys
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from pydantic import BaseModel
 from temporalio import activity
 
 from mulligan.activities.models.protocol import Provider
-from mulligan.activities.run_data.memory_size import memory_size
 from mulligan.values import AssistantMessage, Message, ToolMessage, UserMessage
 from mulligan.wire.conversation_ref import CachedResult, Ref, chain
 from mulligan.wire.run_context import RunContext
 
 _PER_MESSAGE = 160
 _PER_ENTRY = 1_500
-"""Bytes beside the values themselves: a message's digest and places in lists; an entry's keys, lists and set."""
+"""Bytes beyond the values themselves: a message's digest and list entries; a cache entry's keys, lists and set."""
+_PER_KEY = 12
+"""Average bytes of a dict's key: most keys are shared."""
 
 Miss = Literal["absent", "mismatch"]
-"""Nothing was held, or something else: another worker's step, a reset, another run of that workflow id."""
+"""The cache has nothing, or something else: after another worker's step, a reset, another run of the workflow id."""
 
 
 @dataclass
 class CachedConversation:
-    """A conversation up to some message, with the digest of each, and as the provider's own items.
+    """The first messages of a conversation, with the digest of each, and as the provider's own items.
 
-    A message is encoded once, so the request's prefix is the same bytes at each step and the provider's cache works.
+    A message is encoded once, so a request's prefix has the same bytes at each step, which the provider's cache needs.
     """
 
     provider: Provider
@@ -37,7 +40,7 @@ class CachedConversation:
     call_ids: set[str] = field(default_factory=set)
     sizes: list[int] = field(default_factory=list)
     size: int = 0
-    """Bytes in memory, of each message and of all."""
+    """Bytes of memory of all messages; `sizes` has those of each."""
 
     def extend(self, messages: Sequence[Message]) -> int:
         """Add messages at the end; returns their bytes as JSON."""
@@ -52,23 +55,23 @@ class CachedConversation:
         return json_bytes
 
     def cut_back(self, count: int) -> None:
-        """Forget all after the first `count`: an attempt before this one may have got further."""
+        """Remove all but the first `count` messages: an earlier attempt may have added more."""
         if count < len(self.messages):
             self.size -= sum(self.sizes[count:])
             del self.messages[count:], self.digests[count + 1 :], self.items[count:], self.sizes[count:]
             self.call_ids = set().union(*map(_calls, self.messages))
 
     def encode_for(self, provider: Provider) -> None:
-        """Make the items those of a provider: a turn may name another model than the one before."""
+        """Encode the messages for a provider, if another one encoded them: a turn may use another model than the last."""
         if self.provider is not provider:
             self.provider, self.items, self.sizes, self.size = provider, [], [], 0
             for message in self.messages:
                 self._encode(message)
 
     def open_calls(self) -> list[CachedResult]:
-        """The results that come next, by their calls' ids."""
-        said = self.messages[-1] if self.messages else None
-        calls = said.tool_calls if isinstance(said, AssistantMessage) else []
+        """References to the results of the last message's calls."""
+        last = self.messages[-1] if self.messages else None
+        calls = last.tool_calls if isinstance(last, AssistantMessage) else []
         return [CachedResult(role="held", call_id=call.id) for call in calls]
 
     @property
@@ -96,68 +99,69 @@ def conversation_key(context: RunContext) -> Key:
 
 
 class ConversationCache:
-    """The conversations, and the results made here for them, that were used last: within a bound in bytes of memory.
+    """A cache of conversations, and of results for them, limited in bytes of memory. The least recently used go first.
 
-    What a model call has taken out counts as well, but cannot be let go of: where that alone is more than the bound,
-    nothing else is kept. What it grows by meanwhile counts from the next use of the cache on.
+    A conversation that a model call has taken out counts too, but cannot be evicted: if those exceed the limit alone, the
+    cache keeps nothing else. What they grow by counts from the next use of the cache on. `changed` gets each change of the
+    size in bytes.
     """
 
     def __init__(self, max_bytes: int, changed: Callable[[int], None] = lambda _: None) -> None:
         self._max_bytes = max_bytes
         self._changed = changed
         self._entries: OrderedDict[tuple[Key, str | None], tuple[CachedConversation | ToolMessage, int]] = OrderedDict()
-        """A conversation, or the result of the call with that id, and its bytes; last what was used last."""
+        """A conversation, or the result of the call with that id, and its bytes, in the order of their last use."""
         self._bytes = 0
         self._in_use: dict[int, CachedConversation] = {}
-        self._told = 0
+        self._reported_size = 0
 
     @property
     def size(self) -> int:
-        """Bytes of memory, about: what is kept and what is taken out."""
+        """Bytes of memory, approximately: of the entries and of the conversations that are taken out."""
         return self._bytes + sum(prefix.size + _PER_ENTRY for prefix in self._in_use.values())
 
     def take(
         self, key: Key, provider: Provider, whole: Ref, known: int | None = None
     ) -> tuple[CachedConversation, Miss | None]:
-        """The conversation up to `whole`, or else its first `known` messages, taken out; an empty one where neither is here.
+        """Take out the conversation up to `whole`, or else its first `known` messages, or else an empty one.
 
-        It must be put back. The second value says why it is empty. Of `known` messages nothing but their number was asked:
-        what is made of them must be held against the digest of the whole.
+        The caller must put it back. The second value says why it is empty. The first `known` messages are identified by
+        their number alone, so the caller must compare the completed conversation with the digest of `whole`.
         """
-        found = self._pop(key, None)
+        cached = self._pop(key, None)
         prefix = CachedConversation(provider)
         miss: Miss | None = "absent"
-        if isinstance(found, CachedConversation):
+        if isinstance(cached, CachedConversation):
             miss = "mismatch"
-            is_whole = whole.count < len(found.digests) and found.digests[whole.count] == whole.digest
+            is_whole = whole.count < len(cached.digests) and cached.digests[whole.count] == whole.digest
             count = whole.count if is_whole else known or 0
-            if 0 < count < len(found.digests):
-                found.cut_back(count)
-                found.encode_for(provider)
-                prefix, miss = found, None
+            if 0 < count < len(cached.digests):
+                cached.cut_back(count)
+                cached.encode_for(provider)
+                prefix, miss = cached, None
         self._in_use[id(prefix)] = prefix
-        self._settle()
+        self._evict()
         return prefix, miss
 
     def put(self, key: Key, prefix: CachedConversation) -> None:
-        """Keep a conversation that was taken out, or one that is new."""
+        """Put back a conversation that was taken out, or add a new one."""
         self._in_use.pop(id(prefix), None)
         if prefix.messages:
             self._keep(key, None, prefix, prefix.size)
-        self._settle()
+        self._evict()
 
-    def hold(self, key: Key, result: ToolMessage) -> None:
-        """Keep a result that was made here, until the next model call takes it up."""
-        result.model_dump_json()  # as Temporal will: what is not ASCII keeps its UTF-8 beside it from then on
+    def put_result(self, key: Key, result: ToolMessage) -> None:
+        """Keep a call's result until the next model call adds it to its conversation."""
+        result.model_dump_json()  # As Temporal will: from then on a string that is not ASCII keeps its UTF-8 form too.
         self._keep(key, result.call_id, result, memory_size(result))
-        self._settle()
+        self._evict()
 
     def resolve(
         self, key: Key, new: Sequence[UserMessage | AssistantMessage | ToolMessage | CachedResult]
     ) -> list[Message]:
-        """The messages as far as they are known here: up to the first whose result another worker holds.
+        """The messages up to the first result that this worker does not have.
 
-        A result is known by its call's id alone, so what comes of it must be held against the digest that was asked for.
+        A result is identified by its call's id alone, so the caller must compare the conversation with its digest.
         """
         known: list[Message] = []
         for message in new:
@@ -170,14 +174,14 @@ class ConversationCache:
                     break
                 message = result
             known.append(message)
-        self._settle()
+        self._evict()
         return known
 
     def _keep(self, key: Key, call_id: str | None, value: CachedConversation | ToolMessage, size: int) -> None:
         self._pop(key, call_id)
         size += _PER_ENTRY
         if size > self._max_bytes:
-            return  # it would push out all others, and go then itself
+            return  # It would evict all others, and then itself.
         self._entries[key, call_id] = value, size
         self._bytes += size
 
@@ -186,13 +190,38 @@ class ConversationCache:
         self._bytes -= size
         return value
 
-    def _settle(self) -> None:
-        """Let go of what was not used for the longest time, as far as the bound asks for it; then tell the size."""
+    def _evict(self) -> None:
+        """Remove the least recently used entries until the size is within the limit; then report the size."""
         size = self.size
         while size > self._max_bytes and self._entries:
             _, (_, freed) = self._entries.popitem(last=False)
             self._bytes -= freed
             size -= freed
-        if size != self._told:
-            self._changed(size - self._told)
-            self._told = size
+        if size != self._reported_size:
+            self._changed(size - self._reported_size)
+            self._reported_size = size
+
+
+def memory_size(*values: Any) -> int:
+    """Bytes of memory that messages, or a provider's items, need. A shared object counts once.
+
+    The keys of dicts count little: the readers of JSON and of pydantic share most short strings in the whole process.
+    """
+    seen: set[int] = set()
+    pending: list[Any] = list(values)
+    size = 0
+    while pending:
+        value = pending.pop()
+        if value is None or isinstance(value, bool) or id(value) in seen:
+            continue
+        seen.add(id(value))
+        size += sys.getsizeof(value)
+        if isinstance(value, BaseModel):
+            size += sys.getsizeof(value.model_fields_set)
+            pending.append(value.__dict__)
+        elif isinstance(value, dict):
+            size += _PER_KEY * len(value)
+            pending += value.values()
+        elif isinstance(value, (list, tuple)):
+            pending += value
+    return size

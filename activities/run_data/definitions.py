@@ -1,4 +1,4 @@
-"""What providers are told of agents: pinned when a run opens, found again at each of its steps."""
+"""The definitions of agents that providers get: pinned when a run opens, looked up by digest at each of its steps."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ from mulligan.wire.agent_facts import DEFINITION_QUERY, Definition, OutputFormat
 from mulligan.wire.run_context import RunContext
 
 QUERY_TIMEOUT = timedelta(seconds=10)
-"""Always bounded: no workflow worker may be polling just then, and Temporal tries the activity again."""
+"""A query waits for a workflow worker, and there may be none at the moment: then Temporal retries the activity."""
 DEFINITIONS_KEPT = 1_000
+"""Definitions in a worker's memory; the oldest go first."""
 
 
 class Definitions:
-    """What providers are told of agents, by digest: pinned when a run opens, found again at each of its steps."""
+    """The definitions that this worker knows, by digest."""
 
     def __init__(self, registry: Registry) -> None:
         self._known: OrderedDict[str, Definition] = OrderedDict()
@@ -31,26 +32,26 @@ class Definitions:
                 self.keep(define(agent, agent.instructions, agent.models[0]))
 
     def keep(self, definition: Definition) -> str:
-        """Remember a definition; returns its digest."""
+        """Keep a definition; returns its digest."""
         digest = hashlib.sha256(definition.model_dump_json().encode()).hexdigest()[:16]
         self._known[digest] = definition
         if len(self._known) > DEFINITIONS_KEPT:
             self._known.popitem(last=False)
         return digest
 
-    async def find(self, digest: str, where: RunContext) -> Definition:
-        """The definition of that digest; where this worker's code has moved on, the workflow has it."""
+    async def find(self, digest: str, context: RunContext) -> Definition:
+        """The definition with that digest. If this worker's code is newer than the run, the workflow is queried for it."""
         known = self._known.get(digest)
         if known is None:
             known = await this_workflow().query(
-                DEFINITION_QUERY, where.conversation, result_type=Definition, rpc_timeout=QUERY_TIMEOUT
+                DEFINITION_QUERY, context.conversation, result_type=Definition, rpc_timeout=QUERY_TIMEOUT
             )
             self.keep(known)
         return known
 
 
 def define(agent: Agent, instructions: str, model: str, offered: OfferedTools | None = None) -> Definition:
-    """What providers are told of an agent in a run that begins with a model: on that depends how its output is asked for."""
+    """The definition for a run that begins with `model`: the model decides how the output is requested."""
     offered = offered or OfferedTools()
     tools = [
         ToolDefinition(name=tool.name, description=tool.description, parameters=tool.schema) for tool in agent.tools
@@ -60,25 +61,27 @@ def define(agent: Agent, instructions: str, model: str, offered: OfferedTools | 
     if (answers := agent.declared_output) is not None:
         if agent.output_strategy(model) == "tool":
             tools += [
-                ToolDefinition(name=kind.name, description=_final(kind.description), parameters=kind.schema)
+                ToolDefinition(
+                    name=kind.name, description=_output_description(kind.description), parameters=kind.schema
+                )
                 for kind in answers.types
             ]
         else:
             whole = answers.whole
             output = OutputFormat(name=whole.name, description=whole.description, json_schema=whole.schema)
-    described = describe(tools) if agent.calls_in_text else ""
-    instructions = "\n\n".join(filter(None, (instructions, *offered.notes, described)))
+    tools_in_text = describe(tools) if agent.calls_in_text else ""
+    instructions = "\n\n".join(filter(None, (instructions, *offered.notes, tools_in_text)))
     return Definition(instructions=instructions, tools=tools, output=output, mcp=offered.originals)
 
 
-def _final(description: str) -> str:
+def _output_description(description: str) -> str:
     return " ".join(
         filter(None, ("Give your final answer by calling this, once and alone: it ends your work.", description))
     )
 
 
 def this_workflow() -> WorkflowHandle[object, object]:
-    """The workflow that this activity belongs to, for queries."""
+    """A handle for queries of the workflow that the current activity belongs to."""
     info = activity.info()
     assert info.workflow_id is not None
     return activity.client().get_workflow_handle(info.workflow_id, run_id=info.workflow_run_id)

@@ -1,4 +1,4 @@
-"""The conversation that a model call is about: in this worker's cache, or asked of the workflow."""
+"""Find the conversation that an activity works on: in this worker's cache, in its input, or by queries of the workflow."""
 
 from __future__ import annotations
 
@@ -17,31 +17,30 @@ from mulligan.wire.model_call import ConversationRequest
 
 @asynccontextmanager
 async def conversation_of(
-    order: ConversationRequest, provider: Provider, services: Services
+    request: ConversationRequest, provider: Provider, services: Services
 ) -> AsyncIterator[CachedConversation]:
-    """The whole conversation: what the cache holds, what came with the order, and what the workflow is asked for.
+    """The whole conversation, from the cache, the new messages of the request, and queries of the workflow.
 
-    Put back at the end, after a failure too: the next attempt need not ask for all of it again.
+    It is put back into the cache at the end, also after a failure: then the next attempt needs fewer queries.
 
     Raises:
-        ApplicationError: to be tried again: the workflow has moved on meanwhile.
+        ApplicationError: the workflow's messages changed meanwhile. Temporal retries.
     """
-    cache, key = services.conversations, conversation_key(order.where)
-    prefix, miss = cache.take(key, provider, order.whole, order.known)
+    cache, key = services.conversations, conversation_key(request.where)
+    prefix, miss = cache.take(key, provider, request.whole, request.known)
     try:
-        held = len(prefix.messages)
-        if held == order.known:
-            prefix.extend(cache.resolve(key, order.new or prefix.open_calls()))
-        is_whole = len(prefix.messages) == order.whole.count
+        if len(prefix.messages) == request.known:
+            prefix.extend(cache.resolve(key, request.new or prefix.open_calls()))
+        is_whole = len(prefix.messages) == request.whole.count
         result = "hit" if is_whole else "partial" if prefix.messages else miss or "absent"
-        asked = await _ask_for_rest(order, prefix)
-        if prefix.ref != order.whole:
-            # Of another past: a result under a call's id from before a reset, another run of this workflow id.
+        queried = await _query_rest(request, prefix)
+        if prefix.ref != request.whole:
+            # The cache has another history: from before a reset, or of another run of this workflow id.
             prefix.cut_back(0)
             result = "mismatch"
-            asked += await _ask_for_rest(order, prefix)
-        services.telemetry.metrics.prefix_cache(result, asked)
-        if prefix.ref != order.whole:
+            queried += await _query_rest(request, prefix)
+        services.telemetry.metrics.prefix_cache(result, queried)
+        if prefix.ref != request.whole:
             prefix.cut_back(0)
             raise ApplicationError("The workflow has moved on while its messages were read.", type="StaleConversation")
         yield prefix
@@ -49,17 +48,17 @@ async def conversation_of(
         cache.put(key, prefix)
 
 
-async def _ask_for_rest(order: ConversationRequest, prefix: CachedConversation) -> int:
-    """Ask the workflow for the messages that are not there yet; returns their bytes as JSON."""
-    asked = 0
-    while (have := len(prefix.messages)) < order.whole.count:
+async def _query_rest(request: ConversationRequest, prefix: CachedConversation) -> int:
+    """Query the workflow for the messages that are missing, and append them; returns their bytes as JSON."""
+    queried = 0
+    while (count := len(prefix.messages)) < request.whole.count:
         page = await this_workflow().query(
             CONVERSATION_QUERY,
-            PageRequest(conversation=order.where.conversation, since=have, count=order.whole.count - have),
+            PageRequest(conversation=request.where.conversation, since=count, count=request.whole.count - count),
             result_type=Page,
             rpc_timeout=QUERY_TIMEOUT,
         )
         if not page.messages:
             break
-        asked += prefix.extend(page.messages)
-    return asked
+        queried += prefix.extend(page.messages)
+    return queried

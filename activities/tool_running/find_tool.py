@@ -1,4 +1,4 @@
-"""Which tool a call means: an agent's own, a loose one, or one of its MCP servers'. One way, wherever it is asked."""
+"""Find the tool that a call names: one of the agent's own, a separate one, or one of the agent's MCP servers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mulligan.wire.agent_facts import Definition
 
 @dataclass(frozen=True)
 class ToolFinder:
-    """Finds tools: one for a worker."""
+    """Finds tools. A worker has one."""
 
     registry: Registry
     servers: McpServers
@@ -26,8 +26,8 @@ class ToolFinder:
         Args:
             agent: The agent's name.
             name: The name by which the model calls it.
-            pinned: What the run's model is told: an MCP server's tool is what it was as the run opened, or it is not there.
-            mcp: What its MCP server calls it, where the name does not end with that; `pinned` says so too.
+            pinned: The run's definition. A tool of an MCP server is returned as it was when the run opened, if it was there.
+            mcp: The tool's name on its MCP server, if `name` does not end with that. `pinned` contains it too.
         """
         own = self.registry.tool(agent, name)
         known = self.registry.agents.get(agent)
@@ -61,12 +61,12 @@ class RunTools:
 
     @property
     def output_by(self) -> Strategy:
-        """How its output is asked for, as it was pinned: of its models one may be asked that takes no other way than all."""
+        """How the output is requested, by the pinned definition: the same for all models of the run."""
         return "provider" if self.pinned.output is not None else "tool"
 
     @property
     def names(self) -> list[str]:
-        """All that the model may call: tools, and the output where it is given by a call."""
+        """The names that the model may call: its tools, and its types of output if the output is a call."""
         names = self.agent.callable_names(self.output_by)
         more = (tool.name for tool in self.pinned.tools if tool.name not in names)
         return [*names, *(name for name in more if self.agent.mcp_server(server_name_of(name)) is not None)]

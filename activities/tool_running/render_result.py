@@ -1,4 +1,4 @@
-"""What a tool returned, as the text that the model reads: a text as it is, anything else as JSON."""
+"""Render a tool's result as the text that the model reads: text unchanged, anything else as JSON."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from pydantic_core import Url, to_jsonable_python
 from mulligan.values import well_formed
 
 MAX_BYTES = 1_400_000
-"""A result's size in history: Temporal takes 2 MB for a payload, and a run must never die of one."""
+"""Bytes of a result in history. Temporal's limit for a payload is 2 MB, and a larger one would fail the run."""
 
 _BY_PYDANTIC = (datetime, date, time, timedelta, Decimal, UUID, Url, AnyUrl, IPv4Address, IPv6Address)
 
 
 class UnusableResult(Exception):
-    """It cannot be written as JSON. The message says why."""
+    """The result cannot be written as JSON. The message says why."""
 
 
 def render(value: object) -> str:
     """A result as text.
 
     Raises:
-        UnusableResult: it is circular, holds NaN, bytes, or an object of which no JSON can be made.
+        UnusableResult: it is circular, or contains NaN, bytes, or an object that has no JSON form.
     """
     if isinstance(value, str) and not isinstance(value, Enum):
         return str(well_formed(str(value)))
@@ -47,7 +47,7 @@ def render(value: object) -> str:
     except TypeError:
         raise UnusableResult("a key in it is neither text nor a number") from None
     except Exception as error:  # noqa: BLE001 - a user's own serializer may raise anything
-        # json's own words for the two.
+        # The texts of the json module for these two errors.
         if str(error).startswith("Circular reference"):
             raise UnusableResult("it refers to itself") from None
         if str(error).startswith("Out of range float"):
@@ -56,7 +56,7 @@ def render(value: object) -> str:
 
 
 def _plain(value: object) -> Any:
-    """What `json` does not know, in its terms."""
+    """A value that the json module does not support, as one that it does."""
     if isinstance(value, BaseModel):
         return value.model_dump(mode="json", by_alias=True, warnings=False)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -77,9 +77,9 @@ def _plain(value: object) -> Any:
 
 
 def cut(text: str, max_chars: int, max_bytes: int | None = None) -> str:
-    """A text of at most `max_chars` characters, and of at most what Temporal can carry, with a note of what is left out."""
+    """The text, cut to `max_chars` characters and to `max_bytes` as JSON, with a note of how much was left out."""
     most = max_bytes or MAX_BYTES
-    # No character takes less than a byte: a text of megabytes need not be measured to know that.
+    # Each character needs a byte at least: this avoids measuring a text of megabytes.
     kept = text[: min(max_chars, most)]
     while len(json.dumps(kept, ensure_ascii=False).encode()) > most:
         kept = kept[: int(len(kept) * 0.9)]

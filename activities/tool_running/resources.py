@@ -1,4 +1,4 @@
-"""`resources()`: what a loaded module opens once for a worker (connection pools, clients) and its tools find in `ctx`."""
+"""`resources()` of a loaded module: what it opens once for a worker (pools, clients), and tools find in their context."""
 
 from __future__ import annotations
 
@@ -32,32 +32,34 @@ class Resources:
 
     @asynccontextmanager
     async def opened(self, runtime: ToolRuntime) -> AsyncIterator[None]:
-        """Open all, where the tools run: a pool belongs to the event loop on which it was made.
+        """Open all resources on the event loop of the tools: a connection pool belongs to the loop that it was created on.
 
         Raises:
-            DeclarationError: one could not be opened.
+            DeclarationError: a module's resources could not be opened.
         """
-        left: list[tuple[str, Any]] = []
+        opened: list[tuple[str, Any]] = []
         try:
             for module, make in self._declared.items():
                 try:
-                    self._opened[module], leave = await runtime.enter(make, limit=OPEN_LIMIT)
+                    self._opened[module], close = await runtime.enter(make, limit=OPEN_LIMIT)
                 except Exception as error:
-                    said = " ".join(str(error).split())
-                    raise DeclarationError(f"resources() of {module} failed: {type(error).__name__}: {said}") from error
-                left.append((module, leave))
+                    reason = " ".join(str(error).split())
+                    raise DeclarationError(
+                        f"resources() of {module} failed: {type(error).__name__}: {reason}"
+                    ) from error
+                opened.append((module, close))
             yield
         finally:
-            for module, leave in reversed(left):
+            for module, close in reversed(opened):
                 try:
-                    await leave(CLOSE_LIMIT)
-                except Exception as error:  # noqa: BLE001 - the others are to be closed as well
+                    await close(CLOSE_LIMIT)
+                except Exception as error:  # noqa: BLE001 - the others must be closed too
                     logger.warning("resources() of %s did not close: %s: %s", module, type(error).__name__, error)
 
     def of_agent(self, name: str) -> Any:
-        """What the module of that agent opened; None where it opened nothing."""
+        """The resources of the module that defines an agent; None if the module has none."""
         return self._opened.get(self._of_agents.get(name, ""))
 
     def of_tool(self, name: str) -> Any:
-        """The same for a tool that is served without its agent."""
+        """The resources of the module that defines a tool, for a tool that is served without its agent."""
         return self._opened.get(self._of_tools.get(name, ""))

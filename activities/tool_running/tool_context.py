@@ -1,4 +1,4 @@
-"""The context of a call, as its tool, its guard and who approves of it are given it."""
+"""The `ToolContext` of a call: for its tool, its guard, and its `needs_approval` function."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mulligan.wire.run_context import RunContext
 
 
 def tool_context(
-    where: RunContext,
+    run: RunContext,
     call: ToolCall,
     *,
     step: int,
@@ -26,21 +26,21 @@ def tool_context(
     """The context of one attempt at a call, in the activity that runs now.
 
     Args:
-        where: Whose run it is.
-        call: The call; its id and the run's make the idempotency key, which is the same for each attempt.
+        run: The run and its agent.
+        call: The call. The idempotency key, made of its id and the run's, is the same for each attempt.
         step: The step in which the model made it.
         metadata: The run's.
-        resources: What the module of the agent, or of the tool, opened.
-        attempt: Which attempt it is; who is asked before the tool runs is asked about the first.
-        heartbeat: What the tool calls to say that it lives.
+        resources: The opened resources of the module of the agent, or of the tool.
+        attempt: The number of the attempt. Before the tool runs, it is 1.
+        heartbeat: The function that `ctx.heartbeat` calls.
     """
     info = activity.info()
     workflow_id = info.workflow_id or ""
     return ToolContext(
-        idempotency_key=idempotency_key(info.namespace, workflow_id, where, call.id),
+        idempotency_key=idempotency_key(info.namespace, workflow_id, run, call.id),
         attempt=attempt,
         workflow_id=workflow_id,
-        agent=where.agent,
+        agent=run.agent,
         call_id=call.id,
         step=step,
         metadata=metadata,
@@ -49,10 +49,10 @@ def tool_context(
     )
 
 
-def idempotency_key(namespace: str, workflow_id: str, where: RunContext, call_id: str) -> str:
-    """The same for each attempt of a call, also in a chain of runs; another for every other call of every other run.
+def idempotency_key(namespace: str, workflow_id: str, run: RunContext, call_id: str) -> str:
+    """The idempotency key of a call: the same for each attempt, unique among all calls of all runs.
 
-    Of the run it takes the trace, whose ids are made of the workflow's id and its first run's.
+    It contains the run's trace id, which is derived from the ids of the workflow and of the first run of its chain.
     """
-    parts = (namespace, workflow_id, where.trace, where.conversation, call_id)
+    parts = (namespace, workflow_id, run.trace, run.conversation, call_id)
     return hashlib.sha256("\x1f".join(parts).encode()).hexdigest()[:32]

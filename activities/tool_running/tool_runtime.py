@@ -1,8 +1,8 @@
-"""Where tools, fixers and policies run: apart from the worker's event loop, under a limit that holds.
+"""Run the functions of users (tools, fixers, policies) outside of the worker's event loop, with a time limit.
 
-An `async def` runs on an event loop of the tools' own, so that one that blocks starves no heartbeat of the worker's. A
-`def` gets a thread of its own: threads cannot be killed, and a pool would fill up with hung ones. Who does not come back
-in time is left behind, and the caller is told on time all the same.
+An `async def` runs on a separate event loop, so a blocking one delays no heartbeat of the worker. A `def` runs in a thread
+of its own: threads cannot be killed, and a pool would fill up with hung ones. A function that exceeds its limit is
+abandoned, and the caller continues on time.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from typing import Any
 logger = logging.getLogger("mulligan.tools")
 
 START_WITHIN = 1.0
-"""Seconds within which a coroutine must have begun: else the loop is blocked by another one, and a new loop is made."""
+"""Seconds within which a coroutine must start. Otherwise another one blocks the loop, and a new loop is created."""
 
 
 _NONE: Mapping[str, Any] = {}
 
 
 class TookTooLong(Exception):
-    """It did not come back within its limit, in seconds."""
+    """The function did not end within its limit, in seconds."""
 
     def __init__(self, limit: float) -> None:
         self.limit = limit
@@ -38,18 +38,18 @@ class TookTooLong(Exception):
 
 @dataclass(frozen=True)
 class _Raised:
-    """What the function raised, as a value: some exceptions (StopIteration, SystemExit) do not survive a future."""
+    """The exception of a function, as a value: a future cannot carry some exceptions (StopIteration, SystemExit)."""
 
     error: BaseException
 
 
 class ToolRuntime:
-    """Runs users' functions. One for a worker."""
+    """Runs users' functions. A worker has one."""
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._loops: list[asyncio.AbstractEventLoop] = []
-        self._left_behind: set[threading.Thread] = set()
+        self._abandoned: set[threading.Thread] = set()
 
     async def run(
         self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any] = _NONE, *, limit: float
@@ -57,8 +57,8 @@ class ToolRuntime:
         """Call a function, sync or async, and wait for it `limit` seconds at most.
 
         Raises:
-            TookTooLong: it did not come back.
-            BaseException: what the function raised, even a SystemExit.
+            TookTooLong: the function did not end in time.
+            BaseException: the exception of the function, even a SystemExit.
         """
         try:
             if inspect.iscoroutinefunction(function):
@@ -75,11 +75,11 @@ class ToolRuntime:
         return outcome
 
     async def ask(self, function: Callable[..., Any], args: Sequence[Any], *, limit: float) -> Any:
-        """As `run`, for fixers and guards: what would end a task or the process is an ordinary error.
+        """As `run`, for fixers and guards: an exception that would end the task or the process becomes a RuntimeError.
 
         Raises:
-            TookTooLong: it did not come back.
-            Exception: what it raised.
+            TookTooLong: the function did not end in time.
+            Exception: the exception of the function.
         """
         try:
             return await self.run(function, args, limit=limit)
@@ -92,30 +92,30 @@ class ToolRuntime:
             raise RuntimeError(f"{type(error).__name__}: {error}") from error
 
     async def enter(self, make: Callable[[], Any], *, limit: float) -> tuple[Any, Callable[[float], Awaitable[None]]]:
-        """Enter an async context manager on the tools' loop; returns what it gave, and how it is left again.
+        """Enter an async context manager on the tools' loop; returns its value, and the function that leaves it.
 
-        One task enters and leaves it, as many libraries ask for. A loop that is blocked by an `async def` tool is
-        replaced for other tools; what was entered stays on its own.
+        One task enters and leaves it, as many libraries require. If an `async def` tool blocks the loop, other tools get a
+        new loop, but the context manager stays on this one.
 
         Raises:
             TookTooLong: it was not entered in time.
-            Exception: what it raised.
+            Exception: its exception.
         """
         entered: Future[Any] = Future()
         loop = self._loop or self._new_loop()
         leave = asyncio.Event()
-        held = asyncio.run_coroutine_threadsafe(_hold(make, entered, leave), loop)
+        task = asyncio.run_coroutine_threadsafe(_enter_and_leave(make, entered, leave), loop)
 
-        async def left(limit: float) -> None:
+        async def leave_within(limit: float) -> None:
             loop.call_soon_threadsafe(leave.set)
             async with asyncio.timeout(limit):
-                await asyncio.wrap_future(held)
+                await asyncio.wrap_future(task)
 
         try:
             async with asyncio.timeout(limit):
-                return await asyncio.wrap_future(entered), left
+                return await asyncio.wrap_future(entered), leave_within
         except TimeoutError:
-            held.cancel()
+            task.cancel()
             raise TookTooLong(limit) from None
 
     async def _in_a_thread(self, function: Callable[..., Any], args: Any, kwargs: Any, limit: float) -> Any:
@@ -125,30 +125,30 @@ class ToolRuntime:
         def work() -> None:
             try:
                 outcome = context.run(function, *args, **kwargs)
-            except BaseException as error:  # noqa: BLE001 - whatever a tool raises is an outcome
+            except BaseException as error:  # noqa: BLE001 - any exception of a tool is an outcome
                 outcome = _Raised(error)
-            with suppress(InvalidStateError):  # nobody waits for it any more
+            with suppress(InvalidStateError):  # the caller has given it up
                 future.set_result(outcome)
 
         name = getattr(function, "__name__", "tool")
-        # A daemon: a hung tool must not keep the worker's process from ending.
+        # A daemon, so that a hung tool does not prevent the end of the process.
         thread = threading.Thread(target=work, name=f"tool {name}", daemon=True)
         thread.start()
         try:
             async with asyncio.timeout(limit):
                 return await asyncio.wrap_future(future)
         except (TimeoutError, asyncio.CancelledError):
-            self._leave_behind(thread)
+            self._abandon(thread)
             raise
 
     async def _on_the_loop(self, function: Callable[..., Awaitable[Any]], args: Any, kwargs: Any, limit: float) -> Any:
-        """The limit counts from when the coroutine begins: what another one blocks is not its fault."""
+        """Run a coroutine function. Its limit counts from its start, as another coroutine may block the loop before."""
         while True:
             loop = self._loop or self._new_loop()
             work = _Work(function, args, kwargs)
             future = asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work.run(), loop))
             try:
-                # Most are done by then. A loop that says when each begins would have to wake this one, each time.
+                # Most end within this time. A signal at the start of each would wake this loop each time.
                 await asyncio.wait([future], timeout=min(limit, START_WITHIN))
                 if limit < START_WITHIN and not work.began:
                     await asyncio.wait([future], timeout=START_WITHIN - limit)
@@ -178,47 +178,47 @@ class ToolRuntime:
         return loop
 
     def close(self) -> None:
-        """Stop the tools' event loops, the blocked ones too when they come back. Threads end with the process."""
+        """Stop the tools' event loops; a blocked one stops when its tool ends. Threads end with the process."""
         for loop in self._loops:
             if not loop.is_closed():
                 loop.call_soon_threadsafe(loop.stop)
         self._loop = None
         self._loops.clear()
 
-    def _leave_behind(self, thread: threading.Thread) -> None:
-        self._left_behind = {old for old in self._left_behind if old.is_alive()} | {thread}
+    def _abandon(self, thread: threading.Thread) -> None:
+        self._abandoned = {old for old in self._abandoned if old.is_alive()} | {thread}
         logger.warning(
             "%s was given up but its thread still runs; %d such threads in this worker.",
             thread.name,
-            len(self._left_behind),
+            len(self._abandoned),
         )
 
 
 class _Work:
-    """A coroutine function to be called on the tools' loop; whoever takes the claim first decides whether it is."""
+    """A coroutine function that shall run on the tools' loop, unless the caller takes `claim` first."""
 
     def __init__(self, function: Callable[..., Awaitable[Any]], args: Any, kwargs: Any) -> None:
         self._function, self._args, self._kwargs = function, args, kwargs
         self.claim = threading.Lock()
         self.began = 0.0
-        """In seconds of the loops' clock, which is one."""
+        """When it started, by the clock that all loops share, in seconds."""
 
     async def run(self) -> Any:
         self.began = asyncio.get_running_loop().time()
         if not self.claim.acquire(blocking=False):
-            return None  # given to another loop while this one was blocked
+            return None  # another loop runs it, as this one was blocked
         try:
             return await self._function(*self._args, **self._kwargs)
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
-            return _Raised(error)  # the tool's own doing, not ours
-        except BaseException as error:  # noqa: BLE001 - whatever a tool raises is an outcome
+            return _Raised(error)  # the tool cancelled itself
+        except BaseException as error:  # noqa: BLE001 - any exception of a tool is an outcome
             return _Raised(error)
 
 
-async def _hold(make: Callable[[], Any], entered: Future[Any], leave: asyncio.Event) -> None:
+async def _enter_and_leave(make: Callable[[], Any], entered: Future[Any], leave: asyncio.Event) -> None:
     try:
         async with make() as value:
             entered.set_result(value)
@@ -236,7 +236,7 @@ async def _awaited(awaitable: Awaitable[Any]) -> Any:
 
 
 async def _cancel_all() -> None:
-    """Cancel what still runs, and wait for it: who ignores that is waited for by a daemon thread alone."""
+    """Cancel all tasks, and wait for them. Only this daemon thread waits for a task that ignores its cancellation."""
     others = asyncio.all_tasks() - {asyncio.current_task()}
     for task in others:
         task.cancel()

@@ -120,7 +120,7 @@ class Remembered:
 
 @pytest.fixture
 def remembered(monkeypatch: pytest.MonkeyPatch) -> Remembered:
-    looking, hold, put = Remembered([]), ConversationCache.hold, ConversationCache.put
+    looking, hold, put = Remembered([]), ConversationCache.put_result, ConversationCache.put
 
     def held(self: ConversationCache, key: Key, result: ToolMessage) -> None:
         hold(self, key, result)
@@ -130,7 +130,7 @@ def remembered(monkeypatch: pytest.MonkeyPatch) -> Remembered:
         put(self, key, prefix)
         looking.texts.append((key[0], prefix.messages[-1].text))
 
-    monkeypatch.setattr(ConversationCache, "hold", held)
+    monkeypatch.setattr(ConversationCache, "put_result", held)
     monkeypatch.setattr(ConversationCache, "put", kept)
     return looking
 

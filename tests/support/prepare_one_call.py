@@ -7,7 +7,7 @@ from typing import Any
 from mulligan import Agent, ToolCall, ToolCallError, tool
 from mulligan.activities.answers import feedback
 from mulligan.activities.answers.feedback import Target
-from mulligan.activities.answers.prepare_call import Prepared, prepare
+from mulligan.activities.answers.prepare_call import ValidArguments, prepare
 from mulligan.activities.tool_running.tool_runtime import ToolRuntime
 from mulligan.fixer import AskModel, Fixer, InvalidToolInput
 
@@ -27,7 +27,7 @@ def count(numbers: list[int]) -> int:
     return len(numbers)
 
 
-async def look(name: str, raw: str, agent: Agent) -> Prepared | ToolCallError:
+async def look(name: str, raw: str, agent: Agent) -> ValidArguments | ToolCallError:
     """What becomes of a call, the error that it ends with included."""
     try:
         return await prepare_for(ToolCall(id="1", name=name, arguments=raw), agent, RUNTIME)
@@ -35,7 +35,7 @@ async def look(name: str, raw: str, agent: Agent) -> Prepared | ToolCallError:
         return error
 
 
-async def prepare_for(call: ToolCall, agent: Agent, runtime: ToolRuntime) -> Prepared:
+async def prepare_for(call: ToolCall, agent: Agent, runtime: ToolRuntime) -> ValidArguments:
     """Prepare a call of one of the agent's tools.
 
     Raises:

@@ -104,7 +104,7 @@ def test_a_worker_continues_from_its_cached_prefix_and_results() -> None:
     prefix.extend(made.messages[: made.count_at_answer])
     assert prefix.ref == made.ref(made.count_at_answer)
     cache.put(KEY, prefix)
-    cache.hold(KEY, answer("1b"))
+    cache.put_result(KEY, answer("1b"))
     new = made.new_since(made.count_at_answer, 10_000)
     assert new is not None
     assert [message.role for message in new] == ["tool", "held"]

@@ -22,7 +22,7 @@ from pydantic_core import PydanticCustomError
 from mulligan import Agent, Tool, ToolCall, ToolCallError, UnknownToolError, tool
 from mulligan.activities.answers import feedback
 from mulligan.activities.answers.feedback import SCHEMA_SHOWN, TOOLS_SHOWN
-from mulligan.activities.answers.prepare_call import Prepared
+from mulligan.activities.answers.prepare_call import ValidArguments
 from mulligan.activities.tool_running.tool_runtime import ToolRuntime
 from tests.support.prepare_one_call import prepare_for
 
@@ -97,7 +97,7 @@ def call(raw: str, name: str = "ship") -> ToolCall:
     return ToolCall(id="c1", name=name, arguments=raw)
 
 
-async def look(raw: str, of: Tool, name: str | None = None) -> Prepared | ToolCallError:
+async def look(raw: str, of: Tool, name: str | None = None) -> ValidArguments | ToolCallError:
     """What comes of a call, by the way that every call takes."""
     try:
         return await prepare_for(call(raw, name or of.name), Agent(name="a", model="scripted:x", tools=[of]), RUNTIME)

@@ -90,7 +90,7 @@ def test_the_counted_size_of_many_short_entries_is_near_their_allocated_memory(l
             prefix = CachedConversation(PROVIDERS[1])
             prefix.extend([UserMessage(role="user", text=f"{n:05d}" + "x" * length), asks(n, 1)])
             cache.put(key, prefix)
-            cache.hold(key, result(n, "é" * length))
+            cache.put_result(key, result(n, "é" * length))
         return cache
 
     cache, bytes_taken = taken(make)

@@ -22,7 +22,7 @@ from mulligan import (
     tool,
 )
 from mulligan.activities.answers import failure_policy
-from mulligan.activities.answers.failure_policy import nearest, settle
+from mulligan.activities.answers.failure_policy import apply_policy, policy_for
 from mulligan.activities.tool_running.tool_runtime import ToolRuntime
 from mulligan.policy import MODELS_OWN_MISTAKES, HandleErrors, tell
 from tests.support.prepare_one_call import prepare_for
@@ -170,7 +170,8 @@ async def test_the_nearest_one_wins(
     """The run's input on the model's own mistakes alone; else the tool's, else the agent's."""
     with_policy = tool(name="look", handle_errors=of_tool)(look.function)
     for error, text in ((bad_input(), on_input), (failed_tool(), on_tool)):
-        told = await settle(error, nearest(error, with_policy.handle_errors, of_agent, override=override), runtime)
+        policy = policy_for(error, agent=agent(of_agent), tool=with_policy, on_invalid_tool_input=override)
+        told = await apply_policy(error, policy, runtime)
         assert (told.failure is None) is (text is not None)
         assert text is None or told.text == text
         assert (told.error.kind, told.error.message) == (error.kind, "message")
@@ -183,25 +184,25 @@ async def test_the_nearest_one_wins(
 )
 async def test_what_spans_show(runtime: ToolRuntime, policy: HandleErrors, shown: str) -> None:
     """Of the standard text the part that quotes nothing; a policy's own text is its author's."""
-    assert (await settle(bad_input(), policy, runtime)).safe_text == shown
+    assert (await apply_policy(bad_input(), policy, runtime)).safe_text == shown
 
 
 async def test_an_unknown_tool_asks_the_agent(runtime: ToolRuntime) -> None:
     with pytest.raises(UnknownToolError) as raised:
         await prepare_for(ToolCall(id="1", name="lok", arguments="{}"), agent(), runtime)
-    told = await settle(raised.value, UnknownToolError, runtime)
+    told = await apply_policy(raised.value, UnknownToolError, runtime)
     assert told.failure is None
-    assert (await settle(raised.value, ValidationError, runtime)).failure is not None
+    assert (await apply_policy(raised.value, ValidationError, runtime)).failure is not None
 
 
 async def test_without_an_agent_the_standard_text_is_told(runtime: ToolRuntime) -> None:
     """As on a worker with other code than the one on which the run began."""
-    told = await settle(bad_input(), nearest(bad_input(), None, None), runtime)
+    told = await apply_policy(bad_input(), policy_for(bad_input(), agent=None, tool=None), runtime)
     assert (told.text, told.safe_text, told.failure) == (STANDARD, "message", None)
 
 
 async def test_the_reason_crosses_to_the_run(runtime: ToolRuntime) -> None:
-    told = await settle(failed_tool(), raises, runtime)
+    told = await apply_policy(failed_tool(), raises, runtime)
     assert told.failure is not None
     assert (told.failure["type"], told.failure["message"]) == ("ToolExecutionError", "enough")
     assert told.failure["fields"]["source"] == {"type": "OSError", "message": "disk"}
@@ -215,7 +216,7 @@ async def test_a_policy_that_hangs_has_said_nothing(runtime: ToolRuntime, monkey
         return "late"
 
     monkeypatch.setattr(failure_policy, "POLICY_LIMIT", 0.05)
-    told = await settle(bad_input(), hangs, runtime)
+    told = await apply_policy(bad_input(), hangs, runtime)
     over.set()
     assert (told.text, told.failure) == (STANDARD, None)
 
@@ -225,4 +226,4 @@ async def test_a_policy_cannot_end_the_worker(runtime: ToolRuntime, raised: Base
     def ends(error: ToolCallError) -> str:
         raise raised
 
-    assert (await settle(bad_input(), ends, runtime)).failure is not None
+    assert (await apply_policy(bad_input(), ends, runtime)).failure is not None

@@ -43,7 +43,7 @@ def prefix(*messages: Message, provider: Any = ONE) -> CachedConversation:
 def size_of(what: CachedConversation | ToolMessage) -> int:
     """What it counts for when it is kept alone."""
     cache = ConversationCache(MUCH)
-    cache.put(KEY, what) if isinstance(what, CachedConversation) else cache.hold(KEY, what)
+    cache.put(KEY, what) if isinstance(what, CachedConversation) else cache.put_result(KEY, what)
     return cache.size
 
 
@@ -128,13 +128,13 @@ def test_the_least_recently_used_entry_is_evicted() -> None:
     """Whether it is a conversation or a result."""
     cache = ConversationCache(2 * size_of(prefix(said("a"))) + 2 * size_of(result("c1")))
     cache.put(("a", "0"), prefix(said("a")))
-    cache.hold(KEY, result("c1"))
+    cache.put_result(KEY, result("c1"))
     cache.put(("b", "0"), prefix(said("a")))
-    cache.hold(KEY, result("c2"))
+    cache.put_result(KEY, result("c2"))
     used, _ = cache.take(("a", "0"), ONE, prefix(said("a")).ref)
     cache.put(("a", "0"), used)
-    cache.hold(KEY, result("c3"))
-    cache.hold(KEY, result("c4"))
+    cache.put_result(KEY, result("c3"))
+    cache.put_result(KEY, result("c4"))
     held = [CachedResult(role="held", call_id=f"c{n}") for n in (1, 2, 3, 4)]
     assert [len(cache.resolve(KEY, [each])) for each in held] == [0, 1, 1, 1]
     assert has(cache, ("a", "0"))
@@ -144,9 +144,9 @@ def test_the_least_recently_used_entry_is_evicted() -> None:
 def test_an_entry_larger_than_the_cache_evicts_nothing() -> None:
     cache = ConversationCache(size_of(prefix(said("a"))) + size_of(result("c1")))
     cache.put(KEY, prefix(said("a")))
-    cache.hold(KEY, result("c1"))
+    cache.put_result(KEY, result("c1"))
     cache.put(("large", "0"), prefix(said("a" * 10_000)))
-    cache.hold(("large", "0"), result("c1", "a" * 10_000))
+    cache.put_result(("large", "0"), result("c1", "a" * 10_000))
     assert has(cache, KEY)
     assert len(cache.resolve(KEY, [CachedResult(role="held", call_id="c1")])) == 1
 
@@ -177,7 +177,7 @@ def test_an_empty_conversation_does_not_replace_a_cached_one() -> None:
 def test_a_cache_of_size_zero_keeps_nothing(bound: int) -> None:
     cache = ConversationCache(bound)
     cache.put(KEY, prefix(said("a")))
-    cache.hold(KEY, result("c1"))
+    cache.put_result(KEY, result("c1"))
     assert cache.size == 0
     assert cache.take(KEY, ONE, prefix(said("a")).ref) == (prefix(), "absent")
     assert cache.resolve(KEY, [CachedResult(role="held", call_id="c1")]) == []
@@ -187,7 +187,7 @@ def test_a_cached_result_replaces_its_reference_once() -> None:
     """In the place of their reference, up to the first that is not here. One that came along is held no longer."""
     cache = ConversationCache(MUCH)
     for call_id in ("c1", "c3"):
-        cache.hold(KEY, result(call_id, f"of {call_id}"))
+        cache.put_result(KEY, result(call_id, f"of {call_id}"))
     new: list[Any] = [
         said("a"),
         *(CachedResult(role="held", call_id=call_id) for call_id in ("c1", "c2", "c3")),
@@ -197,7 +197,7 @@ def test_a_cached_result_replaces_its_reference_once() -> None:
     assert cache.resolve(KEY, new) == [said("a"), result("c1", "of c1")]
     assert cache.resolve(KEY, new) == [said("a")]
     assert cache.resolve(KEY, new[3:]) == [result("c3", "of c3"), said("b")]
-    cache.hold(KEY, result("c1"))
+    cache.put_result(KEY, result("c1"))
     assert cache.resolve(KEY, [result("c1")]) == [result("c1")]
     assert cache.size == 0
 
@@ -206,7 +206,7 @@ def test_a_result_cached_twice_is_counted_once() -> None:
     """As after an attempt whose completion was lost."""
     cache = ConversationCache(MUCH)
     for text in ("the first, which is longer", "second"):
-        cache.hold(KEY, result("c1", text))
+        cache.put_result(KEY, result("c1", text))
     assert cache.resolve(KEY, [CachedResult(role="held", call_id="c1")]) == [result("c1", "second")]
     assert cache.size == 0
 
@@ -288,7 +288,7 @@ class Use(RuleBasedStateMachine):
     @rule(key=KEYS, call_id=CALLS, size=st.integers(0, 3000))
     def hold(self, key: Key, call_id: str, size: int) -> None:
         message = result(call_id, "x" * size)
-        self.cache.hold(key, message)
+        self.cache.put_result(key, message)
         self.keep(key, call_id, message)
         self.settle()
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, Field, SecretStr, field_validator
 
 from mulligan import Agent, InvalidToolInput, Tool, ToolCallError, tool
-from mulligan.activities.answers.prepare_call import Prepared
+from mulligan.activities.answers.prepare_call import ValidArguments
 from tests.support import prepare_one_call
 from tests.support.prepare_one_call import count, say
 
@@ -44,7 +44,7 @@ def agent(*tools: Tool, **options: Any) -> Agent:
     return Agent(name="a", model="scripted:x", tools=tools or (order, say, count), **options)
 
 
-async def look(name: str, raw: str, of: Agent | None = None) -> Prepared | ToolCallError:
+async def look(name: str, raw: str, of: Agent | None = None) -> ValidArguments | ToolCallError:
     return await prepare_one_call.look(name, raw, of or agent())
 
 
@@ -127,7 +127,7 @@ async def test_a_validator_that_crashes() -> None:
 async def test_read(name: str, raw: str, arguments: Any, by: list[str]) -> None:
     """Arguments in the form of their types, and by whom they were changed."""
     done = await look(name, raw)
-    assert isinstance(done, Prepared)
+    assert isinstance(done, ValidArguments)
     assert (done.arguments, [repair.by for repair in done.repairs]) == (arguments, by)
 
 
@@ -182,7 +182,7 @@ async def test_fixers(fix: Any, repair: Any, by: str, monkeypatch: pytest.Monkey
     if not by:
         assert isinstance(done, ToolCallError)
         return
-    assert isinstance(done, Prepared)
+    assert isinstance(done, ValidArguments)
     [repaired] = done.repairs
     assert (repaired.by, repaired.before, repaired.after) == (by, {"words": "a"}, {"text": "fixed"})
 

@@ -13,7 +13,7 @@ import pytest
 from pydantic import BaseModel, Field
 
 from mulligan import Agent, InvalidToolInput, Tool, ToolCallError, tool
-from mulligan.activities.answers.prepare_call import Prepared
+from mulligan.activities.answers.prepare_call import ValidArguments
 from tests.support import prepare_one_call
 from tests.support.prepare_one_call import count, say
 
@@ -30,7 +30,7 @@ def agent(*tools: Tool, **options: Any) -> Agent:
     return Agent(name="a", model="scripted:x", tools=tools or (say, count, take_times, take_values), **options)
 
 
-async def look(name: str, raw: str, of: Agent | None = None) -> Prepared | ToolCallError:
+async def look(name: str, raw: str, of: Agent | None = None) -> ValidArguments | ToolCallError:
     return await prepare_one_call.look(name, raw, of or agent())
 
 
@@ -63,7 +63,7 @@ def free(words: str = "") -> str:
 async def test_empty_arguments(raw: str) -> None:
     """They are `{}`, which is told of as such where something is required."""
     done = await look("free", raw, agent(free))
-    assert isinstance(done, Prepared)
+    assert isinstance(done, ValidArguments)
     assert done.arguments == {}
     assert [repair.model_dump() for repair in done.repairs] == [{"by": "empty_arguments", "before": raw, "after": {}}]
     error = await look("say", raw)
@@ -100,7 +100,7 @@ async def test_the_order_of_repairs(of: Tool, raw: str, before: Any, by: str, ar
 
     never_asked: Any = None
     done = await look(of.name, raw, agent(tool(name=of.name, fix=fix)(of.function), repair=never_asked))
-    assert isinstance(done, Prepared)
+    assert isinstance(done, ValidArguments)
     [repaired] = done.repairs
     assert (repaired.by.startswith(by), repaired.before, repaired.after) == (True, before, arguments)
     assert done.arguments == arguments
@@ -129,7 +129,7 @@ class Words(BaseModel):
 )
 async def test_what_a_fixer_may_return(given: Any, taken: Any) -> None:
     done = await look("say", "{}", agent(say, repair=lambda _: given() if callable(given) else given))
-    assert (done.arguments if isinstance(done, Prepared) else None) == taken
+    assert (done.arguments if isinstance(done, ValidArguments) else None) == taken
 
 
 @pytest.mark.parametrize("raised", [SystemExit(1), asyncio.CancelledError()], ids=repr)
@@ -197,7 +197,7 @@ async def test_prepared_arguments_are_read_to_the_same_values(
 ) -> None:
     """The worker that runs the tool reads the prepared arguments again."""
     done = await look(taker.name, json.dumps(sent), agent(taker))
-    assert isinstance(done, Prepared)
+    assert isinstance(done, ValidArguments)
     assert not done.repairs
     assert json.loads(json.dumps(done.arguments)) == done.arguments
     _, read = taker.arguments.bind(taker.arguments.validate(done.arguments), None)
@@ -214,7 +214,7 @@ async def test_the_tools_own_fixer_is_asked_first() -> None:
     """Both could mend it, but one does."""
     mends = tool(name="say", fix=lambda _: {"text": "by the tool"})(say.function)
     done = await look("say", "{}", agent(mends, repair=lambda _: {"text": "by the agent"}))
-    assert isinstance(done, Prepared)
+    assert isinstance(done, ValidArguments)
     assert (done.arguments, [repair.by for repair in done.repairs]) == ({"text": "by the tool"}, ["fix"])
 
 

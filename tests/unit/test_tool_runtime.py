@@ -228,7 +228,7 @@ async def test_threads_that_still_run_after_their_limit_are_counted(
         with pytest.raises(TookTooLong):
             await runtime.run(over.wait, [30], limit=0.05)
     over.set()
-    for thread in runtime._left_behind:
+    for thread in runtime._abandoned:
         await asyncio.to_thread(thread.join, 10)
     over.clear()
     with pytest.raises(TookTooLong):

@@ -1,0 +1,124 @@
+"""Run the functions of users that decide on the calls of one answer: fixers, second models, the guard, `needs_approval`."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from pydantic import JsonValue
+
+from mulligan.activities.answers.ask_model_to_repair import ask_model_to_repair
+from mulligan.activities.answers.prepare_call import CallFixer
+from mulligan.activities.services import Services
+from mulligan.activities.tool_running.tool_context import tool_context
+from mulligan.activities.tool_running.tool_runtime import TookTooLong, ToolRuntime
+from mulligan.agent import Agent
+from mulligan.errors import ToolExecutionError
+from mulligan.fixer import AskModel, Fixer, InvalidToolInput
+from mulligan.tool import Tool, ToolContext
+from mulligan.values import ToolCall, Usage
+from mulligan.wire.model_call import ModelCall
+
+ANSWER_LIMIT = 100.0
+"""Seconds for all functions that run on one answer. The workflow allows the activity 120 seconds beyond the model's own
+time, and an answer that is lost with its activity must be paid for again."""
+FIXER_LIMIT, GUARD_LIMIT = 10.0, 10.0
+"""Seconds for one `fix` or `repair`, and for one `guard` or `needs_approval`: the model's answer waits for it."""
+
+
+@dataclass
+class UserFunctions:
+    """The functions that run on one answer, within one time limit. `usage_by_model` counts the tokens of second models."""
+
+    request: ModelCall
+    agent: Agent
+    services: Services
+    usage_by_model: dict[str, Usage] = field(default_factory=dict)
+    _end: float = field(default_factory=lambda: time.monotonic() + ANSWER_LIMIT)
+
+    def fixer_of(self, call: ToolCall) -> CallFixer:
+        """A function that runs a fixer on a call. It returns None where the fixer raises, or exceeds its limit."""
+
+        async def run_fixer(fixer: Fixer, invalid: InvalidToolInput) -> Any:
+            try:
+                if isinstance(fixer, AskModel):
+                    return await self._ask_model(fixer, invalid, call)
+                return await self.services.runtime.ask(fixer, (invalid,), limit=self._seconds_left(FIXER_LIMIT))
+            except Exception:  # noqa: BLE001 - a fixer that fails has given up: the model gets its mistake back
+                return None
+
+        return run_fixer
+
+    async def check_guard(self, call: ToolCall, arguments: JsonValue) -> None:
+        """Ask the agent's guard about a valid call.
+
+        Raises:
+            ToolExecutionError: of kind `denied`: the guard refused the call, or it failed.
+        """
+        limit = self._seconds_left(GUARD_LIMIT)
+        refusal = await guard_refusal(self.agent, self.services.runtime, call, arguments, self._context(call), limit)
+        if refusal:
+            raise ToolExecutionError(
+                f"`{call.name}` was not run: {refusal}",
+                kind="denied",
+                tool_name=call.name,
+                call_id=call.id,
+                raw_arguments=call.arguments,
+            )
+
+    async def waits_for(
+        self, tool: Tool, call: ToolCall, arguments: JsonValue
+    ) -> Literal["approval", "question"] | None:
+        """What a valid call waits for from a person. It waits for approval too if `needs_approval` cannot tell."""
+        if tool.asks_person:
+            return "question"
+        needed: Any = tool.needs_approval
+        if callable(needed):
+            limit = self._seconds_left(GUARD_LIMIT)
+            try:
+                needed = await self.services.runtime.ask(needed, (arguments, self._context(call)), limit=limit)
+            except Exception:  # noqa: BLE001 - a check that protects must not let calls pass when it fails
+                needed = True
+        return "approval" if needed else None
+
+    async def _ask_model(self, fixer: AskModel, invalid: InvalidToolInput, call: ToolCall) -> Any:
+        async with self.services.retry_budget.single_request(fixer.model, self._seconds_left(fixer.timeout)):
+            arguments, usage = await ask_model_to_repair(
+                fixer, invalid, self.services, self.request, call_id=call.id, limit=self._seconds_left(fixer.timeout)
+            )
+        self.usage_by_model[fixer.model] = self.usage_by_model.get(fixer.model, Usage()) + usage
+        return arguments
+
+    def _seconds_left(self, limit: float) -> float:
+        return max(0.0, min(limit, self._end - time.monotonic()))
+
+    def _context(self, call: ToolCall) -> ToolContext:
+        request = self.request
+        return tool_context(
+            request.where,
+            call,
+            step=request.step,
+            metadata=request.guard.metadata if request.guard else {},
+            resources=self.services.resources.of_agent(self.agent.name),
+        )
+
+
+async def guard_refusal(
+    agent: Agent, runtime: ToolRuntime, call: ToolCall, arguments: JsonValue, context: ToolContext, limit: float
+) -> str | None:
+    """Why the agent's guard refuses a call with valid arguments. None where it accepts the call, or there is no guard.
+
+    A guard that fails, or exceeds `limit` seconds, refuses.
+    """
+    if agent.guard is None:
+        return None
+    shown_call = call.model_copy(update={"arguments": json.dumps(arguments, ensure_ascii=False)})
+    try:
+        refusal = await runtime.ask(agent.guard, (shown_call, context), limit=limit)
+    except TookTooLong as error:
+        return f"the guard did not answer within {error.limit:g} s."
+    except Exception as error:  # noqa: BLE001 - a check that protects must not let calls pass when it fails
+        return f"the guard failed: {type(error).__name__}: {error}"
+    return str(refusal) if refusal else None
