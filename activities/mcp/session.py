@@ -8,6 +8,7 @@ import math
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from contextvars import Context
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -167,7 +168,8 @@ class _Session:
         self.listed: list[Tool] = []
         """The tools that the server listed when the session opened."""
         self.stderr = Stderr(server.name)
-        self.task = asyncio.create_task(self._run(), name=f"MCP server {server.name}")
+        # Not in the context of the activity that opens it: the session outlives that, and logs about no run.
+        self.task = asyncio.create_task(self._run(), name=f"MCP server {server.name}", context=Context())
 
     @contextmanager
     def in_use(self) -> Iterator[None]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
@@ -47,6 +47,8 @@ class Settings(BaseSettings):
     """How many model calls all workers of the task queue begin; none: no limit."""
     live_text_seconds: Annotated[float, Field(ge=0, le=60)] = 1
     """How often who watches a run is told what the model has written; 0: never, answers are asked for whole."""
+    log_format: Literal["text", "json"] = "text"
+    """What a worker writes its log as, to stderr: lines of text, or one JSON object a line."""
     health_address: str = ""
     """`host:port` where a worker answers `/livez` and `/readyz` over HTTP; none: nowhere."""
     temporal_ui_url: str = ""

@@ -1,47 +1,185 @@
-"""What a worker's process writes to stderr: its progress, warnings, and failures as lines."""
+"""What a worker's process writes to stderr: its progress, warnings and errors, each with the run that it is about.
+
+A line ends with the fields `workflow_id`, `run_id`, `agent`, `tool`, `activity` and `attempt`, as far as they exist where
+the line was logged: in an activity, in a tool or another function of a user's that an activity calls, or in a workflow.
+"""
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
+from collections.abc import Mapping, Sequence
+from contextvars import ContextVar
+from datetime import UTC, datetime
+from typing import Any, Literal
 
+from temporalio import activity, workflow
 from temporalio.exceptions import FailureError
+from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
 
 from mulligan.activities.mcp.server_log import WithoutTracebacks
+from mulligan.values import ToolCall
+from mulligan.wire.agent_facts import OpenRun
+from mulligan.wire.run_context import RunContext
 
-__all__ = ["say", "set_up_logging"]
+__all__ = ["ActivityLogFields", "JsonFormatter", "LogFields", "TextFormatter", "say", "set_up_logging"]
+
+FIELDS = ("workflow_id", "run_id", "agent", "tool", "activity", "attempt")
+"""Attributes of a log record, in the order in which they are written."""
+
+_Fields = Mapping[str, str | int]
+
+_activity_fields: ContextVar[_Fields | None] = ContextVar("mulligan_log_fields", default=None)
+"""The fields of the activity that runs. Tools run in threads and on an event loop of their own, with a copy of the context."""
+
+
+class ActivityLogFields(Interceptor):
+    """Notes for each activity of a worker the fields that its log lines get. `LogFields` adds them to the lines."""
+
+    def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:  # noqa: A002 - Temporal's name
+        """Note the fields before an activity runs."""
+        return _NotesFields(next)
+
+
+class _NotesFields(ActivityInboundInterceptor):
+    async def execute_activity(self, input: ExecuteActivityInput) -> Any:  # noqa: A002 - Temporal's name
+        # Never reset: the activity has a context of its own, in which the SDK logs its failure after this.
+        _activity_fields.set(fields_of_activity(activity.info(), input.args))
+        return await self.next.execute_activity(input)
+
+
+def fields_of_activity(info: activity.Info, arguments: Sequence[Any]) -> _Fields:
+    """The fields of an activity: agent and tool are in the input of Mulligan's own activities."""
+    request = arguments[0] if arguments else None
+    context, call = getattr(request, "where", None), getattr(request, "call", None)
+    agent = (
+        request.agent if isinstance(request, OpenRun) else context.agent if isinstance(context, RunContext) else None
+    )
+    fields = {
+        "workflow_id": info.workflow_id,
+        "run_id": info.workflow_run_id,
+        "agent": agent,
+        "tool": call.name if isinstance(call, ToolCall) else None,
+        "activity": info.activity_type,
+        "attempt": info.attempt,
+    }
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+class LogFields(logging.Filter):
+    """For a handler: adds the fields to each record as attributes. An attribute that the record has already stays."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Add them; every record passes."""
+        fields = _activity_fields.get() or _fields_of_workflow() or _fields_of_sdk(record)
+        for name, value in fields.items():
+            if not hasattr(record, name):
+                setattr(record, name, value)
+        return True
+
+
+def _fields_of_workflow() -> _Fields:
+    if not workflow.in_workflow():
+        return {}
+    info = workflow.info()
+    agent = workflow.memo_value("agent", None)
+    named = {"agent": agent} if isinstance(agent, str) else {}
+    return {"workflow_id": info.workflow_id, "run_id": info.run_id, **named}
+
+
+def _fields_of_sdk(record: logging.LogRecord) -> _Fields:
+    """The fields of a line that temporalio's SDK logs outside of the activity or the workflow that the line is about."""
+    if details := getattr(record, "temporal_activity", None):
+        names = {"workflow_id": "workflow_id", "run_id": "workflow_run_id", "activity": "activity_type"}
+        return {name: details[key] for name, key in {**names, "attempt": "attempt"}.items() if details.get(key)}
+    if details := getattr(record, "temporal_workflow", None):
+        return {name: details[name] for name in ("workflow_id", "run_id") if details.get(name)}
+    return {}
+
+
+class TextFormatter(logging.Formatter):
+    """A line of text with the fields as `key=value` at the end of the message."""
+
+    def __init__(self) -> None:
+        super().__init__("%(levelname)s %(name)s: %(message)s")
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
+        """The message and the fields."""
+        fields = "".join(f" {name}={_plain(value)}" for name, value in _fields_of(record).items())
+        return super().formatMessage(record) + fields
+
+
+class JsonFormatter(logging.Formatter):
+    """A line of JSON: `time` (ISO 8601, UTC), `level`, `logger`, `message`, the fields, and `exception` where there is one."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The record as one line."""
+        line = _json_object(record.created, record.levelname, record.name, record.getMessage()) | _fields_of(record)
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line)
+
+
+def _fields_of(record: logging.LogRecord) -> dict[str, Any]:
+    return {name: value for name in FIELDS if isinstance(value := getattr(record, name, None), (str, int))}
+
+
+def _plain(value: str | int) -> str:
+    """The value; as a JSON string where it would not be one word."""
+    text = str(value)
+    return text if text.isprintable() and text and not set(text) & {" ", '"', "="} else json.dumps(text)
+
+
+def _json_object(created: float, level: str, logger: str, message: str) -> dict[str, Any]:
+    time = datetime.fromtimestamp(created, UTC).isoformat(timespec="milliseconds")
+    return {"time": time, "level": level, "logger": logger, "message": message}
 
 
 class _OneLine(logging.Filter):
-    """A failure that we raised on purpose (an endpoint that is down, an unknown agent) is a line, not a stack trace."""
+    """Makes an error that we raised on purpose (an endpoint that is down, an unknown agent) a line without stack trace."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Take the trace off; keep what was said."""
+        """Replace message and stack trace by the error's text; every record passes."""
         error = record.exc_info[1] if record.exc_info else None
         if isinstance(error, FailureError):
-            of = getattr(record, "temporal_activity", None) or getattr(record, "temporal_workflow", None) or {}
-            kind = of.get("activity_type") or of.get("workflow_type")
-            # A task for an activity that is not served has no such fields, but its failure names all of it.
-            record.msg = f"{kind} of {of.get('workflow_id')}: {error}" if kind else str(error)
+            details = getattr(record, "temporal_activity", None) or getattr(record, "temporal_workflow", None) or {}
+            kind = details.get("activity_type") or details.get("workflow_type")
+            # A task for an activity that the worker does not serve has no such details; the error's text has them.
+            record.msg = f"{kind} of {details.get('workflow_id')}: {error}" if kind else str(error)
             record.args, record.exc_info = (), None
         return True
 
 
-def _not_worker_failed(record: logging.LogRecord) -> bool:
+def _is_not_reported_by_group(record: logging.LogRecord) -> bool:
     return not record.getMessage().startswith("Worker failed")
 
 
-def set_up_logging() -> None:
-    """Warnings to stderr."""
-    logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s")
+_says_json = False
+
+
+def set_up_logging(log_format: Literal["text", "json"] = "text") -> None:
+    """Write warnings and errors of this process to stderr, and its progress in the same format."""
+    global _says_json
+    _says_json = log_format == "json"
+    to_stderr = logging.StreamHandler(sys.stderr)
+    to_stderr.setFormatter(JsonFormatter() if _says_json else TextFormatter())
+    logging.basicConfig(level=logging.WARNING, handlers=[to_stderr])
     for handler in logging.getLogger().handlers:
         handler.addFilter(WithoutTracebacks())
+        handler.addFilter(LogFields())
+    # The SDK would write such fields into each message, as a dict.
+    activity.logger.activity_info_on_message = False
+    workflow.logger.workflow_info_on_message = False
     for name in ("temporalio.activity", "temporalio.workflow"):
         logging.getLogger(name).addFilter(_OneLine())
-    # "Worker failed, shutting down", with a trace: `WorkerGroup` says it in a line, with the reason.
-    logging.getLogger("temporalio.worker._worker").addFilter(_not_worker_failed)
+    # "Worker failed, shutting down", with a stack trace: `WorkerGroup` reports it in a line, with the reason.
+    logging.getLogger("temporalio.worker._worker").addFilter(_is_not_reported_by_group)
 
 
 def say(line: str) -> None:
-    """Progress goes to stderr: stdout is for results."""
+    """Write a line of progress, or an error that ends the process, to stderr: stdout is for results."""
+    if _says_json:
+        level = "ERROR" if line.startswith("error: ") else "INFO"
+        line = json.dumps(_json_object(datetime.now(UTC).timestamp(), level, "mulligan.worker", line))
     print(line, file=sys.stderr, flush=True)

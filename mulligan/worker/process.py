@@ -37,9 +37,9 @@ def main(modules: Sequence[str], task_queue: str | None) -> int:
         The exit code: 0; 1 where Temporal's worker stopped by itself; 2 where it could not begin. The reason has been
         written to stderr, in one line.
     """
-    set_up_logging()
     try:
         chosen = settings()
+        set_up_logging(chosen.log_format)
         asyncio.run(serve([*chosen.load, *modules], task_queue or chosen.task_queue))
     except DeclarationError as error:
         say(f"error: {error}")

@@ -39,7 +39,7 @@ from mulligan.wire.compaction_request import COMPACT_CONVERSATION
 from mulligan.wire.model_call import CALL_MODEL
 from mulligan.worker.group import WorkerGroup
 from mulligan.worker.loading import LoadedModules
-from mulligan.worker.logs import say
+from mulligan.worker.logs import ActivityLogFields, say
 from mulligan.worker.options import agent_worker_options, heartbeat_within, model_worker_options
 from mulligan.worker.poll_monitor import ActivitySlots, PollMonitor, activity_monitor
 from mulligan.worker.recorded_state import RecordedStateRunner
@@ -139,6 +139,7 @@ def with_agents(
         config["activity_executor"] = ThreadPoolExecutor(slots, thread_name_prefix="activity")
     unsandboxed = config.get("unsandboxed_workflow_runner") or UnsandboxedWorkflowRunner()
     config["workflows"] = together(config.get("workflows"), [AgentWorkflow, *loaded.workflows])
+    config["interceptors"] = [*(config.get("interceptors") or ()), ActivityLogFields()]
     config["activities"] = together(config.get("activities"), [*activities, *loaded.activities])
     config["workflow_runner"] = RecordedStateRunner(passing(config.get("workflow_runner"), loaded), cache)
     config["unsandboxed_workflow_runner"] = RecordedStateRunner(unsandboxed, cache)
@@ -197,7 +198,7 @@ async def running_worker(
                 client,
                 task_queue=model_task_queue,
                 activities=[each for each in activities if each.__name__ in (CALL_MODEL, COMPACT_CONVERSATION)],
-                interceptors=[slots],
+                interceptors=[slots, ActivityLogFields()],
                 on_fatal_error=group.on_fatal_error(model_task_queue),
                 **model_worker_options(chosen),
             )

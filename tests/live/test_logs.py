@@ -1,0 +1,64 @@
+"""A worker's log: every line that a run causes names the run, its agent and its tool."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import uuid
+from typing import Any
+
+from mulligan.devserver import DevServer
+from tests.live.conftest import DONE, Lab, call
+from tests.support.openai_turn import Failure, Turn
+from tests.support.worker_process import logging_worker_process
+
+SECRET = "sesame-4711"
+TURNS = [
+    call("log_on_the_loop", f'{{"secret": "{SECRET}"}}'),
+    Turn(calls=[("log_in_a_thread", "{}", None), ("log_and_raise", "{}", None)]),
+    call("log_and_hang"),
+    call("log_and_die"),
+    Turn(text="done", fail_first=[Failure(status=503)]),
+]
+
+
+async def lines_of(process: asyncio.subprocess.Process) -> list[dict[str, Any]]:
+    assert process.stderr is not None
+    return [json.loads(line) async for line in process.stderr]
+
+
+async def test_each_line_that_a_run_causes_has_its_ids_agent_and_tool(lab: Lab, temporal: DevServer) -> None:
+    """In a coroutine, a thread and a workflow, of our own loggers and the SDK's; a second worker logs the second attempt."""
+    queue, run_id = (f"logs-{uuid.uuid4().hex[:6]}" for _ in range(2))
+    lab.model.script(run_id, [*TURNS, DONE])
+    handle = await lab.client.start_workflow(
+        "LoggingWorkflow", f"openai-chat:{run_id}", id=run_id, task_queue=queue
+    )  # fmt: skip
+    module = "tests.support.logging_agent"
+    async with logging_worker_process(module, queue, temporal, MULLIGAN_LOG_FORMAT="json") as first:
+        before = await lines_of(first)
+        assert await first.wait() == -9
+    async with logging_worker_process(module, queue, temporal, MULLIGAN_LOG_FORMAT="json") as second:
+        reading = asyncio.create_task(lines_of(second))
+        assert await handle.result() == "done"
+        second.terminate()
+        after = await reading
+    lines = [line for line in before + after if line["logger"] != "mulligan.worker"]
+    ids = {(line.get("workflow_id"), line.get("run_id")) for line in lines}
+    assert ids == {(run_id, handle.first_execution_run_id)}, lines
+    facts = {
+        (line["message"], line["level"], line.get("agent"), line.get("tool"), line.get("attempt")) for line in lines
+    }
+    assert {
+        ("by the workflow's logger", "WARNING", None, None, None),
+        ("in a workflow", "WARNING", None, None, None),
+        ("in a coroutine", "WARNING", "logs", "log_on_the_loop", 1),
+        ("in a thread", "WARNING", "logs", "log_in_a_thread", 1),
+        ("by the SDK's logger", "WARNING", "logs", "log_in_a_thread", 1),
+        ("before an error", "ERROR", "logs", "log_and_raise", 1),
+        ("attempt 1", "WARNING", "logs", "log_and_die", 1),
+        ("attempt 2", "WARNING", "logs", "log_and_die", 2),
+    } <= facts
+    [hung] = [line for line in lines if line["logger"] == "mulligan.tools"]
+    assert (hung["agent"], hung["tool"], hung["activity"]) == ("logs", "log_and_hang", "call_tool")
+    assert SECRET not in json.dumps(lines)
