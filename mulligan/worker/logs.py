@@ -31,7 +31,7 @@ FIELDS = ("workflow_id", "run_id", "agent", "tool", "activity", "attempt")
 _Fields = Mapping[str, str | int]
 
 _activity_fields: ContextVar[_Fields | None] = ContextVar("mulligan_log_fields", default=None)
-"""The fields of the activity that runs. Tools run in threads and on an event loop of their own, with a copy of the context."""
+"""The fields of the running activity. Tools run in threads and on an event loop of their own, with a copy of the context."""
 
 
 class ActivityLogFields(Interceptor):
@@ -111,7 +111,7 @@ class TextFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """A line of JSON: `time` (ISO 8601, UTC), `level`, `logger`, `message`, the fields, and `exception` where there is one."""
+    """A line of JSON: `time` (ISO 8601, UTC), `level`, `logger`, `message`, the fields, and `exception` if there is one."""
 
     def format(self, record: logging.LogRecord) -> str:
         """The record as one line."""
