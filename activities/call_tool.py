@@ -18,7 +18,7 @@ from mulligan.activities.tool_running.render_result import UnusableResult, cut, 
 from mulligan.activities.tool_running.tool_context import tool_context
 from mulligan.activities.tool_running.tool_runtime import TookTooLong
 from mulligan.agent import Agent
-from mulligan.errors import ToolCallError, ToolExecutionError, ToolTimeoutError, shown
+from mulligan.errors import ToolCallError, ToolExecutionError, ToolTimeoutError, truncated
 from mulligan.mcp import McpError
 from mulligan.observe.spans import ToolCallAttempt
 from mulligan.observe.tool_call_span import ToolCallSpan
@@ -149,7 +149,7 @@ class CallToolActivity:
         attempts = activity.info().attempt
         if agent is None and (tool is None or tool.handle_errors is None):
             # The agent's own worker knows the policy: `record_lost_call` applies it there, and writes the span.
-            return ToolOutcome(unsettled={**error.to_json(), "detail": shown(error.detail)}, attempts=attempts)
+            return ToolOutcome(unsettled={**error.to_json(), "detail": truncated(error.detail)}, attempts=attempts)
         failure = await apply_policy(error, policy_for(error, agent=agent, tool=tool), self.services.runtime)
         failure.end_span(span)
         text = cut(failure.text, tool.max_result_chars if tool else MAX_RESULT_CHARS, max_bytes)

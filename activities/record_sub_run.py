@@ -13,7 +13,7 @@ from temporalio import activity
 from mulligan.activities.answers.failure_policy import apply_policy, policy_for
 from mulligan.activities.services import Services
 from mulligan.activities.tool_running.render_result import cut
-from mulligan.errors import RemoteSource, ToolCallError, ToolExecutionError, ToolTimeoutError, from_json, shown
+from mulligan.errors import RemoteSource, ToolCallError, ToolExecutionError, ToolTimeoutError, from_json, truncated
 from mulligan.observe.spans import ToolCallAttempt
 from mulligan.observe.tool_call_span import ToolCallSpan
 from mulligan.tool import MAX_RESULT_CHARS
@@ -110,5 +110,5 @@ def _error(ended: RecordSubRun) -> ToolCallError:
         reason = f"did not complete its work{steps}: {_WHY.get(run.status, f'it ended as {run.status!r}')}."
         detail = f"Its last words: {ended.text}" if ended.text.strip() else ""
     return ToolExecutionError(
-        shown(f"`{name}` {reason}"), kind="tool_exception", source=source, detail=detail, **fields
+        truncated(f"`{name}` {reason}"), kind="tool_exception", source=source, detail=detail, **fields
     )

@@ -57,7 +57,7 @@ class MulliganError(ApplicationError):
 
     def to_json(self) -> dict[str, Any]:
         """The error as data, for activity results; `from_json` reads it."""
-        return {"type": type(self).__name__, "message": shown(self.message), "fields": self._as_fields()}
+        return {"type": type(self).__name__, "message": truncated(self.message), "fields": self._as_fields()}
 
     def _as_fields(self) -> dict[str, Any]:
         return {name: _as_json(getattr(self, name)) for name in self.fields}
@@ -211,13 +211,13 @@ def error_of(failure: BaseException) -> MulliganError | None:
         if isinstance(seen, ApplicationError) and seen.type in _BY_NAME:
             fields = seen.details[0] if seen.details and isinstance(seen.details[0], dict) else {}
             error = from_json({"type": seen.type, "message": seen.message, "fields": fields})
-            error.took = _took(fields.get("took"))
+            error.took = _usage_until_failure(fields.get("took"))
             return error
         seen = seen.cause if isinstance(seen, FailureError) else getattr(seen, "cause", None) or seen.__cause__
     return None
 
 
-def _took(given: Any) -> Took | None:
+def _usage_until_failure(given: Any) -> Took | None:
     try:
         return Took.model_validate(given)
     except ValidationError:  # a failure from elsewhere, or of a run before there was this
@@ -226,17 +226,17 @@ def _took(given: Any) -> Took | None:
 
 def _as_json(value: Any) -> Any:
     if isinstance(value, RemoteSource):
-        return {"type": value.type_name, "message": shown(str(value))}
+        return {"type": value.type_name, "message": truncated(str(value))}
     if isinstance(value, BaseException):
-        return {"type": type(value).__name__, "message": shown(str(well_formed(str(value))))}
+        return {"type": type(value).__name__, "message": truncated(str(well_formed(str(value))))}
     if isinstance(value, str):
-        return shown(value)
+        return truncated(value)
     if isinstance(value, (dict, list)) and len(text := json.dumps(value, default=str)) > RAW_ARGUMENTS_KEPT:
-        return shown(text)
+        return truncated(text)
     return value
 
 
-def shown(text: str) -> str:
+def truncated(text: str) -> str:
     """As much of a text as a failure carries."""
     if len(text) <= RAW_ARGUMENTS_KEPT:
         return text

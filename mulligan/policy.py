@@ -23,7 +23,7 @@ MODELS_OWN_MISTAKES = frozenset(
 """The kinds that a run's `on_invalid_tool_input` speaks of."""
 
 
-def tell(error: Mistake, policy: HandleErrors, standard: str) -> str | Awaitable[str]:
+def text_for_model(error: Mistake, policy: HandleErrors, standard: str) -> str | Awaitable[str]:
     """The text for the model.
 
     Raises:
@@ -36,7 +36,7 @@ def tell(error: Mistake, policy: HandleErrors, standard: str) -> str | Awaitable
     if isinstance(policy, str):
         return policy
     if isinstance(policy, (type, tuple)):
-        if isinstance(error, policy) or _is_one(source_of(error), policy):
+        if isinstance(error, policy) or _is_one(error_source(error), policy):
             return standard
         raise error
     try:
@@ -46,7 +46,7 @@ def tell(error: Mistake, policy: HandleErrors, standard: str) -> str | Awaitable
     except MulliganError:
         raise
     except Exception as raised:
-        raise with_reason(error, raised) from raised
+        raise with_message_of(error, raised) from raised
 
 
 def _is_one(source: BaseException | None, policy: type[BaseException] | tuple[type[BaseException], ...]) -> bool:
@@ -59,11 +59,11 @@ def _is_one(source: BaseException | None, policy: type[BaseException] | tuple[ty
     return source.type_name in {kind.__name__ for kind in kinds}
 
 
-def source_of(error: Mistake) -> BaseException | None:
+def error_source(error: Mistake) -> BaseException | None:
     """What is behind an error: a `pydantic.ValidationError`, the tool's own exception; None where there is nothing."""
     return getattr(error, "source", None)
 
 
-def with_reason(error: Mistake, raised: BaseException) -> MulliganError:
+def with_message_of(error: Mistake, raised: BaseException) -> MulliganError:
     """The typed error with what a policy's function raised as its reason: so the run fails (contract, section 2)."""
     return from_json({**error.to_json(), "message": str(raised) or type(raised).__name__})

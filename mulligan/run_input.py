@@ -17,7 +17,7 @@ from mulligan.errors import InvalidRunInputError
 from mulligan.schema.optional_field import optional_field
 from mulligan.values import AssistantMessage, Message, Text, ToolMessage
 
-__all__ = ["ResumedFrom", "RunInput", "check"]
+__all__ = ["ResumedFrom", "RunInput", "parse_run_input"]
 
 
 class ResumedFrom(BaseModel):
@@ -65,7 +65,7 @@ _EXAMPLE = '{"agent": "assistant", "prompt": "…"}'
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 
 
-def check(data: bytes) -> RunInput:
+def parse_run_input(data: bytes) -> RunInput:
     """Read a RunInput from JSON.
 
     Raises:
@@ -76,7 +76,7 @@ def check(data: bytes) -> RunInput:
     try:
         run_input = RunInput.model_validate_json(data)
     except ValidationError as error:
-        sentences = list(dict.fromkeys(_sentence(fault) for fault in error.errors(include_url=False)))
+        sentences = list(dict.fromkeys(_fault_sentence(fault) for fault in error.errors(include_url=False)))
         raise InvalidRunInputError(" ".join(sentences[:5])) from None
     if run_input.prompt is None and not run_input.messages:
         raise InvalidRunInputError('The run has no "prompt" and no "messages"; give it one of them.')
@@ -101,25 +101,25 @@ def _check_messages(messages: Sequence[Message], *, prompted: bool) -> None:
                 )
             continue
         if open_calls:
-            _unanswered(open_calls)
+            _raise_unanswered(open_calls)
         if isinstance(message, AssistantMessage):
             open_calls = {call.id: index for call in message.tool_calls}
             if len(open_calls) < len(message.tool_calls):
                 raise InvalidRunInputError(f'"messages[{index}]" has two tool calls of one id; each needs its own.')
     if open_calls:
-        _unanswered(open_calls)
+        _raise_unanswered(open_calls)
     if messages and not prompted and isinstance(messages[-1], AssistantMessage):
         raise InvalidRunInputError('"messages" end with the assistant\'s; end with a user message, or add a "prompt".')
 
 
-def _unanswered(open_calls: dict[str, int]) -> None:
+def _raise_unanswered(open_calls: dict[str, int]) -> None:
     call_id, index = next(iter(open_calls.items()))
     raise InvalidRunInputError(
         f'The tool call {call_id!r} in "messages[{index}]" has no result; add a "tool" message for it right after.'
     )
 
 
-def _sentence(fault: Any) -> str:
+def _fault_sentence(fault: Any) -> str:
     """One sentence on one fault that pydantic found."""
     where = _path(fault["loc"])
     given = _shown(fault["input"])

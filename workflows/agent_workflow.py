@@ -11,8 +11,8 @@ from temporalio import workflow
 from temporalio.api.common.v1 import Payload
 from temporalio.common import RawValue
 
-from mulligan.run_input import check
-from mulligan.wire.compressed_input import decompressed
+from mulligan.run_input import parse_run_input
+from mulligan.wire.compressed_input import decompress_input
 from mulligan.wire.resume_page import RESUME_STATE_QUERY
 from mulligan.workflows import limits
 from mulligan.workflows.agent_registry import WorkflowAgents
@@ -52,7 +52,7 @@ class AgentWorkflow:
             with suppress(InvalidStateError):
                 agent = self._agent = DurableAgent(state=start.payload.data)
         if agent is None:
-            run_input = check(decompressed(start.payload.data))
+            run_input = parse_run_input(decompress_input(start.payload.data))
             agent = self._agent = DurableAgent(run_input.agent)
             resumed_from = run_input.resumed_from
             memo = {"agent": run_input.agent}

@@ -15,7 +15,7 @@ from mulligan.errors import ToolCallError, from_json
 from mulligan.values import AssistantMessage, ToolCall, ToolMessage
 from mulligan.wire.model_call import ModelAnswer, PreparedCall
 from mulligan.wire.run_context import RunContext
-from mulligan.wire.shorten import shortened
+from mulligan.wire.shorten import shorten
 from mulligan.wire.tool_call import CallTool, ToolOutcome, tool_message
 from mulligan.wire.updates import RecordDecision
 from mulligan.workflows import dispatch, limits
@@ -186,4 +186,4 @@ def _decision_text(call: ToolCall, arguments: JsonValue, *, is_question: bool) -
     if is_question and isinstance(arguments, dict) and isinstance(question := arguments.get("question"), str):
         return question
     arguments_json = json.dumps(arguments, ensure_ascii=False)
-    return f"{call.name} {shortened(arguments_json, limits.DECISION_TEXT_CHARS)}"
+    return f"{call.name} {shorten(arguments_json, limits.DECISION_TEXT_CHARS)}"

@@ -9,9 +9,9 @@ from typing import Any
 from mulligan.activities.tool_running.render_result import MAX_BYTES, cut
 from mulligan.activities.tool_running.tool_runtime import TookTooLong, ToolRuntime
 from mulligan.agent import Agent
-from mulligan.errors import MulliganError, StructuredOutputError, shown
+from mulligan.errors import MulliganError, StructuredOutputError, truncated
 from mulligan.observe.tool_call_span import ToolCallSpan
-from mulligan.policy import MODELS_OWN_MISTAKES, HandleErrors, Mistake, source_of, tell, with_reason
+from mulligan.policy import MODELS_OWN_MISTAKES, HandleErrors, Mistake, error_source, text_for_model, with_message_of
 from mulligan.tool import Tool
 from mulligan.values import ErrorInfo, well_formed
 
@@ -91,9 +91,9 @@ async def apply_policy(error: Mistake, policy: HandleErrors, runtime: ToolRuntim
     failure: MulliganError | None = None
     try:
         if isinstance(policy, (bool, str, type, tuple)):
-            text = str(tell(error, policy, standard))
+            text = str(text_for_model(error, policy, standard))
         else:
-            text = str(await runtime.run(tell, (error, policy, standard), limit=POLICY_LIMIT))
+            text = str(await runtime.run(text_for_model, (error, policy, standard), limit=POLICY_LIMIT))
     except MulliganError as fatal:
         failure = fatal
     except TookTooLong:
@@ -102,12 +102,12 @@ async def apply_policy(error: Mistake, policy: HandleErrors, runtime: ToolRuntim
         task = asyncio.current_task()
         if isinstance(raised, asyncio.CancelledError) and task is not None and task.cancelling():
             raise
-        failure = with_reason(error, raised)
+        failure = with_message_of(error, raised)
     # A policy's function may return any text, of any length.
     text = cut(str(well_formed(text)), MAX_BYTES)
     safe_text = error.message if text == standard else text
-    info = ErrorInfo(kind=error.kind, message=shown(error.message))
-    exception = type(source_of(error) or error).__name__
+    info = ErrorInfo(kind=error.kind, message=truncated(error.message))
+    exception = type(error_source(error) or error).__name__
     if failure is None:
         return ReturnedToModel(text, safe_text, info, exception)
     return FailsRun(text, safe_text, info, exception, failure.to_json())

@@ -42,7 +42,7 @@ from mulligan.policy import MISTAKES, Mistake
 from mulligan.values import AssistantMessage, Message, ToolCall, Usage
 from mulligan.wire.agent_facts import Definition
 from mulligan.wire.model_call import AcceptedOutput, ModelAnswer, ModelCall, RejectedAnswer
-from mulligan.wire.shorten import size
+from mulligan.wire.shorten import json_size
 
 LONGEST_ID = 40
 """Characters of a call's id. OpenAI's Chat Completions allow fewer than the 64 of the contract."""
@@ -174,7 +174,7 @@ class _Inspection:
         else:
             findings = list(await asyncio.gather(*map(self._inspect_call, range(len(calls)))))
         for index in size_limits.oversized_arguments([arguments_to_record(finding.state) for finding in findings]):
-            length = size(arguments_to_record(findings[index].state))
+            length = json_size(arguments_to_record(findings[index].state))
             error = feedback.too_long(calls[index], length, size_limits.ARGUMENTS_BYTES)
             findings[index] = await self._failed_call(calls[index], error, time.time())
         return findings
@@ -283,7 +283,7 @@ class _Inspection:
     async def _written_output(self, text: str, output_type: OutputType) -> AcceptedOutput:
         if not text.strip() or not _looks_like_json(text):
             raise feedback.missing_output([Target(output_type.name, output_type, True)], by_call=False)
-        if size(text) > size_limits.ARGUMENTS_BYTES:
+        if json_size(text) > size_limits.ARGUMENTS_BYTES:
             raise feedback.too_long_output(output_type.name, len(text), size_limits.ARGUMENTS_BYTES)
         call = ToolCall(id="", name=output_type.name, arguments=text)
         valid = await self._prepare_output(call, output_type)
@@ -308,7 +308,7 @@ class _Inspection:
     async def _prepare_output(self, call: ToolCall, output_type: OutputType) -> ValidArguments:
         target = Target(output_type.name, output_type, True)
         valid = await prepare(call, target, [("repair", self.agent.repair)], self.functions.fixer_of(call))
-        if valid.repairs and (length := size(valid.arguments)) > size_limits.ARGUMENTS_BYTES:
+        if valid.repairs and (length := json_size(valid.arguments)) > size_limits.ARGUMENTS_BYTES:
             raise feedback.too_long_output(output_type.name, length, size_limits.ARGUMENTS_BYTES)
         return valid
 

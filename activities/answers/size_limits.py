@@ -16,7 +16,7 @@ from mulligan.activities.models.protocol import Reply
 from mulligan.activities.tool_running.render_result import cut
 from mulligan.values import Repair, ToolCall
 from mulligan.wire.model_call import ModelAnswer, PreparedCall
-from mulligan.wire.shorten import shortened, size
+from mulligan.wire.shorten import json_size, shorten
 
 TEXT_CHARS = 100_000
 """Characters of an answer's text. No model writes more in one answer."""
@@ -46,17 +46,17 @@ def fit_text(text: str) -> str:
 
 def fit_provider_data(reply: Reply) -> dict[str, Any] | None:
     """The provider's own items of an answer; None where they exceed their limit."""
-    return reply.provider_data if size(reply.provider_data) <= PROVIDER_BYTES else None
+    return reply.provider_data if json_size(reply.provider_data) <= PROVIDER_BYTES else None
 
 
 def oversized_calls(calls: Sequence[ToolCall]) -> set[int]:
     """If the raw arguments exceed the limit together: the indexes of the calls that exceed their share of it."""
-    return set(_over_limit([size(call.arguments) for call in calls]))
+    return set(_over_limit([json_size(call.arguments) for call in calls]))
 
 
 def oversized_arguments(arguments: Sequence[JsonValue]) -> list[int]:
     """The same for recorded arguments, None for none: a fixer may return much more than the model wrote."""
-    return _over_limit([0 if each is None else size(each) for each in arguments])
+    return _over_limit([0 if each is None else json_size(each) for each in arguments])
 
 
 def _over_limit(sizes: Sequence[int]) -> list[int]:
@@ -89,20 +89,20 @@ def fit_answer(answer: ModelAnswer) -> ModelAnswer:
 def fit_repairs(repairs: Sequence[Repair], most: int = REPAIR_BYTES) -> list[Repair]:
     """The repairs, with at most `most` bytes of each side."""
     return [
-        Repair(by=each.by, **{side: shortened(getattr(each, side), most) for side in ("before", "after")})
+        Repair(by=each.by, **{side: shorten(getattr(each, side), most) for side in ("before", "after")})
         for each in repairs
     ]
 
 
 def _with_short_repairs(calls: list[PreparedCall]) -> list[PreparedCall]:
-    if sum(size([each.model_dump(mode="json") for each in call.repairs]) for call in calls) <= REPAIRS_BYTES:
+    if sum(json_size([each.model_dump(mode="json") for each in call.repairs]) for call in calls) <= REPAIRS_BYTES:
         return calls
     share = REPAIRS_BYTES // (2 * sum(len(call.repairs) for call in calls))
     return [call.model_copy(update={"repairs": fit_repairs(call.repairs, share)}) for call in calls]
 
 
 def _with_short_feedback(calls: list[PreparedCall]) -> list[PreparedCall]:
-    if sum(size([call.text, call.error and call.error.message, call.failure]) for call in calls) <= FEEDBACK_BYTES:
+    if sum(json_size([call.text, call.error and call.error.message, call.failure]) for call in calls) <= FEEDBACK_BYTES:
         return calls
     share = FEEDBACK_BYTES // (2 * len(calls))
     short = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mulligan.values import AssistantMessage, Message, ToolMessage, UserMessage
-from mulligan.wire.shorten import ends_of
+from mulligan.wire.shorten import shorten_middle
 
 HEADING = (
     "[This conversation had grown too long to be kept whole, so its earlier part was summed up: below is the summary. What "
@@ -48,10 +48,10 @@ def transcript(messages: Sequence[Message], max_bytes: int) -> str:
 def _written(message: Message, longest: int, of_user: int) -> str:
     match message:
         case UserMessage():
-            return f"[user]\n{ends_of(message.text, of_user)}"
+            return f"[user]\n{shorten_middle(message.text, of_user)}"
         case ToolMessage():
             wrong = f", which went wrong ({message.error.kind})" if message.error else ""
-            return f"[result of {message.name}{wrong}]\n{ends_of(message.text, longest)}"
+            return f"[result of {message.name}{wrong}]\n{shorten_middle(message.text, longest)}"
         case AssistantMessage():
-            calls = (f"calls {call.name} {ends_of(call.arguments, longest)}" for call in message.tool_calls)
-            return "\n".join(["[assistant]", *filter(None, (ends_of(message.text, longest), *calls))])
+            calls = (f"calls {call.name} {shorten_middle(call.arguments, longest)}" for call in message.tool_calls)
+            return "\n".join(["[assistant]", *filter(None, (shorten_middle(message.text, longest), *calls))])

@@ -13,7 +13,7 @@ from temporalio import activity
 
 from mulligan.activities.models.protocol import Provider
 from mulligan.values import AssistantMessage, Message, ToolMessage, UserMessage
-from mulligan.wire.conversation_ref import CachedResult, Ref, chain
+from mulligan.wire.conversation_ref import CachedResult, ConversationRef, chain_digest
 from mulligan.wire.run_context import RunContext
 
 _PER_MESSAGE = 160
@@ -46,7 +46,7 @@ class CachedConversation:
         """Add messages at the end; returns their bytes as JSON."""
         json_bytes = 0
         for message in messages:
-            digest, length = chain(self.digests[-1], message)
+            digest, length = chain_digest(self.digests[-1], message)
             json_bytes += length
             self.messages.append(message)
             self.digests.append(digest)
@@ -75,9 +75,9 @@ class CachedConversation:
         return [CachedResult(role="held", call_id=call.id) for call in calls]
 
     @property
-    def ref(self) -> Ref:
+    def ref(self) -> ConversationRef:
         """Its length and digest."""
-        return Ref(count=len(self.messages), digest=self.digests[-1])
+        return ConversationRef(count=len(self.messages), digest=self.digests[-1])
 
     def _encode(self, message: Message) -> None:
         self.items.append(self.provider.encode(message))
@@ -121,7 +121,7 @@ class ConversationCache:
         return self._bytes + sum(prefix.size + _PER_ENTRY for prefix in self._in_use.values())
 
     def take(
-        self, key: Key, provider: Provider, whole: Ref, known: int | None = None
+        self, key: Key, provider: Provider, whole: ConversationRef, known: int | None = None
     ) -> tuple[CachedConversation, Miss | None]:
         """Take out the conversation up to `whole`, or else its first `known` messages, or else an empty one.
 

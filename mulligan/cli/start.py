@@ -46,7 +46,7 @@ def start(
     """
     from mulligan.client.settings import settings
     from mulligan.errors import DeclarationError, InvalidRunInputError
-    from mulligan.run_input import check
+    from mulligan.run_input import parse_run_input
 
     run_input = {} if input is None else read_json_object(input, "--input", '{"metadata": {"team": "a"}}')
     options = {"agent": agent, "prompt": prompt, "max_steps": max_steps, "model": model}
@@ -54,7 +54,7 @@ def start(
     if max_steps is not None:
         run_input.pop("maxSteps", None)
     try:
-        check(json.dumps(run_input).encode())
+        parse_run_input(json.dumps(run_input).encode())
         queue = task_queue or settings().task_queue
     except (InvalidRunInputError, DeclarationError) as error:
         fail(getattr(error, "message", None) or str(error))

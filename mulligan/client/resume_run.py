@@ -22,7 +22,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from mulligan.client.external_storage import CARRY_BYTES
 from mulligan.client.read_run import query_run
 from mulligan.errors import MulliganError, StructuredOutputError, ToolCallError, error_of
-from mulligan.run_input import ResumedFrom, check
+from mulligan.run_input import ResumedFrom, parse_run_input
 from mulligan.values import (
     AssistantMessage,
     ErrorInfo,
@@ -31,7 +31,7 @@ from mulligan.values import (
     ToolMessage,
     UserMessage,
 )
-from mulligan.wire.compressed_input import LONGEST_MESSAGE, PACKED_BYTES, compressed, decompressed
+from mulligan.wire.compressed_input import LONGEST_MESSAGE, PACKED_BYTES, compress_input, decompress_input
 from mulligan.wire.resume_page import RESUME_STATE_QUERY, ResumeState
 
 __all__ = [
@@ -128,8 +128,8 @@ async def resume_run(
         }
     )
     is_stored = client.data_converter.external_storage is not None
-    start = compressed(
-        check(run_input.model_dump_json().encode()),
+    start = compress_input(
+        parse_run_input(run_input.model_dump_json().encode()),
         most=CARRY_BYTES if is_stored else PACKED_BYTES,
         longest_message=None if is_stored else LONGEST_MESSAGE,
     )
@@ -195,8 +195,8 @@ async def _left(
                 ) from None
             if not first.continued_execution_run_id:
                 [given] = await client.data_converter.decode(first.input.payloads) or [b""]
-                data = decompressed(given) if isinstance(given, bytes) else json.dumps(given).encode()
-                run_input = check(data)
+                data = decompress_input(given) if isinstance(given, bytes) else json.dumps(given).encode()
+                run_input = parse_run_input(data)
                 prompt = [UserMessage(role="user", text=run_input.prompt)] if run_input.prompt is not None else []
                 return ResumeState(input=run_input.model_copy(update={"prompt": None})), [*run_input.messages, *prompt]
             earlier = client.get_workflow_handle(earlier.id, run_id=first.continued_execution_run_id)

@@ -7,7 +7,7 @@ import zstandard
 from mulligan.errors import InvalidRunInputError
 from mulligan.run_input import RunInput
 
-__all__ = ["MOST_BYTES", "compressed", "decompressed"]
+__all__ = ["MOST_BYTES", "compress_input", "decompress_input"]
 
 PLAIN_BYTES = 1_000_000
 """Of JSON; what is longer is compressed. The server refuses 2 MB, and history is glad of less."""
@@ -18,11 +18,11 @@ MOST_BYTES = 64_000_000
 LONGEST_MESSAGE = 1_900_000
 """Bytes of one message as JSON: workers are told of it by a query's answer, which is one payload."""
 
-_MAGIC = zstandard.FRAME_HEADER
+_ZSTD_MAGIC = zstandard.FRAME_HEADER
 _WINDOW = 2**27
 
 
-def compressed(
+def compress_input(
     run_input: RunInput, *, most: int = PACKED_BYTES, longest_message: int | None = None
 ) -> RunInput | bytes:
     """What a run is started with: the input itself, or where that is too long, its JSON as zstd-compressed bytes.
@@ -50,13 +50,13 @@ def compressed(
     return small
 
 
-def decompressed(data: bytes) -> bytes:
+def decompress_input(data: bytes) -> bytes:
     """The JSON that `packed` compressed; what is not compressed is given back as it is.
 
     Raises:
         InvalidRunInputError: it is cut off or damaged, or would take more than `MOST_BYTES`.
     """
-    if not data.startswith(_MAGIC):
+    if not data.startswith(_ZSTD_MAGIC):
         return data
     try:
         # As a stream: the size that a frame claims for itself is not believed.

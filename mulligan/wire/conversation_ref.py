@@ -15,7 +15,7 @@ INPUT_MESSAGES_QUERY = "mulligan_input_messages"
 """The same for the messages that a turn was given, where they are too many for the query of its input."""
 
 
-def chain(digest: str, message: BaseModel) -> tuple[str, int]:
+def chain_digest(digest: str, message: BaseModel) -> tuple[str, int]:
     """The digest of a conversation with one more message, and that message's size in bytes as JSON.
 
     Workflow and worker each compute it, so what a worker holds is known to be what the workflow means.
@@ -24,7 +24,7 @@ def chain(digest: str, message: BaseModel) -> tuple[str, int]:
     return hashlib.sha256(digest.encode() + encoded).hexdigest()[:16], len(encoded)
 
 
-class Ref(BaseModel):
+class ConversationRef(BaseModel):
     """A conversation by its length and the chained digest of its messages: what a worker may hold in its cache."""
 
     count: int

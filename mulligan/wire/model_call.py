@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field, JsonValue, PlainSerializer, model_validat
 
 from mulligan.schema.optional_field import optional_field
 from mulligan.values import AssistantMessage, ErrorInfo, Repair, ToolMessage, Usage, UserMessage
-from mulligan.wire.conversation_ref import CachedResult, Ref
+from mulligan.wire.conversation_ref import CachedResult, ConversationRef
 from mulligan.wire.run_context import RunContext
 
 __all__ = [
@@ -42,7 +42,7 @@ class ConversationRequest(BaseModel):
     where: RunContext
     known: int | None = optional_field()
     new: list[NewMessage] | None = optional_field()
-    whole: Ref
+    whole: ConversationRef
 
 
 class GuardContext(BaseModel):

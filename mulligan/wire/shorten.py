@@ -5,35 +5,35 @@ from __future__ import annotations
 import json
 from typing import Any
 
-__all__ = ["ends_of", "shortened", "size"]
+__all__ = ["json_size", "shorten", "shorten_middle"]
 
 _LONGEST_TEXTS = (2_000, 200, 20)
 """Characters of the texts in it, tried from the gentlest on."""
 _NOTE = "…"
 
 
-def size(value: Any) -> int:
+def json_size(value: Any) -> int:
     """Bytes of a value as JSON."""
     return len(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
 
 
-def shortened(value: Any, max_bytes: int, hint: str = "") -> Any:
+def shorten(value: Any, max_bytes: int, hint: str = "") -> Any:
     """The value in at most about `max_bytes`: texts in it are cut, then fields or items left out; each says how much.
 
     `hint` is said with it: where all of it is to be had.
     """
-    if size(value) <= max_bytes:
+    if json_size(value) <= max_bytes:
         return value
     if isinstance(value, str):
         return _cut(value, max_bytes // 6, hint)
     for longest in _LONGEST_TEXTS:
         cut = _with_short_texts(value, longest, hint)
-        if size(cut) <= max_bytes:
+        if json_size(cut) <= max_bytes:
             return cut
     return _first_of(cut, max_bytes)
 
 
-def ends_of(text: str, longest: int) -> str:
+def shorten_middle(text: str, longest: int) -> str:
     """The beginning and the end of a text, in about `longest` characters, with a note of how much is left out."""
     if len(text) <= longest:
         return text
@@ -55,7 +55,7 @@ def _first_of(value: Any, max_bytes: int) -> Any:
     if isinstance(value, dict):
         kept: dict[str, Any] = {}
         for name, inner in value.items():
-            left -= size(name) + size(inner) + 4
+            left -= json_size(name) + json_size(inner) + 4
             if left < 0:
                 return {**kept, _NOTE: f"{len(value) - len(kept)} more fields"}
             kept[name] = inner
@@ -63,7 +63,7 @@ def _first_of(value: Any, max_bytes: int) -> Any:
     if isinstance(value, list):
         items: list[Any] = []
         for inner in value:
-            left -= size(inner) + 2
+            left -= json_size(inner) + 2
             if left < 0:
                 return [*items, f"{_NOTE} {len(value) - len(items)} more items"]
             items.append(inner)

@@ -34,7 +34,7 @@ from mulligan.activities.models.summary_prompt import transcript
 from mulligan.cli._steps import compaction_line
 from mulligan.testing import Model, run_agent, run_workflow
 from mulligan.wire.model_call import PreparedCall
-from mulligan.wire.shorten import ends_of
+from mulligan.wire.shorten import shorten_middle
 from mulligan.workflows.conversation.compaction import place_of_cut, tokens
 from mulligan.workflows.conversation.conversation import Conversation
 from mulligan.workflows.conversation.records import ConversationSummary
@@ -201,8 +201,8 @@ def test_a_transcript_that_is_too_long_shortens_its_longest_texts() -> None:
 
 
 def test_a_long_text_keeps_its_beginning_and_its_end() -> None:
-    assert ends_of("abc", 3) == "abc"
-    assert ends_of("a" * 50 + "b" * 50, 10) == "aaaaa… (90 characters left out here) …bbbbb"
+    assert shorten_middle("abc", 3) == "abc"
+    assert shorten_middle("a" * 50 + "b" * 50, 10) == "aaaaa… (90 characters left out here) …bbbbb"
 
 
 @pytest.mark.parametrize("wrong", [0, 999, -1, 2_000.0, "2000", True])

@@ -29,7 +29,7 @@ from mulligan import (
     error_of,
 )
 from mulligan.errors import RAW_ARGUMENTS_KEPT, RemoteSource, from_json
-from mulligan.policy import tell
+from mulligan.policy import text_for_model
 
 CALL: dict[str, Any] = {"tool_name": "look", "call_id": "1", "raw_arguments": "{"}
 ERRORS: list[MulliganError] = [
@@ -117,7 +117,7 @@ def give_up(error: ToolCallError) -> str:
 )
 def test_a_policy_returns_its_text_for_the_type_of_the_error_or_its_source(policy: Any, told: str) -> None:
     """Exception types match the typed error and its source."""
-    assert tell(WRONG, policy, "standard") == told
+    assert text_for_model(WRONG, policy, "standard") == told
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_a_policy_returns_its_text_for_the_type_of_the_error_or_its_source(polic
 def test_a_policy_that_returns_no_text_raises_the_typed_error(policy: Any, reason: str) -> None:
     """With the typed error; what a callable raises is the reason."""
     with pytest.raises(InvalidToolInputError) as raised:
-        tell(WRONG, policy, "standard")
+        text_for_model(WRONG, policy, "standard")
     assert (raised.value.message, raised.value.tool_name) == (reason, "look")
 
 

@@ -9,7 +9,7 @@ import zstandard
 
 from mulligan import InvalidRunInputError, RunInput, UserMessage
 from mulligan.client.resume_run import default_workflow_id
-from mulligan.wire.compressed_input import LONGEST_MESSAGE, MOST_BYTES, PACKED_BYTES, compressed, decompressed
+from mulligan.wire.compressed_input import LONGEST_MESSAGE, MOST_BYTES, PACKED_BYTES, compress_input, decompress_input
 from tests.support.large_payload_agent import noise, prose
 
 
@@ -18,33 +18,33 @@ def long(*texts: str) -> RunInput:
 
 
 def test_a_short_input_is_not_compressed() -> None:
-    assert compressed(given := long("hello")) is given
+    assert compress_input(given := long("hello")) is given
 
 
 def test_three_megabytes_of_text_are_compressed_and_read_back() -> None:
     """Three megabytes of text are below what Temporal carries."""
     given = long(*(prose(1_000_000, n) for n in range(3)))
-    sent = compressed(given)
+    sent = compress_input(given)
     assert isinstance(sent, bytes)
     assert len(sent) < PACKED_BYTES
-    assert RunInput.model_validate_json(decompressed(sent)) == given
+    assert RunInput.model_validate_json(decompress_input(sent)) == given
 
 
 def test_an_input_too_long_even_compressed_is_refused_with_its_length() -> None:
     """It is said how long it is, and what there is to do; external storage takes more."""
     given = long(*(noise(1_000_000, n) for n in range(3)))
     with pytest.raises(InvalidRunInputError, match=r"too long to begin a run with: 3,000,\d+ bytes, compressed 2,2"):
-        compressed(given)
-    assert isinstance(compressed(given, most=32_000_000), bytes)
+        compress_input(given)
+    assert isinstance(compress_input(given, most=32_000_000), bytes)
     with pytest.raises(
         InvalidRunInputError, match=r'"messages\[1\]" has 2,000,\d+ bytes; a message can have 1,900,000'
     ):
-        compressed(long("x", "x" * 2_000_000), longest_message=LONGEST_MESSAGE)
+        compress_input(long("x", "x" * 2_000_000), longest_message=LONGEST_MESSAGE)
 
 
 def test_bytes_that_are_not_compressed_stay_unchanged() -> None:
-    assert decompressed(b'{"agent": "a"}') == b'{"agent": "a"}'
-    assert decompressed(b"") == b""
+    assert decompress_input(b'{"agent": "a"}') == b'{"agent": "a"}'
+    assert decompress_input(b"") == b""
 
 
 def frame(data: bytes, claims: bool) -> bytes:
@@ -57,8 +57,8 @@ def test_no_more_than_the_limit_is_decompressed(claims: bool) -> None:
     bomb = frame(bytes(MOST_BYTES + 1), claims)
     assert len(bomb) < 10_000
     with pytest.raises(InvalidRunInputError, match=r"more than 64,000,000 bytes when decompressed"):
-        decompressed(bomb)
-    assert len(decompressed(frame(bytes(MOST_BYTES), claims))) == MOST_BYTES
+        decompress_input(bomb)
+    assert len(decompress_input(frame(bytes(MOST_BYTES), claims))) == MOST_BYTES
 
 
 def test_a_frame_that_states_a_false_size_allocates_no_memory_for_it() -> None:
@@ -67,7 +67,7 @@ def test_a_frame_that_states_a_false_size_allocates_no_memory_for_it() -> None:
     lies = bytes([*small[:4], 0xE0, *(2**40).to_bytes(8, "little"), *small[7:]])
     assert zstandard.frame_content_size(lies) == 2**40
     with pytest.raises(InvalidRunInputError, match="begins like zstd"):
-        decompressed(lies)
+        decompress_input(lies)
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from mulligan import (
 from mulligan.activities.answers import failure_policy
 from mulligan.activities.answers.failure_policy import apply_policy, policy_for
 from mulligan.activities.tool_running.tool_runtime import ToolRuntime
-from mulligan.policy import MODELS_OWN_MISTAKES, HandleErrors, tell
+from mulligan.policy import MODELS_OWN_MISTAKES, HandleErrors, text_for_model
 from tests.support.prepare_one_call import prepare_for
 
 CALL: dict[str, Any] = {"tool_name": "look", "call_id": "c1", "raw_arguments": "{}"}
@@ -86,10 +86,10 @@ def test_the_forms(policy: HandleErrors, on_input: str | None, on_tool: str | No
     """The text that is told, or None: the run fails with the typed error. Types match the error or its source."""
     for error, told in ((bad_input(), on_input), (failed_tool(), on_tool)):
         if told is not None:
-            assert tell(error, policy, "standard") == told
+            assert text_for_model(error, policy, "standard") == told
             continue
         with pytest.raises(type(error)) as raised:
-            tell(error, policy, "standard")
+            text_for_model(error, policy, "standard")
         assert (raised.value.kind, raised.value.call_id) == (error.kind, "c1")
 
 
@@ -99,7 +99,7 @@ def test_the_forms(policy: HandleErrors, on_input: str | None, on_tool: str | No
 def test_the_reason(policy: HandleErrors, reason: str) -> None:
     """What a function raises is the reason; the rest stays the typed error's, source included."""
     with pytest.raises(ToolExecutionError) as raised:
-        tell(failed_tool(), policy, "standard")
+        text_for_model(failed_tool(), policy, "standard")
     assert (raised.value.message, str(raised.value.source)) == (reason, "disk")
     assert raised.value.raw_arguments == "{}"
 
@@ -111,7 +111,7 @@ def test_an_error_of_ours_is_raised_as_it_is() -> None:
         raise ours
 
     with pytest.raises(Stop) as raised:
-        tell(failed_tool(), stop, "standard")
+        text_for_model(failed_tool(), stop, "standard")
     assert raised.value is ours
 
 

@@ -13,7 +13,7 @@ from mulligan import AssistantMessage, Message, ToolCall, ToolMessage, UserMessa
 from mulligan.activities.models.openai_chat import OpenAIChat
 from mulligan.activities.models.scripted import Scripted
 from mulligan.activities.run_data.conversation_cache import CachedConversation, ConversationCache
-from mulligan.wire.conversation_ref import CachedResult, Ref, chain
+from mulligan.wire.conversation_ref import CachedResult, ConversationRef, chain_digest
 
 ONE: Any = Scripted({})
 OTHER: Any = OpenAIChat()
@@ -58,7 +58,7 @@ def test_digests_items_and_size_of_a_conversation_follow_its_messages() -> None:
     """Digest, items and size go with them; what is cut back is gone from each, and can be said anew."""
     first, second, third = said("Go – é."), asks("c1"), result("c1")
     made, short = prefix(first, second, third), prefix(first)
-    assert made.ref == Ref(count=3, digest=made.digests[-1])
+    assert made.ref == ConversationRef(count=3, digest=made.digests[-1])
     assert (made.digests[0], len(set(made.digests)), made.digests[1]) == ("", 4, short.ref.digest)
     assert (made.size, len(made.items), made.call_ids) == (sum(made.sizes), 3, {"c1"})
     made.cut_back(1)
@@ -85,7 +85,7 @@ def test_a_cached_conversation_is_encoded_again_for_another_provider() -> None:
 
 def test_messages_in_another_order_have_another_digest() -> None:
     assert prefix(said("a"), said("b")).ref != prefix(said("b"), said("a")).ref
-    assert chain("", said("a"))[0] != chain("x", said("a"))[0]
+    assert chain_digest("", said("a"))[0] != chain_digest("x", said("a"))[0]
 
 
 AB = prefix(said("a"), said("b"))
@@ -97,14 +97,14 @@ AB = prefix(said("a"), said("b"))
         (AB.ref, None, 2),
         (prefix(said("a")).ref, None, 1),
         (prefix(said("a")).ref, 2, 1),
-        (Ref(count=0, digest=""), None, None),
+        (ConversationRef(count=0, digest=""), None, None),
         (prefix(said("a"), said("b"), said("c")).ref, 1, 1),
         (prefix(said("a"), said("b"), said("c")).ref, 2, 2),
         (prefix(said("a"), said("b"), said("c")).ref, 3, None),
         (prefix(said("a"), said("b"), said("c")).ref, None, None),
         (prefix(said("a"), said("c")).ref, None, None),
         (prefix(said("a"), said("c")).ref, 1, 1),
-        (Ref(count=2, digest=""), None, None),
+        (ConversationRef(count=2, digest=""), None, None),
     ],
     ids=[
         "whole", "shorter", "shorter than known", "nothing of it", "what is known", "all that is known", "too short",
@@ -112,7 +112,7 @@ AB = prefix(said("a"), said("b"))
     ],
 )  # fmt: skip
 def test_take_returns_the_conversation_cut_back_to_the_reference_and_removes_it(
-    whole: Ref, known: int | None, found: int | None
+    whole: ConversationRef, known: int | None, found: int | None
 ) -> None:
     """What fits is cut back to what was asked for. Hit or miss, it is out of the cache then."""
     cache = ConversationCache(MUCH)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mulligan import AssistantMessage, InvalidRunInputError, RunInput, ToolMessage, UserMessage
-from mulligan.run_input import check
+from mulligan.run_input import parse_run_input
 
 TRACE = f"00-{1:032x}-{2:016x}-01"
 
@@ -19,7 +19,7 @@ def refused(data: Any) -> str:
     """What is said of an input."""
     raw = data if isinstance(data, bytes) else json.dumps(data).encode()
     with pytest.raises(InvalidRunInputError) as raised:
-        check(raw)
+        parse_run_input(raw)
     return raised.value.message
 
 
@@ -48,8 +48,8 @@ ANSWER = {"role": "assistant", "text": "Hello."}
 
 def test_all_fields_of_a_run_input_are_read() -> None:
     """Each field; and nothing but what is needed."""
-    assert check(json.dumps(with_()).encode()) == RunInput(agent="support", prompt="Hi.")
-    full = check(
+    assert parse_run_input(json.dumps(with_()).encode()) == RunInput(agent="support", prompt="Hi.")
+    full = parse_run_input(
         json.dumps(
             talk(
                 user(),
@@ -68,7 +68,7 @@ def test_all_fields_of_a_run_input_are_read() -> None:
 
 
 def test_camel_case_fields_of_a_run_input_are_read() -> None:
-    read = check(json.dumps(with_(maxSteps=2, onInvalidToolInput="feedback")).encode())
+    read = parse_run_input(json.dumps(with_(maxSteps=2, onInvalidToolInput="feedback")).encode())
     assert (read.max_steps, read.on_invalid_tool_input) == (2, "feedback")
 
 
@@ -85,7 +85,7 @@ def test_camel_case_fields_of_a_run_input_are_read() -> None:
     ],
 )
 def test_conversations_that_can_be_continued_are_accepted(data: dict[str, Any]) -> None:
-    assert check(json.dumps(data).encode()).agent == "support"
+    assert parse_run_input(json.dumps(data).encode()).agent == "support"
 
 
 @pytest.mark.parametrize(
@@ -192,7 +192,7 @@ MESSAGES = st.lists(
 def test_any_bytes_are_accepted_or_refused_with_one_paragraph(data: bytes) -> None:
     """Read, or one paragraph; what is read has each call answered once."""
     try:
-        run_input = check(data)
+        run_input = parse_run_input(data)
     except InvalidRunInputError as error:
         message = error.message
     else:

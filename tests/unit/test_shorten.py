@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mulligan.wire.shorten import shortened, size
+from mulligan.wire.shorten import json_size, shorten
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=3_000),
@@ -28,20 +28,20 @@ JSON = st.recursive(
     ],
 )
 def test_long_texts_are_shortened_first(value: Any, kept: Any) -> None:
-    assert shortened(value, 1_000) == kept
+    assert shorten(value, 1_000) == kept
 
 
 def test_then_fields_and_items_are_left_out_and_counted() -> None:
-    fields = shortened({f"k{n}": n for n in range(1_000)}, 500)
+    fields = shorten({f"k{n}": n for n in range(1_000)}, 500)
     assert (fields["k0"], fields["…"]) == (0, f"{1_000 - len(fields) + 1} more fields")
-    items = shortened(list(range(1_000)), 500)
+    items = shorten(list(range(1_000)), 500)
     assert (items[0], items[-1]) == (0, f"… {1_000 - len(items) + 1} more items")
 
 
 @settings(derandomize=True, deadline=None, max_examples=300)
 @given(JSON)
 def test_a_shortened_value_keeps_its_type_and_its_bound(value: Any) -> None:
-    made = shortened(value, 600)
+    made = shorten(value, 600)
     assert type(made) is type(value)
-    assert size(made) <= 700
-    assert shortened(value, size(value)) == value
+    assert json_size(made) <= 700
+    assert shorten(value, json_size(value)) == value

@@ -5,7 +5,7 @@ from __future__ import annotations
 from mulligan.values import AssistantMessage, Compaction
 from mulligan.wire.compaction_request import CompactConversation, Compacted
 from mulligan.wire.run_context import RunContext
-from mulligan.wire.shorten import ends_of
+from mulligan.wire.shorten import shorten_middle
 from mulligan.workflows import dispatch, limits
 from mulligan.workflows.conversation.conversation import Conversation
 from mulligan.workflows.conversation.records import ConversationSummary
@@ -120,7 +120,7 @@ def _summary(conversation: Conversation, cut: int, limit: int, outcome: Compacte
     task, previous = "", conversation.summary
     if conversation.cut <= first < cut:
         task = "\n\n".join(message.text for message in conversation.messages[first:after_last])
-        task = ends_of(task, limit // PARTS * BYTES_PER_TOKEN)
+        task = shorten_middle(task, limit // PARTS * BYTES_PER_TOKEN)
     elif previous and first < conversation.cut:
         task = previous.task
     summarized = conversation.messages[conversation.cut : cut]

@@ -26,9 +26,9 @@ from mulligan.values import (
     Usage,
     UserMessage,
 )
-from mulligan.wire.conversation_ref import CachedResult, Ref, chain
+from mulligan.wire.conversation_ref import CachedResult, ConversationRef, chain_digest
 from mulligan.wire.model_call import PreparedCall
-from mulligan.wire.shorten import shortened
+from mulligan.wire.shorten import shorten
 from mulligan.workflows import limits
 from mulligan.workflows.conversation.event_log import EventLog
 from mulligan.workflows.conversation.records import CallRecord, ConversationSummary, EarlierPart, StepRecord
@@ -66,7 +66,7 @@ class Conversation:
 
     def append(self, message: Message) -> int:
         """Add a message. Returns its number in the log."""
-        digest, size = chain(self._digests[-1], message)
+        digest, size = chain_digest(self._digests[-1], message)
         self.messages.append(message)
         self._digests.append(digest)
         self._sizes.append(size)
@@ -100,10 +100,10 @@ class Conversation:
         """The number of the next step, from 1, over all turns of the conversation."""
         return self.first_step + len(self.steps) + 1
 
-    def ref(self, count: int | None = None) -> Ref:
+    def ref(self, count: int | None = None) -> ConversationRef:
         """A reference to the first `count` messages of the view; to all of them if None."""
         count = len(self._digests) - 1 if count is None else count
-        return Ref(count=count, digest=self._digests[count])
+        return ConversationRef(count=count, digest=self._digests[count])
 
     @property
     def count_at_answer(self) -> int:
@@ -162,14 +162,14 @@ class Conversation:
         self.summary, self.cut = summary, cut
         self._digests = [""]
         for message, _ in self._view(0):
-            self._digests.append(chain(self._digests[-1], message)[0])
+            self._digests.append(chain_digest(self._digests[-1], message)[0])
 
     def _view(self, since: int) -> list[tuple[Message, int]]:
         """The view's messages after the first `since`, each with its bytes of JSON."""
         start = max(self.cut, since + self.view_offset)
         view = list(zip(self.messages[start:], self._sizes[start:], strict=True))
         if self.summary and not since:
-            view.insert(0, (self.summary.message, chain("", self.summary.message)[1]))
+            view.insert(0, (self.summary.message, chain_digest("", self.summary.message)[1]))
         return view
 
     def begin_step(
@@ -307,16 +307,16 @@ def _shortened_step(step: Step, max_bytes: int) -> Step:
     """A step that is larger than a page, with each long text cut so that it fits; `messages` has the whole texts."""
     share = max_bytes // (8 * (len(step.tool_calls) + 1))  # a call has up to eight texts
     short = step.model_dump(mode="json")
-    short["text"] = shortened(step.text, share, _IN_MESSAGES)
+    short["text"] = shorten(step.text, share, _IN_MESSAGES)
     if step.compaction is not None:
-        short["compaction"]["text"] = shortened(step.compaction.text, share)
+        short["compaction"]["text"] = shorten(step.compaction.text, share)
     for call in short["tool_calls"]:
         for name in ("name", "raw_arguments", "arguments"):
-            call[name] = shortened(call[name], share, _IN_MESSAGES)
+            call[name] = shorten(call[name], share, _IN_MESSAGES)
         for repair in call["repairs"]:
-            repair |= {name: shortened(repair[name], share // len(call["repairs"])) for name in ("before", "after")}
+            repair |= {name: shorten(repair[name], share // len(call["repairs"])) for name in ("before", "after")}
         if call.get("decision"):
-            call["decision"]["before"] = shortened(call["decision"]["before"], share, _IN_MESSAGES)
+            call["decision"]["before"] = shorten(call["decision"]["before"], share, _IN_MESSAGES)
         for part in filter(None, (call["result"], (call["result"] or {}).get("error"))):
-            part |= {name: shortened(part[name], share, _IN_MESSAGES) for name in ("text", "message") if name in part}
+            part |= {name: shorten(part[name], share, _IN_MESSAGES) for name in ("text", "message") if name in part}
     return Step.model_validate(short)

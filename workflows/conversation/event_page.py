@@ -6,7 +6,7 @@ from typing import Any
 
 from mulligan.values import RunResult, Step, StepCall, ToolCall
 from mulligan.wire import event_types
-from mulligan.wire.shorten import shortened, size
+from mulligan.wire.shorten import json_size, shorten
 from mulligan.wire.updates import iso
 from mulligan.workflows import limits
 from mulligan.workflows.conversation.conversation import Conversation
@@ -34,10 +34,10 @@ def event_page(
     start = max(0, since - log.first)
     for index in range(start, min(start + max(1, limit), len(log.entries))):
         event = builder.build(log.entries[index], log.first + index)
-        event_bytes = size(event)
+        event_bytes = json_size(event)
         if event_bytes > bytes_left and page:
             break
-        page.append(event if event_bytes <= bytes_left else shortened(event, bytes_left))
+        page.append(event if event_bytes <= bytes_left else shorten(event, bytes_left))
         bytes_left -= event_bytes
     end = max(since, log.first) + len(page)
     return {"events": page, "next": end if end < log.total else None, **header}
