@@ -1,4 +1,4 @@
-"""One worker, one scripted model server and one OTLP receiver for all live tests: a test is a row, not a set-up."""
+"""One worker, one scripted model server and one OTLP receiver, which all live tests share."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.support.temporal import connect_to
 
 @dataclass
 class Ran:
-    """A run that has ended: what it came to, and all that could be seen of it."""
+    """A run that has ended: its result or error, its steps, its model requests and its spans."""
 
     id: str
     handle: WorkflowHandle[Any, Any]
@@ -37,7 +37,7 @@ class Ran:
     requests: list[Recorded] = field(default_factory=list)
     spans: list[Span] = field(default_factory=list)
     rejected: list[str] = field(default_factory=list)
-    """What the model was told by a user's message: answers that were not taken, with no call to blame."""
+    """The feedback that the model got as user messages, about rejected answers that contain no call."""
 
     @property
     def calls(self) -> list[dict[str, Any]]:
@@ -50,7 +50,7 @@ class Ran:
 
 @dataclass
 class Lab:
-    """Runs scripted conversations on the real parts."""
+    """Runs scripted conversations on a real server, worker and OTLP receiver."""
 
     client: Client
     model: OpenAIServer
@@ -58,14 +58,14 @@ class Lab:
     telemetry: Telemetry
     task_queue: str = "agents"
     workers: WorkerGroup | None = None
-    """The session's own. The fixture that started them cannot be cancelled: without a look at them, tests would wait."""
+    """The workers of the session. Their fixture cannot be cancelled, so tests check them instead of waiting for ever."""
 
     async def another_client(self) -> Client:
-        """A connection of its own to the same namespace, with the settings of the moment."""
+        """A new connection to the same namespace, with the current settings."""
         return await connect(self.client.service_client.config.target_host, namespace=self.client.namespace)
 
     async def start(self, turns: Any, *, agent: str = "shop", api: str = "openai-chat", **run_input: Any) -> Any:
-        """Start a run whose model answers by the script; returns its handle."""
+        """Start a run whose model answers by the script; return its handle."""
         run_id, given = self._given(turns, agent, api, run_input)
         if self.workers and self.workers.failure:
             raise self.workers.failure
@@ -74,7 +74,7 @@ class Lab:
     def starting(
         self, turns: Any, *, agent: str = "shop", api: str = "openai-chat", **run_input: Any
     ) -> WithStartWorkflowOperation[Any, Any]:
-        """The start of such a run, to go with an update."""
+        """The operation that starts such a run together with an update."""
         run_id, given = self._given(turns, agent, api, run_input)
         return WithStartWorkflowOperation(
             "AgentWorkflow", given, id=run_id, task_queue=self.task_queue,
@@ -87,7 +87,7 @@ class Lab:
         return run_id, {"agent": agent, "prompt": "Go.", "model": f"{api}:{run_id}", **run_input}
 
     async def run(self, turns: Any, **run_input: Any) -> Ran:
-        """Run to the end, failed or not, and look at everything. Asserts that the provider refused nothing."""
+        """Run to the end, failed or not, and collect everything. Asserts that the provider refused no request."""
         return await self.look(await self.start(turns, **run_input))
 
     async def look(self, handle: Any) -> Ran:
@@ -110,7 +110,7 @@ class Lab:
         return Ran(handle.id, handle, result, error, steps, requests, spans, rejected)
 
     async def _while_served(self, result: Coroutine[Any, Any, Any]) -> Any:
-        """A run's result; or the error of the worker, if that stops meanwhile."""
+        """The result of a run, or the error of the worker if that stops meanwhile."""
         if self.workers is None:
             return await result
         run, failed = asyncio.create_task(result), asyncio.create_task(self.workers.until_failed())
@@ -124,7 +124,7 @@ class Lab:
             failed.cancel()
 
     def _trace_of(self, workflow_id: str) -> str:
-        # A run that failed: its trace is known by its root alone.
+        # A failed run has no result with a trace id: the trace is found by its root span.
         roots = [s for s in self.otlp.spans() if s.attributes.get("temporal.workflow_id") == workflow_id]
         return roots[0].trace_id if roots else ""
 

@@ -1,4 +1,4 @@
-"""The recovery matrix: what was seen of its rows, and the page in docs/ that is printed from that."""
+"""The recovery matrix: what was observed for each row, and the page in docs/ that is printed from it."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _SEEN: dict[tuple[str, str], Ran] = {}
 
 @dataclass
 class Row:
-    """One thing that goes wrong (or only seems to): `turns` of the model, and what is expected of the run.
+    """One mistake (or what looks like one): the `turns` of the model, and the expected outcome of the run.
 
-    `kinds`: of each call, then of each answer that was not taken. `told`: a part of the text for each call.
+    `kinds`: the error kind of each call, then of each rejected answer. `told`: a part of the feedback for each call.
     """
 
     name: str
@@ -40,7 +40,7 @@ class Row:
 
     @property
     def said(self) -> list[Turn]:
-        """What the model says: the row's turns, or its calls and then that it is done."""
+        """The turns of the model: those of the row, or one with its calls and one that ends the run."""
         return self.turns or [Turn(calls=[(name, raw, None) for name, raw in self.calls]), DONE]
 
 

@@ -1,4 +1,4 @@
-"""The benchmark runs: its stage, the floors and ours. What it measures is not looked at."""
+"""The benchmark runs with its processes, the floors and Mulligan. The measured values are not checked."""
 
 from __future__ import annotations
 

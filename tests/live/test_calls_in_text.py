@@ -1,4 +1,4 @@
-"""Models without tool calls of their own: their JSON in the text is a call, by the same path; prose never is."""
+"""Models without native tool calls: JSON in their text is a call and is handled like any other; prose never is."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def test_prose_and_data_in_the_text_are_not_run_as_calls(lab: Lab, agent: 
 
 
 async def test_a_server_that_rejects_tools_gets_calls_and_results_as_text(lab: Lab) -> None:
-    """It is asked again in text at once, and from then on: calls as they were written, results as the user's."""
+    """The request is repeated in text at once, as are all later ones: calls as they were written, results as user messages."""
 
     def script(request: dict[str, object], nth: int) -> Turn:
         if "tools" in request:

@@ -1,4 +1,4 @@
-"""Compaction: older steps are summed up, the run goes on, and nothing of it is lost to its user."""
+"""Compaction: older steps are summarised for the model, the run goes on, and its user can still read all of them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def soon(lab: Lab) -> AsyncIterator[Lab]:
 
 
 async def run(at: Lab, script: Any, **given: Any) -> tuple[Ran, list[dict[str, Any]], list[dict[str, Any]]]:
-    """A run to its end: with all of its steps and messages, whichever run of the chain holds them."""
+    """Run to the end; return the run with all its steps and messages, from whichever run of the chain has them."""
     ran = await at.run(script, **{"agent": "page_reader", "prompt": PROMPT, **given})
 
     async def ask(run_id: str | None, name: str, *args: Any) -> Any:
@@ -50,22 +50,22 @@ async def run(at: Lab, script: Any, **given: Any) -> tuple[Ran, list[dict[str, A
 async def test_a_compacted_and_continued_run_keeps_every_message_and_runs_each_call_once(
     soon: Lab, api: str, pages: int
 ) -> None:
-    """Compacted and continued as new, both several times: every message is still to be had, every call ran once."""
+    """The run is compacted and continued as new several times each; every message can still be read."""
     ran, steps, messages = await run(soon, reading(pages), api=api)
     result = ran.result
     assert (result["status"], result["output"]) == ("completed", f"heron, after {pages}")
     assert (result["steps"], result["tool_calls"], result["recovered_failures"]) == (pages + 1, pages, 0)
-    # Nothing of the log is lost, and its numbers are those of the whole run.
+    # The log is complete, and its numbers are those of the whole run.
     assert [message["role"] for message in messages] == ["user", *["assistant", "tool"] * pages, "assistant"]
     assert messages[0]["text"] == PROMPT
     assert [m["text"].split(":")[0] for m in messages if m["role"] == "tool"] == [f"PAGE {n + 1}" for n in range(pages)]
     assert [step["step"] for step in steps] == list(range(1, pages + 2))
-    # The trap: the model gives each call the same id.
+    # The model gives each call the same id.
     keys = [key for _, key in READ[ran.id]]
     ids = [call["id"] for step in steps for call in step["tool_calls"]]
     assert len(set(keys)) == len(set(ids)) == pages
     assert [page for page, _ in READ[ran.id]] == list(range(1, pages + 1))
-    # What the model is sent stays within its limit, by and large: one step, of 2 KB here, more.
+    # Requests stay near the limit: they may exceed it by one step, of 2 KB here.
     asked = [request for request in ran.requests if not is_summing_up(request.json)]
     assert len(asked) == pages + 1
     assert max(len(json.dumps(request.conversation)) for request in asked) < 4 * LIMIT + 3_000
@@ -75,13 +75,13 @@ async def test_a_compacted_and_continued_run_keeps_every_message_and_runs_each_c
     assert all(one["text"].startswith("Read so far: PAGE ") and one["error"] is None for one in compacted)
     usages = [one["usage"] for one in [*steps, *compacted]]
     assert result["usage"]["input_tokens"] == sum(usage["input_tokens"] for usage in usages)
-    # The trace: one chat for each, beside the steps; no span twice, none without its parent.
+    # The trace has one chat span for each summary beside those of the steps; no duplicate, no span without its parent.
     spans = [span for span in ran.spans if "mulligan.compaction" in span.attributes]
     assert [span.attributes["mulligan.compaction"] for span in spans] == [one["messages"] for one in compacted]
     known = {span.span_id for span in ran.spans}
     assert len(known) == len(ran.spans) == 2 * pages + 1 + len(spans) + 2
     assert {span.parent_span_id for span in ran.spans} - known <= {""}
-    # The last run of the chain says who holds the rest.
+    # The last run of the chain names the run that has the rest.
     page, steps_page = await ran.handle.query("messages", args=[0, 10]), await ran.handle.query("steps")
     assert (page["messages"], page["total"], steps_page["steps"]) == ([], 2 * pages + 2, [])
     assert page["earlier"] == steps_page["earlier"]
@@ -92,7 +92,7 @@ async def test_a_compacted_and_continued_run_keeps_every_message_and_runs_each_c
 
 
 async def test_a_run_goes_on_when_the_model_refuses_to_summarise(soon: Lab) -> None:
-    """The endpoint takes every request but that for a summary (as where it would be too long): the run goes on."""
+    """The endpoint refuses only the request for a summary, as it would if that were too long."""
     pages = 6
     refusing = reading(pages, summary=Turn(failure=Failure(status=400)))
     ran, steps, messages = await run(soon, refusing, agent="terse_page_reader")
@@ -100,7 +100,7 @@ async def test_a_run_goes_on_when_the_model_refuses_to_summarise(soon: Lab) -> N
     assert len(messages) == 2 * pages + 2
     [given_up] = [step["compaction"] for step in steps if "compaction" in step]
     assert (given_up["text"], given_up["error"]["kind"]) == ("", "ModelRequestError")
-    # Of the agent's settings it is asked with those that are not about answers.
+    # The summary is requested with those settings of the agent that are not about answers.
     given = {name: [name in request.json for request in ran.requests] for name in ("temperature", "stop", "max_tokens")}
     summing_up = [is_summing_up(request.json) for request in ran.requests]
     assert given == dict(zip(given, ([True] * len(summing_up), *[[not one for one in summing_up]] * 2), strict=True))
@@ -109,7 +109,7 @@ async def test_a_run_goes_on_when_the_model_refuses_to_summarise(soon: Lab) -> N
 
 
 async def test_a_failed_summary_request_is_retried_with_a_span_for_each_attempt(soon: Lab) -> None:
-    """Tried again as any model call, with an ERROR span for each attempt that failed."""
+    """It is retried like any model call, with an ERROR span for each failed attempt."""
     ran, steps, _ = await run(soon, reading(6, fail_first=[Failure(status=500), Failure(drop="before")]))
     assert ran.result["status"] == "completed"
     [first, *_] = [step["compaction"] for step in steps if "compaction" in step]
@@ -128,7 +128,7 @@ async def test_nothing_is_compacted_below_the_limit(soon: Lab) -> None:
 
 
 async def test_a_run_can_be_cancelled_during_compaction(soon: Lab) -> None:
-    """It ends cancelled, as in any other call; the trace is closed, and what was said stays readable."""
+    """It ends as cancelled, as during any other call; the trace is closed, and the messages stay readable."""
     never = asyncio.Event()
     handle = await soon.start(reading(9, summary=Turn(text="late", wait=never)), agent="page_reader", prompt=PROMPT)
     while not any(is_summing_up(request.json) for request in soon.model.requests_of(handle.id)):
@@ -147,7 +147,7 @@ async def test_a_run_can_be_cancelled_during_compaction(soon: Lab) -> None:
 
 
 async def test_a_run_stopped_during_compaction_finishes_the_summary_and_asks_no_more(soon: Lab) -> None:
-    """The summary is taken, and no model is asked any more."""
+    """The summary is used, and no model is asked after it."""
     handle = await soon.start(reading(12, summary=Turn(text="Read so far: PAGE 3.", delay=1)), agent="page_reader")
     while not any(is_summing_up(request.json) for request in soon.model.requests_of(handle.id)):
         await asyncio.sleep(0.02)
@@ -158,7 +158,7 @@ async def test_a_run_stopped_during_compaction_finishes_the_summary_and_asks_no_
 
 
 async def test_a_compaction_survives_the_kill_of_its_worker(lab: Lab, temporal: DevServer) -> None:
-    """kill -9: the next worker has it summed up, and writes the span of the attempt that was lost."""
+    """kill -9: the next worker writes the summary, and the span of the lost attempt."""
     released = asyncio.Event()
     at = Lab(lab.client, lab.model, lab.otlp, lab.telemetry, f"compact-{uuid.uuid4().hex[:6]}")
     script = reading(6, summary=Turn(text="Read so far: PAGE 3.", wait=released))

@@ -1,4 +1,4 @@
-"""Who is asked about a call: a second model that mends it, the guard; and what a repeated mistake is told."""
+"""Repairs by a second model, resources, and the feedback on repeated mistakes and empty answers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ RIGHT = '{"payment": {"iban": "AT12345", "amount": 3}}'
 async def test_a_second_model_repairs_a_call_or_the_error_is_returned_to_the_model(
     lab: Lab, answer: Turn, mended: bool
 ) -> None:
-    """In one call: what it gives is validated, its tokens count, its call is in the trace. Else the model is told."""
+    """It is asked once; its answer is validated, its tokens are counted, its call is in the trace."""
     lab.model.script("mender", lambda request, nth: answer)
     before = len(lab.model.requests_of("mender"))
     ran = await lab.run([call("pay", WRONG), DONE], agent="mended_by_model")
@@ -57,7 +57,7 @@ async def test_a_second_model_repairs_a_call_or_the_error_is_returned_to_the_mod
 
 
 async def test_a_repairing_model_that_returned_429_is_not_asked_again(lab: Lab) -> None:
-    """It says 429 once; while it limits this worker, calls that it could mend are told to the model without it."""
+    """It returns 429 once. While it limits this worker, calls that it could repair are returned to the model as errors."""
     name, mender = (f"{of}-{uuid.uuid4().hex[:8]}" for of in ("limited", "mender"))
 
     @tool(fix=ask_model(f"openai-chat:{mender}"))
@@ -86,14 +86,14 @@ async def test_the_repair_of_an_agent_may_ask_a_second_model(lab: Lab) -> None:
 
 
 async def test_tools_get_the_resources_of_the_worker_and_the_metadata_of_the_run(lab: Lab) -> None:
-    """Opened once a worker; tools of both kinds have them, and the run's metadata."""
+    """They are opened once for each worker. Both coroutine tools and thread tools get them."""
     turn = Turn(calls=[("where", "{}"), ("where_by_thread", '{"kind": "street"}')])
     ran = await lab.run([turn, DONE], agent="resourceful", metadata={"city": "Graz"})
     assert [each["result"]["text"] for each in ran.calls] == ["on the corner, Graz", "on the corner"]
 
 
 async def test_feedback_on_a_repeated_mistake_says_more_each_time(lab: Lab) -> None:
-    """It says so, gives an example that is valid, then what was sent beside what is taken; the budget is max_steps."""
+    """First it states the repetition with a valid example, then what was sent and what is accepted. max_steps is the limit."""
     ran = await lab.run([call("search_orders", '{"client": "Ada"}')] * 4 + [DONE], max_steps=9)
     texts = [each["result"]["text"] for each in ran.calls]
     assert "very call before" not in texts[0]
@@ -115,7 +115,7 @@ async def test_feedback_on_a_repeated_mistake_says_more_each_time(lab: Lab) -> N
 
 
 async def test_the_example_arguments_in_the_feedback_are_valid(lab: Lab) -> None:
-    """A model that does as the text says is through."""
+    """A model that sends the example of the feedback succeeds."""
 
     def script(request: dict[str, Any], nth: int) -> Turn:
         if nth < 2:
@@ -131,7 +131,7 @@ async def test_the_example_arguments_in_the_feedback_are_valid(lab: Lab) -> None
 
 
 async def test_an_empty_answer_gets_feedback_once_and_a_second_one_ends_the_run(lab: Lab) -> None:
-    """It is told once; a model that says nothing again has nothing to say."""
+    """A model that says nothing after the feedback has nothing to say."""
     ran = await lab.run([Turn(text=""), DONE])
     assert (ran.result["output"], ran.result["recovered_failures"]) == ("done", 1)
     assert ran.steps[0]["error"]["kind"] == "missing_output"
@@ -142,7 +142,7 @@ async def test_an_empty_answer_gets_feedback_once_and_a_second_one_ends_the_run(
 
 
 async def test_a_call_cut_off_by_a_content_filter_is_not_executed(lab: Lab) -> None:
-    """A call that a content filter broke off is not run; one that was whole is."""
+    """A call that was complete before is executed."""
     turn = Turn(calls=[("now", "{}", None), ("click", '{"selector": "#', None)], finish_reason="content_filter")
     ran = await lab.run([turn, DONE])
     assert [each["result"]["error"] and each["result"]["error"]["kind"] for each in ran.calls] == [

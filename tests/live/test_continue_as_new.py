@@ -1,4 +1,4 @@
-"""Continue-as-new at a step boundary: the chain is one run to its user."""
+"""Continue-as-new at a step boundary: to its user the chain is one run."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def chained(lab: Lab) -> AsyncIterator[Lab]:
 
 
 async def test_a_user_workflow_hands_over_its_state_and_loses_no_signal(chained: Lab) -> None:
-    """A `DurableAgent` gives its state and takes it; signals that wait go along; none is lost, none is heard twice."""
+    """`DurableAgent` exports its state and loads it; waiting signals are carried over, and none is handled twice."""
     messages = [f"message {n}" for n in range(16)]
     handle = await chained.client.start_workflow(
         "Chat", args=["chatty", [], [], b""], id=f"chat-{uuid.uuid4().hex[:8]}", task_queue=chained.task_queue
@@ -62,7 +62,7 @@ async def test_a_user_workflow_hands_over_its_state_and_loses_no_signal(chained:
 
 
 async def test_steps_messages_usage_and_trace_continue_over_a_chain_of_runs(chained: Lab) -> None:
-    """Steps, messages, usage, budget and trace go on; the model hears one conversation; no span is made twice."""
+    """The model gets one conversation, and no span is made twice."""
     steps = 25
     turns = [call("clik") if n == 3 else call("search_orders", '{"customer": "Ada"}') for n in range(steps)]
     ran = await chained.run([*turns, DONE], max_steps=100)
@@ -94,9 +94,9 @@ async def test_steps_messages_usage_and_trace_continue_over_a_chain_of_runs(chai
 async def test_a_run_continues_as_new_by_its_own_growth_before_the_server_suggests_it(
     lab: Lab, monkeypatch: pytest.MonkeyPatch, limit: str, value: int
 ) -> None:
-    """The server of all tests suggests at 4,096 events; a run's own growth counts before that, without what it began with."""
+    """The test server suggests it at 4,096 events. The growth of the run counts without the state that it began with."""
     monkeypatch.setattr(limits, limit, value)
-    # What is handed over is larger than the limit: were it counted, there would be a hand-over at each step.
+    # The carried state is larger than the limit: if it were counted, the run would continue as new at each step.
     noise = random.Random(6).randbytes(20_000).hex()
     ran = await lab.run([*[call("now")] * 15, DONE], prompt=noise, max_steps=100)
     assert (ran.result["status"], len(ran.steps)) == ("completed", 16)
@@ -115,7 +115,7 @@ async def test_a_run_whose_state_is_too_large_does_not_continue_as_new(
 
 
 async def test_a_reset_in_the_middle_of_a_chain_restarts_from_the_state_carried_over(chained: Lab) -> None:
-    """`temporal workflow reset` of a run in the middle: what was carried over to it is where it begins again."""
+    """`temporal workflow reset` of the second run of a chain."""
     ran = await chained.run([*[call("now")] * 15, DONE], max_steps=100)
     first = chained.client.get_workflow_handle(ran.id, run_id=ran.handle.first_execution_run_id)
     last = [event async for event in first.fetch_history_events(event_filter_type=CLOSED)][-1]
@@ -134,7 +134,7 @@ async def test_a_reset_in_the_middle_of_a_chain_restarts_from_the_state_carried_
 
 
 async def test_a_user_workflow_hands_over_the_summary_of_a_compacted_conversation(chained: Lab) -> None:
-    """A workflow of one's own: what was summed up goes along as its summary, turn after turn."""
+    """The summary replaces the summarised messages in the carried state, turn after turn."""
     run_id = f"chat-{uuid.uuid4().hex[:8]}"
     chained.model.script(run_id, reading(12))
     handle = await chained.client.start_workflow(

@@ -1,4 +1,4 @@
-"""What a run costs: counted by the prices that it was opened with, of every model that it asks; and where it ends for it."""
+"""The cost of a run: counted by the prices pinned at its start, for every model that it asks; and limits of cost."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def weigh(thing: str) -> str:
 
 @pytest.fixture
 def priced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Priced:
-    """Names of models that no other test asks, each with the price given for it, or with none."""
+    """Names of models that no other test uses, each with the given price or without one."""
 
     def names(*prices: dict[str, float] | None) -> tuple[str, ...]:
         models = [f"priced-{uuid.uuid4().hex[:8]}" for _ in prices]
@@ -63,7 +63,7 @@ def weighs(usage: Usage = Usage(), times: int = 9) -> list[Turn]:  # noqa: B008 
 async def test_cost_counts_cached_and_cache_write_tokens_by_their_own_prices(
     lab: Lab, priced: Priced, api: str
 ) -> None:
-    """Cached input by its own price, what was put into the cache by its; a dated version by its model's."""
+    """A dated version of a model has the price of the model."""
     [name] = priced(MAIN)
     dated = f"{name}-2026-11-02"
     usage = Usage(input_tokens=10_000, cached_input_tokens=6_000, cache_write_tokens=1_000, output_tokens=700)
@@ -75,13 +75,13 @@ async def test_cost_counts_cached_and_cache_write_tokens_by_their_own_prices(
     [finish] = ran.spans_of("agent.finish")
     assert finish.attributes["mulligan.cost"] == 0.01691
     assert ran.result["usage"]["cache_write_tokens"] == 1_000
-    # The prices stand in history once, whatever the number of steps.
+    # The prices are in history once, whatever the number of steps.
     history = await ran.handle.fetch_history()
     assert [b'"prices"' in event.SerializeToString() for event in history.events].count(True) == 1
 
 
 async def test_fallback_and_repairing_models_are_counted_by_their_own_prices(lab: Lab, priced: Priced) -> None:
-    """The fallback that answers, and the second model that mends a call; not the one that refuses."""
+    """The model that refuses costs nothing."""
     first, second, mender = priced({"input": 1000.0, "output": 1000.0}, MAIN, OTHER)
     lab.model.script(first, [Turn(failure=Failure(status=400))])
     lab.model.script(second, [call("weigh", '{"thong": "ham"}'), DONE])
@@ -99,7 +99,7 @@ async def test_fallback_and_repairing_models_are_counted_by_their_own_prices(lab
 
 
 async def test_cost_includes_summaries_and_is_kept_over_continue_as_new(lab: Lab, priced: Priced) -> None:
-    """A run that is compacted by a model of its own, and goes on in new histories: the sum is that of all its calls."""
+    """The run is compacted by another model and continues as new; its cost is the sum of all model calls."""
     main, sums_up = priced(MAIN, OTHER)
     model = f"openai-chat:{main}"
     lab.model.script(main, reading(11))
@@ -129,7 +129,7 @@ def _usd(usage: dict[str, int], price: dict[str, float]) -> float:
 
 
 async def test_there_is_no_cost_once_a_model_of_unknown_price_was_asked(lab: Lab, priced: Priced) -> None:
-    """Half a cost would be a wrong one: there is none as soon as a model is asked whose price is not known."""
+    """A sum without the calls of that model would be wrong."""
     first, second = priced(MAIN, None)
     lab.model.script(first, lambda body, nth: Turn(failure=Failure(status=400)) if nth else weighs()[0])
     lab.model.script(second, [DONE, DONE])
@@ -154,7 +154,7 @@ async def test_there_is_no_cost_once_a_model_of_unknown_price_was_asked(lab: Lab
 async def test_a_run_ends_when_it_reaches_its_cost_or_token_limit(
     lab: Lab, priced: Priced, options: dict[str, Any], given: dict[str, Any], status: str, steps: int
 ) -> None:
-    """A step (here 0.00007 USD and 15 tokens) is finished with all its calls; then the run ends. A run's limit goes first."""
+    """The step (here 0.00007 USD and 15 tokens) is completed first. A limit in the run's input has precedence."""
     [name] = priced(MAIN)
     lab.model.script(name, weighs())
     ran = await run(lab, f"openai-chat:{name}", max_steps=7, given=given, **options)
@@ -177,7 +177,7 @@ async def test_a_run_ends_when_it_reaches_its_cost_or_token_limit(
 async def test_a_cost_limit_is_refused_when_the_price_of_a_model_is_unknown(
     lab: Lab, priced: Priced, options: dict[str, Any], given: dict[str, Any]
 ) -> None:
-    """Refused as the run opens: what could not be counted could not be limited. It says whose price, and where it goes."""
+    """The run fails when it opens. The error names the model and where its price can be set."""
     known, unknown = priced(MAIN, None)
     filled = {
         name: value.format(unknown=unknown) if isinstance(value, str) else value for name, value in options.items()

@@ -1,4 +1,4 @@
-"""DurableAgent in a workflow of one's own."""
+"""DurableAgent in a user's own workflow."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.support.openai_turn import Turn
 
 
 async def test_a_second_turn_continues_the_conversation_of_its_agent_in_one_trace(lab: Lab) -> None:
-    """A second turn goes on with the first's conversation; each agent has its own; all is one trace."""
+    """Each agent has its own conversation."""
     run_id = f"own-{uuid.uuid4().hex[:8]}"
     lab.model.script(run_id, [call("now"), Turn(text="It is here."), call("clik"), Turn(text="So is 8.")])
     lab.model.script(run_id + "-b", [DONE])

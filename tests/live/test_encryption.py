@@ -1,4 +1,4 @@
-"""With keys set, nothing that was said stands readable in the server's database; all else works as before."""
+"""With keys set, no content is readable in the server's database; everything else works as before."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OLD, NEW = (f"{name}:{base64.b64encode(name.encode() * 32).decode()}" for name i
 async def test_with_keys_no_content_is_readable_in_the_database(
     lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keys: str
 ) -> None:
-    """Read as bytes, with its write-ahead log: prompts, arguments, results, answers, errors and failures."""
+    """The file and its write-ahead log are searched as bytes for prompts, arguments, results, answers, errors and failures."""
     file = tmp_path / "temporal.db"
     async with temporal_server(db=file) as server:
         monkeypatch.setenv("MULLIGAN_ENCRYPTION_KEYS", keys)
@@ -43,7 +43,7 @@ async def test_with_keys_no_content_is_readable_in_the_database(
 async def test_a_run_goes_on_when_the_encryption_key_is_rotated(
     lab: Lab, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """A worker with the new key before the old one goes on with it."""
+    """The next worker has the new key first and the old one second."""
     go = tmp_path / "go"
     monkeypatch.setenv("MULLIGAN_ENCRYPTION_KEYS", OLD)
     one = Lab(await lab.another_client(), lab.model, lab.otlp, lab.telemetry, "rotated")

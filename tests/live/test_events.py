@@ -1,4 +1,4 @@
-"""A run's events: typed, in order, once each; whoever watches, whenever, and whatever happens to workers."""
+"""The events of a run: typed, in order, each once; for any watcher at any time, whatever happens to workers."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def all_events(client: Client, run_id: str, since: str = "", every: float 
 
 
 def kept(found: list[events.Event]) -> list[dict[str, Any]]:
-    """Those that the workflow keeps, without their tokens: the text as it was seen written differs from time to time."""
+    """The events from history, without their tokens. Streamed text differs from one watcher to another."""
     return [event.model_dump(exclude={"token"}) for event in found if not event.type.startswith("text_")]
 
 
@@ -53,7 +53,7 @@ def in_order(found: list[events.Event]) -> bool:
 async def watched(
     lab: Lab, monkeypatch: pytest.MonkeyPatch, module: str = "tests.support.shop_agents"
 ) -> AsyncIterator[Lab]:
-    """A worker that tells what its models write ten times a second."""
+    """A worker that sends the streamed text of its models ten times a second."""
     for name, value in OFTEN.items():
         monkeypatch.setenv(name, value)
     queue = f"watched-{uuid.uuid4().hex[:6]}"
@@ -62,7 +62,7 @@ async def watched(
 
 
 async def test_each_mistake_is_an_event_and_each_token_resumes_right_after_it(lab: Lab) -> None:
-    """Every kind of mistake is an event with its recovery; each token takes it up again just there."""
+    """Repairs, unknown tools and fixers have their events."""
     turns = [
         Turn("Let me look.", calls=[("search_orders", "{'customer': 'Ada',}", "a"), ("serch_orders", "{}", "b")]),
         call("click", '{"element": "#go"}', "c"),
@@ -101,7 +101,7 @@ async def test_each_mistake_is_an_event_and_each_token_resumes_right_after_it(la
 
 
 async def test_failed_and_terminated_runs_have_a_run_ended_event(lab: Lab) -> None:
-    """Failed, failed before it began, terminated: there is always an end."""
+    """Also if the run failed because of its input."""
     failed = await lab.run([call("clik")], agent="strict")
     bad = await lab.client.start_workflow("AgentWorkflow", {"agent": 7}, id=f"bad-{failed.id}", task_queue="agents")
     gone = await lab.start([Turn("x", wait=asyncio.Event())])
@@ -123,7 +123,7 @@ async def test_failed_and_terminated_runs_have_a_run_ended_event(lab: Lab) -> No
 
 
 async def test_waits_decisions_messages_and_the_stop_are_events(lab: Lab) -> None:
-    """Waits, what was decided, messages, and the stop; arguments as they were asked about and as they ran."""
+    """With the arguments that the approval was asked for, and those that the call ran with."""
     handle = await lab.start([call("refund", '{"order": 7, "amount": {"euros": 9}}', "a")] * 2, agent="desk")
     asked: list[events.Event] = []
     async for event in events.follow(lab.client, handle.id, every=0.1):
@@ -158,7 +158,7 @@ async def test_waits_decisions_messages_and_the_stop_are_events(lab: Lab) -> Non
 async def test_two_watchers_see_the_streamed_text_once_and_history_has_none_of_it(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two watchers, one of whom leaves and comes back: both see all that is written, none of it twice. History has none."""
+    """One of the watchers leaves and resumes by its token."""
     for api in ("openai", "openai-chat"):
         seen: Counter[tuple[int, str]] = Counter()
         gates = {(step, number): asyncio.Event() for step in (1, 2) for number in (1, 2)}
@@ -166,7 +166,7 @@ async def test_two_watchers_see_the_streamed_text_once_and_history_has_none_of_i
         async def watch(
             run_id: str, who: str, since: str = "", *, stays: bool = True, seen: Any = seen, gates: Any = gates
         ) -> list[events.Event]:
-            """What a watcher sees. The model goes on writing once both have seen a piece of the text, and then another."""
+            """The events for one watcher. The model waits until both have got a first piece of the text, and then a second one."""
             found = []
             async for event in events.follow(lab.client, run_id, since=since, every=0.1):
                 found.append(event)
@@ -207,7 +207,7 @@ async def test_two_watchers_see_the_streamed_text_once_and_history_has_none_of_i
 async def test_text_of_a_broken_off_model_is_not_mixed_with_that_of_its_fallback(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What the first wrote until it broke off is not taken for what the second writes."""
+    """The first model's connection breaks in the middle of its text."""
     for name, value in OFTEN.items():
         monkeypatch.setenv(name, value)
     first, second, queue = (f"{name}-{uuid.uuid4().hex[:6]}" for name in ("first", "second", "fallback"))
@@ -235,7 +235,7 @@ async def test_text_of_a_broken_off_model_is_not_mixed_with_that_of_its_fallback
 async def test_streaming_can_be_switched_off_for_a_worker_or_an_agent(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By a setting of the worker, or of the agent for servers that break the calls of streamed answers."""
+    """The agent's setting is for servers whose streamed tool calls are broken."""
     streamed = []
     for seconds, agent in (("1", "shop"), ("0", "shop"), ("1", "whole")):
         monkeypatch.setenv("MULLIGAN_LIVE_TEXT_SECONDS", seconds)
@@ -249,7 +249,7 @@ async def test_streaming_can_be_switched_off_for_a_worker_or_an_agent(
 
 
 async def test_text_streamed_by_a_killed_worker_is_void_and_streamed_again(lab: Lab, temporal: DevServer) -> None:
-    """kill -9: what was seen is void, the next attempt writes anew, and `answered` has it whole and once."""
+    """kill -9: a `text_void` event is sent, the next attempt streams again, and `answered` has the whole text once."""
     queue = f"dies-{uuid.uuid4().hex[:6]}"
     at = Lab(lab.client, lab.model, lab.otlp, lab.telemetry, queue)
     handle = await at.start([Turn(LONG, break_first=[Break(20, wait=asyncio.Event())], pace=0.03), DONE])
@@ -290,7 +290,7 @@ async def test_text_streamed_by_a_killed_worker_is_void_and_streamed_again(lab: 
 
 
 async def test_event_offsets_continue_over_a_chain_of_runs(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Continued as new many times, and compacted: the numbers go on, and all is there for who comes afterwards."""
+    """The run is compacted too; a late watcher gets the same events."""
     monkeypatch.setattr(limits, "CONTINUE_AS_NEW_EVENTS", 20)
     async with watched(lab, monkeypatch, "tests.support.compaction_agents") as at:
         handle = await at.start(reading(12), agent="page_reader", prompt=PROMPT)
@@ -313,7 +313,7 @@ async def test_event_offsets_continue_over_a_chain_of_runs(lab: Lab, monkeypatch
 
 
 async def test_streamed_text_is_encrypted_in_heartbeats(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A heartbeat goes through the codec, as all that Temporal keeps."""
+    """Heartbeats go through the codec, like all payloads."""
     monkeypatch.setenv("MULLIGAN_ENCRYPTION_KEYS", "n:" + "bm5u" * 10 + "bm4=")
     client = await lab.another_client()
     at = Lab(client, lab.model, lab.otlp, lab.telemetry)
@@ -331,7 +331,7 @@ async def test_streamed_text_is_encrypted_in_heartbeats(lab: Lab, monkeypatch: p
 
 
 async def test_tail_events_prints_one_json_object_a_line_and_since_resumes(lab: Lab, temporal: DevServer) -> None:
-    """`mulligan tail --events`: one JSON object a line; `--since` goes on after it."""
+    """`--since` takes a token."""
     ran = await lab.run([call("clik"), DONE])
     found = await all_events(lab.client, ran.id)
 
@@ -356,7 +356,7 @@ async def test_tail_events_prints_one_json_object_a_line_and_since_resumes(lab: 
 async def test_the_example_of_the_events_page_runs_as_printed(
     lab: Lab, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """docs/events.md: what it watches with, on the agent that it names."""
+    """It runs on the agent that docs/events.md names."""
     page = (Path(__file__).parent.parent.parent / "docs/events.md").read_text()
     names: dict[str, Any] = {}
     exec(compile(page.split("```python\n")[1].split("```")[0], "docs/events.md", "exec", dont_inherit=True), names)

@@ -14,7 +14,7 @@ from tests.live.conftest import Lab
 
 @pytest.mark.parametrize(("letter", "decision"), [("The lamp of order 7 broke.", "refunded"), ("Order 8!", "waits")])
 async def test_the_refund_desk_example_decides_by_the_typed_output(lab: Lab, letter: str, decision: str) -> None:
-    """A typed output decides in code; the second turn goes on with the first one's conversation."""
+    """The second turn continues the conversation of the first."""
     queue = f"examples-{uuid.uuid4().hex[:6]}"
     async with running_worker(lab.client, load(["examples.refund_desk"]), lab.telemetry, queue):
         answer = await lab.client.execute_workflow("RefundDesk", letter, id=queue, task_queue=queue)
@@ -27,7 +27,7 @@ async def test_the_refund_desk_example_decides_by_the_typed_output(lab: Lab, let
 
 
 async def test_the_buyer_example_asks_a_question_and_an_approval(lab: Lab) -> None:
-    """A question and an approval, as docs/people.md has it."""
+    """As in docs/people.md."""
     queue = f"examples-{uuid.uuid4().hex[:6]}"
     given = {"agent": "buyer", "prompt": "We need ten lamps."}
     async with running_worker(lab.client, load(["examples.buyer"]), lab.telemetry, queue):
@@ -40,7 +40,7 @@ async def test_the_buyer_example_asks_a_question_and_an_approval(lab: Lab) -> No
 
 
 async def test_the_librarian_example_asks_for_approval_of_an_mcp_tool(lab: Lab) -> None:
-    """An MCP server's tools, one of which a person lets pass, as docs/mcp.md has it."""
+    """As in docs/mcp.md."""
     queue = f"examples-{uuid.uuid4().hex[:6]}"
     given = {"agent": "librarian", "prompt": "Tidy up."}
     async with running_worker(lab.client, load(["examples.librarian"]), lab.telemetry, queue):

@@ -1,4 +1,4 @@
-"""A list of models: the next one is asked where one refuses or is not to be had, and nothing of one reaches another."""
+"""A list of models: if one refuses or is unavailable, the next one is asked, without data private to another provider."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Weight(BaseModel):
 
 @pytest.fixture
 def names(lab: Lab) -> tuple[str, str]:
-    """Two models that no other test asks."""
+    """Two models that no other test uses."""
     mark = uuid.uuid4().hex[:6]
     return f"first-{mark}", f"second-{mark}"
 
@@ -63,7 +63,7 @@ async def run(lab: Lab, one: Agent, **run_input: Any) -> Ran:
 
 
 def asked(lab: Lab, *models: str) -> list[int]:
-    """How often each model was asked. Nothing that was sent was against the rules."""
+    """How often each model was asked. Asserts that no request was refused."""
     assert not [request.refusal for model in models for request in lab.model.requests_of(model) if request.refusal]
     return [len(lab.model.requests_of(model)) for model in models]
 
@@ -72,7 +72,7 @@ def asked(lab: Lab, *models: str) -> list[int]:
 async def test_when_the_first_model_fails_the_next_one_answers_and_keeps_the_turn(
     lab: Lab, names: tuple[str, str], first_says: Turn, times: int
 ) -> None:
-    """And the turn stays with it. Each attempt has a span of its own, in which it is seen who was asked."""
+    """Each attempt has its own span, which names the model."""
     first, second = names
     lab.model.script(first, [first_says] * 3)
     lab.model.script(second, [call("weigh", '{"thing": "ham"}'), DONE])
@@ -88,14 +88,14 @@ async def test_when_the_first_model_fails_the_next_one_answers_and_keeps_the_tur
         key=str,
     )
     assert len({span.span_id for span in ran.spans}) == len(ran.spans)
-    # Sent once for the first, once more for the second: history holds no more of it.
+    # The input was sent once to the first and once to the second model, and counted once.
     assert ran.result["usage"]["input_tokens"] == 20
 
 
 async def test_when_no_model_answers_the_last_error_says_what_each_model_returned(
     lab: Lab, names: tuple[str, str]
 ) -> None:
-    """The run fails with the last one's error, which says what each of them said."""
+    """The run fails with the error of the last model."""
     first, second = names
     lab.model.script(first, [REFUSES])
     lab.model.script(second, [DOWN])
@@ -116,7 +116,7 @@ async def test_when_no_model_answers_the_last_error_says_what_each_model_returne
 
 
 async def test_reasoning_of_one_provider_is_sent_back_to_it_and_to_no_other(lab: Lab, names: tuple[str, str]) -> None:
-    """What is one provider's own (reasoning items, or the text of its reasoning) goes back to it, and to no other."""
+    """Both reasoning items and the text of reasoning are private to their provider."""
     first, second = names
 
     def responses(body: dict[str, Any], nth: int) -> Turn:
@@ -145,7 +145,7 @@ async def test_reasoning_of_one_provider_is_sent_back_to_it_and_to_no_other(lab:
     told = ["user", "reasoning", "assistant", *["function_call", "function_call_output"] * 3]
     assert kinds == told
     assert [item["encrypted_content"] for item in back.conversation if item.get("type") == "reasoning"] == ["secret 0"]
-    # Each call ran once, and the ids of all of them differ, though each model gave the same.
+    # Each call ran once, and all ids differ, although both models gave the same.
     assert [each["result"]["text"] for each in ran.calls] == ["ham 0: 2 kg", "egg 1: 2 kg", "egg 2: 2 kg"]
     assert len({each["id"] for each in ran.calls}) == 3
 
@@ -164,7 +164,7 @@ async def test_reasoning_of_one_provider_is_sent_back_to_it_and_to_no_other(lab:
 async def test_all_models_of_a_list_are_asked_for_the_output_in_the_same_mode(
     lab: Lab, names: tuple[str, str], output: Any, apis: tuple[str, str], by_call: bool
 ) -> None:
-    """All models of a list are asked for it in one way, which each of them takes; also in the run that asks one of them."""
+    """Every model of the list must accept the mode; it applies also if a run's input names one of them."""
     first, second = names
     value = '{"kilos": 2}'
     gives = call("Weight", value) if by_call else Turn(text=value)
@@ -183,7 +183,7 @@ async def test_all_models_of_a_list_are_asked_for_the_output_in_the_same_mode(
 
 
 async def test_the_model_in_the_run_input_replaces_the_whole_list(lab: Lab, names: tuple[str, str]) -> None:
-    """`RunInput.model` takes the place of the whole list."""
+    """The run fails if that model refuses."""
     first, second = names
     lab.model.script(first, [DONE])
     lab.model.script(second, [REFUSES])
@@ -204,7 +204,7 @@ class TwoTurns:
 
 
 async def test_each_turn_begins_with_the_first_model_again(lab: Lab, names: tuple[str, str]) -> None:
-    """Of a conversation of several turns: an endpoint that was down an hour ago may be up."""
+    """An endpoint that was down in the turn before may be up again."""
     first, second = names
     lab.model.script(first, lambda body, nth: DONE if nth else REFUSES)
     lab.model.script(second, [Turn(text="from the second")])
@@ -219,7 +219,7 @@ async def test_each_turn_begins_with_the_first_model_again(lab: Lab, names: tupl
 
 
 async def test_cancelling_a_model_call_does_not_fall_back_to_the_next_model(lab: Lab, names: tuple[str, str]) -> None:
-    """A run that is cancelled as its first model thinks asks no other."""
+    """The run is cancelled while its first model is being asked."""
     first, second = names
     lab.model.script(first, [Turn(text="late", wait=asyncio.Event())])
     lab.model.script(second, [DONE])

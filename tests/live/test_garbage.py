@@ -1,4 +1,4 @@
-"""Garbage by the hundred through the real server and the strict provider: each call gets one result, the run completes."""
+"""Hundreds of random calls, on a real server and with the strict scripted provider."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ KEYS = ["selector", "element", "customer", "limit", "what", "", 'a"b']
 
 
 def value(dice: random.Random, depth: int = 0) -> Any:
-    """Any JSON, and what only Python calls JSON."""
+    """Any JSON value, and NaN and Infinity, which only Python accepts."""
     kind = dice.randrange(12)
     if kind < 3:
         return dice.choice([None, True, 0, -1, 10**30, 1.5, float("nan"), float("inf")])
@@ -43,7 +43,7 @@ def value(dice: random.Random, depth: int = 0) -> Any:
 
 
 def arguments(dice: random.Random) -> str:
-    """Raw arguments: good, cut off, quoted wrongly, fenced, twice, encoded twice."""
+    """Raw arguments: valid, cut off, with wrong quotes, in a code fence, repeated, or encoded twice."""
     raw = json.dumps(value(dice), ensure_ascii=dice.random() < 0.5)
     spoil = [
         lambda: raw[: dice.randrange(len(raw) + 1)],
@@ -60,7 +60,7 @@ def arguments(dice: random.Random) -> str:
 
 @pytest.mark.parametrize("seed", range(6))
 async def test_each_random_call_gets_one_result_and_each_failure_one_error_span(lab: Lab, seed: int) -> None:
-    """Every failure is told, counted, and has one ERROR span; the provider refuses nothing that it is sent."""
+    """Every failure is returned to the model and counted; the provider refuses no request."""
     dice = random.Random(seed)
     turns = [
         Turn(

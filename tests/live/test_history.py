@@ -1,4 +1,4 @@
-"""History is linear: a model call carries what is new, whatever came before."""
+"""History grows linearly: the input of a model call has the new messages only."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.openai_turn import Failure, Turn
 
 
 async def test_history_grows_by_the_same_bytes_for_each_step(lab: Lab) -> None:
-    """Twice the steps, twice the bytes: the second half of a run costs what the first does."""
+    """The second half of a run adds as many bytes as the first."""
     sizes = []
     for steps in (10, 20, 40):
         turns = [call("search_orders", '{"customer": "' + "x" * 1024 + '"}')] * steps
@@ -29,7 +29,7 @@ async def test_history_grows_by_the_same_bytes_for_each_step(lab: Lab) -> None:
 
 
 async def test_each_request_begins_with_the_bytes_of_the_one_before(lab: Lab) -> None:
-    """Each request begins with the bytes of the one before, up to the end of its messages: providers cache by prefix."""
+    """Up to the end of its messages, so that providers can cache the prefix."""
     for api in ("openai-chat", "openai"):
         ran = await lab.run([call("now"), call("clik"), Turn(text="so", calls=[("now", "", None)]), DONE], api=api)
         field = "messages" if api == "openai-chat" else "input"
@@ -44,7 +44,7 @@ async def test_each_request_begins_with_the_bytes_of_the_one_before(lab: Lab) ->
 
 
 def _end_of(body: bytes, start: int) -> int:
-    """Where the array that begins before `start` ends."""
+    """The index at which the array that begins before `start` ends."""
     depth, index, text = 1, start, False
     while depth:
         char = body[index : index + 1]
@@ -63,7 +63,7 @@ def _end_of(body: bytes, start: int) -> int:
 async def test_a_run_completes_on_a_worker_without_caches_and_makes_no_span_twice(
     lab: Lab, monkeypatch: pytest.MonkeyPatch, setting: str
 ) -> None:
-    """A worker that remembers nothing asks the workflow, or replays it; no span is made twice."""
+    """It queries the workflow, or replays it."""
     queue = f"forgetful-{uuid.uuid4().hex[:6]}"
     monkeypatch.setenv(setting, "0")
     async with running_worker(lab.client, load(["tests.support.shop_agents"]), lab.telemetry, queue):
@@ -75,7 +75,7 @@ async def test_a_run_completes_on_a_worker_without_caches_and_makes_no_span_twic
 
 
 async def test_results_too_large_for_one_activity_input_are_fetched_by_query(lab: Lab) -> None:
-    """Results that together are over Temporal's limit for one input: the worker asks for them."""
+    """Together the results exceed Temporal's limit for one payload."""
     long = Turn(
         calls=[("give", '{"what": "huge"}', None)] * 1 + [("give", '{"what": "huge" }', f"c{n}") for n in range(70)]
     )
@@ -91,10 +91,10 @@ async def test_results_too_large_for_one_activity_input_are_fetched_by_query(lab
 
 
 async def test_steps_of_one_run_may_be_taken_by_two_workers(lab: Lab) -> None:
-    """Whoever takes a step finds the conversation: in its cache, or by asking."""
+    """Each finds the conversation in its cache, or queries the workflow."""
     queue = f"two-{uuid.uuid4().hex[:6]}"
     loaded = load(["tests.support.shop_agents"])
-    # The SDK takes one worker a queue for each connection.
+    # The SDK allows one worker for each task queue and connection.
     one, two = [running_worker(await lab.another_client(), loaded, Telemetry(), queue) for _ in range(2)]
     async with one, two:
         other = Lab(lab.client, lab.model, lab.otlp, lab.telemetry, queue)
@@ -103,7 +103,7 @@ async def test_steps_of_one_run_may_be_taken_by_two_workers(lab: Lab) -> None:
 
 
 async def test_another_worker_uses_the_instructions_that_were_pinned_at_the_start(lab: Lab) -> None:
-    """A worker that never saw the run asks it for the conversation, and for the instructions that it was opened with."""
+    """A worker that never saw the run queries it for the conversation and the instructions."""
     queue = f"handed-on-{uuid.uuid4().hex[:6]}"
     at = Lab(lab.client, lab.model, lab.otlp, lab.telemetry, queue)
     away = Failure(status=503, headers={"retry-after-ms": "1000"})

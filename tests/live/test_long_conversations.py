@@ -1,4 +1,4 @@
-"""Conversations of megabytes: over hand-overs to new runs, in external storage, in pages, and at the end of a history."""
+"""Conversations of megabytes: over continue-as-new, in external storage, in pages, and in a full history."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def hasty() -> AsyncIterator[DevServer]:
 
 @asynccontextmanager
 async def serving(lab: Lab, server: DevServer) -> AsyncIterator[Lab]:
-    """A worker for the large agent, with the settings of the moment."""
+    """A worker for the large agent, with the current settings."""
     queue = f"large-{uuid.uuid4().hex[:6]}"
     client = await connect(server.address)
     async with running_worker(client, load(["tests.support.large_payload_agent"]), lab.telemetry, queue):
@@ -43,7 +43,7 @@ async def serving(lab: Lab, server: DevServer) -> AsyncIterator[Lab]:
 
 
 def given(kind: str, megabytes: int) -> list[Any]:
-    """Steps that each give a megabyte."""
+    """Turns whose calls return a megabyte each."""
     return [call(f"give_{kind}", f'{{"size": {MEGABYTE}, "seed": {n}}}') for n in range(megabytes)]
 
 
@@ -63,14 +63,14 @@ async def all_messages(handle: Any) -> list[dict[str, Any]]:
 
 
 async def is_whole(lab: Lab, handle: Any, texts: list[str]) -> None:
-    """The run completed, and the model's last request held every text, in its order."""
+    """Assert that the run completed, and that the last model request has every text in its order."""
     ran = await lab.look(handle)
     assert (ran.result["status"], ran.result["steps"]) == ("completed", len(texts) + 1)
     assert [m["content"] for m in ran.requests[-1].json["messages"] if m["role"] == "tool"] == texts
 
 
 async def test_three_megabytes_of_text_continue_as_new_without_external_storage(lab: Lab, hasty: DevServer) -> None:
-    """Without external storage: compressed it is below what Temporal carries."""
+    """Compressed it is below Temporal's limit for a payload."""
     async with serving(lab, hasty) as at:
         handle = await at.start([*given("prose", 4), DONE], agent="large")
         await is_whole(at, handle, [prose(MEGABYTE, n) for n in range(4)])
@@ -81,7 +81,7 @@ async def test_three_megabytes_of_text_continue_as_new_without_external_storage(
 async def test_state_that_cannot_be_compressed_goes_through_external_storage(
     lab: Lab, hasty: DevServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keys: str
 ) -> None:
-    """What no compression makes small: in files for this user alone, encrypted where there are keys."""
+    """In files that only this user can read, encrypted if there are keys."""
     monkeypatch.setenv("MULLIGAN_ENCRYPTION_KEYS", keys)
     monkeypatch.setenv("MULLIGAN_EXTERNAL_STORAGE", tmp_path.as_uri())
     texts = [noise(MEGABYTE, n) for n in range(4)]
@@ -108,7 +108,7 @@ async def test_state_that_cannot_be_compressed_goes_through_external_storage(
 async def test_a_user_workflow_hands_over_more_than_temporal_accepts_through_storage(
     lab: Lab, hasty: DevServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`carry()` and `DurableAgent(state=…)` in a workflow of one's own: more than Temporal takes, through storage."""
+    """By `carry()` and `DurableAgent(state=…)`."""
     monkeypatch.setenv("MULLIGAN_EXTERNAL_STORAGE", tmp_path.as_uri())
     async with serving(lab, hasty) as at:
         run_id = f"own-{uuid.uuid4().hex[:8]}"
@@ -122,7 +122,7 @@ async def test_a_user_workflow_hands_over_more_than_temporal_accepts_through_sto
 async def test_a_run_waits_until_a_missing_payload_is_back(
     lab: Lab, hasty: DevServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A folder that is not mounted fails tasks, not the run; when the files are back, it goes on."""
+    """A storage folder that is not mounted fails workflow tasks, not the run."""
     kept, away = tmp_path / "kept", tmp_path / "away"
     kept.mkdir()
     monkeypatch.setenv("MULLIGAN_EXTERNAL_STORAGE", kept.as_uri())
@@ -149,7 +149,7 @@ async def test_a_run_waits_until_a_missing_payload_is_back(
 async def test_a_full_history_ends_the_run_as_max_history_and_keeps_all_its_data(
     lab: Lab, monkeypatch: pytest.MonkeyPatch, temporal: DevServer
 ) -> None:
-    """What cannot be handed over goes on in one history, up to a limit below the server's. Here it is made small."""
+    """A run that cannot continue as new goes on in one history, up to a limit below the server's, which is small here."""
     monkeypatch.setattr(limits, "HISTORY_BYTES", 3 * MEGABYTE)
     async with serving(lab, temporal) as at:
         ran = await at.run([*given("noise", 9), DONE], agent="large")
@@ -164,7 +164,7 @@ async def test_a_full_history_ends_the_run_as_max_history_and_keeps_all_its_data
 
 
 async def test_a_page_contains_as_many_messages_as_fit_in_a_query_result(lab: Lab, temporal: DevServer) -> None:
-    """Short messages, asked for all at once: as many as fit."""
+    """Thousands of short messages, requested all at once."""
     given = [{"role": "user", "text": f"{n:080}"} for n in range(8_000)]
     async with serving(lab, temporal) as at:
         ran = await at.run([call("take", '{"text": "x"}'), DONE], agent="large", messages=given)

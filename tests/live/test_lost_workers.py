@@ -1,4 +1,4 @@
-"""kill -9 in the middle of a tool: the model is told, or another worker tries again; the run goes on either way."""
+"""kill -9 during a tool call: it is reported to the model or retried by another worker; the run goes on either way."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ async def kill_in(tool: str, lab: Lab, temporal: DevServer, folder: Path) -> Ran
         ran = await at.look(handle)
         second.terminate()
         assert await second.wait() == 0
-    # Told to stop, a worker drains and exports its last spans before it goes.
+    # After SIGTERM a worker drains and exports its last spans before it ends.
     ran.spans = lab.otlp.spans(trace_id=ran.result["trace_id"])
     return ran
 
 
 async def stop_in(tool: str, lab: Lab, temporal: DevServer, folder: Path) -> Ran:
-    """Tell the worker to stop while a tool runs that will not be done within its grace of 1 s."""
+    """Send SIGTERM to the worker while a tool runs that takes longer than the grace period of 1 s."""
     queue = f"stop-{uuid.uuid4().hex[:6]}"
     at = Lab(lab.client, lab.model, lab.otlp, lab.telemetry, queue)
     handle = await at.start([call(tool), DONE], metadata={"file": str(folder / "never")})
@@ -61,7 +61,7 @@ async def _progress(handle: Any) -> dict[str, Any]:
 async def test_a_call_lost_with_its_worker_is_reported_or_retried_as_its_attempts_allow(
     lab: Lab, temporal: DevServer, tmp_path: Path
 ) -> None:
-    """At most once by default: `tool_lost` is told. With `attempts=2` the next worker runs it. A drain is no different."""
+    """By default `tool_lost` is returned to the model; with `attempts=2` the next worker runs the call. The same after a drain."""
     lost, survived, stopped = await asyncio.gather(
         kill_in("die", lab, temporal, tmp_path),
         kill_in("die_once", lab, temporal, tmp_path),

@@ -1,4 +1,4 @@
-"""docs/recovery.md is what the tests saw: it cannot say anything else."""
+"""docs/recovery.md contains what the tests observed."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ SECTIONS = {"Calls and tools": CALLS, "Answers": ANSWERS, "Structured output": O
 
 
 def sections() -> dict[str, str]:
-    """The page's sections by their titles; what comes before the first has none."""
+    """The sections of the page by their titles; the introduction has the title ""."""
     parts = PAGE.read_text().split("\n## ")
     return {"": parts[0], **{part.split("\n")[0]: f"## {part}" for part in parts[1:]}}
 
 
 def write(title: str, text: str) -> None:
-    """Put a section onto the page."""
+    """Write a section of the page."""
     PAGE.write_text("\n".join({**sections(), title: text}.values()))
 
 

@@ -1,4 +1,4 @@
-"""MCP servers behind an agent: real ones, of the official SDK, over stdin and stdout and over Streamable HTTP."""
+"""Agents with real MCP servers, built with the official SDK, over stdin and stdout and over Streamable HTTP."""
 
 from __future__ import annotations
 
@@ -68,13 +68,13 @@ ROWS: dict[str, tuple[str, dict[str, Any], str | None, str]] = {
 
 @pytest.fixture(scope="module")
 async def ran(lent: Lab) -> Ran:
-    """All rows in one step, side by side."""
+    """All rows run concurrently in one step."""
     return await lent.run([calls(*((name, given) for name, given, *_ in ROWS.values())), DONE], agent="borrower")
 
 
 @pytest.mark.parametrize("row", ROWS)
 def test_each_mcp_outcome_is_returned_to_the_model_as_text_with_its_kind(ran: Ran, row: str) -> None:
-    """Each outcome as text, and each mistake by the kinds that any tool has."""
+    """Errors have the same kinds as for any tool."""
     name, _, kind, text = ROWS[row]
     made = ran.calls[list(ROWS).index(row)]
     assert made["name"] == name
@@ -84,7 +84,7 @@ def test_each_mcp_outcome_is_returned_to_the_model_as_text_with_its_kind(ran: Ra
 
 
 def test_a_run_with_mcp_errors_completes_and_its_spans_name_the_server(ran: Ran) -> None:
-    """It completes; what went wrong is recovered; its spans name the server; the provider was shown legal tools."""
+    """The provider gets legal tool names and schemas."""
     wrong = [kind for _, _, kind, _ in ROWS.values() if kind]
     assert (ran.result["status"], ran.result["recovered_failures"]) == ("completed", len(wrong))
     spans = {span.attributes["ai.toolCall.name"]: span for span in ran.spans_of("ai.toolCall")}
@@ -101,7 +101,7 @@ def test_a_run_with_mcp_errors_completes_and_its_spans_name_the_server(ran: Ran)
 
 
 async def test_an_mcp_server_gets_only_the_environment_it_is_given(lent: Lab) -> None:
-    """The worker's environment holds its secrets: a server gets the SDK's short list, and what is named."""
+    """The environment of the worker contains secrets: a server gets the SDK's short list and the declared variables."""
     ran = await lent.run([call("lent__environment"), DONE], agent="borrower")
     seen = json.loads(ran.calls[0]["result"]["text"])
     assert [seen.get(name) for name in NAMES] == ["given", "passed", None]
@@ -109,7 +109,7 @@ async def test_an_mcp_server_gets_only_the_environment_it_is_given(lent: Lab) ->
 
 
 async def test_mcp_calls_are_repaired_and_guarded_like_those_of_any_tool(lent: Lab) -> None:
-    """As for any tool: JSON is mended, a bare value wrapped, the guard asked, the server's policy kept."""
+    """JSON is repaired, a bare value is wrapped, the guard is asked, the server's policy applies."""
     turn = Turn(
         calls=[
             ("few__echo", "{'text': 'a',}", None),
@@ -129,7 +129,7 @@ async def test_mcp_calls_are_repaired_and_guarded_like_those_of_any_tool(lent: L
 
 
 async def test_a_killed_mcp_server_is_restarted_and_a_call_in_it_is_reported(lent: Lab, tmp_path: Path) -> None:
-    """Killed between two calls, nobody notices. Killed within one, the model is told; the next call has a new one."""
+    """Killed between two calls it is only restarted; killed during a call, the call is reported to the model."""
     file = tmp_path / "hung"
 
     handle = await lent.start(
@@ -150,7 +150,7 @@ async def test_a_killed_mcp_server_is_restarted_and_a_call_in_it_is_reported(len
 
 
 async def test_cancelling_a_run_cancels_its_call_in_the_mcp_server(lent: Lab, tmp_path: Path) -> None:
-    """By the protocol: the server stops its work."""
+    """By the cancellation of the MCP protocol."""
     file = tmp_path / "hung"
     handle = await lent.start([calls(("lent__hang", {"file": str(file)})), DONE], agent="borrower")
     await says(file, "started")
@@ -159,7 +159,7 @@ async def test_cancelling_a_run_cancels_its_call_in_the_mcp_server(lent: Lab, tm
 
 
 async def test_mcp_tools_need_approval_by_patterns_and_edits_are_checked_by_the_schema(lent: Lab) -> None:
-    """By patterns of the server's own names; edited arguments are looked at by the schema that is pinned for the run."""
+    """The patterns match the server's own names. The schema is the one pinned for the run."""
     made = calls(("asks__files_delete_all_b8fe2e", {}), ("asks__count", {"upto": 2}), ("asks__echo", {"text": "a"}))
     handle = await lent.start([made, DONE], agent="asking")
     while len(waits := await handle.query("pending")) < 2:
@@ -183,7 +183,7 @@ def decided(wait: dict[str, Any], **said: Any) -> dict[str, Any]:
 
 
 async def test_the_model_is_informed_of_unavailable_mcp_servers_and_the_run_goes_on(lent: Lab) -> None:
-    """No program, no answer, no variable, nobody at the URL: the model is told, and the run goes on."""
+    """No program, no response, a missing variable, a closed port."""
     ran = await lent.run([call("now"), DONE], agent="forlorn")
     assert ran.result["status"] == "completed"
     told = ran.requests[0].json["messages"][0]["content"]
@@ -193,7 +193,7 @@ async def test_the_model_is_informed_of_unavailable_mcp_servers_and_the_run_goes
 
 
 async def test_run_agent_calls_mcp_tools_without_a_temporal_server() -> None:
-    """Without a server of Temporal's, too."""
+    """The MCP server is a real one."""
     agent = Agent(name="a", model="openai:x", mcp=[McpServer("lent", command=SERVER, include=["echo"])])
     run = await run_agent(agent, "Go.", model=Model(Say(calls=[Call("lent__echo", {"text": "hi"})]), "done"))
     assert run.calls[0].result is not None
@@ -204,7 +204,7 @@ async def test_run_agent_calls_mcp_tools_without_a_temporal_server() -> None:
 async def test_an_mcp_server_that_cannot_start_is_not_retried_until_its_pause_is_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The runs that open meanwhile do not wait for it, nor start it again."""
+    """Runs that open meanwhile neither wait for it nor start it again."""
     monkeypatch.setattr("mulligan.activities.mcp.session.FIRST_PAUSE", 600.0)
     monkeypatch.setattr("mulligan.activities.mcp.session.LONGEST_PAUSE", 600.0)
     starts = tmp_path / "starts"
@@ -218,12 +218,12 @@ async def test_an_mcp_server_that_cannot_start_is_not_retried_until_its_pause_is
 
 
 async def test_mcp_over_http_with_sessions(lab: Lab, tmp_path: Path) -> None:
-    """With a session, as before 2026; without one: tests/system."""
+    """As before 2026. Without sessions: tests/system."""
     await check_http(lab, ("--sessions",), tmp_path / "hung")
 
 
 def test_the_agents_command_lists_mcp_servers_without_starting_them(tmp_path: Path) -> None:
-    """`mulligan agents` names the servers, and starts none."""
+    """`mulligan agents` prints their names and addresses."""
     shown = subprocess.run(
         [Path(sys.executable).with_name("mulligan"), "agents", "--load", "tests.support.mcp_agents", "--json"],
         capture_output=True, text=True, check=True,

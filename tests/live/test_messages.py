@@ -1,4 +1,4 @@
-"""Hundreds of messages to runs that work, continue as new, end, and are stopped: none accepted is lost, none is doubled."""
+"""Hundreds of messages to runs that continue as new, end, or are stopped."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def chained(lab: Lab) -> AsyncIterator[Lab]:
 
 
 async def send(handle: Any, sender: int, accepted: list[str], refused: list[Exception]) -> None:
-    """Messages, one after the other, each of them twice under one id, until the run takes no more."""
+    """Send messages one after the other, each twice with the same id, until the run accepts no more."""
     rng = random.Random(f"{handle.id}{sender}")
     for number in range(10_000):
         text = f"{sender}:{number}"
@@ -51,7 +51,7 @@ async def send(handle: Any, sender: int, accepted: list[str], refused: list[Exce
 
 
 async def bombard(at: Lab, *, stop: bool) -> tuple[int, int]:
-    """One run; returns how many messages it took, and of how many runs its chain is."""
+    """One run. Return how many messages it accepted, and the number of runs of its chain."""
     run_id = f"listen-{uuid.uuid4().hex[:8]}"
     given = {"agent": "listener", "prompt": "Go."}
     handle = await at.client.start_workflow("AgentWorkflow", given, id=run_id, task_queue=at.task_queue)
@@ -74,9 +74,9 @@ async def bombard(at: Lab, *, stop: bool) -> tuple[int, int]:
     assert heard[0] == "Go."
     assert page["next"] is None
     for sender in range(SENDERS):
-        # In the order in which they were accepted; a refused one may not be there, nor one twice.
+        # In the order in which they were accepted, without refused ones and without duplicates.
         own = [text for text in heard[1:] if text.startswith(f"{sender}:")]
-        # An answer that was lost on the way back leaves the last one in doubt; the run may have it.
+        # If the response to the last one was lost, the run may have accepted it.
         assert own == accepted[sender] or own[:-1] == accepted[sender]
         assert len(own) == len(set(own))
     return len(heard) - 1, (await size_of_chain(at.client, run_id)).runs
@@ -84,7 +84,7 @@ async def bombard(at: Lab, *, stop: bool) -> tuple[int, int]:
 
 @pytest.mark.timeout(180)
 async def test_no_accepted_message_is_lost_or_doubled_when_runs_end_stop_or_continue(chained: Lab) -> None:
-    """In the moment of ending, of stopping and of continue-as-new."""
+    """Messages arrive at the moment of the end, of the stop and of continue-as-new."""
     runs = [bombard(chained, stop=number % 2 == 1) for number in range(RUNS)]
     took = await asyncio.gather(*runs)
     assert sum(messages for messages, _ in took) > 300

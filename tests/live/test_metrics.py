@@ -1,4 +1,4 @@
-"""Metrics over OTLP: what operators ask for first, with no name in them that a model made up; and Temporal's own."""
+"""Metrics over OTLP: those of runs, without names that a model made up, and those of the Temporal SDK."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def points(lab: Lab, name: str, **having: Any) -> list[tuple[dict[str, Any], int
 
 
 async def test_a_run_records_calls_tokens_attempts_and_steps_in_its_metrics(lab: Lab) -> None:
-    """Calls by tool and error, tokens by kind, attempts by error, steps by status."""
+    """Calls have the attributes tool and error, tokens their kind, attempts their error, steps their status."""
     turns = [
         Turn(calls=[("click", "{}", None), ("click", '{"selector": "#a"}', None), (MADE_UP, "{}", None)]),
         Turn(calls=[(MADE_UP, "{}", "x"), (MADE_UP, "{}", "x")]),
@@ -61,7 +61,7 @@ async def test_a_run_records_calls_tokens_attempts_and_steps_in_its_metrics(lab:
 
 @pytest.mark.parametrize("protocol", ["grpc", "http/protobuf"])
 async def test_a_worker_exports_the_metrics_of_the_temporal_sdk(temporal: DevServer, protocol: str) -> None:
-    """A worker sends the SDK's metrics to the same endpoint."""
+    """To the same endpoint as Mulligan's own."""
     with OtlpReceiver() as otlp:
         process = await asyncio.create_subprocess_exec(
             sys.executable, "worker.py", "--task-queue", "metrics",
@@ -77,7 +77,7 @@ async def test_a_worker_exports_the_metrics_of_the_temporal_sdk(temporal: DevSer
 
 
 async def test_an_endpoint_that_takes_no_metrics_is_reported_once(lab: Lab, temporal: DevServer) -> None:
-    """As Jaeger's: it is said once that metrics are not taken there, and not again at each export."""
+    """Such as Jaeger's. Later exports that fail are not logged again."""
     with OtlpReceiver(takes_metrics=False) as otlp:
         process = await asyncio.create_subprocess_exec(
             sys.executable, "worker.py", "--task-queue", "metrics",
@@ -94,4 +94,4 @@ async def test_an_endpoint_that_takes_no_metrics_is_reported_once(lab: Lab, temp
         rest = (await process.stderr.read()).decode()
         await process.wait()
     assert rest.count("takes no metrics") == 1
-    assert len(rest.splitlines()) <= 3  # that, and what it says as it drains
+    assert len(rest.splitlines()) <= 3  # this line, and those that it logs while it drains

@@ -1,4 +1,4 @@
-"""The model's endpoint: what is tried again, what is not, and what a run that gives up says."""
+"""Failures of the model endpoint: which are retried, which are not, and the error of a run that gives up."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.support.openai_turn import Failure, Turn
 async def test_a_temporary_model_failure_is_retried_with_a_span_for_each_attempt(
     lab: Lab, failures: list[Failure]
 ) -> None:
-    """Temporal retries: a `chat` span for each attempt, and the run knows nothing of it."""
+    """Temporal retries the activity; the workflow does not notice."""
     ran = await lab.run([call("now"), Turn(text="done", fail_first=failures)])
     assert ran.result["output"] == "done"
     assert ran.result["steps"] == 2
@@ -35,7 +35,7 @@ async def test_a_temporary_model_failure_is_retried_with_a_span_for_each_attempt
 
 
 async def test_a_permanent_4xx_fails_the_run_once_with_the_message_of_the_provider(lab: Lab) -> None:
-    """A 4xx that trying again cannot mend fails the run once, with the provider's words."""
+    """It is not retried."""
     body = {"error": {"message": "no such model", "type": "invalid_request_error", "param": None, "code": None}}
     ran = await lab.run([Turn(failure=Failure(status=404, body=body, headers={"x-request-id": "req_7"}))])
     assert isinstance(ran.error, ModelRequestError)
@@ -47,7 +47,7 @@ async def test_a_permanent_4xx_fails_the_run_once_with_the_message_of_the_provid
 
 
 async def test_a_model_that_stays_down_beyond_model_patience_fails_the_run(lab: Lab) -> None:
-    """An endpoint that stays away beyond `model_patience` (3 s for this agent) fails the run, typed."""
+    """`model_patience` is 3 s for this agent. The error is `ModelUnavailableError`."""
     ran = await lab.run([Turn(failure=Failure(status=500, headers={"Retry-After": "1"}))])
     assert isinstance(ran.error, ModelUnavailableError)
     assert "500" in ran.error.message
@@ -55,7 +55,7 @@ async def test_a_model_that_stays_down_beyond_model_patience_fails_the_run(lab: 
 
 
 async def test_a_429_holds_back_the_other_calls_to_that_model_but_not_to_other_models(lab: Lab) -> None:
-    """One call is told 429: the worker's other calls to that model do not go out, and leave it; other models are asked."""
+    """The other calls of the worker to that model are not sent, and end with a retryable error."""
     limits = [Turn(failure=Failure(status=429, headers={"Retry-After": "50"}))]
     first = await lab.start(limits, agent="strict")
     model = f"openai-chat:{first.id}"
@@ -73,7 +73,7 @@ async def test_a_429_holds_back_the_other_calls_to_that_model_but_not_to_other_m
 
 
 async def test_reasoning_items_are_sent_back_to_the_responses_api_with_store_false(lab: Lab) -> None:
-    """With the Responses API reasoning items ride along, by their input fields only; `store` is false."""
+    """Only the fields that are allowed in the input are sent."""
     from tests.support.openai_turn import Reasoning
 
     ran = await lab.run(

@@ -1,4 +1,4 @@
-"""A run while it is open: what is seen of it, and how it is cancelled."""
+"""An open run: its queries, and its cancellation."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TWO = Turn(calls=[("wait_for_file", "{}", None), ("now", "{}", None)])
 
 
 async def test_an_open_run_shows_running_calls_and_the_results_of_settled_ones(lab: Lab, tmp_path: Path) -> None:
-    """What runs is named; a call that is settled shows its result although another still runs."""
+    """A call that has ended shows its result although another one still runs."""
     handle = await lab.start([TWO, DONE], metadata={"file": str(tmp_path / "go")})
     while True:
         progress = await handle.query("progress")
@@ -36,7 +36,7 @@ async def test_an_open_run_shows_running_calls_and_the_results_of_settled_ones(l
 
 
 async def test_cancelling_a_run_stops_its_tool_and_closes_its_spans(lab: Lab, tmp_path: Path) -> None:
-    """Temporal's cancel stops the tool at once, ends the run as cancelled, and closes its spans."""
+    """At once; the run ends as cancelled."""
     handle = await lab.start([TWO, DONE], metadata={"file": str(tmp_path / "never")})
     while (await handle.query("progress"))["running"] != ["wait_for_file"]:
         await asyncio.sleep(0.05)

@@ -1,4 +1,4 @@
-"""People and runs: approvals, questions, messages, stop, cancel. Against the real server, as rows."""
+"""People and runs: approvals, questions, messages, stop and cancel."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ REFUND = '{"order": 7, "amount": {"euros": 12.5}}'
 
 
 async def pending(handle: Any, count: int = 1) -> list[dict[str, Any]]:
-    """What waits, once so many calls do."""
+    """The waiting calls, as soon as there are `count` of them."""
     while len(found := await handle.query("pending")) < count:
         await asyncio.sleep(0.02)
     return list(found)
@@ -41,7 +41,7 @@ async def refused(handle: Any, update: str, argument: Any) -> str:
 
 
 async def test_an_approved_call_runs_as_approved_and_the_decision_is_recorded(lab: Lab) -> None:
-    """Asked about the valid call, once; it runs as it was approved; who and when stands in the step and on the spans."""
+    """Approval is requested once, for the validated call. Who decided and when is in the step and on the spans."""
     handle = await lab.start([call("refund", "{'order': '7', 'amount': {'euros': 12.5},}"), DONE], agent="desk")
     (asked,) = await pending(handle)
     assert asked.pop("since").endswith("+00:00")
@@ -78,7 +78,7 @@ async def test_an_approved_call_runs_as_approved_and_the_decision_is_recorded(la
 
 
 async def test_edited_arguments_are_validated_before_they_are_accepted(lab: Lab) -> None:
-    """An edit is looked at as a model's input is, before it is taken: by the schema, the types, the guard."""
+    """As a model's arguments are: by the schema, the types and the guard."""
     handle = await lab.start([call("refund", REFUND), DONE], agent="desk")
     (asked,) = await pending(handle)
     edit = {"call_id": asked["call_id"], "decision": "approve"}
@@ -108,7 +108,7 @@ async def test_edited_arguments_are_validated_before_they_are_accepted(lab: Lab)
 
 
 async def test_calls_that_need_no_decision_run_while_others_wait(lab: Lab) -> None:
-    """Decided in any order; what needs nobody's word does not wait; results are in the order of the calls."""
+    """Decisions may come in any order; results are in the order of the calls."""
     calls = [
         ("refund", REFUND, "r"),
         ("discount", '{"percent": 5}', "small"),
@@ -146,7 +146,7 @@ async def test_calls_that_need_no_decision_run_while_others_wait(lab: Lab) -> No
 
 
 async def test_an_invalid_decision_is_refused_with_a_sentence_and_changes_nothing(lab: Lab) -> None:
-    """Twice, too late, unknown, of the other kind, or not to be read: a sentence, and nothing happens."""
+    """Decided twice, too late, for an unknown call, of the wrong kind, or invalid."""
     handle = await lab.start(
         [Turn(calls=[("refund", REFUND, "r"), ("ask_person", '{"question": "?"}', "q")]), DONE], agent="desk"
     )
@@ -173,7 +173,7 @@ async def test_an_invalid_decision_is_refused_with_a_sentence_and_changes_nothin
 
 
 async def test_a_call_that_nobody_decides_on_in_time_is_not_run(lab: Lab) -> None:
-    """`approval_timeout`: of a tool, and of a question with a schema of its own."""
+    """`approval_timeout` applies to tools, and to questions with a schema."""
     ran = await lab.run([call("hasty"), call("ask_quickly", '{"question": "?", "choices": ["a"]}'), DONE], agent="desk")
     assert [made["result"]["error"]["message"] for made in ran.calls] == [
         "`hasty` was not run: nobody approved of it in time.",
@@ -184,7 +184,7 @@ async def test_a_call_that_nobody_decides_on_in_time_is_not_run(lab: Lab) -> Non
 
 
 async def test_a_message_reaches_the_model_once_at_the_next_step(lab: Lab) -> None:
-    """During a model call, a tool call and a wait; each at the next step, once."""
+    """Messages sent during a model call, a tool call and a wait."""
     turns = [
         Turn(calls=[("nap", '{"seconds": 0.3}', None)], delay=0.3),
         call("refund", REFUND),
@@ -207,7 +207,7 @@ async def test_a_message_reaches_the_model_once_at_the_next_step(lab: Lab) -> No
     await handle.execute_update("decide", {"call_id": asked["call_id"], "decision": "approve"})
     while len(lab.model.requests_of(handle.id)) < 3:
         await asyncio.sleep(0.01)
-    await handle.execute_update("send_message", {"text": "four"})  # as the model says its last word
+    await handle.execute_update("send_message", {"text": "four"})  # while the model writes its last answer
     ran = await lab.look(handle)
     messages = (await handle.query("messages", args=[0, 100]))["messages"]
     users = [message["text"] for message in messages if message["role"] == "user"]
@@ -217,8 +217,8 @@ async def test_a_message_reaches_the_model_once_at_the_next_step(lab: Lab) -> No
 
 
 async def test_a_message_accepted_in_the_last_step_is_in_the_conversation(lab: Lab) -> None:
-    """What was accepted is in the conversation, though no step is left to answer it."""
-    # Sent with the start: it is there before the run has begun, so it comes before the first step.
+    """No step is left to answer it."""
+    # Sent with the start, it arrives before the run has begun, and is added before the first step.
     start = lab.starting([Turn(text="one moment", delay=0.5)], agent="desk", max_steps=1)
     await lab.client.execute_update_with_start_workflow(
         "send_message", {"text": "wait!"}, start_workflow_operation=start
@@ -265,7 +265,7 @@ STOPS: dict[str, tuple[Callable[[Lab, Any], Any], list[Turn], list[Any]]] = {
 
 @pytest.mark.parametrize("when", STOPS)
 async def test_a_stopped_run_finishes_what_runs_and_begins_nothing_new(lab: Lab, when: str) -> None:
-    """What runs finishes, nothing begins, the result has all that there is, the conversation is whole."""
+    """The result has everything up to then, and each call of the conversation has a result."""
     until, turns, told = STOPS[when]
     handle = await lab.start([*turns, *[DONE] * 3], agent="desk")
     await until(lab, handle)
@@ -290,7 +290,7 @@ CANCELS = {name: row[:2] for name, row in STOPS.items()}
 
 @pytest.mark.parametrize("when", CANCELS)
 async def test_a_cancelled_run_cancels_its_activities_and_closes_its_trace(lab: Lab, when: str) -> None:
-    """Activities are cancelled, the run ends cancelled, its trace is closed."""
+    """At any moment of the run."""
     until, turns = CANCELS[when]
     turns = [turn if not turn.calls else call("nap", '{"seconds": 60}') for turn in turns] if when == "tool" else turns
     handle = await lab.start([*turns, *[DONE] * 3], agent="desk")
@@ -308,7 +308,7 @@ async def test_a_cancelled_run_cancels_its_activities_and_closes_its_trace(lab: 
 
 
 async def test_stopping_one_of_two_agents_in_a_workflow_leaves_the_other_running(lab: Lab) -> None:
-    """Both wait at once, with calls of one id; one is stopped, the other goes on."""
+    """Both wait at once, with the same call id."""
     run_id = f"own-{uuid.uuid4().hex[:8]}"
     first_waits = asyncio.Event()
     for side in "ab":
@@ -338,7 +338,7 @@ async def test_stopping_one_of_two_agents_in_a_workflow_leaves_the_other_running
 
 
 async def test_a_cancelled_run_waits_until_all_its_calls_have_ended(lab: Lab) -> None:
-    """Calls side by side: each hears of it at its own next beat, and each closes its span before the run ends."""
+    """Concurrent calls each notice the cancellation at their next heartbeat, and close their spans."""
     naps = [("nap", '{"seconds": 60}', f"n{number}") for number in range(3)]
     handle = await lab.start([Turn(calls=naps)], agent="desk")
     while len(RAN[handle.id]) < len(naps):
@@ -356,7 +356,7 @@ async def test_a_cancelled_run_waits_until_all_its_calls_have_ended(lab: Lab) ->
 
 
 async def test_stop_does_not_wait_for_a_model_that_never_answers(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A model call gets its grace, and is given up; the run ends with what there is, not as cancelled."""
+    """The model call is given up after the grace period; the run ends as stopped, not as cancelled."""
     monkeypatch.setattr(limits, "STOP_GRACE", timedelta(seconds=1))
     never = asyncio.Event()
     handle = await lab.start([call("nap", '{"seconds": 0}'), Turn(text="late", wait=never)], agent="desk")
@@ -371,7 +371,7 @@ async def test_stop_does_not_wait_for_a_model_that_never_answers(lab: Lab, monke
 
 
 async def test_a_model_call_that_fails_after_a_stop_does_not_fail_the_run(lab: Lab) -> None:
-    """The run was to stop and does, with all that there is; that its last model call failed is no reason to fail it."""
+    """It ends as stopped, with everything up to then."""
     goes = asyncio.Event()
     refuses = Turn(wait=goes, failure=Failure(status=400, wait=goes))
     handle = await lab.start([call("nap", '{"seconds": 0}'), refuses], agent="desk")
@@ -385,7 +385,7 @@ async def test_a_model_call_that_fails_after_a_stop_does_not_fail_the_run(lab: L
 
 @pytest.mark.parametrize("runs", ["the model", "a tool"])
 async def test_a_cancel_after_a_stop_ends_the_run_as_cancelled_at_once(lab: Lab, runs: str) -> None:
-    """Temporal's cancel ends the run as cancelled, at once, whatever was to finish."""
+    """Whatever the stop was waiting for."""
     never = asyncio.Event()
     turns = [Turn(text="late", wait=never)] if runs == "the model" else [call("nap", '{"seconds": 60}'), DONE]
     handle = await lab.start(turns, agent="desk")
@@ -402,7 +402,7 @@ async def test_a_cancel_after_a_stop_ends_the_run_as_cancelled_at_once(lab: Lab,
 
 
 async def test_a_stop_sent_with_the_start_is_accepted_and_recorded(lab: Lab) -> None:
-    """It is accepted before there is an agent, and is in the events all the same."""
+    """It arrives before the agent is resolved, and is an event nevertheless."""
     starting = lab.starting([DONE], agent="desk")
     await lab.client.execute_update_with_start_workflow(
         "stop", {"reason": "a mistake"}, start_workflow_operation=starting
@@ -437,7 +437,7 @@ def note(text: str) -> str:
 
 
 async def test_waiting_calls_survive_a_deploy_that_changes_or_removes_their_tools(lab: Lab) -> None:
-    """What waits goes on waiting, as it was asked; a tool that changed, or is gone, is told as any mistake."""
+    """If the tool changed or is gone, the model gets an error as for any mistake."""
     queue = f"deploy-{uuid.uuid4().hex[:6]}"
     at = Lab(lab.client, lab.model, lab.otlp, lab.telemetry, queue)
     calls = [("pay", '{"euros": 7}', "p"), ("note", '{"text": "x"}', "n"), ("pay", '{"euros": 8}', "q")]

@@ -1,4 +1,4 @@
-"""Agents in a client and a worker that were there before: MulliganPlugin."""
+"""MulliganPlugin adds agents to an existing client and worker."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def stamp(text: str) -> str:
 
 @workflow.defn
 class Theirs:
-    """What the worker served before, which now asks an agent too."""
+    """A workflow of the existing application, which now calls an agent too."""
 
     @workflow.run
     async def run(self, prompt: str) -> Letter:
@@ -91,7 +91,7 @@ class Fails:
 
 
 class Zipped(PayloadCodec):
-    """A codec of theirs."""
+    """A codec of the existing application."""
 
     async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
         return [
@@ -107,7 +107,7 @@ class Zipped(PayloadCodec):
 
 
 class Counting(Interceptor):
-    """An interceptor of theirs."""
+    """An interceptor of the existing application."""
 
     started: list[str]
 
@@ -138,7 +138,7 @@ def an_id() -> str:
 
 
 async def test_agents_run_on_a_worker_beside_its_own_workflows_and_activities(temporal: DevServer) -> None:
-    """Their workflow with their activity and their pydantic values, an agent in it, and an agent by itself."""
+    """A workflow with an activity, pydantic values and an agent, and another agent run alone."""
     client = await connected(temporal)
     queue = an_id()
     async with Worker(client, task_queue=queue, workflows=[Theirs], activities=[send]):
@@ -153,7 +153,7 @@ async def test_agents_run_on_a_worker_beside_its_own_workflows_and_activities(te
 
 
 async def test_the_plugin_keeps_the_codec_failure_converter_and_interceptors_of_the_client(temporal: DevServer) -> None:
-    """Codec, failure converter and interceptors: seen in what the server has."""
+    """Checked in the payloads and failures that the server has."""
     counting = Counting()
     theirs = DataConverter(payload_codec=Zipped(), failure_converter_class=DefaultFailureConverterWithEncodedAttributes)
     client = await connected(temporal, data_converter=theirs, interceptors=[counting])
@@ -190,13 +190,13 @@ async def test_several_workers_and_plugins_in_one_process_do_not_disturb_each_ot
     ):
         async with Worker(clients[0], task_queue=queues[1]):
             assert await outcome(clients[0], queues[1]) == "There are 3 lamps."
-        # One has ended: the others are not disturbed.
+        # One worker has ended; the others still run.
         outcomes = await asyncio.gather(outcome(clients[0], queues[0]), outcome(clients[1], queues[2]))
     assert list(outcomes) == ["There are 3 lamps.", "I do not count."]
 
 
 async def test_agents_run_in_a_temporal_test_environment(temporal: DevServer) -> None:
-    """`WorkflowEnvironment` gives its client to workers as any other does."""
+    """The client of `WorkflowEnvironment` has the plugin."""
     async with WorkflowEnvironment.from_client(await connected(temporal)) as environment:
         queue = an_id()
         async with Worker(environment.client, task_queue=queue, workflows=[Theirs], activities=[send]):
@@ -205,7 +205,7 @@ async def test_agents_run_in_a_temporal_test_environment(temporal: DevServer) ->
 
 
 async def test_the_plugin_loads_agents_workflows_and_activities_of_modules_once(temporal: DevServer) -> None:
-    """`load` serves a module's agents, workflows and activities, `def` ones too; each once, though the worker names one."""
+    """Activities may be `def` functions. A workflow that the worker lists itself is not registered twice."""
     module = sys.modules[__name__].__name__
     client = await connected(temporal, MulliganPlugin(load=[module], scripts=[]))
     queue = an_id()
@@ -231,7 +231,7 @@ async def test_a_payload_converter_that_may_not_carry_our_values_is_refused(temp
 
 
 async def test_a_second_plugin_on_one_worker_is_refused(temporal: DevServer) -> None:
-    """Their activities have the same names: one sentence says what to do."""
+    """Its activities would have the same names. The error says what to do."""
     client = await connected(temporal, plugin(), MulliganPlugin(agents=[clerk]))
     with pytest.raises(DeclarationError, match="this worker has a MulliganPlugin already"):
         Worker(client, task_queue=an_id())
@@ -240,7 +240,7 @@ async def test_a_second_plugin_on_one_worker_is_refused(temporal: DevServer) -> 
 async def test_the_plugin_sets_the_heartbeat_interval_for_live_text(
     temporal: DevServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By the setting that holds for `mulligan worker`; a shorter interval of the worker's own is kept."""
+    """By the same setting as for `mulligan worker`; a shorter interval of the worker itself is kept."""
     monkeypatch.setenv("MULLIGAN_LIVE_TEXT_SECONDS", "0.5")
     client = await connected(temporal)
     given: list[dict[str, Any]] = [{}, {"max_heartbeat_throttle_interval": timedelta(seconds=0.1)}]

@@ -1,4 +1,4 @@
-"""The prompt is the same whatever a worker remembers, and whichever worker is asked: held against what the model was sent."""
+"""The prompt is the same whatever a worker has cached and whichever worker is asked."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.support.openai_turn import Turn
 
 STEPS = 6
 LONG = "é" * 300
-"""A result of this is longer than a reference to it."""
+"""A result of this length is larger than a reference to it."""
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +45,7 @@ async def one(address: str, loaded: LoadedModules, telemetry: Telemetry, queue: 
 
 @asynccontextmanager
 async def two(address: str, loaded: LoadedModules, telemetry: Telemetry, queue: str) -> AsyncIterator[None]:
-    """Neither of which keeps runs, so that each task may go to either."""
+    """Two workers without a workflow cache, so that each task may go to either."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MULLIGAN_MAX_CACHED_WORKFLOWS", "0")
         async with one(address, loaded, telemetry, queue), one(address, loaded, telemetry, queue):
@@ -54,7 +54,7 @@ async def two(address: str, loaded: LoadedModules, telemetry: Telemetry, queue: 
 
 @asynccontextmanager
 async def apart(address: str, loaded: LoadedModules, telemetry: Telemetry, queue: str) -> AsyncIterator[None]:
-    """One that serves workflows alone, and two that serve activities alone."""
+    """One worker for workflows only, and two for activities only."""
     async with AsyncExitStack() as stack:
         recording = [
             a
@@ -81,7 +81,7 @@ async def apart(address: str, loaded: LoadedModules, telemetry: Telemetry, queue
 
 
 def turns() -> Iterator[Turn]:
-    """Results that travel with the call, results that are held, a mistake, several calls at once."""
+    """Turns with inline results, cached results, a mistake, and several calls at once."""
     for n in range(STEPS):
         short, long = ("click", f'{{"selector": "{n}"}}', None), ("click", f'{{"selector": "{n}{LONG}"}}', None)
         yield Turn(text=f"Step {n}.", calls=[short, long] if n % 2 else [long, ("clik", "{}", None)])
@@ -89,7 +89,7 @@ def turns() -> Iterator[Turn]:
 
 
 def expected(told: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
-    """What each step's request must hold, by the script alone: ids and the words about a mistake are the run's own."""
+    """What each request must contain according to the script; ids and error texts are taken from the run."""
     prompt: list[dict[str, Any]] = [
         {"role": "system", "content": "You work in a shop."},
         {"role": "user", "content": "Go."},
@@ -125,7 +125,7 @@ def expected(told: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
 async def test_the_prompt_is_the_same_for_any_cache_size_and_number_of_workers(
     lab: Lab, soon: DevServer, monkeypatch: pytest.MonkeyPatch, workers: Any, cache: str | None
 ) -> None:
-    """Each request is what the script says that it is, and begins with the bytes of the one before; no attempt fails."""
+    """Each request begins with the bytes of the one before, and no attempt fails."""
     if cache is not None:
         monkeypatch.setenv("MULLIGAN_PREFIX_CACHE_BYTES", cache)
     client = await connect(soon.address)
@@ -144,7 +144,7 @@ async def test_the_prompt_is_the_same_for_any_cache_size_and_number_of_workers(
 
 
 def messages_of(body: bytes) -> bytes:
-    """The bytes of a request from its messages on, as far as the next one must begin alike."""
+    """The messages of a request as bytes, up to where the next request must be equal."""
     text = body.decode()
     start = text.index('"messages":[')
     _, end = json.JSONDecoder().raw_decode(text, start + len('"messages":'))
@@ -152,7 +152,7 @@ def messages_of(body: bytes) -> bytes:
 
 
 async def counted(lab: Lab) -> Counter[str]:
-    """What the workers of this process have counted so far: requests by result, and bytes."""
+    """The cache metrics of this process so far: requests by result, and bytes."""
     lab.telemetry.flush()
     found: Counter[str] = Counter()
     for name in ("requests", "fetched", "size"):
@@ -165,14 +165,14 @@ async def counted(lab: Lab) -> Counter[str]:
 
 @pytest.fixture
 async def changing(lab: Lab) -> AsyncIterator[Lab]:
-    """A worker of its own, so that nothing else moves its cache."""
+    """A separate worker, so that no other test changes its cache."""
     queue = f"changing-{uuid.uuid4().hex[:6]}"
     async with running_worker(lab.client, load(["tests.support.changing_results_agent"]), lab.telemetry, queue):
         yield Lab(lab.client, lab.model, lab.otlp, lab.telemetry, queue)
 
 
 async def test_the_cache_fetches_only_what_no_worker_has_made(changing: Lab) -> None:
-    """Nothing is asked of the workflow that the worker holds; what no worker has made, and so none holds, is."""
+    """Cached messages are not fetched from the workflow; one that no worker has produced must be."""
     ran = await changing.run([call("look"), call("now"), DONE], agent="changing")
     before = await counted(changing)
     assert before["size"] > 0
@@ -188,7 +188,7 @@ async def test_the_cache_fetches_only_what_no_worker_has_made(changing: Lab) -> 
 async def test_a_worker_without_cache_fetches_the_conversation_at_each_step(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All of it, at each step but the first, whose messages come along; and it holds nothing then."""
+    """Except at the first step, whose messages are in the activity input. The cache stays empty."""
     queue = f"forgetful-{uuid.uuid4().hex[:6]}"
     monkeypatch.setenv("MULLIGAN_PREFIX_CACHE_BYTES", "0")
     before = await counted(lab)
@@ -206,7 +206,7 @@ def json_bytes(*messages: Message) -> int:
 
 
 async def test_a_turn_with_another_provider_fetches_nothing_from_the_workflow(changing: Lab) -> None:
-    """The worker has the messages: it encodes them anew, and asks the workflow for nothing."""
+    """The worker encodes its cached messages again."""
     ids = [f"run-{uuid.uuid4().hex[:8]}" for _ in range(2)]
     for name in ids:
         changing.model.script(name, lambda _, nth: call("look") if nth % 2 == 0 else DONE)

@@ -1,4 +1,4 @@
-"""A query of a run that no worker has cached, and an update right after it: what is recorded then can be replayed."""
+"""A query of a run that no worker has cached, with an update right after it: the history can be replayed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ QUEUE = "queries-and-updates"
 
 @asynccontextmanager
 async def serving(lab: Lab, module: str, queue: str) -> AsyncIterator[None]:
-    """A worker with a connection, and so with a cache, of its own."""
+    """A worker with its own connection, and therefore its own cache."""
     client = await lab.another_client()
     async with running_worker(client, load([module]), lab.telemetry, queue):
         yield
@@ -46,8 +46,8 @@ async def has_result(handle: Any) -> None:
 
 
 async def test_a_query_delivers_nothing_that_no_workflow_task_has_recorded(lab: Lab) -> None:
-    """The worker comes back to a query, a tool's result and a message at once. Whichever of them it takes first, the history
-    replays, and the run completes. Several runs, as the order is the server's to choose."""
+    """The new worker gets a query, a tool result and a message at once. Whichever of them it handles first, the history
+    replays and the run completes. There are several runs, because the server chooses the order."""
     far = "tests.support.remote_tool_agents"
     async with serving(lab, far, QUEUE):
         at = Lab(lab.client, lab.model, lab.otlp, lab.telemetry, QUEUE)

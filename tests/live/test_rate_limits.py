@@ -1,4 +1,4 @@
-"""Limits by settings: of this worker, and of a whole task queue, for model calls alone or for all activities."""
+"""Limits of one worker and of a whole task queue, for model calls alone or for all activities."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ WAITS = PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED
 async def limited(
     lab: Lab, queue: str, monkeypatch: pytest.MonkeyPatch, module: str = "tests.support.shop_agents", /, **limits: float
 ) -> AsyncIterator[Lab]:
-    """A worker with such settings, on a queue of its own, by a connection of its own."""
+    """A worker with these settings, on its own task queue and connection."""
     client = await lab.another_client()
     with monkeypatch.context() as environment:
         for name, value in limits.items():
@@ -42,7 +42,7 @@ async def limited(
 
 
 async def pending(handles: list[Any]) -> Counter[tuple[str, int]]:
-    """What the runs wait for: activity and state."""
+    """How many activities the runs wait for, by name and state."""
     described = [(await handle.describe()).raw_description for handle in handles]
     return Counter((each.activity_type.name, each.state) for run in described for each in run.pending_activities)
 
@@ -65,7 +65,7 @@ async def queues_of(handle: Any) -> Counter[tuple[str, str]]:
 async def test_a_worker_runs_no_more_model_calls_at_once_than_its_limit(
     lab: Lab, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """A worker that runs two model calls at once leaves the others in the queue, and its tools run meanwhile."""
+    """The others wait in the task queue, and tools run meanwhile."""
     async with limited(lab, "two-at-once", monkeypatch, max_concurrent_model_calls=2) as at:
         go = asyncio.Event()
         other = await at.start([call("wait_for_file"), DONE], metadata={"file": str(tmp_path / "go")})
@@ -86,7 +86,7 @@ async def test_a_worker_runs_no_more_model_calls_at_once_than_its_limit(
 
 
 async def test_a_compaction_waits_in_the_queue_of_model_calls(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It waits in the same queue."""
+    """Its activity is scheduled on the task queue of model calls."""
     module = "tests.support.compaction_agents"
     async with limited(lab, "summing-up", monkeypatch, module, max_concurrent_model_calls=2) as at:
         ran = await at.run(reading(7), agent="page_reader", prompt=PROMPT)
@@ -115,12 +115,12 @@ async def set_rate(at: Lab, queue: str, rate: float) -> None:
 async def test_the_rate_of_model_calls_applies_to_all_workers_of_the_queue(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The queue's rate holds for two workers together; it can be raised while they run."""
+    """It can be raised while they run."""
     slow = {"max_task_queue_model_calls_per_second": 0.01}
     async with limited(lab, "slow", monkeypatch, **slow) as at, limited(lab, "slow", monkeypatch, **slow):
         runs = [await at.start([DONE]) for _ in range(5)]
         await until(lambda of: of["call_model", WAITS] == 4, runs)
-        # As long as another run takes, with its tools, which have no limit.
+        # Wait as long as another run takes, whose tools have no limit.
         await lab.run([call("now"), call("now"), DONE])
         assert await pending(runs) == {("call_model", WAITS): 4}
         await set_rate(at, "slow-models", 1000)
@@ -131,7 +131,7 @@ async def test_the_rate_of_model_calls_applies_to_all_workers_of_the_queue(
 async def test_a_rate_for_all_activities_applies_to_eagerly_dispatched_ones(
     lab: Lab, monkeypatch: pytest.MonkeyPatch, setting: str
 ) -> None:
-    """A rate holds for what would be dispatched eagerly too: the run is opened, and then its model call waits."""
+    """The run is opened, then its model call waits."""
     async with limited(lab, f"rate-{len(setting)}", monkeypatch, **{setting: 0.01}) as at:
         run = await at.start([DONE])
         await until(lambda of: of["call_model", WAITS] == 1, [run])
@@ -141,6 +141,6 @@ async def test_a_rate_for_all_activities_applies_to_eagerly_dispatched_ones(
 
 
 async def test_without_limits_all_activities_use_one_task_queue(lab: Lab) -> None:
-    """Nothing is different where nothing is set: one queue, eager dispatch."""
+    """With eager dispatch."""
     ran = await lab.run([call("now"), DONE])
     assert {queue for _, queue in await queues_of(ran.handle)} == {"agents"}

@@ -1,4 +1,4 @@
-"""What a model and a tool can do wrong, one row each: what the model is told, what ran, what the trace shows."""
+"""Mistakes of models and tools, one row each: the feedback to the model, the calls that ran, and the spans."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ ROWS = [
 async def test_each_mistake_gets_one_result_and_one_error_span_and_the_run_completes(
     lab: Lab, row: Row, api: str
 ) -> None:
-    """The run completes; each call has one result, in order; each failure has one ERROR span, in the run's trace."""
+    """Results are in the order of the calls; the spans are in the trace of the run."""
     if api == "openai" and row.name.startswith(("a thread", "a coroutine", "a tool that", "retried", "no result")):
         pytest.skip("the same on either API, and slow")
     ran = await observe(lab, row, api)
@@ -124,7 +124,7 @@ async def test_each_mistake_gets_one_result_and_one_error_span_and_the_run_compl
 
 
 async def test_after_invalid_input_the_tool_runs_once_with_the_corrected_input(lab: Lab) -> None:
-    """Invalid input, then corrected: the tool runs exactly once, with the corrected input, and the model saw why."""
+    """The feedback says what was wrong."""
 
     def told(request: dict[str, Any], _: int) -> Turn:
         text = request["messages"][-1]["content"]
@@ -140,14 +140,14 @@ async def test_after_invalid_input_the_tool_runs_once_with_the_corrected_input(l
 
 
 async def test_a_run_out_of_steps_ends_with_status_max_steps_and_counts_its_failures(lab: Lab) -> None:
-    """The last step's calls are settled, and what went wrong in them counts as recovered."""
+    """The calls of the last step get their results."""
     ran = await lab.run([call("clik")] * 3, max_steps=2)
     assert (ran.result["status"], ran.result["steps"], ran.result["recovered_failures"]) == ("max_steps", 2, 2)
     assert all(call["result"]["error"]["kind"] == "unknown_tool" for call in ran.calls)
 
 
 async def test_attempts_of_a_call_share_one_idempotency_key_and_have_a_span_each(lab: Lab) -> None:
-    """Attempts have a span each, numbered; all but the last are errors that the model was not told."""
+    """The spans have the number of the attempt. Errors of all attempts but the last are not returned to the model."""
     ran = await lab.run([call("flaky"), DONE])
     assert len({arguments["key"] for _, arguments in RAN[ran.id]}) == 1
     spans = ran.spans_of("ai.toolCall")
@@ -160,7 +160,7 @@ async def test_attempts_of_a_call_share_one_idempotency_key_and_have_a_span_each
 
 
 async def test_calls_with_the_same_id_get_unique_ids_and_an_identical_call_runs_once(lab: Lab) -> None:
-    """One id for two calls, in a step or later: both run, each result under its own id; the very same call runs once."""
+    """The same id for different calls, in one step or in a later one."""
     same = ("click", '{"selector": "#a"}', "call_1")
     ran = await lab.run([Turn(calls=[same, same, ("click", '{"selector": "#b"}', "call_1")]), Turn(calls=[same]), DONE])
     assert [call["result"]["text"] for call in ran.calls if not call["result"]["error"]] == [
@@ -174,7 +174,7 @@ async def test_calls_with_the_same_id_get_unique_ids_and_an_identical_call_runs_
 
 
 async def test_a_call_cut_off_by_the_length_limit_is_not_executed(lab: Lab) -> None:
-    """A call cut off by `length` is not executed; one that was whole is."""
+    """A call that was complete before is executed."""
     cut = Turn(
         calls=[("click", '{"selector": "#a"}', None), ("click", '{"selector": "#', None)], finish_reason="length"
     )
@@ -199,13 +199,13 @@ async def test_a_call_cut_off_by_the_length_limit_is_not_executed(lab: Lab) -> N
 async def test_the_finish_reason_of_an_answer_without_calls_sets_the_run_status(
     lab: Lab, turn: Turn, status: str, api: str
 ) -> None:
-    """How an answer without calls ends is the run's status."""
+    """`truncated` or `refused`."""
     ran = await lab.run([turn], api=api)
     assert ran.result["status"] == status
 
 
 async def test_without_handle_errors_the_run_fails_with_the_typed_error_unless_overridden(lab: Lab) -> None:
-    """`handle_errors=False` fails the run with the typed error; `on_invalid_tool_input` overrides for the model's own."""
+    """`on_invalid_tool_input` of the run's input overrides `handle_errors` for mistakes of the model."""
     failed = await lab.run([call("clik"), DONE], agent="strict")
     assert type(failed.error).__name__ == "UnknownToolError"
     assert getattr(failed.error, "tool_name", None) == "clik"
@@ -221,7 +221,7 @@ async def test_without_handle_errors_the_run_fails_with_the_typed_error_unless_o
 
 
 async def test_a_guard_that_returns_text_or_raises_denies_the_call(lab: Lab) -> None:
-    """Asked before a valid call runs, after repairs; a text denies, and so does a guard that fails."""
+    """It is asked after repairs, before a valid call runs."""
     selectors = ['{"selector": "#a"}', '{"element": "#b"}', '{"selector": "#crash"}']
     ran = await lab.run([Turn(calls=[("click", raw, None) for raw in selectors]), DONE], agent="guarded")
     allowed, denied, failed = (call["result"] for call in ran.calls)
@@ -238,7 +238,7 @@ async def test_a_guard_that_returns_text_or_raises_denies_the_call(lab: Lab) -> 
 async def test_the_error_of_a_tool_that_fails_the_run_contains_the_raw_arguments(
     lab: Lab, name: str, kind: str
 ) -> None:
-    """`raw_arguments` is the model's text, though it did not travel to the tool."""
+    """`raw_arguments` is the text of the model, although it was not sent to the tool's activity."""
     failed = await lab.run([call(name, "{ }"), DONE], agent="strict")
     assert isinstance(failed.error, ToolCallError)
     assert (failed.error.kind, failed.error.tool_name, failed.error.raw_arguments) == (kind, name, "{ }")

@@ -1,4 +1,4 @@
-"""`temporal workflow reset`, and an id used again: what a worker remembers may be of another past, and is never sent."""
+"""After `temporal workflow reset`, or with a reused id, cached data of the earlier run is never sent to a model."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ TWO_LOOKS = Turn(calls=[("look", '{"n": 1}', None), ("look", '{"n": 2}', None)])
 
 @pytest.fixture(scope="module")
 async def at(lab: Lab) -> AsyncIterator[Lab]:
-    """A worker of its own, so that nothing else moves its cache."""
+    """A separate worker, so that no other test changes its cache."""
     queue = f"changing-{uuid.uuid4().hex[:6]}"
     async with running_worker(lab.client, load(["tests.support.changing_results_agent"]), lab.telemetry, queue):
         yield Lab(lab.client, lab.model, lab.otlp, lab.telemetry, queue)
 
 
 async def points_of(handle: WorkflowHandle[Any, Any]) -> list[int]:
-    """Where a run can be reset to: the workflow tasks that were completed."""
+    """The event ids to which a run can be reset: its completed workflow tasks."""
     done = EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED
     return [event.event_id async for event in handle.fetch_history_events() if event.event_type == done]
 
 
 async def start(at: Lab, run_id: str, script: Any) -> WorkflowHandle[Any, Any]:
-    """A run of that id: the handle is of this very run, whatever comes after it."""
+    """Start a run with that id. The handle is of this run, not of later ones with the same id."""
     at.model.script(run_id, script)
     given = {"agent": "changing", "prompt": "Go.", "model": f"openai-chat:{run_id}"}
     handle = await at.client.start_workflow("AgentWorkflow", given, id=run_id, task_queue=at.task_queue)
@@ -54,7 +54,7 @@ async def start(at: Lab, run_id: str, script: Any) -> WorkflowHandle[Any, Any]:
 
 
 async def reset(at: Lab, handle: WorkflowHandle[Any, Any], event_id: int) -> WorkflowHandle[Any, Any]:
-    """The run that goes on from there, as `temporal workflow reset` makes it."""
+    """Reset a run as `temporal workflow reset` does; return the handle of the new run."""
     request = ResetWorkflowExecutionRequest(
         namespace=at.client.namespace,
         workflow_execution=WorkflowExecution(workflow_id=handle.id, run_id=handle.run_id or ""),
@@ -67,7 +67,7 @@ async def reset(at: Lab, handle: WorkflowHandle[Any, Any], event_id: int) -> Wor
 
 
 async def all_prompts(handle: WorkflowHandle[Any, Any]) -> list[list[Any]]:
-    """What a model call of the run's conversation may have been sent: what was said before each of its answers."""
+    """The expected prompt of each model call: the messages before each answer of the conversation."""
     messages = (await handle.query("messages", args=[0, 1000]))["messages"]
     parsed = RunInput(agent="changing", messages=messages).messages
     items = [{"role": "system", "content": "You look."}]
@@ -84,13 +84,13 @@ def sent(requests: list[Recorded]) -> list[Any]:
 
 
 async def no_second_attempt(handle: WorkflowHandle[Any, Any]) -> None:
-    """A wrong prompt is not even tried: Temporal counts no activity's attempt twice."""
+    """Assert that no activity had a second attempt, which would hide a wrong prompt."""
     async for event in handle.fetch_history_events():
         assert event.activity_task_started_event_attributes.attempt <= 1
 
 
 async def test_after_a_reset_to_any_task_each_prompt_is_that_of_the_new_run(at: Lab) -> None:
-    """Reset to each of its workflow tasks: what is done again has another outcome, and each prompt is the new run's own."""
+    """The tool returns another result each time, so that a prompt with data of the old run would be noticed."""
     first = await start(at, f"run-{uuid.uuid4().hex[:8]}", [LOOK, TWO_LOOKS, LOOK, DONE])
     await first.result()
     past = await all_prompts(first)
@@ -109,7 +109,7 @@ async def test_after_a_reset_to_any_task_each_prompt_is_that_of_the_new_run(at: 
 
 @dataclass
 class Remembered:
-    """Looks on as the worker keeps results and conversations: the texts, a conversation's being its last message's."""
+    """Records what the worker caches: (workflow id, text of a result, or of the last message of a conversation)."""
 
     texts: list[tuple[str, str]]
 
@@ -136,7 +136,7 @@ def remembered(monkeypatch: pytest.MonkeyPatch) -> Remembered:
 
 
 async def test_a_late_tool_result_of_the_run_before_a_reset_is_never_sent(at: Lab, remembered: Remembered) -> None:
-    """The run that was reset is terminated, but its tool runs on: its result is held under the id of the new call."""
+    """The reset run is terminated, but its tool still runs; its result is cached with the id of the new call."""
     run_id = f"run-{uuid.uuid4().hex[:8]}"
     late, second = Event(), Event()
     GATES.update({(run_id, 1, 1): late, (run_id, 2, 2): second})
@@ -156,7 +156,7 @@ async def test_a_late_tool_result_of_the_run_before_a_reset_is_never_sent(at: La
 
 
 async def test_a_late_answer_of_the_run_before_a_reset_is_never_sent(at: Lab, remembered: Remembered) -> None:
-    """The model call of the run that was reset is answered after the new one's: it leaves its own conversation behind."""
+    """The model call of the reset run is answered after that of the new run, and caches its own conversation."""
     run_id = f"run-{uuid.uuid4().hex[:8]}"
     answered = asyncio.Event()
     answers = [
@@ -180,7 +180,7 @@ async def test_a_late_answer_of_the_run_before_a_reset_is_never_sent(at: Lab, re
 
 
 async def test_a_run_with_a_reused_id_does_not_see_results_of_the_earlier_run(at: Lab) -> None:
-    """The same id, and the same calls by the same ids: the second run is not told what the first one saw."""
+    """Both runs make the same calls with the same call ids."""
     run_id = f"run-{uuid.uuid4().hex[:8]}"
     for times in (1, 2, 3):
         before = len(at.model.requests_of(run_id))

@@ -1,4 +1,4 @@
-"""Going on from runs that have ended: nothing is done twice, and what the provider is sent is legal."""
+"""Resuming runs that have ended: no call runs twice, and the provider accepts each request."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ ADA = '{"customer": "Ada"}'
 
 
 async def gone_on(lab: Lab, ran_id: str, prompt: str | None = None, **how: Any) -> Ran:
-    """Resume a run whose script goes on, to its end; `requests` are of both runs."""
+    """Resume a run and wait for its end; `requests` are those of both runs."""
     ran = await lab.look(await resume_run(lab.client, ran_id, prompt, **how))
     ran.requests = lab.model.requests_of(ran_id)
     assert [request.refusal for request in ran.requests if request.refusal] == []
@@ -52,7 +52,7 @@ async def gone_on(lab: Lab, ran_id: str, prompt: str | None = None, **how: Any) 
 
 
 def told(ran: Ran) -> dict[str, str]:
-    """What the model read of each call, in the run's last request, by the call's id."""
+    """The result of each call in the last model request of the run, by call id."""
     return {
         message["tool_call_id"]: message["content"]
         for message in ran.requests[-1].json["messages"]
@@ -61,7 +61,7 @@ def told(ran: Ran) -> dict[str, str]:
 
 
 async def test_a_run_out_of_steps_is_resumed_with_new_steps_and_a_link_to_the_old_run(lab: Lab) -> None:
-    """The new run has its own steps, the old one's metadata; its memo and its trace say where it comes from."""
+    """It keeps the metadata; its memo and its root span name the old run."""
     turns = [call("search_orders", ADA), call("now"), DONE]
     callers = f"00-{uuid.uuid4().hex}-{'cd' * 8}-01"
     ran = await lab.run(turns, max_steps=1, metadata={"team": "a"}, traceparent=callers)
@@ -90,7 +90,7 @@ async def test_a_run_out_of_steps_is_resumed_with_new_steps_and_a_link_to_the_ol
 
 @pytest.mark.parametrize("end", ["terminate", "cancel"])
 async def test_a_resumed_step_keeps_settled_results_and_runs_no_call_again(lab: Lab, tmp_path: Path, end: str) -> None:
-    """Settled calls keep their results, in the order of the calls; of the others the model is told, and none runs again."""
+    """Results are in the order of the calls. Calls without a result are reported to the model as lost."""
     cut = Turn(
         calls=[
             ("wait_for_file", "{}", "c1"),
@@ -138,7 +138,7 @@ FAILED_BY_POLICY = {
 
 @pytest.mark.parametrize("case", FAILED_BY_POLICY, ids=str)
 async def test_a_run_failed_by_policy_resumes_with_the_error_as_the_result_of_its_call(lab: Lab, case: str) -> None:
-    """`handle_errors=False`: the call at fault is answered with why the run failed, so that the model can do better."""
+    """So the model can correct the call that failed the run under `handle_errors=False`."""
     agent, turn, call_id, says = FAILED_BY_POLICY[case]
     right = call("Refund", '{"order": 7, "amount": 1}') if agent == "strict_output" else DONE
     ran = await lab.run([turn, right], agent=agent)
@@ -149,7 +149,7 @@ async def test_a_run_failed_by_policy_resumes_with_the_error_as_the_result_of_it
 
 
 async def test_a_run_failed_by_a_missing_output_resumes_with_the_error_as_a_user_message(lab: Lab) -> None:
-    """Where no call is to blame, it is told as a user's message."""
+    """The answer contained no call."""
     ran = await lab.run(
         [Turn(text="You get it back."), call("Refund", '{"order": 7, "amount": 1}')], agent="strict_output"
     )
@@ -160,7 +160,7 @@ async def test_a_run_failed_by_a_missing_output_resumes_with_the_error_as_a_user
 
 
 async def test_a_compacted_run_resumes_from_its_summary(lab: Lab) -> None:
-    """What the model was sent last, not the log: no page is read twice, and the word of the first request is not lost."""
+    """Not from the log: no page is read twice, and the request is not lost."""
     queue = f"resume-{uuid.uuid4().hex[:6]}"
     async with running_worker(lab.client, load(["tests.support.compaction_agents"]), lab.telemetry, queue):
         at = Lab(lab.client, lab.model, lab.otlp, lab.telemetry, queue)
@@ -177,7 +177,7 @@ async def test_a_compacted_run_resumes_from_its_summary(lab: Lab) -> None:
 
 
 async def test_a_conversation_of_three_megabytes_is_resumed_compressed(lab: Lab) -> None:
-    """More than Temporal takes as a start's argument: sent compressed, and asked for in pages."""
+    """Temporal would not accept it uncompressed; the worker fetches it in pages."""
     given = [{"role": "user", "text": prose(600_000, n)} for n in range(3)]
     queue = f"resume-{uuid.uuid4().hex[:6]}"
     async with running_worker(lab.client, load(["tests.support.large_payload_agent"]), lab.telemetry, queue):
@@ -213,7 +213,7 @@ BAD = {
 
 @pytest.mark.parametrize("case", BAD, ids=str)
 async def test_bytes_that_are_no_valid_input_fail_the_run_with_a_sentence(lab: Lab, case: str) -> None:
-    """A sentence, whatever was sent."""
+    """Compressed or not."""
     data, says = BAD[case]
     with pytest.raises(WorkflowFailureError) as failed:
         await lab.client.execute_workflow("AgentWorkflow", data, id=f"bad-{uuid.uuid4().hex[:8]}", task_queue="agents")
@@ -250,7 +250,7 @@ async def test_resuming_a_run_that_cannot_be_resumed_is_refused_with_a_sentence(
 
 
 async def test_a_run_that_no_worker_began_resumes_from_its_input(lab: Lab) -> None:
-    """Nothing was done, and no worker can be asked: it begins as it was given. One that was never served says so."""
+    """There is no state and no worker to query."""
     queue = f"resume-{uuid.uuid4().hex[:6]}"
     lab.model.script(queue, [DONE])
     given = {"agent": "shop", "prompt": "Go on.", "model": f"openai-chat:{queue}"}
@@ -273,7 +273,7 @@ async def test_resuming_without_a_worker_raises_no_worker_error(lab: Lab, monkey
 async def test_the_last_run_of_a_chain_resumes_from_the_state_carried_over(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After hand-overs the state is what was carried. An id that is chosen may be the old one's."""
+    """The new run may have the id of the old one."""
     monkeypatch.setattr(limits, "CONTINUE_AS_NEW_EVENTS", 30)
     ran = await lab.run([*[call("now")] * 9, DONE], max_steps=9, metadata={"team": "a"})
     assert (await size_of_chain(lab.client, ran.id)).runs > 1
@@ -284,7 +284,7 @@ async def test_the_last_run_of_a_chain_resumes_from_the_state_carried_over(
 
 
 async def test_each_run_of_a_cron_reads_its_compressed_input(lab: Lab) -> None:
-    """Its next run is a continued one, as is one that a run before handed over to: but it is given an input."""
+    """It has a `continued_run_id` like a run that continued as new, but its argument is an input, not a state."""
     run_id = f"cron-{uuid.uuid4().hex[:6]}"
     lab.model.script(run_id, [DONE])
     given = {"agent": "shop", "prompt": "Go.", "model": f"openai-chat:{run_id}"}
@@ -299,7 +299,7 @@ async def test_each_run_of_a_cron_reads_its_compressed_input(lab: Lab) -> None:
 
 @pytest.mark.parametrize("end", ["terminate", "cancel"])
 async def test_a_call_nobody_decided_on_is_reported_as_not_run_after_resuming(lab: Lab, end: str) -> None:
-    """A call that nobody had decided on did not run, and the model is told just that; what people said is not lost."""
+    """Messages of people are not lost."""
     turn = Turn(calls=[("refund", '{"order": 7, "amount": {"euros": 2}}', "c1"), ("nap", '{"seconds": 60}', "c2")])
     handle = await lab.start([turn, DONE], agent="desk")
     while not (await handle.query("pending") and ("nap", {"seconds": 60}) in RAN[handle.id]):
@@ -315,7 +315,7 @@ async def test_a_call_nobody_decided_on_is_reported_as_not_run_after_resuming(la
 
 
 async def test_a_stopped_run_is_resumed_with_the_results_it_has(lab: Lab) -> None:
-    """Each call has its result already."""
+    """Each of its calls has a result already."""
     handle = await lab.start([call("refund", '{"order": 7, "amount": {"euros": 2}}'), DONE], agent="desk")
     while not await handle.query("pending"):
         await asyncio.sleep(0.02)
@@ -330,7 +330,7 @@ async def test_a_stopped_run_is_resumed_with_the_results_it_has(lab: Lab) -> Non
 async def test_the_example_of_the_resume_page_runs_as_printed(
     lab: Lab, temporal: DevServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The code of docs/resume.md: a run out of steps goes on, and one that completed is asked something."""
+    """It resumes a run out of steps, and sends a new prompt to a completed one."""
     for name, value in environment_of(temporal).items():
         monkeypatch.setenv(name, value)
     text = (Path(__file__).parents[2] / "docs/resume.md").read_text()
@@ -347,7 +347,7 @@ async def test_the_example_of_the_resume_page_runs_as_printed(
 async def test_an_encrypted_run_in_external_storage_is_resumed_with_the_workers_settings(
     lab: Lab, temporal: DevServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the worker's settings it goes on, also with what no compression makes small; without, it says what is missing."""
+    """Without these settings the error says which is missing."""
     monkeypatch.setenv("MULLIGAN_ENCRYPTION_KEYS", f"n:{base64.b64encode(b'n' * 32).decode()}")
     monkeypatch.setenv("MULLIGAN_EXTERNAL_STORAGE", tmp_path.as_uri())
     queue = f"resume-{uuid.uuid4().hex[:6]}"

@@ -1,4 +1,4 @@
-"""What a run is started with: good in any spelling, and bad in a sentence, at once."""
+"""The input of a run: accepted spellings, and errors."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ BAD: list[tuple[Any, str]] = [
 
 @pytest.mark.parametrize(("given", "says"), BAD, ids=[f"{index} {says[:40]}" for index, (_, says) in enumerate(BAD)])
 async def test_invalid_input_fails_the_run_at_once_with_one_sentence(lab: Lab, given: Any, says: str) -> None:
-    """The run fails with one sentence that says what to change, and is not tried again."""
+    """The error says what to change, and is not retryable."""
     handle = await lab.client.start_workflow(
         "AgentWorkflow", given, id=f"bad-{uuid.uuid4().hex[:8]}", task_queue="agents"
     )
@@ -71,7 +71,7 @@ async def test_a_run_started_without_input_fails_with_a_sentence(lab: Lab) -> No
 
 
 async def test_messages_of_the_input_are_sent_before_the_prompt_with_legal_names(lab: Lab) -> None:
-    """A conversation from elsewhere: illegal names and ids in it are made legal for the provider."""
+    """The names and ids of a conversation from elsewhere may be illegal for the provider."""
     messages = [
         {"role": "user", "text": "one"},
         {
@@ -88,7 +88,7 @@ async def test_messages_of_the_input_are_sent_before_the_prompt_with_legal_names
 
 
 async def test_camel_case_fields_are_read_and_metadata_is_on_the_root_span(lab: Lab) -> None:
-    """camelCase spellings are read; instructions may be a function of the input; metadata stands on the root span."""
+    """Instructions may be a function of the input."""
     ran = await lab.run([call("now"), DONE], agent="asked", maxSteps=1, metadata={"who": "Ada"})
     assert ran.result["status"] == "max_steps"
     assert ran.requests[0].json["messages"][0] == {"role": "system", "content": "You serve Ada."}

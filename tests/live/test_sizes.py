@@ -1,8 +1,8 @@
-"""Whatever a model, a tool, a fixer or a run's input makes too large for Temporal: the run goes on, or fails with a sentence.
+"""Data too large for Temporal, from a model, a tool, a fixer or a run's input: the run goes on, or fails with a sentence.
 
 Temporal refuses a payload of more than 2 MB, a message of more than 4 MB, more than 2,000 open activities, and terminates a
-run whose history is over 50 MB. Before there were bounds, 3,000 calls, local results and metadata stood still for ever, 50
-large results had the run terminated, and fixers, names and long failures failed it.
+run whose history is over 50 MB. Without bounds, runs with 3,000 calls, local results or large metadata made no progress, 50
+large results terminated the run, and large values of fixers, long names and long failures failed it.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ GIVEN_AGAIN = (
     WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_UNHANDLED_COMMAND,
     WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_FORCE_CLOSE_COMMAND,
 )
-"""Results came in while a task was worked on, too large to be kept aside: the server gives it again, with them."""
+"""Results arrived during a workflow task, too large for the server to buffer: the task is started again with them."""
 NEARLY_ALL = 1_390_000
-"""Characters of a result: what one alone may have."""
+"""The maximum length of one result, in characters."""
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +54,7 @@ def text_of(text: str) -> Callable[[int], str]:
 
 
 GOES_ON: dict[str, tuple[Turn, dict[str, Any], int]] = {
-    # what the model says first, what the run is given, how many failures it is told of
+    # the first turn of the model, the run's input, the number of recovered failures
     "arguments of 20 calls": (calls(20, "take", text_of(noise(24_000))), {}, 0),
     "arguments that double as JSON": (calls(20, "take", text_of('"' * 11_000)), {}, 20),
     "3,000 calls": (calls(3_000, "take", text_of("x")), {}, 1),
@@ -81,13 +81,13 @@ async def test_a_run_goes_on_after_data_too_large_for_temporal(at: Lab, row: str
     assert ran.result["recovered_failures"] == failures
     assert len({call["id"] for call in ran.calls}) == len(ran.calls)
     assert await failed_tasks(ran.handle) == []
-    # What a step may add, so that a history that is nearly full holds one more.
+    # A step may add this much, so that one more fits into a history that is nearly full.
     size = (await ran.handle.describe()).raw_description.workflow_execution_info.history_size_bytes
     assert size < 10 * MEGABYTE
 
 
 FAILS: dict[str, tuple[Turn, dict[str, Any], str, str]] = {
-    # what the model says, what the run is given, the error's type and what is in its message
+    # the turn of the model, the run's input, the type of the error and a part of its message
     "a long failure": (
         calls(1, "shout", lambda _: f'{{"size": {NEARLY_ALL}}}'),
         {"agent": "strict_large"},
@@ -124,7 +124,7 @@ async def test_a_run_that_cannot_carry_its_data_fails_with_a_sentence(at: Lab, r
 
 
 async def test_an_output_that_a_repair_made_too_long_is_returned_to_the_model(at: Lab) -> None:
-    """Told to the model; the answer after it is the output."""
+    """The next answer is the output."""
     good = Turn(calls=[("Letter", '{"text": "Dear Ada"}', None)])
     ran = await at.run([calls(1, "Letter", lambda _: "{}"), good], agent="writer")
     assert (ran.result["status"], ran.result["output"]) == ("completed", {"text": "Dear Ada"})
@@ -132,7 +132,7 @@ async def test_an_output_that_a_repair_made_too_long_is_returned_to_the_model(at
 
 
 async def failed_tasks(handle: WorkflowHandle[Any, Any]) -> list[str]:
-    """What workflow tasks failed with: a run that a server refuses is tried again without end."""
+    """The failures of workflow tasks, which Temporal retries without end."""
     return [
         event.workflow_task_failed_event_attributes.failure.message
         async for event in handle.fetch_history_events()

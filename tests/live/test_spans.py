@@ -1,4 +1,4 @@
-"""The trace of a run: whole, one, parented, and silent about content unless asked."""
+"""The trace of a run: complete, connected, and without content unless that is enabled."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SECRET = "sesame-4711"
 
 
 async def test_all_spans_of_a_run_are_in_one_trace_below_one_root(lab: Lab) -> None:
-    """Root, chats, calls and end hang together, with the names that Jaeger's GenAI view reads."""
+    """With the names that Jaeger's GenAI view expects."""
     ran = await lab.run([call("clik"), call("click", '{"element": "#a"}'), DONE])
     [root] = ran.spans_of("invoke_agent shop")
     assert not root.parent_span_id
@@ -41,7 +41,7 @@ async def test_all_spans_of_a_run_are_in_one_trace_below_one_root(lab: Lab) -> N
 
 
 async def test_a_run_continues_the_trace_of_its_caller(lab: Lab) -> None:
-    """By the input's `traceparent`, or by the header of a client that has a span open."""
+    """By the `traceparent` of the input, or by the header of a client that has an open span."""
     parent = "00-" + "ab" * 16 + "-" + "cd" * 8 + "-01"
     ran = await lab.run([DONE], traceparent=parent)
     assert ran.result["trace_id"] == "ab" * 16
@@ -53,7 +53,7 @@ async def test_a_run_continues_the_trace_of_its_caller(lab: Lab) -> None:
 
 
 async def test_content_is_in_no_span_log_or_metric_unless_enabled(lab: Lab, caplog: pytest.LogCaptureFixture) -> None:
-    """A secret in prompt, arguments and results is in no span, log line or metric, unless content is asked for."""
+    """A secret in the prompt, the arguments and the results is searched for."""
     caplog.set_level(logging.INFO)
     script = [
         call("click", f'{{"selector": "{SECRET}"}}'),

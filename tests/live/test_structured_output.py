@@ -1,4 +1,4 @@
-"""Structured output, one row each: what the model answers, what it is told, what the run gives."""
+"""Structured output, one row each: the answers of the model, the feedback, and the output of the run."""
 
 from __future__ import annotations
 
@@ -206,7 +206,7 @@ ROWS = [
 async def test_each_mistake_in_the_output_gets_one_feedback_and_the_run_returns_a_valid_output(
     lab: Lab, row: Row
 ) -> None:
-    """The run completes with a valid output; each failure is told once, counted, and has one ERROR span."""
+    """Each mistake is counted and has one ERROR span."""
     ran = await observe(lab, row, row.api)
     assert ran.error is None
     assert ran.result["status"] == "completed"
@@ -227,7 +227,7 @@ async def test_each_mistake_in_the_output_gets_one_feedback_and_the_run_returns_
 
 
 async def test_output_of_returns_the_python_object_that_the_model_chose(lab: Lab) -> None:
-    """`output_of` gives the Python object that the model chose, in a union too."""
+    """Also for a union."""
     first = await lab.run([calls(("Exchange", EXCHANGE))], agent="either")
     assert output_of(first.result, Refund | Exchange) == Exchange(order=7, instead="a lamp")
     assert first.result["output_type"] == "Exchange"
@@ -262,7 +262,7 @@ async def test_output_of_returns_the_python_object_that_the_model_chose(lab: Lab
 async def test_without_handle_errors_a_wrong_output_fails_the_run_with_the_typed_error(
     lab: Lab, agent: str, turn: Turn, error: type, fields: dict[str, Any]
 ) -> None:
-    """With the typed error and the model's message in it; the span says that nothing was recovered."""
+    """The error contains the message of the model; the span has `recovered` false."""
     ran = await lab.run([turn, calls(("Refund", GOOD))], agent=agent)
     assert type(ran.error) is error
     assert {name: getattr(ran.error, name) for name in fields} == fields
@@ -272,7 +272,7 @@ async def test_without_handle_errors_a_wrong_output_fails_the_run_with_the_typed
 
 
 async def test_a_truncated_or_refused_output_is_a_status_and_its_text_is_kept(lab: Lab) -> None:
-    """Cut off or refused is a status of its own: what was said is kept, and never called completed."""
+    """Never `completed`."""
     for turn, status, output in [
         (Turn(text='{"order": 7', finish_reason="length"), "truncated", '{"order": 7'),
         (Turn(refusal="I will not."), "refused", "I will not."),
@@ -283,7 +283,7 @@ async def test_a_truncated_or_refused_output_is_a_status_and_its_text_is_kept(la
 
 
 async def test_the_provider_gets_output_tools_or_a_strict_schema(lab: Lab) -> None:
-    """Output tools beside the tools, or the schema in strict form where it can be."""
+    """The schema is strict if it can be expressed so."""
     ran = await lab.run([calls(("Refund", GOOD))], agent="noted")
     names = [each["function"]["name"] for each in ran.requests[0].json["tools"]]
     assert names[-1] == "Refund"

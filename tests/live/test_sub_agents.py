@@ -1,4 +1,4 @@
-"""Agents that hand work to each other: each call is a run of its own, in one trace."""
+"""Sub-agents: each call is a run of its own, in one trace."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.support.worker_process import worker_process
 
 @pytest.fixture(scope="module")
 async def teams(lab: Lab) -> AsyncIterator[Lab]:
-    """A worker for agents that hand work to each other."""
+    """A worker for agents with sub-agents."""
     queue = f"teams-{uuid.uuid4().hex[:6]}"
     async with running_worker(lab.client, load(["tests.support.sub_agent_teams"]), lab.telemetry, queue):
         yield Lab(lab.client, lab.model, lab.otlp, lab.telemetry, queue)
@@ -45,7 +45,7 @@ def texts(ran: Ran) -> list[str]:
 
 
 def read_by_model(ran: Ran) -> list[str]:
-    """The results in the second model call's prompt."""
+    """The results in the prompt of the second model call."""
     return [message["content"] for message in ran.requests[1].json["messages"] if message["role"] == "tool"]
 
 
@@ -54,7 +54,7 @@ def kinds(ran: Ran) -> list[str | None]:
 
 
 def assert_one_trace(ran: Ran, runs: int) -> None:
-    """Every span once, each with its parent there; so many runs."""
+    """Assert that every span is there once with its parent, and that there are `runs` runs."""
     ids = {span.span_id for span in ran.spans}
     assert len(ids) == len(ran.spans)
     roots = [span for span in ran.spans if not span.parent_span_id]
@@ -72,7 +72,7 @@ async def begin(teams: Lab, agent: str, prompt: str, **run_input: Any) -> Any:
 
 
 async def test_each_sub_agent_call_is_a_child_workflow_and_usage_is_added_up(teams: Lab) -> None:
-    """Each call is a workflow of its own, by an id that says whose; their usage is added up; one trace holds all."""
+    """Its id is derived from that of the caller; all spans are in one trace."""
     asked = [ask(f"note {n}", id=f"call_{n}") for n in range(1, 4)] + [
         ask("what is it"),
         ("note", '{"text": "x"}', None),
@@ -112,7 +112,7 @@ async def test_each_sub_agent_call_is_a_child_workflow_and_usage_is_added_up(tea
     assert roots["call_1"].attributes["temporal.workflow_id"] == children[0]["id"]
     [top] = ran.spans_of("invoke_agent lead")
     assert roots["call_1"].parent_span_id == spans["call_1"].parent_span_id == top.span_id
-    # The next model call reads them as any tool's.
+    # The next model call gets them like the results of any tool.
     assert read_by_model(ran) == texts(ran)
 
 
@@ -137,7 +137,7 @@ FAILURES = [
 
 
 async def test_a_sub_agent_that_does_not_complete_is_reported_to_the_calling_model(teams: Lab) -> None:
-    """Whatever becomes of a run, the calling model is told by a text, with one ERROR span; the calling run goes on."""
+    """With one ERROR span; the calling run goes on."""
     asked = [ask(prompt, name) for name, prompt, _, _ in FAILURES]
     ran = await teams.run([Turn(calls=asked), DONE], agent="lead")
     assert (ran.result["status"], ran.result["recovered_failures"]) == ("completed", 6)
@@ -145,7 +145,7 @@ async def test_a_sub_agent_that_does_not_complete_is_reported_to_the_calling_mod
         assert (kind, part in told, said["attempts"]) == (expected, True, 1), told
     statuses = [said["run"]["status"] for said in ran.calls]
     assert statuses == ["failed", "failed", "timed_out", "timed_out", "max_steps", "failed"]
-    # What a failed run took counts as well.
+    # The usage of a failed run is counted as well.
     took = [said["run"] for said in ran.calls]
     assert [run["steps"] for run in took] == [0, 2, 0, 0, 6, 0]
     assert ran.result["usage"]["input_tokens"] == 2 * 10 + sum(run["usage"]["input_tokens"] for run in took)
@@ -159,7 +159,7 @@ async def test_a_sub_agent_that_does_not_complete_is_reported_to_the_calling_mod
 
 
 async def test_a_policy_that_fails_the_calling_run_cancels_its_other_sub_agents(teams: Lab, tmp_path: Path) -> None:
-    """The other runs are cancelled, and waited for."""
+    """It waits for them to end."""
     ran = await teams.run(
         [Turn(calls=[ask(f"wait {tmp_path}/never", id="waits"), ask("What?", "lazy")])], agent="strict_lead"
     )
@@ -172,7 +172,7 @@ async def test_a_policy_that_fails_the_calling_run_cancels_its_other_sub_agents(
 
 
 async def test_sub_agents_are_not_started_below_max_depth(teams: Lab) -> None:
-    """`max_depth=2` of the agent; the deepest is told so. A run's input may say less, not more."""
+    """`max_depth` is 2 for this agent; a run's input can lower it, not raise it. The model at the limit gets an error."""
     ran = await teams.look(await begin(teams, "nested", "Go"))
     assert (
         ran.result["output"]
@@ -190,7 +190,7 @@ async def test_sub_agents_are_not_started_below_max_depth(teams: Lab) -> None:
 
 
 async def test_a_cancelled_run_ends_after_all_its_sub_agents_have_ended(teams: Lab, tmp_path: Path) -> None:
-    """A run that is cancelled ends when its sub-agents have, down to the last one; one that is cancelled alone is told."""
+    """A sub-agent that is cancelled alone is reported to its caller."""
     handle = await teams.start(
         [Turn(calls=[ask(f"wait {tmp_path}/a", id="a"), ask(f"wait {tmp_path}/b", id="b")]), DONE], agent="lead"
     )
@@ -232,7 +232,7 @@ async def test_a_cancelled_run_ends_after_all_its_sub_agents_have_ended(teams: L
 
 
 async def test_the_rest_of_a_budget_is_divided_among_the_sub_agents_that_share_it(teams: Lab) -> None:
-    """What is left is divided among the calls of the step that share it; a run ends when its share is spent."""
+    """A sub-agent ends when its share is spent."""
     asked = [ask("for ever", "sharing", id="a"), ask("for ever", "sharing", id="b"), ask("note 2", id="c")]
     turns = [Turn(calls=asked), Turn(calls=[ask("What?", "sharing", id="d")]), DONE]
     ran = await teams.run(turns, agent="lead", maxTotalTokens=2_015)
@@ -252,7 +252,7 @@ async def test_the_rest_of_a_budget_is_divided_among_the_sub_agents_that_share_i
 
 
 async def test_a_stop_reaches_the_sub_agents_of_a_run(teams: Lab, tmp_path: Path) -> None:
-    """A stop goes down to the last one: what runs may finish, and what there is, is given."""
+    """At all levels. Running calls may finish, and partial results are returned."""
     handle = await teams.start([Turn(calls=[ask(f"deep wait {tmp_path}/a", "chief", id="c")]), DONE], agent="lead")
     chief, below = (teams.client.get_workflow_handle(f"{handle.id}/{each}") for each in ("c", "c/call_1_1"))
     await until_running(below, "wait_for_file")
@@ -269,7 +269,7 @@ async def test_a_stop_reaches_the_sub_agents_of_a_run(teams: Lab, tmp_path: Path
 
 
 async def test_sub_agent_calls_can_be_approved_edited_and_denied(teams: Lab) -> None:
-    """A sub-agent may need a person's word before it is asked, and its span says who gave it."""
+    """The span says who decided."""
     asked = [ask("What?", "careful", id="c"), ask("Why?", "careful", id="d")]
     handle = await teams.start([Turn(calls=asked), DONE], agent="lead")
     while len(await handle.query("pending")) < 2:
@@ -285,7 +285,7 @@ async def test_sub_agent_calls_can_be_approved_edited_and_denied(teams: Lab) -> 
 
 
 async def test_two_agents_of_one_workflow_may_use_the_same_call_ids(teams: Lab) -> None:
-    """Their models give their calls one id; a call of a later turn may have it again."""
+    """Also in a later turn of one agent."""
     run_id = f"two-{uuid.uuid4().hex[:8]}"
     turns = [Turn(calls=[ask("first", id="same")]), DONE]
     teams.model.script(run_id, [*turns, Turn(calls=[ask("third", id="other")]), Turn(text="again")])
@@ -301,7 +301,7 @@ async def test_two_agents_of_one_workflow_may_use_the_same_call_ids(teams: Lab) 
 async def test_a_caller_gets_the_result_of_the_last_run_of_a_sub_agents_chain(
     teams: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its result is that of the chain's last run; no run of a sub-agent is open while the caller hands itself over."""
+    """The caller continues as new too, while no sub-agent runs."""
     monkeypatch.setattr(limits, "CONTINUE_AS_NEW_EVENTS", 60)
     turns = [Turn(calls=[ask(f"note {steps}", "patient", id=f"call_{steps}")]) for steps in (15, 1, 2, 3)]
     ran = await teams.run([*turns, DONE], agent="lead")
@@ -313,7 +313,7 @@ async def test_a_caller_gets_the_result_of_the_last_run_of_a_sub_agents_chain(
 
 
 async def test_a_sub_agent_whose_id_is_in_use_gets_another_id(teams: Lab, tmp_path: Path) -> None:
-    """As after a reset, when a run of the same call is just being cancelled: another id is tried, and another."""
+    """As after a reset, while the earlier run of the same call is being cancelled. Several ids are tried."""
     handle = await teams.start([Turn(calls=[ask(f"wait {tmp_path}/go"), ask("What?", id="taken")]), DONE], agent="lead")
     taken = [
         f"{handle.id}/taken",
@@ -351,7 +351,7 @@ async def test_a_sub_agent_whose_id_is_in_use_gets_another_id(teams: Lab, tmp_pa
 async def test_a_reset_after_the_call_keeps_its_sub_agent_and_one_before_starts_another(
     teams: Lab, tmp_path: Path
 ) -> None:
-    """To a point after the call: its run is waited for as before. To one before it: the call is made anew, by another id."""
+    """The other one has another workflow id."""
     handle = await begin(teams, "chief", f"deep wait {tmp_path}/go")
     child = teams.client.get_workflow_handle(f"{handle.id}/call_1_1")
     await until_running(child, "wait_for_file")
@@ -372,14 +372,14 @@ async def test_a_reset_after_the_call_keeps_its_sub_agent_and_one_before_starts_
 
 
 async def test_a_cost_limit_is_refused_when_the_price_of_a_sub_agents_model_is_unknown(teams: Lab) -> None:
-    """Refused where the price of a sub-agent's model is not known: what that takes could not be counted."""
+    """Its cost could not be counted."""
     ran = await teams.look(await begin(teams, "costly", "Go", maxCost=1))
     assert isinstance(ran.error, InvalidRunInputError)
     assert "the price of openai-chat:nobody is not known" in ran.error.message
 
 
 async def test_a_sub_agent_is_cancelled_when_its_caller_is_terminated(teams: Lab, tmp_path: Path) -> None:
-    """Nobody waits for the sub-agent any more: it is asked to cancel."""
+    """By its parent close policy."""
     handle = await teams.start([Turn(calls=[ask(f"wait {tmp_path}/never", id="a")])], agent="lead")
     child = teams.client.get_workflow_handle(f"{handle.id}/a")
     await until_running(child, "wait_for_file")
@@ -392,7 +392,7 @@ async def test_a_sub_agent_is_cancelled_when_its_caller_is_terminated(teams: Lab
 async def test_runs_and_their_sub_agents_survive_the_kill_of_their_only_worker(
     lab: Lab, temporal: DevServer, tmp_path: Path
 ) -> None:
-    """kill -9 while two sub-agents run: the next worker goes on with all three runs, and nothing is told twice."""
+    """kill -9 while two sub-agents run; no span is exported twice."""
     queue = f"killed-{uuid.uuid4().hex[:6]}"
     at = Lab(lab.client, lab.model, lab.otlp, lab.telemetry, queue)
     asked = [ask(f"again {tmp_path}/go", id="a"), ask(f"wait {tmp_path}/go", id="b")]
@@ -418,7 +418,7 @@ async def test_runs_and_their_sub_agents_survive_the_kill_of_their_only_worker(
 
 
 async def test_a_resumed_run_reports_its_lost_sub_agent_and_starts_no_other(teams: Lab, tmp_path: Path) -> None:
-    """Of a sub-agent that was at work the model is told, in the run that goes on; no other one is begun. It was cancelled."""
+    """The sub-agent was running when its caller was terminated, and is cancelled."""
     asked = [ask("What?", id="a"), ask(f"wait {tmp_path}/never", id="b")]
     handle = await teams.start([Turn(calls=asked), DONE], agent="lead")
     await until_running(teams.client.get_workflow_handle(f"{handle.id}/b"), "wait_for_file")

@@ -1,4 +1,4 @@
-"""Tools that live elsewhere: another worker has their code, the agent's worker their policy."""
+"""Tools on another task queue: another worker has their code, the worker of the agent has the policy."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from tests.support.shop_agents import RAN
 
 @pytest.fixture(scope="module")
 async def gpu(lab: Lab):
-    """A worker on the queue `gpu` that has the tools, and not the agents."""
+    """A worker on the task queue `gpu` that has the tools but not the agents."""
     async with running_worker(lab.client, load(["tests.support.gpu_tools"]), lab.telemetry, "gpu"):
         yield
 
 
 @pytest.mark.usefixtures("gpu")
 async def test_a_tool_runs_on_its_own_task_queue_and_a_missing_one_is_reported_to_the_model(lab: Lab) -> None:
-    """With the resources there; what is not deployed there, or has no worker at all, is told to the model."""
+    """It gets the resources of its own worker. A tool that is not deployed, or has no worker, gets an error result."""
     named = [("embed", '{"text": "abc"}'), ("not_deployed", "{}"), ("deserted", "{}"), ("now", "{}")]
     ran = await lab.run([Turn(calls=[(name, raw, None) for name, raw in named]), DONE], agent="far")
     assert ran.result["status"] == "completed"
@@ -42,7 +42,7 @@ async def test_a_tool_runs_on_its_own_task_queue_and_a_missing_one_is_reported_t
 
 @pytest.mark.usefixtures("gpu")
 async def test_a_worker_without_the_agent_caches_no_results(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its model is never called there: nobody would take them up."""
+    """Its model calls never run there, so the cached results would not be used."""
     held: list[str] = []
     monkeypatch.setattr(ConversationCache, "hold", lambda self, key, result: held.append(result.name))
     ran = await lab.run([Turn(calls=[("embed", '{"text": "abc"}', None), ("now", "{}", None)]), DONE], agent="far")
@@ -52,7 +52,7 @@ async def test_a_worker_without_the_agent_caches_no_results(lab: Lab, monkeypatc
 
 @pytest.mark.usefixtures("gpu")
 async def test_invalid_input_is_rejected_before_it_is_sent_to_another_task_queue(lab: Lab) -> None:
-    """It is prepared where the agent is: the other worker is not asked."""
+    """The worker of the agent validates it."""
     ran = await lab.run([call("embed", '{"txt": 1}'), call("embed", "{'text': 'a',}"), DONE], agent="far")
     assert ran.calls[0]["result"]["error"]["kind"] == "invalid_arguments"
     assert [arguments["text"] for _, arguments in RAN[ran.id]] == ["a"]
@@ -71,7 +71,7 @@ async def test_invalid_input_is_rejected_before_it_is_sent_to_another_task_queue
 async def test_the_policy_of_the_agent_applies_to_tools_on_other_workers(
     lab: Lab, agent: str, text: str, told: str | None
 ) -> None:
-    """Though the worker that ran the tool does not know the agent: one span, one text, or the run's typed failure."""
+    """Although the worker that ran the tool does not know the agent."""
     ran = await lab.run([call("embed", f'{{"text": "{text}"}}'), DONE], agent=agent)
     [span] = ran.spans_of("ai.toolCall")
     assert (span.status, span.attributes["mulligan.recovered"]) == ("ERROR", told is not None)

@@ -1,4 +1,4 @@
-"""The kit on the embedded server, and that a run without one is the same."""
+"""The testing kit on the embedded server, compared with runs without a server."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PAGE = Path(__file__).parents[2] / "docs/testing.md"
 
 GO = "Go."
 LONG = RunInput(agent="shop", messages=[UserMessage(role="user", text="y" * 400_000)])
-"""Too much to travel with an activity: the worker asks the workflow for it, by query."""
+"""Too large for an activity input: the worker fetches it from the workflow by query."""
 SCRIPTS: dict[str, tuple[Agent, str | RunInput, list[Say]]] = {
     "mistakes": (
         shop, GO, [
@@ -68,7 +68,7 @@ SCRIPTS: dict[str, tuple[Agent, str | RunInput, list[Say]]] = {
 
 
 def seen(run: AgentRun) -> dict[str, object]:
-    """All but what is another one in each run: ids of traces and workflows, times."""
+    """Everything except what differs in each run: ids of traces and workflows, and times."""
     names = ("mulligan.recovered", "mulligan.attempt", "error.type", "ai.toolCall.name", "ai.toolCall.error")
     return {
         "result": run.result and run.result.model_dump(exclude={"trace_id"}),
@@ -84,7 +84,7 @@ def seen(run: AgentRun) -> dict[str, object]:
 async def test_a_run_without_a_server_equals_the_run_on_a_server(
     agents_on_temporal: AgentsOnTemporal, script: str
 ) -> None:
-    """Result or error, steps, messages, what the model was told, and spans are equal."""
+    """Result or error, steps, messages, model requests and spans are equal."""
     agent, prompt, says = SCRIPTS[script]
     there, here = Model(*says, is_strict=False), Model(*says, is_strict=False)
     on_server = seen(await agents_on_temporal.run_async(agent, prompt, model=there))
@@ -98,7 +98,7 @@ def test_a_model_asked_more_often_than_scripted_fails_the_test(agents_on_tempora
 
 
 def test_the_example_of_the_testing_page_passes_in_a_users_project(tmp_path: Path) -> None:
-    """As a user would: the plugin in a conftest.py of theirs."""
+    """With the plugin in the user's conftest.py."""
     block = next(
         text for text in re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL) if "agents_on" in text
     )
@@ -112,7 +112,7 @@ def test_the_example_of_the_testing_page_passes_in_a_users_project(tmp_path: Pat
 
 
 def test_models_of_sub_agents_are_scripted_by_name(agents_on_temporal: AgentsOnTemporal) -> None:
-    """Their models are scripted as without a server."""
+    """As without a server."""
     run = agents_on_temporal.run(
         editor,
         GO,

@@ -1,4 +1,4 @@
-"""A worker that stops by itself is reported at once, whoever waits for it; one that does not poll is noticed."""
+"""A worker that stops by itself is reported at once, and one that does not poll is noticed."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from tests.live.conftest import DONE, Lab
 
 STOPPED = "the worker of task queue 'watched' has stopped: Namespace nowhere is not found. (NotFound)"
 BRIEF_POLLS = 'matching.longPollExpirationInterval="200ms"'
-"""Instead of a minute: a poll that finds nothing ends, and the next one begins."""
+"""Polls without a task end after this time instead of a minute, and the next one begins."""
 BETWEEN_CHECKS = 1.0
-"""Seconds; several brief polls fit in."""
+"""In seconds; several short polls fit in."""
 
 
 @activity.defn
@@ -47,7 +47,7 @@ async def forever() -> None:
 
 @pytest.fixture
 async def nowhere(temporal: DevServer) -> Client:
-    """A connection for a namespace that there is not: a worker's first question is answered with an error."""
+    """A connection to a namespace that does not exist: the first poll of a worker fails."""
     return await connect(temporal.address, namespace="nowhere")
 
 
@@ -76,7 +76,7 @@ async def test_when_one_worker_stops_the_other_is_shut_down(temporal: DevServer,
 
 
 async def test_a_stopped_worker_is_reported_when_the_task_that_entered_has_ended(nowhere: Client) -> None:
-    """As with a test's fixture: there is nobody to cancel. It is reported, and raised where the block is left."""
+    """As in a test's fixture, there is no task to cancel. The error is logged, and raised at the end of the block."""
     said: asyncio.Queue[str] = asyncio.Queue()
     group = WorkerGroup(said.put_nowait, seconds_to_stop=10)
     block = group.running([Worker(nowhere, task_queue="watched", activities=[nothing])])
@@ -122,13 +122,13 @@ async def test_a_cancellation_from_outside_is_raised_as_such(temporal: DevServer
 
 @pytest.fixture(scope="module")
 async def brief() -> AsyncIterator[Client]:
-    """A server where polls end soon, so that a worker that polls is seen to poll at each check."""
+    """A server whose polls end soon, so that each check finds the poll of a running worker."""
     async with temporal_server(dynamic_config=[BRIEF_POLLS]) as server:
         yield await connect(server.address)
 
 
 async def checked(monitor: PollMonitor, times: int) -> list[str]:
-    """What the monitor finds, check by check."""
+    """The reasons that the monitor gives, for each of some checks."""
     found = []
     for _ in range(times):
         await asyncio.sleep(BETWEEN_CHECKS)
@@ -138,7 +138,7 @@ async def checked(monitor: PollMonitor, times: int) -> list[str]:
 
 
 async def test_polls_that_end_without_an_error_are_reported(brief: Client) -> None:
-    """The SDK's core stops, as after a panic in it: `Worker.run()` goes on, and `is_running` stays true."""
+    """The SDK's core stops, as after a panic in it, while `Worker.run()` goes on and `is_running` stays true."""
     said: asyncio.Queue[str] = asyncio.Queue()
     monitor = PollMonitor(
         brief, "deaf", "activity", said.put_nowait, seconds_between_checks=BETWEEN_CHECKS, misses_to_report=2
@@ -171,7 +171,7 @@ async def test_each_task_queue_and_task_type_of_a_worker_is_monitored(
 
 
 async def test_a_worker_whose_slots_are_all_in_use_is_not_reported(brief: Client) -> None:
-    """A worker that is full does not poll, and need not."""
+    """It does not poll, and does not need to."""
     slots = ActivitySlots(1)
     began, go = asyncio.Event(), asyncio.Event()
 
@@ -205,7 +205,7 @@ async def test_a_worker_whose_slots_are_all_in_use_is_not_reported(brief: Client
 
 
 async def test_an_unreachable_server_is_not_reported_as_missing_polls() -> None:
-    """That is reported elsewhere, and says nothing of the polls."""
+    """That is reported elsewhere."""
     said: list[str] = []
     async with temporal_server() as server:
         client = await connect(server.address)
@@ -217,14 +217,14 @@ async def test_an_unreachable_server_is_not_reported_as_missing_polls() -> None:
 
 
 async def test_pollers_are_looked_for_in_all_partitions_of_a_queue() -> None:
-    """Pollers are spread over them: that the first has seen none is no finding before the others are asked."""
+    """Pollers are spread over the partitions: the first one may have none."""
     partitions = [f"matching.numTaskqueue{kind}Partitions=4" for kind in ("Read", "Write")]
     said: list[str] = []
     async with temporal_server(dynamic_config=[*partitions, BRIEF_POLLS]) as server:
         client = await connect(server.address)
         unpolled = PollMonitor(client, "unpolled", "workflow", said.append, misses_to_report=1)
         await unpolled.check()
-        # A partition that cannot be asked would be no finding.
+        # A partition that cannot be asked would give no reason.
         assert unpolled.reason == "not polling task queue 'unpolled' for workflow tasks"
         polled = PollMonitor(client, "wide", "activity", said.append, misses_to_report=2)
         async with Worker(client, task_queue="wide", activities=[nothing]):

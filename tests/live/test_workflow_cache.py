@@ -1,4 +1,4 @@
-"""How many runs a worker keeps in memory: a limit that loses nothing, down to none at all."""
+"""The limit of runs that a worker keeps in memory, which may be zero."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ async def event_types(handle: Any) -> Counter[str]:
 async def test_runs_complete_when_more_are_open_than_the_worker_caches(
     lab: Lab, monkeypatch: pytest.MonkeyPatch, cached: str
 ) -> None:
-    """Each workflow task is done in time, queries are answered meanwhile, and no span is exported twice."""
+    """No workflow task times out, queries are answered, and no span is exported twice."""
     queue = f"cached-{cached}"
     client = await lab.another_client()
     at = Lab(lab.client, lab.model, lab.otlp, lab.telemetry, queue)
