@@ -1,7 +1,8 @@
-"""Each path that a page names exists."""
+"""Each path, section and module that a page names exists."""
 
 from __future__ import annotations
 
+import pkgutil
 import re
 from pathlib import Path
 
@@ -13,6 +14,7 @@ PAGES = sorted(
     key=lambda page: str(page),
 )
 FOLDERS = "mulligan|workflows|activities|tools|tests|examples|deploy|benchmarks|docs|worker.py"
+SUBPACKAGES = "workflows|activities|tools|client|worker|wire|observe|testing|schema|events|data_converter"
 IN_BACKTICKS = re.compile(rf"`((?:{FOLDERS})(?:/[\w.*/-]+)?)(?:::?[\w.]+)?/?`")
 LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[\w-]*)?\)")
 PAST = {"CHANGELOG.md"}
@@ -42,3 +44,18 @@ def test_each_section_that_a_link_names_exists(page: Path) -> None:
     for file, anchor in re.findall(r"\]\(([^):\s#]*)#([\w-]+)\)", page.read_text()):
         titles = re.findall(r"^#+ (.+)$", (page.parent / file if file else page).read_text(), re.MULTILINE)
         assert anchor in {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def test_each_module_that_agents_md_names_by_its_file_exists() -> None:
+    """Also in its map, which names files without their folders."""
+    files = {path.name for folder in FOLDERS.split("|") for path in (ROOT / folder).rglob("*.py")} | {"worker.py"}
+    assert set(re.findall(r"\b\w+\.py\b", (ROOT / "AGENTS.md").read_text())) <= files
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_each_name_of_the_package_that_a_page_names_exists(page: Path) -> None:
+    """`mulligan.client.…` and so on: a module, or an attribute of one."""
+    if page.name in PAST:
+        pytest.skip("it names modules under the names that they had")
+    for name in re.findall(rf"`(mulligan\.(?:{SUBPACKAGES})(?:\.\w+)*)(?:\(.*?\))?`", page.read_text()):
+        pkgutil.resolve_name(name)
