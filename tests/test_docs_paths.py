@@ -1,7 +1,8 @@
-"""Each path, section and module that a page names exists."""
+"""Each path, section and module that a page names exists, and its Python can be read."""
 
 from __future__ import annotations
 
+import ast
 import pkgutil
 import re
 from pathlib import Path
@@ -59,3 +60,13 @@ def test_each_name_of_the_package_that_a_page_names_exists(page: Path) -> None:
         pytest.skip("it names modules under the names that they had")
     for name in re.findall(rf"`(mulligan\.(?:{SUBPACKAGES})(?:\.\w+)*)(?:\(.*?\))?`", page.read_text()):
         pkgutil.resolve_name(name)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_each_python_block_of_a_page_parses_and_imports_what_exists(page: Path) -> None:
+    """Most blocks are also run, by the tests of what they are about."""
+    for block in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL):
+        for node in ast.walk(ast.parse(block)):
+            if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "mulligan":
+                for alias in node.names:
+                    pkgutil.resolve_name(f"{node.module}:{alias.name}")

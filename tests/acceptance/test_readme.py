@@ -86,6 +86,14 @@ async def test_the_agents_printed_in_the_readme_run_as_described(
         read = await client.execute_workflow("AgentWorkflow", given, id="readme-3", task_queue=QUEUE)
         assert (read["output"], read["output_type"]) == ({"order": 7, "amount": 12.5}, "Refund")
         assert read["recovered_failures"] == 1
+        for page, containing, printed in (
+            ("README.md", "RunInput(", "'completed'"),
+            ("docs/workflows.md", "RefundDesk", "refunded"),
+        ):
+            file = tmp_path / "client.py"
+            file.write_text(block("python", containing, page).replace('task_queue="agents"', f'task_queue="{QUEUE}"'))
+            ran = await command(sys.executable, str(file), env=env)
+            assert (ran.code, printed in ran.out) == (0, True), ran.err
     finally:
         worker.terminate()
         await worker.wait()
