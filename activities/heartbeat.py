@@ -59,7 +59,7 @@ class Heartbeat:
         info = activity.info()
         self.details: tuple[Any, ...] = tuple(each for each in info.heartbeat_details if not _is_internal(each))
         """The last details that this attempt, or the one before it, sent."""
-        self._shown: tuple[dict[str, Any], ...] = ()
+        self._live: tuple[dict[str, Any], ...] = ()
         self._is_stopped = False
         self._sent_at = -INTERVAL
         self._attempt = info.attempt
@@ -81,9 +81,9 @@ class Heartbeat:
         else:
             self._loop.call_soon_threadsafe(self._send_if_due)
 
-    def send_live(self, shown: dict[str, Any]) -> None:
-        """Send a heartbeat now with `shown`, an object of one field, for the run's followers. Only on the event loop."""
-        self._shown = (shown,)
+    def send_live(self, live: dict[str, Any]) -> None:
+        """Send a heartbeat now with `live`, an object of one field, for the run's followers. Only on the event loop."""
+        self._live = (live,)
         if not (self._is_local or self._is_stopped):
             self._send()
 
@@ -102,11 +102,11 @@ class Heartbeat:
 
     def send_ended(self) -> None:
         """Tell the next attempt that this one has ended, and writes its own spans."""
-        activity.heartbeat(*self.details, *self._shown, _ended(self._attempt))
+        activity.heartbeat(*self.details, *self._live, _ended(self._attempt))
 
     def _send(self) -> None:
         self._sent_at = self._loop.time()
-        activity.heartbeat(*self.details, *self._shown)
+        activity.heartbeat(*self.details, *self._live)
 
     def _send_if_due(self) -> None:
         # The next heartbeat, or the last one, contains the details. A tool may set new ones a thousand times a second.

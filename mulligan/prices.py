@@ -1,4 +1,4 @@
-"""What models cost: a table by their names, the project's own (`prices.json`) and a file of the user's over it."""
+"""Prices of models, from the project's table (`prices.json`) and a file of the user's that overrides it."""
 
 from __future__ import annotations
 
@@ -18,16 +18,18 @@ from mulligan.values import Usage
 __all__ = ["Price", "Prices", "round_usd"]
 
 PER = 1_000_000
-"""Tokens that a price is for."""
+"""The number of tokens that a price is for."""
 _DATED = re.compile(r"-(\d{4}-\d{2}-\d{2}|\d{4}|\d{8}|latest)")
-"""What is behind a model's name in the names of its versions. Anything else behind it (`-pro`, `-mini`) is another model."""
+"""The suffix of a model's version. With any other suffix (`-pro`, `-mini`) it is another model."""
 
 _Usd = Annotated[float, Field(ge=0, allow_inf_nan=False, strict=True)]
 
 
 class Price(BaseModel):
-    """USD for a million tokens. `cached_input`, `cache_write`: of input that the provider had in its cache, or put there;
-    None: as any input.
+    """USD for a million tokens.
+
+    `cached_input` is the price of input that the provider read from its cache, `cache_write` of input that it wrote to its
+    cache; None: the price of other input.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -38,12 +40,12 @@ class Price(BaseModel):
     cache_write: _Usd | None = optional_field()
 
     def of(self, usage: Usage) -> float:
-        """USD for so many tokens. Cached tokens are a part of the input, reasoning tokens of the output."""
+        """USD for a usage. Cached tokens are part of the input, reasoning tokens of the output."""
         cached = min(usage.cached_input_tokens, usage.input_tokens)
-        put = min(usage.cache_write_tokens, usage.input_tokens - cached)
-        cost = (usage.input_tokens - cached - put) * self.input + usage.output_tokens * self.output
+        written = min(usage.cache_write_tokens, usage.input_tokens - cached)
+        cost = (usage.input_tokens - cached - written) * self.input + usage.output_tokens * self.output
         cost += cached * (self.input if self.cached_input is None else self.cached_input)
-        cost += put * (self.input if self.cache_write is None else self.cache_write)
+        cost += written * (self.input if self.cache_write is None else self.cache_write)
         return round_usd(cost / PER)
 
 
@@ -56,23 +58,23 @@ class _Table(BaseModel):
 
 
 class Prices:
-    """The price of each model. A key of the table is `NAME`, for any provider, or `provider:NAME`, which goes before it."""
+    """The price of each model. A key of the table is `NAME`, for any provider, or `provider:NAME`, which comes first."""
 
     def __init__(self, models: Mapping[str, Price]) -> None:
         self._models = models
 
     @classmethod
     def load(cls, file: str = "") -> Prices:
-        """The project's own table; with a `file`, that over it.
+        """Load the project's table. The entries of `file`, if there is one, override it.
 
         Raises:
-            DeclarationError: the file cannot be read, or is no table of prices.
+            DeclarationError: the file cannot be read, or is not a table of prices.
         """
-        ours = _Table.model_validate_json(files("mulligan").joinpath("prices.json").read_bytes()).models
-        return cls({**ours, **_read(file)} if file else ours)
+        shipped = _Table.model_validate_json(files("mulligan").joinpath("prices.json").read_bytes()).models
+        return cls({**shipped, **_read(file)} if file else shipped)
 
     def of(self, model: str) -> Price | None:
-        """The price of a model (`provider:NAME`), or of the model that it is a dated version of; None: not known."""
+        """The price of a model (`provider:NAME`): its own, or that of the model whose dated version it is. None: unknown."""
         parsed = ModelName.parse(model)
         for spelling in (f"{parsed.provider}:{parsed.name}", parsed.name):
             keys = [key for key in self._models if _is_version(spelling, key)]
@@ -83,13 +85,13 @@ class Prices:
         return None
 
     def of_all(self, models: Iterable[str]) -> dict[str, Price]:
-        """The prices of those models that there is one for."""
-        found = {model: self.of(model) for model in dict.fromkeys(models)}
-        return {model: price for model, price in found.items() if price is not None}
+        """The prices of those of the models whose price is known."""
+        prices = {model: self.of(model) for model in dict.fromkeys(models)}
+        return {model: price for model, price in prices.items() if price is not None}
 
 
 def round_usd(usd: float) -> float:
-    """USD without the noise of binary fractions: a token of the cheapest model costs some 1e-9."""
+    """Round USD to 12 decimal places: a token of the cheapest model costs about 1e-9."""
     return round(usd, 12)
 
 

@@ -1,4 +1,4 @@
-"""One request to a provider, within its time, and told on its span."""
+"""Send one request to a provider, within its timeout, and record the answer on its span."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from mulligan.observe.telemetry import Telemetry
 
 
 async def call_provider(provider: Provider, request: Request, telemetry: Telemetry, span: Span) -> Reply:
-    """The model's answer.
+    """Return the model's answer, and put its facts on the span.
 
     Raises:
-        TimeoutError: none within `request.timeout` seconds. The client's own timeout is for each read; this is for all.
-        ModelRequestError, Unavailable: as the provider says.
+        TimeoutError: no answer within `request.timeout` seconds in all; the HTTP client's timeout is for each read.
+        ModelRequestError, Unavailable: see `Provider.complete`.
     """
     async with asyncio.timeout(request.timeout):
         reply = await provider.complete(request)

@@ -1,4 +1,4 @@
-"""What the model has written so far, told to who watches: it rides in the heartbeats, and nothing of it is in history."""
+"""Send the text that the model has written so far, in heartbeats, to clients that follow the run. History has none of it."""
 
 from __future__ import annotations
 
@@ -9,36 +9,50 @@ from mulligan.values import well_formed
 from mulligan.wire.event_types import LIVE_TEXT, LiveText
 
 MAX_BYTES = 16 * 1024
-"""Bytes of the text's end that a beat carries. Who looks every few seconds misses nothing of what any model writes."""
+"""Bytes of the text's end that a heartbeat carries: more than any model writes between two polls of a client."""
 
 
 class LiveTextHeartbeats:
-    """The text of one answer as it comes. The first beat is `seconds` after its first word: short answers cost none."""
+    """The text of one answer.
 
-    def __init__(self, heart: Heartbeat, seconds: float, conversation: str, step: int, attempt: int) -> None:
-        self._heart = heart
+    Args:
+        heartbeat: Sends the text.
+        seconds: From a piece of text to the heartbeat that carries it: an answer that is complete before costs none.
+        conversation: The conversation's key.
+        step: The step's number.
+        attempt: The attempt of the model call.
+    """
+
+    def __init__(self, heartbeat: Heartbeat, seconds: float, conversation: str, step: int, attempt: int) -> None:
+        self._heartbeat = heartbeat
         self._seconds = seconds
-        self._about = (conversation, step, attempt)
-        self._new: list[str] = []
+        self._conversation = conversation
+        self._step = step
+        self._attempt = attempt
+        self._unsent: list[str] = []
         self._tail = ""
         self._length = 0
-        self._next: asyncio.TimerHandle | None = None
+        self._timer: asyncio.TimerHandle | None = None
 
     def write(self, piece: str) -> None:
-        """Add a piece. On the event loop."""
-        self._new.append(piece)
-        if self._next is None:
-            self._next = asyncio.get_running_loop().call_later(self._seconds, self._beat)
+        """Add a piece of text. On the event loop only."""
+        self._unsent.append(piece)
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(self._seconds, self._send)
 
-    def _beat(self) -> None:
-        self._next = None
-        new, self._new = "".join(self._new), []
-        if "\ud800" <= new[-1:] < "\udc00":  # half a letter: the other half is in the next piece
-            new, self._new = new[:-1], [new[-1]]
-        new = str(well_formed(new)).replace("\0", "\ufffd")
-        self._length += len(new)
-        self._tail = (self._tail + new).encode()[-MAX_BYTES:].decode(errors="ignore")
-        conversation, step, attempt = self._about
-        start = self._length - len(self._tail)
-        text = LiveText(conversation=conversation, step=step, attempt=attempt, start=start, text=self._tail)
-        self._heart.send_live({LIVE_TEXT: text.model_dump()})
+    def _send(self) -> None:
+        self._timer = None
+        text, self._unsent = "".join(self._unsent), []
+        if "\ud800" <= text[-1:] < "\udc00":  # the first half of a surrogate pair: the second is in the next piece
+            text, self._unsent = text[:-1], [text[-1]]
+        text = str(well_formed(text)).replace("\0", "\ufffd")
+        self._length += len(text)
+        self._tail = (self._tail + text).encode()[-MAX_BYTES:].decode(errors="ignore")
+        live = LiveText(
+            conversation=self._conversation,
+            step=self._step,
+            attempt=self._attempt,
+            start=self._length - len(self._tail),
+            text=self._tail,
+        )
+        self._heartbeat.send_live({LIVE_TEXT: live.model_dump()})

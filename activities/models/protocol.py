@@ -1,4 +1,4 @@
-"""What the runtime asks of a provider. A new one is one file with a class that has these two methods."""
+"""What every provider implements: a provider is one file in this folder with a class that has these three methods."""
 
 from __future__ import annotations
 
@@ -16,29 +16,32 @@ FinishReason = Literal["stop", "tool_calls", "length", "content_filter", "refusa
 
 @dataclass(frozen=True)
 class Request:
-    """One model call. `items` are the conversation's messages as this provider's `encode` made them, in order."""
+    """One model call."""
 
     model: str
+    """The model's name without its provider."""
     definition: Definition
+    """The instructions, the tools and the output format."""
     items: Sequence[Any]
+    """The conversation's messages as this provider's `encode` returned them, in order."""
     messages: Sequence[Message]
+    """The same messages, unencoded."""
     settings: Mapping[str, Any] = field(default_factory=dict)
+    """The agent's `model_settings`."""
     parallel_tool_calls: bool = True
     calls_in_text: bool = False
-    """Calls are looked for in the text, so that it is no matter whether the server takes tools."""
+    """Whether calls are also read from the answer's text, so that a server without tools can be used."""
     timeout: float = 300.0
+    """Seconds for the whole answer."""
     summed_up: int = 0
-    """How many answers of the model were before these messages, and are summed up in them."""
+    """How many of the model's answers a summary has replaced: they came before these messages."""
     on_text: Callable[[str], None] | None = None
-    """Told each piece of the answer's text as the model writes it; without it, the answer may come whole."""
+    """Called with each piece of the answer's text as the model writes it. None: the answer need not be streamed."""
 
 
 @dataclass(frozen=True)
 class Reply:
-    """What the model said. Calls are as it wrote them: any name, any text as arguments, any id.
-
-    `provider_data` is what must go back to this provider with the message, as JSON.
-    """
+    """A model's answer. Its calls are exactly as the model wrote them: any name, any text as arguments, any id."""
 
     text: str
     calls: Sequence[ToolCall]
@@ -46,13 +49,17 @@ class Reply:
     usage: Usage
     response_id: str = ""
     model: str = ""
+    """The name of the model that answered, by the provider."""
     provider_data: dict[str, JsonValue] | None = None
+    """JSON that must be sent back to this provider with the message."""
 
 
 class Unavailable(Exception):
-    """The endpoint is down, limits us, or answers what nobody understands: worth another try.
+    """The endpoint cannot be reached, limits us, or sent an invalid answer: the request may be retried.
 
-    `retry_after` is what it asked for, in seconds.
+    Args:
+        status: The HTTP status, where there was a response.
+        retry_after: Seconds that the endpoint asks to wait.
     """
 
     def __init__(self, message: str, *, status: int | None = None, retry_after: float | None = None) -> None:
@@ -68,18 +75,21 @@ class Provider(Protocol):
     """For `gen_ai.provider.name`."""
 
     def encode(self, message: Message) -> list[Any]:
-        """A message as the provider's own items. A pure function of the message: the same prefix gives the same bytes."""
+        """Return the message as the provider's own items.
+
+        A pure function: a conversation's beginning is the same bytes in each request, so that the provider's cache works.
+        """
         ...
 
     async def complete(self, request: Request) -> Reply:
-        """Ask the model.
+        """Request an answer.
 
         Raises:
-            ModelRequestError: it refuses, and would refuse again.
-            Unavailable: worth another try.
+            ModelRequestError: the provider refuses the request, and would refuse it again.
+            Unavailable: the request may be retried.
         """
         ...
 
     async def close(self) -> None:
-        """Let go of connections."""
+        """Close the connections."""
         ...

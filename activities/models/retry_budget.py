@@ -1,4 +1,4 @@
-"""How long an endpoint that is down, or limits us, is waited for: one for a worker, for all that it asks of models."""
+"""How long a worker waits for models whose endpoint is down or limits it, and which error each failed request becomes."""
 
 from __future__ import annotations
 
@@ -24,110 +24,125 @@ TOO_MANY_REQUESTS = 429
 MAX_DELAY = 60.0
 """Seconds between two attempts at most, unless the endpoint asks for more by Retry-After."""
 
-Order = ModelCall | CompactConversation
+ModelRequest = ModelCall | CompactConversation
 
 
 class RetryBudget:
-    """When a model may be asked, and what its endpoint's failure means for the attempt."""
+    """Decides when a model may be called, and when a failed call is retried or given up. One for a worker.
+
+    A call's budget is its `patience` (seconds) and `attempts` (a number, or None).
+    """
 
     def __init__(self, metrics: Metrics) -> None:
         self._limits = EndpointLimits()
         self._metrics = metrics
 
-    async def wait_until_allowed(self, order: Order, heart: Heartbeat) -> float:
-        """Wait until an endpoint that limits this worker may be asked; where that takes long, leave the worker for it.
+    async def wait_until_allowed(self, request: ModelRequest, heartbeat: Heartbeat) -> float:
+        """Wait while the endpoint limits this worker. If that would take long, end the attempt instead.
 
         Returns:
-            When the request goes out: `try_again` takes it.
+            The time at which the request is sent, for `error_to_raise`.
 
         Raises:
-            ApplicationError: to be tried again by Temporal, after the delay that it carries.
+            ApplicationError: Temporal retries the activity after the delay in it.
         """
-        if not await self._limits.wait_until_allowed(order.model):
-            delay = self._limits.schedule_return(order.model)
-            first, failures = _failed(heart)
-            if order.attempts is not None:
-                # Temporal counts attempts: one that asked nothing must not be one of the few that the agent allows.
+        if not await self._limits.wait_until_allowed(request.model):
+            delay = self._limits.schedule_return(request.model)
+            first, failures = _failures_so_far(heartbeat)
+            if request.attempts is not None:
+                # Temporal counts attempts: one that sends no request must not use up one of the few that the agent allows.
                 await asyncio.sleep(min(delay, MAX_WAIT))
-            elif time.time() + delay - first <= order.patience:
-                heart.send_details(first, failures)
-                self._metrics.held_back(order.model)
+            elif time.time() + delay - first <= request.patience:
+                heartbeat.send_details(first, failures)
+                self._metrics.held_back(request.model)
                 raise ApplicationError(
-                    f"{order.model} limits this worker: not asked now, again in {delay:.0f} s",
+                    f"{request.model} limits this worker: not asked now, again in {delay:.0f} s",
                     type="ModelLimited",
                     category=ApplicationErrorCategory.BENIGN,
                     next_retry_delay=timedelta(seconds=delay),
                 )
-            # Else its patience is over before its turn: it asks once more, rather than to fail without an answer.
+            # Else the patience ends before the request is allowed: one more request may succeed, waiting cannot.
         return self._limits.now()
 
-    def record_success(self, order: Order) -> None:
-        """The request was answered."""
-        self._limits.record_success(order.model)
+    def record_success(self, request: ModelRequest) -> None:
+        """Record that the request was answered."""
+        self._limits.record_success(request.model)
 
     @asynccontextmanager
-    async def single_request(self, model: str, longest: float) -> AsyncIterator[None]:
-        """Ask a model in this block, once, that a call does without where it is not to be had: the limit holds for it too.
+    async def single_request(self, model: str, max_wait: float) -> AsyncIterator[None]:
+        """Send an optional request in the block, without retries. The endpoint's limit applies to it too.
 
         Raises:
-            Unavailable: its turn does not come within so many seconds.
+            Unavailable: the limit does not allow it within `max_wait` seconds.
         """
-        if not await self._limits.wait_until_allowed(model, min(longest, MAX_WAIT)):
+        if not await self._limits.wait_until_allowed(model, min(max_wait, MAX_WAIT)):
             self._metrics.held_back(model)
             raise Unavailable(f"{model} limits this worker")
         sent = self._limits.now()
         try:
             yield
         except Unavailable as error:
-            if _says_limit(error):
+            if _is_rate_limit(error):
                 self._limits.record_limit(model, sent=sent, retry_after=error.retry_after)
             raise
         self._limits.record_success(model)
 
-    def error_to_raise(self, order: Order, error: Exception, heart: Heartbeat, sent: float) -> ApplicationError:
-        """The failure that Temporal retries, with the delay to wait; or the typed one when patience is spent."""
+    def error_to_raise(
+        self, request: ModelRequest, error: Exception, heartbeat: Heartbeat, sent: float
+    ) -> ApplicationError:
+        """The error to raise for a failed request: one that Temporal retries after a delay, or one that ends the budget.
+
+        Args:
+            request: The model call.
+            error: What the provider raised.
+            heartbeat: Carries the first failure's time, and the number of failures, to the next attempt.
+            sent: When the request was sent, from `wait_until_allowed`.
+        """
         if isinstance(error, TimeoutError):
-            error = Unavailable(f"no answer within {order.timeout:g} s")
-        info = activity.info()
+            error = Unavailable(f"no answer within {request.timeout:g} s")
         now = time.time()
-        first, failures = _failed(heart)
-        heart.send_details(first, failures + 1)
-        status = error.status if isinstance(error, Unavailable) else None
-        said = f"{error}" if isinstance(error, Unavailable) else f"{type(error).__name__}: {error}"
-        asked = error.retry_after if isinstance(error, Unavailable) else None
-        if asked is not None:
-            # Jitter upwards only: never before the time that was asked for.
-            delay = asked * random.uniform(1, 1.25)  # noqa: S311 - not for secrets
-        else:
-            # Each round spreads over as long as it waits, so that runs that failed together drift apart.
-            delay = min(MAX_DELAY, 2.0 ** min(failures, 10)) * random.uniform(0.5, 1.5)  # noqa: S311
-        if _says_limit(error):
-            self._limits.record_limit(order.model, sent=sent, retry_after=asked)
-            delay = self._limits.schedule_return(order.model, delay)
-        out_of_time = now + delay - first > order.patience
-        out_of_attempts = order.attempts is not None and info.attempt >= order.attempts
-        if out_of_time or out_of_attempts:
+        first, failures = _failures_so_far(heartbeat)
+        heartbeat.send_details(first, failures + 1)
+        message = str(error) if isinstance(error, Unavailable) else f"{type(error).__name__}: {error}"
+        delay = self._retry_delay(request.model, error, failures, sent)
+        is_out_of_time = now + delay - first > request.patience
+        is_out_of_attempts = request.attempts is not None and activity.info().attempt >= request.attempts
+        if is_out_of_time or is_out_of_attempts:
             return ModelUnavailableError(
-                f"{order.model} was not to be had: {failures + 1} attempts in {now - first:.0f} s; the last: {said}"
+                f"{request.model} was unavailable: {failures + 1} attempts in {now - first:.0f} s; the last: {message}"
             )
         return ApplicationError(
-            said,
-            {"status": status},
+            message,
+            {"status": error.status if isinstance(error, Unavailable) else None},
             type="ModelUnavailable",
             next_retry_delay=timedelta(seconds=delay),
         )
 
+    def _retry_delay(self, model: str, error: Exception, failures: int, sent: float) -> float:
+        """Seconds until the next attempt."""
+        retry_after = error.retry_after if isinstance(error, Unavailable) else None
+        if retry_after is not None:
+            # Jitter upwards only: never before the time that the endpoint asked for.
+            delay = retry_after * random.uniform(1, 1.25)  # noqa: S311 - not for secrets
+        else:
+            # Each delay has a range as long as itself, so that runs that failed together spread out.
+            delay = min(MAX_DELAY, 2.0 ** min(failures, 10)) * random.uniform(0.5, 1.5)  # noqa: S311
+        if _is_rate_limit(error):
+            self._limits.record_limit(model, sent=sent, retry_after=retry_after)
+            delay = self._limits.schedule_return(model, delay)
+        return delay
 
-def _says_limit(error: Exception) -> bool:
+
+def _is_rate_limit(error: Exception) -> bool:
     return isinstance(error, Unavailable) and (error.status == TOO_MANY_REQUESTS or error.retry_after is not None)
 
 
-def _failed(heart: Heartbeat) -> tuple[float, int]:
-    """When the call was first not answered, and how often it has asked in vain.
+def _failures_so_far(heartbeat: Heartbeat) -> tuple[float, int]:
+    """The time of the call's first failure (now, if none), and the number of its failed requests.
 
-    They ride in the heartbeat's details, which are there on the next attempt. Time that the call waited for a worker is
-    not the endpoint's fault and does not count, nor does an attempt that asked nothing.
+    They are in the heartbeat's details, which the next attempt reads. Time in which the call waited for a worker is not the
+    endpoint's fault and does not count, nor does an attempt that sent no request.
     """
-    first = heart.details[0] if heart.details else time.time()
-    failures = heart.details[1] if len(heart.details) > 1 else activity.info().attempt - 1
+    first = heartbeat.details[0] if heartbeat.details else time.time()
+    failures = heartbeat.details[1] if len(heartbeat.details) > 1 else activity.info().attempt - 1
     return first, failures

@@ -13,12 +13,12 @@ from mulligan.script import Say, Script
 from mulligan.values import AssistantMessage, Message, ToolCall, Usage, UserMessage
 
 SUMMARY = "summary"
-"""The script that sums up for a run of a scripted model: the run's own has no turn for that."""
+"""The script that writes summaries in a run with a scripted model: the run's own script has no turn for them."""
 SUMMARY_CHARS = 1_000
 
 
 class Scripted:
-    """Answers by the scripts that the worker has loaded, and by two of its own, `echo` and `summary`."""
+    """Answers by the scripts that the worker has loaded, and by two built-in ones, `echo` and `summary`."""
 
     name = "scripted"
 
@@ -26,17 +26,17 @@ class Scripted:
         self._scripts = {"echo": Script("echo", [_echo]), SUMMARY: Script(SUMMARY, [_sum_up]), **scripts}
 
     def encode(self, message: Message) -> list[Any]:
-        """A script reads messages as they are: what is kept of one is its length."""
-        return [len(message.text) + (_written(message.tool_calls) if isinstance(message, AssistantMessage) else 0)]
+        """Return the message's length: scripts read the messages themselves, and only the usage needs the items."""
+        return [len(message.text) + (_call_chars(message.tool_calls) if isinstance(message, AssistantMessage) else 0)]
 
     async def close(self) -> None:
-        """There is nothing to close."""
+        """Do nothing: there are no connections."""
 
     async def complete(self, request: Request) -> Reply:
-        """What the script says to the conversation: the same at each attempt.
+        """Return the script's answer to the conversation. It is the same at each attempt.
 
         Raises:
-            ModelRequestError: there is no such script, or it is broken and would be so again.
+            ModelRequestError: there is no such script, or it is faulty.
         """
         script = self._scripts.get(request.model)
         if script is None:
@@ -48,7 +48,7 @@ class Scripted:
             ToolCall(id=f"call_{step}_{index}" if call.id is None else call.id, name=call.name, arguments=call.raw)
             for index, call in enumerate(say.calls, 1)
         ]
-        await _write(say, request)
+        await _stream_text(say, request)
         return Reply(
             text=say.text,
             calls=calls,
@@ -59,8 +59,8 @@ class Scripted:
         )
 
 
-async def _write(say: Say, request: Request) -> None:
-    """The text, word by word."""
+async def _stream_text(say: Say, request: Request) -> None:
+    """Stream the text: word by word at the answer's pace, or all of it at once."""
     if not say.pace and request.on_text and say.text:
         request.on_text(say.text)
     elif say.pace:
@@ -73,7 +73,7 @@ async def _write(say: Say, request: Request) -> None:
 def _answer(script: Script, messages: Sequence[Message], summed_up: int) -> Say:
     try:
         say = script.answer(messages, summed_up)
-    except Exception as error:  # a user's function; tried again it would do the same for an hour
+    except Exception as error:  # a user's function; a retry would only raise the same again
         raise ModelRequestError(f"Script {script.name!r} raised {type(error).__name__}: {error}") from error
     if not isinstance(say, Say):
         raise ModelRequestError(f"Script {script.name!r} answered with {type(say).__name__}; a turn gives a Say.")
@@ -88,18 +88,18 @@ def _echo(messages: Sequence[Message]) -> Say:
 
 
 def _sum_up(messages: Sequence[Message]) -> Say:
-    """The end of what there is to sum up: a stand-in that is shorter, and shows what it was made of."""
-    said = _echo(messages).text
+    """Return a placeholder for a summary: shorter than what it replaces, with the end of that."""
+    text = _echo(messages).text
     return Say(
-        f"A script summed up {len(said):,} characters, that end with: {said[-min(SUMMARY_CHARS, len(said) // 4) :]}"
+        f"A script summed up {len(text):,} characters, that end with: {text[-min(SUMMARY_CHARS, len(text) // 4) :]}"
     )
 
 
 def _usage(request: Request, text: str, calls: Sequence[ToolCall]) -> Usage:
-    """A rough count, the same each time: four characters are a token."""
-    heard = sum(request.items, len(request.definition.instructions))
-    return Usage(input_tokens=-(-heard // 4), output_tokens=-(-(len(text) + _written(calls)) // 4))
+    """Count tokens roughly: four characters are one."""
+    input_chars = sum(request.items, len(request.definition.instructions))
+    return Usage(input_tokens=-(-input_chars // 4), output_tokens=-(-(len(text) + _call_chars(calls)) // 4))
 
 
-def _written(calls: Sequence[ToolCall]) -> int:
+def _call_chars(calls: Sequence[ToolCall]) -> int:
     return sum(len(call.name) + len(call.arguments) for call in calls)

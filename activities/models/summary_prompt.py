@@ -1,4 +1,4 @@
-"""All that models read about a compaction: what the one that sums up is told and shown, and how the summary is headed."""
+"""The texts of a compaction that models read: the instructions for the summary, its input, and its heading."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ _INSTRUCTIONS = (
     "summary and nothing else, in at most {words:,} words."
 )
 _NARROWER = (100_000, 20_000, 5_000, 1_000, 200)
-"""Characters of a single text, tried in turn until all of it fits: long results give way, and the user's words do not."""
+"""Characters to which single texts are cut, tried in turn until the transcript fits. The user's messages are cut last."""
 WORDS_PER_TOKEN = 0.6
 
 
 def instructions(compact_at: int) -> str:
-    """What the model is told: the summary should take an eighth of the `compact_at` tokens."""
+    """The instructions for the model. The summary should have an eighth of the `compact_at` tokens."""
     return _INSTRUCTIONS.format(words=int(compact_at / 8 * WORDS_PER_TOKEN))
 
 
 def transcript(messages: Sequence[Message], max_bytes: int) -> str:
-    """The messages as one text, in about `max_bytes`: the middle of long texts is left out where that is needed.
+    """Write the messages as one text of about `max_bytes`, without the middle of long texts where that is needed.
 
-    A text, and not messages: no server then asks for tools that go with the calls, or for results that are elsewhere.
+    One text rather than messages: servers would require the definitions of the called tools, and a result for each call.
     """
     for longest in _NARROWER:
         written = "\n\n".join(_written(message, longest, max(longest, max_bytes // 4)) for message in messages)

@@ -266,7 +266,7 @@ def test_models_without_end_are_not_kept() -> None:
             limits.record_success(f"m{number}")
             limits.record_limit(f"m{number}", sent=limits.now(), retry_after=None)
             await asyncio.sleep(1)
-        assert len(limits._answered) <= endpoint_limits.MAX_MODELS
+        assert len(limits._answer_rates) <= endpoint_limits.MAX_MODELS
         assert len(limits._limits) < 100
 
     in_virtual_time(many)
