@@ -1,4 +1,4 @@
-"""What all tests share: one real Temporal server for all processes, and an environment without the developer's settings."""
+"""Fixtures of all tests: one real Temporal server for all processes, and an environment without the developer's settings."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ for name in list(os.environ):
         del os.environ[name]
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    # As in a shell's background job: children would inherit it, and tests that interrupt them would wait for ever.
+    # A background job of a shell ignores SIGINT: children would inherit that, and tests that interrupt them would hang.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
@@ -33,13 +33,13 @@ allow_slow_workflows()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """`--write-docs`: pages that are printed from tests are written, not compared."""
+    """`--write-docs`: write the pages that are printed from tests, instead of comparing them."""
     parser.addoption("--write-docs", action="store_true", help="Write docs/recovery.md from what the tests see.")
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Start the server for all processes that share the tests, and before them: what one of them says is not seen."""
+    """Start the server for all processes, before they start: output of those processes is not printed."""
     if not config.getoption("numprocesses", None) or is_shared(config):
         return
     get_server(config)
@@ -53,46 +53,46 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 class Sharing:
-    """Hooks of pytest-xdist, for the process that controls the others."""
+    """Hooks of pytest-xdist, for the controlling process."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
 
     def pytest_configure_node(self, node: Any) -> None:
-        """Tell a process where the server is."""
+        """Pass the address of the server to a process."""
         node.workerinput["temporal_address"] = self._config.stash[SHARED].address
 
     def pytest_xdist_make_scheduler(self, config: pytest.Config, log: object) -> Any:
-        """By file, the long ones first."""
+        """Schedule by file, the long ones first."""
         return make_scheduler(config, log) if config.getvalue("dist") == "load" else None
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """`--numprocesses auto`."""
+    """The number of processes for `--numprocesses auto`."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return cores + MORE_THAN_CORES
 
 
 def is_shared(config: pytest.Config) -> bool:
-    """Whether this is one of several processes that share the tests."""
+    """Whether this is one of several processes that run the tests."""
     return hasattr(config, "workerinput")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Long ones first, where several processes share them."""
+    """Sort long ones first if several processes run the tests."""
     if is_shared(config):
         items.sort(key=lambda item: rank(item.nodeid))
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Get Temporal's dev server before any test's time limit runs: on a new machine it is built, for minutes."""
+    """Get Temporal's dev server before the time limit of any test starts: on a new machine its build takes minutes."""
     if any({"live", "acceptance", "system"} & set(item.path.parts) for item in session.items):
         get_server(session.config)
 
 
 def get_server(config: pytest.Config) -> None:
-    """Find, download or build it, and say so."""
+    """Find, download or build it, and print that."""
     capture = config.pluginmanager.getplugin("capturemanager")
     with capture.global_and_fixture_disabled() if capture else nullcontext():
         asyncio.run(find_temporal(lambda line: print(line, file=sys.stderr, flush=True)))
@@ -100,7 +100,7 @@ def get_server(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session")
 async def temporal(pytestconfig: pytest.Config) -> AsyncIterator[DevServer]:
-    """An embedded Temporal server: one of our own, or a namespace of that which several processes share."""
+    """An embedded Temporal server: a new one, or a namespace of the one that several processes share."""
     if is_shared(pytestconfig):
         given: dict[str, str] = pytestconfig.workerinput  # type: ignore[attr-defined]
         yield await own_namespace(given["temporal_address"], given["workerid"])

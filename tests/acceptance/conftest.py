@@ -1,4 +1,4 @@
-"""The commands as a person runs them: processes of their own, against one real server and one `worker.py`."""
+"""The commands as a user runs them: as processes, with one real server and one `worker.py`."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def mulligan(environment: dict[str, str]) -> Run:
 
 @pytest.fixture(scope="session")
 async def worker(environment: dict[str, str]) -> AsyncIterator[asyncio.subprocess.Process]:
-    """`worker.py --load tests.acceptance.shop`; told to stop at the end, it drains and exits with 0."""
+    """`worker.py --load tests.acceptance.shop`. At the end it gets SIGTERM, drains, and exits with 0."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "worker.py", "--load", "tests.acceptance.shop", "--load", "examples.research_team", env=environment, cwd=ROOT,
         stdin=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,

@@ -1,4 +1,4 @@
-"""A module as a user would write it: a clerk who asks people, by a script."""
+"""A module as a user would write it: an agent that asks people, with a scripted model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A module as a user would write it, with scripted models so that no key is needed."""
+"""A module as a user would write it, with scripted models that need no key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each command: what it prints, where, and its exit code."""
+"""Each command: its output on stdout and stderr, and its exit code."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NOWHERE = "127.0.0.1:1"
 
 
 async def test_start_show_tail_and_list_present_a_run_as_text_and_as_json(mulligan: Run, worker: Process) -> None:
-    """A run from its start to its end, seen by each command, by eye and as JSON."""
+    """From its start to its end."""
     waited = await mulligan("start", "support", "What has Ada ordered?", "--id", "a-1", "--wait")
     assert (waited.code, waited.out) == (0, "Ada has order 7.\n")
     assert "returned to the model: invalid_arguments" in waited.err
@@ -48,7 +48,7 @@ async def test_start_show_tail_and_list_present_a_run_as_text_and_as_json(mullig
 
 
 async def test_show_and_list_present_the_sub_agents_of_a_run(mulligan: Run, worker: Process) -> None:
-    """The runs below a run: a tree by eye and as JSON; `--deep` with their steps. `list` has them when asked."""
+    """`show` prints a tree, `--deep` also their steps; `list` has them with `--sub-agents`."""
     waited = await mulligan("start", "editor", "What do herons eat?", "--id", "herons", "--wait")
     assert (waited.code, waited.out.split(". ")[1]) == (0, "Herons eat frogs, too")
     show, deep, as_json, listed, all_listed, below, wrong = await asyncio.gather(
@@ -79,7 +79,7 @@ async def test_show_and_list_present_the_sub_agents_of_a_run(mulligan: Run, work
 async def test_commands_link_to_the_run_and_its_trace_on_stderr(
     mulligan: Run, worker: Process, environment: dict[str, str]
 ) -> None:
-    """To the run in Temporal's UI and its trace in Jaeger's, on stderr, by each command that shows one run."""
+    """To Temporal's UI and to Jaeger's, by each command that shows one run."""
     uis = {"MULLIGAN_TEMPORAL_UI_URL": "http://ui.example", "MULLIGAN_JAEGER_URL": "http://127.0.0.1:1"}
     parent = "00-" + "ab" * 16 + "-" + "cd" * 8 + "-01"
     started = await mulligan("start", "support", "Hi", "--id", "l-1", "--wait", "--json", **uis)
@@ -96,7 +96,7 @@ async def test_commands_link_to_the_run_and_its_trace_on_stderr(
 
 
 async def test_options_take_precedence_over_the_input_option(mulligan: Run, worker: Process) -> None:
-    """--input is merged, from stdin too; what is said in words wins; camelCase as well."""
+    """`--input` may come from stdin and may be in camelCase."""
     given = json.dumps({"agent": "nobody", "prompt": "x", "maxSteps": 9, "metadata": {"team": "a"}})
     ran = await mulligan("start", "support", "Go", "--max-steps", "1", "--input", "-", "--wait", "--json", stdin=given)
     answer = json.loads(ran.out)
@@ -105,7 +105,7 @@ async def test_options_take_precedence_over_the_input_option(mulligan: Run, work
 
 
 async def test_commands_exit_with_1_and_the_typed_error_when_the_run_failed(mulligan: Run, worker: Process) -> None:
-    """Exit code 1 and the typed error, in each command."""
+    """In `start --wait`, `show` and `tail`."""
     ran = await mulligan("start", "slow", "Go", "--model", "scripted:broken", "--id", "f-1", "--wait", "--json")
     answer = json.loads(ran.out)
     assert (ran.code, answer["status"], answer["error"]["type"]) == (1, "failed", "UnknownToolError")
@@ -170,7 +170,7 @@ BAD_MODULES = {
 
 @pytest.mark.parametrize("case", BAD_MODULES, ids=str)
 async def test_a_bad_declaration_stops_the_worker(case: str, environment: dict[str, str], tmp_path: Path) -> None:
-    """Exit code 2 with one sentence that names the file, the tool and the fault; before any server is asked."""
+    """With exit code 2 and one sentence that names the file, the tool and the fault, before any server is asked."""
     source, says = BAD_MODULES[case]
     (tmp_path / "badly.py").write_text(source)
     ran = await command(
@@ -184,7 +184,7 @@ async def test_a_bad_declaration_stops_the_worker(case: str, environment: dict[s
 
 
 async def test_a_worker_without_a_server_exits_with_the_address_it_tried(environment: dict[str, str]) -> None:
-    """It says which address it tried and how to start one."""
+    """With exit code 2; it says how to start a server."""
     ran = await command(sys.executable, "worker.py", env=environment | {"TEMPORAL_ADDRESS": NOWHERE})
     assert ran.code == 2
     assert f"no Temporal server answers at {NOWHERE}" in ran.err
@@ -192,7 +192,7 @@ async def test_a_worker_without_a_server_exits_with_the_address_it_tried(environ
 
 
 async def test_the_agents_command_lists_agents_and_tools_with_their_schemas(mulligan: Run) -> None:
-    """The agents and tools that a worker would serve, with their schemas."""
+    """Those that a worker would serve."""
     ran = await mulligan("agents", "--load", "tests.acceptance.shop", "--json")
     agents = {agent["name"]: agent for agent in json.loads(ran.out)}
     assert set(agents) == {"assistant", "demo", "slow", "support"}
@@ -203,7 +203,7 @@ async def test_the_agents_command_lists_agents_and_tools_with_their_schemas(mull
 
 
 async def test_the_demo_prints_each_mistake_its_recovery_and_the_trace(mulligan: Run) -> None:
-    """Five kinds of mistakes and their recovery, the steps, and the trace as a tree."""
+    """Five kinds of mistakes."""
     ran = await mulligan("demo")
     assert ran.code == 0
     for kind in ("unknown_tool", "invalid_arguments", "invalid_json", "tool_error"):
@@ -225,7 +225,7 @@ async def test_the_demo_prints_each_mistake_its_recovery_and_the_trace(mulligan:
 async def test_the_dev_command_serves_until_sigterm_and_keeps_its_runs_in_a_file(
     mulligan: Run, environment: dict[str, str], tmp_path: Path
 ) -> None:
-    """The embedded server on ports of one's choice, with its runs in a file; SIGTERM ends it with 0."""
+    """On the chosen ports. It exits with 0."""
     process = await asyncio.create_subprocess_exec(
         str(Path(sys.executable).parent / "mulligan"), "dev", "--port", "0", "--ui-port", "0", "--json", "--db", str(tmp_path / "runs.db"),
         env=environment, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,

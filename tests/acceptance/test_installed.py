@@ -1,4 +1,4 @@
-"""Mulligan as others install it: a wheel in a project that has packages of the names of our checkout's folders."""
+"""The installed wheel in a project whose packages have the same names as folders of our checkout."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ print(asyncio.run(run_agent(bot, "Whose?", model=Model(*turns))).output)
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel, built as `uv build` and `pip wheel` do."""
+    """The wheel, built like by `uv build` and `pip wheel`."""
     folder = tmp_path_factory.mktemp("dist")
     build = [sys.executable, "-m", "hatchling", "build", "-d", str(folder)]
     subprocess.run([*build, "-t", "wheel"], cwd=ROOT, check=True, capture_output=True)
@@ -78,12 +78,12 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The Python of an environment with the wheel and the libraries, and without the checkout."""
+    """The Python of an environment with the wheel and the libraries, but without the checkout."""
     folder = tmp_path_factory.mktemp("environment") / "venv"
     venv.create(folder, with_pip=False)
     site = Path(sysconfig.get_path("purelib", vars={"base": str(folder), "platbase": str(folder)}))
     zipfile.ZipFile(wheel).extractall(site)
-    # As a folder and not as a site: the link to the checkout that is in there is not followed.
+    # Added as a folder, not as a site: so the link to the checkout in there is not followed.
     (site / "libraries.pth").write_text(sysconfig.get_path("purelib"))
     return folder / "bin/python"
 
@@ -135,7 +135,7 @@ def test_the_source_distribution_has_the_same_files_and_no_links(wheel: Path, tm
 
 @pytest.mark.parametrize("first", ["the project", "the environment"])
 async def test_an_agent_runs_beside_packages_named_like_our_folders(python: Path, project: Path, first: str) -> None:
-    """Whichever comes first on `sys.path`: theirs are theirs, and ours are ours."""
+    """In both orders of `sys.path`, each import finds its own package."""
     env = {"PYTHONPATH": str(project)} if first == "the project" else {}
     code = WITHOUT_A_SERVER if env else f"import sys\nsys.path.append({str(project)!r})\n{WITHOUT_A_SERVER}"
     ran = await run(python, "-P", "-c", code, cwd=project, **env)
@@ -149,7 +149,7 @@ async def test_an_agent_runs_beside_packages_named_like_our_folders(python: Path
 async def test_an_installed_worker_serves_the_agent_workflow_and_activity_of_a_module(
     python: Path, project: Path, temporal: DevServer
 ) -> None:
-    """It serves the module's agent, its workflow, and the activity that this workflow calls."""
+    """`mulligan worker --load bot`."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHONPATH")}
     worker = await asyncio.create_subprocess_exec(
         str(python), "-P", "-m", "mulligan", "worker", "--load", "bot", "--task-queue", "installed",
@@ -170,7 +170,7 @@ async def test_an_installed_worker_serves_the_agent_workflow_and_activity_of_a_m
 
 @pytest.fixture(scope="module")
 def base(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The Python of an environment with the wheel, what it depends on, and none of its extras."""
+    """The Python of an environment with the wheel and its dependencies, but none of its extras."""
     folder = tmp_path_factory.mktemp("base")
     constraints = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["uv"]["constraint-dependencies"]
     (folder / "constraints.txt").write_text("\n".join(constraints))
@@ -205,7 +205,7 @@ NEEDS_AN_EXTRA = {
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("extra", NEEDS_AN_EXTRA)
 async def test_who_needs_an_extra_reads_the_command_that_installs_it(base: Path, project: Path, extra: str) -> None:
-    """One sentence as the worker starts, and no traceback; nothing has been served before."""
+    """At the start of the worker, in one sentence without a traceback."""
     (project / "needs.py").write_text(f"{NEEDS_AN_EXTRA[extra]}\n")
     started = await run(
         base, "-P", "-m", "mulligan", "worker", "--load", "needs", cwd=project, TEMPORAL_ADDRESS="localhost:1"

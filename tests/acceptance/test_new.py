@@ -1,4 +1,4 @@
-"""`mulligan new`: what it writes works as it stands."""
+"""`mulligan new`: the new project works without changes."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from tests.support.temporal import environment_of
 
 
 def uv() -> str:
-    """The program: on PATH, or where the Makefile puts it."""
+    """The path of the program: on PATH, or where the Makefile installs it."""
     return shutil.which("uv") or str(ROOT / ".uv/bin/uv")
 
 
 async def in_project(folder: Path, line: str, **env: str) -> Outcome:
-    """A command of the project's README."""
+    """Run a command of the project's README."""
     program, *words = shlex.split(line)
     assert program == "uv"
     kept = {name: value for name, value in os.environ.items() if name not in ("VIRTUAL_ENV", "PYTHONPATH")}
-    # The Python of these tests: another one would be looked for, and not found everywhere.
+    # The Python of these tests: uv would search for another one, which not every machine has.
     return await command(uv(), *words, cwd=folder, env=kept | {"UV_PYTHON": sys.executable} | env)
 
 
@@ -44,7 +44,7 @@ def shell_blocks(folder: Path) -> list[list[str]]:
 
 @pytest.mark.timeout(240)  # it installs Mulligan and its libraries, as a newcomer does
 async def test_the_commands_of_a_new_projects_readme_pass(mulligan: Run, tmp_path: Path, temporal: DevServer) -> None:
-    """From nothing to a run of its agent; with a server that is there instead of one of its own."""
+    """From an empty folder to a run of its agent, with an existing server instead of a new one."""
     folder = tmp_path / "My Shop"
     made = await mulligan("new", str(folder))
     assert made.code == 0, made.err
@@ -70,7 +70,7 @@ async def test_the_commands_of_a_new_projects_readme_pass(mulligan: Run, tmp_pat
 
 
 async def serve_until_cancelled(folder: Path, line: str, env: dict[str, str]) -> None:
-    """The project's worker, by the program that `uv run` would start: a signal then reaches it."""
+    """The worker of the project, started without `uv run`, so that signals reach it."""
     program, run, *words = shlex.split(line)
     assert (program, run) == ("uv", "run")
     process = await asyncio.create_subprocess_exec(
@@ -86,7 +86,7 @@ async def serve_until_cancelled(folder: Path, line: str, env: dict[str, str]) ->
 
 @pytest.mark.parametrize("name", FILES)
 async def test_new_overwrites_no_file(mulligan: Run, tmp_path: Path, name: str) -> None:
-    """One that is there already: a sentence, and nothing is written."""
+    """If one of its files exists, nothing is written."""
     (tmp_path / name).write_text("theirs")
     done = await mulligan("new", str(tmp_path))
     assert done.code == 2

@@ -1,6 +1,6 @@
-"""The commands by which people speak to runs, and go on from them.
+"""The commands by which people decide, answer, send, stop, cancel and resume.
 
-What needs a terminal is a process of its own; the others are called in this one, as a process takes more than a second.
+Commands that need a terminal run as processes; the others run in this process, because a start takes more than a second.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ QUEUE = "office"
 
 @pytest.fixture(scope="module")
 async def office(environment: dict[str, str]) -> AsyncIterator[Client]:
-    """A worker that serves the clerk, and a client to start runs with."""
+    """A worker that serves the clerk agent, and a client to start its runs."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "worker.py", "--load", "tests.acceptance.office", "--task-queue", QUEUE,
         env=environment, cwd=ROOT, stdin=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
@@ -42,7 +42,7 @@ async def office(environment: dict[str, str]) -> AsyncIterator[Client]:
 
 @pytest.fixture
 def here(environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Run:
-    """`mulligan …`, in this process, one at a time."""
+    """`mulligan …` in this process, one command at a time."""
     for name in ("TEMPORAL_ADDRESS", "TEMPORAL_NAMESPACE"):
         monkeypatch.setenv(name, environment[name])
 
@@ -54,7 +54,7 @@ def here(environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Run:
 
 
 async def started(office: Client, run_id: str, **given: Any) -> Any:
-    """A run of the clerk whose first call waits."""
+    """Start a run of the clerk, and wait until its first call waits for approval."""
     handle = await office.start_workflow(
         "AgentWorkflow", {"agent": "clerk", "prompt": "Help.", **given}, id=run_id, task_queue=QUEUE
     )
@@ -68,7 +68,7 @@ async def waits(handle: Any, call_id: str) -> None:
 
 
 async def by_hand(environment: dict[str, str], typed: str, *words: str) -> tuple[int, str, str]:
-    """A command whose stdin is a terminal: its exit code, stdout and stderr."""
+    """Run a command with a terminal as its stdin; return its exit code, stdout and stderr."""
     ours, theirs = pty.openpty()
     process = await asyncio.create_subprocess_exec(
         str(Path(sys.executable).parent / "mulligan"), *words, env=environment, cwd=ROOT,
@@ -154,7 +154,7 @@ async def approve_in_an_editor(environment: dict[str, str], tmp_path: Path) -> N
 
 
 async def test_a_run_is_stopped_and_resumed_by_commands(here: Run, office: Client) -> None:
-    """A run is stopped; another goes on where it was; `show` says from which."""
+    """`show` names the run that was resumed."""
     handle = await started(office, "o-2")
     early, stopped = await here("resume", "o-2"), await here("stop", "o-2", "--reason", "lunch")
     assert "error: The run 'o-2' is open; stop it first: `mulligan stop o-2`" in early.err

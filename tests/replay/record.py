@@ -188,7 +188,7 @@ async def save(client: Any, workflow_id: str, name: str) -> None:
         history = await client.get_workflow_handle(workflow_id, run_id=run.run_id).fetch_history()
         data = {"workflow_id": workflow_id, **json.loads(history.to_json())}
         file = FOLDER / (f"{name}.json" if len(runs) == 1 else f"{name}-{number}.json")
-        # Names of queues hold the machine's name, stack traces its folders.
+        # Names of task queues contain the name of the machine, stack traces its folders.
         text = json.dumps(data, indent=1)
         for ours, shown in ((f"@{socket.gethostname()}", "@recorder"), (f"{ROOT}/", ""), (sys.base_prefix, "python")):
             text = text.replace(ours, shown)

@@ -1,4 +1,4 @@
-"""Tests with programs beyond Temporal's: `make test-system`. Each is built or installed once, before any time limit runs."""
+"""Tests with more programs than Temporal: `make test-system`. Each program is built or installed before any time limit starts."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ FIRST = (
     "test_codec_server",
     "test_tls",
 )
-"""Files that take long begin first, or one process would be busy with one when the others have nothing left."""
+"""Files that take long are run first, so that no process is still busy with one when the others have finished."""
 LAST = ("test_kubernetes", "test_compose", "test_traces", "test_show_trace_jaeger", "test_dashboard", "test_collector")
-"""They need what is built on a new machine, for minutes."""
+"""These files need programs that take minutes to build on a new machine."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Build what is not there yet while the first tests run; in one process, and where its words are seen."""
+    """Build missing programs while the first tests run, in one process whose output is printed."""
     if hasattr(config, "workerinput") or all(made.exists() for made in MADE.values()):
         return
 
@@ -47,13 +47,13 @@ def pytest_configure(config: pytest.Config) -> None:
             say_on_stderr(line)
         else:
             terminal.write_line(line)
-            terminal.flush()  # a file or a pipe would have the line minutes later
+            terminal.flush()  # otherwise a file or a pipe gets the line minutes later
 
     def build() -> None:
         try:
             asyncio.run(make_all(say))
         except FetchError as error:
-            # The first test that needs it tries again, and says so itself.
+            # The first test that needs the program tries again and reports the error.
             say(f"not built: {error}")
 
     threading.Thread(target=build, name="go", daemon=True).start()
@@ -61,7 +61,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """By file (tests/support/schedule.py), and the same in each process, whatever is built meanwhile; with a time limit."""
+    """Sort by file (tests/support/schedule.py), equally in each process; set the time limit."""
 
     def rank(item: pytest.Item) -> int:
         order = [*FIRST, "", *LAST]
@@ -70,18 +70,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=rank)
     for item in items:
         if "system" in item.path.parts and item.get_closest_marker("timeout") is None:
-            # More than elsewhere: registries are asked, and servers and workers start as processes of their own.
+            # More than elsewhere: registries are asked, and servers and workers start as processes.
             item.add_marker(pytest.mark.timeout(300))
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
-    """Wait for what a test needs before its time limit runs, which is when the hooks after this one begin."""
+    """Wait for the programs of a test before its time limit starts, which is when the hooks after this one begin."""
     for name in MADE.keys() & set(getattr(item, "fixturenames", ())):
         if not MADE[name].exists():
             capture = item.config.pluginmanager.getplugin("capturemanager")
             with capture.global_and_fixture_disabled() if capture else nullcontext():
-                # Not in the thread that has the tests' own event loop.
+                # Not in the thread of the tests' event loop.
                 waiting = threading.Thread(target=wait_for, args=(name,))
                 waiting.start()
                 waiting.join()
@@ -89,7 +89,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
 
 
 def wait_for(name: str) -> None:
-    """Until another process, or this one, has made it. Where it cannot be made the test's fixture says why."""
+    """Wait until this process or another one has built it. If that fails, the fixture of the test says why."""
     with suppress(FetchError):
         asyncio.run(make(name, say_on_stderr))
 
@@ -102,7 +102,7 @@ async def jaeger_program() -> Path:
 
 @pytest.fixture(scope="session")
 async def kustomize_program() -> Path:
-    """What `kubectl apply -k` builds with."""
+    """Kustomize, with which `kubectl apply -k` builds."""
     return await make("kustomize_program", say_on_stderr)
 
 
@@ -114,20 +114,20 @@ async def compose_program() -> Path:
 
 @pytest.fixture(scope="session")
 async def keda_schemas() -> Path:
-    """KEDA's source, as far as it holds schemas."""
+    """The part of KEDA's source that contains schemas."""
     return await make("keda_schemas", say_on_stderr)
 
 
 @pytest.fixture(scope="session")
 async def jaeger(jaeger_program: Path) -> AsyncIterator[JaegerServer]:
-    """A real Jaeger, one for each process that runs tests: it is there in 0.2 s."""
+    """A real Jaeger for each process that runs tests; it starts in 0.2 s."""
     async with jaeger_server(jaeger_program) as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 async def lab(temporal: DevServer, model: OpenAIServer, otlp: OtlpReceiver) -> AsyncIterator[Lab]:  # noqa: F811
-    """As in tests/live, but without a worker: each test starts its own, on a queue of its own."""
+    """As in tests/live, but without a worker: each test starts its own, on its own task queue."""
     telemetry = Telemetry()
     yield Lab(await connect_to(temporal), model, otlp, telemetry, "nobody")
     telemetry.shutdown()

@@ -1,4 +1,4 @@
-"""The codec server as Temporal's own programs use it: its command line, and what a browser with its UI sends."""
+"""The codec server as Temporal's programs use it: the command line, and the web UI in a browser."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PLAIN = {"metadata": {"encoding": "anNvbi9wbGFpbg=="}, "data": IN_CLEAR}
 
 @asynccontextmanager
 async def codec_server(environment: dict[str, str], *words: str) -> AsyncIterator[str]:
-    """`mulligan codec-server` as a process; whatever is sent to it, it says nothing of the contents."""
+    """`mulligan codec-server` as a process. Asserts that it logs no content."""
     process = await asyncio.create_subprocess_exec(
         str(Path(sys.executable).parent / "mulligan"), "codec-server", "--port", "0", *words, env=environment | KEYS,
         cwd=ROOT, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
@@ -70,7 +70,7 @@ async def post(url: str, body: Any, path: str = "/decode", **headers: str | byte
 
 
 async def temporal(environment: dict[str, str], *words: str) -> Outcome:
-    """Temporal's own command line."""
+    """Temporal's command line."""
     program = str(await find_temporal(lambda _: None))
     return await command(program, *words, "--address", environment["TEMPORAL_ADDRESS"], env=environment)
 
@@ -78,7 +78,7 @@ async def temporal(environment: dict[str, str], *words: str) -> Outcome:
 async def test_temporals_command_line_reads_and_starts_encrypted_runs(
     environment: dict[str, str], mulligan: Run, url: str
 ) -> None:
-    """With the endpoint it is clear text; without it nothing is; and what it starts itself is encrypted."""
+    """With the codec endpoint content is readable, and the runs that it starts are encrypted; without it nothing is readable."""
     worker = await asyncio.create_subprocess_exec(
         sys.executable, "worker.py", "--load", "tests.acceptance.shop", env=environment | KEYS, cwd=ROOT,
         stderr=asyncio.subprocess.DEVNULL,
@@ -118,7 +118,7 @@ async def test_temporals_command_line_reads_and_starts_encrypted_runs(
 
 
 def _readable(value: Any) -> str:
-    """All that can be read in it, payloads too."""
+    """All readable text of it, payloads included."""
     if isinstance(value, dict):
         return " ".join(f"{key} {_readable(each)}" for key, each in value.items())
     if isinstance(value, list):
@@ -130,7 +130,7 @@ def _readable(value: Any) -> str:
 
 
 async def test_the_web_ui_may_decode_and_other_origins_may_not(url: str) -> None:
-    """The preflight and the call of Temporal's UI, with credentials or without; a strange page gets nothing."""
+    """The preflight and the request of Temporal's UI, with and without credentials."""
     asks = {
         "Access-Control-Request-Method": "POST",
         "Access-Control-Request-Headers": "authorization,authorization-extras,content-type,x-namespace",
@@ -153,7 +153,7 @@ async def test_the_web_ui_may_decode_and_other_origins_may_not(url: str) -> None
     assert encoded.headers["Access-Control-Allow-Origin"] == UI
     decoded = await post(url, encoded.json(), "/default/decode", Origin=UI, **{"X-Namespace": "default"})
     assert decoded.json() == {"payloads": [PLAIN]}
-    # By DNS rebinding a page comes from what it takes for its own origin: no preflight protects us then.
+    # After DNS rebinding the server is the page's own origin: no preflight is sent, so the server must refuse it.
     own = url.replace("127.0.0.1", "evil.example")
     for origin in ("http://evil.example", own, url, "null", "", f"{UI}.evil.example", "https://localhost:8233"):
         refused = await post(url, encoded.json(), Origin=origin)
@@ -162,7 +162,7 @@ async def test_the_web_ui_may_decode_and_other_origins_may_not(url: str) -> None
 
 
 async def sealed(key: str) -> dict[str, Any]:
-    """A payload as `key` encrypts it."""
+    """A payload encrypted with `key`."""
     payload = Payload(metadata={"encoding": b"json/plain"}, data=SECRET.encode())
     [done] = await EncryptionCodec(parse_keys(key)).encode([payload])
     return json_format.MessageToDict(done)
@@ -192,7 +192,7 @@ BODIES: list[tuple[str, Any, int, str]] = [
 async def test_an_invalid_body_gets_a_json_sentence_that_quotes_no_content(
     url: str, name: str, body: Any, status: int, says: str
 ) -> None:
-    """A sentence as JSON that a browser may read; it quotes no content."""
+    """A browser may read the response (CORS)."""
     if isinstance(body, dict) and "seal" in body:
         body = {"payloads": [PLAIN, {**await sealed(body["seal"]), **{k: v for k, v in body.items() if k == "data"}}]}
     answer = await post(url, body, Origin=UI)
@@ -205,7 +205,7 @@ async def test_an_invalid_body_gets_a_json_sentence_that_quotes_no_content(
 
 
 async def test_a_broken_request_gets_400_and_is_not_logged(url: str) -> None:
-    """Broken requests are answered, and not quoted on stderr (the fixture looks there)."""
+    """The fixture asserts that stderr does not quote it."""
     for sent in (
         f"{SECRET}\r\n\r\n",
         f"POST /decode HTTP/1.1\r\nContent-Length: {SECRET}\r\n\r\n",
@@ -223,7 +223,7 @@ async def test_a_broken_request_gets_400_and_is_not_logged(url: str) -> None:
 
 
 async def test_with_a_token_only_requests_that_send_it_are_served(environment: dict[str, str], tmp_path: Path) -> None:
-    """Temporal's command line sends it by `--codec-auth`; nobody else gets in."""
+    """Temporal's command line sends it by `--codec-auth`."""
     (tmp_path / "token").write_text(TOKEN + "\n")
     async with codec_server(
         environment, "--token-file", str(tmp_path / "token"), "--ui-origin", "https://UI.Example:443/"
@@ -251,7 +251,7 @@ async def test_with_a_token_only_requests_that_send_it_are_served(environment: d
         assert SECRET in (await temporal(environment, *show, f"Bearer {TOKEN}")).out
         by_environment = environment | {"TEMPORAL_CODEC_ENDPOINT": url, "TEMPORAL_CODEC_AUTH": f"Bearer {TOKEN}"}
         assert SECRET in (await temporal(by_environment, "workflow", "show", "-w", "enc-3", "--detailed")).out
-        # It asks again and again, until its time is up.
+        # It retries until its timeout.
         refused_too = await temporal(environment, *show, "Bearer x", "--command-timeout", "2s")
         assert (refused_too.code, SECRET in refused_too.out) == (1, False)
 

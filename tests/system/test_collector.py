@@ -1,6 +1,6 @@
-"""deploy/collector.yaml, run for real: what of a run's trace goes on to Jaeger, and what is thinned out.
+"""deploy/collector.yaml in a real collector: which traces are sent on to Jaeger, and which are dropped by sampling.
 
-The program is Jaeger's, which is a build of the same Collector (contrib 0.140) with the same tail sampling.
+The program is Jaeger, which is a build of the same Collector (contrib 0.140) with the same tail sampling.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ PORTS = ("OTLP_GRPC_PORT", "OTLP_HTTP_PORT", "HEALTH_PORT", "METRICS_PORT", "OWN
 
 @dataclass
 class Collector:
-    """A running collector, and what it sends on."""
+    """A running collector, and a receiver of what it sends on."""
 
     ports: dict[str, str]
     jaeger: OtlpReceiver
@@ -59,7 +59,7 @@ class Collector:
         error: bool = False,
         child: bool = True,
     ) -> None:
-        """End a span, for the next export. `child`: below some span that was or will be sent, or in a caller's trace."""
+        """End a span, for the next export. `child`: it has a parent that was or will be sent, or in a caller's trace."""
         ids = self.provider.id_generator
         parent = SpanContext(trace, secrets.randbits(64), is_remote=True, trace_flags=TraceFlags(1))
         if child:
@@ -79,13 +79,13 @@ class Collector:
         self.send(trace, semconv.AGENT_FINISH, COMPLETED | (other_than_completed or {}))
 
     async def export(self) -> None:
-        """Export what has ended, at once: however slow the machine is, no decision falls between two spans of it."""
+        """Export all ended spans in one request, so that even on a slow machine no sampling decision falls between them."""
         spans = self.unsent.get_finished_spans()
         self.unsent.clear()
         assert await asyncio.to_thread(self.exporter.export, spans) is SpanExportResult.SUCCESS
 
     async def decided(self) -> None:
-        """Wait until all that was sent before has been decided: a span that is always kept has come through."""
+        """Wait until the sampling of everything sent before is decided: until a span that is always kept has arrived."""
         await self.export()
         last = secrets.randbits(128)
         self.send(last, "last", error=True)
@@ -98,7 +98,7 @@ class Collector:
 
 @asynccontextmanager
 async def collector(program: Path, percent: float, wait: str = "1s") -> AsyncIterator[Collector]:
-    """`deploy/collector.yaml` on free ports, in front of a receiver."""
+    """A collector with `deploy/collector.yaml` on free ports, which sends to a receiver."""
     ports = dict(zip(PORTS, map(str, free_ports(len(PORTS))), strict=True))
     with OtlpReceiver() as jaeger:
         settings = {
@@ -126,7 +126,7 @@ async def _is_healthy(client: httpx2.AsyncClient, port: str) -> bool:
 
 @pytest.fixture(scope="module")
 async def strict(jaeger_program: Path) -> AsyncIterator[Collector]:
-    """Nothing that may be thinned out is kept: what comes through has a reason."""
+    """A collector that keeps 0 % of the traces without errors: what arrives was kept for a reason."""
     async with collector(jaeger_program, percent=0) as running:
         yield running
 
@@ -164,13 +164,13 @@ async def test_an_error_long_after_the_sampling_decision_keeps_the_whole_trace(s
 
 
 async def test_an_error_after_its_trace_was_dropped_is_kept(strict: Collector) -> None:
-    """Which should not be: all that a run exports is there before its end. The spans before it are gone by then."""
+    """It should not happen, as a run exports all its spans before its end. The spans before the error are lost by then."""
     trace = secrets.randbits(128)
     strict.begin(trace)
     strict.finish(trace)
     await strict.decided()
     assert strict.kept(trace) == []
-    # Ids of thinned traces are forgotten when the next comes.
+    # The collector forgets the ids of dropped traces when the next trace arrives.
     other = secrets.randbits(128)
     strict.begin(other)
     strict.finish(other)
@@ -181,7 +181,7 @@ async def test_an_error_after_its_trace_was_dropped_is_kept(strict: Collector) -
 
 
 async def test_the_share_of_runs_without_errors_that_is_kept_is_one_number(jaeger_program: Path) -> None:
-    """The share is by the trace's id: of 400 at 25 %, five standard deviations are 43."""
+    """Sampling is by the trace id: for 400 traces at 25 %, five standard deviations are 43."""
     async with collector(jaeger_program, percent=25) as running:
         traces = [secrets.randbits(128) for _ in range(400)]
         for trace in traces:
@@ -194,9 +194,9 @@ async def test_the_share_of_runs_without_errors_that_is_kept_is_one_number(jaege
 async def test_the_collector_samples_and_scrapes_what_real_workers_send(
     jaeger_program: Path, temporal: DevServer
 ) -> None:
-    """The example's run is clean; the demo's makes mistakes. And metrics can be scraped, each worker's apart."""
-    # A run's parents are exported at once, all else half a second later: it must not be decided on in between, however
-    # slow the machine is.
+    """The run of the example has no errors, that of the demo has some. Each worker has its own metrics."""
+    # Root spans are exported at once, all others half a second later: the decision must not fall in between, even on
+    # a slow machine.
     async with collector(jaeger_program, percent=0, wait="6s") as strict:
         await _runs_are_told_apart(strict, temporal)
 
@@ -233,7 +233,7 @@ async def _runs_are_told_apart(strict: Collector, temporal: DevServer) -> None:
 
 
 async def _scraped(running: Collector, beginning: str) -> str:
-    """The line of /metrics that begins so, once it is there."""
+    """The line of /metrics with this beginning, as soon as it is there."""
     async with httpx2.AsyncClient() as client:
         while True:
             text = (await client.get(f"http://127.0.0.1:{running.ports['METRICS_PORT']}/metrics")).text

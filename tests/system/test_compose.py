@@ -1,4 +1,4 @@
-"""deploy/compose.yaml: valid by the Compose Specification's own loader, and right in what no schema sees."""
+"""deploy/compose.yaml: valid by the loader of the Compose Specification, and correct in what no schema checks."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from tests.support.go_programs import JAEGER
 ROOT = Path(__file__).parent.parent.parent
 DEPLOY = ROOT / "deploy"
 ONE_SHOT = {"temporal-schema", "temporal-namespace"}
-CANNOT_BE_ASKED = {"collector"}  # its image holds one program
+CANNOT_BE_ASKED = {"collector"}  # its image contains one program, so a health check has none to run
 PUBLISHED = {"7233": "temporal", "8233": "temporal-ui", "16686": "jaeger", "9090": "prometheus", "3000": "grafana"}
 
 
 async def loaded(program: Path, file: Path) -> tuple[int, str, str]:
-    """The project as Compose understands it, with no setting but those given."""
+    """The project as Compose reads it, with the given settings only."""
     process = await asyncio.create_subprocess_exec(
         program, "--format", "json", file.name, cwd=file.parent, env={"PATH": os.environ["PATH"]},
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
@@ -39,7 +39,7 @@ async def loaded(program: Path, file: Path) -> tuple[int, str, str]:
 async def project(compose_program: Path) -> dict[str, Any]:
     code, out, err = await loaded(compose_program, DEPLOY / "compose.yaml")
     assert code == 0, err
-    assert err == ""  # it would say here which variable must be set
+    assert err == ""  # missing variables would be reported here
     model: dict[str, Any] = json.loads(out)
     return model
 
@@ -57,7 +57,7 @@ def worker(services: dict[str, Any]) -> dict[str, Any]:
 
 
 async def test_the_loader_refuses_an_invalid_compose_file(compose_program: Path, tmp_path: Path) -> None:
-    """Or the other tests would say nothing."""
+    """Otherwise the other tests would prove nothing."""
     text = (DEPLOY / "compose.yaml").read_text()
     for right, wrong in (("init: true", "inti: true"), ("condition: service_healthy", "condition: healthy")):
         assert right in text
@@ -70,7 +70,7 @@ async def test_the_loader_refuses_an_invalid_compose_file(compose_program: Path,
 def test_networks_services_and_volumes_that_a_service_names_are_declared(
     project: dict[str, Any], services: dict[str, Any]
 ) -> None:
-    """The loader's command checks the schema, not this."""
+    """The loader checks only the schema."""
     for name, service in services.items():
         assert set(service["networks"]) <= set(project["networks"]), name
         assert set(service.get("depends_on", {})) <= set(services), name
@@ -150,7 +150,7 @@ def _seconds(duration: str) -> float:
 
 
 def test_keys_are_passed_on_and_written_nowhere(worker: dict[str, Any]) -> None:
-    """A name without a value: the container gets what the shell has, if it has it."""
+    """Variables without a value in the file: the container gets them from the shell, if they are set there."""
     for name in ("OPENAI_API_KEY", "MULLIGAN_ENCRYPTION_KEYS"):
         assert name in worker["environment"]
         assert worker["environment"][name] is None
@@ -170,7 +170,7 @@ def test_mounted_files_and_build_contexts_exist(services: dict[str, Any]) -> Non
 
 
 def _hosts() -> Iterator[tuple[str, str]]:
-    """Every place that a file beside compose.yaml names: (host, port)."""
+    """Every address in the files beside compose.yaml: (host, port)."""
     prometheus = yaml.safe_load((DEPLOY / "prometheus.yml").read_text())
     for scraped in prometheus["scrape_configs"]:
         for target in scraped["static_configs"][0]["targets"]:

@@ -1,7 +1,7 @@
-"""The dashboard and the alerts ask for what is there: each query is held against what a collector and a server expose.
+"""Queries of the dashboard and the alerts match the metrics that a collector and a server expose.
 
-What they expose comes from real runs on a real Temporal server, by workers that are processes of their own, through deploy/'s
-own configuration of the collector. So a metric or label that is renamed here, by the SDK or by the collector, fails a test.
+The metrics come from real runs on a real Temporal server, from worker processes, through the collector configuration of
+deploy/. So a metric or label that is renamed here, by the SDK or by the collector, fails a test.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ QUERIES = {f"{panel['title']}, {target['refId']}": target["expr"] for panel in P
 QUERIES |= {alert["alert"]: alert["expr"] for alert in ALERTS}
 
 Series = list[dict[str, str]]
-"""The labels of each series; the metric's name is `__name__`, as Prometheus has it."""
+"""The labels of each series; the name of the metric is `__name__`, as in Prometheus."""
 
 
 @workflow.defn
 class Drifts:
-    """Does something else when it is replayed: what a deploy may do to an open run."""
+    """Schedules something else when it is replayed, as after an incompatible deploy."""
 
     @workflow.run
     async def run(self) -> None:
@@ -58,7 +58,7 @@ class Drifts:
 
 @asynccontextmanager
 async def process(*command: str | Path, **env: str) -> AsyncIterator[asyncio.subprocess.Process]:
-    """A program that says nothing; ended by its own id."""
+    """A process without output, ended with the block."""
     quiet = asyncio.subprocess.DEVNULL
     running = await asyncio.create_subprocess_exec(
         *command, env={**os.environ, **env}, cwd=ROOT, stdin=quiet, stdout=quiet, stderr=quiet
@@ -80,7 +80,7 @@ async def connected(address: str) -> Client:
 
 
 async def run_all_kinds(client: Client, model: OpenAIServer) -> None:
-    """Mistakes, retries, a hung tool, runs that complete and that fail, a model that limits us, a workflow that cannot go on, a queue of nobody's."""
+    """Mistakes, retries, a hung tool, completed and failed runs, a rate-limited model, a stuck workflow, a queue without workers."""
     bad_calls = [("click", "{}", None), ("click", '{"selector": "#a"}', None), ("a_made_up_tool", "{}", None)]
     bad_tools = [("flaky", "{}", None), ("explode", "{}", None), ("hang_thread", "{}", None)]
     done = Turn(text="done", fail_first=[Failure(503)])
@@ -92,8 +92,8 @@ async def run_all_kinds(client: Client, model: OpenAIServer) -> None:
             await client.execute_workflow("AgentWorkflow", given, id=agent, task_queue="agents")
         except WorkflowFailureError:
             assert agent == "strict"
-    # One after the other: each worker is told 429 by itself, and holds back those that come after. Both are failures
-    # of an attempt.
+    # One after the other: each worker gets its own 429, and holds back the calls after it. Both count as failed
+    # attempts.
     model.script("limited", [Turn(failure=Failure(status=429, headers={"Retry-After": "50"}))])
     for number in range(6):
         given = {"agent": "strict", "prompt": "Go.", "model": "openai-chat:limited"}
@@ -110,7 +110,7 @@ async def run_all_kinds(client: Client, model: OpenAIServer) -> None:
 async def exposed(
     model: OpenAIServer, jaeger: JaegerServer, jaeger_program: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Series]:
-    """What Prometheus would scrape, once every query finds something, or for as long as that may take."""
+    """The series that Prometheus would scrape, as soon as every query finds one, or after a timeout."""
     names = (
         "PORT",
         "UI",
@@ -123,7 +123,7 @@ async def exposed(
     )
     port = dict(zip(names, map(str, free_ports(len(names))), strict=True))
     ports = {"--port": port["PORT"], "--ui-port": port["UI"], "--metrics-port": port["SERVER"]}
-    # The server tells its backlog as often as it saves how far it is: once a minute by default.
+    # The server reports its backlog when it saves its progress: once a minute by default.
     often = ("--dynamic-config-value", 'matching.updateAckInterval="1s"')
     server = (await find_temporal(lambda _: None), "server", "start-dev", "--ip", "127.0.0.1", *often)
     to = {
@@ -155,7 +155,7 @@ async def exposed(
                     found = [*await scrape(port["METRICS_PORT"]), *await scrape(port["SERVER"])]
                     await asyncio.sleep(0.5)
         except TimeoutError:
-            pass  # the tests say what is missing
+            pass  # the tests report what is missing
         yield found
 
 
@@ -168,7 +168,7 @@ async def scrape(port: str) -> Series:
 
 
 def nodes(query: str) -> Iterator[promql_parser.Expr]:
-    """A query's parts; the dashboard's variables are as Grafana fills them in for "All"."""
+    """The parts of a query, with the dashboard's variables replaced as Grafana does for "All"."""
     found: list[promql_parser.Expr] = []
     query = query.replace("$__rate_interval_ms", "300000").replace("$__rate_interval", "5m")
     query = re.sub(r"\$\w+", ".*", query)
@@ -177,14 +177,14 @@ def nodes(query: str) -> Iterator[promql_parser.Expr]:
 
 
 def selectors(query: str) -> list[promql_parser.VectorSelector]:
-    """Where a query takes its series from."""
+    """The selectors of a query."""
     instant = [node for node in nodes(query) if isinstance(node, promql_parser.VectorSelector)]
     ranges = [node.vector_selector for node in nodes(query) if isinstance(node, promql_parser.MatrixSelector)]
     return instant + ranges
 
 
 def matching(series: Series, selector: promql_parser.VectorSelector) -> Series:
-    """The series that a selector takes, by Prometheus' rules: a label that is not there is empty."""
+    """The series that a selector matches, by Prometheus' rules: a missing label is empty."""
 
     def takes(labels: dict[str, str], matcher: promql_parser.Matcher) -> bool:
         value, negates = labels.get(matcher.name, ""), matcher.op in (MatchOp.NotEqual, MatchOp.NotRe)
@@ -201,7 +201,7 @@ def matching(series: Series, selector: promql_parser.VectorSelector) -> Series:
 
 @pytest.mark.parametrize("query", QUERIES.values(), ids=QUERIES.keys())
 async def test_each_query_of_the_dashboard_and_alerts_finds_a_series(exposed: Series, query: str) -> None:
-    """Each selector finds a series; each label that it filters or groups by is one of the metric's."""
+    """Each label that a query filters or groups by exists on the metric."""
     for selector in selectors(query):
         assert matching(exposed, selector), f"nothing is {selector}"
         known = {label for labels in exposed if labels["__name__"] == selector.name for label in labels}
@@ -213,7 +213,7 @@ async def test_each_query_of_the_dashboard_and_alerts_finds_a_series(exposed: Se
 
 
 async def test_the_dashboard_variables_offer_namespaces_and_queues_of_workers_only(exposed: Series) -> None:
-    """Namespaces and queues of workers alone, not those of Temporal's own."""
+    """Not those of Temporal's internal workers."""
     offered = {}
     for name, variable in VARIABLES.items():
         if asked := re.fullmatch(r"label_values\((.+), (\w+)\)", variable.get("definition", "")):
@@ -228,7 +228,7 @@ async def test_the_dashboard_variables_offer_namespaces_and_queues_of_workers_on
 
 
 async def test_each_worker_has_its_own_series(exposed: Series) -> None:
-    """Two workers of a queue are two series, of Temporal's metrics too: else one overwrites the other's counters."""
+    """Otherwise two workers of a queue would overwrite each other's counters. The same for Temporal's metrics."""
     assert len(workers_of(exposed, "agents")) == 2
     ours = {found["instance"] for found in exposed if found["__name__"] == "mulligan_run_steps_count"}
     assert ours <= workers_of(exposed, "agents")
@@ -241,7 +241,7 @@ def workers_of(series: Series, queue: str) -> set[str]:
 
 
 def test_the_dashboard_can_be_provisioned_and_its_panels_are_complete() -> None:
-    """What Grafana asks of a dashboard that is provisioned, and an operator of a panel."""
+    """It has what Grafana requires of a provisioned dashboard."""
     assert (DASHBOARD["uid"], DASHBOARD["schemaVersion"]) == ("mulligan", 41)
     assert "id" not in DASHBOARD
     everything = DASHBOARD["panels"]
@@ -292,7 +292,7 @@ def grouped_by(query: str) -> set[str]:
 
 
 def test_each_panel_and_alert_links_to_a_section_of_the_operating_page() -> None:
-    """Each panel and each alert names a section of docs/operating.md that is there."""
+    """The section exists in docs/operating.md."""
     page = (ROOT / "docs/operating.md").read_text()
     anchors = {
         re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in re.findall(r"^#+ (.+)$", page, re.M)

@@ -1,4 +1,4 @@
-"""Temporal's real dev server: started, asked, stopped, and gone."""
+"""Temporal's real dev server: its start, its use and its end."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _no_configured_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def processes_of(address: str) -> list[int]:
-    """The server that was started for this address by us, or by a process of ours, and the shell that watches it."""
+    """The ids of the server process for this address and of the shell that watches it."""
     return below(address.rpartition(":")[2])
 
 

@@ -1,4 +1,4 @@
-"""`kill -9` of every process, the server too, while a run waits for a person: nothing of it is lost."""
+"""kill -9 of every process, including the server, while a run waits for a person: the run loses nothing."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ clerk = Agent(name="clerk", model="scripted:clerk", tools=[pay])
 
 @asynccontextmanager
 async def worker(server: DevServer, folder: Path) -> AsyncIterator[asyncio.subprocess.Process]:
-    """A worker; killed with the block."""
+    """A worker, killed at the end of the block."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "worker.py", "--load", "clerk", cwd=ROOT, stdin=asyncio.subprocess.DEVNULL,
         env={**os.environ, **environment_of(server), "PYTHONPATH": str(folder)},
@@ -46,7 +46,7 @@ async def worker(server: DevServer, folder: Path) -> AsyncIterator[asyncio.subpr
 
 
 async def test_a_waiting_run_survives_the_kill_of_its_server_and_worker(tmp_path: Path) -> None:
-    """The decision comes to another worker, on another server process: the call runs, once; the message is heard."""
+    """The decision is sent to another server process: the call runs once on another worker; the message is in the conversation."""
     paid, database = tmp_path / "paid", tmp_path / "temporal.db"
     (tmp_path / "clerk.py").write_text(AGENT.format(paid=paid))
     [port] = free_ports(1)

@@ -1,4 +1,4 @@
-"""External storage in S3: moto's server answers over HTTP as S3 does."""
+"""External storage in S3, served over HTTP by moto."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ BUCKET = "runs-of-ours"
 
 @pytest.fixture
 async def s3(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Any]:
-    """A client of a server of our own, with a bucket; AWS's settings name it."""
+    """An S3 client of a moto server with a bucket; AWS's environment variables point to it."""
     [port] = free_ports(1)
     settings = {
         "AWS_ENDPOINT_URL_S3": f"http://127.0.0.1:{port}",
@@ -68,7 +68,7 @@ async def s3(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Any]:
 async def test_a_long_conversation_continues_as_new_through_an_s3_bucket(
     lab: Lab, s3: Any, monkeypatch: pytest.MonkeyPatch, keys: str
 ) -> None:
-    """Handed over through the bucket, below the prefix; read by whoever has the setting."""
+    """Objects are below the prefix of the setting."""
     monkeypatch.setenv("MULLIGAN_EXTERNAL_STORAGE", f"s3://{BUCKET}/team/a")
     monkeypatch.setenv("MULLIGAN_ENCRYPTION_KEYS", keys)
     texts = [noise(MEGABYTE, n) for n in range(4)]
@@ -100,7 +100,7 @@ async def _result_of_first_tool(client: Any, handle: Any) -> None:
 
 
 async def test_a_reference_to_another_bucket_is_not_read(s3: Any) -> None:
-    """A reference in history may name any; the setting says which one is ours."""
+    """Only the bucket of the setting is read."""
     s3.create_bucket(Bucket="theirs")
     s3.put_object(Bucket="theirs", Key="secret", Body=Payload(data=b"x").SerializeToString())
     storage = external_storage(f"s3://{BUCKET}")
@@ -111,7 +111,7 @@ async def test_a_reference_to_another_bucket_is_not_read(s3: Any) -> None:
 
 
 async def test_a_missing_bucket_is_named_in_the_error(s3: Any) -> None:
-    """Which bucket, and what S3 said of it."""
+    """With the error of S3."""
     storage = external_storage("s3://nobodys/runs")
     with pytest.raises(RuntimeError, match="bucket=nobodys") as raised:
         await storage._store_payload(Payload(data=bytes(MEGABYTE)))

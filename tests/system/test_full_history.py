@@ -1,4 +1,4 @@
-"""Temporal's own limit, as it comes: a run that nothing can be handed over of ends by itself, below it."""
+"""Temporal's limit of a history's size: a run that cannot continue as new ends by itself below it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SERVERS_LIMIT = 50 * 1024 * 1024
 
 @pytest.mark.timeout(600)
 async def test_a_run_with_a_full_history_ends_before_the_server_terminates_it(lab: Lab, temporal: DevServer) -> None:
-    """Steps of 5.6 MB each that no compression makes small; with every text still there to be read."""
+    """Steps of 5.6 MB each that cannot be compressed; every text can still be read."""
     size = 1_390_000
     steps = [
         Turn(calls=[("give_noise", f'{{"size": {size}, "seed": {step * 4 + n}}}') for n in range(4)])

@@ -1,4 +1,4 @@
-"""The worker's probes: ready while it serves, not ready while it drains or has lost its server, live all the time."""
+"""The probes of a worker: ready while it serves, not ready while it drains or has lost its server, always live."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Probe = tuple[int, str]
 async def probed_worker(
     server: DevServer, program: Sequence[str] = ("worker.py",), **environ: str
 ) -> AsyncIterator[tuple[asyncio.subprocess.Process, str]]:
-    """`worker.py` as a process, and the address of its probes."""
+    """`worker.py` as a process; yields the process and the URL of its probes."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, *program, "--load", "tests.support.shop_agents", "--task-queue", "probed",
         env={**os.environ, **environment_of(server), "MULLIGAN_HEALTH_ADDRESS": "127.0.0.1:0", **environ},
@@ -77,7 +77,7 @@ async def test_a_worker_is_ready_while_it_serves_and_not_ready_when_it_drains_or
         lost = probed_worker(server, MULLIGAN_GRACE_SECONDS="0")
         process, url = await lost.__aenter__()
         await until(url, (200, "ok"))
-    # The server is gone.
+    # The server has ended.
     await until(url, (503, "Temporal does not answer: UNAVAILABLE"))
     assert await probe(url, "/livez") == (200, "ok")
     process.kill()

@@ -1,7 +1,7 @@
-"""deploy/Dockerfile, done by hand: its build stage in a scratch folder, then its entry point.
+"""deploy/Dockerfile without Docker: its build stage runs in a scratch folder, then its entry point.
 
-There is no Docker here. What this cannot see: the base images, the user, and the read-only file system; of the last it
-sees that the worker writes nothing but to its workspace.
+Not tested: the base images, the user, and the read-only file system, except that the worker writes only to its
+workspace.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Instruction = tuple[str, str]
 
 
 def stages(dockerfile: Path) -> list[list[Instruction]]:
-    """The instructions of each stage, lines joined, comments out."""
+    """The instructions of each stage, with lines joined and comments removed."""
     text = re.sub(r"^\s*#.*\n", "", dockerfile.read_text(), flags=re.MULTILINE).replace("\\\n", " ")
     found: list[list[Instruction]] = []
     for line in filter(str.strip, text.splitlines()):
@@ -41,13 +41,13 @@ def stages(dockerfile: Path) -> list[list[Instruction]]:
 
 
 def environment(stage: list[Instruction]) -> dict[str, str]:
-    """What its ENV sets."""
+    """The variables that ENV sets."""
     pairs = (pair.partition("=") for word, rest in stage if word == "ENV" for pair in shlex.split(rest))
     return {name: value for name, _, value in pairs}
 
 
 def told(stage: list[Instruction], word: str) -> str:
-    """The one instruction of that word."""
+    """The arguments of the only instruction with this keyword."""
     [rest] = [rest for each, rest in stage if each == word]
     return rest
 
@@ -66,7 +66,7 @@ async def run(*command: str | Path, cwd: Path, env: dict[str, str]) -> None:
 
 @pytest.fixture(scope="module")
 async def venv(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the build stage makes: each COPY and RUN of it, with the environment that it sets."""
+    """The virtual environment of the build stage, made by its COPY and RUN instructions."""
     source = tmp_path_factory.mktemp("src")
     made = tmp_path_factory.mktemp("opt") / "mulligan"
     env = {**BASE, **environment(BUILD), "UV_PROJECT_ENVIRONMENT": str(made), "UV_PYTHON": sys.executable}
@@ -79,7 +79,7 @@ async def venv(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 (shutil.copytree if (ROOT / name).is_dir() else shutil.copy)(ROOT / name, copied)
         elif word == "RUN":
             await run("/bin/sh", "-c", re.sub(r"--mount=\S+", "", rest), cwd=source, env=env)
-    shutil.rmtree(source)  # the final image has the environment alone
+    shutil.rmtree(source)  # the final image has only the virtual environment
     return made
 
 
@@ -90,12 +90,12 @@ def snapshot(*folders: Path) -> dict[Path, int]:
 async def test_the_image_serves_a_users_package_writes_nothing_and_drains(
     venv: Path, temporal: DevServer, tmp_path: Path
 ) -> None:
-    """As `docker run -v ./example:/agents:ro` would: the final stage's ENV, WORKDIR and ENTRYPOINT."""
+    """Like `docker run -v ./example:/agents:ro`: with ENV, WORKDIR and ENTRYPOINT of the final stage."""
     agents = shutil.copytree(DEPLOY / "example", tmp_path / "agents", ignore=shutil.ignore_patterns("__pycache__"))
     home, [port] = tmp_path / "home", free_ports(1)
     home.mkdir()
     (agents / "worker.py").write_text("raise SystemExit('a file of a user stands in for the worker')\n")
-    # UV_COMPILE_BYTECODE: an image whose bytecode is not made is slower at each start, and cannot make it then.
+    # UV_COMPILE_BYTECODE: an image without bytecode starts more slowly each time, and cannot write it later.
     assert list(venv.rglob("worker.cpython-*.pyc"))
     env = {
         **BASE, **environment(FINAL), "PATH": f"{venv / 'bin'}:/usr/bin:/bin", "HOME": str(home),
@@ -130,12 +130,12 @@ def test_the_final_image_contains_no_build_tools(venv: Path) -> None:
 def test_the_image_runs_as_a_numeric_user_and_receives_sigterm() -> None:
     assert re.fullmatch(r"[1-9]\d+:[1-9]\d+", told(FINAL, "USER")), "by number: Kubernetes' runAsNonRoot reads no names"
     assert told(FINAL, "STOPSIGNAL") == "SIGTERM"
-    assert isinstance(json.loads(told(FINAL, "ENTRYPOINT")), list)  # no shell between, which would keep the signal
+    assert isinstance(json.loads(told(FINAL, "ENTRYPOINT")), list)  # no shell, which would not forward the signal
     assert environment(FINAL)["MULLIGAN_WORKSPACE"] == "/workspace"
 
 
 def test_the_build_context_contains_only_what_is_copied() -> None:
-    """An allow list: no `.env` and no `.git` of a developer gets into a layer."""
+    """An allow list, so that no `.env` or `.git` gets into a layer."""
     first, *rules = [
         line for line in (DEPLOY / "Dockerfile.dockerignore").read_text().splitlines() if line and line[0] != "#"
     ]

@@ -1,4 +1,4 @@
-"""deploy/kubernetes, as Kustomize builds it: valid by Kubernetes' and KEDA's own schemas, and right in what no schema sees."""
+"""deploy/kubernetes, built by Kustomize: valid by the schemas of Kubernetes and KEDA, and correct in what no schema checks."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from mulligan.durations import seconds
 
 ROOT = Path(__file__).parent.parent.parent
 KUBERNETES = ROOT / "deploy/kubernetes"
-VERSIONS = ("1.31", "1.37")  # of Kubernetes: the oldest that is meant, the newest that there are schemas for
+VERSIONS = ("1.31", "1.37")  # of Kubernetes: the oldest supported one, and the newest that has schemas
 
 Manifest = dict[str, Any]
 
 
 async def build(program: Path, folder: Path) -> list[Manifest]:
-    """What `kubectl apply -k` would send."""
+    """The manifests that `kubectl apply -k` would send."""
     process = await asyncio.create_subprocess_exec(
         program, "build", folder, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
     )
@@ -42,19 +42,19 @@ async def build(program: Path, folder: Path) -> list[Manifest]:
 
 @pytest.fixture(scope="module")
 async def shared(kustomize_program: Path) -> list[Manifest]:
-    """What all versions have in common."""
+    """The manifests that all versions share."""
     return await build(kustomize_program, KUBERNETES / "namespace")
 
 
 @pytest.fixture(scope="module")
 async def version(kustomize_program: Path) -> list[Manifest]:
-    """The version that the checkout has."""
+    """The manifests of the version in the checkout."""
     return await build(kustomize_program, KUBERNETES / "versions/0.1.0")
 
 
 @pytest.fixture(scope="module")
 async def next_version(kustomize_program: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Manifest]:
-    """As docs/deploying.md says to make one: the folder copied, the tag and the suffix changed."""
+    """A next version, made as docs/deploying.md describes: a copy of the folder with another tag and suffix."""
     tree = tmp_path_factory.mktemp("deploy") / "kubernetes"
     shutil.copytree(KUBERNETES, tree)
     made = shutil.copytree(tree / "versions/0.1.0", tree / "versions/0.2.0") / "kustomization.yaml"
@@ -74,7 +74,7 @@ def pod_of(manifests: list[Manifest]) -> Manifest:
 
 
 def environment(manifests: list[Manifest]) -> dict[str, str]:
-    """The container's, but for Secrets and what a pod alone knows of itself."""
+    """The variables of the container, without those from Secrets and from the pod's own fields."""
     [container] = pod_of(manifests)["containers"]
     config = only("ConfigMap", manifests)
     assert {"configMapRef": {"name": config["metadata"]["name"]}} in container["envFrom"]
@@ -82,7 +82,7 @@ def environment(manifests: list[Manifest]) -> dict[str, str]:
 
 
 def crd_schema(keda_schemas: Path, kind: str) -> Manifest:
-    """A custom resource's schema, strict as the API server is with fields that it does not know."""
+    """The schema of a custom resource, which refuses unknown fields as the API server does."""
     crd = yaml.safe_load((keda_schemas / f"config/crd/bases/keda.sh_{kind.lower()}s.yaml").read_text())
     [schema] = [each["schema"]["openAPIV3Schema"] for each in crd["spec"]["versions"] if each["name"] == "v1alpha1"]
     schema["properties"]["metadata"]["x-kubernetes-preserve-unknown-fields"] = True
@@ -124,7 +124,7 @@ def test_each_manifest_is_valid_by_the_schemas_of_kubernetes_and_keda(
     ],
 )
 def test_the_schemas_reject_a_wrong_manifest(version: list[Manifest], keda_schemas: Path, kind: str, path: str) -> None:
-    """Or `test_each_manifest_is_valid_by_the_schemas_of_kubernetes_and_keda` would say nothing."""
+    """Otherwise `test_each_manifest_is_valid_by_the_schemas_of_kubernetes_and_keda` would prove nothing."""
     manifest = copy.deepcopy(only(kind, version))
     part: Any = manifest
     *above, last = path.split(".")
@@ -136,7 +136,7 @@ def test_the_schemas_reject_a_wrong_manifest(version: list[Manifest], keda_schem
 
 
 def test_the_metadata_of_the_trigger_is_known_to_keda(version: list[Manifest], keda_schemas: Path) -> None:
-    """KEDA takes a trigger's metadata as free text, and says what is wrong with it only when it runs."""
+    """KEDA accepts any metadata of a trigger, and reports errors only at run time."""
     scalers = json.loads((keda_schemas / "schema/generated/scalers-schema.json").read_text())["scalers"]
     [trigger] = only("ScaledObject", version)["spec"]["triggers"]
     [parameters] = [each["parameters"] for each in scalers if each["type"] == trigger["type"]]
@@ -154,7 +154,7 @@ def test_the_metadata_of_the_trigger_is_known_to_keda(version: list[Manifest], k
 def test_the_worker_knows_each_setting_of_the_manifests(
     version: list[Manifest], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The worker takes them, and knows each by its name."""
+    """And accepts its value."""
     given = environment(version)
     for name, value in given.items():
         monkeypatch.setenv(name, value)
@@ -165,7 +165,7 @@ def test_the_worker_knows_each_setting_of_the_manifests(
 
 
 def test_grace_periods_let_a_model_call_finish_during_a_deploy(version: list[Manifest]) -> None:
-    """A model call may take its time, the worker waits for it, Kubernetes waits for the worker."""
+    """model timeout < grace period of the worker < termination grace period of the pod."""
     pod, [container] = pod_of(version), pod_of(version)["containers"]
     grace = float(environment(version)["MULLIGAN_GRACE_SECONDS"])
     assert seconds(Agent(name="any", model="scripted:any").model_timeout) < grace
@@ -199,7 +199,7 @@ def selectors(manifests: list[Manifest]) -> Iterator[Manifest]:
 
 
 def test_two_versions_can_be_deployed_side_by_side(version: list[Manifest], next_version: list[Manifest]) -> None:
-    """The build id is the image's tag; nothing of one version is, or selects, anything of another."""
+    """The build id is the tag of the image. No manifest of one version has a name of the other, or selects its pods."""
     for manifests, tag in ((version, "0.1.0"), (next_version, "0.2.0")):
         [container] = pod_of(manifests)["containers"]
         assert container["image"].endswith(f":{tag}")
@@ -216,7 +216,7 @@ def test_keda_scales_this_version_by_its_own_backlog(version: list[Manifest]) ->
     scaled = only("ScaledObject", version)["spec"]
     assert scaled["scaleTargetRef"]["name"] == only("Deployment", version)["metadata"]["name"]
     assert "replicas" not in only("Deployment", version)["spec"]
-    # Without a pod the server does not know the version, and a draining version's runs stand still.
+    # Without a pod the server does not know the version, and runs of a draining version make no progress.
     assert 1 <= scaled.get("idleReplicaCount", 1) <= scaled["minReplicaCount"] < scaled["maxReplicaCount"]
     [trigger] = scaled["triggers"]
     authentication = only("TriggerAuthentication", version)
@@ -238,7 +238,7 @@ def test_keda_scales_this_version_by_its_own_backlog(version: list[Manifest]) ->
 def test_pods_have_restricted_rights_and_a_read_only_file_system(
     shared: list[Manifest], version: list[Manifest]
 ) -> None:
-    """Kubernetes' Pod Security Standard `restricted`, which the namespace enforces, and a file system that is read-only."""
+    """The namespace enforces Kubernetes' Pod Security Standard `restricted`."""
     pod, [container] = pod_of(version), pod_of(version)["containers"]
     assert only("Namespace", shared)["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
     assert pod["securityContext"]["runAsNonRoot"] is True

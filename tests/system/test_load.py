@@ -1,4 +1,4 @@
-"""A thousand open runs on one worker: all complete, and its memory is bounded. `pytest -s` prints the figures."""
+"""A thousand open runs on one worker: all complete, and memory is bounded. `pytest -s` prints the figures."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ KB = 1024
 
 @dataclass
 class Worker:
-    """A worker's process, and what it takes."""
+    """A worker process and its resource use."""
 
     pid: int
     queue: str
@@ -47,12 +47,12 @@ class Worker:
         return len(os.listdir(f"/proc/{self.pid}/fd"))
 
     def cpu(self) -> float:
-        """Seconds of processor time so far."""
+        """Processor time so far, in seconds."""
         told = Path(f"/proc/{self.pid}/stat").read_text().rsplit(")", 1)[1].split()
         return (int(told[11]) + int(told[12])) / os.sysconf("SC_CLK_TCK")
 
     def note(self, when: str) -> int:
-        """Print a line of figures; returns the memory."""
+        """Print a line of figures; return the resident memory in bytes."""
         print(
             f"  {when:28} {self.memory() / KB / KB:7.1f} MB  {self.threads():5} threads  {self.files():5} files"
             f"  {self.cpu():6.1f} s CPU",
@@ -61,7 +61,7 @@ class Worker:
         return self.memory()
 
     async def start(self, agent: str, number: int, round_: str, **run_input: Any) -> list[Any]:
-        """Start so many runs, fifty at a time."""
+        """Start `count` runs, fifty at a time."""
         given = {"agent": agent, "prompt": PROMPT, "metadata": {"gate": str(self.folder / round_)}, **run_input}
         few = asyncio.Semaphore(50)
 
@@ -74,19 +74,19 @@ class Worker:
         return await asyncio.gather(*(one(index) for index in range(number)))
 
     async def came(self, number: int, round_: str) -> None:
-        """Wait until the tools of so many runs wait, all at once."""
+        """Wait until the tools of that many runs wait at once."""
         told = self.folder / f"{round_}.came"
         while not told.exists() or int(told.read_text() or 0) < number:
             await asyncio.sleep(0.2)
 
     def open(self, round_: str) -> None:
-        """Let them through."""
+        """Let the waiting tools return."""
         (self.folder / round_).touch()
 
 
 @asynccontextmanager
 async def crowded(server: DevServer, folder: Path, **environment: str) -> AsyncIterator[Worker]:
-    """A worker's process with the crowd's agents; it ends in good order."""
+    """A worker process that serves the waiting agents. Asserts that it exits with 0."""
     queue = f"load-{uuid.uuid4().hex[:6]}"
     environment = {"MULLIGAN_GRACE_SECONDS": "2", **environment}
     async with worker_process("tests.support.waiting_runs", queue, server, **environment) as process:
@@ -96,7 +96,7 @@ async def crowded(server: DevServer, folder: Path, **environment: str) -> AsyncI
 
 
 async def completed(handles: list[Any]) -> None:
-    # Not all at once: a thousand open questions would be a load of their own, on the server.
+    # Not all at once: a thousand open requests would be an additional load on the server.
     few = asyncio.Semaphore(50)
 
     async def one(handle: Any) -> Any:
@@ -109,13 +109,13 @@ async def completed(handles: list[Any]) -> None:
 
 @pytest.fixture
 async def server() -> AsyncIterator[DevServer]:
-    """One of each test's own: it keeps a thousand runs in memory."""
+    """A separate server for each test, because it keeps a thousand runs in memory."""
     async with temporal_server() as started:
         yield started
 
 
 async def round_of(worker: Worker, agent: str, name: str, *, slots: int) -> int:
-    """A thousand runs, all open at once, in their tools as far as there are slots; then all complete."""
+    """Run a thousand runs that are all open at once, in their tools as far as there are slots, to their end."""
     handles = await worker.start(agent, RUNS, name)
     await worker.came(slots, name)
     which = f"TaskQueue = '{worker.queue}' AND ExecutionStatus = 'Running'"
@@ -130,7 +130,7 @@ async def round_of(worker: Worker, agent: str, name: str, *, slots: int) -> int:
 
 @pytest.mark.timeout(1800)
 async def test_memory_and_threads_are_bounded_with_a_thousand_open_runs(server: DevServer, tmp_path: Path) -> None:
-    """Some hundred kilobytes for each at most, and no thread or connection for each."""
+    """At most some hundred kilobytes for each run, and not one thread or connection for each."""
     async with crowded(server, tmp_path) as worker:
         worker.open("warm")
         await completed(await worker.start("crowd", 20, "warm"))
@@ -142,7 +142,7 @@ async def test_memory_and_threads_are_bounded_with_a_thousand_open_runs(server: 
 
 @pytest.mark.timeout(1800)
 async def test_caching_few_workflows_bounds_memory_with_a_thousand_open_runs(server: DevServer, tmp_path: Path) -> None:
-    """With fifty runs in memory, and two hundred calls at once, the same thousand takes a fraction, also at its end."""
+    """Fifty runs in memory and two hundred concurrent calls need a fraction of the memory, also at the end."""
     slots = 200
     limits = {"MULLIGAN_MAX_CACHED_WORKFLOWS": "50", "MULLIGAN_MAX_CONCURRENT_ACTIVITIES": str(slots)}
     async with crowded(server, tmp_path, **limits) as worker:

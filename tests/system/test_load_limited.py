@@ -1,4 +1,4 @@
-"""Hundreds of runs on one worker whose model is limited: it mostly waits, so it is no file's beside the thousand runs."""
+"""Hundreds of runs on one worker with a rate-limited model. A file of its own, as it mostly waits, unlike test_load.py."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.system.test_load import completed, crowded
 
 @pytest.mark.timeout(900)
 async def test_hundreds_of_runs_complete_when_their_model_limits_the_rate(tmp_path: Path) -> None:
-    """429 for all, then a fixed rate: every run gets through, with few requests beyond what it needs."""
+    """429 for all, then a fixed rate: every run completes, with few more requests than needed."""
     runs, a_second = 300, 40.0
     clock = asyncio.get_running_loop().time
     began, tokens, refused, last = 0.0, 0.0, 0, 0.0
@@ -41,7 +41,7 @@ async def test_hundreds_of_runs_complete_when_their_model_limits_the_rate(tmp_pa
             worker.note("all got through")
         print(f"  {runs} runs, {len(model.requests)} requests, {refused} of them refused", file=sys.stderr)
         assert model.refusals == []
-        # How many were under way when the first 429 came is the machine's to say, but it is each run's first request at
-        # most. Whoever came again each 2 s, as the endpoint asks, would be refused three times in its first 5 s: 900 in all.
+        # How many requests were sent before the first 429 depends on the machine, but it is at most one for each run. If each
+        # call came again every 2 s, as the endpoint asks, each would be refused three times in its first 5 s: 900 in all.
         assert 0 < refused < runs * 1.2
         assert len(model.requests) == runs + refused

@@ -1,4 +1,4 @@
-"""MCP servers that others ship, fetched from their registries; and what becomes of a program when its worker is killed."""
+"""MCP servers from public registries, and server processes whose worker ends or is killed."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ from tests.support.temporal import environment_of
 FILESYSTEM = "@modelcontextprotocol/server-filesystem@2026.8.31"
 CLOCK = "mcp-server-time@2026.10.19"
 TRUSTED = ["SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS"]
-"""Programs that fetch themselves need to know whom to trust, where a machine says so by variables."""
+"""Variables with certificates that programs need for their downloads, on machines that set them."""
 
 
 def fetch(command: list[str]) -> None:
-    """Have what a command needs in its runner's cache: a download that fails, fails loudly."""
+    """Download what a command needs into the cache of its runner, so that a failed download is reported as such."""
     subprocess.run(command, stdin=subprocess.DEVNULL, check=True, timeout=240)
 
 
 async def test_an_mcp_server_from_npm_can_be_used(tmp_path: Path) -> None:
-    """The filesystem server: a file is written and read, what is outside of its folder is its own to refuse."""
+    """The filesystem server: a file is written and read, and the server refuses paths outside its folder."""
     runner = ["npx", "--yes", FILESYSTEM]
     fetch([*runner, str(tmp_path)])
     files = McpServer(
@@ -61,7 +61,7 @@ async def test_an_mcp_server_from_npm_can_be_used(tmp_path: Path) -> None:
 
 
 async def test_an_mcp_server_from_pypi_can_be_used() -> None:
-    """The time server, of the same SDK as ours, at whatever version it asks for."""
+    """The time server, built with the same SDK in the version that it requires."""
     fetch(["uvx", CLOCK, "--help"])
     clock = McpServer("clock", command=["uvx", CLOCK, "--local-timezone", "UTC"], pass_env=TRUSTED, start_timeout=45)
     noon = {"source_timezone": "UTC", "time": "12:00", "target_timezone": "Asia/Tokyo"}
@@ -79,7 +79,7 @@ async def test_an_mcp_server_from_pypi_can_be_used() -> None:
 
 
 async def test_no_mcp_server_outlives_a_killed_worker(lab: Lab, temporal: DevServer) -> None:
-    """kill -9 of the worker: a program that is deaf just then ends with it, and the next worker has one of its own."""
+    """kill -9 of the worker: a server that does not respond ends with it, and the next worker starts its own."""
     queue = f"mcp-{uuid.uuid4().hex[:6]}"
     at = Lab(lab.client, lab.model, lab.otlp, lab.telemetry, queue)
 
@@ -118,7 +118,7 @@ async def test_no_mcp_server_outlives_a_killed_worker(lab: Lab, temporal: DevSer
 async def test_mcp_calls_are_retried_as_declared_after_a_crash_or_a_timeout(
     lab: Lab, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """A server that dies, and a call that hangs, are tried again as the declaration says; the server is told to stop."""
+    """The server gets a cancellation for the call that timed out."""
     once, hung = tmp_path / "once", tmp_path / "hung"
     turn = calls(("again__die_once", {"file": str(once)}))
     monkeypatch.setenv("MCP_TEST_SECRET", "given")
@@ -136,7 +136,7 @@ async def test_mcp_calls_are_retried_as_declared_after_a_crash_or_a_timeout(
 async def test_a_run_keeps_the_mcp_tools_it_began_with(
     lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The server's list changes, then the worker: the run keeps the tools that it began with, a new run has the new ones."""
+    """The server's list changes, then the worker is replaced. A new run has the new tools."""
     monkeypatch.setenv("MCP_TEST_SECRET", "given")
     monkeypatch.setenv("MULLIGAN_GRACE_SECONDS", "0")
     file = tmp_path / "hung"
@@ -158,7 +158,7 @@ async def test_a_run_keeps_the_mcp_tools_it_began_with(
 
 
 async def test_no_mcp_server_outlives_its_worker(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that is deaf is killed."""
+    """A server that does not respond is killed."""
     monkeypatch.setenv("MCP_TEST_SECRET", "given")
     monkeypatch.setenv("MULLIGAN_GRACE_SECONDS", "0")
     async with served_by(lab, load(["tests.support.mcp_agents"])) as at:
@@ -174,7 +174,7 @@ async def test_no_mcp_server_outlives_its_worker(lab: Lab, monkeypatch: pytest.M
 
 @pytest.mark.parametrize(("long", "count"), [("0", 127), ("20000", 34)])
 async def test_mcp_tools_beyond_what_a_model_accepts_are_left_out(long: str, count: int) -> None:
-    """They are left out from the end: a provider would refuse every request, or a run could not carry them."""
+    """The last ones are left out: a provider would refuse every request, or a payload would be too large."""
     many = McpServer("many", command=SERVER, include=["many_*"], env={"MANY": "200", "LONG": long})
     agent = Agent(name="a", model="openai:x", tools=[now], mcp=[many])
     run = await run_agent(agent, "Go.", model=Model("done"))
@@ -183,7 +183,7 @@ async def test_mcp_tools_beyond_what_a_model_accepts_are_left_out(long: str, cou
 
 
 async def test_secrets_in_mcp_headers_are_in_no_history_span_or_text(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By a variable or a function, at each request; in history, spans and texts nowhere. A wrong one is told."""
+    """The header comes from a variable or a function at each request. A wrong one is reported to the model."""
     monkeypatch.setenv("MCP_TEST_TOKEN", "sesame")
     asked: list[int] = []
 
@@ -207,7 +207,7 @@ async def test_secrets_in_mcp_headers_are_in_no_history_span_or_text(lab: Lab, m
 
 
 async def test_an_mcp_server_that_hangs_is_replaced_for_the_next_run() -> None:
-    """Stopped by a signal it lists no tools for a new run; the next run has another process."""
+    """After SIGSTOP it lists no tools for a new run; the next run gets another process."""
     lent = McpServer("lent", command=SERVER, include=["pid"])
     agent = Agent(name="a", model="openai:x", mcp=[lent])
     servers = McpServers()
@@ -220,7 +220,7 @@ async def test_an_mcp_server_that_hangs_is_replaced_for_the_next_run() -> None:
         assert (await servers.offer_tools(agent)).notes == []
         first = await pid()
         os.kill(first, signal.SIGSTOP)
-        # It never answers: for that alone the limit is short. A start may take its time where the machine is busy.
+        # The limit is short only for the server that never responds. A start may take longer on a busy machine.
         object.__setattr__(lent, "start_timeout", 1)
         assert len((await servers.offer_tools(agent)).notes) == 1
         object.__setattr__(lent, "start_timeout", 30)
@@ -229,7 +229,7 @@ async def test_an_mcp_server_that_hangs_is_replaced_for_the_next_run() -> None:
 
 
 async def test_mcp_over_http_without_sessions(lab: Lab, tmp_path: Path) -> None:
-    """As of 2026."""
+    """As since 2026."""
     await check_http(lab, (), tmp_path / "hung")
 
 

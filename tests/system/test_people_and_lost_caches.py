@@ -1,4 +1,4 @@
-"""All that people send to runs, while workers forget the runs and are killed: no run gets stuck, and each history replays."""
+"""Updates to runs while workers evict the runs and are killed: no run gets stuck, and each history replays."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from tests.support.temporal import connect_to
 from tests.support.worker_process import worker_process
 
 RUNS = int(os.environ.get("STRESS_RUNS", "80"))
-"""A thousand, for a figure: `STRESS_RUNS=1000 uv run --group system pytest -s` with this file."""
+"""For a statistic use a thousand: `STRESS_RUNS=1000 uv run --group system pytest -s` with this file."""
 AT_ONCE = 50
 WORKERS = 2
 KILLS_FOR_EACH = 25
-"""After so many runs that have ended, a worker is killed."""
+"""A worker is killed each time that this many runs have ended."""
 
 
 @contextmanager
 def workers_may_be_away(counts: Counter[str]) -> Iterator[None]:
-    """A worker that is killed just then loses what it was asked; whoever asks does so again."""
+    """Ignore and count errors of requests to a worker that was just killed; the caller sends them again."""
     try:
         yield
     except (RPCError, WorkflowQueryFailedError) as error:
@@ -43,7 +43,7 @@ def workers_may_be_away(counts: Counter[str]) -> Iterator[None]:
 
 
 async def say(handle: Any, update: str, argument: dict[str, Any], counts: Counter[str]) -> bool:
-    """Send an update once; returns whether it was accepted. That somebody was faster is no fault."""
+    """Send an update once; return whether it was accepted. A refusal because somebody was faster is fine."""
     try:
         with workers_may_be_away(counts):
             await handle.execute_update(update, argument)
@@ -55,7 +55,7 @@ async def say(handle: Any, update: str, argument: dict[str, Any], counts: Counte
 
 
 async def decide(handle: Any, wait: dict[str, Any], chance: random.Random, counts: Counter[str]) -> None:
-    """What a person says to a call that waits."""
+    """Decide on a waiting call, or answer it."""
     call = {"call_id": wait["call_id"]}
     if wait["kind"] == "question":
         await say(handle, "answer", {**call, "text": "Green."}, counts)
@@ -66,7 +66,7 @@ async def decide(handle: Any, wait: dict[str, Any], chance: random.Random, count
 
 
 async def send(handle: Any, accepted: list[str], chance: random.Random, counts: Counter[str]) -> None:
-    """Two messages at once, each with a text and an id of its own, at any moment; sometimes a stop."""
+    """Send two different messages at once, at any moment, and sometimes a stop."""
     texts = [f"And hurry! {uuid.uuid4().hex}" for _ in range(2)]
     sent = await asyncio.gather(*(say(handle, "send_message", {"text": text, "id": text}, counts) for text in texts))
     accepted += [text for text, is_accepted in zip(texts, sent, strict=True) if is_accepted]
@@ -77,7 +77,7 @@ async def send(handle: Any, accepted: list[str], chance: random.Random, counts: 
 
 
 async def one_run(client: Any, queue: str, number: int, counts: Counter[str]) -> Any:
-    """A run from its start to its end, with a person who asks what waits all the time."""
+    """A run from its start to its end, with a person who queries for waiting calls all the time."""
     chance = random.Random(number)
     handle = await client.start_workflow(
         "AgentWorkflow", {"agent": "office", "prompt": "Go."}, id=f"{queue}-{number}", task_queue=queue
@@ -108,7 +108,7 @@ async def one_run(client: Any, queue: str, number: int, counts: Counter[str]) ->
 
 @asynccontextmanager
 async def workers_that_are_killed(queue: str, server: DevServer, counts: Counter[str]) -> AsyncIterator[None]:
-    """Workers that have room for three runs in their caches, and are killed and replaced one after the other."""
+    """Workers with three runs in their caches, which are killed and replaced one after the other."""
 
     async def serve(place: int) -> None:
         while True:

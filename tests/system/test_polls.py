@@ -1,4 +1,4 @@
-"""A worker that does not poll any more says so, at `/readyz` and on stderr; one that Temporal ends, ends as a process."""
+"""A worker that stopped polling says so at `/readyz` and on stderr; if its polls fail for good, the process exits."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ KINDS = (TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW, TaskQueueType.TASK_QUEUE_TYPE_A
 
 
 async def served(address: str, namespace: str, limits: dict[str, str]) -> tuple[int, list[str]]:
-    """Run `worker.py` until it ends: its exit code, and what it said."""
+    """Run `worker.py` until it ends; return its exit code and its output."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "worker.py", stdin=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
         env={**os.environ, "TEMPORAL_ADDRESS": address, "TEMPORAL_NAMESPACE": namespace, "MULLIGAN_GRACE_SECONDS": "1"} | limits,
@@ -42,7 +42,7 @@ async def served(address: str, namespace: str, limits: dict[str, str]) -> tuple[
 
 
 async def pollers(client: Client) -> list[int]:
-    """How many workers poll for workflow tasks, and for activity tasks; none while the server does not know the namespace."""
+    """The numbers of workers that poll for workflow and activity tasks; zero while the server does not know the namespace."""
     queue = TaskQueue(name="agents")
     asked = [
         DescribeTaskQueueRequest(namespace=client.namespace, task_queue=queue, task_queue_type=kind) for kind in KINDS
@@ -84,7 +84,7 @@ async def test_a_worker_that_cannot_start_exits_with_1_and_a_sentence(limits: di
 
 @pytest.mark.timeout(280)
 async def test_a_worker_whose_polls_end_with_an_error_exits() -> None:
-    """temporalio tries again for a minute, then gives up; and then its `Worker.run()` may wait for ever."""
+    """temporalio retries for a minute and gives up; after that its `Worker.run()` may wait for ever."""
     async with temporal_server(dynamic_config=[BRIEF_POLLS]) as server:
         client = await connect(server.address)
         day = Duration(seconds=86_400)

@@ -1,4 +1,4 @@
-"""`mulligan show --trace`: by the command; and what history says against what the worker exported."""
+"""`mulligan show --trace`: the command, and the trace from history compared with the exported spans."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def shown(mulligan: Run, *words: str, **env: str) -> tuple[int, str, str]:
 
 
 async def test_show_trace_draws_the_tree_from_history_without_jaeger(mulligan: Run, worker: Process) -> None:
-    """Without Jaeger: the tree, what went wrong, a bar for each span, no colours in a pipe; and as JSON."""
+    """The tree has errors and a bar for each span, without colours in a pipe; also as JSON."""
     await mulligan("start", "support", "What has Ada ordered?", "--id", "t-1", "--wait")
     code, out, err = await shown(mulligan, "t-1")
     assert code == 0
@@ -66,7 +66,7 @@ async def test_show_trace_draws_the_tree_from_history_without_jaeger(mulligan: R
 async def test_show_trace_has_the_exit_codes_of_show_for_failed_and_missing_runs(
     mulligan: Run, worker: Process
 ) -> None:
-    """Exit codes as without --trace."""
+    """1 and 2."""
     await mulligan("start", "slow", "Go", "--model", "scripted:broken", "--id", "t-3", "--wait")
     code, out, _ = await shown(mulligan, "t-3")
     assert code == 1
@@ -93,7 +93,7 @@ NONSENSE = {
 
 @asynccontextmanager
 async def answering(status: str, body: str) -> AsyncIterator[str]:
-    """A server that says the same to everybody."""
+    """An HTTP server that returns the same response to every request."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
@@ -110,7 +110,7 @@ async def answering(status: str, body: str) -> AsyncIterator[str]:
 async def test_an_address_that_is_no_jaeger_is_reported_and_history_is_drawn(
     mulligan: Run, worker: Process, what: str
 ) -> None:
-    """History is drawn, and stderr says why; a password in the URL is not repeated."""
+    """On stderr, without the password of the URL."""
     run_id = f"t-nonsense-{what.replace(' ', '-')}"
     await mulligan("start", "support", "Go", "--id", run_id, "--wait")
     async with answering(*NONSENSE[what]) as address:
@@ -189,9 +189,9 @@ KNOWN = ("mulligan.step", "ai.toolCall.name", "ai.toolCall.id", "mulligan.attemp
 
 
 def facts(span: Any, parent_id: str, is_error: bool) -> tuple[Any, ...]:
-    """What both must say of a span."""
+    """The facts of a span that both sources must agree on."""
     repairs = tuple(span.attributes.get("mulligan.repairs") or ())
-    # A run without a result has no numbers in history.
+    # The history of a run without a result has no counters.
     has_result = span.attributes.get("mulligan.status") not in ("failed", "cancelled")
     known = [name for name in KNOWN if has_result or name != "mulligan.cost"]
     return parent_id, span.name, is_error, repairs, {name: span.attributes.get(name) for name in known}
@@ -207,7 +207,7 @@ def of_history(spans: Sequence[TraceSpan]) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 async def lab(temporal: DevServer) -> AsyncIterator[Lab]:
-    """The live tests' own, on queues that are these tests' alone, and gone when they are over."""
+    """Like that of the live tests, on task queues of these tests, which end with them."""
     client, queue = await connect_to(temporal), "traced"
     modules = [
         f"tests.support.{name}"
@@ -237,7 +237,7 @@ async def lab(temporal: DevServer) -> AsyncIterator[Lab]:
 
 @pytest.mark.parametrize("what", RUNS)
 async def test_the_trace_from_history_equals_the_spans_the_worker_exported(lab: Lab, what: str) -> None:
-    """The same spans with the same ids, names, parents and failures."""
+    """Ids, names, parents and failures are equal."""
     turns, given = RUNS[what]
     queue = "near" if given.get("agent") == "near" else lab.task_queue
     ran = await Lab(lab.client, lab.model, lab.otlp, lab.telemetry, queue).run(turns, **given)
@@ -246,12 +246,12 @@ async def test_the_trace_from_history_equals_the_spans_the_worker_exported(lab: 
     assert {span.trace_id for span in ran.spans} == {found.trace_id}
     assert of_history(found.spans) == of_worker(ran.spans)
     began = {span.span_id: span.start_ns / 1e9 for span in ran.spans}
-    # One machine's clock; history's times are those around the activity.
+    # Both have the same clock; the times in history are those around the activity.
     assert all(span.start - 0.5 <= began[span.span_id] <= (span.end or 0) + 0.5 for span in found.spans)
 
 
 async def test_decisions_of_people_are_in_the_trace_from_history(lab: Lab) -> None:
-    """Requests, decisions, and the calls that came of them, or did not; one is stopped before anybody was asked."""
+    """With the calls that ran after a decision and those that did not; one is stopped before it was asked about."""
     refund, question = '{"order": 7, "amount": {"euros": 5}}', '{"question": "?"}'
     calls = [("refund", refund, "yes"), ("ask_person", question, "q"), ("refund", refund, "no")]
     handle = await lab.start(
@@ -276,7 +276,7 @@ async def test_decisions_of_people_are_in_the_trace_from_history(lab: Lab) -> No
 
 
 async def test_each_model_that_failed_has_its_span_in_the_trace_from_history(lab: Lab) -> None:
-    """Each has a span of its own, though they are of one step, and of one attempt."""
+    """Although they belong to the same step and the same attempt."""
     lab.model.script("spare", [call("add", SUMS[0]), DONE])
     at = Lab(lab.client, lab.model, lab.otlp, lab.telemetry, "near")
     ran = await at.run([], agent="spared", model=None)
@@ -288,7 +288,7 @@ async def test_each_model_that_failed_has_its_span_in_the_trace_from_history(lab
 
 
 async def test_running_sub_agents_are_in_the_trace_of_the_calling_run(lab: Lab, tmp_path: Path) -> None:
-    """What a sub-agent does just now is in the calling run's trace, and the call is open; cancelled, all is closed."""
+    """The call of the sub-agent is open. After a cancellation all spans are closed."""
     asked = [
         ("researcher", json.dumps({"prompt": f"wait {tmp_path}/never"}), "a"),
         ("researcher", '{"prompt": "?"}', "b"),
@@ -308,7 +308,7 @@ async def test_running_sub_agents_are_in_the_trace_of_the_calling_run(lab: Lab, 
 
 
 async def test_the_trace_from_history_has_only_the_last_attempt_of_a_call(lab: Lab) -> None:
-    """The last attempt is there, with its number."""
+    """It has the number of the attempt."""
     failing = Turn(calls=[("flaky", "{}", None)], fail_first=[Failure(status=500)])
     ran = await lab.run([failing, DONE])
     found = await run_trace(lab.client, ran.id, NO_JAEGER, is_open=False)
@@ -320,7 +320,7 @@ async def test_the_trace_from_history_has_only_the_last_attempt_of_a_call(lab: L
 
 
 async def test_turns_of_several_agents_are_roots_of_one_trace(lab: Lab) -> None:
-    """A user's own workflow: several roots in one trace. How each turn ended, history does not say."""
+    """In a user's own workflow. History does not say how each turn ended."""
     run_id = f"own-{uuid.uuid4().hex[:8]}"
     lab.model.script(run_id, [call("now"), Turn(text="It is here."), call("clik"), Turn(text="So is 8.")])
     lab.model.script(run_id + "-b", [DONE])
@@ -336,7 +336,7 @@ async def test_turns_of_several_agents_are_roots_of_one_trace(lab: Lab) -> None:
 
 
 async def test_the_trace_from_history_contains_all_runs_of_a_chain(lab: Lab) -> None:
-    """Continued as new: all of its runs, in one trace."""
+    """In one trace."""
     async with temporal_server(dynamic_config=["limit.historyCount.suggestContinueAsNew=60"]) as server:
         client = await connect_to(server)
         at = Lab(client, lab.model, lab.otlp, lab.telemetry, f"chain-{uuid.uuid4().hex[:6]}")
@@ -350,7 +350,7 @@ async def test_the_trace_from_history_contains_all_runs_of_a_chain(lab: Lab) -> 
 
 
 async def test_running_calls_of_an_open_run_have_no_end_in_the_trace(lab: Lab) -> None:
-    """What runs has no end; no worker is asked. Terminated, it is over."""
+    """No worker is asked. After a termination they have an end."""
     queue = f"open-{uuid.uuid4().hex[:6]}"
     at = Lab(lab.client, lab.model, lab.otlp, lab.telemetry, queue)
     async with running_worker(lab.client, load(["tests.support.shop_agents"]), lab.telemetry, queue):
@@ -373,7 +373,7 @@ async def now_running(lab: Lab, run_id: str) -> list[str]:
 
 
 async def test_an_open_run_shows_the_attempt_of_its_model_call_and_the_last_error(lab: Lab) -> None:
-    """An open run says at which attempt its model call is, and what went wrong with the one before."""
+    """The model returns 503."""
     down = Turn(text="done", fail_first=[Failure(status=503, headers={"retry-after": "600"})])
     handle = await lab.start([down], agent="asked")
     while not (said := [line for line in await now_running(lab, handle.id) if "attempt 2 follows" in line]):
@@ -385,7 +385,7 @@ async def test_an_open_run_shows_the_attempt_of_its_model_call_and_the_last_erro
 async def test_an_encrypted_history_is_drawn_only_with_the_key(
     lab: Lab, mulligan: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the key it is drawn; without it, a sentence says what is missing."""
+    """Without the key a sentence says what is missing."""
     key = "k:" + base64.b64encode(b"0" * 32).decode()
     async with temporal_server() as server:
         monkeypatch.setenv("MULLIGAN_ENCRYPTION_KEYS", key)

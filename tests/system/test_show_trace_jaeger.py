@@ -1,4 +1,4 @@
-"""`mulligan show --trace` with a real Jaeger: the same picture as from Temporal's history, with what only Jaeger knows."""
+"""`mulligan show --trace` with a real Jaeger: the same tree as from Temporal's history, with more details."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ QUEUE, NOWHERE = "show-trace", "http://127.0.0.1:1"
 
 @pytest.fixture(scope="module")
 async def served(temporal: DevServer, model: OpenAIServer, jaeger: JaegerServer) -> AsyncIterator[Any]:
-    """A worker that exports to Jaeger; gives the client of its server."""
+    """A worker that exports to Jaeger; yields a client of its server."""
     async with worker_process("tests.support.shop_agents", QUEUE, temporal, **jaeger.environment()) as process:
         yield await connect_to(temporal)
         process.terminate()
@@ -48,7 +48,7 @@ async def show(temporal: DevServer, jaeger: JaegerServer, *words: str) -> Outcom
 
 
 async def in_jaeger(client: Any, run_id: str, jaeger: JaegerServer, spans: int) -> RunTrace:
-    """The trace once so many spans are there."""
+    """The trace, as soon as it has that many spans."""
     while True:
         found = await run_trace(client, run_id, jaeger.query_url, is_open=False)
         if found is not None and found.source == "jaeger" and len(found.spans) >= spans:
@@ -66,7 +66,7 @@ async def start(client: Any, model: OpenAIServer, turns: list[Turn], **given: An
 async def test_the_trace_from_jaeger_equals_the_one_from_history(
     served: Any, temporal: DevServer, model: OpenAIServer, jaeger: JaegerServer
 ) -> None:
-    """By their ids, for what history knows; attempts that were tried again and tokens are Jaeger's alone."""
+    """Spans are compared by id. Only Jaeger has token counts and the attempts before the last."""
     flaky = Turn(calls=[("flaky", "{}", None), ("clik", "{}", None)], fail_first=[Failure(status=500)])
     handle = await start(served, model, [flaky, call("click", '{"element": "#a"}'), DONE])
     await handle.result()
@@ -99,14 +99,14 @@ async def test_the_trace_from_jaeger_equals_the_one_from_history(
 async def test_a_trace_missing_in_jaeger_is_drawn_from_history(
     served: Any, temporal: DevServer, model: OpenAIServer, jaeger: JaegerServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """History is drawn, and the heading says so."""
+    """The heading says so."""
     trace_id = uuid.uuid4().hex
     handle = await start(served, model, [DONE], traceparent=f"00-{trace_id}-{'1' * 16}-00")
     await handle.result()
     ran = await show(temporal, jaeger, handle.id)
     assert (ran.code, ran.err) == (0, f"trace     {jaeger.query_url}/trace/{trace_id}\n")
     assert f"from Temporal's history (Jaeger at {jaeger.query_url} does not have it)" in ran.out
-    # Without a setting it is Jaeger's usual address that is tried.
+    # Without a setting Jaeger's default address is tried.
     monkeypatch.setattr(source, "DEFAULT_URL", jaeger.query_url)
     found = await run_trace(served, handle.id, "", is_open=False)
     assert found is not None
@@ -116,7 +116,7 @@ async def test_a_trace_missing_in_jaeger_is_drawn_from_history(
 async def test_running_calls_missing_in_jaeger_are_added_from_history(
     served: Any, temporal: DevServer, model: OpenAIServer, jaeger: JaegerServer
 ) -> None:
-    """What is over is from Jaeger; what runs now is not there yet, and is from history."""
+    """Spans that have ended are from Jaeger."""
     handle = await start(served, model, [call("now"), call("wait_for_file"), DONE], metadata={"file": "/nowhere"})
     while "ai.toolCall wait_for_file  running" not in (ran := await show(temporal, jaeger, handle.id)).out:
         await asyncio.sleep(0.2)
@@ -130,7 +130,7 @@ async def test_running_calls_missing_in_jaeger_are_added_from_history(
 async def test_a_run_of_hundreds_of_steps_is_drawn_one_line_a_hundred_steps(
     served: Any, temporal: DevServer, model: OpenAIServer, jaeger: JaegerServer
 ) -> None:
-    """Hundreds of steps are a line each, with the error in them; all of it on demand."""
+    """With their errors; `--all` draws every span."""
     turns = [call("clik") if step == 150 else call("now") for step in range(1, 251)]
     handle = await start(served, model, [*turns, DONE], max_steps=300)
     await handle.result()
@@ -147,8 +147,8 @@ async def test_a_run_of_hundreds_of_steps_is_drawn_one_line_a_hundred_steps(
 
 
 async def test_a_chain_whose_first_run_was_deleted_is_still_drawn(model: OpenAIServer) -> None:
-    """As beyond retention: what is left is drawn. Not in the quick suite, as the server takes its time to delete."""
-    # The server deletes a run once it has saved that its end was dealt with: twice a minute by default.
+    """As after the retention period. A system test, because the server deletes slowly."""
+    # The server deletes a run after saving that its end was processed: twice a minute by default.
     often = [f'history.{queue}ProcessorUpdateAckInterval="1s"' for queue in ("transfer", "visibility")]
     async with temporal_server(dynamic_config=["limit.historyCount.suggestContinueAsNew=60", *often]) as server:
         client = await connect_to(server)

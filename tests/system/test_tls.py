@@ -1,4 +1,4 @@
-"""TLS, client certificates and API keys, by Temporal's own settings and over real TLS: what works, what each fault says."""
+"""TLS, client certificates and API keys over real TLS, by Temporal's settings: valid ones, and the error of each fault."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Environ = dict[str, str]
 
 @dataclass
 class Servers:
-    """One Temporal server, reached in each way."""
+    """One Temporal server behind proxies with different TLS requirements."""
 
     plain: str
     tls: TlsProxy
@@ -32,7 +32,7 @@ class Servers:
     expired: TlsProxy
     keyed: TlsProxy
     certificates: Environ
-    """What settings in the tests below stand for: `CA` is its path."""
+    """The values of placeholders in the settings below, such as the path for `CA`."""
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +72,7 @@ async def servers(temporal: DevServer, tmp_path_factory: pytest.TempPathFactory)
 
 
 def environ(servers: Servers, server: str, settings: Environ) -> Environ:
-    """The environment of a command: `settings` name files by what they are."""
+    """The environment of a command; placeholders in `settings` are replaced by paths."""
     at = getattr(servers, server) if server else None
     address = {"TEMPORAL_ADDRESS": at if isinstance(at, str) else at.address} if at else {}
     named = {f"TEMPORAL_{name}": servers.certificates.get(value, value) for name, value in settings.items()}
@@ -105,7 +105,7 @@ WORKS = [
 async def test_a_command_connects_with_each_valid_tls_setting(
     servers: Servers, name: str, server: str, settings: Environ
 ) -> None:
-    """A command asks the server for its runs."""
+    """`mulligan list` succeeds."""
     code, out, err = await command(MULLIGAN, "list", "--json", env=environ(servers, server, settings))
     assert (code, err) == (0, "")
     assert out.startswith("[")
@@ -140,7 +140,7 @@ FAULTS = [
 async def test_each_tls_fault_ends_commands_and_workers_with_one_sentence(
     servers: Servers, name: str, server: str, settings: Environ, says: str
 ) -> None:
-    """A command and a worker end with 2 and one sentence, which quotes no key and does not send for a dev server."""
+    """With exit code 2. The sentence quotes no key and does not recommend a dev server."""
     env = environ(servers, server, settings)
     ends = await asyncio.gather(
         command(MULLIGAN, "list", env=env), command(sys.executable, "worker.py", "--task-queue", "tls", env=env)
@@ -153,7 +153,7 @@ async def test_each_tls_fault_ends_commands_and_workers_with_one_sentence(
 
 
 async def test_an_api_key_is_sent_with_each_call_and_printed_nowhere(servers: Servers) -> None:
-    """It goes along with each call of a worker and a command, and is in nothing that they say or keep."""
+    """Neither in the output of commands and workers nor in the history."""
     env = environ(servers, "keyed", CA | {"API_KEY": API_KEY}) | {"MULLIGAN_TASK_QUEUE": "keyed"}
     worker = await asyncio.create_subprocess_exec(
         sys.executable, "worker.py", "--load", "tests.acceptance.shop", env=env, cwd=ROOT,

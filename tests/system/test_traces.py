@@ -1,4 +1,4 @@
-"""A run's trace in a real Jaeger: nothing missing, nothing twice, whatever happens to its workers."""
+"""The trace of a run in a real Jaeger: complete and without duplicates, whatever happens to its workers."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ Spans = list[dict[str, Any]]
 
 @asynccontextmanager
 async def worker(server: DevServer, queue: str, jaeger: JaegerServer, **environ: str) -> AsyncIterator[int]:
-    """`worker.py` as a process that serves; gives its id. At the end it drains, if it is still there."""
+    """`worker.py` as a process; yields its id. If it still runs at the end, it drains."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "worker.py", "--load", "tests.support.shop_agents", "--task-queue", queue,
         env={**os.environ, **jaeger.environment(), **environment_of(server), **environ},
@@ -52,7 +52,7 @@ async def worker(server: DevServer, queue: str, jaeger: JaegerServer, **environ:
     )  # fmt: skip
     assert process.stderr
     await process.stderr.readline()
-    # Else a talkative worker would stop at a full pipe.
+    # Otherwise a worker with much output would block at a full pipe.
     reading = asyncio.create_task(process.stderr.read())
     try:
         yield process.pid
@@ -88,7 +88,7 @@ def told(spans: Spans) -> Counter[tuple[str, str]]:
 
 
 def assert_whole(spans: Spans) -> None:
-    """No span is there twice, and each but the root has its parent."""
+    """Assert that there are no duplicate spans, and that each but the root has its parent."""
     ids = Counter(span["spanId"] for span in spans)
     assert [span for span in ids if ids[span] > 1] == []
     roots = [span for span in spans if span.get("parentSpanId") not in ids]
@@ -96,7 +96,7 @@ def assert_whole(spans: Spans) -> None:
 
 
 async def in_jaeger(jaeger: JaegerServer, trace_id: str, settled: int = 5) -> Spans:
-    """The trace of workers that have ended, and so have exported all: once it has not grown for `settled` looks."""
+    """The trace after its workers have ended, as soon as it has not grown over `settled` requests."""
     spans: Spans = []
     unchanged = 0
     while unchanged < settled:
@@ -111,7 +111,7 @@ async def in_jaeger(jaeger: JaegerServer, trace_id: str, settled: int = 5) -> Sp
 async def test_workers_without_caches_export_one_span_for_each_failure(
     jaeger: JaegerServer, model: OpenAIServer
 ) -> None:
-    """Three workers, none of which remembers anything, and a run that continues as new: one span for each failure."""
+    """Three workers without caches, and a run that continues as new."""
     config = ["limit.historyCount.suggestContinueAsNew=60"]
     forgetful = {"MULLIGAN_MAX_CACHED_WORKFLOWS": "0", "MULLIGAN_PREFIX_CACHE_BYTES": "0"}
     async with temporal_server(dynamic_config=config) as server, AsyncExitStack() as workers:
@@ -127,10 +127,10 @@ async def test_workers_without_caches_export_one_span_for_each_failure(
     assert result["status"] == "completed"
     assert_whole(spans)
     assert told(spans) == failures
-    # Beside the calls: two empty answers.
+    # In addition to the calls: two empty answers.
     assert result["recovered_failures"] == failures.total() + 2
     by_name = Counter(span["name"].split(" ")[0] for span in spans)
-    assert by_name["chat"] == result["steps"] + 2  # two were tried again
+    assert by_name["chat"] == result["steps"] + 2  # two were retried
     flaky = [attributes(span) for span in spans if attributes(span).get("ai.toolCall.name") == "flaky"]
     assert sorted((each["mulligan.attempt"], each.get("error.type", "")) for each in flaky) == [
         (1, "tool_exception"), (1, "tool_exception"), (2, "tool_exception"), (2, "tool_exception"), (3, ""), (3, ""),
@@ -142,20 +142,20 @@ async def test_workers_without_caches_export_one_span_for_each_failure(
 async def test_workers_killed_at_any_point_export_no_span_twice(
     jaeger: JaegerServer, model: OpenAIServer, temporal: DevServer
 ) -> None:
-    """kill -9, again and again: nothing is told twice, nothing that did not happen; only a killed worker's last second is lost."""
+    """Repeated kill -9: spans are neither duplicated nor invented; only those of a killed worker's last second are lost."""
     chance = random.Random(5)
     client = await connect_to(temporal)
     queue = f"killed-{uuid.uuid4().hex[:6]}"
     mixed = [call("now"), call("refuse"), call("explode"), call("serch")]
     last: list[int] = []
-    # It ends some steps after the last kill: not before, however fast it is, and not long after.
+    # The run ends some steps after the last kill: not before, however fast it is, and not long after.
     handle = await start(
         client, model, queue, lambda _, nth: DONE if last and nth >= last[0] + STEPS_AFTER else mixed[nth % 4]
     )
     ending = asyncio.create_task(handle.result())
     for _ in range(KILLS):
         async with worker(temporal, queue, jaeger) as pid:
-            # What the last one left must be given up by Temporal before there is anything to break again.
+            # Temporal must time out the tasks of the killed worker before the next one can be killed at work.
             await model.wait_for_requests(len(model.requests_of(handle.id)) + 1, model=handle.id)
             await asyncio.sleep(chance.uniform(0, 2.5))
             assert not ending.done()
@@ -179,7 +179,7 @@ async def test_workers_killed_at_any_point_export_no_span_twice(
 async def test_a_model_call_lost_with_its_worker_has_one_span(
     jaeger: JaegerServer, model: OpenAIServer, temporal: DevServer
 ) -> None:
-    """The next attempt writes the span of the one that could not, once."""
+    """The next attempt exports the span of the lost one."""
     client = await connect_to(temporal)
     queue = f"lost-{uuid.uuid4().hex[:6]}"
     handle = await start(client, model, queue, [Turn(text="done", fail_first=[Failure(delay=10), Failure()])])
@@ -199,7 +199,7 @@ async def test_a_model_call_lost_with_its_worker_has_one_span(
 async def test_from_step_101_on_each_hundred_steps_have_a_span_of_their_own(
     jaeger: JaegerServer, model: OpenAIServer, temporal: DevServer
 ) -> None:
-    """From step 101 on each hundred steps hang below a span of their own."""
+    """So that long traces stay readable."""
     client = await connect_to(temporal)
     queue = f"long-{uuid.uuid4().hex[:6]}"
     async with worker(temporal, queue, jaeger):

@@ -1,4 +1,4 @@
-"""Worker Versioning: a deploy breaks no run. It stays with the build that it began on; where that is gone it can be moved."""
+"""Worker Versioning: a run stays on the build on which it began; if that build is gone, the run can be moved."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tests.support.temporal import connect_to
 
 @asynccontextmanager
 async def worker_of(build: str, at: Lab, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
-    """A worker of one build; the deployment is named as the task queue, and the worker's identity is the build's id."""
+    """A worker of one build. The deployment has the name of the task queue, and the worker's identity is the build id."""
     client = await connect(at.client.service_client.config.target_host, namespace=at.client.namespace, identity=build)
     with monkeypatch.context() as environment:
         environment.setenv("TEMPORAL_DEPLOYMENT_NAME", at.task_queue)
@@ -47,7 +47,7 @@ async def worker_of(build: str, at: Lab, monkeypatch: pytest.MonkeyPatch) -> Asy
 
 
 async def make_current(build: str, at: Lab) -> None:
-    """As `temporal worker deployment set-current-version` does, once the server knows the version by its worker."""
+    """Like `temporal worker deployment set-current-version`, as soon as the server knows the version from its worker."""
     request = SetWorkerDeploymentCurrentVersionRequest(
         namespace=at.client.namespace, deployment_name=at.task_queue, build_id=build
     )
@@ -62,7 +62,7 @@ async def make_current(build: str, at: Lab) -> None:
 
 
 async def served_by(handle: Any) -> set[str]:
-    """The builds of a run's workflow tasks, and of the workers that its activities ran on."""
+    """The builds of the workflow tasks of a run, and of the workers that ran its activities."""
     builds = set()
     async for event in handle.fetch_history_events():
         if event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED:
@@ -73,7 +73,7 @@ async def served_by(handle: Any) -> set[str]:
 
 
 async def in_the_middle(at: Lab, flag: Path, steps: int = 1) -> Any:
-    """A run whose tool waits until the file is there; more steps follow."""
+    """Start a run whose tool waits until the file exists; more steps follow."""
     turns = [call("wait_for_file"), *(call("now") for _ in range(steps)), DONE]
     handle = await at.start(turns, max_steps=100, metadata={"file": str(flag)})
     while (await handle.query("progress"))["running"] != ["wait_for_file"]:
@@ -89,7 +89,7 @@ def on_its_own_queue(lab: Lab, client: Client | None = None) -> Lab:
 async def test_a_run_ends_on_the_build_on_which_it_began(
     lab: Lab, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, model_calls: str
 ) -> None:
-    """What begins after a deploy runs on the new build, what began before it on the old one: both to the end."""
+    """A run that begins after a deploy runs on the new build, one that began before it on the old one."""
     monkeypatch.setenv("MULLIGAN_MAX_CONCURRENT_MODEL_CALLS", model_calls)
     at = on_its_own_queue(lab)
     async with worker_of("a", at, monkeypatch), worker_of("b", at, monkeypatch):
@@ -108,7 +108,7 @@ async def test_a_run_ends_on_the_build_on_which_it_began(
 async def test_a_run_that_continues_as_new_stays_on_its_build(
     lab: Lab, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """A run of weeks does not change its build at a step boundary either."""
+    """Its later runs begin after the deploy."""
     async with temporal_server(dynamic_config=SOON) as server:
         at = on_its_own_queue(lab, await connect_to(server))
         async with worker_of("a", at, monkeypatch), worker_of("b", at, monkeypatch):
@@ -125,7 +125,7 @@ async def test_a_run_that_continues_as_new_stays_on_its_build(
 async def test_a_run_whose_build_is_gone_can_be_moved_to_another_build(
     lab: Lab, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """A run whose build is gone waits for it, and is not given to another. Pinned to the next build it goes on there."""
+    """It waits for its build until it is pinned to another one."""
     monkeypatch.setenv("MULLIGAN_GRACE_SECONDS", "0")
     at = on_its_own_queue(lab)
     async with worker_of("b", at, monkeypatch):
@@ -143,7 +143,7 @@ async def test_a_run_whose_build_is_gone_can_be_moved_to_another_build(
 
 
 async def pin(workflow_id: str, build: str, at: Lab) -> None:
-    """As `temporal workflow update-options --versioning-override-behavior pinned` does."""
+    """Like `temporal workflow update-options --versioning-override-behavior pinned`."""
     override = VersioningOverride(
         pinned=VersioningOverride.PinnedOverride(
             behavior=VersioningOverride.PINNED_OVERRIDE_BEHAVIOR_PINNED,
