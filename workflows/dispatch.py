@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 Result = TypeVar("Result", ModelAnswer, Compacted)
-_FACTS_OF_UNKNOWN_TOOL = ToolFacts(timeout=60)
+_FACTS_OF_UNKNOWN_TOOL = ToolFacts(timeout=limits.UNKNOWN_TOOL_TIMEOUT)
 
 
 async def open_run(run_input: RunInput, *, inline: bool, conversation: str, turn: int) -> OpenedRun:
@@ -113,7 +113,7 @@ async def compact_conversation(request: CompactConversation, facts: AgentFacts, 
 
 
 async def call_tool(request: CallTool, facts: ToolFacts | None, calls_in_step: int = 1) -> ToolOutcome:
-    """Run one tool call. `facts` is None for a tool that the run has no facts of.
+    """Run one tool call. `facts` is None if the tool was added to the agent after the turn had opened.
 
     A tool that fails is an outcome, and so is one whose worker was lost, which only the workflow can see.
     """

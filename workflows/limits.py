@@ -21,6 +21,9 @@ TOOL_ATTEMPT_MARGIN = timedelta(seconds=10)
 """Added to a tool's timeout. The activity itself ends its attempt on time and says why; Temporal's later timeout only
 ends attempts of dead workers."""
 
+UNKNOWN_TOOL_TIMEOUT = 60.0
+"""Seconds for a tool that was not pinned when the turn opened: the default of every tool."""
+
 OPEN_RUN_TIMEOUT = timedelta(seconds=60)
 OPEN_RUN_RETRY = RetryPolicy(maximum_attempts=5)
 """`open_run` calls the user's instructions function. After five failures the run fails, with the reason."""

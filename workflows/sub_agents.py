@@ -120,16 +120,16 @@ class SubAgents:
         prompt = arguments.get("prompt") if isinstance(arguments, dict) else None
         if not isinstance(prompt, str):
             # A worker of another version has validated the call by the schema of an ordinary tool.
-            call.reason = "its input is no prompt"
+            call.reason = "its arguments have no prompt"
             return
         budget = budget_share(call.turn, call.facts, call.sharing) if call.facts.share_budget else {}
         if budget is None:
-            call.reason = "nothing is left of this run's budget for it"
+            call.reason = "this run has no budget left for it"
             return
         try:
             call.handle = await _start(call, prompt, depth - 1, budget)
         except WorkflowAlreadyStartedError as error:
-            call.reason = f"a run of the id {error.workflow_id!r} is open already"
+            call.reason = f"a run with the id {error.workflow_id!r} is already open"
             return
         if call.is_cancelled:
             call.handle.cancel()
@@ -242,7 +242,7 @@ def _take_result(call: _SubAgentCall, result_json: Any) -> None:
     try:
         result = RunResult.model_validate(result_json)
     except ValidationError:
-        call.run.status, call.reason = "failed", "its result is none of an agent's run"
+        call.run.status, call.reason = "failed", "its result is not the result of an agent's run"
         return
     run = call.run
     run.status, run.steps, run.usage, run.cost = result.status, result.steps, result.usage, result.cost

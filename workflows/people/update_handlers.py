@@ -139,10 +139,10 @@ class UpdateHandlers:
         _check_size("text", message.text)
         if self._inbox_of(message.conversation).is_closed:
             raise UpdateRefusedError(
-                "The run is ending: the message was not taken. Start another run, or resume this one."
+                "The run is ending, so the message was not accepted. Start another run, or resume this one."
             )
         if limits.is_history_nearly_full():
-            raise UpdateRefusedError("The history of the run is nearly full: the message was not taken.")
+            raise UpdateRefusedError("The history of the run is nearly full, so the message was not accepted.")
 
     def _check_decision(self, argument: Any = None) -> None:
         request = _parse(Decide, argument)
@@ -150,7 +150,7 @@ class UpdateHandlers:
         if request.arguments is None:
             return
         if request.decision == "deny":
-            raise UpdateRefusedError('"arguments" go with "approve"; a call that is denied does not run.')
+            raise UpdateRefusedError('"arguments" is allowed with "approve" only; a denied call does not run.')
         _check_size("arguments", request.model_dump_json(include={"arguments"}))
         try:
             check_schema(pending.parameters, request.arguments)
@@ -255,7 +255,7 @@ def _describe(decision: Decision) -> str:
         "approve": "it was approved",
         "deny": "it was denied",
         "answer": "it was answered",
-        "timeout": "its time was over",
+        "timeout": "it timed out",
         "stopped": "the run was stopped",
     }[decision.decision]
     return f"{verb}{f' by {decision.by}' if decision.by else ''} at {decision.at}"
