@@ -61,18 +61,18 @@ def looks(count: int, start: int = 0, **options: Any) -> list[Say]:
     return [Say(calls=[Call("look", {"n": n}, **options)]) for n in range(start, start + count)]
 
 
-def summaries(*said: Any) -> Model:
-    return Model(*said, name="sums", is_strict=False)
+def summaries(*answers: Any) -> Model:
+    return Model(*answers, name="sums", is_strict=False)
 
 
-def made(sizes: list[int], *, prompt: str = GO, usage: int = 0) -> Conversation:
+def build_conversation(sizes: list[int], *, prompt: str = GO, usage: int = 0) -> Conversation:
     """A conversation of steps with a call each, with results of these sizes."""
     conversation = Conversation()
     conversation.append_request([UserMessage(role="user", text=prompt)])
     for n, size in enumerate(sizes):
         call = ToolCall(id=f"c{n}", name="look", arguments="{}")
-        said = AssistantMessage(role="assistant", tool_calls=[call])
-        conversation.begin_step(said, [PreparedCall()], Usage(input_tokens=usage))
+        answer = AssistantMessage(role="assistant", tool_calls=[call])
+        conversation.begin_step(answer, [PreparedCall()], Usage(input_tokens=usage))
         conversation.end_step([ToolMessage(role="tool", call_id=call.id, name="look", text="x" * size)])
     return conversation
 
@@ -84,7 +84,7 @@ def summary(summary: str = "so far", answers: int = 1) -> ConversationSummary:
 @settings(derandomize=True, deadline=None, max_examples=200)
 @given(st.lists(st.integers(0, 3_000), max_size=12), st.integers(1_000, 4_000), st.integers(0, 2_000))
 def test_a_cut_separates_no_call_from_its_result(sizes: list[int], limit: int, prompt: int) -> None:
-    conversation = made(sizes, prompt="p" * prompt)
+    conversation = build_conversation(sizes, prompt="p" * prompt)
     cut = place_of_cut(conversation, limit)
     if cut is None:
         return
@@ -99,25 +99,25 @@ def test_a_cut_separates_no_call_from_its_result(sizes: list[int], limit: int, p
 
 
 def test_there_is_no_cut_if_too_little_would_be_removed() -> None:
-    assert place_of_cut(made([]), LIMIT) is None
-    assert place_of_cut(made([9_000]), LIMIT) is None
-    assert place_of_cut(made([50, 9_000]), LIMIT) is None
-    assert place_of_cut(made([50, 9_000], prompt="p" * 9_000), LIMIT) is None
-    assert place_of_cut(made([1_500, 9_000]), LIMIT) == 3
-    assert place_of_cut(made([9_000] + [50] * 3), LIMIT) == 3
+    assert place_of_cut(build_conversation([]), LIMIT) is None
+    assert place_of_cut(build_conversation([9_000]), LIMIT) is None
+    assert place_of_cut(build_conversation([50, 9_000]), LIMIT) is None
+    assert place_of_cut(build_conversation([50, 9_000], prompt="p" * 9_000), LIMIT) is None
+    assert place_of_cut(build_conversation([1_500, 9_000]), LIMIT) == 3
+    assert place_of_cut(build_conversation([9_000] + [50] * 3), LIMIT) == 3
 
 
 def test_tokens_are_the_providers_count_and_an_estimate_of_newer_messages() -> None:
-    counted, uncounted = made([4_000, 4_000], usage=700), made([4_000, 4_000])
+    counted, uncounted = build_conversation([4_000, 4_000], usage=700), build_conversation([4_000, 4_000])
     assert 1_700 <= tokens(counted) <= 1_730
     assert 2_000 <= tokens(uncounted) <= 2_150
-    assert tokens(made([], prompt="p" * 4_000)) in range(1_000, 1_030)
+    assert tokens(build_conversation([], prompt="p" * 4_000)) in range(1_000, 1_030)
 
 
 @pytest.mark.parametrize("carry", [False, True])
 def test_a_compaction_changes_the_view_and_not_the_log(carry: bool) -> None:
     """Messages and steps keep their numbers, in the run and over the chain; workers see the summary and the rest."""
-    conversation = made([100] * 6)
+    conversation = build_conversation([100] * 6)
     whole, steps = list(conversation.messages), conversation.step_page(0, 9, 10**6)
     before = conversation.ref()
     conversation.replace_by_summary(summary(answers=4), 9)
@@ -142,7 +142,7 @@ def test_a_compaction_changes_the_view_and_not_the_log(carry: bool) -> None:
 
 def test_a_carried_conversation_names_the_run_that_has_the_earlier_messages() -> None:
     """It is the latest run that dropped messages, and not one that had none to drop."""
-    conversation = made([100] * 4)
+    conversation = build_conversation([100] * 4)
     conversation.replace_by_summary(summary(), 3)
     conversation = Conversation.load(conversation.dump("run-1"))
     assert conversation.earlier is not None
@@ -159,7 +159,7 @@ def test_a_carried_conversation_names_the_run_that_has_the_earlier_messages() ->
 
 def test_the_request_is_the_users_messages_that_the_turn_began_with() -> None:
     """Feedback at the end of the turn before is a user message as well, but not part of the request."""
-    conversation = made([10])
+    conversation = build_conversation([10])
     conversation.append(UserMessage(role="user", text="You answered in plain text."))
     conversation.append_request([UserMessage(role="user", text="Now"), UserMessage(role="user", text="the crane.")])
     assert conversation.request_span == (4, 6)
@@ -170,21 +170,21 @@ def test_the_request_is_the_users_messages_that_the_turn_began_with() -> None:
 
 
 def test_without_a_compaction_the_carried_state_has_no_summary_fields() -> None:
-    state = made([100]).dump("run-1")
+    state = build_conversation([100]).dump("run-1")
     assert state.keys() == {"messages", "steps", "asked", "again_at", "events"}
     old = {"messages": state["messages"], "steps": state["steps"]}
-    assert Conversation.load(old).messages == made([100]).messages
+    assert Conversation.load(old).messages == build_conversation([100]).messages
 
 
 def test_a_transcript_that_is_too_long_shortens_its_longest_texts() -> None:
     """Long results lose their middle; the user's messages stay."""
-    said = AssistantMessage(
+    answer = AssistantMessage(
         role="assistant", text="so", tool_calls=[ToolCall(id="1", name="look", arguments='{"n": 1}')]
     )
     wrong = ErrorInfo(kind="tool_error", message="no")
     messages: list[Message] = [
         UserMessage(role="user", text="u" * 2_000),
-        said,
+        answer,
         ToolMessage(role="tool", call_id="1", name="look", text="begin" + "x" * 90_000 + "end", error=wrong),
     ]
     text = transcript(messages, 10_000)
@@ -238,20 +238,20 @@ async def test_the_model_is_sent_request_summary_and_newest_steps() -> None:
         seen.append(list(messages))
         return "done"
 
-    told: list[str] = []
+    summary_prompts: list[str] = []
 
     def sum_up(messages: Any) -> str:
-        told.append(messages[0].text)
-        return f"Summary {len(told)}."
+        summary_prompts.append(messages[0].text)
+        return f"Summary {len(summary_prompts)}."
 
     sums = Model(*[sum_up] * 9, name="sums", is_strict=False)
     run = await run_agent(
         agent(compact_model="scripted:sums"), GO, model=Model(*looks(9), done), scripts=[sums]
     )  # fmt: skip
-    assert [len(told), run.result and run.result.status] == [2, "completed"]
-    assert told[0].startswith(f"[user]\n{GO}\n\n[assistant]\ncalls look")
-    assert "Summary 1." in told[1]
-    for text, step in zip(told, [step for step in run.steps if step.compaction], strict=True):
+    assert [len(summary_prompts), run.result and run.result.status] == [2, "completed"]
+    assert summary_prompts[0].startswith(f"[user]\n{GO}\n\n[assistant]\ncalls look")
+    assert "Summary 1." in summary_prompts[1]
+    for text, step in zip(summary_prompts, [step for step in run.steps if step.compaction], strict=True):
         newest = step.step - 2
         assert f"[result of look]\n{newest - 1}: x" in text
         assert f"[result of look]\n{newest}: x" not in text
@@ -266,18 +266,18 @@ async def test_the_model_is_sent_request_summary_and_newest_steps() -> None:
 
 async def test_a_long_input_is_summarized_before_the_first_step() -> None:
     """The messages of a run's input may be more than the model can read. The run's request stays unchanged."""
-    told: list[str] = []
+    summary_prompts: list[str] = []
     sent: list[list[Message]] = []
 
     def sum_up(messages: Any) -> str:
-        told.append(messages[0].text)
+        summary_prompts.append(messages[0].text)
         return "Pages were read."
 
     def done(messages: Any) -> str:
         sent.append(list(messages))
         return "done"
 
-    before = made([800] * 8).messages
+    before = build_conversation([800] * 8).messages
     run = await run_agent(
         agent(compact_model="scripted:sums"), "Now the crane.", messages=before,
         model=Model(*["not said"] * 8, done, is_strict=False), scripts=[Model(sum_up, name="sums")],
@@ -286,7 +286,7 @@ async def test_a_long_input_is_summarized_before_the_first_step() -> None:
     [step] = run.steps
     assert step.compaction is not None
     assert step.compaction.messages == len(before) - len(sent[0][1:-1])
-    assert [told[0].startswith(f"[user]\n{GO}"), "crane" in told[0]] == [True, False]
+    assert [summary_prompts[0].startswith(f"[user]\n{GO}"), "crane" in summary_prompts[0]] == [True, False]
     assert sent[0][0].text.endswith("\n\nPages were read.")
     assert sent[0][1:-1] == before[-len(sent[0][1:-1]) :]
     assert [message.role for message in sent[0]] == ["user", "assistant", "tool", "user"]
@@ -314,12 +314,12 @@ async def test_a_long_request_keeps_its_beginning_and_its_end() -> None:
     assert len(sent[0]) < 4_000
 
 
-async def scripted(said: Any) -> Any:
+async def run_with_summaries(answer: Any) -> Any:
     return await run_agent(
         agent(compact_model="scripted:sums", compact_at=2_000),
         GO,
         model=Model(*looks(16), "done"),
-        scripts=[summaries(*[said] * 9)],
+        scripts=[summaries(*[answer] * 9)],
     )
 
 
@@ -334,15 +334,17 @@ NO_SUMMARY = {
 @pytest.mark.parametrize("kind", NO_SUMMARY)
 async def test_a_run_goes_on_without_a_summary(kind: str) -> None:
     """It keeps all of its messages, and does not try again at each step."""
-    run = await scripted(NO_SUMMARY[kind])
+    run = await run_with_summaries(NO_SUMMARY[kind])
     assert run.output == "done"
-    given_up = [step.compaction for step in run.steps if step.compaction]
-    assert {one.error.kind for one in given_up} == {kind}
-    assert {one.text for one in given_up} == {""}
+    failed_compactions = [step.compaction for step in run.steps if step.compaction]
+    assert {one.error.kind for one in failed_compactions} == {kind}
+    assert {one.text for one in failed_compactions} == {""}
     # Of 3,600 tokens in all: at 2,000, and after each 500 more.
-    assert 3 <= len(given_up) <= 4
+    assert 3 <= len(failed_compactions) <= 4
     [*spans] = [span for span in run.spans if "mulligan.compaction" in span.attributes]
-    assert [(span.status, span.attributes["error.type"]) for span in spans] == [("ERROR", kind)] * len(given_up)
+    assert [(span.status, span.attributes["error.type"]) for span in spans] == [("ERROR", kind)] * len(
+        failed_compactions
+    )
     spent = sum(
         step.usage.total_tokens + (step.compaction.usage.total_tokens if step.compaction else 0) for step in run.steps
     )
@@ -350,7 +352,7 @@ async def test_a_run_goes_on_without_a_summary(kind: str) -> None:
 
 
 async def test_reasoning_is_not_part_of_a_summary() -> None:
-    run = await scripted("<think>What was it?</think>\nThree pages.")
+    run = await run_with_summaries("<think>What was it?</think>\nThree pages.")
     assert next(step.compaction.text for step in run.steps if step.compaction) == "Three pages."
 
 
@@ -368,14 +370,14 @@ class TwoTurns:
 async def test_the_request_of_the_newest_turn_stays_unchanged() -> None:
     """The requests of earlier turns are summarized."""
     sent: list[str] = []
-    told: list[str] = []
+    summary_prompts: list[str] = []
 
     def done(messages: Any) -> str:
         sent.append(messages[0].text)
         return "done"
 
     def sum_up(messages: Any) -> str:
-        told.append(messages[0].text)
+        summary_prompts.append(messages[0].text)
         return "So far."
 
     model = Model(*looks(6), done, *looks(6, 6), done, name="test")
@@ -386,7 +388,7 @@ async def test_the_request_of_the_newest_turn_stays_unchanged() -> None:
     assert sent[0].startswith("Find the heron.\n\n[")
     assert sent[1].startswith("Now the crane.\n\n[")
     assert "heron" not in sent[1]
-    assert any("Find the heron." in text and "Now the crane." in text for text in told)
+    assert any("Find the heron." in text and "Now the crane." in text for text in summary_prompts)
 
 
 class Found(BaseModel):
@@ -415,8 +417,8 @@ async def test_feedback_does_not_refer_to_a_summarized_mistake() -> None:
     """Feedback says that a call was made before only if the model can still see it."""
     wrong = Say(calls=[Call("look", {"m": 1})])
     run = await run_agent(agent(), GO, model=Model(wrong, wrong, *looks(6), wrong, "done"))
-    told = [call.result.text for call in run.calls if call.result and call.result.error]
-    assert ["You made this very call before" in text for text in told] == [False, True, False]
+    feedback = [call.result.text for call in run.calls if call.result and call.result.error]
+    assert ["You made this very call before" in text for text in feedback] == [False, True, False]
 
 
 def test_a_compaction_has_one_line_in_the_terminal() -> None:
