@@ -129,7 +129,7 @@ class SubAgents:
         try:
             call.handle = await _start(call, prompt, depth - 1, budget)
         except WorkflowAlreadyStartedError as error:
-            call.reason = f"a run with the id {error.workflow_id!r} is already open"
+            call.reason = f"a run of the id {error.workflow_id!r} is already open"
             return
         if call.is_cancelled:
             call.handle.cancel()

@@ -150,7 +150,7 @@ class UpdateHandlers:
         if request.arguments is None:
             return
         if request.decision == "deny":
-            raise UpdateRefusedError('"arguments" is allowed with "approve" only; a denied call does not run.')
+            raise UpdateRefusedError('"arguments" is allowed with "approve" only; a call that is denied does not run.')
         _check_size("arguments", request.model_dump_json(include={"arguments"}))
         try:
             check_schema(pending.parameters, request.arguments)
