@@ -1,4 +1,4 @@
-"""Going on from a run that has ended: another one is started with its conversation, and nothing is done twice."""
+"""Continue an ended run: start a new one with its conversation, without repeating calls that have a result."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from mulligan.client.external_storage import CARRY_BYTES
 from mulligan.client.read_run import query_run
 from mulligan.errors import MulliganError, StructuredOutputError, ToolCallError, error_of
-from mulligan.run_input import ResumedFrom, parse_run_input
+from mulligan.run_input import ResumedFrom, RunInput, parse_run_input
 from mulligan.values import (
     AssistantMessage,
     ErrorInfo,
@@ -45,15 +45,16 @@ __all__ = [
 ]
 
 WORKFLOW = "AgentWorkflow"
-_NAMED = re.compile(r"(.+)-resumed(?:-(\d+))?")
+Handle = WorkflowHandle[Any, Any]
+_RESUMED_ID = re.compile(r"(.+)-resumed(?:-(\d+))?")
 
 
 class ResumeError(Exception):
-    """A run cannot be gone on from. The message says why, and what to do."""
+    """A run cannot be resumed. The message says why, and what to do."""
 
 
 class RunNotFoundError(ResumeError):
-    """There is no such run on this server; its retention may be over."""
+    """There is no such run on this server. Its retention may be over."""
 
 
 class RunOpenError(ResumeError):
@@ -61,14 +62,14 @@ class RunOpenError(ResumeError):
 
 
 class PromptNeededError(ResumeError):
-    """The agent has nothing left to do unless it is told what."""
+    """The agent has nothing to do without a prompt."""
 
 
 class NoWorkerError(ResumeError):
-    """No worker answers for the run: what it left is read by replaying it."""
+    """No worker answers for the run. A worker has to replay it to return its conversation."""
 
 
-async def resume_run(
+async def resume_run(  # noqa: PLR0913 - all but the first two are options
     client: Client,
     workflow_id: str,
     prompt: str | None = None,
@@ -79,96 +80,108 @@ async def resume_run(
     model: str | None = None,
     metadata: Mapping[str, str] | None = None,
     task_queue: str | None = None,
-) -> WorkflowHandle[Any, Any]:
-    """Start a run that goes on with the conversation of one that failed, was ended, or ran out of something.
+) -> Handle:
+    """Start a run that continues the conversation of one that failed, was cancelled or stopped, or reached a limit.
 
-    Calls that have a result are not made again. One that was cut off is not either: the model is told that it may or may
-    not have done its work (`tool_lost`). Agent, model, metadata, limits and task queue are the earlier run's, unless given.
+    Calls with a result are not repeated. A call that was interrupted is not repeated either: the model gets the error
+    `tool_lost`, which says that the call may or may not have done its work. Agent, model, metadata, limits and task queue
+    are those of the earlier run, unless given.
 
     Args:
-        client: A client of the server that has the earlier run; `mulligan.connect()` gives one.
+        client: A client of the server that has the earlier run; `mulligan.connect()` returns one.
         workflow_id: The earlier run.
-        prompt: What the user says next. A run that completed needs one.
-        id: The new run's id. By default one made of the earlier run's, which can be used once: so a run that is resumed
-            twice by accident goes on once.
-        run_id: Temporal's run id, where it is not the newest run of that id.
-        max_steps: How many model calls the new run may make.
+        prompt: The user's next message. A run that completed needs one.
+        id: The new run's id. The default is made from the earlier run's id and can be used once, so that a run which is
+            resumed twice by accident continues once.
+        run_id: Temporal's run id, if the earlier run is not the newest one of its workflow id.
+        max_steps: The maximum number of model calls of the new run.
         model: Another model.
         metadata: Another metadata than the earlier run's.
-        task_queue: Where it is served.
+        task_queue: The task queue of the workers.
 
     Returns:
         The handle of the new run.
 
     Raises:
-        ResumeError: there is no such run (RunNotFoundError), it is open (RunOpenError), needs a prompt
-            (PromptNeededError), no worker answers (NoWorkerError), or it left nothing to go on with.
-        InvalidRunInputError: what it is to go on with cannot be a run's input: too long, or no number of steps.
-        WorkflowAlreadyStartedError: there is a run of the new id.
+        ResumeError: there is no such run (RunNotFoundError), it is open (RunOpenError), it needs a prompt
+            (PromptNeededError), no worker answers (NoWorkerError), or it never started.
+        InvalidRunInputError: the new run's input is invalid: the conversation is too long, or a limit is not a number.
+        WorkflowAlreadyStartedError: there is a run with the new id.
     """
-    described = await _described(client, workflow_id, run_id)
-    earlier = client.get_workflow_handle(workflow_id, run_id=described.run_id)
-    status, error = await _end(earlier)
-    left, messages = await _left(client, earlier, described)
-    messages = _answered(messages, error, left.undecided)
-    is_asked = prompt is not None or (bool(messages) and isinstance(messages[-1], UserMessage))
-    if status == "completed" and not is_asked:
-        raise PromptNeededError(f"The run {workflow_id!r} has completed; say what the agent is to do next.")
-    if not is_asked and messages and isinstance(messages[-1], AssistantMessage):
-        raise PromptNeededError(f"The run {workflow_id!r} ended with the model's own words; say what it is to do next.")
-    told = {"prompt": prompt, "max_steps": max_steps, "model": model, "metadata": metadata and dict(metadata)}
-    run_input = left.input.model_copy(
+    description = await _describe_ended_run(client, workflow_id, run_id)
+    earlier = client.get_workflow_handle(workflow_id, run_id=description.run_id)
+    status, error = await _read_end(earlier)
+    state, messages = await _read_state(client, earlier, description)
+    messages = _with_all_results(messages, error, state.undecided)
+    if prompt is None:
+        _check_last_message(workflow_id, status, messages)
+    options = {"prompt": prompt, "max_steps": max_steps, "model": model, "metadata": metadata and dict(metadata)}
+    run_input = state.input.model_copy(
         update={
             "messages": messages,
             "traceparent": None,
             "resumed_from": ResumedFrom(
-                workflow_id=workflow_id, run_id=described.run_id or "", traceparent=left.trace or None
+                workflow_id=workflow_id, run_id=description.run_id or "", traceparent=state.trace or None
             ),
-            **{name: value for name, value in told.items() if value is not None},
+            **{name: value for name, value in options.items() if value is not None},
         }
     )
-    is_stored = client.data_converter.external_storage is not None
-    start = compress_input(
-        parse_run_input(run_input.model_dump_json().encode()),
-        most=CARRY_BYTES if is_stored else PACKED_BYTES,
-        longest_message=None if is_stored else LONGEST_MESSAGE,
-    )
-    reuse = WorkflowIDReusePolicy.ALLOW_DUPLICATE if id else WorkflowIDReusePolicy.REJECT_DUPLICATE
     return await client.start_workflow(
         WORKFLOW,
-        start,
+        _start_argument(client, run_input),
         id=id or default_workflow_id(workflow_id),
-        task_queue=task_queue or described.task_queue,
-        id_reuse_policy=reuse,
+        task_queue=task_queue or description.task_queue,
+        id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE if id else WorkflowIDReusePolicy.REJECT_DUPLICATE,
     )
 
 
 def default_workflow_id(workflow_id: str) -> str:
-    """The id of the run that goes on from one: `my-run-resumed`, then `my-run-resumed-2`."""
-    named = _NAMED.fullmatch(workflow_id)
-    return f"{named[1]}-resumed-{int(named[2] or 1) + 1}" if named else f"{workflow_id}-resumed"
+    """The id of the run that resumes another: `my-run-resumed`, then `my-run-resumed-2`."""
+    match = _RESUMED_ID.fullmatch(workflow_id)
+    return f"{match[1]}-resumed-{int(match[2] or 1) + 1}" if match else f"{workflow_id}-resumed"
 
 
-async def _described(client: Client, workflow_id: str, run_id: str | None) -> WorkflowExecutionDescription:
-    """The run, if it is one that can be gone on from."""
+def _check_last_message(workflow_id: str, status: str, messages: Sequence[Message]) -> None:
+    """Raise PromptNeededError if the model would have nothing to reply to."""
+    last = messages[-1] if messages else None
+    if isinstance(last, UserMessage):
+        return
+    if status == "completed":
+        raise PromptNeededError(f"The run {workflow_id!r} has completed; give the agent's next task as a prompt.")
+    if isinstance(last, AssistantMessage):
+        raise PromptNeededError(f"The run {workflow_id!r} ended with a message of the model; give the next prompt.")
+
+
+def _start_argument(client: Client, run_input: RunInput) -> Any:
+    """The workflow's argument: the checked input, compressed if it is long."""
+    is_stored = client.data_converter.external_storage is not None
+    return compress_input(
+        parse_run_input(run_input.model_dump_json().encode()),
+        most=CARRY_BYTES if is_stored else PACKED_BYTES,
+        longest_message=None if is_stored else LONGEST_MESSAGE,
+    )
+
+
+async def _describe_ended_run(client: Client, workflow_id: str, run_id: str | None) -> WorkflowExecutionDescription:
+    """The description of a run that can be resumed; for any other it raises a ResumeError."""
     try:
-        found = await client.get_workflow_handle(workflow_id, run_id=run_id).describe()
+        description = await client.get_workflow_handle(workflow_id, run_id=run_id).describe()
     except RPCError as error:
         if error.status in (RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT):
             raise RunNotFoundError(f"There is no run {workflow_id!r} on this server.") from None
         raise
-    if found.workflow_type != WORKFLOW:
+    if description.workflow_type != WORKFLOW:
         raise ResumeError(
-            f"{workflow_id!r} is a workflow of the type {found.workflow_type}; only runs of {WORKFLOW} can be resumed."
+            f"{workflow_id!r} is a workflow of type {description.workflow_type}; only runs of {WORKFLOW} can be resumed."
         )
-    if found.status == WorkflowExecutionStatus.RUNNING:
+    if description.status == WorkflowExecutionStatus.RUNNING:
         raise RunOpenError(f"The run {workflow_id!r} is open; stop it first: `mulligan stop {workflow_id}`.")
-    if found.status == WorkflowExecutionStatus.CONTINUED_AS_NEW:
-        raise ResumeError(f"The run {workflow_id!r} went on in a newer run of this id; resume that one.")
-    return found
+    if description.status == WorkflowExecutionStatus.CONTINUED_AS_NEW:
+        raise ResumeError(f"The run {workflow_id!r} continued in a newer run with this id; resume that one.")
+    return description
 
 
-async def _end(earlier: WorkflowHandle[Any, Any]) -> tuple[str, MulliganError | None]:
+async def _read_end(earlier: Handle) -> tuple[str, MulliganError | None]:
     """The status of a run that has ended, and the typed error that it failed with."""
     try:
         result = await earlier.result(follow_runs=False)
@@ -177,42 +190,55 @@ async def _end(earlier: WorkflowHandle[Any, Any]) -> tuple[str, MulliganError | 
     return (str(result.get("status", "completed")) if isinstance(result, dict) else "completed"), None
 
 
-async def _left(
-    client: Client, earlier: WorkflowHandle[Any, Any], described: WorkflowExecutionDescription
+async def _read_state(
+    client: Client, earlier: Handle, description: WorkflowExecutionDescription
 ) -> tuple[ResumeState, list[Message]]:
-    """What a run left, and all of its messages that the model was sent last."""
+    """The state that a run left, and all messages of its conversation.
+
+    A run of the chain that ended before a worker began it has none: its state is in the run before it, or, for the first
+    run, in its input.
+    """
     messages: list[Message] = []
     since: int | None = 0
     while since is not None:
         try:
-            answer = await query_run(earlier, RESUME_STATE_QUERY, since)
+            page = await query_run(earlier, RESUME_STATE_QUERY, since)
         except RPCError as error:
-            first = await _first_event(earlier)
-            if first is None:
+            start = await _read_start_if_unserved(earlier)
+            if start is None:
                 raise NoWorkerError(
-                    f"What {earlier.id!r} left cannot be read now: no worker that serves the task queue "
-                    f"{described.task_queue!r} answers ({error.message})."
+                    f"The conversation of {earlier.id!r} cannot be read now: no worker of the task queue "
+                    f"{description.task_queue!r} answers ({error.message})."
                 ) from None
-            if not first.continued_execution_run_id:
-                [given] = await client.data_converter.decode(first.input.payloads) or [b""]
-                data = decompress_input(given) if isinstance(given, bytes) else json.dumps(given).encode()
-                run_input = parse_run_input(data)
-                prompt = [UserMessage(role="user", text=run_input.prompt)] if run_input.prompt is not None else []
-                return ResumeState(input=run_input.model_copy(update={"prompt": None})), [*run_input.messages, *prompt]
-            earlier = client.get_workflow_handle(earlier.id, run_id=first.continued_execution_run_id)
+            if not start.continued_execution_run_id:
+                return await _state_of_input(client, start)
+            earlier = client.get_workflow_handle(earlier.id, run_id=start.continued_execution_run_id)
             continue
         except WorkflowQueryFailedError as error:
-            raise ResumeError(f"What {earlier.id!r} left cannot be read: {error}.") from error
-        if answer is None:
+            raise ResumeError(f"The conversation of {earlier.id!r} cannot be read: {error}.") from error
+        if page is None:
             raise ResumeError(f"The run {earlier.id!r} never began: its input was refused. Start another one.")
-        left = ResumeState.model_validate(answer)
-        messages += left.messages
-        since = left.next
-    return left, messages
+        state = ResumeState.model_validate(page)
+        messages += state.messages
+        since = state.next
+    return state, messages
 
 
-async def _first_event(earlier: WorkflowHandle[Any, Any]) -> WorkflowExecutionStartedEventAttributes | None:
-    """How a run was started that ended before any worker took it, which no query can be asked of; None: it was taken."""
+async def _state_of_input(
+    client: Client, start: WorkflowExecutionStartedEventAttributes
+) -> tuple[ResumeState, list[Message]]:
+    """The state of a run that no worker began: its input, and the messages in it."""
+    [argument] = await client.data_converter.decode(start.input.payloads) or [b""]
+    run_input = parse_run_input(
+        decompress_input(argument) if isinstance(argument, bytes) else json.dumps(argument).encode()
+    )
+    prompt = [UserMessage(role="user", text=run_input.prompt)] if run_input.prompt is not None else []
+    state = ResumeState(input=run_input.model_copy(update={"prompt": None}))
+    return state, [*run_input.messages, *prompt]
+
+
+async def _read_start_if_unserved(earlier: Handle) -> WorkflowExecutionStartedEventAttributes | None:
+    """The start event of a run that ended before any worker began it: no query can read it. None: a worker began it."""
     started = None
     async for event in earlier.fetch_history_events():
         if event.HasField("workflow_task_completed_event_attributes"):
@@ -222,27 +248,28 @@ async def _first_event(earlier: WorkflowHandle[Any, Any]) -> WorkflowExecutionSt
     return started
 
 
-def _answered(messages: list[Message], error: MulliganError | None, undecided: Sequence[str]) -> list[Message]:
-    """The messages with a result for each call of the last step, in the order of the calls."""
-    at = next((n for n in reversed(range(len(messages))) if isinstance(messages[n], AssistantMessage)), None)
-    said = messages[at] if at is not None else None
-    if at is None or not isinstance(said, AssistantMessage):
+def _with_all_results(messages: list[Message], error: MulliganError | None, undecided: Sequence[str]) -> list[Message]:
+    """The messages, with a result for each call of the last step, in the order of the calls."""
+    last = next((n for n in reversed(range(len(messages))) if isinstance(messages[n], AssistantMessage)), None)
+    answer = messages[last] if last is not None else None
+    if last is None or not isinstance(answer, AssistantMessage):
         return messages
-    results = {message.call_id: message for message in messages[at:] if isinstance(message, ToolMessage)}
-    since = [message for message in messages[at + 1 :] if not isinstance(message, ToolMessage)]
-    told: list[Message] = [
-        results.get(call.id) or _cut_off(call, error, is_undecided=call.id in undecided) for call in said.tool_calls
+    results = {message.call_id: message for message in messages[last:] if isinstance(message, ToolMessage)}
+    other = [message for message in messages[last + 1 :] if not isinstance(message, ToolMessage)]
+    feedback: list[Message] = [
+        results.get(call.id) or _missing_result(call, error, is_undecided=call.id in undecided)
+        for call in answer.tool_calls
     ]
-    if not told and isinstance(error, StructuredOutputError):
-        told = [UserMessage(role="user", text=error.message)]
-    return [*messages[: at + 1], *told, *since]
+    if not feedback and isinstance(error, StructuredOutputError):
+        feedback = [UserMessage(role="user", text=error.message)]
+    return [*messages[: last + 1], *feedback, *other]
 
 
-def _cut_off(call: ToolCall, error: MulliganError | None, *, is_undecided: bool) -> ToolMessage:
-    """The result of a call that has none: of the one that failed the run, why it did."""
+def _missing_result(call: ToolCall, error: MulliganError | None, *, is_undecided: bool) -> ToolMessage:
+    """The result of a call without one. For the call that made the run fail, it is the error of the run."""
     names = [getattr(error, "tool_name", None), *getattr(error, "tool_names", ())]
-    is_at_fault = error.call_id == call.id if isinstance(error, ToolCallError) else call.name in names
-    if is_at_fault and error is not None:
+    is_failed_call = error.call_id == call.id if isinstance(error, ToolCallError) else call.name in names
+    if is_failed_call and error is not None:
         kind, text = str(getattr(error, "kind", "")) or "tool_exception", error.message
     elif is_undecided:
         kind = "denied"

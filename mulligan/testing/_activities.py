@@ -1,6 +1,6 @@
-"""Activities without a server: the real ones, in the SDK's `ActivityEnvironment`, tried again by their own policies.
+"""Runs the real activities without a server, in the SDK's `ActivityEnvironment`, with their own retry policies.
 
-Nothing waits: retries come at once.
+No time passes: retries start at once.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from mulligan.client.connect import data_converter
 
 NAMESPACE, TASK_QUEUE, RUN_ID = "testing", "agents", "run"
 MOST_ATTEMPTS = 20
-"""Attempts of an activity whose policy sets no limit: what fails so often in a test would fail for ever."""
+"""Attempts of an activity whose retry policy has no limit. After so many failures in a test, it would never succeed."""
 
 PAYLOADS = data_converter.payload_converter
 
 
 class Activities:
-    """The activities of one workflow. `workflow`: what they get for its handle, to ask it queries."""
+    """The activities of one workflow. `workflow`: the handle that they get, to query it."""
 
     def __init__(
         self, functions: Sequence[Callable[..., Any]], workflow: Any, workflow_id: str, workflow_type: str
@@ -37,18 +37,18 @@ class Activities:
         self._known = {str(activity._Definition.must_from_callable(each).name): each for each in functions}
         self._workflow, self._workflow_id, self._workflow_type = workflow, workflow_id, workflow_type
 
-    async def run(self, order: Any, *, is_local: bool) -> ActivityResolution:
-        """Attempts, by the order's retry policy, until one succeeds."""
-        policy = RetryPolicy.from_proto(order.retry_policy)
+    async def run(self, request: Any, *, is_local: bool) -> ActivityResolution:
+        """Run attempts by the request's retry policy until one succeeds."""
+        policy = RetryPolicy.from_proto(request.retry_policy)
         attempt, failure = 0, Failure()
-        beats: list[Any] = []
+        heartbeats: list[Any] = []
         while attempt < (policy.maximum_attempts or MOST_ATTEMPTS):
             attempt += 1
             try:
-                value = await self._attempt(order, attempt, beats, is_local=is_local)
+                value = await self._attempt(request, attempt, heartbeats, is_local=is_local)
             except asyncio.CancelledError:
                 return cancelled()
-            except Exception as error:  # noqa: BLE001 - what a server would be told
+            except Exception as error:  # noqa: BLE001 - a server would get any error
                 failure = Failure()
                 data_converter.failure_converter.to_failure(error, PAYLOADS, failure)
                 kind = error.type if isinstance(error, ApplicationError) else type(error).__name__
@@ -63,48 +63,48 @@ class Activities:
         failed = resolution.failed.failure
         failed.message = "Activity task failed"
         failed.cause.CopyFrom(failure)
-        failed.activity_failure_info.activity_type.name = order.activity_type
+        failed.activity_failure_info.activity_type.name = request.activity_type
         return resolution
 
-    async def _attempt(self, order: Any, attempt: int, beats: list[Any], *, is_local: bool) -> Any:
-        function = self._known.get(order.activity_type)
+    async def _attempt(self, request: Any, attempt: int, heartbeats: list[Any], *, is_local: bool) -> Any:
+        function = self._known.get(request.activity_type)
         if function is None:
-            raise ApplicationError(f"There is no activity {order.activity_type!r}.", non_retryable=True)
-        limit = order.start_to_close_timeout.ToTimedelta()
+            raise ApplicationError(f"There is no activity {request.activity_type!r}.", non_retryable=True)
+        limit = request.start_to_close_timeout.ToTimedelta()
         environment = ActivityEnvironment(client=_Client(self._workflow))  # type: ignore[arg-type]
         environment.payload_converter = PAYLOADS
-        environment.on_heartbeat = lambda *details: beats.__setitem__(slice(None), details)
+        environment.on_heartbeat = lambda *details: heartbeats.__setitem__(slice(None), details)
         environment.info = dataclasses.replace(
             environment.info,
-            activity_id=str(order.seq),
-            activity_type=order.activity_type,
+            activity_id=str(request.seq),
+            activity_type=request.activity_type,
             attempt=attempt,
-            heartbeat_details=list(beats),
-            heartbeat_timeout=None if is_local else order.heartbeat_timeout.ToTimedelta() or None,
+            heartbeat_details=list(heartbeats),
+            heartbeat_timeout=None if is_local else request.heartbeat_timeout.ToTimedelta() or None,
             is_local=is_local,
             namespace=NAMESPACE,
             start_to_close_timeout=limit,
-            task_queue=getattr(order, "task_queue", "") or TASK_QUEUE,
+            task_queue=getattr(request, "task_queue", "") or TASK_QUEUE,
             workflow_id=self._workflow_id,
             workflow_namespace=NAMESPACE,
             workflow_run_id=RUN_ID,
             workflow_type=self._workflow_type,
         )
         hints = activity._Definition.must_from_callable(function).arg_types
-        arguments = PAYLOADS.from_payloads(order.arguments, hints)
+        arguments = PAYLOADS.from_payloads(request.arguments, hints)
         try:
-            async with asyncio.timeout(limit.total_seconds() or None) as whole:
+            async with asyncio.timeout(limit.total_seconds() or None) as timeout:
                 return await environment.run(function, *arguments)
         except builtins.TimeoutError:
-            if not whole.expired():
-                raise  # the activity's own
+            if not timeout.expired():
+                raise  # the activity raised it
             raise TimeoutError(
                 "activity StartToClose timeout", type=TimeoutType.START_TO_CLOSE, last_heartbeat_details=[]
             ) from None
 
 
 def cancelled() -> ActivityResolution:
-    """What became of an activity that was cancelled."""
+    """The result of an activity that was cancelled."""
     resolution = ActivityResolution()
     resolution.cancelled.failure.canceled_failure_info.SetInParent()
     return resolution
@@ -112,10 +112,10 @@ def cancelled() -> ActivityResolution:
 
 @dataclasses.dataclass(frozen=True)
 class _Client:
-    """What activities ask of a client: their own workflow, for queries."""
+    """The part of a client that activities use: the handle of their own workflow, for queries."""
 
     workflow: Any
 
     def get_workflow_handle(self, *_: Any, **__: Any) -> Any:
-        """The one workflow that there is."""
+        """The handle of the only workflow."""
         return self.workflow

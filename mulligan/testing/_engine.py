@@ -1,7 +1,7 @@
-"""A workflow run without a server: the SDK's own workflow code, fed by hand with what a server would send it.
+"""Runs a workflow without a server: the SDK's own workflow code, with activations made here instead of by a server.
 
-It is what Temporal's worker does between its core and a workflow (`temporalio.worker.WorkflowInstance`): activations in,
-commands out. Child workflows are engines within it. Nothing waits: timers fire when nothing else is left to do.
+This is what Temporal's worker does between its core and a workflow (`temporalio.worker.WorkflowInstance`): activations in,
+commands out. Each child workflow has an engine of its own. No time passes: a timer fires when nothing else can happen.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _IGNORED = {"set_patch_marker", "upsert_workflow_search_attributes", "modify_wor
 
 
 class Engine:
-    """One execution of a workflow. `caller`: the one whose child it is, and what that says of it, its `memo`."""
+    """One execution of a workflow. `caller`: the id of the parent workflow, if it is a child; `memo`: from the parent."""
 
     def __init__(
         self,
@@ -52,17 +52,17 @@ class Engine:
         *,
         caller: str | None = None,
         memo: Mapping[str, Payload] | None = None,
-        asking: PersonDriver | None = None,
+        person: PersonDriver | None = None,
     ) -> None:
         self._definition = workflow._Definition.must_from_class(kind)
         self._activities = Activities(activities, self, workflow_id, self._definition.name or "")
         self.workflow_id = workflow_id
-        self._asking = asking
+        self._person = person
         self._updates: dict[str, asyncio.Future[Any]] = {}
         self._caller, self._memo = caller, dict(memo or {})
         self._now = datetime.now(UTC)
         self._open: dict[asyncio.Task[WorkflowActivationJob], tuple[str, int]] = {}
-        """What is not done yet, in the order in which it was begun: its kind and number."""
+        """The activities and children that are not done, in the order of their start: kind and sequence number."""
         self._children: dict[int, Engine] = {}
         self._cancelling: list[asyncio.Task[None]] = []
         self._timers: dict[int, datetime] = {}
@@ -70,19 +70,19 @@ class Engine:
         self._result: Payload | None = None
         self._failure: BaseException | None = None
         self._is_over = False
-        self._turn = asyncio.Lock()
-        # The workflow has an event loop of its own, so it runs in a thread that has none.
+        self._activation = asyncio.Lock()
+        # The workflow has its own event loop, so it runs in a thread without one.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="workflow")
         self._instance = UnsandboxedWorkflowRunner().create_instance(
             instance_details(self._definition, workflow_id, self._now, caller=caller, memo=dict(memo or {}))
         )
 
     async def run(self, *arguments: Any) -> Any:
-        """Run to the end; the result as plain JSON values.
+        """Run the workflow to its end, and return its result as JSON values.
 
         Raises:
-            WorkflowFailureError: the workflow failed: as a client of a server would see it.
-            RuntimeError: its code raised what fails a workflow task, or it does what only a server can.
+            WorkflowFailureError: the workflow failed; a client of a server gets the same error.
+            RuntimeError: its code raised an error that fails a workflow task, or needs a feature of the server.
         """
         start = InitializeWorkflow(
             workflow_type=self._definition.name or "",
@@ -105,14 +105,14 @@ class Engine:
         return PAYLOADS.from_payload(self._result) if self._result is not None else None
 
     async def query(self, name: str, *arguments: Any, result_type: Any = None, **_: Any) -> Any:
-        """Ask a query of the workflow, as it runs or after its end.
+        """Query the workflow, while it runs or after its end.
 
         Raises:
-            WorkflowQueryFailedError: it has no such query, or that raised.
+            WorkflowQueryFailedError: it has no such query, or the query raised.
         """
         number = str(next(self._numbers))
-        asked = QueryWorkflow(query_id=number, query_type=name, arguments=PAYLOADS.to_payloads(arguments))
-        for command in await self._answered(WorkflowActivationJob(query_workflow=asked)):
+        query = QueryWorkflow(query_id=number, query_type=name, arguments=PAYLOADS.to_payloads(arguments))
+        for command in await self._send(WorkflowActivationJob(query_workflow=query)):
             if command.HasField("respond_to_query"):
                 answer = command.respond_to_query
                 if answer.HasField("failed"):
@@ -121,24 +121,24 @@ class Engine:
         raise RuntimeError(f"The workflow did not answer the query {name!r}.")
 
     async def update(self, name: str, argument: Any) -> Any:
-        """Send an update; its answer.
+        """Send an update, and return its result.
 
         Raises:
             WorkflowUpdateFailedError: it was refused.
         """
         number = str(next(self._numbers))
-        answer = self._updates[number] = asyncio.get_running_loop().create_future()
-        asked = DoUpdate(
+        result = self._updates[number] = asyncio.get_running_loop().create_future()
+        update = DoUpdate(
             id=number,
             protocol_instance_id=number,
             name=name,
             input=PAYLOADS.to_payloads([argument]),
             run_validator=True,
         )
-        await self._activate(WorkflowActivationJob(do_update=asked))
-        while not answer.done():
+        await self._activate(WorkflowActivationJob(do_update=update))
+        while not result.done():
             await self._next()
-        return answer.result()
+        return result.result()
 
     async def cancel(self) -> None:
         """Ask the workflow to cancel."""
@@ -152,103 +152,108 @@ class Engine:
             child.close()
 
     async def _next(self) -> None:
-        """Tell the workflow of the next thing that is done: an activity or a child, or else the next timer."""
+        """Send the workflow the next event: an activity or child that is done, else a person's reply, else a timer."""
         if self._open:
             done, _ = await asyncio.wait(self._open, return_when=asyncio.FIRST_COMPLETED)
-            # One at a time, in the order in which they were started: the same run each time.
+            # One at a time, in the order of their start, so that each run is the same.
             task = next(each for each in self._open if each in done)
             _, number = self._open.pop(task)
-            # One that was cancelled as it was scheduled has never begun.
+            # A task that was cancelled when it was scheduled has not run.
             await self._activate(_resolved(number, cancelled()) if task.cancelled() else task.result())
-        elif self._asking is not None and await self._asking.ask(self):
+        elif self._person is not None and await self._person.reply_to(self):
             return
         elif self._timers:
             number = min(self._timers, key=lambda each: self._timers[each])
             self._now = max(self._now, self._timers.pop(number))
             await self._activate(WorkflowActivationJob(fire_timer=FireTimer(seq=number)))
         else:
-            raise RuntimeError("The workflow waits for what never comes: a signal, an update, a person.")
+            raise RuntimeError("The workflow waits for a signal, an update or a person that this test does not have.")
 
     async def _activate(self, job: WorkflowActivationJob) -> None:
-        for command in await self._answered(job):
-            self._obey(command)
+        for command in await self._send(job):
+            self._run_command(command)
 
-    async def _answered(self, job: WorkflowActivationJob) -> Sequence[Any]:
+    async def _send(self, job: WorkflowActivationJob) -> Sequence[Any]:
         activation = WorkflowActivation(run_id=RUN_ID, jobs=[job])
         activation.timestamp.FromDatetime(self._now)
-        async with self._turn:
+        async with self._activation:
             completion = await asyncio.get_running_loop().run_in_executor(
                 self._thread, self._instance.activate, activation
             )
         if completion.HasField("failed"):
             failure = completion.failed.failure
             raise RuntimeError(
-                f"The workflow's code raised what fails a workflow task: {failure.message}\n{failure.stack_trace}"
+                f"The workflow's code raised an error that fails a workflow task: {failure.message}\n{failure.stack_trace}"
             )
         return completion.successful.commands
 
-    def _obey(self, command: Any) -> None:
+    def _run_command(self, command: Any) -> None:
         kind = command.WhichOneof("variant")
+        request = getattr(command, kind)
         match kind:
             case "schedule_activity" | "schedule_local_activity":
-                order = getattr(command, kind)
                 is_local = kind == "schedule_local_activity"
-                self._begin("activity", order.seq, self._run_activity(order, is_local=is_local))
+                self._start("activity", request.seq, self._run_activity(request, is_local=is_local))
             case "request_cancel_activity" | "request_cancel_local_activity":
-                for task, what in self._open.items():
-                    if what == ("activity", getattr(command, kind).seq):
-                        task.cancel()
+                self._cancel_activity(request.seq)
             case "start_child_workflow_execution":
-                order = command.start_child_workflow_execution
-                self._begin("start", order.seq, self._start_child(order))
+                self._start("start", request.seq, self._start_child(request))
             case "cancel_child_workflow_execution":
-                child = self._children[command.cancel_child_workflow_execution.child_workflow_seq]
+                child = self._children[request.child_workflow_seq]
                 self._cancelling.append(asyncio.create_task(child.cancel()))
             case "update_response":
-                self._answer(command.update_response)
+                self._resolve_update(request)
             case "start_timer":
-                waits = command.start_timer.start_to_fire_timeout.ToTimedelta()
-                self._timers[command.start_timer.seq] = self._now + waits
+                self._timers[request.seq] = self._now + request.start_to_fire_timeout.ToTimedelta()
             case "cancel_timer":
-                self._timers.pop(command.cancel_timer.seq, None)
-            case "complete_workflow_execution":
-                self._is_over, self._result = True, command.complete_workflow_execution.result
-            case "fail_workflow_execution":
-                failure = command.fail_workflow_execution.failure
-                self._is_over = True
-                self._failure = data_converter.failure_converter.from_failure(failure, PAYLOADS)
-            case "cancel_workflow_execution":
-                self._is_over, self._failure = True, CancelledError("Workflow cancelled")
+                self._timers.pop(request.seq, None)
+            case "complete_workflow_execution" | "fail_workflow_execution" | "cancel_workflow_execution":
+                self._end(kind, request)
             case _ if kind not in _IGNORED:
-                raise RuntimeError(f"Without a server there is no {kind}: test this one on the embedded server.")
+                raise RuntimeError(f"Without a server there is no {kind}: test this workflow on the embedded server.")
 
-    def _answer(self, response: Any) -> None:
-        answer = self._updates[response.protocol_instance_id]
+    def _cancel_activity(self, number: int) -> None:
+        for task, open_work in self._open.items():
+            if open_work == ("activity", number):
+                task.cancel()
+
+    def _end(self, kind: str, request: Any) -> None:
+        self._is_over = True
+        if kind == "complete_workflow_execution":
+            self._result = request.result
+        elif kind == "fail_workflow_execution":
+            self._failure = data_converter.failure_converter.from_failure(request.failure, PAYLOADS)
+        else:
+            self._failure = CancelledError("Workflow cancelled")
+
+    def _resolve_update(self, response: Any) -> None:
+        update = self._updates[response.protocol_instance_id]
         if response.HasField("rejected"):
             cause = data_converter.failure_converter.from_failure(response.rejected, PAYLOADS)
-            answer.set_exception(WorkflowUpdateFailedError(cause))
+            update.set_exception(WorkflowUpdateFailedError(cause))
         elif response.HasField("completed"):
-            answer.set_result(PAYLOADS.from_payload(response.completed))
+            update.set_result(PAYLOADS.from_payload(response.completed))
 
-    def _begin(self, kind: str, number: int, work: Coroutine[Any, Any, WorkflowActivationJob]) -> None:
+    def _start(self, kind: str, number: int, work: Coroutine[Any, Any, WorkflowActivationJob]) -> None:
         self._open[asyncio.create_task(work)] = kind, number
 
-    async def _run_activity(self, order: Any, *, is_local: bool) -> WorkflowActivationJob:
-        return _resolved(order.seq, await self._activities.run(order, is_local=is_local))
+    async def _run_activity(self, request: Any, *, is_local: bool) -> WorkflowActivationJob:
+        return _resolved(request.seq, await self._activities.run(request, is_local=is_local))
 
-    async def _start_child(self, order: Any) -> WorkflowActivationJob:
+    async def _start_child(self, request: Any) -> WorkflowActivationJob:
         kinds = {"AgentWorkflow": AgentWorkflow, self._definition.name: self._definition.cls}
-        kind = kinds.get(order.workflow_type)
+        kind = kinds.get(request.workflow_type)
         if kind is None:
             raise RuntimeError(
-                f"Without a server there is no child {order.workflow_type}: test it on the embedded one."
+                f"Without a server there is no child workflow {request.workflow_type}: test it on the embedded server."
             )
         functions = self._activities.functions
-        about = {"caller": self.workflow_id, "memo": order.memo, "asking": self._asking}
-        child = Engine(kind, functions, order.workflow_id, **about)
-        self._children[order.seq] = child
-        self._begin("child", order.seq, _ended(child, order))
-        started = ResolveChildWorkflowExecutionStart(seq=order.seq)
+        child = Engine(
+            kind, functions, request.workflow_id, caller=self.workflow_id, memo=request.memo, person=self._person
+        )
+        self._children[request.seq] = child
+        self._start("child", request.seq, _run_child(child, request))
+        started = ResolveChildWorkflowExecutionStart(seq=request.seq)
         started.succeeded.run_id = RUN_ID
         return WorkflowActivationJob(resolve_child_workflow_execution_start=started)
 
@@ -257,17 +262,17 @@ def _resolved(number: int, result: ActivityResolution) -> WorkflowActivationJob:
     return WorkflowActivationJob(resolve_activity=ResolveActivity(seq=number, result=result))
 
 
-async def _ended(child: Engine, order: Any) -> WorkflowActivationJob:
-    """A child's run, to its end."""
-    ended = ResolveChildWorkflowExecution(seq=order.seq)
+async def _run_child(child: Engine, request: Any) -> WorkflowActivationJob:
+    """Run a child to its end."""
+    ended = ResolveChildWorkflowExecution(seq=request.seq)
     try:
-        result = await child.run(*PAYLOADS.from_payloads(order.input))
+        result = await child.run(*PAYLOADS.from_payloads(request.input))
     except WorkflowFailureError as error:
         kind = ended.result.cancelled if isinstance(error.cause, CancelledError) else ended.result.failed
         failure = kind.failure
         failure.message = "Child Workflow execution failed"
-        failure.child_workflow_execution_failure_info.workflow_type.name = order.workflow_type
-        failure.child_workflow_execution_failure_info.workflow_execution.workflow_id = order.workflow_id
+        failure.child_workflow_execution_failure_info.workflow_type.name = request.workflow_type
+        failure.child_workflow_execution_failure_info.workflow_execution.workflow_id = request.workflow_id
         data_converter.failure_converter.to_failure(error.cause, PAYLOADS, failure.cause)
     else:
         ended.result.completed.result.CopyFrom(PAYLOADS.to_payload(result))

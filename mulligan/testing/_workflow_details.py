@@ -1,4 +1,4 @@
-"""What a workflow is told of itself where there is no server."""
+"""The details that the SDK gives to a workflow, for a workflow without a server."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from mulligan.testing._activities import NAMESPACE, PAYLOADS, RUN_ID, TASK_QUEUE
 def instance_details(
     definition: Any, workflow_id: str, now: datetime, *, caller: str | None, memo: Mapping[str, Payload]
 ) -> WorkflowInstanceDetails:
-    """Of a workflow that begins `now`. `caller`: the workflow whose child it is."""
+    """The details of a workflow that starts `now`. `caller`: the id of the parent workflow, if it is a child."""
     info = workflow.Info(
         attempt=1,
         continued_run_id=None,
@@ -51,8 +51,8 @@ def instance_details(
         interceptor_classes=[],
         defn=definition,
         info=info,
-        randomness_seed=random.Random(7).randint(0, 2**32),  # noqa: S311 - the same each time
-        # Asked before a local activity: whether the worker has it. `_attempt` says so itself.
+        randomness_seed=random.Random(7).randint(0, 2**32),  # noqa: S311 - the same in each run
+        # The SDK checks here whether the worker has a local activity. `Activities` reports a missing one itself.
         extern_functions={"__temporal_assert_local_activity_valid": lambda _: None},
         disable_eager_activity_execution=False,
         worker_level_failure_exception_types=[],

@@ -1,4 +1,4 @@
-"""A scripted model for tests: what it says, turn by turn, and what it was told."""
+"""A scripted model for tests: its answers, turn by turn, and the messages that it got."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ Turn = Say | str | Callable[[Sequence[Message]], Say | str]
 
 
 class Model(Script):
-    """A `Script` that remembers what it was told, and does not forgive a test that expects something else.
+    """A `Script` that records the messages that it got, and fails the test if they differ from what the test expects.
 
-    A turn is a `Say`, a text, or a function of the whole conversation that gives one of them (and may assert). An assertion
-    that fails there fails the test, as does a model that is asked more often than it has turns, or less. One model speaks in
-    one conversation at a time; it may be used again, for the next run.
+    A turn is a `Say`, a text, or a function of the whole conversation that returns one of them (and may assert). The test
+    fails if an assertion in a turn fails, or if the model is called more or less often than it has turns. A model takes
+    part in one conversation at a time; the next run can use it again.
 
     Args:
-        turns: What it says.
-        name: Runs ask for it as `scripted:NAME`.
-        is_strict: Whether turns that were not used up fail the test.
+        turns: The answers, in order.
+        name: The model's name: runs use it as `scripted:NAME`.
+        is_strict: Whether unused turns fail the test.
     """
 
     told: list[list[Message]]
-    """What was new before each of its turns: the prompt, then results of tools and what else it was told."""
+    """The new messages before each of its turns: first the prompt, later tool results and other feedback."""
 
     def __init__(self, *turns: Turn, name: str = "test", is_strict: bool = True) -> None:
         super().__init__(name, [_turn(turn) for turn in turns])
@@ -35,32 +35,32 @@ class Model(Script):
         self.begin()
 
     def begin(self) -> None:
-        """Forget what the run before told it."""
+        """Forget the messages of the run before."""
         object.__setattr__(self, "told", [])
         object.__setattr__(self, "failure", None)
 
     def answer(self, messages: Sequence[Message], summed_up: int = 0) -> Say:
-        """What it says to this conversation."""
-        spoken = [index for index, message in enumerate(messages) if isinstance(message, AssistantMessage)]
-        nth = summed_up + len(spoken)
-        new = list(messages[spoken[-1] + 1 :] if spoken else messages)
-        del self.told[nth:]  # an attempt that is tried again says the same
+        """The answer to this conversation."""
+        answers = [index for index, message in enumerate(messages) if isinstance(message, AssistantMessage)]
+        nth = summed_up + len(answers)
+        new = list(messages[answers[-1] + 1 :] if answers else messages)
+        del self.told[nth:]  # a retried attempt gets the same answer
         self.told.append(new)
         try:
             if nth >= len(self.turns):
                 raise AssertionError(
-                    f"{self!r} has {len(self.turns)} turns, but was asked once more; it was told: {_texts(new)}"
+                    f"{self!r} has {len(self.turns)} turns, but was called once more, with: {_texts(new)}"
                 )
             turn = self.turns[nth]
             return turn if isinstance(turn, Say) else turn(messages)
         except BaseException as error:
-            # The first one: what comes after it may come of it.
+            # Keep the first error: later ones may be caused by it.
             if vars(self)["failure"] is None:
                 object.__setattr__(self, "failure", error)
             raise
 
     def check_turns(self) -> None:
-        """Raise what one of its turns raised: an activity made the text of a ModelRequestError of it.
+        """Raise the error that one of its turns raised. In the run it became the text of a ModelRequestError.
 
         Raises:
             BaseException: whatever a turn's function raised.
@@ -70,20 +70,20 @@ class Model(Script):
             raise failure from None
 
     def check(self, ended: str = "", because: BaseException | None = None) -> None:
-        """Fail as the test should: by what one of its turns raised, or since turns are left over.
+        """Fail the test if one of its turns raised an error, or if turns were not used.
 
         Args:
-            ended: How the run ended: said of turns that are left over, as it is why they are.
-            because: The error that it ended with.
+            ended: How the run ended. It is in the message about unused turns, as it is their cause.
+            because: The error that the run ended with.
 
         Raises:
-            AssertionError: and whatever a turn's function raised.
+            AssertionError: turns were not used. Errors of a turn's function are raised as they are.
         """
         self.check_turns()
-        left = len(self.turns) - len(self.told)
-        if vars(self)["is_strict"] and left > 0:
+        unused = len(self.turns) - len(self.told)
+        if vars(self)["is_strict"] and unused > 0:
             raise AssertionError(
-                f"{self!r} has {len(self.turns)} turns, but {left} of them were not asked for{ended and ': '}{ended}."
+                f"{self!r} has {len(self.turns)} turns, but {unused} of them were not used{ended and ': '}{ended}."
             ) from because
 
     def __repr__(self) -> str:
@@ -91,14 +91,14 @@ class Model(Script):
 
 
 def when_told(text: str, then: Say | str) -> Callable[[Sequence[Message]], Say]:
-    """A turn: what the model was told since it last spoke holds that text; then it says this."""
-    said = Say(then) if isinstance(then, str) else then
+    """A turn that asserts that the messages since the last answer contain `text`, and answers with `then`."""
+    answer = Say(then) if isinstance(then, str) else then
 
     def turn(messages: Sequence[Message]) -> Say:
         last = max((n for n, message in enumerate(messages) if isinstance(message, AssistantMessage)), default=-1)
-        told = _texts(messages[last + 1 :])
-        assert text in told, f"The model was to be told {text!r}, but was told: {told}"
-        return said
+        new = _texts(messages[last + 1 :])
+        assert text in new, f"The model should get {text!r}, but it got: {new}"
+        return answer
 
     return turn
 
@@ -108,11 +108,11 @@ def _turn(turn: Turn) -> Say | Callable[[Sequence[Message]], Say]:
         return Say(turn) if isinstance(turn, str) else turn
 
     def checked(messages: Sequence[Message]) -> Say:
-        said = turn(messages)
-        if not isinstance(said, Say | str):  # a function that asserts, and then forgets to answer
+        answer = turn(messages)
+        if not isinstance(answer, Say | str):  # for example a function that asserts, but returns nothing
             name = getattr(turn, "__name__", repr(turn))
-            raise TypeError(f"The turn {name} gave {said!r}; a turn gives a Say, or a text.")
-        return Say(said) if isinstance(said, str) else said
+            raise TypeError(f"The turn {name} returned {answer!r}; a turn returns a Say or a text.")
+        return Say(answer) if isinstance(answer, str) else answer
 
     return checked
 

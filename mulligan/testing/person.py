@@ -1,55 +1,65 @@
-"""The person of a run without a server: a function that is asked about each call that waits."""
+"""The person of a run without a server: a function that is called for each call that waits."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 from temporalio.client import WorkflowQueryFailedError, WorkflowUpdateFailedError
 
 from mulligan.wire.updates import ANSWER, DECIDE, PENDING, Answer, Decide, Pending
 
-if TYPE_CHECKING:
-    from mulligan.testing._engine import Engine
+__all__ = ["Person", "PersonDriver"]
 
-__all__ = ["Person"]
+Reply = Decide | Answer | None
+Person = Callable[[Pending], Reply | Awaitable[Reply]]
+"""What a person replies to a call that waits: `Decide`, `Answer`, or None for no reply, so that its timeout passes."""
 
-Said = Decide | Answer | None
-Person = Callable[[Pending], Said | Awaitable[Said]]
-"""What a person says to a call that waits: `Decide` or `Answer`; None: nothing, and its time goes by."""
+
+class Workflow(Protocol):
+    """The workflow that waits for the person."""
+
+    workflow_id: str
+
+    async def query(self, name: str, *arguments: Any) -> Any:
+        """Return the result of a query."""
+
+    async def update(self, name: str, argument: Any) -> Any:
+        """Send an update, and return its result."""
 
 
 class PersonDriver:
-    """One person, for a run and its sub-agents."""
+    """Calls the function of one person, for a run and its sub-agents."""
 
     def __init__(self, person: Person) -> None:
         self._person = person
-        self._asked: set[tuple[str, str, int]] = set()
+        self._seen: set[tuple[str, str, int]] = set()
+        """The calls for which the function was called: workflow id, call id, step."""
 
-    async def ask(self, engine: Engine) -> bool:
-        """Ask about what waits and was not asked about; whether anything was said.
+    async def reply_to(self, workflow: Workflow) -> bool:
+        """Call the person for the next call that waits and was not seen yet. Returns whether they replied.
 
         Raises:
-            AssertionError: what was said is refused, as a client would be.
+            AssertionError: the workflow refused the reply.
         """
         try:
-            waits = [Pending.model_validate(wait) for wait in await engine.query(PENDING)]
+            pending = [Pending.model_validate(call) for call in await workflow.query(PENDING)]
         except WorkflowQueryFailedError:  # a workflow without agents
             return False
-        for wait in waits:
-            key = (engine.workflow_id, wait.call_id, wait.step)
-            if key in self._asked:
+        for call in pending:
+            key = (workflow.workflow_id, call.call_id, call.step)
+            if key in self._seen:
                 continue
-            self._asked.add(key)
-            said = self._person(wait)
-            said = await said if inspect.isawaitable(said) else said
-            if said is None:
+            self._seen.add(key)
+            reply = self._person(call)
+            reply = await reply if inspect.isawaitable(reply) else reply
+            if reply is None:
                 continue
             try:
-                update = ANSWER if isinstance(said, Answer) else DECIDE
-                await engine.update(update, said.model_dump(mode="json", exclude_unset=True))
+                update = ANSWER if isinstance(reply, Answer) else DECIDE
+                await workflow.update(update, reply.model_dump(mode="json", exclude_unset=True))
             except WorkflowUpdateFailedError as refused:
-                raise AssertionError(f"What the person said to {wait.text!r} was refused: {refused.cause}") from None
+                raise AssertionError(f"The person's reply to {call.text!r} was refused: {refused.cause}") from None
             return True
         return False

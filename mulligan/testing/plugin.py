@@ -1,7 +1,7 @@
 """pytest fixtures for runs on the embedded Temporal server: `pytest_plugins = ["mulligan.testing.plugin"]` in a conftest.py.
 
-Server, client and workers have an event loop of their own, in a thread: sync tests and async ones, of any plugin and any
-loop scope, use them alike.
+Server, client and workers share an event loop in a thread of their own. So sync and async tests can use them, with any
+async plugin and any loop scope.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ T = TypeVar("T")
 
 
 class AgentsOnTemporal:
-    """Runs agents on the embedded server, each with a worker of its own."""
+    """Runs agents on the embedded server, each run with its own worker."""
 
     def __init__(self, client: Client, loop: asyncio.AbstractEventLoop) -> None:
         self.client = client
         self._loop = loop
 
     def run(self, agent: Agent, prompt: str | RunInput, **options: Any) -> AgentRun:
-        """As `mulligan.testing.run_agent`, on a real server; for a test that is no coroutine."""
-        return _do(self._run(agent, prompt, **options), self._loop)
+        """Like `mulligan.testing.run_agent`, but on a real server; for a sync test."""
+        return _run_in(self._run(agent, prompt, **options), self._loop)
 
     def run_async(self, agent: Agent, prompt: str | RunInput, **options: Any) -> Awaitable[AgentRun]:
-        """The same for an `async def` test."""
+        """Like `run`, for an `async def` test."""
         return asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._run(agent, prompt, **options), self._loop))
 
     async def _run(
@@ -66,7 +66,7 @@ class AgentsOnTemporal:
     ) -> AgentRun:
         from mulligan.worker.wiring import running_worker
 
-        given = make_run_input(agent, prompt, model, run_input)
+        run_input_model = make_run_input(agent, prompt, model, run_input)
         queue = f"test-{uuid.uuid4().hex[:8]}"
         spans, models = InMemorySpanExporter(), [model, *scripts, *(sub_agents or {}).values()]
         telemetry = Telemetry(SimpleSpanProcessor(spans), content=True, exports=False)
@@ -74,13 +74,13 @@ class AgentsOnTemporal:
         reset_models(models)
         try:
             async with running_worker(self.client, loaded, telemetry, queue):
-                handle = await self.client.start_workflow("AgentWorkflow", given, id=queue, task_queue=queue)
+                handle = await self.client.start_workflow("AgentWorkflow", run_input_model, id=queue, task_queue=queue)
 
-                async def ask(run_id: str | None, name: str, *arguments: Any) -> Any:
-                    of_chain = self.client.get_workflow_handle(queue, run_id=run_id)
-                    return await of_chain.query(name, args=arguments)
+                async def query(run_id: str | None, name: str, *arguments: Any) -> Any:
+                    workflow_run = self.client.get_workflow_handle(queue, run_id=run_id)
+                    return await workflow_run.query(name, args=arguments)
 
-                run = await read_agent_run(handle.result(), ask, spans)
+                run = await read_agent_run(handle.result(), query, spans)
         except Exception:
             check_turns(models)
             raise
@@ -104,23 +104,23 @@ def mulligan_loop() -> Iterator[asyncio.AbstractEventLoop]:
 
 @pytest.fixture(scope="session")
 def mulligan_server(mulligan_loop: asyncio.AbstractEventLoop) -> Iterator[DevServer]:
-    """An embedded Temporal server for the session: on a new machine it is downloaded or built first, for minutes.
+    """An embedded Temporal server for the session. On a new machine it is downloaded or built first, which takes minutes.
 
-    Never the one of TEMPORAL_ADDRESS: tests do not belong there.
+    The server at TEMPORAL_ADDRESS is never used: tests must not run there.
     """
     server = temporal_server(progress=lambda line: print(line, file=sys.stderr))
-    running = _do(server.__aenter__(), mulligan_loop)
+    running = _run_in(server.__aenter__(), mulligan_loop)
     try:
         yield running
     finally:
-        _do(server.__aexit__(None, None, None), mulligan_loop)
+        _run_in(server.__aexit__(None, None, None), mulligan_loop)
 
 
 @pytest.fixture(scope="session")
 def agents_on_temporal(mulligan_server: DevServer, mulligan_loop: asyncio.AbstractEventLoop) -> AgentsOnTemporal:
     """Runs agents on the embedded server."""
-    return AgentsOnTemporal(_do(connect(mulligan_server.address), mulligan_loop), mulligan_loop)
+    return AgentsOnTemporal(_run_in(connect(mulligan_server.address), mulligan_loop), mulligan_loop)
 
 
-def _do(coroutine: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop) -> T:
+def _run_in(coroutine: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop) -> T:
     return asyncio.run_coroutine_threadsafe(coroutine, loop).result()

@@ -1,4 +1,4 @@
-"""Run an agent, or a workflow of one's own, without a server: the real workflow and the real activities, in this process."""
+"""Run an agent, or your own workflow, without a server: the real workflow and the real activities, in this process."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mulligan.values import Message, RunResult, Step, StepCall
 from mulligan.wire.agent_facts import DEFINITION_QUERY, Definition, ToolDefinition
 from mulligan.worker.loading import LoadedModules, load_agents
 
-if TYPE_CHECKING:  # else loaded as a run begins: a test module is imported for each test that is selected, or not
+if TYPE_CHECKING:  # imported when a run begins: pytest imports test modules also when none of their tests is selected
     from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
     from mulligan.testing._engine import Engine
@@ -25,13 +25,13 @@ if TYPE_CHECKING:  # else loaded as a run begins: a test module is imported for 
 
 __all__ = ["AgentRun", "SpanSeen", "run_agent", "run_workflow"]
 
-_ITS_ONE_AGENT = "0"
-"""The key of an AgentWorkflow's conversation."""
+_CONVERSATION = "0"
+"""The key of the only conversation of an AgentWorkflow."""
 
 
 @dataclass(frozen=True)
 class SpanSeen:
-    """A span that the run made: its status is `UNSET` or `ERROR`."""
+    """A span of the run. Its status is `UNSET` or `ERROR`."""
 
     name: str
     status: str
@@ -40,7 +40,7 @@ class SpanSeen:
 
 @dataclass(frozen=True)
 class AgentRun:
-    """A run that has ended: with a result, or with one of Mulligan's errors."""
+    """A run that has ended, with a result or with one of Mulligan's errors."""
 
     result: RunResult | None
     error: MulliganError | None
@@ -48,9 +48,9 @@ class AgentRun:
     messages: list[Message]
     spans: list[SpanSeen] = field(default_factory=list)
     instructions: str = ""
-    """What the model was told at each of its turns, beside the messages."""
+    """The instructions that the model got with each call, beside the messages."""
     tools: list[ToolDefinition] = field(default_factory=list)
-    """The tools that it was offered, with those for structured output."""
+    """The tools that the model got, including those for structured output."""
 
     @property
     def calls(self) -> list[StepCall]:
@@ -59,7 +59,7 @@ class AgentRun:
 
     @property
     def output(self) -> Any:
-        """What the run came to; None where it failed."""
+        """The output of the run; None if it failed."""
         return self.result.output if self.result else None
 
 
@@ -74,24 +74,24 @@ async def run_agent(
     person: Person | None = None,
     **run_input: Any,
 ) -> AgentRun:
-    """Run an agent, in milliseconds: no server, no network, no key. Timers and retries do not wait.
+    """Run an agent in milliseconds: without server, network and API key. Timers and retries do not wait.
 
     Args:
-        agent: The agent under test, with its own tools: they run. Its model is not asked.
-        prompt: What it is asked, or a whole RunInput (its `agent` and `model` are set).
-        model: What the model says, and what it expects to be told.
-        others: More agents that the worker would have.
-        scripts: More models: what `ask_model("scripted:NAME")` asks.
-        sub_agents: What the models of sub-agents say, by the agent's name; others are asked as they are declared. Where one
-            is called several times at once, a `Script` says the same to each.
-        person: Asked about each call that waits for approval or an answer, once nothing else goes on; a sub-agent's too. It
-            returns a `Decide`, an `Answer`, or None: nobody says anything, and `approval_timeout` goes by.
+        agent: The agent under test. Its tools run; its model is replaced by `model`.
+        prompt: The prompt, or a whole RunInput (its `agent` and `model` are overwritten).
+        model: The scripted model: what it answers, and what it expects as input.
+        others: More agents that the worker has.
+        scripts: More scripted models, for example for `ask_model("scripted:NAME")`.
+        sub_agents: The scripted models of sub-agents, by the agent's name. Other sub-agents use the model that they declare.
+            If a sub-agent is called several times at once, a `Script` answers each run the same.
+        person: Called for each call that waits for approval or an answer, also of a sub-agent, when nothing else can run. It
+            returns a `Decide`, an `Answer`, or None for no reply, so that `approval_timeout` passes.
         run_input: Fields of the RunInput: `max_steps`, `metadata`, `on_invalid_tool_input` …
 
     Raises:
-        AssertionError: of the model's turns; or it was asked more or less often than it has turns.
+        AssertionError: an assertion in a turn failed, or the model was called more or less often than it has turns.
         DeclarationError: the agents cannot be served together.
-        ValidationError: a field that RunInput does not take.
+        ValidationError: a field that RunInput does not have, or an invalid value.
     """
     from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
@@ -101,10 +101,10 @@ async def run_agent(
     loaded = load_for_test([agent, *others], [model, *scripts], sub_agents)
     async with _engine(AgentWorkflow, loaded, models, spans, person) as engine:
 
-        async def ask(_: str | None, name: str, *arguments: Any) -> Any:
+        async def query(_: str | None, name: str, *arguments: Any) -> Any:
             return await engine.query(name, *arguments)
 
-        run = await read_agent_run(engine.run(make_run_input(agent, prompt, model, run_input)), ask, spans)
+        run = await read_agent_run(engine.run(make_run_input(agent, prompt, model, run_input)), query, spans)
     check_models(models, run)
     return run
 
@@ -116,15 +116,15 @@ async def run_workflow(
     models: Sequence[Script],
     person: Person | None = None,
 ) -> Any:
-    """Run a workflow of one's own that holds `DurableAgent`s; returns its result as JSON values.
+    """Run your own workflow with `DurableAgent`s, and return its result as JSON values.
 
-    Agents ask the models that they are declared with, so `agents` are declared with `scripted:NAME` of one of `models`, or
-    the workflow passes `model=`.
+    Agents use the models that they declare: declare `agents` with the `scripted:NAME` of one of `models`, or let the
+    workflow pass `model=`.
 
     Raises:
-        WorkflowFailureError: it failed.
-        RuntimeError: its code raised what fails a workflow task, or it does what only a server can.
-        AssertionError: of the models' turns.
+        WorkflowFailureError: the workflow failed.
+        RuntimeError: its code raised an error that fails a workflow task, or needs a feature of the server.
+        AssertionError: as for `run_agent`.
     """
     from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
@@ -135,25 +135,25 @@ async def run_workflow(
 
 
 def make_run_input(agent: Agent, prompt: str | RunInput, model: Model, fields: dict[str, Any]) -> RunInput:
-    """The input of a run of this agent by that model."""
-    given = prompt.model_dump(exclude_unset=True) if isinstance(prompt, RunInput) else {"prompt": prompt}
-    return RunInput.model_validate({**given, **fields, "agent": agent.name, "model": f"scripted:{model.name}"})
+    """The RunInput of a run of this agent with that model."""
+    base = prompt.model_dump(exclude_unset=True) if isinstance(prompt, RunInput) else {"prompt": prompt}
+    return RunInput.model_validate({**base, **fields, "agent": agent.name, "model": f"scripted:{model.name}"})
 
 
 def load_for_test(
     agents: Sequence[Agent], scripts: Sequence[Script], sub_agents: Mapping[str, Script] | None = None
 ) -> LoadedModules:
-    """What a worker would have loaded, with models of their own for some of the sub-agents.
+    """The agents and scripts as a worker loads them, with scripted models for some sub-agents.
 
     Raises:
-        DeclarationError: the agents cannot be served together, or there is none of a name.
+        DeclarationError: the agents cannot be served together, or `sub_agents` names an agent that is missing.
     """
     loaded = load_agents(agents, scripts)
     known = loaded.registry.agents
     for name, script in (sub_agents or {}).items():
         if name not in known:
-            there = ", ".join(sorted(known))
-            raise DeclarationError(f"sub_agents names {name!r}, but the agents of this test are: {there}.")
+            names = ", ".join(sorted(known))
+            raise DeclarationError(f"sub_agents names {name!r}, but the agents of this test are: {names}.")
         key = f"sub_agents[{name!r}]"
         loaded.registry.scripts[key] = script
         known[name] = replace(known[name], model=f"scripted:{key}")
@@ -161,21 +161,21 @@ def load_for_test(
 
 
 def reset_models(models: Sequence[Script]) -> None:
-    """A run begins: models forget what the one before told them."""
+    """Prepare models for a new run: they forget the messages of the run before."""
     for model in models:
         if isinstance(model, Model):
             model.begin()
 
 
 def check_turns(models: Sequence[Script]) -> None:
-    """What a turn raised comes first: all else that went wrong may come of it."""
+    """Raise the error of a turn first: other errors may be caused by it."""
     for model in models:
         if isinstance(model, Model):
             model.check_turns()
 
 
 def check_models(models: Sequence[Script], run: AgentRun | None = None) -> None:
-    """At a run's end the models say whether the test holds."""
+    """After a run: fail the test if a turn failed or was not used."""
     check_turns(models)
     error = run.error if run else None
     ended = f"the run ended as {run.result.status!r}" if run and run.result else ""
@@ -190,7 +190,7 @@ def check_models(models: Sequence[Script], run: AgentRun | None = None) -> None:
 async def _engine(
     workflow: type, loaded: LoadedModules, models: Sequence[Script], spans: InMemorySpanExporter, person: Person | None
 ) -> AsyncIterator[Engine]:
-    """An engine for a workflow."""
+    """An engine for a workflow, with its activities open."""
     from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 
     from mulligan.observe.telemetry import Telemetry
@@ -201,8 +201,8 @@ async def _engine(
     reset_models(models)
     telemetry = Telemetry(SimpleSpanProcessor(spans), content=True, exports=False)
     async with AgentActivities(loaded, telemetry).opened() as activities:
-        asking = PersonDriver(person) if person is not None else None
-        engine = Engine(workflow, activities, f"test-{uuid.uuid4().hex[:8]}", asking=asking)
+        driver = PersonDriver(person) if person is not None else None
+        engine = Engine(workflow, activities, f"test-{uuid.uuid4().hex[:8]}", person=driver)
         try:
             yield engine
         except Exception:
@@ -213,27 +213,35 @@ async def _engine(
 
 
 async def read_agent_run(
-    result: Awaitable[Any], ask: Callable[..., Awaitable[Any]], spans: InMemorySpanExporter
+    result: Awaitable[Any], query: Callable[..., Awaitable[Any]], spans: InMemorySpanExporter
 ) -> AgentRun:
-    """Wait for a run's end, and look at all that there is to see of it. `ask`: as `mulligan.follow` asks queries."""
+    """Wait for a run's end, and read its steps, messages and spans. `query`: as in `mulligan.client.read_run.read_pages`."""
     from pydantic import TypeAdapter
     from temporalio.client import WorkflowFailureError, WorkflowQueryFailedError
 
     from mulligan.client.read_run import read_pages
 
-    ended, error, told = None, None, Definition(instructions="", tools=[])
+    run_result, error, definition = None, None, Definition(instructions="", tools=[])
     try:
-        ended = RunResult.model_validate(await result)
+        run_result = RunResult.model_validate(await result)
     except WorkflowFailureError as failure:
         error = error_of(failure)
         if error is None:
             raise
-    seen = [
+    run_spans = [
         SpanSeen(span.name, span.status.status_code.name, dict(span.attributes or {}))
         for span in spans.get_finished_spans()
     ]
-    with suppress(WorkflowQueryFailedError):  # a run that failed before its agent was found
-        told = Definition.model_validate(await ask(None, DEFINITION_QUERY, _ITS_ONE_AGENT))
-    steps = [Step.model_validate(step) for step in await read_pages(ask, "steps")]
-    messages = TypeAdapter(list[Message]).validate_python(await read_pages(ask, "messages"))
-    return AgentRun(ended, error, steps, messages, seen, told.instructions, told.tools)
+    with suppress(WorkflowQueryFailedError):  # a run that failed before its agent was looked up
+        definition = Definition.model_validate(await query(None, DEFINITION_QUERY, _CONVERSATION))
+    steps = [Step.model_validate(step) for step in await read_pages(query, "steps")]
+    messages = TypeAdapter(list[Message]).validate_python(await read_pages(query, "messages"))
+    return AgentRun(
+        result=run_result,
+        error=error,
+        steps=steps,
+        messages=messages,
+        spans=run_spans,
+        instructions=definition.instructions,
+        tools=definition.tools,
+    )

@@ -231,16 +231,16 @@ async def test_resuming_a_run_that_cannot_be_resumed_is_refused_with_a_sentence(
         await resume_run(lab.client, handle.id)
     await handle.terminate()
     ran = await lab.run([DONE, Turn(text="again")])
-    with pytest.raises(PromptNeededError, match="has completed; say what"):
+    with pytest.raises(PromptNeededError, match="has completed; give the agent's next task"):
         await resume_run(lab.client, ran.id)
     new = await gone_on(lab, ran.id, "Once more.", id=f"{ran.id}-more")
     assert new.result["output"] == "again"
     cut = await lab.run([Turn(text="It is", finish_reason="length"), Turn(text="noon")])
-    with pytest.raises(PromptNeededError, match="ended with the model's own words"):
+    with pytest.raises(PromptNeededError, match="ended with a message of the model"):
         await resume_run(lab.client, cut.id)
     own = await lab.client.start_workflow("TwoTurns", "x", id=f"own-{uuid.uuid4().hex[:6]}", task_queue="agents")
     await own.terminate()
-    with pytest.raises(ResumeError, match="is a workflow of the type TwoTurns"):
+    with pytest.raises(ResumeError, match="is a workflow of type TwoTurns"):
         await resume_run(lab.client, own.id)
     refused = await lab.client.start_workflow("AgentWorkflow", {"agent": 1}, id=own.id + "b", task_queue="agents")
     with pytest.raises(WorkflowFailureError):
@@ -266,7 +266,7 @@ async def test_resuming_without_a_worker_raises_no_worker_error(lab: Lab, monkey
     queue = f"resume-{uuid.uuid4().hex[:6]}"
     async with running_worker(lab.client, load(["tests.support.shop_agents"]), lab.telemetry, queue):
         ran = await Lab(lab.client, lab.model, lab.otlp, lab.telemetry, queue).run([call("now"), DONE], max_steps=1)
-    with pytest.raises(NoWorkerError, match=f"no worker that serves the task queue '{queue}' answers"):
+    with pytest.raises(NoWorkerError, match=f"no worker of the task queue '{queue}' answers"):
         await resume_run(lab.client, ran.id)
 
 

@@ -93,7 +93,7 @@ async def test_a_run_without_a_server_equals_the_run_on_a_server(
 
 
 def test_a_model_asked_more_often_than_scripted_fails_the_test(agents_on_temporal: AgentsOnTemporal) -> None:
-    with pytest.raises(AssertionError, match="asked once more; it was told: noon"):
+    with pytest.raises(AssertionError, match="called once more, with: noon"):
         agents_on_temporal.run(shop, GO, model=Model(Say(calls=[Call("now")])))
 
 

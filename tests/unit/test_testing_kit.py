@@ -160,7 +160,7 @@ async def test_a_model_can_be_used_for_several_runs() -> None:
     model = Model(when_told("good", "x"))
     for prompt in ("good", "bad", "good"):
         if prompt == "bad":
-            with pytest.raises(AssertionError, match="told: bad"):
+            with pytest.raises(AssertionError, match="but it got: bad"):
                 await run_agent(calc, prompt, model=model)
         else:
             assert (await run_agent(calc, prompt, model=model)).output == "x"
@@ -200,11 +200,11 @@ def broken(messages: Sequence[Message]) -> Say:
 @pytest.mark.parametrize(
     ("model", "error", "says"),
     [
-        (Model("a", "b"), AssertionError, r"has 2 turns, but 1 of them .* asked for: the run ended as 'completed'\.$"),
-        (Model(Say(calls=[Call("whoami")])), AssertionError, r"asked once more; it was told: \{"),
-        (Model(when_told("wrong", "x")), AssertionError, r"was to be told 'wrong', but was told: Go\."),
+        (Model("a", "b"), AssertionError, r"has 2 turns, but 1 of them .* not used: the run ended as 'completed'\.$"),
+        (Model(Say(calls=[Call("whoami")])), AssertionError, r"called once more, with: \{"),
+        (Model(when_told("wrong", "x")), AssertionError, r"should get 'wrong', but it got: Go\."),
         (Model(broken), LookupError, "in the test's own code"),
-        (Model(lambda messages: None), TypeError, r"The turn <lambda> gave None; a turn gives a Say, or a text\."),  # type: ignore[arg-type, return-value]
+        (Model(lambda messages: None), TypeError, r"The turn <lambda> returned None; a turn returns a Say or a text\."),  # type: ignore[arg-type, return-value]
     ],
 )
 async def test_a_test_that_expects_other_turns_fails(model: Model, error: type[Exception], says: str) -> None:
@@ -215,7 +215,7 @@ async def test_a_test_that_expects_other_turns_fails(model: Model, error: type[E
 async def test_unused_turns_of_a_failed_run_are_reported_with_the_error() -> None:
     """It is told why, or the test's author looks in the wrong place."""
     model = Model(Say(calls=[Call("nope")]), "never said")
-    with pytest.raises(AssertionError, match="not asked for: the run failed with UnknownToolError") as failure:
+    with pytest.raises(AssertionError, match="not used: the run failed with UnknownToolError") as failure:
         await run_agent(strict, "?", model=model)
     assert isinstance(failure.value.__cause__, UnknownToolError)
 
@@ -262,7 +262,7 @@ async def test_run_workflow_raises_workflow_failure_error() -> None:
         await run_workflow(Sums, -1, agents=[scripted_calc], models=[Model("one", name="sums")])
 
 
-@pytest.mark.parametrize(("kind", "says"), [(Waits, "waits for what never comes"), (Broken, "a bug of the workflow")])
+@pytest.mark.parametrize(("kind", "says"), [(Waits, "that this test does not have"), (Broken, "a bug of the workflow")])
 async def test_features_that_need_a_server_raise_a_sentence(kind: type, says: str) -> None:
     with pytest.raises(RuntimeError, match=says):
         await run_workflow(kind, agents=[], models=[Model("never said")])
