@@ -54,7 +54,7 @@ class RetryBudget:
                 await asyncio.sleep(min(delay, MAX_WAIT))
             elif time.time() + delay - first <= request.patience:
                 heartbeat.send_details(first, failures)
-                self._metrics.held_back(request.model)
+                self._metrics.count_unsent_request(request.model)
                 raise ApplicationError(
                     f"{request.model} limits this worker: not asked now, again in {delay:.0f} s",
                     type="ModelLimited",
@@ -76,7 +76,7 @@ class RetryBudget:
             Unavailable: the limit does not allow it within `max_wait` seconds.
         """
         if not await self._limits.wait_until_allowed(model, min(max_wait, MAX_WAIT)):
-            self._metrics.held_back(model)
+            self._metrics.count_unsent_request(model)
             raise Unavailable(f"{model} limits this worker")
         sent = self._limits.now()
         try:

@@ -39,7 +39,7 @@ async def conversation_of(
             prefix.cut_back(0)
             result = "mismatch"
             queried += await _query_rest(request, prefix)
-        services.telemetry.metrics.prefix_cache(result, queried)
+        services.telemetry.metrics.count_cache_lookup(result, queried)
         if prefix.ref != request.whole:
             prefix.cut_back(0)
             raise ApplicationError("The workflow has moved on while its messages were read.", type="StaleConversation")

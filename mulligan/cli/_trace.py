@@ -10,8 +10,8 @@ from rich.text import Text
 
 from mulligan.cli._steps import short
 from mulligan.observe import semconv
-from mulligan.trace_view.span import TraceSpan
-from mulligan.trace_view.tree import Line, grow, lines
+from mulligan.trace_view.trace_span import TraceSpan
+from mulligan.trace_view.tree import Line, build_tree, lines
 
 LONGEST_NAME = 40
 DURATION = 10
@@ -23,7 +23,7 @@ BAR, NARROWEST_BAR = 40, 10
 def draw(console: Console, spans: Sequence[TraceSpan], *, whole: bool = False) -> None:
     """Draw a trace, as wide as the terminal; without a terminal the width is not limited. `whole`: show all spans."""
     now = time.time()
-    drawn = lines(grow(spans), whole=whole)
+    drawn = lines(build_tree(spans), whole=whole)
     labels = [_label(line) for line in drawn]
     widest = max((label.cell_len for label in labels), default=0)
     bar = BAR
@@ -51,7 +51,7 @@ def draw(console: Console, spans: Sequence[TraceSpan], *, whole: bool = False) -
 
 def heading(trace_id: str, spans: Sequence[TraceSpan], origin: str) -> str:
     """The line above the drawing: the trace id, the duration, and the numbers of spans and errors."""
-    roots = grow(spans)
+    roots = build_tree(spans)
     ends = [root.end for root in roots]
     seconds = max(time.time() if end is None else end for end in ends) - min(root.start for root in roots)
     errors = sum(root.errors for root in roots)

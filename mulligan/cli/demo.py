@@ -97,7 +97,7 @@ async def _run_on(server: Any, folder: Path, *, as_json: bool) -> int:
 
 def _print_trace(spans: Any, seconds: float) -> None:
     from mulligan.cli._trace import draw, heading
-    from mulligan.trace_view.span import from_sdk_spans
+    from mulligan.trace_view.trace_span import from_sdk_spans
 
     shown = from_sdk_spans(spans)
     trace_id = f"{spans[0].context.trace_id:032x}" if spans else "(none)"

@@ -176,7 +176,7 @@ async def _show_trace(run_id: str, *, whole: bool, as_json: bool) -> int:
     from mulligan.client.settings import settings
     from mulligan.errors import DeclarationError
     from mulligan.trace_view.history_events import Unreadable
-    from mulligan.trace_view.source import run_trace
+    from mulligan.trace_view.run_trace import run_trace
 
     client = await connect_or_fail()
     handle = await find_run(client, run_id)

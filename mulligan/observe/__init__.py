@@ -1,1 +1,1 @@
-"""What leaves a process as traces and metrics, and the names of all of it."""
+"""Traces and metrics: their names, their definitions, and their export by OTLP."""

@@ -1,7 +1,7 @@
-"""Metrics over OTLP: how long models and tools take, what they cost, what is recovered; and Temporal's own.
+"""Metrics over OTLP: durations of model and tool calls, tokens, costs, recovered failures; and Temporal's own metrics.
 
-Names and buckets are those of OpenTelemetry's GenAI conventions (1.41), and `mulligan.*`. No value of an attribute is made
-by a model: a tool that there is not is counted as `(unknown)`, or a model could make as many time series as it liked.
+Names and buckets are those of OpenTelemetry's GenAI conventions (1.41), and `mulligan.*`. No attribute has a value that a
+model chose: a call of a tool that does not exist is counted as `(unknown)`, or a model could create any number of series.
 """
 
 from __future__ import annotations
@@ -35,7 +35,12 @@ STEPS = (1, 2, 3, 5, 8, 13, 21, 34, 55, 89, 144, 233, 1000)
 
 
 class Metrics:
-    """The metrics of this process. Without an OTLP endpoint (or a reader of one's own) it does nothing."""
+    """The metrics of this process. Without an OTLP endpoint or a `reader` it does nothing.
+
+    Args:
+        readers: Further readers of the metrics.
+        exports: Whether they are exported by OTLP; as the environment says if None.
+    """
 
     def __init__(self, *readers: MetricReader, exports: bool | None = None) -> None:
         exports = otlp.is_configured(signal="METRICS") if exports is None else exports
@@ -44,8 +49,8 @@ class Metrics:
         self._provider = MeterProvider(readers, resource=otlp.resource(), shutdown_on_exit=False) if readers else None
         meter = (self._provider or NoOpMeterProvider()).get_meter("mulligan", version("mulligan"))
 
-        def histogram(of: str, unit: str, description: str, buckets: tuple[float, ...]) -> Any:
-            return meter.create_histogram(of, unit, description, explicit_bucket_boundaries_advisory=buckets)
+        def histogram(name: str, unit: str, description: str, buckets: tuple[float, ...]) -> Any:
+            return meter.create_histogram(name, unit, description, explicit_bucket_boundaries_advisory=buckets)
 
         self._model = histogram("gen_ai.client.operation.duration", "s", "An attempt of a model call.", SECONDS)
         self._tokens = histogram("gen_ai.client.token.usage", "{token}", "Tokens of a model call.", TOKENS)
@@ -54,65 +59,71 @@ class Metrics:
         self._cost = histogram(
             "mulligan.run.cost", "{USD}", "Cost of a run, at its end, where its prices are known.", USD
         )
-        self._held_back = meter.create_counter(
+        self._unsent_requests = meter.create_counter(
             "mulligan.model_calls.held_back",
             "{request}",
             "Requests that were not sent, as the endpoint limits this worker.",
         )
-        of = "mulligan.prefix_cache"
-        self._found = meter.create_counter(f"{of}.requests", "{request}", "Model calls that looked a conversation up.")
-        self._asked = meter.create_counter(f"{of}.fetched", "By", "Messages asked of workflows, as JSON.")
-        self._held = meter.create_up_down_counter(f"{of}.size", "By", "Memory of conversations and results, about.")
+        self._cache_lookups = meter.create_counter(
+            "mulligan.prefix_cache.requests", "{request}", "Model calls that looked a conversation up."
+        )
+        self._fetched_bytes = meter.create_counter(
+            "mulligan.prefix_cache.fetched", "By", "Messages fetched from workflows, as JSON."
+        )
+        self._cache_bytes = meter.create_up_down_counter(
+            "mulligan.prefix_cache.size", "By", "Estimated memory of conversations and results."
+        )
 
-    def model_call(self, seconds: float, *, provider: str, model: str, error: str | None) -> None:
-        """An attempt of a model call ended."""
+    def record_model_call(self, seconds: float, *, provider: str, model: str, error: str | None) -> None:
+        """Record an attempt of a model call that has ended. `error`: its kind, None if it succeeded."""
         self._model.record(seconds, {**_chat(provider, model), **_error(error)})
 
-    def held_back(self, model: str) -> None:
-        """A request was not sent, as the endpoint limits this worker. The model with its provider, as agents name it."""
-        self._held_back.add(1, {semconv.REQUEST_MODEL: ModelName.parse(model).name})
+    def count_unsent_request(self, model: str) -> None:
+        """Count a request that was not sent because the endpoint limits this worker. `model`: `provider:NAME`."""
+        self._unsent_requests.add(1, {semconv.REQUEST_MODEL: ModelName.parse(model).name})
 
-    def tokens(self, usage: Usage, *, provider: str, model: str) -> None:
-        """A model call was answered."""
+    def count_tokens(self, usage: Usage, *, provider: str, model: str) -> None:
+        """Count the tokens of a model call that succeeded."""
         for kind, count in (("input", usage.input_tokens), ("output", usage.output_tokens)):
             self._tokens.record(count, {**_chat(provider, model), semconv.TOKEN_TYPE: kind})
 
-    def tool_call(self, seconds: float, *, agent: str, tool: str, error: str | None, recovered: bool) -> None:
-        """An attempt of a tool call ended, or a mistake in a call was told to the model."""
-        about = {semconv.AGENT_NAME: agent, semconv.TOOL_NAME: tool, semconv.RECOVERED: recovered}
-        self._tool.record(max(0.0, seconds), {**about, **_error(error)})
+    def record_tool_call(self, seconds: float, *, agent: str, tool: str, error: str | None, recovered: bool) -> None:
+        """Record an attempt of a tool call that has ended, or a mistake in a call that was returned to the model."""
+        attributes = {semconv.AGENT_NAME: agent, semconv.TOOL_NAME: tool, semconv.RECOVERED: recovered}
+        self._tool.record(max(0.0, seconds), {**attributes, **_error(error)})
 
-    def run(self, steps: int, *, agent: str, status: str, cost: float | None = None) -> None:
-        """A run, or a turn of a `DurableAgent`, ended. `cost`: USD."""
-        about = {semconv.AGENT_NAME: agent, semconv.STATUS: status}
-        self._steps.record(steps, about)
+    def record_run(self, steps: int, *, agent: str, status: str, cost: float | None = None) -> None:
+        """Record a run, or a turn of a `DurableAgent`, that has ended. `cost` is in USD; None if it is unknown."""
+        attributes = {semconv.AGENT_NAME: agent, semconv.STATUS: status}
+        self._steps.record(steps, attributes)
         if cost is not None:
-            self._cost.record(cost, about)
+            self._cost.record(cost, attributes)
 
-    def prefix_cache(self, result: str, fetched: int) -> None:
-        """A model call has its conversation: by what was held (`result`), and by so many bytes asked of the workflow."""
-        self._found.add(1, {semconv.CACHE_RESULT: result})
-        self._asked.add(fetched)
+    def count_cache_lookup(self, result: str, fetched: int) -> None:
+        """Count a model call's lookup of its conversation: its result, and the bytes fetched from the workflow."""
+        self._cache_lookups.add(1, {semconv.CACHE_RESULT: result})
+        self._fetched_bytes.add(fetched)
 
-    def prefix_cache_size(self, change: int) -> None:
-        """The memory that conversations take has changed by so many bytes."""
-        self._held.add(change)
+    def change_cache_size(self, change: int) -> None:
+        """Add to the bytes of memory that conversations take; a negative number when they take less."""
+        self._cache_bytes.add(change)
 
     def flush(self) -> None:
-        """Export what was counted, now."""
+        """Export now what was recorded."""
         if self._provider is not None:
             self._provider.force_flush()
 
     def shutdown(self) -> None:
-        """Export what was counted, and stop."""
+        """Export what was recorded, and stop."""
         if self._provider is not None:
             self._provider.shutdown()
 
 
 def temporal_runtime(environ: Mapping[str, str] = os.environ) -> Runtime | None:
-    """A runtime of the SDK that sends Temporal's own metrics to the same endpoint; None where none is set.
+    """A runtime of the SDK that exports Temporal's own metrics to the same endpoint; None if no endpoint is set.
 
-    Its core sends them itself, so it is told what our exporter reads from the environment: endpoint, headers, protocol.
+    Temporal's Core SDK exports them itself, so it gets the settings that our exporter reads from the environment: endpoint,
+    headers, protocol and interval.
     """
     if not otlp.is_configured(environ, "METRICS"):
         return None
@@ -121,18 +132,22 @@ def temporal_runtime(environ: Mapping[str, str] = os.environ) -> Runtime | None:
     http = otlp.over_http(environ, "METRICS")
     url = otlp.endpoint_of(environ, "METRICS")
     if "://" not in url:
-        url = f"http://{url}"  # as gRPC exporters take it: host and port
+        url = f"http://{url}"  # gRPC exporters also accept host and port alone
     if http and not environ.get("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT"):
         url = f"{url.rstrip('/')}/v1/metrics"
-    named = environ.get("OTEL_EXPORTER_OTLP_METRICS_HEADERS") or environ.get("OTEL_EXPORTER_OTLP_HEADERS", "")
-    headers = dict(pair.strip().split("=", 1) for pair in named.split(",") if "=" in pair)
-    every = int(environ.get("OTEL_METRIC_EXPORT_INTERVAL") or 60_000)
+    pairs = environ.get("OTEL_EXPORTER_OTLP_METRICS_HEADERS") or environ.get("OTEL_EXPORTER_OTLP_HEADERS", "")
+    headers = dict(pair.strip().split("=", 1) for pair in pairs.split(",") if "=" in pair)
+    interval = int(environ.get("OTEL_METRIC_EXPORT_INTERVAL") or 60_000)
     config = OpenTelemetryConfig(
-        url=url, headers=headers, http=http, metric_periodicity=timedelta(milliseconds=every), durations_as_seconds=True
+        url=url,
+        headers=headers,
+        http=http,
+        metric_periodicity=timedelta(milliseconds=interval),
+        durations_as_seconds=True,
     )
-    # Temporal's core takes them as its resource: without an instance, workers would count in one series.
-    told = otlp.resource().attributes
-    tags = {name: str(value) for name, value in told.items() if not name.startswith("telemetry.sdk.")}
+    # The Core SDK exports them as its resource. Without `service.instance.id` all workers would share one series.
+    attributes = otlp.resource().attributes
+    tags = {name: str(value) for name, value in attributes.items() if not name.startswith("telemetry.sdk.")}
     return Runtime(telemetry=TelemetryConfig(metrics=config, global_tags=tags))
 
 
@@ -144,24 +159,24 @@ def _error(kind: str | None) -> dict[str, str]:
     return {semconv.ERROR_TYPE: kind} if kind else {}
 
 
-class _SaidOnce(logging.Filter):
-    """An endpoint may take traces alone, as Jaeger does. That is said once, not as an error at each export."""
+class _WarnOnce(logging.Filter):
+    """Replaces the errors of an endpoint that accepts traces only, as Jaeger's, by one warning."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._was_said = False
+        self._has_warned = False
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Drop what says that metrics are not taken there."""
+        """Drop an error that says that the endpoint does not accept metrics."""
         text = record.getMessage()
         if "metrics" not in text or not any(sign in text for sign in ("UNIMPLEMENTED", "404", "405")):
             return True
-        if not self._was_said:
-            self._was_said = True
+        if not self._has_warned:
+            self._has_warned = True
             logger.warning("The OTLP endpoint takes no metrics; OTEL_METRICS_EXPORTER=none switches them off.")
         return False
 
 
-_said_once = _SaidOnce()
+_warn_once = _WarnOnce()
 for _name in ("grpc.exporter", "http.metric_exporter"):
-    logging.getLogger(f"opentelemetry.exporter.otlp.proto.{_name}").addFilter(_said_once)
+    logging.getLogger(f"opentelemetry.exporter.otlp.proto.{_name}").addFilter(_warn_once)

@@ -1,4 +1,4 @@
-"""What OpenTelemetry's environment variables ask for: whether and how traces and metrics leave this process, by OTLP."""
+"""Reads OpenTelemetry's environment variables: whether, where and how traces and metrics are exported by OTLP."""
 
 from __future__ import annotations
 
@@ -30,25 +30,25 @@ def is_configured(environ: Mapping[str, str] = os.environ, signal: Signal = "TRA
 
 
 def captures_content(environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether prompts, arguments and results may stand on spans: only when asked for."""
-    wish = environ.get("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", "").strip().lower()
-    return wish in {"true", "1", "span_only", "span_and_event"}
+    """Whether spans may carry prompts, arguments and results: only by opt-in."""
+    value = environ.get("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", "").strip().lower()
+    return value in {"true", "1", "span_only", "span_and_event"}
 
 
 def endpoint_of(environ: Mapping[str, str], signal: Signal) -> str:
-    """Where the signal is sent; nothing where no endpoint is set."""
+    """The URL that the signal is exported to; "" if none is set."""
     return environ.get(f"OTEL_EXPORTER_OTLP_{signal}_ENDPOINT") or environ.get("OTEL_EXPORTER_OTLP_ENDPOINT", "")
 
 
 def over_http(environ: Mapping[str, str], signal: Signal) -> bool:
-    """The protocol asked for: gRPC where nothing is said, but HTTP at HTTP's own port, 4318."""
+    """Whether the protocol is HTTP. If none is set it is gRPC, but HTTP at HTTP's own port, 4318."""
     protocol = environ.get(f"OTEL_EXPORTER_OTLP_{signal}_PROTOCOL") or environ.get("OTEL_EXPORTER_OTLP_PROTOCOL", "")
-    at_its_port = re.search(r":4318(?!\d)", endpoint_of(environ, signal)) is not None
-    return protocol.startswith("http") or (not protocol and at_its_port)
+    is_http_port = re.search(r":4318(?!\d)", endpoint_of(environ, signal)) is not None
+    return protocol.startswith("http") or (not protocol and is_http_port)
 
 
 def span_exporter(environ: Mapping[str, str] = os.environ, timeout: float | None = None) -> Any:
-    """The exporter for spans: it reads the rest (endpoint, headers, certificates) from the environment itself.
+    """The exporter for spans. It reads endpoint, headers and certificates from the environment itself.
 
     `timeout`: seconds for one export with all its retries, in place of the environment's.
     """
@@ -73,7 +73,7 @@ def metric_exporter(environ: Mapping[str, str] = os.environ) -> Any:
 
 
 def resource() -> Resource:
-    """Who sends: the environment (OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES) wins over our own name."""
+    """The resource: OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES override the default service name, `mulligan-worker`."""
     ours = Resource.create()
     if str(ours.attributes.get(SERVICE_NAME, "")).startswith("unknown_service"):
         ours = ours.merge(Resource({SERVICE_NAME: "mulligan-worker"}))

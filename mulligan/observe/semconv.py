@@ -1,21 +1,21 @@
-"""Every name of a span and an attribute, in one place.
+"""Every name of a span and an attribute.
 
 `gen_ai.*` and `error.type` are OpenTelemetry's semantic conventions for GenAI, 1.41 (github.com/open-telemetry/semantic-
-conventions, docs/gen-ai): Jaeger's GenAI view and other backends read these. They are written down here, as the package
-`opentelemetry-semantic-conventions` marks its own as incubating and moves them. docs/traces.md explains each.
+conventions, docs/gen-ai): Jaeger's GenAI view and other backends read these. They are constants of our own because the
+package `opentelemetry-semantic-conventions` marks its constants as incubating and moves them. docs/traces.md explains each.
 """
 
 from __future__ import annotations
 
 INVOKE_AGENT = "invoke_agent"
-"""Before the agent's name: the root of a run, or of a turn of a `DurableAgent`."""
+"""Followed by the agent's name: the root of a run, or of a turn of a `DurableAgent`."""
 AGENT_STEPS = "agent.steps"
 """The parent of a hundred steps, from step 101 on."""
 AGENT_FINISH = "agent.finish"
 AGENT_REQUEST, AGENT_DECISION = "agent.request", "agent.decision"
-"""A call began to wait for a person; what became of it."""
+"""A call begins to wait for a person; what was decided on it."""
 CHAT = "chat"
-"""Before the model's name: one attempt of a model call."""
+"""Followed by the model's name: one attempt of a model call."""
 TOOL_CALL = "ai.toolCall"
 EXECUTE_TOOL = "execute_tool"
 
@@ -37,7 +37,7 @@ TOKEN_TYPE = "gen_ai.token.type"  # noqa: S105 - not a password
 TOOL_NAME, TOOL_CALL_ID, TOOL_TYPE = "gen_ai.tool.name", "gen_ai.tool.call.id", "gen_ai.tool.type"
 TOOL_ARGUMENTS, TOOL_RESULT = "gen_ai.tool.call.arguments", "gen_ai.tool.call.result"
 MCP_METHOD, TOOLS_CALL = "mcp.method.name", "tools/call"
-"""OpenTelemetry's for MCP, and its value; for the server's name it has none."""
+"""OpenTelemetry's attribute for MCP, and its value. It has no attribute for the server's name."""
 MCP_SERVER = "mulligan.mcp.server"
 ERROR_TYPE = "error.type"
 EXCEPTION, EXCEPTION_TYPE, EXCEPTION_MESSAGE = "exception", "exception.type", "exception.message"
@@ -64,6 +64,6 @@ RECOVERED_FAILURES = "mulligan.recovered_failures"
 CACHE_RESULT = "mulligan.prefix_cache.result"
 RESUMED_WORKFLOW, RESUMED_RUN = "mulligan.resumed_from.workflow_id", "mulligan.resumed_from.run_id"
 METADATA = "mulligan.metadata."
-"""Before a key of the run's metadata."""
+"""Followed by a key of the run's metadata."""
 
 WORKFLOW_ID, RUN_ID, WORKFLOW_TYPE = "temporal.workflow_id", "temporal.run_id", "temporal.workflow_type"

@@ -96,7 +96,7 @@ class Telemetry:
 
     def finish_run(self, finished: FinishRun, workflow_type: str) -> None:
         """Write `agent.finish`: how the run ended."""
-        self.metrics.run(finished.steps, agent=finished.where.agent, status=finished.status, cost=finished.cost)
+        self.metrics.record_run(finished.steps, agent=finished.where.agent, status=finished.status, cost=finished.cost)
         summary = RunSummary(
             turn=finished.turn,
             workflow_type=workflow_type,
@@ -137,7 +137,9 @@ class Telemetry:
             if not is_void():
                 span.end()
             seconds = time.monotonic() - start
-            self.metrics.model_call(seconds, provider=attempt.provider or "", model=attempt.model, error=error_kind)
+            self.metrics.record_model_call(
+                seconds, provider=attempt.provider or "", model=attempt.model, error=error_kind
+            )
 
     def lost_chat(self, context: RunContext, attempt: ChatAttempt, *, start: float) -> None:
         """Write the span of an attempt whose worker died, or stopped answering, before it could write it."""
@@ -150,7 +152,7 @@ class Telemetry:
         self, span: Span, *, provider: str, requested: str, response_id: str, model: str, finish_reason: str, usage: Usage
     ) -> None:  # fmt: skip
         """Add the provider's response to the `chat` span, and count its tokens. `requested`: the model of the request."""
-        self.metrics.tokens(usage, provider=provider, model=requested)
+        self.metrics.count_tokens(usage, provider=provider, model=requested)
         response = spans.chat_response(
             response_id=response_id, model=model, finish_reason=finish_reason, usage=usage
         )  # fmt: skip
@@ -188,7 +190,7 @@ class Telemetry:
         tool = attempt.call.name if is_known else UNKNOWN_TOOL
 
         def count(seconds: float, error: str | None, recovered: bool) -> None:
-            self.metrics.tool_call(seconds, agent=context.agent, tool=tool, error=error, recovered=recovered)
+            self.metrics.record_tool_call(seconds, agent=context.agent, tool=tool, error=error, recovered=recovered)
 
         return ToolCallSpan(
             span, time.time() if start is None else start, captures_content=self.content, count=count

@@ -1,1 +1,1 @@
-"""A run's trace, looked at: its spans from Jaeger, from Temporal's history or from this process, as one tree."""
+"""Shows a run's trace as a tree, with spans from Jaeger, from Temporal's history, or from this process."""

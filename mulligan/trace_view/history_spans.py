@@ -18,7 +18,7 @@ from mulligan.observe import spans
 from mulligan.observe.spans import AgentRun, ChatAttempt, RunSummary, SpanFailure, ToolCallAttempt
 from mulligan.observe.trace_ids import begins_group
 from mulligan.trace_view.history_events import Activity, Execution, type_and_message
-from mulligan.trace_view.span import TraceSpan
+from mulligan.trace_view.trace_span import TraceSpan
 from mulligan.values import Decision, ToolCall, Usage
 from mulligan.wire.agent_facts import AgentFacts, OpenedRun, OpenRun
 from mulligan.wire.compaction_request import CompactConversation, Compacted

@@ -1,4 +1,4 @@
-"""Spans as a tree, and its lines: a trace of ten thousand steps is a page, with every error on it."""
+"""Builds the tree of a trace and the lines that show it: ten thousand steps fit on a page, with every error."""
 
 from __future__ import annotations
 
@@ -6,25 +6,25 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from mulligan.observe import semconv
-from mulligan.trace_view.span import TraceSpan
+from mulligan.trace_view.trace_span import TraceSpan
 
-__all__ = ["Line", "Node", "grow", "lines"]
+__all__ = ["Line", "Node", "build_tree", "lines"]
 
-WHOLE = 60
-"""Spans up to which a trace is shown whole."""
+MAX_UNFOLDED_SPANS = 60
+"""A trace of so many spans is shown without folding."""
 EDGE = 3
-"""Steps, or other spans, that are shown at either end of what is folded."""
-MOST_ERRORS = 200
-"""Errors among siblings that are all shown; of more, the first ones."""
-MOST_HUNDREDS = 20
-"""Spans of a hundred steps that are all shown; of more, just those at either end."""
-DEEPEST = 40
-"""Levels of a tree that are shown."""
+"""How many steps, or other spans, are shown before and after folded ones."""
+MAX_ERRORS = 200
+"""How many errors are shown among siblings: the first ones."""
+MAX_GROUPS = 20
+"""If there are more `agent.steps` spans, only the first and the last ones are shown."""
+MAX_DEPTH = 40
+"""How many levels of a tree are shown."""
 
 
 @dataclass
 class Node:
-    """A span with those below it; `start` and `end` are those of all of them. `end` is None while one runs."""
+    """A span and its descendants. `start` and `end` span all of them; `end` is None while one runs."""
 
     span: TraceSpan
     children: list[Node] = field(default_factory=list)
@@ -37,7 +37,10 @@ class Node:
 
 @dataclass(frozen=True)
 class Line:
-    """A line of the drawing: a span, or what is folded. `prefix` is the tree to the left of it, `below` that of texts."""
+    """A line of the tree: a span, or folded spans.
+
+    `prefix`: the tree's branches left of it; `below`: those left of texts below it. `folded`: how much is folded here.
+    """
 
     prefix: str
     below: str
@@ -47,33 +50,33 @@ class Line:
     folded: str = ""
 
 
-def grow(spans: Iterable[TraceSpan]) -> list[Node]:
-    """The roots, in the order of their start. A span whose parent is not here is one."""
+def build_tree(spans: Iterable[TraceSpan]) -> list[Node]:
+    """The roots, in the order of their start. A span whose parent is not among the spans is a root."""
     nodes = {span.span_id: Node(span) for span in spans}
     roots: list[Node] = []
     for node in sorted(nodes.values(), key=lambda node: node.span.start):
         parent = nodes.get(node.span.parent_id)
         (roots if parent is None or parent is node else parent.children).append(node)
     for root in roots:
-        _sum_up(root)
+        _add_totals(root)
     return roots
 
 
 def lines(roots: Sequence[Node], *, whole: bool = False) -> list[Line]:
-    """The lines of a tree. Stretches of ordinary steps are folded, unless the trace is small or `whole` is asked for."""
-    found: list[Line] = []
-    _draw(roots, "", found, folds=not whole and sum(root.spans for root in roots) > WHOLE)
-    return found
+    """The lines of a tree. Consecutive steps without errors are folded, unless the trace is small, or `whole` is set."""
+    shown: list[Line] = []
+    _draw(roots, "", shown, folds=not whole and sum(root.spans for root in roots) > MAX_UNFOLDED_SPANS)
+    return shown
 
 
-def _sum_up(root: Node) -> None:
-    """Extents and numbers, from the leaves up. No recursion: a trace may be deeper than Python's stack."""
-    order, left = [], [root]
-    while left:
-        node = left.pop()
-        order.append(node)
-        left += node.children
-    for node in reversed(order):
+def _add_totals(root: Node) -> None:
+    """Set times and counts, from the leaves up. No recursion: a trace may be deeper than Python's stack."""
+    parents_first, remaining = [], [root]
+    while remaining:
+        node = remaining.pop()
+        parents_first.append(node)
+        remaining += node.children
+    for node in reversed(parents_first):
         span = node.span
         node.is_running = span.end is None or any(child.is_running for child in node.children)
         node.start = min([span.start, *(child.start for child in node.children)])
@@ -87,24 +90,24 @@ def _draw(siblings: Sequence[Node], prefix: str, into: list[Line], *, folds: boo
     shown: list[list[Node] | Node] = list(siblings)
     if folds:
         shown = _folded(_by_step(siblings))
-    for index, one in enumerate(shown):
+    for index, item in enumerate(shown):
         is_last = index == len(shown) - 1
         here, below = (prefix + "└── ", prefix + "    ") if is_last else (prefix + "├── ", prefix + "│   ")
-        if isinstance(one, list):
-            ends = [node.end for node in one if node.end is not None]
-            into.append(Line(here, below, one[0].start, max(ends, default=None), folded=_counts(one)))
+        if isinstance(item, list):
+            ends = [node.end for node in item if node.end is not None]
+            into.append(Line(here, below, item[0].start, max(ends, default=None), folded=_counts(item)))
             continue
-        is_quiet = folds and one.span.name == semconv.AGENT_STEPS and not one.errors and not one.is_running
-        is_folded = is_quiet or len(below) > 4 * DEEPEST
-        text = f"{_counts(one.children)}" if is_folded and one.children else ""
-        under = below + ("│ " if one.children and not is_folded else "  ")
-        into.append(Line(here, under, one.start, one.end, one, text))
+        is_quiet = folds and item.span.name == semconv.AGENT_STEPS and not item.errors and not item.is_running
+        is_folded = is_quiet or len(below) > 4 * MAX_DEPTH
+        text = _counts(item.children) if is_folded and item.children else ""
+        under = below + ("│ " if item.children and not is_folded else "  ")
+        into.append(Line(here, under, item.start, item.end, item, text))
         if not is_folded:
-            _draw(one.children, below, into, folds=folds)
+            _draw(item.children, below, into, folds=folds)
 
 
 def _by_step(siblings: Sequence[Node]) -> list[list[Node]]:
-    """Siblings in groups: those of one step together, others alone."""
+    """Siblings in groups: a group for each step, and one for each other span."""
     groups: list[list[Node]] = []
     for node in siblings:
         step = node.span.step
@@ -116,16 +119,16 @@ def _by_step(siblings: Sequence[Node]) -> list[list[Node]]:
 
 
 def _folded(groups: Sequence[list[Node]]) -> list[list[Node] | Node]:
-    """The nodes to show, and between them lists of those that are folded."""
+    """The nodes that are shown, and between them lists of folded ones."""
     errors = 0
-    hundreds = sum(group[0].span.name == semconv.AGENT_STEPS for group in groups)
+    step_groups = sum(group[0].span.name == semconv.AGENT_STEPS for group in groups)
     shown: list[list[Node] | Node] = []
     for index, group in enumerate(groups):
         failed = sum(node.errors for node in group)
         is_notable = (
-            (failed and errors < MOST_ERRORS)
+            (failed and errors < MAX_ERRORS)
             or any(node.is_running for node in group)
-            or (group[0].span.name == semconv.AGENT_STEPS and hundreds <= MOST_HUNDREDS)
+            or (group[0].span.name == semconv.AGENT_STEPS and step_groups <= MAX_GROUPS)
         )
         errors += failed
         if is_notable or index < EDGE or index >= len(groups) - EDGE:
@@ -134,21 +137,21 @@ def _folded(groups: Sequence[list[Node]]) -> list[list[Node] | Node]:
             shown[-1] += group
         else:
             shown.append(list(group))
-    return [one[0] if isinstance(one, list) and len(one) == 1 else one for one in shown]
+    return [item[0] if isinstance(item, list) and len(item) == 1 else item for item in shown]
 
 
 def _counts(nodes: Sequence[Node]) -> str:
-    """How much is folded: "steps 4 to 99, 192 spans"."""
+    """How much is folded, such as "steps 4 to 99, 192 spans"."""
     steps: set[tuple[str, int]] = set()
-    left = list(nodes)
-    while left:
-        node = left.pop()
+    remaining = list(nodes)
+    while remaining:
+        node = remaining.pop()
         if node.span.step is not None and node.span.name != semconv.AGENT_STEPS:
             steps.add((node.span.parent_id, node.span.step))
-        left += node.children
+        remaining += node.children
     spans, errors = sum(node.spans for node in nodes), sum(node.errors for node in nodes)
     numbers = ((len(steps), "step"), (spans, "span"), (errors, "error"))
-    said = [f"{number:,} {what}{'s' * (number != 1)}" for number, what in numbers if number]
+    counts = [f"{number:,} {what}{'s' * (number != 1)}" for number, what in numbers if number]
     if len(steps) > 1 and len({parent for parent, _ in steps}) == 1:
-        said[0] = f"steps {min(step for _, step in steps)} to {max(step for _, step in steps)}"
-    return ", ".join(said)
+        counts[0] = f"steps {min(step for _, step in steps)} to {max(step for _, step in steps)}"
+    return ", ".join(counts)

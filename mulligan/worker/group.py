@@ -1,8 +1,8 @@
-"""Temporal workers that run while a block runs, and that cannot stop without a word.
+"""Runs Temporal workers while a block runs, and reports a worker that stops by itself.
 
 `async with temporalio.worker.Worker(...)` cancels the task that entered the block when the worker fails. If that task has
-ended by then, as that of a test's fixture has, the cancellation reaches nobody and nothing is said: the process goes on as
-if it served. Nor does `Worker.run()` always raise: when the polls for workflow tasks and those for activity tasks end with
+ended by then, like the task of a test's fixture, the cancellation has no effect and nothing is logged: the process goes on
+as if it served. `Worker.run()` does not always raise either: if the polls for workflow tasks and for activity tasks end with
 an error one after the other, temporalio 1.35 waits for ever (docs/decisions/2026-11-22-a-worker-without-pollers.md).
 """
 
@@ -29,54 +29,52 @@ class WorkerStoppedError(RuntimeError):
 class WorkerGroup:
     """Workers of one process that start together and stop together.
 
-    Give each worker `on_fatal_error=group.on_fatal_error(task_queue)`, so that an error is known before the drain.
+    Pass `on_fatal_error=group.on_fatal_error(task_queue)` to each worker, so that an error is known before the drain.
 
     Args:
-        report: takes each line for people.
-        seconds_to_stop: how long a group that has failed may drain; what has not ended by then is abandoned.
+        report: called with each line that operators should see.
+        seconds_to_stop: how long a group that has failed may drain; what still runs then is abandoned.
     """
 
     def __init__(self, report: Callable[[str], None], seconds_to_stop: float) -> None:
         self.failure: WorkerStoppedError | None = None
-        """Why a worker of the group stopped although nobody asked it to; None while all run."""
+        """Why a worker of the group stopped by itself; None while all run."""
         self._report = report
         self._seconds_to_stop = seconds_to_stop
         self._has_failed = asyncio.Event()
         self.monitors: Sequence[PollMonitor] = ()
-        """What watches the workers' polls."""
+        """The monitors of the workers' polls."""
         self._block: asyncio.Task[object] | None = None
         self._cancelled_block = False
         self._stopping = False
 
     @property
     def unready(self) -> str:
-        """Why the group serves nothing, or not all that it should; empty while it serves."""
+        """Why the group serves nothing, or not everything that it should; "" while it serves."""
         if self.failure is not None:
             return str(self.failure)
         return "; ".join(monitor.reason for monitor in self.monitors if monitor.reason)
 
     async def until_failed(self) -> WorkerStoppedError:
-        """Wait for `failure`: for whoever would else wait for what the workers no longer do."""
+        """Wait until a worker has failed, and return the failure."""
         await self._has_failed.wait()
         assert self.failure is not None
         return self.failure
 
     def on_fatal_error(self, task_queue: str) -> Callable[[BaseException], Awaitable[None]]:
-        """What a worker calls when it must stop, before it drains."""
+        """The function that a worker calls when it must stop, before it drains."""
 
-        async def failed(error: BaseException) -> None:
-            self._failed(task_queue, error)
+        async def record_error(error: BaseException) -> None:
+            self._record_failure(task_queue, error)
 
-        return failed
+        return record_error
 
     @asynccontextmanager
     async def running(self, workers: Sequence[Worker], monitors: Sequence[PollMonitor] = ()) -> AsyncIterator[None]:
-        """Run the workers, and watch their polls, while the block runs.
+        """Run the workers, and watch their polls, while the block runs. If a worker fails, report it and cancel the block.
 
-        When a worker fails, that is reported and the block is cancelled.
-
-        The block may be left by another task than the one that entered it. Then it cannot be cancelled: `failure` is set,
-        the report is made, and the error is raised when the block is left.
+        Another task than the one that entered the block may leave it. Then the block cannot be cancelled: `failure` is set
+        and reported, and raised when the block is left.
 
         Raises:
             WorkerStoppedError: a worker stopped by itself.
@@ -89,7 +87,7 @@ class WorkerGroup:
         try:
             yield
         except asyncio.CancelledError:
-            # As asyncio.timeout does: a cancellation by somebody else, besides ours, goes on.
+            # As asyncio.timeout does: another cancellation than our own is passed on.
             if not self._cancelled_block or block is None or block.uncancel() > cancelling:
                 raise
             assert self.failure is not None
@@ -104,7 +102,7 @@ class WorkerGroup:
             raise self.failure
 
     async def _stop(self, workers: Sequence[Worker], running: Sequence[asyncio.Task[None]]) -> None:
-        # Together: one after the other they would take the grace time twice.
+        # Together, as one after the other they would take the grace time twice.
         ending = [*running, *(asyncio.create_task(worker.shutdown()) for worker in workers)]
         failed = asyncio.create_task(self._has_failed.wait())
         ended = asyncio.create_task(asyncio.wait(ending))
@@ -119,14 +117,14 @@ class WorkerGroup:
         try:
             await worker.run()
         except Exception as error:  # noqa: BLE001 - whatever it is, the worker has stopped
-            self._failed(worker.task_queue, error)
+            self._record_failure(worker.task_queue, error)
         else:
             if not self._stopping:
-                self._failed(worker.task_queue, RuntimeError("it ended, and gave no reason"))
+                self._record_failure(worker.task_queue, RuntimeError("it ended, and gave no reason"))
 
-    def _failed(self, task_queue: str, error: BaseException) -> None:
+    def _record_failure(self, task_queue: str, error: BaseException) -> None:
         if self.failure is not None:
-            # Only the first reason is reported: a second is most often the same error, at the end of the drain.
+            # Only the first reason is reported; a second is most often the same error at the end of the drain.
             return
         self.failure = WorkerStoppedError(f"the worker of task queue {task_queue!r} has stopped: {reason_of(error)}")
         self.failure.__cause__ = error
@@ -137,11 +135,11 @@ class WorkerGroup:
 
 
 def reason_of(error: BaseException) -> str:
-    """The first cause of a worker's end, in one line."""
+    """The root cause of a worker's end, in one line."""
     while error.__cause__ is not None:
         error = error.__cause__
-    said = str(error)
-    if status := _GRPC_STATUS.search(said):
+    text = str(error)
+    if status := _GRPC_STATUS.search(text):
         # The SDK's text ends in the status as Rust prints it, with its bytes.
         return f"{status[2]} ({status[1]})"
-    return said.splitlines()[0] if said else type(error).__name__
+    return text.splitlines()[0] if text else type(error).__name__

@@ -85,7 +85,7 @@ class AgentActivities:
             registry=registry,
             providers=create_providers(registry.scripts),
             definitions=Definitions(registry),
-            conversations=ConversationCache(chosen.prefix_cache_bytes, telemetry.metrics.prefix_cache_size),
+            conversations=ConversationCache(chosen.prefix_cache_bytes, telemetry.metrics.change_cache_size),
             telemetry=telemetry,
             runtime=ToolRuntime(),
             resources=Resources(loaded.resources, loaded.modules_of_agents, loaded.modules_of_tools),

@@ -17,8 +17,8 @@ from temporalio.client import WorkflowFailureError
 from mulligan import Agent, ToolError, tool
 from mulligan.devserver import DevServer, temporal_server
 from mulligan.observe.telemetry import Telemetry
-from mulligan.trace_view.source import run_trace
-from mulligan.trace_view.span import TraceSpan
+from mulligan.trace_view.run_trace import run_trace
+from mulligan.trace_view.trace_span import TraceSpan
 from mulligan.worker.loading import load, load_agents
 from mulligan.worker.wiring import running_worker
 from tests.acceptance.conftest import Run

@@ -18,7 +18,7 @@ from temporalio.api.workflowservice.v1 import DeleteWorkflowExecutionRequest
 from mulligan.devserver import DevServer, temporal_server
 from mulligan.observe.telemetry import Telemetry
 from mulligan.trace_view import jaeger as source
-from mulligan.trace_view.source import RunTrace, run_trace
+from mulligan.trace_view.run_trace import RunTrace, run_trace
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
 from tests.acceptance.conftest import Outcome, command

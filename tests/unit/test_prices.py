@@ -223,8 +223,8 @@ def test_the_metric() -> None:
     """By agent and status; nothing is counted of runs whose cost is not known."""
     reader = InMemoryMetricReader()
     metrics = Metrics(reader, exports=False)
-    metrics.run(3, agent="a", status="completed", cost=0.25)
-    metrics.run(3, agent="a", status="completed")
+    metrics.record_run(3, agent="a", status="completed", cost=0.25)
+    metrics.record_run(3, agent="a", status="completed")
     data = reader.get_metrics_data()
     assert data is not None
     found = {

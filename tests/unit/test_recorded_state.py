@@ -10,7 +10,7 @@ from temporalio.bridge.proto.workflow_activation import WorkflowActivation
 from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
 
 from mulligan.worker import workflow_cache
-from mulligan.worker.recorded_state import _Recorded
+from mulligan.worker.recorded_state import _RecordedActivations
 from mulligan.worker.workflow_cache import WorkflowCache
 
 
@@ -22,7 +22,7 @@ class Cache(WorkflowCache):
         self.evicted: list[str] = []
 
     def evict(self, run_id: str) -> None:
-        self.removed(run_id)
+        self.forget(run_id)
         self.evicted.append(run_id)
 
 
@@ -69,9 +69,9 @@ def workflow() -> Workflow:
 
 
 @pytest.fixture
-def recorded(workflow: Workflow, cache: Cache) -> _Recorded:
+def recorded(workflow: Workflow, cache: Cache) -> _RecordedActivations:
     """A run that has been replayed up to its newest workflow task."""
-    recorded = _Recorded(workflow.activate, cache)
+    recorded = _RecordedActivations(workflow.activate, cache)
     recorded(activation("initialize_workflow", length=3, task=1, replaying=True))
     recorded(activation("resolve_activity", length=9, task=2, replaying=True))
     workflow.given.clear()
@@ -79,7 +79,7 @@ def recorded(workflow: Workflow, cache: Cache) -> _Recorded:
 
 
 def test_a_query_does_not_see_events_that_no_workflow_task_has_begun(
-    recorded: _Recorded, workflow: Workflow, cache: Cache
+    recorded: _RecordedActivations, workflow: Workflow, cache: Cache
 ) -> None:
     """The query is answered without it, and the run then leaves the memory."""
     completion = recorded(activation("resolve_activity", length=15, task=2))
@@ -92,7 +92,7 @@ def test_a_query_does_not_see_events_that_no_workflow_task_has_begun(
 
 
 def test_a_cached_run_that_was_not_evicted_gets_the_events_of_both_tasks(
-    recorded: _Recorded, workflow: Workflow
+    recorded: _RecordedActivations, workflow: Workflow
 ) -> None:
     """As a replay gives them."""
     recorded(activation("resolve_activity", length=15, task=2))
@@ -112,7 +112,7 @@ def test_a_cached_run_that_was_not_evicted_gets_the_events_of_both_tasks(
     ids=["a new task", "a task that began in the same moment", "the same task goes on", "a replay"],
 )
 def test_a_query_sees_events_that_a_workflow_task_has_begun(
-    recorded: _Recorded, workflow: Workflow, act: WorkflowActivation
+    recorded: _RecordedActivations, workflow: Workflow, act: WorkflowActivation
 ) -> None:
     recorded(act)
     assert workflow.given == [["resolve_activity"]]
@@ -120,7 +120,7 @@ def test_a_query_sees_events_that_a_workflow_task_has_begun(
 
 def test_without_history_sizes_from_the_server_all_events_are_delivered(workflow: Workflow, cache: Cache) -> None:
     """Its times may be too coarse to tell two tasks apart."""
-    recorded = _Recorded(workflow.activate, cache)
+    recorded = _RecordedActivations(workflow.activate, cache)
     recorded(activation("initialize_workflow", length=3, task=1, size=0))
     recorded(activation("resolve_activity", length=9, task=1, size=0))
     assert workflow.given == [["initialize_workflow"], ["resolve_activity"]]
@@ -129,13 +129,13 @@ def test_without_history_sizes_from_the_server_all_events_are_delivered(workflow
 def of_runs(workflow: Workflow, cache: Cache, *runs: str) -> None:
     """A workflow task for each run."""
     for run in runs:
-        _Recorded(workflow.activate, cache)(activation("initialize_workflow", length=3, task=1, run=run))
+        _RecordedActivations(workflow.activate, cache)(activation("initialize_workflow", length=3, task=1, run=run))
 
 
 def test_the_runs_idle_for_the_longest_time_are_evicted_first(
     workflow: Workflow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(workflow_cache, "IDLE", 0.0)
+    monkeypatch.setattr(workflow_cache, "IDLE_SECONDS", 0.0)
     cache = Cache(size=2)
     of_runs(workflow, cache, "a", "b", "a", "c", "d")
     assert cache.evicted == ["b", "a"]
@@ -155,9 +155,9 @@ def test_a_run_with_running_local_activities_is_not_evicted(
     workflow: Workflow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The SDK would cancel them, and lose the workflow task."""
-    monkeypatch.setattr(workflow_cache, "IDLE", 0.0)
+    monkeypatch.setattr(workflow_cache, "IDLE_SECONDS", 0.0)
     cache, workflow.starts = Cache(size=1), [7]
-    recorded = _Recorded(workflow.activate, cache)
+    recorded = _RecordedActivations(workflow.activate, cache)
     recorded(activation("initialize_workflow", length=3, task=1, run="local"))
     workflow.starts = []
     of_runs(workflow, cache, "a", "b")

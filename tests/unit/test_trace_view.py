@@ -16,8 +16,8 @@ from mulligan.cli._trace import draw, duration, heading
 from mulligan.observe import semconv
 from mulligan.observe.trace_ids import STEPS_IN_A_GROUP
 from mulligan.trace_view.jaeger import read, without_secrets
-from mulligan.trace_view.span import TraceSpan
-from mulligan.trace_view.tree import MOST_ERRORS, WHOLE, grow, lines
+from mulligan.trace_view.trace_span import TraceSpan
+from mulligan.trace_view.tree import MAX_ERRORS, MAX_UNFOLDED_SPANS, build_tree, lines
 
 
 def a_run(steps: int, *, wrong: Any = (), grouped: bool = False) -> list[TraceSpan]:
@@ -102,7 +102,7 @@ def test_a_hundred_steps_without_errors_are_one_line() -> None:
 def test_a_trace_with_errors_in_every_step_is_shortened() -> None:
     """A run in which everything goes wrong is not ten thousand lines either."""
     found = drawn(a_run(10_000, wrong=range(10_001)))
-    assert len(found) < 4 * MOST_ERRORS
+    assert len(found) < 4 * MAX_ERRORS
     assert any("errors" in line and "…" in line for line in found)
     assert "10,000 errors" in heading("t", a_run(10_000, wrong=range(10_001)), "from here")
 
@@ -121,7 +121,9 @@ def test_running_spans_and_their_parents_have_no_end() -> None:
     assert "  attempt 2  running  " in chat
     assert chat.endswith("━▶")
     assert text == "          attempt 2 follows: 503"
-    folded = drawn([*a_run(WHOLE), TraceSpan("x", "root", "chat m", 30, None, attributes={semconv.STEP: 30})])
+    folded = drawn(
+        [*a_run(MAX_UNFOLDED_SPANS), TraceSpan("x", "root", "chat m", 30, None, attributes={semconv.STEP: 30})]
+    )
     assert any("running" in line for line in folded)
 
 
@@ -140,10 +142,10 @@ def test_spans_whose_parents_are_missing_are_roots() -> None:
     """As where the caller's own spans are elsewhere; a circle of spans is nowhere, and no loop."""
     spans = [TraceSpan("a", "elsewhere", "a", 2, 3), TraceSpan("b", "elsewhere", "b", 1, 2)]
     assert [line.partition(" ")[2].split()[0] for line in drawn(spans)] == ["b", "a"]
-    assert grow([TraceSpan("a", "b", "a", 1, 2), TraceSpan("b", "a", "b", 1, 2)]) == []
+    assert build_tree([TraceSpan("a", "b", "a", 1, 2), TraceSpan("b", "a", "b", 1, 2)]) == []
     assert drawn([]) == []
     deep = [TraceSpan(str(n), str(n - 1), "s", n, n + 1) for n in range(5000)]
-    assert len(lines(grow(deep), whole=True)) < 100
+    assert len(lines(build_tree(deep), whole=True)) < 100
 
 
 @given(st.text(), st.text())

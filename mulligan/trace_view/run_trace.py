@@ -1,4 +1,4 @@
-"""Where a run's trace is to be had: from Jaeger, else from Temporal's history."""
+"""Finds a run's trace: in Jaeger, or else in Temporal's history."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from temporalio.client import Client
 
 from mulligan.trace_view import history, history_spans, jaeger
 from mulligan.trace_view.jaeger import NotJaeger, NotReachable, without_secrets
-from mulligan.trace_view.span import TraceSpan
+from mulligan.trace_view.trace_span import TraceSpan
 
 __all__ = ["RunTrace", "run_trace"]
 
 
 @dataclass(frozen=True)
 class RunTrace:
-    """A run's trace; `origin` says where its spans are from, `warning` what is wrong there."""
+    """A run's trace. `origin`: where its spans are from, as text. `warning`: what is wrong with Jaeger, if anything."""
 
     trace_id: str
     spans: list[TraceSpan]
@@ -26,10 +26,10 @@ class RunTrace:
 
 
 async def run_trace(client: Client, workflow_id: str, jaeger_url: str, *, is_open: bool) -> RunTrace | None:
-    """The trace of a run; None where no agent of it was opened. What an open run does now is from history, always.
+    """The trace of a run; None if no agent of it was opened yet. Spans that are still running are always from history.
 
     Raises:
-        Unreadable: history cannot be decoded.
+        Unreadable: the history cannot be decoded.
     """
     traceparent = await history.trace_of(client, client.get_workflow_handle(workflow_id))
     if not traceparent:
@@ -42,7 +42,7 @@ async def run_trace(client: Client, workflow_id: str, jaeger_url: str, *, is_ope
         why = f"{at} does not have it"
     except NotReachable as error:
         spans, why = [], f"{at} does not answer"
-        # Nobody asked for the usual address; the one that was set is meant to be there.
+        # A Jaeger at the default address is optional; one whose address was set should be there.
         warning = f"{why}: {error}" if jaeger_url else ""
     except NotJaeger as error:
         spans, why = [], f"{at} cannot be understood"
