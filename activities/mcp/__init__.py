@@ -1,1 +1,1 @@
-"""Servers of the Model Context Protocol: kept by the worker, their tools called as any tool is."""
+"""MCP servers: the worker keeps a session with each, and calls their tools like any other tool."""

@@ -1,1 +1,1 @@
-"""One provider, one file. A model is spelled `provider:NAME`; what a provider must do stands in `protocol.py`."""
+"""Model calls: one file per provider (`protocol.py` says what it implements), rate limits, retries, live text."""
