@@ -1,7 +1,7 @@
-"""The typed errors, and their way through a Temporal failure and back.
+"""The typed errors, and their conversion to a Temporal failure and back.
 
 Each is an `ApplicationError` that Temporal does not retry, and its Temporal `type` is the class's name: raised in a
-workflow it fails the run, once, and any client reads type and fields from the failure. `error_of` reads them back.
+workflow it fails the run, and any client can read its type and fields from the failure. `error_of` reads them back.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from temporalio.exceptions import ApplicationError, FailureError
 
 from mulligan.values import Took, well_formed
 
-RAW_ARGUMENTS_KEPT = 32_768
-"""Characters of raw arguments that a failure carries: Temporal cuts or refuses failures beyond a few hundred KB."""
+MAX_FIELD_CHARS = 32_768
+"""Characters of a field, such as the raw arguments, in a failure: Temporal cuts or refuses failures beyond a few hundred KB."""
 
 
 class DeclarationError(Exception):
@@ -24,7 +24,7 @@ class DeclarationError(Exception):
 
 
 class RemoteSource(Exception):
-    """The source of an error that was raised in another process: its type's name and its text are what is left of it."""
+    """The source of an error that was raised in another process. Only its type's name and its text were transferred."""
 
     def __init__(self, type_name: str, message: str) -> None:
         super().__init__(message)
@@ -32,10 +32,10 @@ class RemoteSource(Exception):
 
 
 class MulliganError(ApplicationError):
-    """What every error of Mulligan is. `took`: what the run took that failed of it; None where none began."""
+    """The base class of every error of Mulligan. `took`: what the failed run used; None where no run began."""
 
     fields: ClassVar[tuple[str, ...]] = ()
-    """Names of the attributes that cross to other processes, in the failure's first detail."""
+    """Names of the attributes that are transferred to other processes, in the failure's first detail."""
 
     def __init__(self, message: str, *, detail: str = "") -> None:
         self.detail = detail
@@ -44,12 +44,12 @@ class MulliganError(ApplicationError):
 
     @property
     def text(self) -> str:
-        """The standard text for the model: the message, which never quotes its input, then `detail`, which may."""
+        """The standard feedback for the model: the message, which never quotes the input, then `detail`, which may."""
         return f"{self.message}\n{self.detail}" if self.detail else self.message
 
     @property
     def details(self) -> Sequence[Any]:
-        """The fields as one JSON object, with `took`: what other languages read."""
+        """The fields and `took` as one JSON object, for clients in other languages."""
         fields = self._as_fields()
         if self.took is not None:
             fields["took"] = self.took.model_dump(mode="json")
@@ -64,11 +64,11 @@ class MulliganError(ApplicationError):
 
 
 class InvalidRunInputError(MulliganError):
-    """A run was started with something that it cannot run on. The message says what to change."""
+    """A run was started with an invalid input. The message says what to change."""
 
 
 class ModelRequestError(MulliganError):
-    """The provider refused the request (a 4xx that trying again cannot mend)."""
+    """The provider refused the request (with a 4xx status that a retry cannot change)."""
 
     fields = ("status", "request_id")
 
@@ -79,11 +79,11 @@ class ModelRequestError(MulliganError):
 
 
 class ModelUnavailableError(MulliganError):
-    """The model's endpoint was down or limited us for longer than `model_patience` or `model_attempts`."""
+    """The model's endpoint was down, or limited our rate, for longer than `model_patience` or `model_attempts`."""
 
 
 class ToolCallError(MulliganError):
-    """A tool call went wrong. `message` never quotes the input; `detail`, which the model is told as well, may."""
+    """A tool call failed. `message` never quotes the input; `detail`, which the model gets as well, may."""
 
     fields: ClassVar[tuple[str, ...]] = ("kind", "tool_name", "call_id", "raw_arguments", "source")
 
@@ -107,7 +107,7 @@ class ToolCallError(MulliganError):
 
 
 class UnknownToolError(ToolCallError):
-    """The model called a tool that there is not."""
+    """The model called a tool that does not exist."""
 
     fields = (*ToolCallError.fields, "available")
 
@@ -117,21 +117,21 @@ class UnknownToolError(ToolCallError):
 
 
 class InvalidToolInputError(ToolCallError):
-    """A call's arguments could not be read, or are not what the tool takes."""
+    """A call's arguments could not be parsed, or are not valid by the tool's schema."""
 
 
 class ToolExecutionError(ToolCallError):
-    """The tool ran and failed, gave what cannot be told, or was not allowed to run."""
+    """The tool failed, returned a value that is no JSON, or was not allowed to run."""
 
 
 class ToolTimeoutError(ToolCallError):
-    """The tool, or its worker, did not come back in time."""
+    """The tool, or its worker, did not answer in time."""
 
 
 class StructuredOutputError(MulliganError):
-    """The model's answer is not the structured output that was asked for.
+    """The model's answer is not the structured output that the agent declares.
 
-    `model_message` is what it answered, in the contract's message JSON. (`message` is the failure's own sentence.)
+    `model_message` is the answer, in the contract's message JSON. (`message` is the failure's own sentence.)
     """
 
     fields: ClassVar[tuple[str, ...]] = ("kind", "model_message")
@@ -143,7 +143,7 @@ class StructuredOutputError(MulliganError):
 
 
 class StructuredOutputValidationError(StructuredOutputError):
-    """The output does not validate, is missing, or came together with ordinary calls."""
+    """The output is not valid, is missing, or was given together with ordinary calls."""
 
     fields = (*StructuredOutputError.fields, "tool_name", "source")
 
@@ -156,7 +156,7 @@ class StructuredOutputValidationError(StructuredOutputError):
 
 
 class MultipleStructuredOutputsError(StructuredOutputError):
-    """The model gave several outputs where one was asked for."""
+    """The model gave several outputs instead of one."""
 
     fields = (*StructuredOutputError.fields, "tool_names")
 
@@ -166,7 +166,7 @@ class MultipleStructuredOutputsError(StructuredOutputError):
 
 
 class UpdateRefusedError(MulliganError):
-    """What a person said to a run (an update) was not taken. The message says why, and what can be done."""
+    """A run refused an update: a message, decision or answer of a person. The message says why, and what to do."""
 
 
 _BY_NAME: dict[str, type[MulliganError]] = {
@@ -202,7 +202,7 @@ def from_json(data: dict[str, Any]) -> MulliganError:
 def error_of(failure: BaseException) -> MulliganError | None:
     """The typed error behind a Temporal failure (a `WorkflowFailureError`, an `ActivityError`), with its fields.
 
-    Returns None where the failure is none of Mulligan's: a cancellation, a termination, a user's own error.
+    Returns None for any other failure: a cancellation, a termination, a user's own error.
     """
     seen: BaseException | None = failure
     while seen is not None:
@@ -220,7 +220,7 @@ def error_of(failure: BaseException) -> MulliganError | None:
 def _usage_until_failure(given: Any) -> Took | None:
     try:
         return Took.model_validate(given)
-    except ValidationError:  # a failure from elsewhere, or of a run before there was this
+    except ValidationError:  # a failure of other code, or of a run whose worker was older than this field
         return None
 
 
@@ -231,13 +231,13 @@ def _as_json(value: Any) -> Any:
         return {"type": type(value).__name__, "message": truncated(str(well_formed(str(value))))}
     if isinstance(value, str):
         return truncated(value)
-    if isinstance(value, (dict, list)) and len(text := json.dumps(value, default=str)) > RAW_ARGUMENTS_KEPT:
+    if isinstance(value, (dict, list)) and len(text := json.dumps(value, default=str)) > MAX_FIELD_CHARS:
         return truncated(text)
     return value
 
 
 def truncated(text: str) -> str:
-    """As much of a text as a failure carries."""
-    if len(text) <= RAW_ARGUMENTS_KEPT:
+    """A text cut to `MAX_FIELD_CHARS`, with a note of how much was cut."""
+    if len(text) <= MAX_FIELD_CHARS:
         return text
-    return text[:RAW_ARGUMENTS_KEPT] + f"… ({len(text) - RAW_ARGUMENTS_KEPT} more characters)"
+    return text[:MAX_FIELD_CHARS] + f"… ({len(text) - MAX_FIELD_CHARS} more characters)"

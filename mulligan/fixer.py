@@ -1,4 +1,4 @@
-"""Fixers: what mends a call's arguments before it runs. A function of one's own, or `ask_model`."""
+"""Fixers repair a call's arguments before it runs: a user's function, or `ask_model`."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from mulligan.errors import DeclarationError, InvalidToolInputError, StructuredO
 
 __all__ = ["AskModel", "Fixer", "InvalidToolInput", "ask_model"]
 
-LONGEST = 60.0
-"""Seconds for `ask_model`: the step waits for it, and its activity ends some time after the model's own call."""
+MAX_TIMEOUT = 60.0
+"""Seconds for `ask_model`: the step waits for it, within the activity of the model call."""
 
 
 @dataclass(frozen=True)
 class InvalidToolInput:
-    """What a fixer sees: arguments that the tool, or the type of output, cannot take, and why.
+    """What a fixer gets: arguments that are not valid for the tool or the type of output, and the error.
 
-    `arguments` is the parsed JSON, or the raw text where it is no JSON; `schema` is the JSON schema of what is taken.
+    `arguments` is the parsed JSON, or the raw text where it is no JSON; `schema` is the JSON schema of valid arguments.
     """
 
     tool_name: str
@@ -31,7 +31,7 @@ class InvalidToolInput:
 
 @dataclass(frozen=True)
 class AskModel:
-    """What `ask_model` declares. The worker does the asking: a function has neither the endpoint nor the trace."""
+    """The options of `ask_model`. The worker makes the call, as it has the endpoint and the trace."""
 
     model: str
     instructions: str
@@ -39,26 +39,26 @@ class AskModel:
 
 
 Fixer = Callable[[InvalidToolInput], object | Awaitable[object | None] | None] | AskModel
-"""Sees a call's invalid input and returns corrected arguments (a dict, or JSON text), or None to give up."""
+"""Gets a call's invalid input and returns corrected arguments (a dict, or JSON text), or None to give up."""
 
 
 def ask_model(model: str, *, instructions: str = "", timeout: float | timedelta = 30) -> AskModel:
-    """A `fix` of a tool, or the `repair` of an agent: a second model mends the arguments, in one call.
+    """A `fix` of a tool, or the `repair` of an agent: a second model repairs the arguments, in one call.
 
-    It is shown the tool, what was written, and the error. What it gives is validated like any fixer's; one that fails,
-    refuses, or takes too long has given up. Its tokens count in the step's usage, and its call is a `chat` span.
+    It gets the tool, the invalid arguments, and the error. Its answer is validated like any fixer's; if it fails, refuses,
+    or takes too long, the arguments stay invalid. Its tokens count in the step's usage, and its call is a `chat` span.
 
     Args:
-        model: `openai:NAME`, `openai-chat:NAME` or `scripted:NAME`; a small one will do.
-        instructions: What else it should know of the arguments.
+        model: `openai:NAME`, `openai-chat:NAME` or `scripted:NAME`; a small one is enough.
+        instructions: What else it should know about the arguments.
         timeout: Seconds, or a timedelta; 60 s at most.
 
     Raises:
-        DeclarationError: the timeout makes no sense.
+        DeclarationError: the timeout is not in its range.
     """
     limit = timeout.total_seconds() if isinstance(timeout, timedelta) else float(timeout)
-    if not 0 < limit <= LONGEST:
+    if not 0 < limit <= MAX_TIMEOUT:
         raise DeclarationError(
-            f"ask_model({model!r}): the timeout is {limit:g} s; it must be more than 0, {LONGEST:g} at most."
+            f"ask_model({model!r}): the timeout is {limit:g} s; it must be more than 0, {MAX_TIMEOUT:g} at most."
         )
     return AskModel(model, instructions, limit)

@@ -1,4 +1,4 @@
-"""Structured output: what a run's answer must be, and by which of two strategies the model is made to give it."""
+"""Structured output: the type of a run's answer, and the strategy by which the model is made to give it."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ _VALUE = "value"
 
 @dataclass(frozen=True, eq=False)
 class ToolStrategy:
-    """The model gives its answer by calling a tool that takes it: one tool for each member of a union.
+    """The model gives its answer as the arguments of an output tool: one tool for each member of a union.
 
     Args:
         schema: A pydantic model, dataclass, TypedDict, a union of them, or a JSON schema as a dict.
         handle_errors: The policy for an output that is not valid; the agent's where None.
-        tool_message_content: What the output call's result says, for later turns of the conversation.
+        tool_message_content: The text of the output call's result, for later turns of the conversation.
     """
 
     schema: Any
@@ -63,7 +63,7 @@ class ProviderStrategy:
 
 @dataclass(frozen=True, eq=False)
 class OutputType:
-    """One type of output. What is no object (a list, a number) is wrapped in one, as tools and providers take objects."""
+    """One type of output. A type that is no object (a list, a number) is wrapped in one, as tools and providers need objects."""
 
     name: str
     description: str
@@ -78,10 +78,10 @@ class OutputType:
         return list(self.schema.get("required", []))
 
     def validate(self, value: JsonValue) -> Any:
-        """The value as Python's, still wrapped.
+        """Validate a JSON value and convert it to Python's types, still wrapped.
 
         Raises:
-            pydantic.ValidationError, NotOfSchema: it does not fit; and whatever a user's own validators raise.
+            pydantic.ValidationError, NotOfSchema: it is not valid; and whatever a user's own validators raise.
         """
         if self._adapter is not None:
             return self._adapter.validate_json(json.dumps(value))
@@ -90,7 +90,7 @@ class OutputType:
         return value
 
     def to_json(self, validated: Any) -> JsonValue:
-        """What `validate` gave as JSON, with its defaults: what a run's result holds."""
+        """A value that `validate` returned, as JSON with its defaults: the form in a run's result."""
         if self._adapter is None:
             return validated  # type: ignore[no-any-return]
         return self._adapter.dump_python(validated, mode="json", by_alias=True, warnings="error")  # type: ignore[no-any-return]
@@ -98,7 +98,7 @@ class OutputType:
 
 @dataclass(frozen=True, eq=False)
 class Output:
-    """What an agent's answer must be. `types` are a union's members, each a tool; `whole` is all of it in one schema."""
+    """The declared output of an agent. `types` are a union's members, each a tool; `whole` is all of it in one schema."""
 
     types: tuple[OutputType, ...]
     whole: OutputType
@@ -108,7 +108,7 @@ class Output:
 
     @classmethod
     def from_declaration(cls, given: Any) -> Output:
-        """Read what `Agent(output=…)` was given.
+        """Parse the `output` of an `Agent`.
 
         Raises:
             TypeError: no JSON schema can be made of it, or two members have one name: one sentence.
@@ -123,7 +123,7 @@ class Output:
         members = _members(schema)
         types = [_type(member) for member in members]
         if len(types) > 1 and any(each.is_wrapped for each in types):
-            types = [_type(schema)]  # `Order | None`, `int | str`: no tool of its own for each of those
+            types = [_type(schema)]  # `Order | None`, `int | str`: one tool for all of it
         names = [each.name for each in types]
         if twice := sorted({name for name in names if names.count(name) > 1}):
             raise TypeError(f"two types of its output are named {twice[0]!r}; give one another name.")
@@ -131,7 +131,7 @@ class Output:
         return cls(tuple(types), whole, strategy, getattr(given, "handle_errors", None), content)
 
     def strategy_for(self, model: str) -> Strategy:
-        """The strategy for a model (`provider:NAME`): the one chosen; else by what its provider is known to take."""
+        """The strategy for a model (`provider:NAME`): the declared one; otherwise by what its provider supports."""
         if self.strategy is not None:
             return self.strategy
         return "provider" if ModelName.parse(model).traits.writes_to_schema and len(self.types) == 1 else "tool"
@@ -146,15 +146,15 @@ def output_of(result: RunResult | Mapping[str, Any], schema: type[T]) -> T: ...
 @overload
 def output_of(result: RunResult | Mapping[str, Any], schema: Any) -> Any: ...
 def output_of(result: RunResult | Mapping[str, Any], schema: Any) -> Any:
-    """A run's structured output as the Python object that it is; in a workflow as well as outside.
+    """A run's structured output as a Python object. It may be called in a workflow as well.
 
     Args:
         result: A RunResult, or its JSON as any Temporal client gets it.
-        schema: What the agent was declared with: a type, a union (the member that the model chose comes back), a dict.
+        schema: The agent's `output`: a type, a union (the member that the model chose is returned), or a dict.
 
     Raises:
         StructuredOutputValidationError: the run did not complete (`missing_output`), or its output is
-            something else (`invalid_output`).
+            not valid (`invalid_output`).
     """
     run = result if isinstance(result, RunResult) else RunResult.model_validate(result)
     output = Output.from_declaration(schema)
@@ -174,16 +174,16 @@ def output_of(result: RunResult | Mapping[str, Any], schema: Any) -> Any:
     return getattr(validated, _VALUE) if isinstance(validated, BaseModel) else validated[_VALUE]
 
 
-def unwrapped(kind: OutputType, value: JsonValue) -> JsonValue:
-    """What stands in a run's result for a valid value of that type."""
+def unwrap(kind: OutputType, value: JsonValue) -> JsonValue:
+    """A valid value of a type as it is in a run's result: without the object that wraps it."""
     return value[_VALUE] if kind.is_wrapped and isinstance(value, dict) else value
 
 
 def check_schema(schema: dict[str, Any], value: JsonValue) -> None:
-    """Hold an object against a JSON schema.
+    """Validate a value by a JSON schema.
 
     Raises:
-        NotOfSchema: it does not fit.
+        NotOfSchema: it is not valid.
     """
     _of_json_schema(schema).validate(value)
 
@@ -204,7 +204,7 @@ def _type(schema: Any) -> OutputType:
         shown = _inlined(adapter.json_schema(by_alias=True))
         is_wrapped = shown.get("type") != "object"
         if is_wrapped:
-            # Built as a model, so that a fault's path and a discriminator are what pydantic makes of them.
+            # A model, so that pydantic's errors have the paths and discriminators of one.
             holder = create_model(name, __config__=ConfigDict(extra="forbid"), value=(readable_type, ...))
             adapter = TypeAdapter(holder)
             shown = adapter.json_schema(by_alias=True)
@@ -240,7 +240,7 @@ def _legal(name: str) -> str:
 
 
 def _inlined(schema: dict[str, Any]) -> dict[str, Any]:
-    """A schema whose root is a reference (a type that holds itself), with what that says at the root."""
+    """A schema whose root is a reference (of a type that contains itself), with the referenced schema at the root."""
     reference = schema.get("$ref", "")
     if not reference.startswith("#/$defs/"):
         return schema

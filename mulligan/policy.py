@@ -1,4 +1,4 @@
-"""`handle_errors`: one policy for what happens on a model's mistake or a tool's failure."""
+"""`handle_errors`: the policy for a model's mistakes and a tool's failures."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from typing import Any
 from mulligan.errors import MulliganError, RemoteSource, StructuredOutputError, ToolCallError, from_json
 
 Mistake = ToolCallError | StructuredOutputError
-"""What a policy decides on: a call or an answer that went wrong, with its `kind`."""
+"""What a policy decides on: a failed call or a rejected answer, with its `kind`."""
 MISTAKES = (ToolCallError, StructuredOutputError)
 """The same, for `except`."""
 HandleErrors = (
     bool | str | type[BaseException] | tuple[type[BaseException], ...] | Callable[[Any], str | Awaitable[str]]
 )
-"""True: the standard text. False: the run fails. A text: that one. Exception types: those are told, others fail the run.
-A function of the typed error: its text is told, and what it raises fails the run."""
+"""What the model gets. True: the standard text. False: nothing, the run fails. A text: that text. Exception types: the
+standard text for those, other errors fail the run. A function of the typed error: its text; if it raises, the run fails."""
 
 MODELS_OWN_MISTAKES = frozenset(
     {"unknown_tool", "invalid_json", "invalid_arguments", "truncated_call", "duplicate_call"}
 )
-"""The kinds that a run's `on_invalid_tool_input` speaks of."""
+"""The kinds that a run's `on_invalid_tool_input` applies to."""
 
 
 def text_for_model(error: Mistake, policy: HandleErrors, standard: str) -> str | Awaitable[str]:
-    """The text for the model.
+    """The feedback for the model: what the policy says, or `standard`; awaitable where the policy is an `async def`.
 
     Raises:
         MulliganError: the policy does not handle this error, so the run fails with it.
@@ -36,12 +36,11 @@ def text_for_model(error: Mistake, policy: HandleErrors, standard: str) -> str |
     if isinstance(policy, str):
         return policy
     if isinstance(policy, (type, tuple)):
-        if isinstance(error, policy) or _is_one(error_source(error), policy):
+        if isinstance(error, policy) or _is_of_type(error_source(error), policy):
             return standard
         raise error
     try:
         text = policy(error)
-        # An `async def` is awaited by the caller.
         return text if isinstance(text, Awaitable) else str(text)
     except MulliganError:
         raise
@@ -49,8 +48,8 @@ def text_for_model(error: Mistake, policy: HandleErrors, standard: str) -> str |
         raise with_message_of(error, raised) from raised
 
 
-def _is_one(source: BaseException | None, policy: type[BaseException] | tuple[type[BaseException], ...]) -> bool:
-    """Whether it is of one of these types. Of one raised in another process its type's name is all that is known."""
+def _is_of_type(source: BaseException | None, policy: type[BaseException] | tuple[type[BaseException], ...]) -> bool:
+    """Whether a source is of one of the types. Of one raised in another process only its type's name is known."""
     if not isinstance(source, RemoteSource):
         return isinstance(source, policy)
     kinds = list(policy) if isinstance(policy, tuple) else [policy]
@@ -60,10 +59,10 @@ def _is_one(source: BaseException | None, policy: type[BaseException] | tuple[ty
 
 
 def error_source(error: Mistake) -> BaseException | None:
-    """What is behind an error: a `pydantic.ValidationError`, the tool's own exception; None where there is nothing."""
+    """The exception behind an error: a `pydantic.ValidationError`, or the tool's own; None where there is none."""
     return getattr(error, "source", None)
 
 
 def with_message_of(error: Mistake, raised: BaseException) -> MulliganError:
-    """The typed error with what a policy's function raised as its reason: so the run fails (contract, section 2)."""
+    """The typed error with the message of what a policy's function raised: the run fails with it (contract, section 2)."""
     return from_json({**error.to_json(), "message": str(raised) or type(raised).__name__})

@@ -1,6 +1,6 @@
-"""What a run is started with, and its check: every fault is one sentence that says what to change.
+"""The input of a run, and its validation: each fault is one sentence that says what to change.
 
-It lands in history as JSON: only optional fields may be added, and nothing renamed.
+It is in Temporal's history as JSON: only optional fields may be added, and nothing renamed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["ResumedFrom", "RunInput", "parse_run_input"]
 
 
 class ResumedFrom(BaseModel):
-    """The run whose conversation another one goes on with. `traceparent`: of its `invoke_agent` span."""
+    """The earlier run whose conversation a run continues. `traceparent`: that of its `invoke_agent` span."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -31,7 +31,7 @@ class ResumedFrom(BaseModel):
 
 
 class RunInput(BaseModel):
-    """What a run is started with. camelCase spellings are read too, so that a client in any language feels at home."""
+    """The input of a run. camelCase spellings are accepted too, for clients in other languages."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -60,16 +60,16 @@ class RunInput(BaseModel):
 
 
 _FIELDS = [name for name in RunInput.model_fields if name != "resumed_from"]
-"""What is named to whom mistypes one; the one left out is not written by hand."""
+"""The fields that an error lists where one is mistyped. `resumed_from` is not written by hand."""
 _EXAMPLE = '{"agent": "assistant", "prompt": "…"}'
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 
 
 def parse_run_input(data: bytes) -> RunInput:
-    """Read a RunInput from JSON.
+    """Parse and validate a RunInput from JSON.
 
     Raises:
-        InvalidRunInputError: it is not JSON, has a fault in a field, or nothing to begin with.
+        InvalidRunInputError: it is not JSON, a field is invalid, or there is neither a prompt nor a message.
     """
     if not data:
         raise InvalidRunInputError(f"The run was started without an input; give it one JSON object: {_EXAMPLE}.")
@@ -91,7 +91,7 @@ def parse_run_input(data: bytes) -> RunInput:
 
 
 def _check_messages(messages: Sequence[Message], *, prompted: bool) -> None:
-    """A conversation that a provider takes: each call answered once, right after it, and the user's turn at the end."""
+    """Check that a provider accepts a conversation: one result for each call, right after it, and the user's message last."""
     open_calls: dict[str, int] = {}
     for index, message in enumerate(messages):
         if isinstance(message, ToolMessage):
@@ -120,7 +120,7 @@ def _raise_unanswered(open_calls: dict[str, int]) -> None:
 
 
 def _fault_sentence(fault: Any) -> str:
-    """One sentence on one fault that pydantic found."""
+    """One error of pydantic as a sentence."""
     where = _path(fault["loc"])
     given = _shown(fault["input"])
     match fault["type"]:
@@ -146,7 +146,7 @@ def _fault_sentence(fault: Any) -> str:
 def _path(loc: Sequence[int | str]) -> str:
     path = ""
     for index, part in enumerate(loc):
-        # pydantic names the member of a union that it tried, right after the message's number; nobody wrote that.
+        # pydantic adds the role of the message after its number; it is no part of the JSON.
         if index == 2 and loc[0] == "messages" and part in ("user", "assistant", "tool"):
             continue
         path += f"[{part}]" if isinstance(part, int) else f".{part}" if path else part

@@ -1,4 +1,4 @@
-"""`Script`: what the shipped, deterministic `scripted:` model says, for demos and tests. It needs no key."""
+"""`Script`: the answers of the deterministic `scripted:` model, for demos and tests. It needs no key."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Call", "Say", "Script"]
 
 @dataclass(frozen=True)
 class Call:
-    """A tool call that a script makes. `arguments` is a dict, or raw text where a script is wrong on purpose."""
+    """A tool call of a script. `arguments` is a dict, or raw text where the script makes a mistake on purpose."""
 
     name: str
     arguments: dict[str, Any] | str = field(default_factory=dict)
@@ -29,7 +29,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Say:
-    """One answer of the model: text, calls, or both. `pace`: seconds that it takes for each word, to be watched."""
+    """One answer of the model: text, calls, or both. `pace`: seconds for each word, so that the text can be watched."""
 
     text: str = ""
     calls: Sequence[Call] = ()
@@ -39,11 +39,11 @@ class Say:
 
 @dataclass(frozen=True, eq=False)
 class Script:
-    """What the model `scripted:NAME` answers, turn by turn.
+    """The answers of the model `scripted:NAME`, turn by turn.
 
-    A turn is a `Say`, or a function of the conversation so far that returns one. Which turn it is follows from the
-    conversation alone (how often the assistant has spoken, before a compaction too), so retries and replays say the same.
-    Past its end a script repeats its last turn.
+    A turn is a `Say`, or a function of the conversation so far that returns one. The number of the turn is the number of
+    the assistant's messages in the conversation, those before a compaction included: retries and replays get the same
+    answer. After its end a script repeats its last turn.
     """
 
     name: str
@@ -57,12 +57,12 @@ class Script:
         object.__setattr__(self, "source", frame.f_code.co_filename if frame else "<unknown file>")
 
     def answer(self, messages: Sequence[Message], summed_up: int = 0) -> Say:
-        """What the model says to this conversation. `summed_up`: how often it spoke before what is left of it."""
+        """The model's answer to a conversation. `summed_up`: how many messages of the assistant a compaction removed from it."""
         spoken = summed_up + sum(isinstance(message, AssistantMessage) for message in messages)
         turn = self.turns[min(spoken, len(self.turns) - 1)]
         return turn if isinstance(turn, Say) else turn(messages)
 
 
 def last_result(messages: Sequence[Message]) -> str:
-    """The text of the newest tool result: what a turn that is a function often wants."""
+    """The text of the newest tool result, empty where there is none: a turn that is a function often needs it."""
     return next((message.text for message in reversed(messages) if isinstance(message, ToolMessage)), "")

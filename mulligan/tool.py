@@ -1,4 +1,4 @@
-"""`@tool`: a function that a model may call, with the schema of what it takes."""
+"""`@tool`: a function that a model may call, with the schema of its arguments."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ MAX_LOCAL_TIMEOUT = timedelta(seconds=10)
 
 
 class ToolError(Exception):
-    """Raised by a tool to tell the model something: its text is what the model reads."""
+    """A tool raises it to report a failure to the model: its text is the call's result."""
 
 
 @dataclass(frozen=True)
 class ToolContext:
-    """What a tool may know about the call that it serves. A parameter of this type is not in the tool's schema.
+    """Facts about the call that a tool runs for. A parameter of this type is not in the tool's schema.
 
     `idempotency_key` is the same on each attempt of this call, after crashes and continue-as-new too, and another for
     every other call of every other run: hand it to a payment or mail service and the call happens once.
@@ -49,7 +49,7 @@ class ToolContext:
     _heartbeat: Callable[..., None] = field(default=lambda *_: None, repr=False)
 
     def heartbeat(self, *details: Any) -> None:
-        """Tell Temporal how far the tool has got. That the worker is alive is told without this."""
+        """Record a tool's progress in Temporal. The heartbeats that show that the worker is alive are sent without this."""
         self._heartbeat(*details)
 
 
@@ -129,7 +129,7 @@ class Tool:
 
 
 class TypedTool(Tool, Generic[P, R]):
-    """A tool that is still its function: calling it calls the function, with the signature that type checkers see."""
+    """A tool that can be called as its function, with the same signature for type checkers."""
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function."""
@@ -189,16 +189,16 @@ def tool(  # noqa: PLR0913 - a public decorator whose parameters are the tool's 
         function: The function. Its name, docstring and signature become the tool's name, description and schema.
         name: Another name: 1 to 64 of `a-z A-Z 0-9 _ -` (OpenAI's rule for function names).
         description: Another description.
-        timeout: Seconds, or a timedelta, for the whole of one attempt: 60 s where None, 10 s for a local tool. A hard limit:
-            the model has its answer on time.
-        attempts: How often it may be started in all. Tried again are timeouts, lost workers, and exceptions in `retry_on`.
-        retry_on: Exception types after which it is tried again.
-        fix: Sees input that is not valid and returns what it should have been, or None.
+        timeout: Seconds, or a timedelta, for one attempt: 60 s where None, 10 s for a local tool. A hard limit: then the
+            model gets a `tool_timeout`, whatever the function does.
+        attempts: How often it may be started in all. Timeouts, lost workers, and exceptions in `retry_on` are retried.
+        retry_on: Exception types that are retried.
+        fix: A fixer: it gets invalid input and returns corrected arguments, or None.
         handle_errors: What happens on a failure; the agent's policy where None.
         needs_approval: Whether a person is asked before it runs, or a function, sync or async, of (arguments: the valid ones
-            as JSON values, ToolContext) that says so; one that raises or hangs means yes.
+            as JSON values, ToolContext) that returns it; one that raises or hangs counts as True.
         approval_timeout: Seconds, or a timedelta, after which a call that waits for a person is `denied`; None: the agent's.
-        asks_person: The call is a question: the function never runs, a person's answer is the result.
+        asks_person: The call is a question to a person, whose answer is the result; the function never runs.
         task_queue: Where the tool runs, if not on the agent's own queue: a worker with a GPU, or in another network.
         queue_timeout: How long a call may wait in that queue for a worker (seconds or a timedelta); then it is `tool_lost`.
         max_result_chars: A longer result is cut, with a note of how much was left out.
@@ -206,7 +206,7 @@ def tool(  # noqa: PLR0913 - a public decorator whose parameters are the tool's 
             run's own worker, for 10 s at most.
 
     Raises:
-        DeclarationError: no schema can be made of the signature, or an option makes no sense.
+        DeclarationError: no schema can be made of the signature, or an option cannot work.
     """
 
     def declare(function: Callable[P, R]) -> TypedTool[P, R]:
@@ -245,5 +245,5 @@ def _arguments_of(function: Callable[..., Any], name: str) -> ArgumentsModel:
 
 
 def is_legal_name(name: str) -> bool:
-    """Whether OpenAI takes it for a function's name."""
+    """Whether OpenAI accepts it as the name of a function."""
     return re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", name) is not None

@@ -1,6 +1,6 @@
-"""Every value that users see in a run: what it takes, what it gives, and the conversation between.
+"""The values of a run that users see: its result, messages, steps and progress.
 
-All of it lands in Temporal's history as JSON, so only optional fields may be added, and nothing renamed.
+All of them are in Temporal's history as JSON, so only optional fields may be added, and nothing renamed.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ Text = Annotated[str, BeforeValidator(well_formed)]
 
 
 class ErrorInfo(BaseModel):
-    """What went wrong with a call or an answer, in the words of the contract's kinds."""
+    """Why a call failed or an answer was rejected. `kind` is one of the contract's (section 4)."""
 
     kind: str
     message: Text
 
 
 class ToolCall(BaseModel):
-    """What the model asked for. `arguments` is the raw text that the model wrote, whatever it is."""
+    """A call that the model made. `arguments` is the raw text that the model wrote, valid or not."""
 
     id: str
     name: Text
@@ -62,7 +62,7 @@ class ToolCall(BaseModel):
 
 
 class UserMessage(BaseModel):
-    """What a person, or the program that started the run, says to the model."""
+    """A message to the model from a person, or from the program that started the run."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -71,7 +71,7 @@ class UserMessage(BaseModel):
 
 
 class AssistantMessage(BaseModel):
-    """What the model said: text, calls, or both. `provider_data`: what must go back to that provider as it is."""
+    """An answer of the model: text, calls, or both. `provider_data`: data that must be sent back to that provider unchanged."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -82,7 +82,7 @@ class AssistantMessage(BaseModel):
 
 
 class ToolMessage(BaseModel):
-    """A tool result: what went back to the model for one call."""
+    """The result of one call, as the model gets it."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -104,7 +104,7 @@ class Usage(BaseModel):
     cached_input_tokens: int = 0
     reasoning_tokens: int = 0
     cache_write_tokens: int = optional_field(0)
-    """Of the input, what was put into the provider's cache; some models have a price for it."""
+    """Input tokens that were written to the provider's cache; some models have a price for them."""
 
     def __add__(self, other: Usage) -> Usage:
         return Usage(**{name: getattr(self, name) + getattr(other, name) for name in Usage.model_fields})
@@ -119,11 +119,11 @@ class Usage(BaseModel):
 
 
 Status = Literal["completed", "max_steps", "max_tokens", "max_cost", "max_history", "truncated", "refused", "stopped"]
-"""`max_history`: Temporal's history of the run is nearly full, and its conversation too large to go on in a new one."""
+"""`max_history`: Temporal's history of the run is nearly full, and its conversation is too large to continue as new."""
 
 
 class RunResult(BaseModel):
-    """What a run came to. Running out of steps is a status, not an exception."""
+    """The result of a run. Running out of steps is a status, not an exception."""
 
     status: Status
     output: Any = None
@@ -134,15 +134,15 @@ class RunResult(BaseModel):
     usage: Usage = Usage()
     trace_id: str = ""
     output_type: str | None = optional_field()
-    """Structured output: the name of its type, so that a union's member is known again."""
+    """Structured output: the name of its type, by which `output_of` finds a union's member."""
     cost: float | None = optional_field()
-    """USD; None where the price of a model that was asked is not known."""
+    """USD; None where the price of a model that was called is not known."""
     reason: str | None = optional_field()
-    """Why it was stopped, where whoever did it said so."""
+    """Why it was stopped, if a reason was given."""
 
 
 class Repair(BaseModel):
-    """One change of a call's arguments before it ran: `by` whom, from what, to what."""
+    """One change of a call's arguments before it ran. `by`: the fixer or the model that changed them."""
 
     by: str
     before: Any = None
@@ -150,14 +150,14 @@ class Repair(BaseModel):
 
 
 class StepResult(BaseModel):
-    """What the model was told about a call."""
+    """The result of a call, as the model got it."""
 
     text: str
     error: ErrorInfo | None = None
 
 
 class Took(BaseModel):
-    """What a run took until it failed: model calls that were answered, tokens, and USD where all prices are known."""
+    """What a run used until it failed: answered model calls, tokens, and USD where all prices are known."""
 
     steps: int = 0
     usage: Usage = Usage()
@@ -165,9 +165,9 @@ class Took(BaseModel):
 
 
 class SubRun(BaseModel):
-    """The run that a call of a sub-agent is: a workflow of its own, by the id `id`; `run_id` is its first workflow run's.
+    """The run of a sub-agent that a call started. `id`: its workflow id; `run_id`: that of its first workflow run.
 
-    `status`: `running`, a RunResult's, or `failed`, `cancelled`, `timed_out`, `terminated`. The numbers are there once it
+    `status`: `running`, a RunResult's, or `failed`, `cancelled`, `timed_out`, `terminated`. The numbers are set once it
     has ended with a result, or has failed.
     """
 
@@ -181,10 +181,10 @@ class SubRun(BaseModel):
 
 
 class Decision(BaseModel):
-    """What became of a call that waited for a person, from when until when (ISO 8601, UTC).
+    """The decision on a call that waited for a person, `since` when and `at` when (ISO 8601, UTC).
 
-    `timeout`: nobody said anything in time. `stopped`: the run was stopped first. `before`: its arguments as the model
-    wanted them, where they were `edited`.
+    `timeout`: nobody decided in time. `stopped`: the run was stopped first. `before`: the model's arguments, where a person
+    `edited` them.
     """
 
     kind: Literal["approval", "question"]
@@ -200,7 +200,7 @@ class Decision(BaseModel):
 class StepCall(BaseModel):
     """A call within a step. `arguments` are the validated ones, after repair; None where they never became valid.
 
-    `run` is there where the call is one of a sub-agent.
+    `run` is set where the call started a sub-agent.
     """
 
     id: str
@@ -215,9 +215,9 @@ class StepCall(BaseModel):
 
 
 class Compaction(BaseModel):
-    """How the conversation was made shorter before a step: `text` sums up its oldest `messages`, by a model call.
+    """How the conversation was compacted before a step: `text` is a model's summary of its oldest `messages` (their number).
 
-    With an `error` it was given up, for the time being: nothing was summed up, and the run went on as it was.
+    With an `error` the compaction failed: the run went on with the whole conversation and tries again later.
     """
 
     messages: int
@@ -227,7 +227,7 @@ class Compaction(BaseModel):
 
 
 class Step(BaseModel):
-    """One model call with the tool calls that it asked for."""
+    """One model call with the tool calls in its answer."""
 
     step: int
     text: str = ""
@@ -236,11 +236,11 @@ class Step(BaseModel):
     error: ErrorInfo | None = None
     compaction: Compaction | None = optional_field()
     model: str | None = None
-    """Which model answered, as `provider:NAME`; None in a run that was opened before this was kept."""
+    """The model that answered, as `provider:NAME`; None in runs that an older version opened."""
 
 
 class Progress(BaseModel):
-    """The answer of the `progress` query."""
+    """The result of the `progress` query."""
 
     status: Status | Literal["running", "waiting", "failed", "cancelled"]
     step: int

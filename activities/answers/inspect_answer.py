@@ -37,7 +37,7 @@ from mulligan.activities.tool_running.find_tool import RunTools
 from mulligan.agent import Agent
 from mulligan.errors import StructuredOutputError
 from mulligan.observe.spans import ToolCallAttempt
-from mulligan.output import OutputType, unwrapped
+from mulligan.output import OutputType, unwrap
 from mulligan.policy import MISTAKES, Mistake
 from mulligan.values import AssistantMessage, Message, ToolCall, Usage
 from mulligan.wire.agent_facts import Definition
@@ -352,7 +352,7 @@ def _accepted(
     output_type: OutputType, arguments: JsonValue, *, as_written: bool, call: int | None = None
 ) -> AcceptedOutput:
     as_written = as_written and not output_type.is_wrapped
-    value = None if as_written else unwrapped(output_type, arguments)
+    value = None if as_written else unwrap(output_type, arguments)
     return AcceptedOutput(type=output_type.name, call=call, as_said=as_written, value=value)
 
 

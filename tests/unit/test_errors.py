@@ -28,7 +28,7 @@ from mulligan import (
     data_converter,
     error_of,
 )
-from mulligan.errors import RAW_ARGUMENTS_KEPT, RemoteSource, from_json
+from mulligan.errors import MAX_FIELD_CHARS, RemoteSource, from_json
 from mulligan.policy import text_for_model
 
 CALL: dict[str, Any] = {"tool_name": "look", "call_id": "1", "raw_arguments": "{"}
@@ -81,7 +81,7 @@ def test_every_typed_error_is_importable() -> None:
 def test_long_raw_arguments_are_cut() -> None:
     """Temporal refuses failures of megabytes, and a run must not die of that."""
     [details] = ToolCallError("x", kind="invalid_json", raw_arguments="x" * 5_000_000).details
-    assert len(details["raw_arguments"]) < RAW_ARGUMENTS_KEPT + 50
+    assert len(details["raw_arguments"]) < MAX_FIELD_CHARS + 50
 
 
 def a_validation_error() -> ValidationError:
@@ -198,12 +198,12 @@ def test_a_long_source_is_cut_in_the_error() -> None:
     with pytest.raises(ValidationError) as raised:
         TypeAdapter(list[int]).validate_python(["x"] * 30_000)
     error = InvalidToolInputError("bad", kind="invalid_arguments", source=raised.value, **CALL)
-    assert len(json.dumps(error.to_json())) < 3 * RAW_ARGUMENTS_KEPT
+    assert len(json.dumps(error.to_json())) < 3 * MAX_FIELD_CHARS
 
 
 def test_a_long_model_message_is_cut_in_the_error() -> None:
     error = StructuredOutputValidationError("bad", kind="invalid_output", model_message={"text": "x" * 5_000_000})
-    assert len(json.dumps(error.to_json())) < 3 * RAW_ARGUMENTS_KEPT
+    assert len(json.dumps(error.to_json())) < 3 * MAX_FIELD_CHARS
 
 
 def test_lone_surrogates_in_an_error_are_replaced() -> None:
