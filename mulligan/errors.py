@@ -16,7 +16,7 @@ from temporalio.exceptions import ApplicationError, FailureError
 from mulligan.values import Took, well_formed
 
 MAX_FIELD_CHARS = 32_768
-"""Characters of a field, such as the raw arguments, in a failure: Temporal cuts or refuses failures beyond a few hundred KB."""
+"""Characters of a field in a failure, such as the raw arguments: Temporal refuses failures of more than a few hundred KB."""
 
 
 class DeclarationError(Exception):

@@ -91,7 +91,7 @@ def parse_run_input(data: bytes) -> RunInput:
 
 
 def _check_messages(messages: Sequence[Message], *, prompted: bool) -> None:
-    """Check that a provider accepts a conversation: one result for each call, right after it, and the user's message last."""
+    """Check that a provider accepts a conversation: one result for each call, right after it; the user's message is last."""
     open_calls: dict[str, int] = {}
     for index, message in enumerate(messages):
         if isinstance(message, ToolMessage):

@@ -57,7 +57,7 @@ class Script:
         object.__setattr__(self, "source", frame.f_code.co_filename if frame else "<unknown file>")
 
     def answer(self, messages: Sequence[Message], summed_up: int = 0) -> Say:
-        """The model's answer to a conversation. `summed_up`: how many messages of the assistant a compaction removed from it."""
+        """The answer to a conversation. `summed_up`: how many messages of the assistant a compaction removed from it."""
         spoken = summed_up + sum(isinstance(message, AssistantMessage) for message in messages)
         turn = self.turns[min(spoken, len(self.turns) - 1)]
         return turn if isinstance(turn, Say) else turn(messages)

@@ -71,7 +71,7 @@ class UserMessage(BaseModel):
 
 
 class AssistantMessage(BaseModel):
-    """An answer of the model: text, calls, or both. `provider_data`: data that must be sent back to that provider unchanged."""
+    """An answer of the model: text, calls, or both. `provider_data`: data to send back to that provider unchanged."""
 
     model_config = ConfigDict(extra="forbid")
 
