@@ -1,1 +1,1 @@
-"""Workflows to begin from: each is one file that runs without a key. A worker serves one by `--load`."""
+"""Agents and workflows to begin from: each file runs without a key. A worker serves one by `--load`."""

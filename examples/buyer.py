@@ -20,11 +20,11 @@ from mulligan import Agent, Call, Message, Say, Script, ToolContext, last_result
 from mulligan.tools import ask_person
 
 ALONE_UP_TO = 100
-"""Euros that the agent may spend by itself, where the run's metadata says nothing else."""
+"""Euros that the agent may spend by itself, unless the run's metadata sets another limit."""
 
 
 def is_expensive(arguments: dict[str, Any], ctx: ToolContext) -> bool:
-    """Whether a person is asked first."""
+    """Whether a person must approve the purchase."""
     return float(arguments["euros"]) > float(ctx.metadata.get("alone_up_to", ALONE_UP_TO))
 
 

@@ -1,4 +1,4 @@
-"""A conversation that goes on for weeks: each message is a turn, and the workflow goes on in a fresh history by itself."""
+"""A conversation that lasts for weeks: each message is a turn, and it continues as new when its history is long."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Chat:
 
     @workflow.run
     async def run(self, agent: str, waiting: list[str], answers: list[str], state: bytes) -> None:
-        """Take a turn for each message. All but `agent` is what the workflow run before handed over."""
+        """Take a turn for each message. All arguments but `agent` come from the previous run of this workflow."""
         self._waiting, self._answers = waiting + self._waiting, answers
         durable = DurableAgent(agent, state=state)
         while not durable.is_continue_as_new_suggested():
@@ -28,10 +28,10 @@ class Chat:
 
     @workflow.signal
     def say(self, text: str) -> None:
-        """A message."""
+        """Add a message."""
         self._waiting.append(text)
 
     @workflow.query
     def answers(self) -> list[str]:
-        """What was answered: the last hundred, at least."""
+        """The agent's answers: the last hundred, at least."""
         return self._answers

@@ -1,4 +1,4 @@
-"""A small MCP server, as anybody would write one: `librarian.py` beside it has the agent that uses it."""
+"""A small MCP server: the agent in `librarian.py` uses it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`RefundDesk`: two agents in one workflow, with plain code between what they say.
+"""`RefundDesk`: two agents in one workflow, with plain code between them.
 
 The first reads a letter into a typed object, code decides by it, the second answers in several turns of one conversation.
 Its models are scripted, so it runs without a key; put `openai:gpt-5-mini` in their place and it runs as well.
@@ -30,7 +30,7 @@ class Letter(BaseModel):
 
 
 class Answer(BaseModel):
-    """What becomes of a letter."""
+    """The decision on a letter, and the text to send."""
 
     decision: Literal["refunded", "waits", "answered"]
     text: str
@@ -70,7 +70,7 @@ class RefundDesk:
         elif read.amount <= LIMIT:
             decision = "refunded"
         else:
-            # No model decides on that much: whoever does may take his time.
+            # A person decides on such an amount; here, a timer stands for the person.
             decision = "waits"
             await workflow.sleep(timedelta(seconds=1))
         await writing.run(f"The letter: {letter}\nThe decision: {decision}. Write the answer.")
@@ -84,7 +84,7 @@ def _reads(messages: Sequence[Message]) -> Say:
 
 
 def _says_what_it_read(messages: Sequence[Message]) -> Say:
-    # Wrong at first, on purpose: there is no such wish. It is told so, and corrects itself.
+    # Invalid on purpose: there is no such wish. The model gets feedback, and corrects itself.
     return Say(calls=[Call("Letter", {"wish": "money back", "order": 7, "amount": float(last_result(messages))})])
 
 

@@ -1,4 +1,4 @@
-"""A team: an editor hands three questions at once to a researcher, who has foreign sources translated.
+"""A team: an editor gives three questions at once to a researcher, which has foreign sources translated.
 
 Each question is a run of its own, with its own history: it may take hours, and the editor waits without cost. Models are
 scripted, so it runs without a key; put `openai:gpt-5-mini` in their place and it runs as well.

@@ -1,4 +1,4 @@
-"""`storyteller`: an agent to watch. Its model is scripted and writes as slowly as real ones do, so it runs without a key.
+"""`storyteller`: an agent to watch. Its scripted model writes as slowly as a real one, and needs no key.
 
 uv run mulligan worker --load examples.storyteller
 uv run mulligan start storyteller "Tell me a story." --id story
@@ -10,7 +10,7 @@ from __future__ import annotations
 from mulligan import Agent, Call, Say, Script, tool
 
 PACE = 0.05
-"""Seconds that the model takes for a word."""
+"""Seconds that the model needs for a word."""
 
 
 @tool

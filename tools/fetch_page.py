@@ -1,7 +1,7 @@
 """`fetch_page`: a page of the web as text.
 
-The addresses are written by a model: `tools.web_address` says which may be fetched, for redirects too, and the
-connection goes to an address that it has checked.
+A model writes the addresses: `tools.web_address` decides which may be fetched, for redirects too, and the connection
+goes to an IP address that it has checked.
 """
 
 from __future__ import annotations
@@ -39,23 +39,23 @@ PARSE_WITHIN = 8.0
 """Seconds for HTML: ordinary pages take less than one. With the fetch, less than the tool's own limit."""
 
 MAX_BYTES = 2_000_000
-"""Bytes of a body that are read, counted after decompression: a small compressed one can hold gigabytes."""
+"""Bytes read of a body, counted after decompression: a small compressed body can contain gigabytes."""
 
 MAX_REDIRECTS = 5
 MAX_SHOWN = 20_000
-"""Characters given at once: below what a tool's result is cut to, so that the note at the end is kept."""
+"""Characters in one result: below the limit of a tool's result, so that the note at the end is not cut off."""
 
 _REDIRECTS = {301, 302, 303, 307, 308}
 _HTML = {"text/html", "application/xhtml+xml"}
 _TEXT = re.compile(r"text/.+|application/(.+\+)?(json|xml|yaml)|application/(x-ndjson|x-yaml|toml|javascript)")
 _CHARSET = re.compile(rb"""(?:charset|encoding)\s{0,9}=\s{0,9}["']?\s{0,9}([\w.:-]{1,40})""")
-# Others that Python knows are no charsets of texts, and some take quadratic time (punycode, idna).
+# Python's other codecs are no charsets, and some take quadratic time (punycode, idna).
 _CODECS = re.compile(r"utf-(8|16|32).*|iso8859-.*|cp\d+|koi8-.|(shift_|euc_|iso2022_|gb|big5|mac-|tis-|johab|hz).*")
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a server answered; `cut` where its body is longer, `location` where it is a redirect."""
+    """The answer of a server. `cut`: its body is longer. `location`: the target of a redirect."""
 
     target: Target
     status: str
@@ -85,7 +85,7 @@ async def fetch_page(url: str, start: Annotated[int, Field(ge=0)] = 0) -> str:
     except TimeoutError:
         raise ToolError(f"The page was not there within {FETCH_WITHIN:g} seconds, so it was given up.") from None
     where, host = shown(str(answer.target.url)), answer.target.host
-    # In a thread: it takes seconds for megabytes of HTML, and other tools share this event loop.
+    # In a thread, as megabytes of HTML take seconds, and other tools share this event loop.
     title, text, notes = await asyncio.to_thread(_readable, answer)
     if answer.status:
         said = f" It says: {text[:300].strip()}" if text.strip() else ""
@@ -103,7 +103,7 @@ async def fetch_page(url: str, start: Annotated[int, Field(ge=0)] = 0) -> str:
 
 
 async def _follow(target: Target) -> Answer:
-    """Fetch, and follow redirects. Each is checked as the first URL was; nothing is carried from one to the next."""
+    """Fetch, and follow redirects. Each target is checked as the first URL; no cookies or headers are passed on."""
     addresses = await addresses_of(target)
     for _ in range(MAX_REDIRECTS + 1):
         answer = await _get(target, addresses)
@@ -123,7 +123,7 @@ def _trust() -> ssl.SSLContext:
 
 
 async def _get(target: Target, addresses: list[Address]) -> Answer:
-    """Ask for a page at the first of the addresses that takes a connection."""
+    """Request a page from the first of the addresses that accepts a connection."""
     timeout = httpx2.Timeout(FETCH_WITHIN, connect=CONNECT_WITHIN / len(addresses))
     headers = {
         "Host": target.url.netloc.decode("ascii"),
@@ -134,7 +134,7 @@ async def _get(target: Target, addresses: list[Address]) -> Answer:
     # The certificate is checked for the name, though the connection goes to the address.
     extensions = {} if ":" in target.host or target.host == str(addresses[0]) else {"sni_hostname": target.host}
     problem: httpx2.HTTPError | None = None
-    # trust_env: a proxy of the environment would resolve the name itself, and connect to what nobody has checked.
+    # trust_env: a proxy of the environment would resolve the name itself, and connect to an unchecked address.
     async with httpx2.AsyncClient(verify=_trust(), trust_env=False, timeout=timeout) as client:
         for address in addresses:
             url = target.url.copy_with(host=str(address))
@@ -195,7 +195,7 @@ def _readable(answer: Answer) -> tuple[str, str, list[str]]:
 
 
 def _decoded(answer: Answer, *, is_markup: bool) -> str:
-    """The body as text, by its own mark, the header's word or the page's; else as UTF-8 with replacements."""
+    """The body as text, by its byte order mark, the header's charset or the page's; otherwise as UTF-8 with replacements."""
     body = answer.body
     marks = {codecs.BOM_UTF8: "utf-8", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
     found = _CHARSET.search(body[:2_048].lower()) if is_markup else None
@@ -205,7 +205,7 @@ def _decoded(answer: Answer, *, is_markup: bool) -> str:
             codec = codecs.lookup(name or "").name
         except (LookupError, ValueError):
             continue
-        # As browsers do: who says Latin-1 or ASCII means Windows-1252, which holds both (the Encoding standard).
+        # As browsers do: Latin-1 and ASCII are read as Windows-1252, which includes both (the Encoding standard).
         codec = "cp1252" if codec in ("iso8859-1", "ascii") else codec
         if _CODECS.fullmatch(codec):
             return body.decode(codec, "replace").removeprefix("\ufeff").replace("\0", "\ufffd")
@@ -213,16 +213,16 @@ def _decoded(answer: Answer, *, is_markup: bool) -> str:
 
 
 def _as_markdown(page: str, url: str) -> tuple[str, str]:
-    """The title and the text, made by a process of its own, which can be ended.
+    """The title and the text, converted in a process of its own, which can be killed.
 
-    Some few hundred kilobytes of hostile HTML keep a parser busy for hours (html.parser is quadratic in unclosed
-    comments, CVE-2025-6069) or fill memory with elements, and a thread cannot be ended.
+    A few hundred kilobytes of hostile HTML keep a parser busy for hours (html.parser is quadratic in unclosed comments,
+    CVE-2025-6069) or fill memory with elements, and a thread cannot be killed.
 
     Raises:
-        SubprocessError, OSError, ValueError: it was not done within its limits.
+        SubprocessError, OSError, ValueError: it exceeded its limits.
     """
     command = [sys.executable, "-P", "-c", f"{inspect.getsource(_convert)}\n_convert()"]
-    # Nothing of the worker's environment, with its keys, goes to a process that reads what strangers wrote.
+    # A process that parses untrusted HTML gets nothing of the worker's environment, which contains keys.
     environment = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     work = json.dumps({"page": page, "url": url, "seconds": int(PARSE_WITHIN) + 1}).encode()
     done = subprocess.run(  # noqa: S603 - our own code; the page is its standard input
@@ -252,7 +252,7 @@ def _convert() -> None:
 
     class Soup(BeautifulSoup):
         def handle_starttag(self, name: str, *args: Any, **options: Any) -> Tag | None:
-            # html.parser knows no optional end tags: without this, what follows an item would lie in it.
+            # html.parser does not handle optional end tags: without this, an item would contain what follows it.
             if (
                 name in ("p", "li", "dt", "dd", "td", "th", "option")
                 and self.currentTag
@@ -280,7 +280,7 @@ def _convert() -> None:
 
 
 def _without_tags(page: str) -> str:
-    """A page's text in linear time, whatever it holds."""
+    """A page's text without its tags, in linear time for any input."""
     first, *rest = re.split(r"(?i)<(?:script|style)\b", page)
     pieces = [first, *(re.split(r"(?i)</(?:script|style)\b", piece, maxsplit=1)[-1] for piece in rest)]
     lines = (line.strip() for line in html.unescape(re.sub(r"<[^<>]*>?", "\n", "<".join(pieces))).split("\n"))

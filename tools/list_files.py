@@ -1,4 +1,4 @@
-"""`list_files`: what is in a folder of the workspace."""
+"""`list_files`: the entries of a folder of the workspace."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
 """`query_sqlite`: read a SQLite database of the workspace with SQL.
 
-Model's SQL and a database that anyone may have written meet here, so it follows SQLite's own advice for both
-(https://www.sqlite.org/security.html, "Defense Against The Dark Arts"): an authorizer that lets only reading pass, low
-limits, no trust in the schema, an end after some seconds.
+Neither a model's SQL nor the database can be trusted, so it follows SQLite's own advice for both
+(https://www.sqlite.org/security.html, "Defense Against The Dark Arts"): an authorizer that permits only reading, low
+limits, no trust in the schema, a time limit.
 
-SQLite opens files by name: it follows links, `/proc/self/fd/…` too, and looks for journals beside what it finds. So it is
-given a private copy, read from the descriptor that `tools.workspace` opened: nothing leads out, no lock is held on the
-original, and a write-ahead log is read without leave to write into the workspace.
+SQLite opens files by name: it follows links, `/proc/self/fd/…` too, and looks for journals beside what it finds. So it
+gets a private copy, made through the descriptor that `tools.workspace` opened: nothing outside can be read, the original
+is not locked, and a write-ahead log is read without permission to write into the workspace.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MAX_FILE_BYTES = 256_000_000
 """Bytes of a database: they are copied for each query, which takes some tenths of a second for so many."""
 
 MAX_SHOWN = 24_000
-"""Characters of rows given at once: below what a tool's result is cut to."""
+"""Characters of rows in one result: below the limit of a tool's result."""
 
 MAX_TEXT = 2_000
 """Characters of one text."""
@@ -42,7 +42,7 @@ _MAGIC = b"SQLite format 3\0"
 _HOT_JOURNAL = bytes.fromhex("d9d505f920a163d7")
 _TRIES = 3
 
-# Of what SQLite's page advises; wider where a schema or an honest query may need it.
+# As SQLite's page advises; wider where a schema or an ordinary query may need it.
 _LIMITS = {
     sqlite3.SQLITE_LIMIT_ATTACHED: 0,
     sqlite3.SQLITE_LIMIT_LENGTH: 4_000_000,
@@ -56,7 +56,7 @@ _LIMITS = {
     sqlite3.SQLITE_LIMIT_WORKER_THREADS: 0,
 }
 _ACTIONS = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_RECURSIVE}
-# data_version is what full-text search asks of itself.
+# Full-text search uses data_version.
 _PRAGMAS = {"table_info", "table_xinfo", "table_list", "index_list", "index_info", "index_xinfo", "foreign_key_list"}
 _PRAGMAS_OF_SQLITE = {"data_version"}
 # Most are not in the library but in SQLite's shell: a library may have been built with them.
@@ -116,7 +116,7 @@ def _copied(place: Place) -> Iterator[Path]:
             Path(private, "copy-wal").unlink(missing_ok=True)
             if before[1] is not None and start[18] == 2:  # the format that says: there may be a write-ahead log
                 _copy(folder, log, Path(private, "copy-wal"))
-            # Whoever wrote meanwhile may have left half a change in the copy.
+            # If another program wrote meanwhile, the copy may contain half a change.
             if before == [_state(folder, each) for each in (place, log, journal)] and not _is_hot(folder, journal):
                 yield Path(private, "copy")
                 return
@@ -132,7 +132,7 @@ def _copy(folder: int, place: Place, target: Path) -> None:
 
 
 def _state(folder: int, place: Place) -> tuple[int, int, int] | None:
-    """What changes when a file is written; None where there is no file."""
+    """Inode, size and modification time, which change when a file is written; None where there is no file."""
     try:
         status = os.stat(place.parts[-1], dir_fd=folder, follow_symlinks=False)
     except OSError:
@@ -141,7 +141,7 @@ def _state(folder: int, place: Place) -> tuple[int, int, int] | None:
 
 
 def _is_hot(folder: int, journal: Place) -> bool:
-    """Whether a rollback journal says that a change was begun and not finished."""
+    """Whether there is a rollback journal of a change that was not finished."""
     if _state(folder, journal) is None:
         return False
     with suppress(ToolError), open_entry(folder, journal) as file:
@@ -150,7 +150,7 @@ def _is_hot(folder: int, journal: Place) -> bool:
 
 
 def _opened(copy: Path) -> sqlite3.Connection:
-    """A connection that can do nothing but read."""
+    """A connection that can only read."""
     database = sqlite3.connect(f"{copy.as_uri()}?mode=ro", uri=True, isolation_level=None)
     for pragma in ("trusted_schema = OFF", "cell_size_check = ON", "mmap_size = 0", "query_only = ON"):
         database.execute(f"PRAGMA {pragma}")
@@ -164,13 +164,13 @@ def _opened(copy: Path) -> sqlite3.Connection:
 
 
 def _authorize(action: int, first: str | None, second: str | None, *_: str | None) -> int:
-    """Whether SQLite may do a thing that a statement needs: asked while the statement is compiled."""
+    """SQLite's authorizer: whether a statement may take an action; called while the statement is compiled."""
     allowed = action in _ACTIONS
     if action == sqlite3.SQLITE_FUNCTION:
         allowed = (second or "").lower() not in _FUNCTIONS_DENIED
     if action == sqlite3.SQLITE_UPDATE:
-        # Asked when a virtual table (json_each, full-text search) is declared to this connection. Nothing is written:
-        # SQLite lets nobody change this table, and the copy is opened read-only.
+        # Needed when a virtual table (json_each, full-text search) is declared to this connection. Nothing is written:
+        # SQLite forbids changes of this table, and the copy is opened read-only.
         allowed = first == "sqlite_master"
     if action == sqlite3.SQLITE_PRAGMA:
         allowed = (first or "").lower() in (_PRAGMAS | _PRAGMAS_OF_SQLITE)
@@ -197,18 +197,18 @@ def _rows(database: sqlite3.Connection, sql: str, limit: int) -> dict[str, Any]:
 
 
 def _plain(value: Any, widest: int) -> Any:
-    """A value as JSON can hold it."""
+    """A value as JSON."""
     if isinstance(value, bytes):
         return f"<blob, {len(value):,} bytes>"
     if isinstance(value, str) and len(value) > widest:
         return f"{value[:widest]}… <{len(value) - widest:,} more characters>"
     if isinstance(value, float) and value in (float("inf"), float("-inf")):
-        return str(value)  # JSON has no word for it
+        return str(value)  # JSON has no infinity
     return value
 
 
 def _explained(database: sqlite3.Connection, error: Exception, place: Place) -> str:
-    """An error in words that the model can act on."""
+    """The text of an error for the model."""
     said = shown(str(error))[:500]
     if said == "interrupted":
         return f"The query was stopped after {QUERY_WITHIN:g} seconds. Ask for less."
@@ -226,7 +226,7 @@ def _explained(database: sqlite3.Connection, error: Exception, place: Place) -> 
 
 
 def _tables(database: sqlite3.Connection) -> str:
-    """What tables there are, with their columns."""
+    """A list of the tables and their columns, for the model."""
     listed = []
     try:
         names = database.execute(
@@ -234,7 +234,7 @@ def _tables(database: sqlite3.Connection) -> str:
         ).fetchall()
         for (name,) in names:
             columns: list[Any] = []
-            with suppress(sqlite3.Error):  # a view of what is not there any more
+            with suppress(sqlite3.Error):  # a view of a table that no longer exists
                 columns = database.execute("SELECT name FROM pragma_table_info(?)", (name,)).fetchmany(50)
             listed.append(f"{shown(name)}({', '.join(shown(column) for (column,) in columns)})")
     except sqlite3.Error:

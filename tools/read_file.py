@@ -11,10 +11,10 @@ from mulligan import ToolError, tool
 from mulligan.tools.workspace import is_binary, open_file, resolve, text_of
 
 MAX_READ = 16_000_000
-"""Bytes of a file that are looked at: enough for any text, and little enough to hold in memory."""
+"""Bytes read of a file: enough for any text, and small enough for memory."""
 
 MAX_SHOWN = 24_000
-"""Characters given at once: below what a tool's result is cut to, so that the note at the end is kept."""
+"""Characters in one result: below the limit of a tool's result, so that the note at the end is not cut off."""
 
 
 @tool(timeout=30, attempts=3)
@@ -61,7 +61,7 @@ def read_file(
 
 
 def _fitting(lines: list[str]) -> tuple[list[str], int]:
-    """As many lines as may be shown, at least one; and how many characters of the only one are left out."""
+    """As many lines as fit into `MAX_SHOWN`, at least one; and how many characters of a single line are left out."""
     if len(lines[0]) > MAX_SHOWN:
         return [lines[0][:MAX_SHOWN]], len(lines[0]) - MAX_SHOWN
     length = 0

@@ -8,7 +8,7 @@ from mulligan import InvalidToolInput, ToolError, tool
 from mulligan.tools.workspace import is_binary, open_file, resolve, text_of
 
 MAX_READ = 4_000_000
-"""Bytes of a file that are looked at."""
+"""Bytes read of a file."""
 _HEADING = re.compile(r"^(#{1,6})\s+(.*?)\s*#*$")
 
 
@@ -22,7 +22,7 @@ def element_is_selector(invalid: InvalidToolInput) -> object | None:
 
 @tool(timeout=30, attempts=3, fix=element_is_selector)
 def read_section(path: str, selector: str) -> str:
-    """Read one section of a Markdown file: a heading and what stands below it.
+    """Read one section of a Markdown file: a heading and the text below it.
 
     Args:
         path: Path of the file, relative to the workspace.

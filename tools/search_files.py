@@ -24,7 +24,7 @@ MAX_FILE_BYTES = 4_000_000
 """Bytes read of one file."""
 
 MAX_SHOWN = 24_000
-"""Characters of hits given at once: below what a tool's result is cut to, so that the notes at the end are kept."""
+"""Characters of hits in one result: below the limit of a tool's result, so that the notes at the end are not cut off."""
 
 AROUND = 80
 """Characters of a line that are shown on each side of where the text begins."""

@@ -1,6 +1,6 @@
-"""Where a tool may connect to, if a model writes the address: the public internet, and what the operator allows.
+"""Which addresses written by a model a tool may connect to: the public internet, and what the operator allows.
 
-Whoever wrote a page that a model read may have told it what address to write. The rules are those of OWASP's cheat sheet
+A page that the model read may have told it which address to write. The rules are those of OWASP's cheat sheet
 on server-side request forgery and of IANA's registries of special-purpose addresses (RFC 6890). A name is resolved once
 and all its addresses are checked; who connects must connect to one of these, never to the name, which could resolve to
 another address by then (DNS rebinding).
@@ -24,7 +24,7 @@ MAX_URL = 4_000
 
 _NAME = re.compile(r"(?=.{1,253}$)[a-z0-9_]([a-z0-9_-]{0,62})(\.[a-z0-9_][a-z0-9_-]{0,62})*")
 _PUBLIC_V6, _NAT64 = IPv6Network("2000::/3"), IPv6Network("64:ff9b::/96")
-# What `is_global` of some supported Python takes for public; the last one is Azure's way into its virtual machines.
+# Some supported Python's `is_global` counts these as public; the last one is Azure's internal service address.
 _NOT_PUBLIC = [
     ip_network(text)
     for text in (
@@ -46,16 +46,16 @@ class Target:
 
 
 def target_of(text: str, base: httpx2.URL | None = None) -> Target:
-    """Read a URL that a model wrote, or a server in a redirect from `base`.
+    """Parse a URL that a model wrote, or that a server sent in a redirect from `base`.
 
     Raises:
-        ToolError: it is none, is not for http or https, holds credentials, or writes its host in an odd way.
+        ToolError: it is no URL, is not for http or https, has credentials, or a host in an ambiguous notation.
     """
     rule = "Give a full address, for instance 'https://example.com/page'."
     text = text.strip().replace(" ", "%20")
     faults = {
         f"is longer than {MAX_URL:,} characters": len(text) > MAX_URL,
-        # Some programs read a backslash as a slash: then two read two hosts in one URL.
+        # Some programs read a backslash as a slash, so that two programs read different hosts in one URL.
         "holds control characters or a backslash": re.search(r"[\x00-\x20\x7f-\x9f\u2028\u2029\ud800-\udfff\\]", text)
         is not None,
         "holds a user name or password, and none are sent": re.match(r"[^/?#]*//[^/?#]*@", text) is not None,
@@ -102,7 +102,7 @@ def is_public(address: Address) -> bool:
 
 
 def _is_allowed(target: Target, address: Address) -> bool:
-    """Whether MULLIGAN_FETCH_ALLOW, the operator's own word, names this host or address."""
+    """Whether the operator allows this host or address by MULLIGAN_FETCH_ALLOW."""
     plain = getattr(address, "ipv4_mapped", None) or address
     for entry in filter(None, (part.strip().lower() for part in os.environ.get("MULLIGAN_FETCH_ALLOW", "").split(","))):
         try:
@@ -133,7 +133,7 @@ async def addresses_of(target: Target) -> list[Address]:
         except (OSError, UnicodeError):
             raise ToolError(f"There is no host '{target.host[:100]}': its name has no address.") from None
         addresses = list(dict.fromkeys(ip_address(entry[4][0]) for entry in found))
-    # All of them: which one of a mixed lot is taken must not be up to chance.
+    # All of them: the result must not depend on which of the addresses is used.
     if not addresses or not all(_is_allowed(target, address) or is_public(address) for address in addresses):
         raise ToolError(
             f"'{target.host[:100]}' may not be fetched: it is not on the public internet. "

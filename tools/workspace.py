@@ -1,4 +1,4 @@
-"""The workspace: the one folder that the file tools see, and the only way into it.
+"""The workspace: the one folder that the file tools can access, and the functions that open files in it.
 
 A path is walked folder by folder, each opened inside the one before it (`dir_fd`) and never through a link
 (`O_NOFOLLOW`). So nothing that another program changes meanwhile, a link put in a folder's place, leads out: there is
@@ -28,7 +28,7 @@ MAX_PATH = 1_000
 """Characters of a path."""
 
 MAX_NAMES = 20_000
-"""Names read of one folder. Of a larger one, which names are seen is up to the file system."""
+"""Names read of one folder. Which names of a larger one are read depends on the file system."""
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0)
@@ -51,7 +51,7 @@ Kind = Literal["file", "folder", "link", "special", "unreadable folder"]
 
 @dataclass(frozen=True)
 class Place:
-    """A place in the workspace, whether something is there or not."""
+    """A path in the workspace, whether something exists there or not."""
 
     parts: tuple[str, ...]
 
@@ -66,7 +66,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Entry:
-    """What stands in a folder. `folder` is that folder's descriptor, open while the walk stands at this entry."""
+    """An entry of a folder. `folder` is that folder's descriptor, open until the walk continues with the next entry."""
 
     place: Place
     kind: Kind
@@ -80,12 +80,12 @@ class Entry:
 
 
 def shown(name: str) -> str:
-    """A name as text for the model: what is no UTF-8, or would begin a line of its own, is replaced."""
+    """A name as text for the model: bytes that are no UTF-8, and control characters, are replaced."""
     return _CONTROL.sub("\ufffd", name.encode("utf-8", "replace").decode())
 
 
 def resolve(path: str) -> Place:
-    """Read a path that a model wrote.
+    """Parse a path that a model wrote.
 
     Raises:
         ToolError: the path is absolute, climbs with `..`, or is no path of a POSIX file system.
@@ -150,7 +150,7 @@ def open_entry(folder: int, place: Place) -> Iterator[BinaryIO]:
     """
     name = place.parts[-1]
     try:
-        # Looked at before it is opened as well: to open a device can already do something.
+        # Checked before it is opened as well: opening a device can already have an effect.
         if refusal := not_a_file(os.stat(name, dir_fd=folder, follow_symlinks=False), place):
             raise ToolError(refusal)
         file = os.fdopen(os.open(name, _FILE, dir_fd=folder), "rb")
@@ -165,7 +165,7 @@ def open_entry(folder: int, place: Place) -> Iterator[BinaryIO]:
 
 
 def not_a_file(status: os.stat_result, place: Place) -> str | None:
-    """Why this is nothing to read or write; None for a regular file."""
+    """Why it cannot be read or written; None for a regular file."""
     kind = kind_of(status)
     if kind == "file":
         return None
@@ -177,7 +177,7 @@ def not_a_file(status: os.stat_result, place: Place) -> str | None:
 
 
 def kind_of(status: os.stat_result) -> Kind:
-    """What kind of thing a status is of."""
+    """The kind of the file that a status describes."""
     if stat.S_ISLNK(status.st_mode):
         return "link"
     if stat.S_ISDIR(status.st_mode):
@@ -186,7 +186,7 @@ def kind_of(status: os.stat_result) -> Kind:
 
 
 def entry_of(folder: int, place: Place) -> Entry | None:
-    """What stands at a place whose folder is open; None where nothing does that can be seen."""
+    """The entry at a place whose folder is open; None where there is none, or no permission to see it."""
     try:
         status = os.stat(place.parts[-1], dir_fd=folder, follow_symlinks=False)
     except OSError:
@@ -195,15 +195,15 @@ def entry_of(folder: int, place: Place) -> Entry | None:
 
 
 def walk(folder: int, place: Place, *, deep: bool, hidden: bool) -> Iterator[Entry]:
-    """Give what a folder holds, sorted by name, each folder before what is in it. Links are never followed.
+    """Yield the entries of a folder, sorted by name, each folder before its own entries. Links are never followed.
 
-    Hidden entries are given too; hidden folders are entered only with `hidden`.
+    Hidden entries are included; hidden folders are entered only with `hidden`, and folders at all only with `deep`.
     """
     for name in _names(folder):
         inner_place = Place((*place.parts, name))
         entry = entry_of(folder, inner_place)
         if entry is None:
-            continue  # gone since the folder was read
+            continue  # deleted since the folder was read
         enters = entry.kind == "folder" and deep and (hidden or not entry.hidden) and len(inner_place.parts) < MAX_PARTS
         if not enters:
             yield entry
@@ -221,12 +221,12 @@ def walk(folder: int, place: Place, *, deep: bool, hidden: bool) -> Iterator[Ent
 
 
 def is_binary(data: bytes) -> bool:
-    """Whether it is no text: a NUL byte near the beginning, unless it is UTF-16 with its mark."""
+    """Whether the data is no text: it has a NUL byte near the beginning, and no byte order mark of UTF-16."""
     return b"\0" in data[:8_192] and not data.startswith((b"\xff\xfe", b"\xfe\xff"))
 
 
 def text_of(data: bytes) -> str:
-    """The bytes as text, without a byte order mark; what is no UTF-8 stands as U+FFFD."""
+    """The data as text, without a byte order mark; bytes that are no UTF-8 become U+FFFD."""
     encoding = "utf-16" if data.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8-sig"
     return data.decode(encoding, "replace").replace("\r\n", "\n")
 
@@ -234,7 +234,7 @@ def text_of(data: bytes) -> str:
 def _open_root(*, make: bool) -> int:
     if not _CONFINES:
         raise ToolError("The file tools cannot be used: this system has no way to confine them to a folder.")
-    # The root is the operator's own word, so links on the way to it are followed.
+    # The operator chose the root, so links in its path are followed.
     root = Path(os.environ.get("MULLIGAN_WORKSPACE") or "workspace")
     try:
         if make:
@@ -277,7 +277,7 @@ def _names(folder: int) -> list[str]:
 
 
 def _absent(folder: int, place: Place) -> str:
-    """That there is no such thing, and what there is instead."""
+    """The text that something does not exist, with the nearest names or the names in its folder."""
     names = _names(folder)
     near = difflib.get_close_matches(place.parts[-1], names[:2_000], n=3)
     said = f"There is no '{place}' in the workspace."

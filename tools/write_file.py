@@ -1,4 +1,4 @@
-"""`write_file`: make, replace or lengthen a file, all of it or nothing."""
+"""`write_file`: create, replace or append to a file, completely or not at all."""
 
 from __future__ import annotations
 
@@ -71,9 +71,9 @@ def _status(folder: int, place: Place) -> os.stat_result | None:
 
 
 def _put(folder: int, place: Place, data: bytes, before: os.stat_result | None, *, replace: bool) -> None:
-    """Write a file beside the one meant, whole and on disk, and give it the name in one move.
+    """Write a temporary file in the same folder, and then give it the file's name in one step.
 
-    Neither a link nor another name of the old file leads the bytes elsewhere: only a name in this folder changes.
+    So neither a link nor a hard link to the old file leads the bytes elsewhere: only a name in this folder changes.
     """
     name, beside = place.parts[-1], f".mulligan-{secrets.token_hex(8)}.tmp"
     try:
@@ -87,7 +87,7 @@ def _put(folder: int, place: Place, data: bytes, before: os.stat_result | None, 
         if replace:
             os.rename(beside, name, src_dir_fd=folder, dst_dir_fd=folder)
         else:
-            # A rename would replace what another program has made meanwhile; a link refuses.
+            # A rename would replace a file that another program has created meanwhile; a link fails.
             os.link(beside, name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
     except FileExistsError:
         raise _exists(place) from None
@@ -98,8 +98,8 @@ def _put(folder: int, place: Place, data: bytes, before: os.stat_result | None, 
 
 @contextmanager
 def _locked(folder: int, place: Place) -> Iterator[None]:
-    """Keep other writers of this folder out, of this process and of others: two appends at once would lose one."""
-    import fcntl  # missing where `open_folder` has refused already, and there this module must load all the same
+    """Lock the folder against other writers, in all processes: of two appends at once, one would be lost."""
+    import fcntl  # not on Windows, where `open_folder` has refused already, but this module must be importable
 
     until = time.monotonic() + LOCK_SECONDS
     while True:

@@ -1,4 +1,7 @@
-"""What the workflow and the worker hand each other when a conversation is made shorter. In history, as all of handoff."""
+"""`compact_conversation`: the request to summarize the beginning of a conversation, and the summary.
+
+All of it is in history: fields may be added if they are optional; none may be renamed or given another meaning.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +18,10 @@ COMPACT_CONVERSATION = "compact_conversation"
 
 
 class CompactConversation(ConversationRequest):
-    """Sum up the first `cut` messages of a conversation: found as for a `ModelCall`.
+    """Input of `compact_conversation`: summarize the first `cut` messages of a conversation.
 
-    `model` is asked; `run_model` is the run's, in whose form the worker holds the conversation. `compact_at`: the agent's
-    limit, in tokens. `step`: the one that comes next.
+    `model` writes the summary; `run_model` is the run's model, in whose format the worker caches the conversation.
+    `compact_at`: the agent's limit, in tokens. `step`: the next step. `patience` and `timeout` are seconds.
     """
 
     model: str
@@ -32,7 +35,7 @@ class CompactConversation(ConversationRequest):
 
 
 class Compacted(BaseModel):
-    """The summary, and the `heading` under which the model reads it; with an `error` there is none to be taken."""
+    """Result of `compact_conversation`: the summary and the `heading` above it; with an `error` there is no summary."""
 
     heading: str = ""
     summary: str = ""

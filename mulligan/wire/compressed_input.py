@@ -1,4 +1,4 @@
-"""A run's input that is too long to be sent as JSON: the same JSON, compressed with zstd, as bytes."""
+"""A run's input that is too large to be sent as JSON: the same JSON, compressed with zstd."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from mulligan.run_input import RunInput
 __all__ = ["MOST_BYTES", "compress_input", "decompress_input"]
 
 PLAIN_BYTES = 1_000_000
-"""Of JSON; what is longer is compressed. The server refuses 2 MB, and history is glad of less."""
+"""Bytes of JSON above which an input is compressed. The server refuses 2 MB, and a smaller history is faster."""
 PACKED_BYTES = 1_800_000
-"""Of compressed JSON: what continue-as-new may carry, too."""
+"""Bytes of compressed JSON at most; the same for the state of continue-as-new."""
 MOST_BYTES = 64_000_000
-"""Of JSON that is unpacked: a few bytes can say gigabytes, and a worker would take them into its memory."""
+"""Bytes of decompressed JSON at most: a few compressed bytes can contain gigabytes, which would fill a worker's memory."""
 LONGEST_MESSAGE = 1_900_000
-"""Bytes of one message as JSON: workers are told of it by a query's answer, which is one payload."""
+"""Bytes of one message as JSON: workers get it as the result of a query, which is one payload."""
 
 _ZSTD_MAGIC = zstandard.FRAME_HEADER
 _WINDOW = 2**27
@@ -25,12 +25,15 @@ _WINDOW = 2**27
 def compress_input(
     run_input: RunInput, *, most: int = PACKED_BYTES, longest_message: int | None = None
 ) -> RunInput | bytes:
-    """What a run is started with: the input itself, or where that is too long, its JSON as zstd-compressed bytes.
+    """An input in the form that a run is started with: itself, or if it is too large, its JSON compressed with zstd.
 
-    `most`: how many bytes may be sent. `longest_message`: how many one message may have, None: as many as there are.
+    Args:
+        run_input: The input.
+        most: How many bytes may be sent.
+        longest_message: How many bytes a message may have; None: no limit.
 
     Raises:
-        InvalidRunInputError: it is too long even so.
+        InvalidRunInputError: it is too large, compressed or not.
     """
     data = run_input.model_dump_json().encode()
     if len(data) <= PLAIN_BYTES:
@@ -51,7 +54,7 @@ def compress_input(
 
 
 def decompress_input(data: bytes) -> bytes:
-    """The JSON that `packed` compressed; what is not compressed is given back as it is.
+    """The JSON that `compress_input` compressed; data that is not compressed is returned unchanged.
 
     Raises:
         InvalidRunInputError: it is cut off or damaged, or would take more than `MOST_BYTES`.
@@ -59,7 +62,7 @@ def decompress_input(data: bytes) -> bytes:
     if not data.startswith(_ZSTD_MAGIC):
         return data
     try:
-        # As a stream: the size that a frame claims for itself is not believed.
+        # As a stream, as the size in the header of a frame may be false.
         with zstandard.ZstdDecompressor(max_window_size=_WINDOW).stream_reader(data) as stream:
             found = stream.read(MOST_BYTES + 1)
         claimed = zstandard.frame_content_size(data)

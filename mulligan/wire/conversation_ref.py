@@ -1,4 +1,4 @@
-"""How a conversation is spoken of between workflow and workers: by its length and digest, not by its messages."""
+"""A conversation by its length and digest: how workflow and workers refer to it without sending its messages."""
 
 from __future__ import annotations
 
@@ -10,36 +10,36 @@ from pydantic import BaseModel
 from mulligan.values import Message
 
 CONVERSATION_QUERY = "mulligan_conversation"
-"""The query by which a worker asks a workflow for messages that its cache does not hold."""
+"""The query for messages of a conversation that are not in a worker's cache."""
 INPUT_MESSAGES_QUERY = "mulligan_input_messages"
-"""The same for the messages that a turn was given, where they are too many for the query of its input."""
+"""The query for the messages in a turn's input, where they are too large for the query of the whole input."""
 
 
 def chain_digest(digest: str, message: BaseModel) -> tuple[str, int]:
     """The digest of a conversation with one more message, and that message's size in bytes as JSON.
 
-    Workflow and worker each compute it, so what a worker holds is known to be what the workflow means.
+    Workflow and worker both compute it: with equal digests, the cached messages are those of the workflow.
     """
     encoded = message.model_dump_json().encode()
     return hashlib.sha256(digest.encode() + encoded).hexdigest()[:16], len(encoded)
 
 
 class ConversationRef(BaseModel):
-    """A conversation by its length and the chained digest of its messages: what a worker may hold in its cache."""
+    """A conversation by the number of its messages and their chained digest."""
 
     count: int
     digest: str
 
 
 class CachedResult(BaseModel):
-    """A tool result by its call's id alone: the worker that made it holds it, so that it stands in history once."""
+    """A tool result by its call's id: the worker that ran the tool has it in its cache, so that it is in history once."""
 
     role: Literal["held"]
     call_id: str
 
 
 class PageRequest(BaseModel):
-    """A worker asks the workflow for messages of a conversation that it does not hold: `count` of them, from `since`."""
+    """Input of the query: `count` messages of a conversation, from number `since` on."""
 
     conversation: str
     since: int
@@ -47,6 +47,6 @@ class PageRequest(BaseModel):
 
 
 class Page(BaseModel):
-    """Messages from the one asked for on, as many as fit into an answer."""
+    """Result of the query: the messages from the requested one on, as many as fit into a payload."""
 
     messages: list[Message]

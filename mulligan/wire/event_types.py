@@ -1,8 +1,7 @@
-"""What happens in a run, as typed events.
+"""The events of a run, typed.
 
-The workflow keeps which of them happened and when; what was said in them it looks up in the conversation when it is asked
-(query `events`). What a model is just writing is in the heartbeats of its call alone. docs/events.md says how any client
-reads both.
+The workflow stores which events happened and when; the query `events` takes their texts from the conversation. The text
+that a model is still writing is only in the heartbeats of its call. docs/events.md says how any client reads both.
 """
 
 from __future__ import annotations
@@ -41,11 +40,11 @@ __all__ = [
 
 EVENTS_QUERY = "events"
 LIVE_TEXT = "mulligan.text"
-"""The field of a heartbeat's detail that holds a `LiveText`."""
+"""The field of a heartbeat's detail that contains a `LiveText`."""
 
 
 class LiveText(BaseModel):
-    """What a model has written so far: the end of it. `start`: how many characters (Unicode code points) came before."""
+    """The end of the text that a model has written so far, after its first `start` characters (Unicode code points)."""
 
     conversation: str
     step: int
@@ -55,19 +54,19 @@ class LiveText(BaseModel):
 
 
 class _Event(BaseModel):
-    """`token`: give it to `follow(since=…)` to go on after this event."""
+    """`token`: `follow(since=…)` continues after this event."""
 
     token: str | None = optional_field()
     at: datetime
 
 
-class _Kept(_Event):
-    """What the workflow keeps. `offset`: its number in the run, from 0; it never changes."""
+class _StoredEvent(_Event):
+    """An event that the workflow stores. `offset`: its number in the run, from 0; it never changes."""
 
     offset: int
 
 
-class RunStarted(_Kept):
+class RunStarted(_StoredEvent):
     """A turn began: the only one of an `AgentWorkflow`, one of many of a `DurableAgent`."""
 
     type: Literal["run_started"] = "run_started"
@@ -77,8 +76,8 @@ class RunStarted(_Kept):
     max_steps: int
 
 
-class Compacted(_Kept):
-    """The conversation's oldest `messages` were summed up before a step; with an `error` they were not."""
+class Compacted(_StoredEvent):
+    """The conversation's oldest `messages` were summarized before a step; with an `error` they were not."""
 
     type: Literal["compacted"] = "compacted"
     step: int
@@ -88,16 +87,16 @@ class Compacted(_Kept):
     error: ErrorInfo | None = None
 
 
-class StepStarted(_Kept):
-    """A model is asked."""
+class StepStarted(_StoredEvent):
+    """A model is called."""
 
     type: Literal["step_started"] = "step_started"
     step: int
     model: str
 
 
-class ModelFallback(_Kept):
-    """The step's model was given up, because of `error`, and `model` is asked instead. What the first wrote is void."""
+class ModelFallback(_StoredEvent):
+    """`model` is called in place of the step's model, which failed by `error`. The text of the failed call is void."""
 
     type: Literal["model_fallback"] = "model_fallback"
     step: int
@@ -106,9 +105,9 @@ class ModelFallback(_Kept):
 
 
 class TextDelta(_Event):
-    """The model writes: `text` follows the first `start` characters (Unicode code points) of attempt `attempt`.
+    """A part of the text that a model is writing, after the first `start` characters (Unicode code points) of `attempt`.
 
-    More than was known before may be missing from what was seen, to one who came late: `answered` has the whole.
+    A client that began late may miss what came before: `answered` has the whole text.
     """
 
     type: Literal["text_delta"] = "text_delta"
@@ -119,15 +118,15 @@ class TextDelta(_Event):
 
 
 class TextVoid(_Event):
-    """What attempt `attempt` wrote is void: it was lost or broke off, and the model is asked again."""
+    """The text of `attempt` is void: the attempt was lost or failed, and the call is retried."""
 
     type: Literal["text_void"] = "text_void"
     step: int
     attempt: int
 
 
-class Answered(_Kept):
-    """What the model said, whole: it stands in place of all that was seen of it before."""
+class Answered(_StoredEvent):
+    """The whole answer of the model. It replaces all `text_delta` events of the step."""
 
     type: Literal["answered"] = "answered"
     step: int
@@ -136,8 +135,8 @@ class Answered(_Kept):
     usage: Usage
 
 
-class ToolCallRepaired(_Kept):
-    """A call's input was wrong and was corrected before it runs."""
+class ToolCallRepaired(_StoredEvent):
+    """A call's input was invalid and was repaired before the call runs."""
 
     type: Literal["tool_call_repaired"] = "tool_call_repaired"
     step: int
@@ -146,8 +145,8 @@ class ToolCallRepaired(_Kept):
     repairs: list[Repair]
 
 
-class Waiting(_Kept):
-    """A call waits for a person: `kind` is `approval` or `question`, `text` what they are asked."""
+class Waiting(_StoredEvent):
+    """A call waits for a person: `kind` is `approval` or `question`, `text` the question to the person."""
 
     type: Literal["waiting"] = "waiting"
     step: int
@@ -158,8 +157,8 @@ class Waiting(_Kept):
     text: str = ""
 
 
-class Decided(_Kept):
-    """A call waits no more: `approve`, `deny` or `answer`, by a person; `timeout`; `stopped` with the run.
+class Decided(_StoredEvent):
+    """A call has stopped waiting: `approve`, `deny` or `answer`, by a person; `timeout`; `stopped` with the run.
 
     `edited`: with other arguments, which are those of `tool_call_started`.
     """
@@ -174,8 +173,8 @@ class Decided(_Kept):
     edited: bool = False
 
 
-class ToolCallStarted(_Kept):
-    """A call runs, with its valid arguments. One that is settled without a start never ran: the model was told why."""
+class ToolCallStarted(_StoredEvent):
+    """A call runs, with its valid arguments. A call that is settled without this event did not run: its result says why."""
 
     type: Literal["tool_call_started"] = "tool_call_started"
     step: int
@@ -184,8 +183,8 @@ class ToolCallStarted(_Kept):
     arguments: Any = None
 
 
-class ToolCallSettled(_Kept):
-    """What the model is told of a call: its result, or in `result.error` the failure that the run recovers from."""
+class ToolCallSettled(_StoredEvent):
+    """A call has its result for the model, or in `result.error` the failure that the run recovers from."""
 
     type: Literal["tool_call_settled"] = "tool_call_settled"
     step: int
@@ -195,32 +194,32 @@ class ToolCallSettled(_Kept):
     attempts: int
 
 
-class AnswerRejected(_Kept):
-    """An answer was not taken, and no call is to blame; the model is told so."""
+class AnswerRejected(_StoredEvent):
+    """An answer was rejected, though no call of it is at fault; the model gets feedback."""
 
     type: Literal["answer_rejected"] = "answer_rejected"
     step: int
     error: ErrorInfo
 
 
-class MessageReceived(_Kept):
-    """A message joined the conversation while the run was open."""
+class MessageReceived(_StoredEvent):
+    """A message was added to the conversation while the run was open."""
 
     type: Literal["message"] = "message"
     text: str
 
 
-class Stopping(_Kept):
-    """Somebody asked the run to stop: calls that run finish."""
+class Stopping(_StoredEvent):
+    """The run was asked to stop; calls that are running finish first."""
 
     type: Literal["stopping"] = "stopping"
     reason: str | None = None
 
 
-class RunEnded(_Kept):
+class RunEnded(_StoredEvent):
     """A turn ended. `status`: the result's, or `failed`, `cancelled`, `terminated`, `timed_out`.
 
-    `result` is there where the turn came to one and is the newest; `error` {`kind`, `message`} where it failed.
+    `result` is set for the newest turn, if it ended with one; `error` {`kind`, `message`} where it failed.
     """
 
     type: Literal["run_ended"] = "run_ended"
@@ -250,4 +249,4 @@ Event = Annotated[
     Field(discriminator="type"),
 ]
 EVENT: TypeAdapter[Event] = TypeAdapter(Event)
-"""Reads an event from JSON."""
+"""Parses an event from JSON."""

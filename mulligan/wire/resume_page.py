@@ -1,4 +1,4 @@
-"""What a run that has ended left: a query's answer, by which another run goes on with its conversation."""
+"""The query for the state of a run that has ended, with which another run continues its conversation."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from mulligan.values import Message
 __all__ = ["RESUME_STATE_QUERY", "ResumeState"]
 
 RESUME_STATE_QUERY = "mulligan_left"
-"""The query: what there is from the message number `since` on, counted from 0 in what the model was sent last."""
+"""The query. `since` is a message's number, counted from 0 in the conversation that the model got last."""
 
 
 class ResumeState(BaseModel):
-    """A page of it.
+    """A page of the state.
 
-    `input`: what the run was started with, without prompt and messages. `trace`: its W3C traceparent, empty where it was
-    not opened. `messages`: as many as fit; a step that was cut off has the results that there are. `undecided`: the ids of
-    its calls that waited for a person, and so did not run. `next` is where to go on, null at the end.
+    `input`: the run's input, without prompt and messages. `trace`: its W3C traceparent, empty where it was not opened.
+    `messages`: as many as fit; an interrupted step has only the results that exist. `undecided`: the ids of its calls that
+    waited for a person, and so did not run. `next`: the number of the next page's first message, null at the end.
     """
 
     input: RunInput

@@ -1,4 +1,4 @@
-"""Which run an activity works for: the first field of every activity's input."""
+"""The run that an activity works for: the first field of every activity's input."""
 
 from __future__ import annotations
 

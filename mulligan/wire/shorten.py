@@ -1,4 +1,4 @@
-"""A JSON value made short enough to be shown, and still of its kind: an object stays an object, a list a list."""
+"""JSON values and texts cut to a size for display. A value keeps its type: an object stays an object, a list a list."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import Any
 __all__ = ["json_size", "shorten", "shorten_middle"]
 
 _LONGEST_TEXTS = (2_000, 200, 20)
-"""Characters of the texts in it, tried from the gentlest on."""
+"""Characters to which texts in a value are cut: each is tried until the value fits."""
 _NOTE = "…"
 
 
 def json_size(value: Any) -> int:
-    """Bytes of a value as JSON."""
+    """The size of a value as JSON, in bytes."""
     return len(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
 
 
 def shorten(value: Any, max_bytes: int, hint: str = "") -> Any:
     """The value in at most about `max_bytes`: texts in it are cut, then fields or items left out; each says how much.
 
-    `hint` is said with it: where all of it is to be had.
+    `hint` is added to the note at each cut text: where the whole value can be found.
     """
     if json_size(value) <= max_bytes:
         return value
@@ -34,7 +34,7 @@ def shorten(value: Any, max_bytes: int, hint: str = "") -> Any:
 
 
 def shorten_middle(text: str, longest: int) -> str:
-    """The beginning and the end of a text, in about `longest` characters, with a note of how much is left out."""
+    """The beginning and the end of a text, about `longest` characters in all, with a note of how much is left out."""
     if len(text) <= longest:
         return text
     half = longest // 2

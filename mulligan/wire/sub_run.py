@@ -1,4 +1,7 @@
-"""What the workflow and the worker hand each other when a sub-agent's run is over. In history, as all of handoff."""
+"""`record_sub_run`: the end of a sub-agent's run, and its result for the calling model.
+
+All of it is in history: fields may be added if they are optional; none may be renamed or given another meaning.
+"""
 
 from __future__ import annotations
 
@@ -18,15 +21,15 @@ RECORD_SUB_RUN = "record_sub_run"
 AGENT_WORKFLOW = "AgentWorkflow"
 """The workflow type of a run."""
 CALL_MEMO = "mulligan_call"
-"""The key, in a sub-agent's memo, of the call that it is the run of."""
+"""The key, in the memo of a sub-agent's run, of the call that started it."""
 
 
 class RecordSubRun(BaseModel):
-    """Put a sub-agent's call on the trace, now that it is over, and find the text for the model where it went wrong.
+    """Input of `record_sub_run`: write the span of a sub-agent's call that has ended, and the feedback where it failed.
 
-    `run` says how it ended; its `status` may also be `not_started` or `too_deep`. `text` is what it came to: its last words
-    where it did not complete. `reason` and `failure` (a typed error as JSON) say why it has none. `limit`: seconds that it
-    might take; 0: as many as it liked. `cancelled`: the calling run is, so nobody is told.
+    `run` says how it ended; its `status` may also be `not_started` or `too_deep`. `text` is its result, or the last text of
+    its model where it did not complete. `reason` and `failure` (a typed error as JSON) say why there is none. `limit`: its
+    timeout in seconds; 0: none. `cancelled`: the calling run was cancelled, so no model gets the result.
     """
 
     where: RunContext
@@ -45,9 +48,10 @@ class RecordSubRun(BaseModel):
 
 
 class SubRunOutcome(ToolOutcome):
-    """What the model is told; `text` is left out where it is just what the run came to.
+    """Result of `record_sub_run`. `text` is left out, and `as_given` set, where it equals the text of the input.
 
-    With whose call it is, for who reads it in history (a local activity's order is not there). `sub_run`: the run's id.
+    The other fields name the call for readers of the history, which has no inputs of local activities. `sub_run`: the
+    run's id.
     """
 
     trace: str

@@ -1,6 +1,6 @@
-"""What people say to a run, and what it asks of them: the words of its updates, its query, and the activities behind them.
+"""The updates that people send to a run, the query for calls that wait for them, and the activities behind both.
 
-These are JSON to any client; orders of activities land in history, so only optional fields may be added.
+Any client sends them as JSON, and all of it is in history: only optional fields may be added.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ RECORD_DECISION, CHECK_EDIT = "record_decision", "check_edit"
 """Temporal's activity types."""
 
 MESSAGE_BYTES = 1_000_000
-"""UTF-8 bytes of a message, an answer, or edited arguments as JSON: what Temporal carries ends at 2 MB."""
+"""UTF-8 bytes of a message, an answer, or edited arguments as JSON. Temporal refuses payloads of more than 2 MB."""
 SHORT_CHARS = 1_000
 """Characters of an id, a name or a reason."""
 
@@ -46,23 +46,23 @@ def iso(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds")
 
 
-class _Said(BaseModel):
-    """`conversation`: which agent of a workflow that holds several is meant, by its number (`pending` shows it)."""
+class _PersonUpdate(BaseModel):
+    """`conversation`: the number of the agent, in a workflow with several of them (`pending` shows it)."""
 
     model_config = ConfigDict(extra="forbid")
 
     conversation: Key | None = None
 
 
-class SendMessage(_Said):
-    """A message for the agent. The same `id` twice is one message; without one, each update is its own."""
+class SendMessage(_PersonUpdate):
+    """A message for the agent. Updates with the same `id` are one message; without an `id`, each update is a message."""
 
     text: Annotated[Text, Field(min_length=1)]
     id: Key | None = None
 
 
-class Decide(_Said):
-    """What a person says to a call that waits for approval. `arguments`: what it shall run with instead."""
+class Decide(_PersonUpdate):
+    """A decision on a call that waits for approval. `arguments`: edited ones, with which the call runs instead."""
 
     call_id: Key
     decision: Literal["approve", "deny"]
@@ -71,7 +71,7 @@ class Decide(_Said):
     by: Short | None = None
 
 
-class Answer(_Said):
+class Answer(_PersonUpdate):
     """A person's answer to a question of the agent."""
 
     call_id: Key
@@ -79,15 +79,15 @@ class Answer(_Said):
     by: Short | None = None
 
 
-class Stop(_Said):
-    """End the run with grace."""
+class Stop(_PersonUpdate):
+    """End the run after the calls that are running."""
 
     reason: Short | None = None
     by: Short | None = None
 
 
 class Pending(BaseModel):
-    """A call that waits for a person. `since` and `until` (when nobody's word is taken any more) are ISO 8601, UTC."""
+    """A call that waits for a person, from `since` to at most `until` (ISO 8601, UTC)."""
 
     call_id: str
     tool: str
@@ -102,7 +102,7 @@ class Pending(BaseModel):
 
 
 class RecordDecision(BaseModel):
-    """Put a decision on the trace. `run`: whether the call runs now; if not, say what the model is told in its place.
+    """Input of `record_decision`: write a decision's span. `run`: whether the call runs now; if not, the result is feedback.
 
     `started`: when the call began to wait, in seconds since the epoch.
     """
@@ -119,7 +119,7 @@ class RecordDecision(BaseModel):
 
 
 class RecordedDecision(ToolOutcome):
-    """What came of it: with whose decision it is, for who reads it in history (a local activity's order is not there)."""
+    """Result of `record_decision`. Its fields name the call, as history has no inputs of local activities."""
 
     trace: str
     call_id: str
@@ -130,7 +130,7 @@ class RecordedDecision(ToolOutcome):
 
 
 class CheckEdit(BaseModel):
-    """Look at edited arguments as at a model's: are they valid, and does the guard let them pass?"""
+    """Input of `check_edit`: validate edited arguments as a model's, and call the guard."""
 
     where: RunContext
     call: ToolCall
@@ -141,7 +141,7 @@ class CheckEdit(BaseModel):
 
 
 class CheckedEdit(BaseModel):
-    """The edited arguments in the form of their types; or why they are not taken."""
+    """Result of `check_edit`: the validated arguments, or in `refused` why they are not accepted."""
 
     arguments: JsonValue = None
     refused: str | None = optional_field()
