@@ -1,4 +1,4 @@
-"""An agent that asks people often: two calls that wait for approval, and a question, over a few steps."""
+"""An agent that needs people often: two calls that wait for approval, and a question, over a few steps."""
 
 from __future__ import annotations
 
@@ -27,5 +27,5 @@ ASKS = Say(
 LOOKS = Say(calls=[Call("look_up", {"order": 8})])
 PAYS = Say(calls=[Call("pay", {"euros": 8}), Call("look_up", {"order": 9})])
 script = Script("office", [LOOKS, ASKS, LOOKS, PAYS, *[Say("done")] * 20])
-"""Each message that comes after the last call takes one more step."""
+"""Each message that arrives after the last call takes one more step."""
 office = Agent(name="office", model="scripted:office", tools=[pay, look_up, ask_person], max_steps=50)

@@ -1,4 +1,4 @@
-"""Modules are compiled once, not by each of the hundred processes that tests start."""
+"""Compiles modules once, not in each of the hundred processes that tests start."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ FOLDER = Path(__file__).parents[2] / ".pytest_cache" / "bytecode"
 
 
 def keep_bytecode() -> None:
-    """Where Python writes none (`PYTHONDONTWRITEBYTECODE`, as in images and on CI), keep it in a folder apart; children too.
+    """If Python writes no bytecode (`PYTHONDONTWRITEBYTECODE`, as in images and on CI), write it to a separate folder.
 
-    Else a command spends half of its time with compiling, and pytest most of what it takes to collect.
+    Applies to child processes too. Otherwise commands spend half of their time compiling, and pytest most of its collection.
     """
     if not sys.dont_write_bytecode:
         return

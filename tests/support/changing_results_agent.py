@@ -1,4 +1,4 @@
-"""An agent whose tool says something else each time, and only when it may: what a reset of a run makes go wrong."""
+"""An agent whose tool returns another result each time, and can be made to wait: for tests of resets."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from temporalio import workflow
 from mulligan import Agent, DurableAgent, ToolContext, tool
 
 RAN: Counter[tuple[str, int]] = Counter()
-"""How often the tool was begun, by workflow id and argument."""
+"""How often the tool was started, by workflow id and argument."""
 GATES: dict[tuple[str, int, int], Event] = {}
-"""What an execution waits for, if anything: by workflow id, argument and how often it was begun, from 1."""
+"""The event that an execution waits for, if any: by workflow id, argument and the number of the execution, from 1."""
 
 
 @tool
@@ -39,14 +39,14 @@ changing = Agent(
     instructions="You look.",
     tools=[look, deserted],
     max_steps=100,
-    # A second attempt would hide that the first had a wrong prompt.
+    # A second attempt would hide a wrong prompt of the first.
     model_attempts=1,
 )
 
 
 @workflow.defn
 class OneConversation:
-    """A turn by each of some models."""
+    """One turn with each of the models."""
 
     @workflow.run
     async def run(self, models: list[str]) -> list[str]:

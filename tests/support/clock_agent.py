@@ -1,4 +1,4 @@
-"""An agent that looks at the clock, then says how many messages it has heard, and the last of them."""
+"""An agent that calls a clock, then answers with the number of user messages and the last of them."""
 
 from __future__ import annotations
 

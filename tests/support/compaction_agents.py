@@ -1,4 +1,4 @@
-"""An agent that reads page after page, and a model that knows no more than what it is sent."""
+"""Agents that read page after page, with a model that knows only the messages of its request."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mulligan import Agent, DurableAgent, ToolContext, tool
 from tests.support.openai_turn import Failure, Turn, Usage
 
 READ: dict[str, list[tuple[int, str]]] = defaultdict(list)
-"""What was read, by workflow id: (page, idempotency key)."""
+"""The pages that were read, by workflow id: (page, idempotency key)."""
 LIMIT = 2_000
 PROMPT = "Read the pages in order. The word that you will be asked for is heron."
 
@@ -39,7 +39,7 @@ terse = Agent(
 
 @workflow.defn
 class BookClub:
-    """Turns of one conversation, that is handed over between them."""
+    """Turns of one conversation, whose state is carried over between them."""
 
     @workflow.run
     async def run(self, model: str, turns: int, said: list[str], state: bytes) -> list[str]:
@@ -54,7 +54,7 @@ class BookClub:
 
 
 def read_before(pages: int) -> list[dict[str, Any]]:
-    """The messages of a conversation in which so many pages were read."""
+    """The messages of a conversation in which that many pages were read."""
     messages: list[dict[str, Any]] = [{"role": "user", "text": PROMPT}]
     for number in range(1, pages + 1):
         call = {"id": f"before_{number}", "name": "read_page", "arguments": json.dumps({"number": number})}
@@ -72,9 +72,9 @@ def is_summing_up(body: dict[str, Any]) -> bool:
 def reading(
     pages: int, *, summary: Turn | None = None, fail_first: list[Failure] | None = None, call_id: str | None = "same"
 ) -> Callable[[dict[str, Any], int], Turn]:
-    """A model that asks for page after page: the next one is told by what it is sent, and by nothing else.
+    """A model that asks for page after page: the next one follows from the messages of the request alone.
 
-    It counts tokens as OpenAI does, about: four characters are one. All its calls have one id.
+    It counts tokens roughly as OpenAI does: four characters are one. All its calls have the same id.
     """
 
     def script(body: dict[str, Any], nth: int) -> Turn:

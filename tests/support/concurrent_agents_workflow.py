@@ -1,4 +1,4 @@
-"""A workflow of a user's own, with two agents at work at the same time, and a handler whose name we would take."""
+"""A user's workflow with two agents that run concurrently, and an update handler with a name that Mulligan uses."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mulligan import DurableAgent
 
 @workflow.defn
 class TwoDesks:
-    """Two turns, side by side."""
+    """Two concurrent turns."""
 
     def __init__(self) -> None:
         self._left, self._right = DurableAgent("desk"), DurableAgent("desk")
@@ -24,5 +24,5 @@ class TwoDesks:
 
     @workflow.update
     def answer(self, text: str) -> str:
-        """A handler of the user's own: ours of that name stays away."""
+        """The user's handler: Mulligan does not register its own of that name."""
         return f"own: {text}"

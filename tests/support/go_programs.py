@@ -1,4 +1,4 @@
-"""What system tests need that is made with Go: once, by version, into the user's cache, by one process at a time."""
+"""Programs of the system tests that are built with Go: once a version, in the user's cache, by one process at a time."""
 
 from __future__ import annotations
 
@@ -32,22 +32,22 @@ MADE = {
     "compose_program": _cached("cmd", COMPOSE),
     "keda_schemas": _cached("keda", KEDA),
 }
-"""Where each is, or will be; by the name of the fixture that gives it (tests/system/conftest.py)."""
+"""The path of each program, built or not, by the name of its fixture (tests/system/conftest.py)."""
 
 
 async def make(name: str, say: Say) -> Path:
-    """Have it made, unless it is there; `say` gets a line of text now and then."""
+    """Build the program unless it exists; `say` gets lines about the progress."""
     made = MADE[name]
     if not made.exists():
         async with locked_scratch_folder(made, say) as scratch:
-            # Another process may have made it while we waited.
+            # Another process may have built it while we waited.
             if not made.exists():
                 os.replace(await _MAKERS[name](scratch, say), made)
     return made
 
 
 async def make_all(say: Say) -> None:
-    """All of them, what takes long last: its tests are the last, too."""
+    """All programs; the one that takes longest is last, as are its tests."""
     for name in ("kustomize_program", "compose_program", "keda_schemas", "jaeger_program"):
         await make(name, say)
 
@@ -67,14 +67,14 @@ async def _kustomize(scratch: Path, say: Say) -> Path:
 
 
 async def _compose(scratch: Path, say: Say) -> Path:
-    """The Compose Specification's own loader; Go names it by its folder."""
+    """The loader of the Compose Specification; Go names it by its folder."""
     package = f"github.com/compose-spec/compose-go/v2/cmd@{COMPOSE}"
     await _go(f"compose-go {COMPOSE}", ("install", "-v", package), scratch, say)
     return scratch / "cmd"
 
 
 async def _keda(scratch: Path, say: Say) -> Path:
-    """Of KEDA's source that which holds the schemas of its resources and of its scalers."""
+    """The part of KEDA's source with the schemas of its resources and scalers."""
     go, env = await find_go(scratch, say)
     say(f"downloading KEDA {KEDA} for the tests, once")
     process = await asyncio.create_subprocess_exec(
@@ -87,7 +87,7 @@ async def _keda(scratch: Path, say: Say) -> Path:
     for name in _OF_KEDA:
         shutil.copytree(source / name, scratch / "keda" / name, copy_function=shutil.copyfile)
     for copied in (scratch / "keda").rglob("*/"):
-        # As Go's module cache is: it could not be removed.
+        # Go's module cache is read-only, and could not be removed otherwise.
         copied.chmod(0o755)
     return scratch / "keda"
 
@@ -112,5 +112,5 @@ _MAKERS: dict[str, Callable[[Path, Say], Awaitable[Path]]] = {
 
 
 def say_on_stderr(line: str) -> None:
-    """For a process that nobody captures."""
+    """For a process whose output is not captured."""
     print(line, file=sys.stderr, flush=True)

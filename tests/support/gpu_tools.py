@@ -1,4 +1,4 @@
-"""What a worker on another task queue has: tools without their agents, and resources of its own."""
+"""The module of a worker on another task queue: tools without their agents, and other resources."""
 
 from __future__ import annotations
 

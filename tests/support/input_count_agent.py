@@ -1,4 +1,4 @@
-"""An agent that says what its instructions saw of the input."""
+"""An agent whose instructions state the length of its input."""
 
 from __future__ import annotations
 

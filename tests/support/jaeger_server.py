@@ -1,4 +1,4 @@
-"""A real Jaeger v2, in memory, for as long as a block runs; and what its query API tells of a trace."""
+"""A real Jaeger v2 with storage in memory for the time of a block, and its query API."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ _CONFIG = Path(__file__).parent / "jaeger" / "config.yaml"
 
 @dataclass(frozen=True)
 class JaegerServer:
-    """Where it listens."""
+    """The addresses on which it listens."""
 
     query_url: str
     otlp_url: str
 
     def environment(self) -> dict[str, str]:
-        """What makes OpenTelemetry's exporters send traces here. Jaeger takes no metrics."""
+        """The environment that makes OpenTelemetry's exporters send traces here. Jaeger accepts no metrics."""
         return {"OTEL_EXPORTER_OTLP_ENDPOINT": self.otlp_url, "OTEL_METRICS_EXPORTER": "none"}
 
     async def spans(self, trace_id: str) -> list[dict[str, Any]]:
-        """The spans of a trace, as OTLP's JSON has them; none while Jaeger does not know the trace."""
+        """The spans of a trace as OTLP JSON; none if Jaeger does not know the trace."""
         async with httpx2.AsyncClient() as client:
             answer = await client.get(f"{self.query_url}/api/v3/traces/{trace_id}")
         if answer.status_code == httpx2.codes.NOT_FOUND:

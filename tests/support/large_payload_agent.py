@@ -1,4 +1,4 @@
-"""An agent whose tools take, give and say megabytes."""
+"""Agents whose tools have arguments, results and errors of megabytes."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ WORDS = LETTER.split()
 
 
 def noise(size: int, seed: int = 0) -> str:
-    """Text that no compression makes much smaller: base64 of random bytes."""
+    """Text that cannot be compressed much: base64 of random bytes."""
     return base64.b64encode(random.Random(seed).randbytes(size * 3 // 4 + 3)).decode()[:size]
 
 
 def prose(size: int, seed: int = 0) -> str:
-    """Text of words, drawn at random: as compressible as such text is."""
+    """Text of random words, which can be compressed."""
     chosen = random.Random(seed)
     said = ""
     while len(said) < size:
@@ -89,7 +89,7 @@ writer = Agent(name="writer", model="openai-chat:nobody", output=ToolStrategy(le
 
 @workflow.defn
 class HandedOver:
-    """A turn that is handed over to a new run after each step, as a user's own workflow does it."""
+    """A user's workflow that continues as new after each step of a turn."""
 
     @workflow.run
     async def run(self, prompt: str, model: str, state: bytes, runs: int) -> list[str | int]:

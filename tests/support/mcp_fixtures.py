@@ -1,4 +1,4 @@
-"""What tests of MCP share: workers with servers of their own, and a server at a port."""
+"""Helpers of MCP tests: workers with their own servers, and a server at a port."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from tests.support.openai_turn import Turn
 
 @asynccontextmanager
 async def served_by(lab: Lab, loaded: LoadedModules) -> AsyncIterator[Lab]:
-    """A worker of its own, with servers of its own."""
+    """A separate worker with its own MCP servers."""
     queue = f"mcp-{uuid.uuid4().hex[:6]}"
     async with running_worker(lab.client, loaded, lab.telemetry, queue):
         yield replace(lab, task_queue=queue)
 
 
 async def says(file: Path, text: str) -> None:
-    """Wait for what a server writes."""
+    """Wait until the server has written this text to the file."""
     while not file.exists() or file.read_text() != text:
         await asyncio.sleep(0.05)
 
@@ -43,7 +43,7 @@ def calls(*named: tuple[str, dict[str, Any]]) -> Turn:
 
 @contextmanager
 def http_server(*options: str, port: int = 0) -> Iterator[int]:
-    """A server of its own process at a port."""
+    """An MCP server process at a port."""
     with socket.socket() as free:
         free.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         free.bind(("127.0.0.1", port))
@@ -68,7 +68,7 @@ def at_port(port: int, **options: Any) -> LoadedModules:
 
 
 async def check_http(lab: Lab, options: tuple[str, ...], file: Path) -> None:
-    """Stateless as of 2026, and with a session as before: calls, errors, a cancelled call, and a server that restarts."""
+    """Check calls, errors, a cancelled call and a restarted server over HTTP, with or without sessions."""
     with http_server(*options) as port:
         async with served_by(lab, at_port(port)) as at:
             ran = await at.run(

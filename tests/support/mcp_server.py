@@ -49,7 +49,7 @@ TOOLS: dict[str, dict[str, Any]] = {
     "progress": NONE,
     "sleep": schema(seconds={"type": "number"}),
     "files.delete/all": NONE,
-    # What providers refuse, and JSON Schema or JavaScript allow.
+    # JSON Schema and JavaScript allow it, but providers refuse it.
     "odd": {
         "type": "object",
         "$schema": "http://json-schema.org/draft-07/schema#",

@@ -1,4 +1,4 @@
-"""What POST /v1/chat/completions demands of a request."""
+"""The rules of POST /v1/chat/completions for a request."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from openai.types.chat.completion_create_params import CompletionCreateParamsBas
 from tests.support import openai_rules as rules
 from tests.support.openai_shapes import Refusal, check_shape
 
-# OpenAI's own limit on a call's id in Chat Completions; that of the Responses API is 64
+# OpenAI's limit for a call id in Chat Completions; that of the Responses API is 64
 LONGEST_ID = 40
 RANGES: dict[str, tuple[float, float | None]] = {
     "temperature": (0, 2), "top_p": (0, 1), "frequency_penalty": (-2, 2), "presence_penalty": (-2, 2),
@@ -18,13 +18,13 @@ RANGES: dict[str, tuple[float, float | None]] = {
 
 
 class ChatRequest(CompletionCreateParamsBase, total=False):
-    """The package splits the type by this one field."""
+    """The package has two types that differ in this field only."""
 
     stream: bool | None
 
 
 def check_chat(body: dict[str, Any], longest_id: int = LONGEST_ID) -> None:
-    """Refuse what OpenAI would refuse."""
+    """Refuse a request that OpenAI would refuse."""
     rules.check_model(body)
     check_shape(body, ChatRequest)
     rules.check_numbers(body, RANGES)
@@ -41,7 +41,7 @@ def check_chat(body: dict[str, Any], longest_id: int = LONGEST_ID) -> None:
 
 
 def check_messages(messages: list[dict[str, Any]], longest_id: int) -> None:
-    """Refuse a conversation in which calls and results do not belong together."""
+    """Refuse a conversation in which calls and results do not match."""
     rules.check_array(messages, "messages")
     seen: set[str] = set()  # ids of the whole conversation
     open_ids: list[str] = []  # calls of the last assistant message that still have no result
@@ -63,7 +63,7 @@ def check_messages(messages: list[dict[str, Any]], longest_id: int) -> None:
 
 
 def check_all_answered(open_ids: list[str], param: str) -> None:
-    """Refuse a message that comes before the results of the last calls do."""
+    """Refuse a message before the results of the last calls."""
     if open_ids:
         told = (
             "An assistant message with 'tool_calls' must be followed by tool messages responding to each"
@@ -73,7 +73,7 @@ def check_all_answered(open_ids: list[str], param: str) -> None:
 
 
 def check_assistant(message: dict[str, Any], param: str, seen: set[str], longest_id: int) -> list[str]:
-    """Refuse an assistant message that says nothing, or whose calls are not well formed; returns the calls' ids."""
+    """Refuse an assistant message without content, or with malformed calls; return the ids of the calls."""
     calls = message.get("tool_calls")
     if calls is not None:
         rules.check_array(calls, f"{param}.tool_calls", 128)
@@ -98,13 +98,13 @@ def check_assistant(message: dict[str, Any], param: str, seen: set[str], longest
 
 
 def check_content(content: object, param: str) -> None:
-    """Refuse an empty list of parts; an empty string is taken."""
+    """Refuse an empty list of parts; an empty string is accepted."""
     if isinstance(content, list):
         rules.check_array(content, param)
 
 
 def check_tools(body: dict[str, Any]) -> None:
-    """Refuse bad declarations, and choices between tools that are not there."""
+    """Refuse invalid tool declarations, and a tool_choice without tools."""
     tools = body.get("tools")
     if tools is None:
         for name in ("tool_choice", "parallel_tool_calls"):

@@ -1,4 +1,4 @@
-"""Raw requests to the scripted OpenAI server, and short ways to write their parts: for the tests of its rules."""
+"""Raw requests to the scripted OpenAI server and builders of their parts, for the tests of its rules."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ROOTED = {  # a strict schema that refers to itself
 
 
 async def post(server: OpenAIServer, path: str, body: object, key: str = "Bearer test") -> tuple[int, dict[str, Any]]:
-    """Send a body as it is, or as JSON; the status and the JSON of the reply."""
+    """Send bytes unchanged, or a value as JSON; return the status and the JSON of the response."""
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
     headers = {"Content-Type": "application/json", "Authorization": key}
     async with (
@@ -38,7 +38,7 @@ async def post(server: OpenAIServer, path: str, body: object, key: str = "Bearer
 
 
 async def expect_refusal(server: OpenAIServer, path: str, body: object, told: str) -> None:
-    """The request is refused in OpenAI's shape, with this in the message, and the server remembers it."""
+    """Assert that the request is refused with OpenAI's error JSON and this text, and that the server records it."""
     status, reply = await post(server, path, body)
     assert told in reply["error"]["message"]
     assert set(reply["error"]) == {"message", "type", "param", "code"}
@@ -48,7 +48,7 @@ async def expect_refusal(server: OpenAIServer, path: str, body: object, told: st
 
 
 def chat(*messages: object, **more: object) -> dict[str, object]:
-    """A chat request: a user's message and these."""
+    """A chat request: a user message followed by these messages."""
     return {"model": "m", "messages": [USER, *messages], **more}
 
 
@@ -89,7 +89,7 @@ def answer(**more: object) -> dict[str, object]:
 
 
 def responses(*items: object, **more: object) -> dict[str, object]:
-    """A request of the Responses API: a user's message and these."""
+    """A request of the Responses API: a user message followed by these items."""
     return {"model": "m", "store": False, "input": [USER, *items], **more}
 
 

@@ -1,4 +1,4 @@
-"""What POST /v1/responses demands of a request, with `store` false as we demand it."""
+"""The rules of POST /v1/responses for a request; in addition `store` must be false."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ENCRYPTED = "reasoning.encrypted_content"
 
 
 class ReasoningItem(TypedDict, total=False):
-    """A reasoning item as input: the package's type has `status` too, which the service answers with an error 400
+    """A reasoning item as input. The package's type has `status` too, for which the service returns an error 400
     (BerriAI/litellm#13420, 1jehuang/jcode#1028: "Unknown parameter: 'input[3].status'.").
     """
 
@@ -46,7 +46,7 @@ class InputMessage(TypedDict, total=False):
 
 
 class AssistantMessage(TypedDict, total=False):
-    """What the model said, without the id that it was said under: parts are output parts, not input parts."""
+    """An assistant message without its id. Its parts are output parts, not input parts."""
 
     content: Required[str | Iterable[ResponseOutputTextParam | ResponseOutputRefusalParam]]
     role: Required[Literal["assistant"]]
@@ -60,15 +60,15 @@ InputItem = (
 
 
 class ResponsesRequest(ResponseCreateParamsBase, total=False):
-    """The package splits the type by this one field."""
+    """The package has two types that differ in this field only."""
 
     stream: bool | None
 
 
 def check_responses(body: dict[str, Any]) -> None:
-    """Refuse what OpenAI would refuse, and every way of keeping the conversation at OpenAI."""
+    """Refuse a request that OpenAI would refuse, and any that stores the conversation at OpenAI."""
     rules.check_model(body)
-    # the items are checked on their own below, by types that say more
+    # the items are checked below, by more specific types
     check_shape({**body, "input": ""}, ResponsesRequest)
     if "input" not in body:
         raise missing("input")
@@ -85,7 +85,7 @@ def check_responses(body: dict[str, Any]) -> None:
 
 
 def check_stateless(body: dict[str, Any]) -> None:
-    """Refuse what relies on a conversation stored at OpenAI: ours lives in Temporal's history."""
+    """Refuse fields that rely on a conversation stored at OpenAI: Mulligan's is in Temporal's history."""
     if body.get("store") is not False:
         raise Refusal("Invalid 'store': this server demands false.", "store", "invalid_value")
     for name in ("previous_response_id", "conversation", "background", "prompt"):
@@ -94,7 +94,7 @@ def check_stateless(body: dict[str, Any]) -> None:
 
 
 def check_input(items: object) -> None:
-    """Refuse items that do not belong together."""
+    """Refuse items that do not match each other."""
     if isinstance(items, str):
         if not items:
             raise Refusal("Invalid 'input': empty string.", "input", "empty_string")
@@ -114,7 +114,7 @@ def check_input(items: object) -> None:
 
 
 def check_item(item: dict[str, Any], param: str) -> None:
-    """Refuse an item that is not an input item of a kind that we use, with input fields only."""
+    """Refuse an item that is not one of the input items that Mulligan uses, or that has output fields."""
     is_message = item.get("type", "message") == "message"
     if is_message and item.get("role") == "assistant" and "id" in item:
         check_shape(item, ResponseOutputMessageParam, param)
@@ -140,7 +140,7 @@ def check_item(item: dict[str, Any], param: str) -> None:
 
 
 def check_id(item: dict[str, Any], prefix: str, param: str) -> None:
-    """Refuse an item's own id that is not of its kind; a call's `call_id` is another thing."""
+    """Refuse an item id with the prefix of another kind. The `call_id` of a call is not checked here."""
     if item.get("id") is None:
         return
     rules.check_text(item["id"], LONGEST_ID, f"{param}.id")
@@ -150,7 +150,7 @@ def check_id(item: dict[str, Any], prefix: str, param: str) -> None:
 
 
 def check_pairs(items: list[dict[str, Any]]) -> None:
-    """Refuse calls without exactly one output after them, and outputs without a call before them."""
+    """Refuse calls without exactly one later output, and outputs without an earlier call."""
     called: set[str] = set()
     answered: set[str] = set()
     for index, item in enumerate(items):
@@ -171,7 +171,7 @@ def check_pairs(items: list[dict[str, Any]]) -> None:
 
 
 def check_reasoning_is_followed(items: list[dict[str, Any]]) -> None:
-    """Refuse a reasoning item that leads to nothing: OpenAI does, for instance after an answer that was cut off."""
+    """Refuse a reasoning item without a following item, as OpenAI does, for instance after a truncated answer."""
     for item, after in zip(items, [*items[1:], {}], strict=True):
         if item.get("type") == "reasoning" and not is_of_model(after):
             told = f"Item '{item['id']}' of type 'reasoning' was provided without its required following item."
@@ -184,7 +184,7 @@ def is_of_model(item: dict[str, Any]) -> bool:
 
 
 def check_tools(body: dict[str, Any]) -> None:
-    """Refuse bad declarations, and choices between tools that are not there."""
+    """Refuse invalid tool declarations, and a tool_choice without tools."""
     tools = body.get("tools") or []
     if tools:
         rules.check_array(tools, "tools", 128)

@@ -1,4 +1,4 @@
-"""What OpenAI's server demands of a request beyond its shape; the parts that both endpoints share."""
+"""Rules of OpenAI's server beyond the types of fields, shared by both endpoints."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def check_authorization(header: str | None) -> None:
 
 
 def parse_body(body: bytes) -> dict[str, Any]:
-    """The request's JSON: valid UTF-8, strict RFC 8259, an object, no lone surrogates even where they are escaped."""
+    """Parse the request: valid UTF-8, strict RFC 8259, an object, without lone surrogates even if escaped."""
     try:
         parsed = strict_json(body.decode("utf-8"))
-        # an escaped lone surrogate is legal JSON for Python, and no text for anyone else
+        # an escaped lone surrogate is valid JSON for Python, but no valid text elsewhere
         json.dumps(parsed, ensure_ascii=False).encode("utf-8")
     except (ValueError, RecursionError) as error:
         raise Refusal(UNPARSABLE, None, None) from error
@@ -39,7 +39,7 @@ def parse_body(body: bytes) -> dict[str, Any]:
 
 
 def strict_json(text: str) -> Any:
-    """JSON without what Python reads beyond the standard."""
+    """Parse JSON without Python's extensions of the standard."""
 
     def refuse_constant(name: str) -> NoReturn:
         raise ValueError(f"{name} is not JSON")
@@ -54,7 +54,7 @@ def check_model(body: dict[str, Any]) -> None:
 
 
 def check_numbers(body: dict[str, Any], ranges: dict[str, tuple[float, float | None]]) -> None:
-    """Refuse numbers out of their range; their types are known to be right."""
+    """Refuse numbers out of their range; their types were checked before."""
     for name, (low, high) in ranges.items():
         value = body.get(name)
         if value is None:
@@ -69,7 +69,7 @@ def check_numbers(body: dict[str, Any], ranges: dict[str, tuple[float, float | N
 
 
 def check_labels(body: dict[str, Any]) -> None:
-    """Refuse metadata and identifiers that are too many or too long."""
+    """Refuse too many metadata entries, and metadata and identifiers that are too long."""
     metadata = body.get("metadata") or {}
     if len(metadata) > 16:
         told = "Invalid 'metadata': too many properties. Expected an object with at most 16 properties."
@@ -82,7 +82,7 @@ def check_labels(body: dict[str, Any]) -> None:
 
 
 def check_text(text: str, longest: int, param: str) -> None:
-    """Refuse a name or an id that is empty, too long, or has characters that names may not have."""
+    """Refuse a name or an id that is empty, too long, or has forbidden characters."""
     if not text:
         raise Refusal(f"Invalid '{param}': empty string. {AT_LEAST_ONE.format('a string')}", param, "empty_string")
     check_length(text, longest, param)
@@ -108,7 +108,7 @@ def check_array(array: Sequence[object], param: str, longest: int | None = None)
 
 
 def check_arguments(arguments: str, param: str) -> None:
-    """Refuse echoed arguments that are not the text of a JSON object."""
+    """Refuse arguments of earlier calls that are not the text of a JSON object."""
     try:
         parsed = strict_json(arguments)
     except (ValueError, RecursionError):
@@ -118,7 +118,7 @@ def check_arguments(arguments: str, param: str) -> None:
 
 
 def check_functions(functions: Sequence[tuple[str, dict[str, Any]]]) -> set[str]:
-    """Refuse bad declarations, given as (where, declaration); returns the names."""
+    """Refuse invalid declarations, given as (path, declaration); return the names."""
     names: set[str] = set()
     for param, function in functions:
         name = function["name"]
@@ -137,7 +137,7 @@ def check_functions(functions: Sequence[tuple[str, dict[str, Any]]]) -> set[str]
 
 
 def check_choice(choice: object, chosen: str | None, names: set[str]) -> None:
-    """Refuse a tool_choice for which there is no tool; `chosen` is the function that it names, where it names one."""
+    """Refuse a tool_choice without a matching tool; `chosen` is the function that it names, if any."""
     if choice == "required" and not names:
         raise Refusal("Tool choice 'required' must be specified with 'tools' parameter.", "tool_choice", None)
     if chosen is not None and chosen not in names:
@@ -145,7 +145,7 @@ def check_choice(choice: object, chosen: str | None, names: set[str]) -> None:
 
 
 def check_answer_format(answer: dict[str, Any], param: str) -> None:
-    """Refuse a bad declaration of a structured answer: its name and its schema."""
+    """Refuse an invalid name or schema of a structured answer."""
     check_text(answer["name"], 64, f"{param}.name")
     if "schema" not in answer:
         raise Refusal(f"Missing required parameter: '{param}.schema'.", f"{param}.schema", "missing_required_parameter")
@@ -154,7 +154,7 @@ def check_answer_format(answer: dict[str, Any], param: str) -> None:
 
 
 def check_says_json(conversation: object, param: str) -> None:
-    """Refuse `json_object` where nobody told the model about JSON: OpenAI does, as it would write spaces for ever."""
+    """Refuse `json_object` if no message mentions JSON, as OpenAI does: the model would write spaces for ever."""
     if "json" not in json.dumps(conversation).lower():
         told = "to use 'response_format' of type 'json_object'"
         raise Refusal(f"'{param}' must contain the word 'json' in some form, {told}.", param, None)

@@ -136,7 +136,7 @@ class _Checker:
                 self.refuse(at, f"{rule}. {problem}")
 
     def resolves(self, ref: str) -> bool:
-        """Whether a reference points into this schema; nothing is fetched from elsewhere."""
+        """Whether a reference points into this schema; references to other documents do not."""
         if ref == "#":
             return True
         if not ref.startswith("#/"):

@@ -1,4 +1,4 @@
-"""An OpenAI-compatible server on the loopback: scripted in what it answers, strict in what it takes.
+"""An OpenAI-compatible server on the loopback, with scripted answers and strict checks of requests.
 
     async with OpenAIServer() as server:
         server.script("gpt-test", [Turn(calls=[("search", '{"q": "x"}')]), Turn("Found it.")])
@@ -6,7 +6,7 @@
         ...
         assert server.refusals == []
 
-The turn is chosen by how many assistant turns the request holds, so that retries and runs side by side need no state.
+The turn is chosen by the number of assistant turns in the request, so that retries and concurrent runs need no state.
 """
 
 from __future__ import annotations
@@ -37,21 +37,23 @@ LARGEST_BODY = 256 * 1024 * 1024
 
 @dataclass
 class Recorded:
-    """One request as it came, and what became of it."""
+    """One received request and its outcome."""
 
     path: str
     headers: dict[str, str]  # names in lower case
     body: bytes
-    json: dict[str, Any] = field(default_factory=dict)  # empty where the body is no JSON object
-    status: int | None = None  # None: not answered
+    json: dict[str, Any] = field(default_factory=dict)  # empty if the body is not a JSON object
+    status: int | None = None  # None: no response yet
     refusal: Refusal | None = None
-    disconnected: bool = False  # the client went away before it had its answer
+    disconnected: bool = False  # the client disconnected before the response
     request_id: str = ""  # of the x-request-id header
-    done: asyncio.Event = field(default_factory=asyncio.Event)  # answered, dropped or left alone
+    done: asyncio.Event = field(
+        default_factory=asyncio.Event
+    )  # set when the request was answered, dropped or abandoned
 
     @property
     def model(self) -> str:
-        """The model asked for."""
+        """The model of the request."""
         return str(self.json.get("model", ""))
 
     @property
@@ -64,16 +66,16 @@ class Recorded:
 
     @property
     def nth(self) -> int:
-        """How many turns of the model the request holds."""
+        """The number of assistant turns in the request."""
         if self.path == CHAT:
             return sum(1 for message in self.conversation if message.get("role") == "assistant")
-        # in the Responses API a turn is a row of items that the model wrote
+        # in the Responses API a turn is a sequence of items that the model wrote
         of_model = [False, *(is_of_model(item) for item in self.conversation)]
         return sum(1 for before, now in itertools.pairwise(of_model) if now and not before)
 
     @property
     def names(self) -> list[str]:
-        """All by which a test may know the run: identifiers, metadata, the first prompt."""
+        """Everything that identifies the run: identifiers, metadata, the first prompt."""
         given = [self.json.get(name) for name in ("safety_identifier", "user", "prompt_cache_key")]
         metadata = self.json.get("metadata")
         values = list(metadata.values()) if isinstance(metadata, dict) else []
@@ -91,12 +93,12 @@ class Recorded:
 
     @property
     def seed(self) -> str:
-        """The same for each attempt of the same step of the same run."""
+        """A key that is equal for all attempts of the same step of the same run."""
         return made_up("", self.path, self.model, self.names, self.conversation)
 
 
 class OpenAIServer:
-    """The server; `async with` starts it on a port of its own and stops it."""
+    """The server; `async with` starts it on a free port and stops it."""
 
     def __init__(self, longest_chat_id: int = LONGEST_ID) -> None:
         self.requests: list[Recorded] = []
@@ -108,7 +110,7 @@ class OpenAIServer:
         self._arrival = asyncio.Condition()
         app = web.Application(client_max_size=LARGEST_BODY)
         app.router.add_route("*", "/{tail:.*}", self._handle)
-        # a client that goes away cancels its handler: the test can see it, and nothing waits for ever
+        # a client that disconnects cancels its handler: the test can see it, and nothing waits for ever
         self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.1)
 
     async def __aenter__(self) -> OpenAIServer:
@@ -122,20 +124,20 @@ class OpenAIServer:
         await self._runner.cleanup()
 
     def script(self, model: str, script: Script) -> None:
-        """Say what a model answers: turns, or a function of the request's JSON and the turn's number (from 0)."""
+        """Set the answers of a model: turns, or a function of the request's JSON and the number of the turn (from 0)."""
         self._scripts[model] = script
 
     def environment(self) -> dict[str, str]:
-        """What a worker's process needs to find this server."""
+        """The environment with which a worker process uses this server."""
         return {"OPENAI_BASE_URL": self.base_url, "OPENAI_API_KEY": "test-key"}
 
     @property
     def refusals(self) -> list[Refusal]:
-        """What was refused so far. A good test ends with `assert server.refusals == []`."""
+        """The refusals so far. A good test ends with `assert server.refusals == []`."""
         return [request.refusal for request in self.requests if request.refusal]
 
     def requests_of(self, model: str | None = None, run: str | None = None) -> list[Recorded]:
-        """The requests for a model, and of a run: known by its safety_identifier, user, metadata or first prompt."""
+        """The requests for a model and of a run, which has this safety_identifier, user, metadata value or first prompt."""
         return [
             request
             for request in self.requests
@@ -143,7 +145,7 @@ class OpenAIServer:
         ]
 
     async def wait_for_requests(self, count: int, model: str | None = None, run: str | None = None) -> list[Recorded]:
-        """Wait until that many requests have come; they need not be answered."""
+        """Wait until that many requests have arrived; they need not be answered."""
         async with self._arrival:
             await self._arrival.wait_for(lambda: len(self.requests_of(model, run)) >= count)
         return self.requests_of(model, run)
@@ -152,7 +154,7 @@ class OpenAIServer:
         headers = {name.lower(): value for name, value in request.headers.items()}
         recorded = Recorded(request.path, headers, await request.read())
         recorded.request_id = made_up("req_", next(self._numbers))
-        # examined before anybody is told of it, so that a test never sees a half-made record
+        # checked before waiters are notified, so that a test never sees an incomplete record
         recorded.refusal = self._examine(request.method, recorded)
         self.requests.append(recorded)
         async with self._arrival:
@@ -194,7 +196,7 @@ class OpenAIServer:
             try:
                 return script(recorded.json, nth)
             except Exception as error:
-                # not a 500: that would be tried again for as long as the client has patience
+                # not a 500, which the client would retry
                 raise Refusal(f"The script raised {error!r}.", None, "script_raised") from error
         if nth >= len(script):
             told = f"The script of `{recorded.model}` has {len(script)} turns, turn {nth + 1} was asked for."
@@ -249,8 +251,8 @@ class OpenAIServer:
 
     def _drop(self, request: web.Request) -> web.StreamResponse:
         if request.transport is not None:
-            request.transport.close()  # what was written so far still goes out
-        return web.Response()  # goes nowhere
+            request.transport.close()  # what was written so far is still sent
+        return web.Response()  # is not sent
 
     def _send(self, recorded: Recorded, status: int, payload: Mapping[str, Any]) -> web.StreamResponse:
         recorded.status = status
@@ -259,7 +261,7 @@ class OpenAIServer:
 
 
 async def hold(answer: Turn | Failure) -> None:
-    """Keep the client waiting for as long as the script says."""
+    """Wait as long as the script says."""
     if answer.delay:
         await asyncio.sleep(answer.delay)
     if answer.wait is not None:

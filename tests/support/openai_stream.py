@@ -1,4 +1,4 @@
-"""The answers of the scripted server as OpenAI's server-sent events: cut into pieces, texts and arguments within words."""
+"""Answers of the scripted server as OpenAI's server-sent events; texts and arguments are cut within words."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from aiohttp import web
 
 EMPTY: dict[str, dict[str, Any]] = {"message": {"content": []}, "function_call": {"arguments": ""}}
 PIECE = 7
-"""Characters of a text in one piece."""
+"""The number of characters of a text in one piece."""
 MOST_PIECES = 2_000
-"""Of an answer, more or less."""
+"""The approximate number of pieces of an answer."""
 
 
 @dataclass(frozen=True)
 class Break:
-    """What becomes of a stream after so many of its pieces: it waits for an event, and then goes on or is dropped."""
+    """An interruption of a stream after that many pieces: it waits for an event, then goes on or is dropped."""
 
     after: int
     wait: asyncio.Event | None = None
@@ -34,7 +34,7 @@ async def stream(
     broken: Break | None = None,
     gates: Mapping[int, asyncio.Event] | None = None,
 ) -> web.StreamResponse:
-    """Send the events; a text is sent as it is. `gates`: what to wait for, by the number of the event that comes after."""
+    """Send the events; a text is sent unchanged. `gates`: the events to wait for, by the number of the piece after them."""
     response = web.StreamResponse(headers={**headers, "Content-Type": "text/event-stream; charset=utf-8"})
     await response.prepare(request)
     for number, event in enumerate(events):
@@ -80,7 +80,7 @@ def chat_events(reply: dict[str, Any], *, with_usage: bool) -> list[dict[str, An
 
 
 def response_events(reply: dict[str, Any]) -> list[dict[str, Any] | str]:
-    """A response as its events, each with its number."""
+    """A response as its events, each with its sequence number."""
     begun = {**reply, "status": "in_progress", "output": [], "usage": None, "completed_at": None}
     events: list[dict[str, Any]] = [
         {"type": f"response.{name}", "response": begun} for name in ("created", "in_progress")
@@ -111,7 +111,7 @@ def _within(item: dict[str, Any], piece: int) -> Iterator[dict[str, Any]]:
 
 
 def _piece(answer: Any) -> int:
-    """How long pieces are. No model writes megabytes: they come in as many as a long answer."""
+    """The length of pieces: megabytes are cut into as many pieces as a long answer of a real model."""
     return max(PIECE, len(json.dumps(answer)) // MOST_PIECES)
 
 

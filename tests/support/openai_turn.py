@@ -1,4 +1,4 @@
-"""What a scripted model says in one turn, in words of no provider, and how each endpoint of OpenAI says it."""
+"""One turn of a scripted model, independent of the provider, and its form in each endpoint of OpenAI."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from typing import Any, Literal
 from tests.support.openai_stream import Break
 
 Call = tuple[str, str] | tuple[str, str, str | None]
-CREATED = 1_700_000_000  # replies are the same each time that they are asked for
+CREATED = 1_700_000_000  # repeated requests get equal responses
 
 
 @dataclass(frozen=True)
 class Usage:
-    """Token counts, with the names of our contract."""
+    """Token counts, with Mulligan's names."""
 
     input_tokens: int = 10
     output_tokens: int = 5
@@ -28,7 +28,7 @@ class Usage:
 
 @dataclass(frozen=True)
 class Reasoning:
-    """A reasoning item; `extras` are fields of the output only, refused when they come back."""
+    """A reasoning item; `extras` are fields of the output only, which are refused in an input."""
 
     summary: Sequence[str] = ("I thought about it.",)
     id: str | None = None
@@ -39,7 +39,7 @@ class Reasoning:
 
 @dataclass(frozen=True)
 class Failure:
-    """An answer other than a good one. A text as `body` is sent as it is; `status=200` makes a nonsensical success.
+    """A failure instead of an answer. A text as `body` is sent unchanged; `status=200` sends an invalid success.
 
     `drop` closes the connection instead: before answering, or in the middle of the body.
     """
@@ -62,10 +62,10 @@ class Failure:
 
 @dataclass(frozen=True)
 class Turn:
-    """One answer of the model. `calls` are (name, arguments as the model wrote them, id or None for one made up).
+    """One answer of the model. `calls` are (name, raw arguments, id or None for a generated one).
 
     `failure` is for every attempt, `fail_first` for the first attempts of each conversation. `delay` (seconds) and
-    `wait` (an event) hold the answer back, on every attempt that comes so far.
+    `wait` (an event) delay the answer, on every attempt without a failure.
     """
 
     text: str | None = None
@@ -78,13 +78,13 @@ class Turn:
     fail_first: Sequence[Failure] = ()
     delay: float = 0
     wait: asyncio.Event | None = None
-    model: str | None = None  # the name in the reply, where it is not the one asked for
-    pace: float = 0  # seconds between two pieces, where it is asked for in pieces
+    model: str | None = None  # the name in the response, if it is not the requested one
+    pace: float = 0  # seconds between two pieces of a streamed answer
     gates: Mapping[int, asyncio.Event] = field(
         default_factory=dict
-    )  # a stream waits for one before the piece of that number
-    break_first: Sequence[Break] = ()  # what becomes of the first streams of each conversation
-    events: Sequence[dict[str, Any] | str] | None = None  # what is streamed instead, as it stands here
+    )  # a stream waits for the event before the piece of that number
+    break_first: Sequence[Break] = ()  # interruptions of the first streams of each conversation
+    events: Sequence[dict[str, Any] | str] | None = None  # events that are streamed instead, unchanged
     whole_only: bool = False  # streaming is refused
 
     @property
@@ -94,7 +94,7 @@ class Turn:
 
 
 def chat_reply(turn: Turn, request: Mapping[str, Any], seed: str) -> dict[str, Any]:
-    """The turn as a chat completion; `seed` makes the ids: the same for the same conversation."""
+    """The turn as a chat completion; the ids are derived from `seed`, so they are equal for the same conversation."""
     message: dict[str, Any] = {"role": "assistant", "content": turn.text, "refusal": turn.refusal, "annotations": []}
     if turn.calls:
         message["tool_calls"] = [
@@ -168,7 +168,7 @@ def responses_reply(turn: Turn, request: Mapping[str, Any], seed: str) -> dict[s
 
 
 def output_items(turn: Turn, seed: str, cut_off: bool) -> list[dict[str, Any]]:
-    """The items of a response: reasoning, then what is said, then the calls; where cut off, the last is incomplete."""
+    """The items of a response: reasoning, then the text, then the calls; if truncated, the last one is incomplete."""
     items: list[dict[str, Any]] = []
     for index, thought in enumerate(turn.reasoning):
         item_id = thought.id or made_up("rs_", seed, index)
@@ -211,7 +211,7 @@ def responses_usage(usage: Usage | None) -> dict[str, Any] | None:
 
 
 def calls_with_ids(turn: Turn, seed: str) -> list[tuple[str, str, str]]:
-    """The calls, each with an id: its own as it was scripted, however bad, or one made up."""
+    """The calls, each with its scripted id, valid or not, or a generated one."""
     calls = []
     for index, (name, arguments, *given) in enumerate(turn.calls):
         call_id = given[0] if given and given[0] is not None else made_up("call_", seed, index)
@@ -220,5 +220,5 @@ def calls_with_ids(turn: Turn, seed: str) -> list[tuple[str, str, str]]:
 
 
 def made_up(prefix: str, *seed: object) -> str:
-    """An id that looks like OpenAI's, the same for the same seed."""
+    """An id in OpenAI's form, derived from the seed."""
     return prefix + hashlib.sha256(json.dumps([prefix, *seed]).encode()).hexdigest()[:24]

@@ -1,4 +1,4 @@
-"""A real OTLP receiver on the loopback, gRPC and HTTP/protobuf, that keeps what it gets as simple values.
+"""A real OTLP receiver on the loopback, gRPC and HTTP/protobuf, that records spans and metrics as simple values.
 
     with OtlpReceiver() as receiver:
         exporter = OTLPSpanExporter(endpoint=receiver.endpoint_grpc)
@@ -6,7 +6,7 @@
         (span,) = receiver.wait_for_spans(1, name="chat gpt-test")
         assert span.status == "ERROR", receiver.tree(span.trace_id)
 
-It runs in threads of its own: for tests with and without an event loop, and for exporters in other processes.
+It runs in its own threads: for tests with and without an event loop, and for exporters in other processes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tests.support.otlp_records import Metric, Point, Span, metrics_of, render_t
 
 __all__ = ["Metric", "OtlpReceiver", "Point", "Span"]
 
-THREADS = 16  # exports that may be held back at once
+THREADS = 16  # exports that may wait at once
 GRPC_CODES = {
     400: grpc.StatusCode.INVALID_ARGUMENT,
     401: grpc.StatusCode.UNAUTHENTICATED,
@@ -47,18 +47,18 @@ UNPACK: dict[str, Callable[[bytes], bytes]] = {
 
 
 class OtlpReceiver:
-    """The receiver; `with` (or `async with`) starts it on ports of its own and stops it."""
+    """The receiver; `with` (or `async with`) starts it on free ports and stops it."""
 
     def __init__(self, takes_metrics: bool = True) -> None:
-        self.takes_metrics = takes_metrics  # if not, as Jaeger: there is no such service
+        self.takes_metrics = takes_metrics  # if false, there is no such service, as with Jaeger
         self.refused_metrics = 0
         self.endpoint_grpc = ""
         self.endpoint_http = ""  # the base: exporters add /v1/traces and /v1/metrics
-        self.attempts = 0  # exports that came, taken or not
+        self.attempts = 0  # received exports, accepted or not
         self._spans: list[Span] = []
         self._metrics: list[Metric] = []
         self._changed = threading.Condition()
-        self._open = threading.Event()  # not set: exports are held back
+        self._open = threading.Event()  # not set: exports wait
         self._open.set()
         self._refuse_with: int | None = None
 
@@ -71,7 +71,7 @@ class OtlpReceiver:
 
         self._http = _HttpServer(self)
         self.endpoint_http = f"http://127.0.0.1:{self._http.server_address[1]}"
-        # a short poll, for `shutdown` waits for it
+        # a short poll interval, because `shutdown` waits for it
         self._serving = threading.Thread(target=self._http.serve_forever, args=(0.02,), daemon=True)
         self._serving.start()
         return self
@@ -87,18 +87,18 @@ class OtlpReceiver:
         return self.__enter__()
 
     async def __aexit__(self, *_: object) -> None:
-        # an exporter may live on this very loop: do not block it
+        # an exporter may run on this loop: do not block it
         await asyncio.to_thread(self.__exit__)
 
     def environment(self, protocol: str = "grpc") -> dict[str, str]:
-        """What a worker's process needs to export to here; `protocol` is "grpc" or "http/protobuf"."""
+        """The environment with which a worker process exports here; `protocol` is "grpc" or "http/protobuf"."""
         endpoint = self.endpoint_grpc if protocol == "grpc" else self.endpoint_http
         return {"OTEL_EXPORTER_OTLP_ENDPOINT": endpoint, "OTEL_EXPORTER_OTLP_PROTOCOL": protocol}
 
-    # --- what came
+    # --- received data
 
     def spans(self, trace_id: str | None = None, name: str | None = None) -> list[Span]:
-        """The spans of a trace, or of a name, in the order of their start."""
+        """The spans of a trace or with a name, in the order of their start."""
         with self._changed:
             found = [
                 span
@@ -108,7 +108,7 @@ class OtlpReceiver:
         return sorted(found, key=lambda span: span.start_ns)
 
     def metrics(self, name: str | None = None) -> list[Metric]:
-        """The metrics in the order in which they came: a periodic exporter sends each of them many times."""
+        """The metrics in the order of arrival: a periodic exporter sends each of them many times."""
         with self._changed:
             return [metric for metric in self._metrics if name is None or metric.name == name]
 
@@ -117,7 +117,7 @@ class OtlpReceiver:
         return render_tree(self.spans(trace_id))
 
     def clear(self) -> None:
-        """Forget what came so far."""
+        """Delete the data received so far."""
         with self._changed:
             self._spans.clear()
             self._metrics.clear()
@@ -126,7 +126,7 @@ class OtlpReceiver:
     def wait_for_spans(
         self, count: int = 1, trace_id: str | None = None, name: str | None = None, timeout: float = 30
     ) -> list[Span]:
-        """Wait until that many spans are there; fails with the tree of what there is."""
+        """Wait until that many spans have arrived; fail with the tree of those that have."""
         with self._changed:
             arrived = self._changed.wait_for(lambda: len(self.spans(trace_id, name)) >= count, timeout)
         found = self.spans(trace_id, name)
@@ -136,7 +136,7 @@ class OtlpReceiver:
         return found
 
     def wait_for_attempts(self, count: int, timeout: float = 30) -> None:
-        """Wait until that many exports have come, held back or not."""
+        """Wait until that many exports have arrived, waiting or not."""
         with self._changed:
             if not self._changed.wait_for(lambda: self.attempts >= count, timeout):
                 raise AssertionError(f"waited {timeout} s for {count} exports, {self.attempts} came")
@@ -147,26 +147,26 @@ class OtlpReceiver:
         """`wait_for_spans` for tests on an event loop."""
         return await asyncio.to_thread(self.wait_for_spans, count, trace_id, name, timeout)
 
-    # --- how it behaves
+    # --- simulated faults
 
     def hold(self) -> None:
-        """Leave every export without an answer until `release`."""
+        """Let every export wait for its response until `release`."""
         self._open.clear()
 
     def release(self) -> None:
-        """Answer what is held back, and what comes from now on at once."""
+        """Answer the waiting exports, and later ones at once."""
         self._open.set()
 
     def refuse(self, status: int = 503) -> None:
-        """Refuse every export: 503 and 429 may be tried again, 400 and 401 may not; gRPC gets the code of that name."""
+        """Refuse every export: 503 and 429 may be retried, 400 and 401 may not; gRPC gets the corresponding code."""
         self._refuse_with = status
 
     def accept(self) -> None:
-        """Take exports again."""
+        """Accept exports again."""
         self._refuse_with = None
 
     def receive(self, spans: list[Span], metrics: list[Metric]) -> int | None:
-        """Take one export, or say the status that it is refused with."""
+        """Record one export, or return the status with which it is refused."""
         with self._changed:
             self.attempts += 1
             self._changed.notify_all()
@@ -180,7 +180,7 @@ class OtlpReceiver:
 
 
 def abort(context: Any, status: int) -> NoReturn:
-    """End a gRPC call with the code that belongs to an HTTP status."""
+    """End a gRPC call with the code that corresponds to an HTTP status."""
     context.abort(GRPC_CODES.get(status, grpc.StatusCode.UNKNOWN), "told to refuse")
     raise AssertionError("abort raises")
 
@@ -228,7 +228,7 @@ class _HttpHandler(BaseHTTPRequestHandler):
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)
-        except ConnectionError:  # the exporter's time was up while we held it back
+        except ConnectionError:  # the exporter timed out while its export waited
             self.close_connection = True
 
     def _receive(self) -> tuple[int, bytes]:
@@ -253,4 +253,4 @@ class _HttpHandler(BaseHTTPRequestHandler):
         return 404, b""
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class names it
-        """Say nothing on stderr."""
+        """Log nothing."""

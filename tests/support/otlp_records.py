@@ -1,4 +1,4 @@
-"""Spans and metrics as simple values, made of OTLP's messages."""
+"""Spans and metrics as simple values, converted from OTLP messages."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Span:
 
 @dataclass(frozen=True)
 class Point:
-    """A data point: the number, or the sum of a histogram and the count of what was recorded in it."""
+    """A data point: a number, or the sum and the count of a histogram."""
 
     attributes: dict[str, Any]
     value: float
@@ -46,7 +46,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric as one export said it."""
+    """A metric of one export."""
 
     name: str
     unit: str
@@ -129,7 +129,7 @@ def value_of(value: AnyValue) -> Any:
 
 
 def render_tree(spans: list[Span]) -> str:
-    """Spans as indented text, those without their parent said to be so, doubled ones shown twice."""
+    """Spans as indented text; orphans are marked, and duplicates are printed twice."""
     known = {(span.trace_id, span.span_id) for span in spans}
     children: dict[tuple[str, str], list[Span]] = {}
     roots: list[Span] = []
@@ -149,7 +149,7 @@ def render_tree(spans: list[Span]) -> str:
             yield f"{'  ' * depth}  * {name} {attributes}"
         shown.add(id(span))
         for child in children.get((span.trace_id, span.span_id), []):
-            if id(child) not in shown:  # a span exported twice has its children once
+            if id(child) not in shown:  # the children of a duplicated span are printed once
                 yield from lines(child, depth + 1)
 
     return "\n".join(line for root in roots for line in lines(root, 0)) or "(no spans)"

@@ -1,4 +1,4 @@
-"""Agents that work with people: tools that wait for approval, questions, and tools that take a while."""
+"""Agents whose tools wait for approval, ask people, or take a while."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Amount(BaseModel):
     @field_validator("euros")
     @classmethod
     def whole_cents(cls, euros: float) -> float:
-        """What no JSON schema says."""
+        """A rule that a JSON schema cannot express."""
         if euros != round(euros, 2):
             raise ValueError("there are no parts of a cent")
         return euros
@@ -84,5 +84,5 @@ async def look(ctx: ToolContext) -> str:
 
 
 listening = Script("listening", [Say(calls=[Call("look")])] * 30 + [Say("ok")])
-"""Works for a while, then has nothing more to say: whether the run ends is a matter of who says something just then."""
+"""Works for a while, then answers: the run ends unless a message arrives at that moment."""
 listener = Agent(name="listener", model="scripted:listening", tools=[look], max_steps=100)

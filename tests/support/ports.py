@@ -1,4 +1,4 @@
-"""Ports of the loopback for programs that must be told one, safe beside tests that look for ports at the same time."""
+"""Free ports of the loopback, safe while other processes look for ports too."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from mulligan.devserver.dev_server import _free_port
 
 
 def free_ports(count: int) -> list[int]:
-    """As many, all different, that nobody is given for a minute who does not ask for one of them by its number."""
+    """Return different free ports. For a minute the system gives none of them to a process that asks for any free port."""
     ports: list[int] = []
     while len(ports) < count:
         port = _free_port()

@@ -1,4 +1,4 @@
-"""Prepare a call of an agent's tool without a worker: what `take_answer` does for one call, but for spans and guards."""
+"""Prepare one call of an agent's tool without a worker, spans and guards."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def count(numbers: list[int]) -> int:
 
 
 async def look(name: str, raw: str, agent: Agent) -> ValidArguments | ToolCallError:
-    """What becomes of a call, the error that it ends with included."""
+    """The outcome of preparing a call: the prepared call, or the error."""
     try:
         return await prepare_for(ToolCall(id="1", name=name, arguments=raw), agent, RUNTIME)
     except ToolCallError as error:

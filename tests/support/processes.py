@@ -1,4 +1,4 @@
-"""Processes that this one has started, and what has become of them: those of other tests are not looked at."""
+"""The processes that this one has started, without those of other tests."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections import defaultdict
 
 
 def below(word: str) -> list[int]:
-    """The ids of the processes below this one that run, and whose command line has a word."""
+    """The ids of running descendant processes whose command line contains a word."""
     listed = subprocess.run(
         ["ps", "-axww", "-o", "pid=", "-o", "ppid=", "-o", "stat=", "-o", "args="],
         stdout=subprocess.PIPE,
@@ -24,11 +24,11 @@ def below(word: str) -> list[int]:
             found.add(int(pid))
     ours = [os.getpid()]
     for each in ours:
-        ours += children[each]  # grows while it is walked
+        ours += children[each]  # the list grows during the iteration
     return sorted(found.intersection(ours[1:]))
 
 
 def is_running(pid: int) -> bool:
-    """Not one that has ended and that nobody has asked after: in a container that may be so for ever."""
+    """Whether it runs, and is not a zombie: in a container nobody may collect those."""
     told = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], stdout=subprocess.PIPE, text=True).stdout.strip()
     return bool(told) and not told.startswith("Z")

@@ -1,4 +1,4 @@
-"""How far the tests are, in a line: instead of a dot for each, when several processes share them."""
+"""A progress line instead of a dot for each test, when several processes run the tests."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ SECONDS_BETWEEN_LINES = 15
 SECONDS_BETWEEN_REWRITES = 0.2
 SECONDS_UNTIL_ESTIMATE = 5
 USUAL_SECONDS = {"unit": 0.03, "replay": 0.1}
-"""What a test takes, by its folder, as long as none of it has run; elsewhere a second."""
+"""The expected seconds of a test by its folder, until one of them has run; elsewhere it is a second."""
 
 
 class Progress:
-    """A plugin for pytest's controlling process. On a terminal one line is rewritten; else there is one now and then.
+    """A plugin for pytest's controlling process. On a terminal one line is rewritten; otherwise a line is printed regularly.
 
-    Failures are named at once; pytest prints them in full at the end, and its own last line.
+    Failures are named at once. At the end pytest prints them in full, and its last line.
     """
 
     def __init__(self, terminal: pytest.TerminalReporter, clock: Callable[[], float] = time.monotonic) -> None:
@@ -35,7 +35,7 @@ class Progress:
         self._ended = threading.Event()
 
     def pytest_sessionstart(self) -> None:
-        """Show that time passes while no test ends: the first of them may take minutes."""
+        """Update the line while no test ends: the first ones may take minutes."""
         threading.Thread(target=self._tick, name="progress", daemon=True).start()
 
     def pytest_xdist_node_collection_finished(self, ids: Sequence[str]) -> None:
@@ -47,7 +47,7 @@ class Progress:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_report_teststatus(self, report: pytest.TestReport) -> tuple[str, str, str] | None:
-        """Counted as ever, but without a letter."""
+        """Count the report as usual, but print no letter."""
         if report.failed:
             return ("failed" if report.when == "call" else "error"), "", "FAILED"
         if hasattr(report, "wasxfail"):
@@ -57,7 +57,7 @@ class Progress:
         return ("passed" if report.when == "call" else ""), "", ""
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """One of a test's three parts has ended."""
+        """One of the three phases of a test has ended."""
         seconds = self._seconds[_folder(report.nodeid)]
         if report.when == "setup":
             seconds.append(0)
@@ -72,7 +72,7 @@ class Progress:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self) -> None:
-        """What pytest says next begins on a line of its own."""
+        """End the progress line, so that pytest prints on a new line."""
         self._ended.set()
         self._line(self.text())
 
@@ -89,7 +89,7 @@ class Progress:
         return ", ".join(parts)
 
     def _estimate(self, passed: float) -> float:
-        # A test of a folder takes what those before it took: live tests are many times as long as the others.
+        # The estimate is by folder: live tests take many times as long as the others.
         work = sum(count * self._usual(folder) for folder, count in self._left.items())
         done = sum(sum(seconds) for seconds in self._seconds.values())
         return work / max(done / passed, 1)
@@ -113,7 +113,7 @@ class Progress:
                 self._terminal.rewrite(self.text(), erase=True)
             else:
                 self._terminal.write_line(self.text())
-            # A file or a pipe is written to in blocks: in CI the line would come minutes later.
+            # Output to a file or a pipe is buffered: in CI the line would be printed minutes later.
             self._terminal.flush()
 
     def _line(self, text: str) -> None:

@@ -1,4 +1,4 @@
-"""The two OpenAI providers against the strict scripted server, and short ways to write messages and answers."""
+"""The two OpenAI providers with the strict scripted server, and builders of messages and answers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ APIS = ["openai", "openai-chat"]
 
 
 class Bench:
-    """A strict server with both providers on it."""
+    """A strict server with both providers as its clients."""
 
     def __init__(self, server: OpenAIServer) -> None:
         self.server = server
@@ -35,7 +35,7 @@ class Bench:
     @classmethod
     @asynccontextmanager
     async def open(cls, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Bench]:
-        """A server, found by the environment, and a client that is closed at the end."""
+        """A server that the environment points to, and a client that is closed at the end."""
         async with OpenAIServer() as server:
             for name, value in server.environment().items():
                 monkeypatch.setenv(name, value)
@@ -46,7 +46,7 @@ class Bench:
     async def ask(
         self, api: str, messages: Sequence[Message] = (GO,), *, tools: Sequence[ToolDefinition] = (SEARCH,), **more: Any
     ) -> Reply:
-        """One request, made as `call_model` makes it."""
+        """Send one request as `call_model` does."""
         provider = self.providers[api]
         request = Request(
             model="m",
@@ -58,12 +58,12 @@ class Bench:
         return await provider.complete(request)
 
     async def answer(self, api: str, turn: Turn, **more: Any) -> Reply:
-        """What comes of one scripted turn."""
+        """The reply to one scripted turn."""
         self.server.script("m", [turn])
         return await self.ask(api, **more)
 
     async def body(self, api: str, body: dict[str, Any], **more: Any) -> Reply:
-        """What comes of an odd answer, written out."""
+        """The reply to a scripted response body."""
         return await self.answer(api, Turn(failure=Failure(status=200, body=body)), **more)
 
     @property

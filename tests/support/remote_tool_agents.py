@@ -1,4 +1,4 @@
-"""Agents whose tools live elsewhere: this module only declares them."""
+"""Agents whose tools are on other task queues: this module only declares the tools."""
 
 from __future__ import annotations
 

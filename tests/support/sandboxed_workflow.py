@@ -1,4 +1,4 @@
-"""`AgentWorkflow` in Temporal's sandbox, where what is not deterministic raises: it is served without, for speed."""
+"""`AgentWorkflow` in Temporal's sandbox, which raises on nondeterminism. Workers run it without, for speed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which tests go to one process, and in which order: for tests that are shared by several (pytest-xdist)."""
+"""The order of tests, and which run in the same process, when several processes run them (pytest-xdist)."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ import pytest
 from xdist.scheduler import LoadScopeScheduling
 
 MORE_THAN_CORES = 1
-"""Processes beside one for each core. Live tests wait about a third of their time; each process collects all tests first,
-which takes some seconds of a core, and where more share a core, what has a time limit comes closer to it.
+"""Processes in addition to one for each core. Live tests wait for about a third of their time, but each process needs some
+seconds to collect all tests, and the more processes share a core, the closer tests come to their time limits.
 """
 
 SHARED: Mapping[str, str] = {
-    # docs/recovery.md is printed from what these files see: in one process each row is run once.
+    # docs/recovery.md is printed from what these files observe: in one process each row is run once.
     "tests/live/test_recovery.py": "tests/live/test_matrix_page.py",
     "tests/live/test_structured_output.py": "tests/live/test_matrix_page.py",
 }
-"""Files that are given to a process together with another."""
+"""Files that run in the same process as another file."""
 
 FIRST = (
-    "tests/unit/test_footprint.py",  # weighs what is allocated: before its process has a worker, whose threads allocate as well
+    "tests/unit/test_footprint.py",  # measures allocations: run before its process has a worker, whose threads allocate as well
     "tests/live/test_events.py",
     "tests/live/test_sub_agents.py",
     "tests/live/test_compaction.py",
@@ -28,13 +28,13 @@ FIRST = (
     "tests/live/test_matrix_page.py",
     "tests/live/test_lost_workers.py",
 )
-"""Then what takes longest, or one process would be busy with it when the others have nothing left."""
+"""Then the files that take longest, so that no process is still busy with one when the others have finished."""
 FOLDERS = ("tests/system", "tests/live", "tests/acceptance")
-"""Then what waits a lot; the many short tests last."""
+"""Then tests that wait a lot; the many short tests are last."""
 
 
 class ByFile(LoadScopeScheduling):  # type: ignore[misc]
-    """A file's tests in one process, as they share fixtures; files in the order in which they were collected."""
+    """Schedules the tests of a file in one process, because they share fixtures; files in the order of collection."""
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]
@@ -42,7 +42,7 @@ class ByFile(LoadScopeScheduling):  # type: ignore[misc]
 
 
 def rank(nodeid: str) -> tuple[int, ...]:
-    """Sort tests by this: what takes long, then what waits, then the rest."""
+    """The sort key of a test: long ones, then those that wait, then the rest."""
     file = nodeid.partition("::")[0]
     scope = SHARED.get(file, file)
     first = FIRST.index(scope) if scope in FIRST else len(FIRST)
@@ -51,6 +51,6 @@ def rank(nodeid: str) -> tuple[int, ...]:
 
 
 def make_scheduler(config: pytest.Config, log: object) -> ByFile:
-    """For xdist. Its own reordering, by the number of tests in a file, would undo ours."""
+    """For xdist, whose own reordering, by the number of tests in a file, would undo this one."""
     config.option.loadscopereorder = False
     return ByFile(config, log)

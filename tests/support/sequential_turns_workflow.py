@@ -1,4 +1,4 @@
-"""A workflow of a user's own, with two agents and code between."""
+"""A user's workflow with two agents and code between their turns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The agents that live tests run: tools that work, and tools that go wrong in every way that tools do."""
+"""The agents that most live tests run: tools that work, and tools that fail in every way that tools do."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pydantic import BaseModel, Field
 from mulligan import Agent, InvalidToolInput, Tool, ToolCall, ToolContext, ToolError, tool
 
 RAN: dict[str, list[Any]] = defaultdict(list)
-"""What ran, by workflow id: (tool, arguments)."""
+"""The calls that ran, by workflow id: (tool, arguments)."""
 
 
 class Order(BaseModel):

@@ -1,4 +1,4 @@
-"""Agents with structured output, in every form in which it can be declared; and fixers that ask a second model."""
+"""Agents with structured output in every form in which it can be declared, and fixers that ask a second model."""
 
 from __future__ import annotations
 

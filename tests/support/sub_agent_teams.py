@@ -1,4 +1,4 @@
-"""Agents that hand work to each other, for live tests. Each answers by the script of its own name."""
+"""Agents with sub-agents, for live tests. Each answers by the script of its own name."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ costly = Agent(name="costly", model="scripted:chief", tools=[unpriced.as_tool(de
 
 
 def _look_up(messages: Sequence[Message]) -> Say:
-    """What a prompt asks for: `wait FILE`, `again FILE`, `note N TIMES`, `for ever`; else its answer is the prompt."""
+    """The turn for a prompt: `wait FILE`, `again FILE`, `note N TIMES` or `for ever`; otherwise it repeats the prompt."""
     word, _, rest = messages[0].text.partition(" ")
     if word == "wait" and len(messages) == 1:
         return Say(calls=[Call("wait_for_file", {"path": rest})])

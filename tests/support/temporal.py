@@ -1,4 +1,4 @@
-"""One Temporal dev server for all processes that share the tests, and a namespace of it for each of them."""
+"""One Temporal dev server for all processes that run the tests, with a namespace for each of them."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ SECONDS_FOR_A_WORKFLOW = 30
 
 
 def allow_slow_workflows() -> None:
-    """For the workers of this process: the SDK calls a workflow stuck that is not done with a task after two seconds.
+    """Raise the SDK's deadlock timeout for the workers of this process, which is two seconds for a workflow task.
 
-    It counts them on the wall. Where several processes share few cores, a workflow that reads megabytes needs longer, and its
-    task (or a query) fails. The SDK has no setting for it but its debug mode, which leaves out the sandbox as well.
+    It is measured in wall-clock time. If several processes share few cores, a workflow that reads megabytes needs longer, and its
+    task (or a query) fails. The SDK has no setting for it except its debug mode, which disables the sandbox as well.
     """
     made = _workflow._WorkflowWorker.__init__
 
@@ -39,7 +39,7 @@ def allow_slow_workflows() -> None:
 
 
 class SharedServer:
-    """A dev server on an event loop of its own, in a thread: for who has no loop, as pytest's controlling process."""
+    """A dev server on an event loop in a thread, for processes without a loop, such as pytest's controlling process."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -47,7 +47,7 @@ class SharedServer:
         self._server = temporal_server()
 
     def start(self) -> DevServer:
-        """Start it. It dies with this process, however that ends."""
+        """Start it. It ends with this process, however that ends."""
         self._thread.start()
         return asyncio.run_coroutine_threadsafe(self._server.__aenter__(), self._loop).result(SECONDS_TO_START)
 
@@ -61,7 +61,7 @@ class SharedServer:
 
 
 async def own_namespace(address: str, name: str) -> DevServer:
-    """A new namespace on a running server: queues, ids and lists in it are nobody else's."""
+    """A new namespace on a running server, whose task queues, ids and lists are not shared."""
     client = await Client.connect(address)
     kept = Duration()
     kept.FromTimedelta(timedelta(days=1))
@@ -71,10 +71,10 @@ async def own_namespace(address: str, name: str) -> DevServer:
 
 
 async def connect_to(server: DevServer) -> Client:
-    """A client as users have it, in the server's namespace that is ours."""
+    """A client like those of users, in this process's namespace of the server."""
     return await connect(server.address, namespace=server.namespace)
 
 
 def environment_of(server: DevServer) -> dict[str, str]:
-    """What a command or a worker's process needs to come to the same namespace."""
+    """The environment with which a command or a worker process uses the same namespace."""
     return {"TEMPORAL_ADDRESS": server.address, "TEMPORAL_NAMESPACE": server.namespace}

@@ -1,6 +1,6 @@
-"""Temporal behind TLS, as in Temporal Cloud: server and client certificates, API keys, and what was sent is kept.
+"""Temporal behind TLS, as in Temporal Cloud: server and client certificates, and API keys; metadata of calls is recorded.
 
-A gRPC server of its own in front of the dev server, so that the client under test speaks real TLS and real gRPC.
+A gRPC proxy in front of the dev server, so that the client under test uses real TLS and real gRPC.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Identity:
 
 
 class Authority:
-    """A certificate authority, and what it signed, in a folder."""
+    """A certificate authority and the certificates that it signed, in a folder."""
 
     def __init__(self, folder: Path, name: str = "ca") -> None:
         self._folder, self._key = folder, ec.generate_private_key(ec.SECP256R1())
@@ -42,7 +42,7 @@ class Authority:
         self.certificate.write_bytes(own.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
 
     def issue(self, *names: str, days: int = 1) -> Identity:
-        """A certificate for these DNS names and addresses; with negative `days` it ended so long ago."""
+        """A certificate for these DNS names and addresses; with negative `days` it expired that many days ago."""
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, names[0])])
         alternatives = x509.SubjectAlternativeName([_general_name(name) for name in names])
@@ -73,18 +73,18 @@ def _general_name(name: str) -> x509.GeneralName:
 
 @dataclass
 class TlsProxy:
-    """Where it listens, and the metadata of each call that came."""
+    """Its address, and the metadata of each received call."""
 
     address: str
     calls: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
 
     def sent(self, name: str) -> set[Any]:
-        """The values of one piece of metadata over all calls; None where a call had none."""
+        """The values of one metadata key over all calls; None for calls without it."""
         return {metadata.get(name) for _, metadata in self.calls}
 
 
 class _Forward(grpc.GenericRpcHandler):  # type: ignore[misc]
-    """Every call of Temporal's is one request and one answer: they are handed on as bytes."""
+    """Every Temporal call is unary: requests and responses are forwarded as bytes."""
 
     def __init__(self, channel: grpc.aio.Channel, proxy: TlsProxy, api_key: str) -> None:
         self._channel, self._proxy, self._api_key = channel, proxy, api_key
@@ -108,7 +108,7 @@ class _Forward(grpc.GenericRpcHandler):  # type: ignore[misc]
 async def tls_proxy(
     behind: str, identity: Identity, *, clients: Authority | None = None, api_key: str = ""
 ) -> AsyncIterator[TlsProxy]:
-    """Stand in front of the server at `behind`; `clients`: who must have signed the caller's certificate."""
+    """Run a proxy for the server at `behind`; `clients`: the authority that must have signed the client's certificate."""
     credentials = grpc.ssl_server_credentials(
         [(identity.key.read_bytes(), identity.certificate.read_bytes())],
         clients.certificate.read_bytes() if clients else None,

@@ -1,4 +1,4 @@
-"""An event loop whose time jumps to the next timer: hours of waiting pass in no time, and always alike."""
+"""An event loop whose time jumps to the next timer: hours pass at once, and deterministically."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Any
 
 
 class VirtualTimeLoop(asyncio.SelectorEventLoop):
-    """For code that waits by `asyncio.sleep` alone, and reads the loop's time."""
+    """For code that waits only by `asyncio.sleep`, and reads the loop's time."""
 
     def __init__(self) -> None:
         self._passed = 0.0
         super().__init__(_Jumping(self))
 
     def time(self) -> float:
-        """Seconds since the loop was made."""
+        """Seconds since the creation of the loop."""
         return self._passed
 
     def jump(self, seconds: float) -> None:
-        """What a selector would wait."""
+        """Advance the time by what a selector would wait."""
         self._passed += seconds
 
 
@@ -29,6 +29,6 @@ class _Jumping(selectors.DefaultSelector):
         self._loop = loop
 
     def select(self, timeout: float | None = None) -> Any:
-        """Do not wait, but say that it was waited."""
+        """Advance the time by the timeout instead of waiting."""
         self._loop.jump(max(0.0, timeout or 0.0))
         return super().select(0)

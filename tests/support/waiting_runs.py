@@ -1,4 +1,4 @@
-"""An agent whose tool waits until a file is there, a thousand times at once: one watcher for all."""
+"""Agents whose tools wait until a file exists; one watcher serves a thousand waiting runs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mulligan import Agent, Call, Say, Script, ToolContext, tool
 
 
 class Gates:
-    """Opened by files."""
+    """Gates that are opened by the creation of files."""
 
     def __init__(self) -> None:
         self._gates: defaultdict[str, threading.Event] = defaultdict(threading.Event)
@@ -27,7 +27,7 @@ class Gates:
 
     async def opened(self, path: str, who: str) -> None:
         self._came[path].append(who)
-        self._gates[path]  # watched from now on
+        self._gates[path]  # creates the entry, which is watched from now on
         await self._here[path].wait()
 
     async def watch(self) -> None:
@@ -42,7 +42,7 @@ class Gates:
 
 @asynccontextmanager
 async def resources() -> AsyncIterator[Gates]:
-    """The gates, watched."""
+    """The gates and their watcher."""
     gates = Gates()
     watching = asyncio.create_task(gates.watch())
     yield gates

@@ -1,4 +1,4 @@
-"""`worker.py` as a process of its own."""
+"""`worker.py` as a process."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 async def worker_process(
     module: str, queue: str, server: DevServer, **environment: str
 ) -> AsyncIterator[asyncio.subprocess.Process]:
-    """A worker that serves a module's agents on a queue; ended by its own id with the block, if it is still there."""
+    """A worker that serves the agents of a module on a task queue; killed at the end of the block if it still runs."""
     async with _worker(module, queue, server, environment, stderr=None) as process:
         yield process
 

@@ -1,4 +1,4 @@
-"""`worker.py` whose workers stop polling at SIGUSR1 without an error, as after a panic in the SDK's core; watched often."""
+"""`worker.py` whose workers stop polling at SIGUSR1 without an error, as after a panic in the SDK core. Polls are checked often."""
 
 from __future__ import annotations
 
