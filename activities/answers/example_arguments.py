@@ -1,7 +1,8 @@
-"""A minimal valid example of what a JSON schema takes: shown to a model that repeats a call which is not what a tool takes.
+"""Generate a minimal valid example of a JSON schema: shown to a model that repeats a call with invalid arguments.
 
-Only what is required is given, by the schema's own words where it has some (`examples`, `default`, `const`, `enum`), and by
-telling placeholders elsewhere: `"<customer>"` says more than `"string"`. The same schema gives the same example, always.
+The example contains required fields only, with the schema's own values (`const`, `examples`, `default`, `enum`) where it has
+some, and placeholders that contain the field's name elsewhere. The same schema always gives the same example. Where the
+generator finds no valid example, there is none: the feedback says what is wrong without it.
 """
 
 from __future__ import annotations
@@ -15,279 +16,160 @@ from jsonschema import Draft202012Validator
 
 __all__ = ["NoExample", "example"]
 
-MAX_DEPTH, MAX_ITEMS, MAX_LENGTH, MAX_VALUES = 12, 50, 1_000, 500
-"""An example that is deeper, longer or has more values than this shows nobody anything."""
+MAX_DEPTH, MAX_LENGTH, MAX_VALUES = 12, 1_000, 100
+"""Limits of an example's depth, of its strings, and of its number of values. A model would not read a larger one."""
 
 FORMATS = {
-    "date-time": "2025-01-31T12:00:00Z",
-    "date": "2025-01-31",
-    "time": "12:00:00Z",
-    "duration": "P1D",
-    "email": "someone@example.com",
-    "idn-email": "someone@example.com",
-    "name-email": "Someone <someone@example.com>",
-    "uri": "https://example.com/",
-    "url": "https://example.com/",
-    "iri": "https://example.com/",
-    "uri-reference": "/path",
-    "hostname": "example.com",
-    "ipv4": "192.0.2.1",
-    "ipv6": "2001:db8::1",
-    "ipvanyaddress": "192.0.2.1",
-    "ipv4network": "192.0.2.0/24",
-    "ipv6network": "2001:db8::/32",
-    "ipvanynetwork": "192.0.2.0/24",
-    "ipv4interface": "192.0.2.1/24",
-    "ipv6interface": "2001:db8::1/32",
-    "ipvanyinterface": "192.0.2.1/24",
-    "json-string": "{}",
-    "json-pointer": "/name",
-    "regex": "^a+$",
-    "uuid": "00000000-0000-4000-8000-000000000000",
-    **{f"uuid{version}": f"00000000-0000-{version}000-8000-000000000000" for version in range(1, 9)},
+    **{"date-time": "2025-01-31T12:00:00Z", "date": "2025-01-31", "time": "12:00:00Z", "duration": "P1D"},
+    **{"email": "someone@example.com", "uri": "https://example.com/", "hostname": "example.com"},
+    **{"ipv4": "192.0.2.1", "ipv6": "2001:db8::1", "ipv4network": "192.0.2.0/24", "ipv6network": "2001:db8::/32"},
+    **{f"uuid{n or ''}": f"00000000-0000-{n or 4}000-8000-000000000000" for n in range(9)},
 }
-"""Formats of JSON schema, and those that pydantic writes."""
+"""Formats of JSON schema, and some that only pydantic writes."""
 
 
 class NoExample(ValueError):
-    """None could be made of this schema."""
+    """The generator found no valid example of the schema."""
 
 
 def example(schema: dict[str, Any]) -> Any:
-    """Make a minimal example.
+    """Generate a minimal valid example.
 
     Raises:
-        NoExample: the schema asks for what is not made here (a pattern that is not simple, a value within itself), or for
-            what cannot be.
+        NoExample: there is none, or the generator does not find one (for a complicated `pattern`).
     """
     try:
-        made = _Maker(schema).make(schema, "value", ())
-        valid = Draft202012Validator(schema).is_valid(made)
+        value = _Generator(schema).value(schema, "value", ())
+        is_valid = Draft202012Validator(schema).is_valid(value)
     except NoExample:
         raise
-    except Exception as error:  # a schema that is none: jsonschema raises by kinds of its own, and whatever `re` does
-        raise NoExample(f"of this schema no example can be made: {type(error).__name__}") from error
-    if not valid:
-        raise NoExample("the example that was made of this schema does not fit it")
-    return made
+    except Exception as error:  # an invalid schema: jsonschema and `re` raise errors of many types
+        raise NoExample(f"no example of this schema: {type(error).__name__}") from error
+    if not is_valid:
+        raise NoExample("the generated example is not valid")
+    return value
 
 
-class _Maker:
+class _Generator:
     def __init__(self, root: dict[str, Any]) -> None:
         self._root = root
-        self._left = MAX_VALUES
+        self._definitions = {key: root[key] for key in ("$defs", "definitions") if key in root}
+        self._values_left = MAX_VALUES
 
-    def make(self, schema: Any, name: str, above: tuple[str, ...], index: int = 0) -> Any:
-        """A value of a schema. `above`: the references it is made within; `index`: which one of a list it is."""
-        self._left -= 1
-        if self._left < 0 or len(above) > MAX_DEPTH:
+    def value(self, schema: Any, name: str, parents: tuple[str, ...], index: int = 0) -> Any:
+        """A value for a schema. `parents`: the references that it is within. `index`: its index in a list."""
+        self._values_left -= 1
+        if self._values_left < 0 or len(parents) > MAX_DEPTH:
             raise NoExample("an example would be too large")
+        if schema is True:
+            return f"<{name}>"
         if not isinstance(schema, dict):
-            if schema is True:
-                return f"<{name}>"
-            raise NoExample("nothing fits `false`")
-        if "const" in schema:
-            return schema["const"]
-        for values in (
-            schema.get("examples"),
-            [schema["default"]] if "default" in schema else None,
-            schema.get("enum"),
-        ):
-            if isinstance(values, list) and values:
-                value = values[index % len(values)]
-                if self._fits(value, schema):
-                    return value
-        if "$ref" in schema:
-            reference = schema["$ref"]
-            if reference in above:
-                raise NoExample("it holds itself")
-            siblings = {key: value for key, value in schema.items() if key != "$ref"}
-            return self.make({**self._target(reference), **siblings}, name, (*above, reference), index)
-        for key in ("anyOf", "oneOf"):
-            if key in schema:
-                return self._branch(schema, key, name, above, index)
-        if "allOf" in schema:
-            return self.make(_merged(schema, self._target), name, above, index)
-        return self._typed(schema, name, (*above, ""), index)
+            raise NoExample("no value is valid")
+        own = [schema[key] for key in ("const", "default") if key in schema]
+        own = [*schema.get("examples", []), *own, *schema.get("enum", [])]
+        for candidate in own[index % max(1, len(own)) :]:
+            if self._is_valid(candidate, schema):
+                return candidate
+        rest = dict(schema)
+        if (reference := rest.pop("$ref", None)) is not None:
+            if reference in parents:
+                raise NoExample("the schema contains itself")
+            return self.value(_merged(self._target(reference), rest), name, (*parents, reference), index)
+        if (parts := rest.pop("allOf", None)) is not None:
+            for part in parts:
+                target = self._target(part["$ref"]) if "$ref" in part else {}
+                rest = _merged(rest, target, {key: part[key] for key in part if key != "$ref"})
+            return self.value(rest, name, (*parents, ""), index)
+        if (branches := rest.pop("anyOf", None) or rest.pop("oneOf", None)) is not None:
+            return self._alternative(branches, rest, name, parents, index)
+        return self._typed(schema, name, (*parents, ""), index)
 
-    def _typed(self, schema: dict[str, Any], name: str, above: tuple[str, ...], index: int) -> Any:
-        kinds = schema.get("type") or (
-            "object" if "properties" in schema else "array" if "items" in schema else "string"
-        )
-        kind = kinds if isinstance(kinds, str) else next((kind for kind in kinds if kind != "null"), "null")
-        match kind:
-            case "object":
-                return self._object(schema, name, above)
-            case "array":
-                return self._array(schema, name, above)
-            case "string":
-                return _string(schema, name, index)
-            case "integer" | "number":
-                return _number(schema, whole=kind == "integer", index=index)
-            case "boolean":
-                return index % 2 == 0
-            case "null":
-                return None
-            case _:
-                raise NoExample("it has an unknown type")
-
-    def _object(self, schema: dict[str, Any], name: str, above: tuple[str, ...]) -> dict[str, Any]:
-        properties = schema.get("properties", {})
-        rest = schema.get("additionalProperties", True)
-        needed = list(schema.get("required", []))
-        fewest = schema.get("minProperties", 0)
-        if fewest > MAX_ITEMS:
-            raise NoExample("an example would be too large")
-        needed += [key for key in properties if key not in needed][: max(0, fewest - len(needed))]
-        made = {key: self.make(properties.get(key, rest), key, above) for key in needed}
-        keys = schema.get("propertyNames", {})
-        for number in range(fewest - len(made)):
-            key = self.make({"type": "string", **keys}, "key", above, number)
-            made[key] = self.make(rest, name, above, number)
-        return made
-
-    def _array(self, schema: dict[str, Any], name: str, above: tuple[str, ...]) -> list[Any]:
-        first = schema.get("prefixItems", [])
-        fewest = max(schema.get("minItems", 0), 1 if schema.get("contains") else 0)
-        if fewest > MAX_ITEMS:
-            raise NoExample("an example would be too large")
-        items = schema.get("contains", schema.get("items", True))
-        # `prefixItems` alone requires none; what pydantic writes for a tuple has `minItems` too.
-        return [self.make(first[at] if at < len(first) else items, name, above, at) for at in range(fewest)]
-
-    def _branch(self, schema: dict[str, Any], key: str, name: str, above: tuple[str, ...], index: int) -> Any:
-        """Of the first alternative that has an example; null only where nothing else does."""
-        rest = {inner: value for inner, value in schema.items() if inner not in (key, "discriminator", "title")}
-        branches = sorted(schema[key], key=lambda branch: branch == {"type": "null"})
-        for branch in branches:
-            both = {**rest, "allOf": [*rest.get("allOf", []), branch]}
+    def _alternative(self, branches: list[Any], rest: dict[str, Any], name: str, parents: Any, index: int) -> Any:
+        """An example of the first alternative that has one; null only if no other has."""
+        for branch in sorted(branches, key=lambda branch: branch == {"type": "null"}):
             try:
-                return self.make(both, name, above, index)
+                return self.value(_merged(rest, branch) if isinstance(branch, dict) else branch, name, parents, index)
             except NoExample:
                 continue
         raise NoExample("no alternative has an example")
 
-    def _target(self, reference: object) -> dict[str, Any]:
+    def _typed(self, schema: dict[str, Any], name: str, parents: tuple[str, ...], index: int) -> Any:
+        types = schema.get("type") or ("object" if "properties" in schema else "string")
+        match types if isinstance(types, str) else next((each for each in types if each != "null"), "null"):
+            case "object":
+                return self._object(schema, name, parents)
+            case "array":
+                items, first = schema.get("items", True), schema.get("prefixItems", [])
+                count = range(schema.get("minItems", 0))
+                return [self.value(first[n] if n < len(first) else items, name, parents, n) for n in count]
+            case "string":
+                return self._first_valid(schema, _strings(schema, f"{name}{index + 1}" if index else name))
+            case "integer" | "number" as number:
+                return self._first_valid(schema, _numbers({**schema, "type": number}, index))
+            case "boolean":
+                return index % 2 == 0
+            case "null":
+                return None
+        raise NoExample("the type is unknown")
+
+    def _object(self, schema: dict[str, Any], name: str, parents: tuple[str, ...]) -> dict[str, Any]:
+        properties, other = schema.get("properties", {}), schema.get("additionalProperties", True)
+        made = {key: self.value(properties.get(key, other), key, parents) for key in schema.get("required", [])}
+        for number in range(schema.get("minProperties", 0) - len(made)):
+            key = self.value({"type": "string", **schema.get("propertyNames", {})}, "key", parents, number)
+            made[key] = self.value(other, name, parents, number)
+        return made
+
+    def _target(self, reference: str) -> dict[str, Any]:
         target: Any = self._root
-        if not isinstance(reference, str) or not reference.startswith("#"):
-            raise NoExample("it refers to another document")
-        for part in filter(None, reference[1:].split("/")):
-            part = part.replace("~1", "/").replace("~0", "~")
-            target = target.get(part) if isinstance(target, dict) else None
-        if not isinstance(target, dict):
-            raise NoExample("it refers to what is not there")
-        return target
+        for part in reference.removeprefix("#").split("/")[1:]:
+            target = target[part.replace("~1", "/").replace("~0", "~")]
+        if not reference.startswith("#"):
+            raise NoExample("the schema refers to another document")
+        return dict(target)
 
-    def _fits(self, value: Any, schema: dict[str, Any]) -> bool:
-        definitions = {key: self._root[key] for key in ("$defs", "definitions") if key in self._root}
-        return bool(Draft202012Validator({**definitions, **schema}).is_valid(value))
+    def _first_valid(self, schema: dict[str, Any], candidates: list[Any]) -> Any:
+        for candidate in candidates:
+            if self._is_valid(candidate, schema):
+                return candidate
+        raise NoExample("no candidate is valid")
+
+    def _is_valid(self, value: Any, schema: dict[str, Any]) -> bool:
+        return bool(Draft202012Validator({**self._definitions, **schema}).is_valid(value))
 
 
-def _merged(schema: dict[str, Any], target: Any) -> dict[str, Any]:
-    """`allOf` as one schema. What is said twice is taken from the later part, but for properties, which are joined."""
-    merged = {key: value for key, value in schema.items() if key != "allOf"}
-    for part in schema["allOf"]:
-        if not isinstance(part, dict):
-            raise NoExample("a part of it is no schema")
-        if "$ref" in part and (len(schema["allOf"]) > 1 or merged.keys() & part.keys()):
-            part = {**target(part["$ref"]), **{key: value for key, value in part.items() if key != "$ref"}}
-        for key, value in part.items():
-            if key == "properties":
-                merged[key] = {**merged.get(key, {}), **value}
-            elif key == "required":
-                merged[key] = [*merged.get(key, []), *(name for name in value if name not in merged.get(key, []))]
-            elif key not in ("description", "title") or key not in merged:
-                merged[key] = value
+def _merged(*schemas: dict[str, Any]) -> dict[str, Any]:
+    """Schemas as one: `properties` and `required` are joined, of any other keyword the last one counts."""
+    merged: dict[str, Any] = {}
+    for schema in schemas:
+        properties = {**merged.get("properties", {}), **schema.get("properties", {})}
+        required = [*merged.get("required", []), *schema.get("required", [])]
+        merged |= {**schema, **({"properties": properties} if properties else {})}
+        merged |= {"required": list(dict.fromkeys(required))} if required else {}
     return merged
 
 
-def _string(schema: dict[str, Any], name: str, index: int) -> str:
-    fewest, most = schema.get("minLength", 0), schema.get("maxLength", MAX_LENGTH)
-    if fewest > MAX_LENGTH:
-        raise NoExample("an example would be too long")
-    name = f"{name}{index + 1}" if index else name
-    candidates: list[str] = []
-    if "format" in schema and "pattern" not in schema and schema["format"] in FORMATS:
-        candidates = [FORMATS[schema["format"]]]
-    else:
-        placeholder = f"<{name}>"
-        longer = placeholder[:-1] + "_" * (fewest - len(placeholder)) + ">"
-        candidates = [placeholder, longer, name, name[:most], "abc"[:most], "a" * fewest, "1" * max(fewest, 1)]
-        if "pattern" in schema:
-            candidates += _matching(schema["pattern"], fewest)
-    for text in candidates:
-        if fewest <= len(text) <= most and ("pattern" not in schema or re.search(schema["pattern"], text)):
-            return text
-    raise NoExample("no string is known that fits it")
+def _strings(schema: dict[str, Any], name: str) -> list[str]:
+    """Candidates: the format's example, the name as a placeholder, and one character as often as the schema requires."""
+    least, most, pattern = schema.get("minLength", 0), schema.get("maxLength", MAX_LENGTH), schema.get("pattern", "")
+    length = max(least, 1, sum(map(int, re.findall(r"\{(\d+)", pattern))))
+    if length > MAX_LENGTH:
+        raise NoExample("an example would be too large")
+    formatted = [FORMATS[schema["format"]]] if schema.get("format") in FORMATS else []
+    placeholder = f"<{name}{'_' * (least - len(name) - 2)}>"
+    return [*formatted, placeholder, name, name[:most], *(char * length for char in "aA0")]
 
 
-def _number(schema: dict[str, Any], *, whole: bool, index: int) -> int | float:
-    """1 if it may be, else what is nearest to the bounds."""
+def _numbers(schema: dict[str, Any], index: int) -> list[int | float]:
+    """Candidates: the multiple of the step that is nearest to 1 from above, those nearest to the bounds, and the middle."""
+    step = Fraction(str(schema.get("multipleOf", 1)))
+    if schema["type"] == "integer":
+        step = Fraction(step.numerator)
     low = [Fraction(str(schema[key])) for key in ("minimum", "exclusiveMinimum") if key in schema]
     high = [Fraction(str(schema[key])) for key in ("maximum", "exclusiveMaximum") if key in schema]
-    step = Fraction(str(schema["multipleOf"])) if "multipleOf" in schema else Fraction(1)
-    if whole and step.denominator != 1:
-        step = Fraction(step.numerator)
-    least, most = max(low, default=None), min(high, default=None)
-    begin = Fraction(1) if least is None else max(least, Fraction(1))
-    starts = [step * math.ceil(begin / step)]
-    starts += [step * math.ceil(least / step), step * (math.floor(least / step) + 1)] if least is not None else []
-    starts += [step * math.floor(most / step), step * (math.ceil(most / step) - 1)] if most is not None else []
-    if not whole and "multipleOf" not in schema:
-        starts += [(least + most) / 2] if least is not None and most is not None else []
-    numbers = {key: schema[key] for key in _BOUNDS if key in schema}
-    fitting = Draft202012Validator(numbers)
-    for start in starts:
-        for moved in (start + index * step, start - index * step):
-            value = int(moved) if moved.denominator == 1 else float(moved)
-            if fitting.is_valid(value) and (isinstance(value, int) or not whole):
-                return value
-    raise NoExample("no number is known that fits it")
-
-
-_BOUNDS = ("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum", "multipleOf")
-_ATOM = re.compile(
-    r"\\(?P<escape>.)|\[(?P<none>\^?)(?P<set>(?:\\.|[^\]\\])+)\]|(?P<any>\.)|(?P<char>[^\\\[\](){}*+?|^$.])", re.DOTALL
-)
-_TIMES = re.compile(r"(?:\{(?P<least>\d+)(?:,(?P<most>\d*))?\}|(?P<mark>[*+?]))[?+]?")
-_CLASSES = {"d": "0", "w": "a", "s": " ", "D": "a", "W": "-", "S": "a", "n": "\n", "t": "\t", "r": "\r"}
-
-
-def _matching(pattern: str, fewest: int) -> list[str]:
-    """What may match a simple pattern, a row of characters and classes, each with its count. The caller tries it."""
-    row: list[tuple[str, int, int]] = []
-    at, text = 0, pattern.removeprefix("^").removesuffix("$")
-    text = text.split("|")[0] if "|" in text and "(" not in text else text
-    while at < len(text):
-        atom = _ATOM.match(text, at)
-        if atom is None:
-            return []
-        times = _TIMES.match(text, atom.end())
-        least, most = _count(times) if times else (1, 1)
-        if least > MAX_LENGTH:
-            return []
-        row.append((_character(atom), least, most))
-        at = times.end() if times else atom.end()
-    missing = fewest - sum(least for _, least, _ in row)
-    made = []
-    for char, least, most in row:
-        more = max(0, min(missing, most - least))
-        missing -= more
-        made.append(char * (least + more))
-    return ["".join(made)]
-
-
-def _count(times: re.Match[str]) -> tuple[int, int]:
-    if mark := times["mark"]:
-        return int(mark == "+"), 1 if mark == "?" else MAX_LENGTH
-    least = int(times["least"])
-    return least, least if times["most"] is None else int(times["most"] or MAX_LENGTH)
-
-
-def _character(atom: re.Match[str]) -> str:
-    if escape := atom["escape"]:
-        return _CLASSES.get(escape, escape)
-    if members := atom["set"]:
-        tried = [*"aA0-_ .", *(chr(code) for code in range(33, 127))]
-        return next((char for char in tried if re.match(f"[{atom['none']}{members}]", char)), "a")
-    return "a" if atom["any"] else atom["char"]
+    multiples = [math.ceil(max([Fraction(1), *low]) / step)]
+    multiples += [n for bound in low for n in (math.ceil(bound / step), math.floor(bound / step) + 1)]
+    multiples += [n for bound in high for n in (math.floor(bound / step), math.ceil(bound / step) - 1)]
+    numbers = [(n + shift) * step for n in multiples for shift in (index, -index)]
+    numbers += [(low[0] + high[0]) / 2] if low and high else []
+    return [int(number) if number.denominator == 1 else float(number) for number in numbers]
