@@ -1,15 +1,15 @@
-"""Calls of tools that a model without native tool calls wrote into its text, and how such a model is told to.
+"""Read the tool calls that a model without native tool calls writes into its text, and tell such a model how to write them.
 
-The form asked for is that of LangChain's structured chat agent: one JSON object in a ```json fence. What weaker models make
-of it is read in the dialects that they were trained on: the keys below; Hermes' and Qwen's `<tool_call>`, Llama's
-`<|python_tag|>` and `<function=name>`, Mistral's `[TOOL_CALLS]`. Arguments stay as the model wrote them: `prepare_call`
-mends them. Its shape alone says whether something is a call, never the prose around it:
+The instructions ask for the form of LangChain's structured chat agent: one JSON object in a ```json fence. The forms that
+weaker models were trained on are read too: the keys below; `<tool_call>` of Hermes and Qwen, `<|python_tag|>` and
+`<function=name>` of Llama, `[TOOL_CALLS]` of Mistral. Arguments stay as the model wrote them;
+`prepare_call` repairs them. Only the form of the JSON, never the prose around it, decides whether it is a call:
 
-| where it stands | JSON in the exact shape of a call | broken JSON that begins like one |
+| where it is | JSON in the exact form of a call | broken JSON that begins like a call |
 |---|---|---|
-| in a fence or tag | a call, whatever its name | of a known tool only |
-| in the prose | of a known tool only | never |
-| alone, as the whole text | of a known tool only | of a known tool only |
+| in a fence or tag | a call, whatever its name | only of a known tool |
+| in the prose | only of a known tool | never |
+| the whole text | only of a known tool | only of a known tool |
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from mulligan.activities.answers.json_places import Places, Value
+from mulligan.activities.answers.json_reader import JsonReader, Value
 from mulligan.activities.answers.json_tokens import CLOSER, OPENER
 from mulligan.activities.answers.repair_json import NotJson, parse_json
 from mulligan.values import ToolCall, well_formed
@@ -35,9 +35,12 @@ BESIDE = {
     *("id", "call_id", "tool_call_id", "type", "index", "role", "content", "refusal"),
     *("thought", "thoughts", "reasoning"),
 }
-"""What may stand beside a name and arguments. A `description` may not: so a tool's definition, echoed, is no call."""
+"""Keys that a call may have beside its name and arguments. Not `description`: a repeated definition of a tool is no call."""
 
 FINAL = "finalanswer"
+"""LangChain's action for the final answer, without spaces and in lower case."""
+MAX_NESTING = 4
+"""Lists and wrappers that a call may be within."""
 
 _MARK = re.compile(
     r"""(?P<fence>```)[\w+-]*\s*|(?P<think><think>)|<function=["']?(?P<named>[^\s<>"']{1,128})["']?>\s*
@@ -56,31 +59,31 @@ _ENDS = {
     ),
     "text": (re.compile(r"\Z"), re.compile(r"[\s}\]]*\Z")),
 }
-"""For each kind of block: a mark that ends it wherever it stands, and what must follow JSON that held such marks."""
+"""For each kind of block: the mark that ends it, and what must follow JSON that contains such marks itself."""
 _BETWEEN = re.compile(r"[\s,;]*(?=[{\[])")
 _TOOL_NAME = re.compile(r"[\w.:/-]{1,128}")
 
 
 def find_calls(text: str, names: Collection[str]) -> tuple[str, list[ToolCall]]:
-    """Read the calls in what a model said. Never raises.
+    """Read the calls in an answer. Never raises.
 
     Args:
-        text: the whole answer.
-        names: the tools that there are.
+        text: The whole answer.
+        names: The names of the tools.
 
     Returns:
-        The text without the calls, and the calls: `id` is "", `arguments` is the slice of the text that the model wrote,
-        or, where it wrote them as a JSON string that holds JSON, what that holds. LangChain's "Final Answer" is no call:
-        its input is the text then.
+        The text without the calls, and the calls. `id` is "", and `arguments` is a slice of the text; if the model wrote
+        the arguments as a JSON string that contains JSON, it is that JSON. LangChain's "Final Answer" is no call: its input
+        becomes the text.
     """
-    blocks = list(Finder(text, frozenset(names)).blocks())
-    calls = [found for block in blocks for found in block.found if isinstance(found, ToolCall)]
-    finals = [found for block in blocks for found in block.found if isinstance(found, str)]
+    blocks = list(CallReader(text, frozenset(names)).blocks())
+    calls = [item for block in blocks for item in block.items if isinstance(item, ToolCall)]
+    finals = [item for block in blocks for item in block.items if isinstance(item, str)]
     if finals or not blocks:
         return "\n\n".join(finals) if finals else text, calls
     parts, at = [], 0
     for block in blocks:
-        # LangChain's line before the fence says nothing of its own.
+        # LangChain's models write this line before the fence.
         parts.append(text[at : block.start].rstrip().removesuffix("Action:"))
         at = block.end
     parts.append(text[at:])
@@ -88,7 +91,7 @@ def find_calls(text: str, names: Collection[str]) -> tuple[str, list[ToolCall]]:
 
 
 def describe(tools: Sequence[ToolDefinition]) -> str:
-    """What the instructions say of the tools, to a model that is shown them in no other way."""
+    """The part of the instructions that describes the tools, for a model whose requests contain no `tools`."""
     if not tools:
         return ""
     shown = "\n".join(
@@ -106,9 +109,9 @@ def describe(tools: Sequence[ToolDefinition]) -> str:
 
 
 def as_text(call_name: str, raw_arguments: str, *, check: bool = True) -> str:
-    """A call in the form that `describe` asks for, for a server that takes no `tools`. `find_calls` reads it back.
+    """A call as text, in the form that `describe` asks for. `find_calls` can read it again.
 
-    Arguments that are no JSON stand in it as a string: the model sees what it wrote, in a block that shows how to write.
+    Arguments that are no JSON are written as a JSON string, so the block is valid JSON and shows the model its own text.
     """
     raw = raw_arguments.strip() or "{}"
     if check:
@@ -121,175 +124,208 @@ def as_text(call_name: str, raw_arguments: str, *, check: bool = True) -> str:
 
 @dataclass(frozen=True)
 class Block:
-    """A part of the text that is calls and nothing else. What was found in it: calls, and final answers (str)."""
+    """A part of the text that contains nothing but calls. `items`: the calls, and final answers as text."""
 
     start: int
     end: int
-    found: list[ToolCall | str]
+    items: list[ToolCall | str]
 
 
-class Finder:
-    """One reading of one text."""
+@dataclass(frozen=True)
+class _Context:
+    """Where a value is. `trusted`: in a fence or tag. `strict`: it is valid JSON. `depth`: the brackets around it."""
+
+    trusted: bool
+    strict: bool
+    depth: int = 0
+
+    @property
+    def inner(self) -> _Context:
+        """The context of what the value contains."""
+        return replace(self, depth=self.depth + 1)
+
+
+class CallReader:
+    """Reads the calls in one text."""
 
     def __init__(self, text: str, names: frozenset[str]) -> None:
         self.text = text
         self.names = names
-        self.places = Places(text)
-        self._thought_until = text.rfind("</think>")
+        self.json = JsonReader(text)
+        self._last_thought_end = text.rfind("</think>")
 
     def blocks(self) -> Iterator[Block]:
-        """Give the blocks of calls, in their order."""
+        """The blocks of calls, in their order."""
         start = len(self.text) - len(self.text.lstrip())
-        if self.text[start : start + 1] in CLOSER and self.places.json_end(start, raw_breaks=False)[0] is None:
-            # Broken and alone: looked at first, as its strings may hold fences and tags.
-            value = self.places.skip(start, len(self.text))
-            found = self._calls(value, trusted=False, clean=False)
-            if found and _ENDS["text"][1].match(self.text, value.end):
-                yield Block(start, len(self.text), found)
+        if self.text[start : start + 1] in CLOSER and self.json.json_end(start, raw_breaks=False)[0] is None:
+            # The whole text is broken JSON: read first, as its strings may contain fences and tags.
+            value = self.json.value(start, len(self.text))
+            items = self._calls(value, _Context(trusted=False, strict=False))
+            if items and _ENDS["text"][1].match(self.text, value.end):
+                yield Block(start, len(self.text), items)
                 return
         at = 0
-        while not self.places.exhausted and (mark := _MARK.search(self.text, at)):
+        while not self.json.exhausted and (mark := _MARK.search(self.text, at)):
             block, at = self._block(mark)
             if block:
                 yield block
 
     def _block(self, mark: re.Match[str]) -> tuple[Block | None, int]:
-        """What a mark begins, and where to go on. A block of something else is passed over, with all that it holds."""
+        """The block that begins with a mark, None if it contains anything else; and the position after it."""
         text, start, at, named = self.text, mark.start(), mark.end(), mark["named"]
         if mark["think"]:
-            # Drafts of calls are no calls.
-            return None, text.find("</think>", at) if at <= self._thought_until else at
+            # A model drafts calls in its thoughts. They are no calls.
+            return None, text.find("</think>", at) if at <= self._last_thought_end else at
         if mark["bare"]:
-            end, stopped = self.places.json_end(start, raw_breaks=False)
-            found = self._calls(Value(start, end, True), trusted=False, clean=True) if end else []
-            return (Block(start, end, found) if end and found else None), max(end or stopped, start + 1)
+            end, stopped = self.json.json_end(start, raw_breaks=False)
+            context = _Context(trusted=False, strict=True)
+            items = self._calls(Value(start, end, True), context) if end else []
+            return (Block(start, end, items) if end and items else None), max(end or stopped, start + 1)
         if mark["fence"] and (inner := _MARK.match(text, at)) and (inner["tag"] or inner["named"]):
             block, at = self._block(inner)
             closing = _ENDS["fence"][1].match(text, at)
             at = closing.end() if closing else at
-            return (Block(start, at, block.found) if block else None), at
+            return (Block(start, at, block.items) if block else None), at
         if mark["tag"] == "[TOOL_CALLS]" and (mistral := _MISTRAL.match(text, at)):
             named, at = mistral["named"], mistral.end()
         kind = "fence" if mark["fence"] else "tag"
-        found, at = self._values(at, kind, named)
+        items, at = self._values(at, kind, named)
         closing = _ENDS[kind][1].match(text, at)
         if closing:
             at = closing.end()
         elif mark["fence"]:
             at = max(at, text.find("```", at) + 3)
-        return (Block(start, at, found) if found else None), at
+        return (Block(start, at, items) if items else None), at
 
     def _values(self, at: int, kind: str, named: str | None) -> tuple[list[ToolCall | str], int]:
-        """The calls of a block: all of its values are calls, or it is something else."""
-        found: list[ToolCall | str] = []
+        """The calls of a block, none if any of its values is no call; and the position after its last value."""
+        items: list[ToolCall | str] = []
         limit = -1
-        while self.text[at : at + 1] in CLOSER and not self.places.exhausted:
-            end, stopped = self.places.json_end(at, raw_breaks=True)
+        while self.text[at : at + 1] in CLOSER and not self.json.exhausted:
+            end, stopped = self.json.json_end(at, raw_breaks=True)
             value = Value(at, end or at, True)
             if not end:
                 if limit < at:
                     mark = _ENDS[kind][0].search(self.text, at)
                     limit = mark.start() if mark else len(self.text)
-                    self.places.read += limit - at
-                self.places.ahead -= max(0, stopped - limit)
-                value = self.places.extent(at, limit, _ENDS[kind][1])
+                    self.json.read += limit - at
+                self.json.ahead -= max(0, stopped - limit)
+                value = self.json.extent(at, limit, _ENDS[kind][1])
+            context = _Context(trusted=True, strict=bool(end))
             if named:
-                one = self._call(named, value, trusted=True, clean=bool(end), depth=0)
-                return ([one] if one else []), value.end
-            more = self._calls(value, trusted=True, clean=bool(end))
+                call = self._call(named, value, context)
+                return ([call] if call else []), value.end
+            more = self._calls(value, context)
             if not more:
                 return [], value.end
-            found += more
+            items += more
             at = value.end
             between = _BETWEEN.match(self.text, at)
             if not value.whole or not between:
                 break
             at = between.end()
-        return found, at
+        return items, at
 
-    def _calls(self, value: Value, *, trusted: bool, clean: bool, depth: int = 0) -> list[ToolCall | str]:
-        """The calls that a value is; none if it is anything else. `depth`: the brackets around it, for what is cut off."""
-        if depth > 4:
+    def _calls(self, value: Value, context: _Context) -> list[ToolCall | str]:
+        """The calls that a value contains; none if it is anything else."""
+        if context.depth > MAX_NESTING:
             return []
-        options = {"trusted": trusted, "clean": clean}
-        found: list[ToolCall | str] = []
         if self.text[value.start] == "[":
-            items = list(self.places.items(value))
-            for item in items:
-                more = self._calls(item, **options, depth=depth + 1) if self.text[item.start] == "{" else []
-                # What was cut off before it could be told what it is does not take back the calls before it.
-                if not more and (item is not items[-1] or item.whole):
-                    return []
-                found += more
-            return found
-        members = self.places.members(value)
-        beside = members.keys() - BESIDE
-        for key in beside if len(beside) == 1 else ():
-            inner = members[key]
-            begin = self.text[inner.start : inner.start + 1]
+            return self._calls_in_list(value, context.inner)
+        members = self.json.members(value)
+        keys = members.keys() - BESIDE
+        if len(keys) == 1:
+            key = next(iter(keys))
+            begin = self.text[members[key].start : members[key].start + 1]
             if (key in LISTS and begin == "[") or (key in WRAPPERS and begin == "{"):
-                return self._calls(inner, **options, depth=depth + 1)
-        called, given = beside & set(NAMES), beside & set(ARGUMENTS)
-        if len(called) != 1 or len(given) > 1 or not self._is_said_to_be_call(members):
+                return self._calls(members[key], context.inner)
+        return self._call_in_object(value, members, context)
+
+    def _calls_in_list(self, value: Value, context: _Context) -> list[ToolCall | str]:
+        calls: list[ToolCall | str] = []
+        items = list(self.json.items(value))
+        for item in items:
+            more = self._calls(item, context) if self.text[item.start] == "{" else []
+            # A last item that is cut off may be of any kind. The calls before it remain calls.
+            if not more and (item is not items[-1] or item.whole):
+                return []
+            calls += more
+        return calls
+
+    def _call_in_object(self, value: Value, members: dict[str, Value], context: _Context) -> list[ToolCall | str]:
+        """The call, or the final answer, that an object is."""
+        keys = members.keys() - BESIDE
+        name_keys, argument_keys = keys & set(NAMES), keys & set(ARGUMENTS)
+        if len(name_keys) != 1 or len(argument_keys) > 1 or not self._has_type_of_call(members):
             return []
-        other = beside - called - given
-        key = called.pop()
-        name, name_at = self.places.string(members[key]), members[key]
-        arguments = members[given.pop()] if given else None
-        if name is None or not name_at.whole:
+        name_key = name_keys.pop()
+        name = self.json.string(members[name_key])
+        if name is None or not members[name_key].whole:
             return []
-        if other:
-            # Of broken arguments a part may seem to stand behind them: they are all that follows, and no JSON.
-            if clean or not arguments or any(members[beyond].start < arguments.start for beyond in other):
+        arguments = members[argument_keys.pop()] if argument_keys else None
+        if others := keys - {name_key} - set(ARGUMENTS):
+            # Broken arguments may look as if their last part was beside them: then all that follows belongs to them.
+            if context.strict or not arguments or any(members[key].start < arguments.start for key in others):
                 return []
             arguments = Value(arguments.start, value.end, False)
-        if key == "action" and name not in self.names and re.sub(r"[\s_-]", "", name).lower() == FINAL:
-            said = self.places.string(arguments) if arguments else None
-            return [self.text[arguments.start : arguments.end].strip() if said is None else said] if arguments else []
+        if name_key == "action" and name not in self.names and re.sub(r"[\s_-]", "", name).lower() == FINAL:
+            return self._final_answer(arguments)
         if arguments is None or arguments.start == arguments.end:
-            return self._without(name, name_at, value, said=set(members))
-        call = self._call(name, arguments, trusted=trusted, clean=clean, depth=depth + 1)
+            return self._call_without_arguments(name, members[name_key], value, set(members))
+        call = self._call(name, arguments, context.inner)
         return [call] if call else []
 
-    def _call(self, name: str, arguments: Value, *, trusted: bool, clean: bool, depth: int) -> ToolCall | None:
-        """The call, if its name and its arguments may be such where they stand."""
-        known = name in self.names
+    def _final_answer(self, arguments: Value | None) -> list[ToolCall | str]:
+        if arguments is None:
+            return []
+        text = self.json.string(arguments)
+        return [self.text[arguments.start : arguments.end].strip() if text is None else text]
+
+    def _call(self, name: str, arguments: Value, context: _Context) -> ToolCall | None:
+        """The call, if one with this name and these arguments is allowed in its context."""
+        is_known = name in self.names
         raw = self.text[arguments.start : arguments.end].strip()
-        if not known and not (trusted and clean and _TOOL_NAME.fullmatch(name)):
+        if not is_known and not (context.trusted and context.strict and _TOOL_NAME.fullmatch(name)):
             return None
         if raw[:1] in {'"', "'"} and arguments.whole:
-            said = self.places.string(arguments) or ""
-            is_json = said.lstrip()[:1] in CLOSER
-            raw = said.strip() if is_json or not said.strip() else json.dumps(said, ensure_ascii=False)
+            content = self.json.string(arguments) or ""
+            is_json = content.lstrip()[:1] in CLOSER
+            raw = content.strip() if is_json or not content.strip() else json.dumps(content, ensure_ascii=False)
         elif raw == "null":
             raw = ""
         elif not arguments.whole:
-            for _ in range(depth):  # the brackets around the arguments are none of theirs
-                if raw[-1:] in OPENER and raw[:-1].rstrip()[-1:] in OPENER:
-                    raw = raw[:-1].rstrip()
-        if not known and raw[:1] != "{":
+            raw = _without_outer_closers(raw, context.depth)
+        if not is_known and raw[:1] != "{":
             return None
-        if raw.startswith("{") and clean and _is_schema(raw):
+        if raw.startswith("{") and context.strict and _is_schema(raw):
             return None
         return ToolCall(id="", name=name, arguments=raw)
 
-    def _without(self, name: str, name_at: Value, value: Value, *, said: set[str]) -> list[ToolCall | str]:
-        """A call without arguments. Where the text stops before they come, what is there of them is given: it is no JSON."""
-        tail = self.text[name_at.end : value.end].strip()
+    def _call_without_arguments(self, name: str, position: Value, value: Value, keys: set[str]) -> list[ToolCall | str]:
+        """A call whose object has no arguments. If the text ends before them, their beginning is kept: it is no JSON."""
+        tail = self.text[position.end : value.end].strip()
         if name not in self.names:
             return []
-        if said & set(ARGUMENTS) or (tail and not value.whole):
+        if keys & set(ARGUMENTS) or (tail and not value.whole):
             return [ToolCall(id="", name=name, arguments=tail)]
         closed = value.whole or value.end < len(self.text)
-        return [ToolCall(id="", name=name, arguments="")] if closed and len(said) == 1 else []
+        return [ToolCall(id="", name=name, arguments="")] if closed and len(keys) == 1 else []
 
-    def _is_said_to_be_call(self, members: dict[str, Value]) -> bool:
-        said = self.places.string(members["type"]) if "type" in members else "function"
-        return said in {"function", "function_call", "tool_call", "tool_use", "tool"}
+    def _has_type_of_call(self, members: dict[str, Value]) -> bool:
+        kind = self.json.string(members["type"]) if "type" in members else "function"
+        return kind in {"function", "function_call", "tool_call", "tool_use", "tool"}
+
+
+def _without_outer_closers(raw: str, depth: int) -> str:
+    """Cut-off arguments without the closers of the brackets around them."""
+    for _ in range(depth):
+        if raw[-1:] in OPENER and raw[:-1].rstrip()[-1:] in OPENER:
+            raw = raw[:-1].rstrip()
+    return raw
 
 
 def _is_schema(raw: str) -> bool:
-    """Whether what stands in place of arguments is a JSON schema: a definition of a tool, echoed, is no call of it."""
+    """Whether the arguments are a JSON schema: then the model repeated the definition of a tool."""
     if len(raw) > 20_000 or '"properties"' not in raw:
         return False
     try:

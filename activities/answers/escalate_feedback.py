@@ -1,4 +1,4 @@
-"""The text for a model that makes the same bad call again: it says so, and is more explicit each time."""
+"""Feedback for a model that repeats a wrong call: it says that the call is repeated, and becomes more explicit each time."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from mulligan.schema.arguments_model import JsonType
 from mulligan.values import AssistantMessage, Message, ToolCall, ToolMessage
 
 INPUT_KINDS = frozenset({"unknown_tool", "invalid_json", "invalid_arguments", "invalid_output"})
-"""Mistakes in the call itself: made again, it fails again."""
+"""Mistakes in the call itself: the same call fails again."""
 FIELDS_SHOWN, EXAMPLE_SHOWN = 20, 2_000
 
 
 def times_before(messages: Sequence[Message], call: ToolCall, kind: str) -> int:
-    """How often this very call (for an unknown tool: any call of it) was made before and told to be wrong."""
+    """How often the model got feedback on this very call before; for an unknown tool, on any call of it."""
     if kind not in INPUT_KINDS:
         return 0
-    told = {m.call_id for m in messages if isinstance(m, ToolMessage) and m.error and m.error.kind in INPUT_KINDS}
-    wanted = _key(call, kind)
+    failed = {m.call_id for m in messages if isinstance(m, ToolMessage) and m.error and m.error.kind in INPUT_KINDS}
+    key = _key(call, kind)
     return sum(
-        earlier.id in told and _key(earlier, kind) == wanted
+        earlier.id in failed and _key(earlier, kind) == key
         for message in messages
         if isinstance(message, AssistantMessage)
         for earlier in message.tool_calls
@@ -33,7 +33,7 @@ def times_before(messages: Sequence[Message], call: ToolCall, kind: str) -> int:
 
 
 def escalate_feedback(error: Mistake, times: int, call: ToolCall, accepts: JsonType | None) -> Mistake:
-    """The error with what is to be said the second, third, fourth time. The first time it says all that there is."""
+    """The error with a more explicit text if the call was wrong `times` times before; unchanged the first time."""
     if times == 0:
         return error
     again = "You made this very call before, and it failed in the same way: sent again, it will fail again."
@@ -62,9 +62,9 @@ def _key(call: ToolCall, kind: str) -> Any:
 
 
 def _compared(raw: str, accepts: JsonType) -> str:
-    """What was sent beside what is taken, field by field."""
+    """A comparison of the arguments with the schema, field by field."""
     fields = accepts.schema.get("properties", {})
-    taken = [
+    expected = [
         f"`{name}`: {_type(field)}{', required' if name in accepts.required else ''}"
         for name, field in list(fields.items())[:FIELDS_SHOWN]
     ]
@@ -74,11 +74,11 @@ def _compared(raw: str, accepts: JsonType) -> str:
         says = "text that is no JSON"
     else:
         if isinstance(sent, dict):
-            given = [f"`{name[:100]}`: {_name_of(value)}" for name, value in list(sent.items())[:FIELDS_SHOWN]]
-            says = "an object with " + (", ".join(given) or "no field")
+            fields_sent = [f"`{name[:100]}`: {_name_of(value)}" for name, value in list(sent.items())[:FIELDS_SHOWN]]
+            says = "an object with " + (", ".join(fields_sent) or "no field")
         else:
             says = f"no object but {_name_of(sent)}"
-    return f"You sent {says}.\nIt takes an object with {'; '.join(taken) or 'no field'}."
+    return f"You sent {says}.\nIt takes an object with {'; '.join(expected) or 'no field'}."
 
 
 def _type(schema: Any) -> str:
@@ -111,7 +111,7 @@ def _name_of(value: Any) -> str:
 
 
 def _example(accepts: JsonType) -> str:
-    """A minimal example that is really taken; nothing where a check of the user's own refuses what the schema allows."""
+    """A minimal valid example as JSON; "" if there is none, or if a validator of the user refuses it."""
     try:
         made = example(accepts.schema)
         accepts.validate(made)

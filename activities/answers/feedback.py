@@ -1,6 +1,6 @@
-"""What the model is told of a mistake: one place for the words, used by results, steps and spans alike.
+"""The feedback texts for mistakes of the model, as typed errors. Results, steps and spans use the same texts.
 
-`message` of an error never quotes the model's input, `detail` may: spans show the first alone unless content is asked for.
+The `message` of an error never quotes the model's input, `detail` may: spans without content show `message` alone.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ _PLAIN = {
     "none_required": "should be null",
 }
 _MAY_QUOTE = frozenset({"value_error", "assertion_error", "union_tag_invalid", "uuid_parsing", "url_parsing"})
-"""pydantic's error types whose message may hold the value itself; so may every type that is not pydantic's."""
+"""Error types of pydantic whose message may contain the value. Every type that is not pydantic's may do so too."""
 _PYDANTICS = frozenset(get_args(ErrorType))
 
 
 def unknown_tool(call: ToolCall, available: Sequence[str]) -> UnknownToolError:
-    """No such tool: what there is, and what may have been meant."""
+    """No such tool: the names of the tools, and the nearest name."""
     name = call.name if len(call.name) <= 100 else call.name[:100] + "…"
     near = difflib.get_close_matches(call.name[:100], available, n=1, cutoff=0.5)
     meant = f" Did you mean `{near[0]}`?" if near else ""
@@ -65,7 +65,7 @@ InvalidInput = InvalidToolInputError | StructuredOutputValidationError
 
 @dataclass(frozen=True)
 class Target:
-    """What a call's arguments are for: a tool, or (`is_output`) a type of output, with the words for its faults."""
+    """What a call's arguments are for: a tool, or a type of output (`is_output`); and its feedback texts."""
 
     name: str
     accepts: JsonType
@@ -80,7 +80,7 @@ class Target:
         return self._error(call, "invalid_json", message, detail, source)
 
     def not_valid(self, call: ToolCall, value: JsonValue, error: Exception) -> InvalidInput:
-        """The arguments are JSON, but not what is taken: each field at fault, and the schema."""
+        """The arguments are JSON, but not valid: each field at fault, and the schema."""
         faults, quoting = _faults(error, value, list(self.accepts.schema.get("properties", {})))
         message = f"The arguments of `{self.name}` are not what it takes, so it was not run:\n{faults}"
         if self.is_output:
@@ -102,9 +102,9 @@ class Target:
 
 
 def not_there(call: ToolCall, task_queue: str, available: Sequence[str]) -> UnknownToolError:
-    """The worker to which the call went does not have the tool."""
+    """The worker that received the call does not have the tool."""
     return UnknownToolError(
-        f"The tool `{call.name}` is not to be had: the worker of task queue {task_queue!r} does not know it. "
+        f"The tool `{call.name}` is unavailable: the worker of task queue {task_queue!r} does not know it. "
         "Go on without it.",
         available=available,
         kind="unknown_tool",
@@ -114,7 +114,7 @@ def not_there(call: ToolCall, task_queue: str, available: Sequence[str]) -> Unkn
 
 
 def too_long(call: ToolCall, length: int, limit: int) -> InvalidToolInputError:
-    """The arguments are longer than a run can carry."""
+    """The arguments exceed the limit of a step."""
     return _invalid(
         call,
         "invalid_arguments",
@@ -126,7 +126,7 @@ def too_long(call: ToolCall, length: int, limit: int) -> InvalidToolInputError:
 
 
 def too_many_calls(call: ToolCall, count: int, most: int) -> InvalidToolInputError:
-    """The answer has more calls than a step can have; those after this one are left out."""
+    """The answer has more calls than a step can have; the calls after this one are removed."""
     return _invalid(
         call,
         "invalid_arguments",
@@ -138,7 +138,7 @@ def too_many_calls(call: ToolCall, count: int, most: int) -> InvalidToolInputErr
 
 
 def too_long_output(name: str, length: int, limit: int) -> StructuredOutputValidationError:
-    """The output is longer than a run can carry."""
+    """The output exceeds the limit of a step."""
     return StructuredOutputValidationError(
         f"Your output `{name}` is {length:,} characters long, so it was not taken: about {limit:,} bytes can be. "
         "Give a shorter one.",
@@ -148,7 +148,7 @@ def too_long_output(name: str, length: int, limit: int) -> StructuredOutputValid
 
 
 def truncated_call(call: ToolCall, by: str) -> InvalidToolInputError:
-    """The model was cut off inside of a call, by `by`."""
+    """The model was cut off inside a call. `by`: the limit or filter that did it."""
     return _invalid(
         call,
         "truncated_call",
@@ -195,7 +195,7 @@ def multiple_outputs(names: Sequence[str]) -> MultipleStructuredOutputsError:
 
 
 def premature_output(name: str) -> StructuredOutputValidationError:
-    """The output together with ordinary calls: their results may change it."""
+    """The output together with calls of tools, whose results may change it."""
     return StructuredOutputValidationError(
         f"Your output `{name}` came together with other calls, so it was not taken. Read their results, then give the "
         "output again, by itself.",
@@ -205,7 +205,7 @@ def premature_output(name: str) -> StructuredOutputValidationError:
 
 
 def missing_output(targets: Sequence[Target], *, by_call: bool) -> StructuredOutputValidationError:
-    """Plain text, or nothing, where the output is the answer."""
+    """Plain text, or nothing, where the output was expected."""
     names = " or ".join(f"`{target.name}`" for target in targets)
     if by_call:
         message = f"You answered in plain text, but your final answer must be given by calling {names}. Do that now."
@@ -237,7 +237,7 @@ def _takes(accepts: JsonType) -> str:
 
 
 def _faults(error: Exception, value: JsonValue, names: Sequence[str]) -> tuple[str, list[str]]:
-    """What is wrong, a line for each field; and the lines that may quote what was sent."""
+    """The faults, a line for each field; and the lines that may quote the model's input."""
     faults: list[str] = []
     quoting: list[str] = []
     if isinstance(error, ValidationError):
@@ -274,10 +274,10 @@ def _may_quote(kind: str) -> bool:
 
 
 def _path(fault: Any, value: Any) -> str:
-    """The fault's place in what the model sent. pydantic also names unions' members and validators: left out."""
+    """The path of a fault in the model's input, without the names of union members and validators that pydantic adds."""
     path = ""
     for index, part in enumerate(fault["loc"]):
-        # A name that is not there is the fault itself where it is missing; else it is pydantic's own.
+        # A missing name is not in the input. Any other name that is not there was added by pydantic.
         is_missing = fault["type"] == "missing" and index == len(fault["loc"]) - 1
         if isinstance(part, int) and isinstance(value, list):
             path += f"[{part}]"

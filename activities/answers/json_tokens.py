@@ -1,7 +1,7 @@
-"""The tokens of what a model meant as JSON: where each one ends, and whether the text stops inside one.
+"""Tokenize what a model meant as JSON: where each token ends, and whether the text ends inside one.
 
-JSON, JavaScript and Python spell the same values a little differently; here is the union of the three. Nothing is
-guessed: text that is no token of the union is refused.
+JSON, JavaScript and Python spell the same values slightly differently. The tokens of all three are accepted. Nothing is
+guessed: any other text is refused.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 MAX_DEPTH = 100
-"""How deep lists and objects may stand in each other: Python's own reader, and pydantic's, give up not far above."""
+"""Levels of lists and objects. The readers of Python and of pydantic have limits that are not much higher."""
 
 CLOSER = {"{": "}", "[": "]"}
 OPENER = {"}": "{", "]": "["}
 LITERALS = {"true": "true", "false": "false", "null": "null", "True": "true", "False": "false", "None": "null"}
 
-# Possessive (`*+`): a long string costs neither time nor memory for ways back that could never lead anywhere.
+# Possessive quantifiers (`*+`) avoid the time and memory of backtracking in long strings.
 _STRING = r"""'[^'\\]*+(?:\\.[^'\\]*+)*+'|"[^"\\]*+(?:\\.[^"\\]*+)*+\""""
 _TOKEN = re.compile(
     rf"""(?P<space>[\s\ufeff]+)|(?P<comment>//[^\n]*+|\#[^\n]*+|/\*.*?\*/)|(?P<fence>```)
@@ -34,12 +34,12 @@ Kind = Literal["mark", "string", "word"]
 
 
 class NoToken(Exception):
-    """The text holds something that is no token of JSON, JavaScript or Python, so no reading of it is certain."""
+    """The text contains something that is no token of JSON, JavaScript or Python, so no reading of it is certain."""
 
 
 @dataclass(frozen=True)
 class Token:
-    """One token, as it stands in the text."""
+    """One token, as it is written in the text."""
 
     kind: Kind
     text: str
@@ -48,34 +48,34 @@ class Token:
 
 @dataclass
 class Tokens:
-    """The tokens of a text up to its end, or up to a closing fence; comments are left out."""
+    """The tokens of a text up to its end, or up to a closing fence, without comments."""
 
     tokens: list[Token] = field(default_factory=list)
-    marks: set[str] = field(default_factory=set)
-    """What was passed over: `comments`, `whitespace` that JSON does not know."""
+    skipped: set[str] = field(default_factory=set)
+    """What was skipped: `comments`, or `whitespace` that is not allowed in JSON."""
     end: int = 0
     stopped_in: str | None = None
-    """Where the text was cut off, for a sentence ("in the middle of a string"). None: what is there is whole."""
+    """Where the text was cut off, as part of a sentence ("in the middle of a string"). None if it is complete."""
     last: int = 0
-    """Where the last token begins, whole or not."""
+    """Where the last token begins, also if it is cut off."""
 
 
 def tokens_of(text: str, start: int = 0) -> Tokens:
     """Read tokens until the text or its code fence ends.
 
     Raises:
-        NoToken: something there is no token, or stands outside the one list or object that the text is.
+        NoToken: something is no token, or is outside of the one list or object that the text consists of.
     """
     found = Tokens()
     raw: list[Token] = []
     open_: list[str] = []
-    done = False  # the outermost list or object has ended
+    closed = False  # whether the outermost list or object has ended
     at, last_comment = start, False
     while at < len(text):
         match = _TOKEN.match(text, at)
         if match is None:
             found.stopped_in = _inside(text[at:], raw, open_)
-            if found.stopped_in is None or done or not raw:
+            if found.stopped_in is None or closed or not raw:
                 raise NoToken
             found.last = at
             break
@@ -85,19 +85,19 @@ def tokens_of(text: str, start: int = 0) -> Tokens:
         at = match.end()
         if kind == "space":
             if token.strip(" \t\r\n"):
-                found.marks.add("whitespace")
+                found.skipped.add("whitespace")
             continue
         last_comment = kind == "comment"
         if kind == "comment":
-            found.marks.add("comments")
+            found.skipped.add("comments")
             continue
-        # A second value after the first, or anything before it: which one was meant is not for us to say.
-        if (done and token not in {"}", "]", ","}) or (not raw and token not in CLOSER):
+        # A second value, or anything before the first one: which one the model meant is unknown.
+        if (closed and token not in {"}", "]", ","}) or (not raw and token not in CLOSER):
             raise NoToken
         found.last = match.start()
         raw.append(Token("mark" if kind == "mark" else "string" if kind == "string" else "word", token))
         _follow(token if kind == "mark" else "", open_)
-        done = done or not open_
+        closed = closed or not open_
     found.end = at
     found.tokens = _with_keys(raw) if raw else []
     if open_ and found.stopped_in is None:
@@ -106,10 +106,10 @@ def tokens_of(text: str, start: int = 0) -> Tokens:
 
 
 def strict_token(token: Token) -> tuple[str, str | None]:
-    """The token as strict JSON spells it, and the name of what was mended for it.
+    """The token in strict JSON, and the name of the repair for that, if any.
 
     Raises:
-        NoToken: a bare word that is no literal, number or key; an escape that its languages read differently.
+        NoToken: a bare word that is no literal, number or key; or an escape that the languages read differently.
     """
     if token.kind == "mark":
         return token.text, None
@@ -127,7 +127,7 @@ def strict_token(token: Token) -> tuple[str, str | None]:
 
 
 def too_deep(text: str) -> int | None:
-    """Where lists and objects stand deeper in each other than `MAX_DEPTH`; None where they nowhere do."""
+    """The position where lists and objects exceed `MAX_DEPTH` levels; None if they nowhere do."""
     if text.count("{") + text.count("[") <= MAX_DEPTH:
         return None
     depth = 0
@@ -140,7 +140,7 @@ def too_deep(text: str) -> int | None:
 
 
 def _follow(mark: str, open_: list[str]) -> None:
-    """Keep the stack of what is open. A closer that skips the innermost (`[1}`) closes that one too."""
+    """Update the stack of open brackets. A closer of an outer bracket (`[1}`) closes the inner ones too."""
     if mark in CLOSER and mark:
         if len(open_) == MAX_DEPTH:
             raise NoToken
@@ -170,7 +170,7 @@ def _inside(rest: str, raw: list[Token], open_: list[str]) -> str | None:
 
 
 def _before_end(raw: list[Token], open_: list[str]) -> str | None:
-    """What the text stops in or before, read from its last token. A comma says that what came before it is whole."""
+    """What the text ends in or before, by its last token. A comma means that everything before it is complete."""
     last, before = raw[-1], raw[:-1]
     if last.kind == "mark":
         return {":": "just before a value", "{": "right after an opening '{'", "[": "right after an opening '['"}.get(
@@ -182,15 +182,15 @@ def _before_end(raw: list[Token], open_: list[str]) -> str | None:
         return None
     if any(literal.startswith(last.text) for literal in LITERALS):
         return "in the middle of a literal"
-    # `12` may be the whole of it or the beginning of 1200: the text does not say.
+    # `12` may be complete, or the beginning of 1200.
     return "in or right after a number" if _STARTED_NUMBER.fullmatch(last.text) else "in the middle of a value"
 
 
 def _strict_string(token: str) -> tuple[str, str | None]:
-    quote, mended = token[0], "single_quotes" if token[0] == "'" else None
-    # What Python and JavaScript read as a character, and a JSON reader as a mistake: `\x41`, `\0`, a line continued.
+    quote, repair = token[0], "single_quotes" if token[0] == "'" else None
+    # Escapes that Python and JavaScript accept, but JSON does not: `\x41`, `\0`, a continued line.
     ambiguous = "xUN01234567av" if quote == "'" else "xUN01234567"
-    notes: list[str] = [mended] if mended else []
+    notes: list[str] = [repair] if repair else []
 
     def strictly(match: re.Match[str]) -> str:
         whole, escaped = match.group(), match.group(1)

@@ -1,10 +1,10 @@
-"""The arguments text of a tool call, read as JSON: strictly, and mended where only its spelling is wrong.
+"""Read the arguments of a tool call as JSON: strictly, or repaired where only the spelling is wrong.
 
-A mending never adds what the model did not write. A text that stops inside a string, number, literal or name, or just
-before a value, has no mended reading: what is missing is asked for.
+A repair never adds a value that the model did not write. A text that ends inside a string, number, literal or name, or just
+before a value, has no repaired reading: the model gets feedback on what is missing.
 
-The library json-repair is not used. It completes and drops values, so what it gives would have to be compared with
-the tokens of the text; and where all tokens are known, one way is left to set the marks between them: it stands here.
+The library json-repair is not used. It completes and drops values, so its result would have to be compared with the tokens
+of the text. With all tokens known, there is only one way to set the marks between them, which is implemented here.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from mulligan.values import well_formed
 
 __all__ = ["NotJson", "RepairedJson", "parse_json", "repair_json"]
 
-MAX_MENDED = 1_000_000
-"""Characters beyond which a text is not mended: reading it token by token takes about a second a megabyte."""
+MAX_REPAIRED = 1_000_000
+"""Characters beyond which a text is not repaired: tokenizing it takes about a second for a megabyte."""
 
 NEAR = 24
 """Characters quoted on each side of a fault."""
@@ -57,7 +57,7 @@ _REASONS = {
 
 
 class NotJson(ValueError):
-    """The text is not JSON. `reason` never quotes it; `near` does, and so does the whole sentence, `str(error)`."""
+    """The text is not JSON. `reason` never quotes the text; `near` and the whole message do."""
 
     def __init__(self, reason: str, position: int, text: str = "") -> None:
         self.reason = reason
@@ -72,7 +72,7 @@ class NotJson(ValueError):
 
 @dataclass(frozen=True)
 class RepairedJson:
-    """One reading of a text that is not quite JSON, and what was mended for it, joined by `+`."""
+    """One reading of a text that is almost JSON, and the names of the repairs for it, joined by `+`."""
 
     value: JsonValue
     by: str
@@ -85,10 +85,10 @@ class _Refused(Exception):
 
 
 def parse_json(text: str) -> JsonValue:
-    """Read strict JSON (RFC 8259). Of a name given twice the last one counts; lone surrogates become U+FFFD.
+    """Read strict JSON (RFC 8259). The last one of two equal names counts. Lone surrogates become U+FFFD.
 
     Raises:
-        NotJson: the text is no JSON, or holds what Python cannot hold: NaN, 1e999, more than 100 levels.
+        NotJson: the text is no JSON, or contains what Python cannot represent: NaN, 1e999, more than 100 levels.
     """
     if (deep := too_deep(text)) is not None:
         raise NotJson(f"lists and objects stand more than {MAX_DEPTH} deep in each other", deep, text)
@@ -97,7 +97,7 @@ def parse_json(text: str) -> JsonValue:
     except _Refused as refused:
         raise NotJson(refused.reason, max(0, text.find(refused.token)), text) from None
     except RecursionError:
-        # The caller may itself stand deep in the stack.
+        # The caller itself may be deep in the stack.
         raise NotJson("lists and objects stand too deep in each other", 0, text) from None
     except json.JSONDecodeError as error:
         raise _explained(text, error) from None
@@ -107,14 +107,14 @@ def parse_json(text: str) -> JsonValue:
 
 
 def repair_json(text: str) -> Iterator[RepairedJson]:
-    """Give the readings of a text that is not quite JSON, the most conservative first. Never raises.
+    """Yield the readings of a text that is almost JSON, the most conservative first. Never raises.
 
-    The caller takes the first that its schema takes; as it is, there is one at most. There is none for strict JSON
-    (but for a string that holds JSON), for prose, for two values in a row, and for a text cut off inside a token.
+    The caller uses the first one that its schema accepts; at present there is at most one. There is none for strict JSON
+    (except for a string that contains JSON), prose, two values in a row, and a text that was cut off inside a token.
     """
     text = text.strip(" \t\r\n")
     begin = text.lstrip(" \ufeff\xa0")[:1]
-    if not begin or len(text) > MAX_MENDED:
+    if not begin or len(text) > MAX_REPAIRED:
         return
     if text.startswith(('{\\"', '[\\"')):
         yield from _encoded_twice(f'"{text}"')
@@ -123,15 +123,15 @@ def repair_json(text: str) -> Iterator[RepairedJson]:
     elif begin == '"':
         yield from _encoded_twice(text)
     elif (fence := _FENCE.search(text)) and not re.search(r"[{\[]", text[: fence.start()]):
-        for mended in _container(text, fence.end(), fenced=True):
-            yield RepairedJson(mended.value, "+".join(filter(None, ("code_fence", mended.by))))
+        for repaired in _container(text, fence.end(), fenced=True):
+            yield RepairedJson(repaired.value, "+".join(filter(None, ("code_fence", repaired.by))))
 
 
 def _container(text: str, start: int = 0, *, fenced: bool = False) -> Iterator[RepairedJson]:
     try:
         found = tokens_of(text, start)
         rest = text[found.end :]
-        # Beyond the closing fence anything may be said, except a second block: which one was meant?
+        # Any text may follow the closing fence, except for a second block: which one the model meant is unknown.
         if found.stopped_in or not found.tokens or (rest.count("```") > 1 if fenced else rest.strip("`")):
             return
         strict, notes = _strictly(found)
@@ -140,13 +140,13 @@ def _container(text: str, start: int = 0, *, fenced: bool = False) -> Iterator[R
         value = parse_json(" ".join(strict))
     except (NoToken, NotJson):
         return
-    # A name given twice loses the first of its values. That is the rule for strict JSON; with a mending it is a guess.
+    # Of two equal names the first value is lost. That is the rule for strict JSON; in a repaired text it would be a guess.
     if (notes or fenced) and _count(value) == sum(map(_is_value, strict)):
         yield RepairedJson(value, "+".join(sorted(notes)))
 
 
 def _encoded_twice(text: str) -> Iterator[RepairedJson]:
-    """A list or object that was written as a JSON string, once more encoded."""
+    """A list or object that the model encoded twice, as a JSON string."""
     try:
         inner = parse_json(text)
     except NotJson:
@@ -156,24 +156,24 @@ def _encoded_twice(text: str) -> Iterator[RepairedJson]:
     try:
         yield RepairedJson(parse_json(inner), "double_encoded")
     except NotJson:
-        for mended in _container(inner.strip()):
-            yield RepairedJson(mended.value, f"double_encoded+{mended.by}")
+        for repaired in _container(inner.strip()):
+            yield RepairedJson(repaired.value, f"double_encoded+{repaired.by}")
 
 
 def _strictly(found: Tokens) -> tuple[list[str], set[str]]:
-    """The tokens spelled strictly, with the commas and closers that are missing; and what was mended.
+    """The tokens in strict JSON, with missing commas and closers added; and the names of the repairs.
 
-    Whether it is JSON is for the strict reader to say: only marks that can stand nowhere else are set or left out.
+    The strict reader decides whether the result is JSON: only marks that are possible in one place alone are changed.
 
     Raises:
         NoToken: as `strict_token` does.
     """
     out: list[str] = []
-    notes = set(found.marks)
+    notes = set(found.skipped)
     open_: list[str] = []
     for token in found.tokens:
         if out and not open_:
-            notes.add("surplus_closers")  # nothing else stands behind the outermost closer
+            notes.add("surplus_closers")  # only closers can follow the outermost one
             break
         if token.text in OPENER:
             _drop_comma(out, notes)
@@ -184,7 +184,7 @@ def _strictly(found: Tokens) -> tuple[list[str], set[str]]:
             if open_[-1] == OPENER[token.text]:
                 open_.pop()
             continue
-        # Two values side by side may be one that lost its quotes: no comma is set between those.
+        # Two values in a row may be one without its quotes: no comma is added between those.
         if out and ((out[-1] in OPENER and token.text not in ",:") or (_is_value(out[-1]) and _begins_item(token))):
             notes.add("missing_commas")
             out.append(",")
@@ -215,7 +215,7 @@ def _drop_comma(out: list[str], notes: set[str]) -> None:
 
 
 def _count(value: JsonValue) -> int:
-    """How many names and single values there are."""
+    """The number of names and of values that are no list or object."""
     if isinstance(value, dict):
         return len(value) + sum(map(_count, value.values()))
     return sum(map(_count, value)) if isinstance(value, list) else 1
@@ -227,13 +227,13 @@ def _explained(text: str, error: json.JSONDecodeError) -> NotJson:
     begin = len(text) - len(text.lstrip())
     reason = _REASONS.get(error.msg, error.msg)
     try:
-        found = tokens_of(text, begin) if len(text) <= MAX_MENDED else Tokens()
+        found = tokens_of(text, begin) if len(text) <= MAX_REPAIRED else Tokens()
     except NoToken:
         found = Tokens()
     if found.stopped_in and error.pos >= found.last:
         return NotJson(f"the arguments stop {found.stopped_in}", len(text), text)
     if found.stopped_in:
-        # As with `{'a': 'it's'}`: the first fault may be the reason why the end looks cut off.
+        # For `{'a': 'it's'}`, the first fault is the reason why the end looks cut off.
         return NotJson(f"{reason}, and the arguments seem to stop {found.stopped_in}", error.pos, text)
     if error.msg.startswith("Unterminated"):
         return NotJson(reason, len(text), text)

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mulligan.activities.answers.calls_in_text import ARGUMENTS, NAMES, Finder, as_text, describe, find_calls
-from mulligan.activities.answers.json_places import AHEAD, MAX_BROKEN
+from mulligan.activities.answers.calls_in_text import ARGUMENTS, NAMES, CallReader, as_text, describe, find_calls
+from mulligan.activities.answers.json_reader import AHEAD, MAX_BROKEN
 from mulligan.activities.answers.repair_json import parse_json, repair_json
 from mulligan.values import well_formed
 from mulligan.wire.agent_facts import ToolDefinition
@@ -196,10 +196,10 @@ UNITS = [
 @pytest.mark.parametrize("unit", UNITS)
 def test_time_is_bounded_by_the_length_of_the_text(unit: str, before: str) -> None:
     text = before + (unit * (100_000 // len(unit)))
-    finder = Finder(text, frozenset(TOOLS))
-    list(finder.blocks())
-    assert finder.places.read <= (AHEAD + 8) * len(text)
-    assert finder.places.broken <= MAX_BROKEN
+    reader = CallReader(text, frozenset(TOOLS))
+    list(reader.blocks())
+    assert reader.json.read <= (AHEAD + 8) * len(text)
+    assert reader.json.broken <= MAX_BROKEN
 
 
 MADE = st.lists(

@@ -1,6 +1,6 @@
-"""Where JSON stands in a text, and where its members stand in it: strict JSON, or what was meant as such.
+"""Find JSON in a text, and the members of it: strict JSON, or what a model meant as JSON.
 
-Nothing is mended here and no value made: a value is its place in the text. Broken JSON is read by its brackets and quotes.
+Nothing is repaired: a value is a position in the text. Broken JSON is read by its brackets and quotes.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from mulligan.activities.answers.json_tokens import CLOSER, MAX_DEPTH, OPENER, N
 from mulligan.values import well_formed
 
 AHEAD = 4
-"""Times the text's length that may be read in vain beyond the mark that seems to end a block (a fence may stand in a JSON
-string). Reading a text costs no more than `AHEAD + 8` readings of it, whatever it is: see `Places.read`."""
+"""How often the text's length may be read in vain beyond the mark that seems to end a block, as a JSON string may contain
+such a mark. Reading any text costs at most `AHEAD + 8` times its length: see `JsonReader.read`."""
 MAX_BROKEN = 1_000
-"""How often what begins like JSON may turn out to be none: Python's reader counts all lines before each such place."""
+"""Limit of places that begin like JSON but are none: for each, Python's JSON decoder counts all lines before it."""
 
 _PIECE = re.compile(
     r"""\s+|//[^\n]*+|/\*.*?\*/|(?P<string>"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|(?P<cut>))|'[^'\\]*+(?:\\.[^'\\]*+)*+(?:'|(?P<cut1>)))
@@ -27,20 +27,20 @@ _PIECE = re.compile(
 _SPACE = re.compile(r"(?:\s+|/\*.*?\*/)*+", re.DOTALL)
 _STRICT = json.JSONDecoder(parse_int=str, parse_float=str)
 _LOOSE = json.JSONDecoder(parse_int=str, parse_float=str, strict=False)
-"""Both read numbers that Python could not hold, as only the extent is asked for; this one raw line breaks in strings too."""
+"""Decoders for the extent of JSON. Both accept numbers of any size; `_LOOSE` also accepts raw line breaks in strings."""
 
 
 @dataclass(frozen=True)
 class Value:
-    """Where a value stands. `whole`: its end was found, it is not just where the text stopped."""
+    """The position of a value in the text. `whole`: the value ends there; otherwise the text, or its block, does."""
 
     start: int
     end: int
     whole: bool
 
 
-class Places:
-    """One text, and what was spent on it. `read` counts the characters that were looked at."""
+class JsonReader:
+    """Reads one text. `read` counts the characters that it has read, `broken` the places that are no JSON."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -50,16 +50,16 @@ class Places:
 
     @property
     def exhausted(self) -> bool:
-        """Whether so much was in vain that nothing more is looked for."""
+        """Whether a limit of the reader is reached: then it stops."""
         return self.ahead < 0 or self.broken >= MAX_BROKEN
 
     def json_end(self, start: int, *, raw_breaks: bool) -> tuple[int | None, int]:
-        """Where the JSON that begins here ends, if it is JSON; and how far it is JSON if it is none."""
+        """The end of the JSON that begins at `start`, or None if it is broken; and the position up to which it is JSON."""
         try:
             _, stopped = (_LOOSE if raw_breaks else _STRICT).raw_decode(self.text, start)
         except json.JSONDecodeError as error:
             self.broken += 1
-            # Of a string without an end the place of its beginning is told, though it was read to the end of the text.
+            # For a string without an end, the error has the position of its start, but the decoder read the whole text.
             far = len(self.text) if error.msg.startswith("Unterminated") else error.pos
             self.read += far - start
             self.ahead -= far - error.pos
@@ -73,20 +73,20 @@ class Places:
         return stopped, stopped
 
     def extent(self, start: int, limit: int, ends: re.Pattern[str]) -> Value:
-        """The same for broken JSON in a block that seems to end at `limit`.
+        """The value in a block of broken JSON that seems to end at `limit`.
 
-        The mark that is there may also stand in a string. Then the JSON goes on beyond it, and `ends` matches behind it.
+        The mark at `limit` may be in a string. Then the value continues beyond it, and `ends` matches after the value.
         """
-        value = self.skip(start, limit)
+        value = self.value(start, limit)
         if not value.whole and limit < len(self.text) and self.ahead > 0:
-            further = self.skip(start, len(self.text))
+            further = self.value(start, len(self.text))
             self.ahead -= further.end - limit
             if further.whole and ends.match(self.text, further.end):
                 return further
         return value
 
-    def skip(self, start: int, limit: int) -> Value:
-        """A value by its brackets and quotes alone. A closer that skips the innermost (`[1}`) closes that one too."""
+    def value(self, start: int, limit: int) -> Value:
+        """The value at `start`, by its brackets and quotes. The closer of an outer bracket (`[1}`) closes inner ones too."""
         open_: list[str] = []
         at = end = start
         while at < limit and (piece := _PIECE.match(self.text, at, limit)):
@@ -111,7 +111,7 @@ class Places:
         return Value(start, limit, False)
 
     def string(self, value: Value) -> str | None:
-        """What a string says, its spelling right or not; None for anything else."""
+        """The content of a string, also of a misspelled one; None if the value is no string."""
         raw = self.text[value.start : value.end]
         if raw[:1] not in {'"', "'"}:
             return None
@@ -123,7 +123,7 @@ class Places:
             return raw[1:-1]
 
     def members(self, value: Value) -> dict[str, Value]:
-        """The members of an object. Of a key given twice the last one counts, as in JSON."""
+        """The members of an object. The last one of two with the same key counts, as in JSON."""
         members: dict[str, Value] = {}
         key: str | None = None
         at = value.start + 1
@@ -133,10 +133,10 @@ class Places:
                 at = piece.end()
             elif mark == ":" and key is not None:
                 at = _SPACE.match(self.text, piece.end(), value.end).end()  # type: ignore[union-attr]
-                members[key] = self.skip(at, value.end)
+                members[key] = self.value(at, value.end)
                 at, key = max(members[key].end, at), None
             elif mark in CLOSER:
-                at = self.skip(at, value.end).end
+                at = self.value(at, value.end).end
             elif mark:
                 if mark == "}":
                     break
@@ -156,6 +156,6 @@ class Places:
             if piece.lastgroup is None or piece["mark"] in {",", ":", "}"}:
                 at = piece.end()
                 continue
-            item = self.skip(at, value.end)
+            item = self.value(at, value.end)
             yield item
             at = max(item.end, piece.end())
