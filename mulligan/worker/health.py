@@ -1,4 +1,4 @@
-"""Liveness and readiness over HTTP, for whoever keeps workers running: Kubernetes, Compose, systemd."""
+"""Liveness and readiness checks over HTTP, for Kubernetes, Compose or systemd."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ __all__ = ["health_server"]
 
 @asynccontextmanager
 async def health_server(address: str, unready: Callable[[], Awaitable[str]]) -> AsyncIterator[str]:
-    """Answer `GET /livez` and `GET /readyz` at `address` (`host:port`) while the block runs; gives the bound address.
+    """Serve `GET /livez` and `GET /readyz` at `address` (`host:port`) while the block runs; yields the bound address.
 
-    `/livez` is 200 as long as this event loop turns: it asks nobody else, as a restart mends no other process. `/readyz`
-    is 200 where `unready` gives no reason, else 503 with the reason.
+    `/livez` returns 200 while this event loop runs. It checks no other process, because restarting this one would not
+    help. `/readyz` returns 200 if `unready` returns an empty text, else 503 with that text, the reason.
 
     Raises:
         DeclarationError: the address cannot be bound.
     """
-    # Imported here: a worker that nobody probes need not pay for it.
+    # Imported here because only workers with health checks need it.
     from aiohttp import web
 
     async def livez(_: web.Request) -> web.Response:
@@ -41,7 +41,7 @@ async def health_server(address: str, unready: Callable[[], Awaitable[str]]) -> 
             await site.start()
         except (OSError, OverflowError) as error:
             raise DeclarationError(
-                f'MULLIGAN_HEALTH_ADDRESS is "{address}", where nothing can listen: {error}.'
+                f'MULLIGAN_HEALTH_ADDRESS is "{address}", but the worker cannot listen there: {error}.'
             ) from None
         host, port = runner.addresses[0][:2]
         yield f"{host}:{port}"

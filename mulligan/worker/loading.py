@@ -1,4 +1,4 @@
-"""What a worker serves: the agents, scripts, workflows and activities of the modules that it is given by `--load`."""
+"""Loads modules for a worker: their agents, scripts, tools, workflows, activities and resources."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from mulligan.wire.updates import CHECK_EDIT, RECORD_DECISION
 
 T = TypeVar("T")
 DEFINITION = "__temporal_activity_definition"
-"""What `@activity.defn` leaves on a function. It is not asked of temporalio, which costs half a second to import."""
+"""The attribute that `@activity.defn` sets on a function. Importing temporalio to ask for it would take half a second."""
 ACTIVITY_TYPES = {
     *(OPEN_RUN, CALL_MODEL, CALL_TOOL, FINISH_RUN, RECORD_LOST_CALL),
     *(COMPACT_CONVERSATION, RECORD_DECISION, CHECK_EDIT, RECORD_SUB_RUN),
 }
-"""Mulligan's own."""
+"""The types of Mulligan's own activities."""
 SHIPPED = ("mulligan.workflows.agents.assistant", "mulligan.workflows.agents.demo")
 
 __all__ = ["SHIPPED", "LoadedModules", "load"]
@@ -41,7 +41,7 @@ __all__ = ["SHIPPED", "LoadedModules", "load"]
 
 @dataclass(frozen=True)
 class LoadedModules:
-    """What was found in the modules."""
+    """What a worker serves."""
 
     registry: Registry
     workflows: tuple[type, ...]
@@ -49,22 +49,24 @@ class LoadedModules:
     activities: tuple[Callable[..., Any], ...] = ()
     """Functions with `@activity.defn`."""
     resources: dict[str, Callable[[], Any]] = field(default_factory=dict)
-    """Each module's `resources()`, by the module's name."""
+    """The `resources()` of each module that has one, by module name."""
     modules_of_agents: dict[str, str] = field(default_factory=dict)
+    """The module of each agent, by the agent's name."""
     modules_of_tools: dict[str, str] = field(default_factory=dict)
+    """The module of each tool, by the tool's name."""
 
 
 def load_agents(agents: Iterable[Agent], scripts: Iterable[Script]) -> LoadedModules:
-    """Agents that are at hand, as if their modules had been loaded: with the `resources()` of those.
+    """Serve these agents, with the `resources()` of their modules, but nothing else of the modules.
 
     Raises:
-        DeclarationError: they cannot be served together.
+        DeclarationError: the agents cannot be served together.
     """
     return load((), agents=list(agents), scripts=scripts, shipped=())
 
 
-def _of_type(kind: type[T], things: Iterable[object]) -> list[T]:
-    return [thing for thing in things if isinstance(thing, kind)]
+def _of_type(kind: type[T], values: Iterable[object]) -> list[T]:
+    return [value for value in values if isinstance(value, kind)]
 
 
 def _module_at(file: str) -> ModuleType | None:
@@ -78,103 +80,105 @@ def load(
     scripts: Iterable[Script] = (),
     shipped: Iterable[str] = SHIPPED,
 ) -> LoadedModules:
-    """Import modules, and collect what they hold.
+    """Import modules, and collect what a worker serves of them.
 
     Args:
-        modules: each a dotted name, or the path of a `.py` file below the current folder.
-        agents: more of them, that are at hand; the `resources()` of their modules are opened too.
-        scripts: models that they are scripted by.
-        shipped: modules that are imported first: those of the agents that come with Mulligan.
+        modules: dotted names, or paths of `.py` files below the current folder.
+        agents: more agents, as objects. The `resources()` of their modules are opened too.
+        scripts: more scripted models, as objects.
+        shipped: modules that are imported first: by default the agents that come with Mulligan.
 
     Raises:
-        DeclarationError: a module is not there, fails as it is imported, or declares what cannot work: one sentence.
+        DeclarationError: a module does not exist, cannot be imported, or has an invalid declaration. One sentence.
     """
     if (here := os.getcwd()) not in sys.path:
-        sys.path.append(here)  # last: a module of the current folder shadows nothing that is installed
-    names, agents = list(dict.fromkeys([*shipped, *map(_dotted, modules)])), list(agents)
-    found = [_imported(name) for name in names]
-    things = [thing for module in found for thing in vars(module).values()]
-    of_agents = {id(agent): agent for agent in [*_of_type(Agent, things), *agents]}
-    of_scripts = {id(script): script for script in [*_of_type(Script, things), *scripts]}
-    at_hand = {agent.name: module for agent in agents if (module := _module_at(agent.source)) is not None}
-    # Only what is defined there: an import of another module's workflow or activity is not a wish to serve it.
+        sys.path.append(here)  # last, so that a module in the current folder does not hide an installed one
+    names, agents = list(dict.fromkeys([*shipped, *map(_module_name, modules)])), list(agents)
+    imported = [_import(name) for name in names]
+    values = [value for module in imported for value in vars(module).values()]
+    all_agents = {id(agent): agent for agent in [*_of_type(Agent, values), *agents]}
+    all_scripts = {id(script): script for script in [*_of_type(Script, values), *scripts]}
+    all_tools = {id(tool): tool for tool in _of_type(Tool, values)}
+    agent_modules = {agent.name: module for agent in agents if (module := _module_at(agent.source)) is not None}
+    # Only workflows and activities that the module defines itself: importing one from another module does not serve it.
     defined = [
-        thing
-        for module in found
-        for thing in vars(module).values()
-        if getattr(thing, "__module__", None) == module.__name__
+        value
+        for module in imported
+        for value in vars(module).values()
+        if getattr(value, "__module__", None) == module.__name__
     ]
     workflows = [each for each in defined if inspect.isclass(each) and "__temporal_workflow_definition" in vars(each)]
     activities = [each for each in defined if inspect.isfunction(each) and hasattr(each, DEFINITION)]
-    tools = {id(tool): tool for tool in _of_type(Tool, things)}
-    all_modules = {module.__name__: module for module in [*found, *at_hand.values()]}
-    _refuse_taken_names(activities)
+    all_modules = {module.__name__: module for module in [*imported, *agent_modules.values()]}
+    _check_activity_types(activities)
     return LoadedModules(
-        Registry(of_agents.values(), of_scripts.values(), tools.values()),
-        tuple(dict.fromkeys(workflows)),
-        tuple(all_modules),
-        tuple(dict.fromkeys(activities)),
-        {name: _resources(module) for name, module in all_modules.items() if _has_resources(module)},
-        {name: module.__name__ for name, module in at_hand.items()} | _modules_of(Agent, found),
-        _modules_of(Tool, found),
+        registry=Registry(all_agents.values(), all_scripts.values(), all_tools.values()),
+        workflows=tuple(dict.fromkeys(workflows)),
+        modules=tuple(all_modules),
+        activities=tuple(dict.fromkeys(activities)),
+        resources={name: _resources(module) for name, module in all_modules.items() if _has_resources(module)},
+        modules_of_agents={name: module.__name__ for name, module in agent_modules.items()}
+        | _modules_by_name(Agent, imported),
+        modules_of_tools=_modules_by_name(Tool, imported),
     )
 
 
-def _refuse_taken_names(activities: Iterable[Callable[..., Any]]) -> None:
-    """Activity types are names: two of one name cannot be served together."""
-    taken = dict.fromkeys(ACTIVITY_TYPES, "Mulligan itself")
+def _check_activity_types(activities: Iterable[Callable[..., Any]]) -> None:
+    """Raise DeclarationError if two activities have the same type."""
+    owners = dict.fromkeys(ACTIVITY_TYPES, "Mulligan itself")
     for each in dict.fromkeys(activities):
         name = getattr(each, DEFINITION).name
-        if name in taken:
+        if name in owners:
             raise DeclarationError(
-                f"{each.__module__}.{each.__name__}: there is an activity of type {name!r} of {taken[name]} already; "
-                "give this one another name: @activity.defn(name=…)."
+                f"{each.__module__}.{each.__name__}: {owners[name]} already has an activity of type {name!r}; give this "
+                "one another name with @activity.defn(name=…)."
             )
         if name is not None:
-            taken[name] = f"{each.__module__}.{each.__name__}"
+            owners[name] = f"{each.__module__}.{each.__name__}"
 
 
 def _has_resources(module: ModuleType) -> bool:
-    """Whether it defines them: `from importlib import resources` does not."""
+    """Whether the module has a callable `resources`. The module of `from importlib import resources` is none."""
     return callable(vars(module).get("resources"))
 
 
 def _resources(module: ModuleType) -> Callable[[], Any]:
-    """A module's `resources()`, called as the worker starts."""
-    given = module.resources
-    if inspect.iscoroutinefunction(given) or inspect.isasyncgenfunction(given):
+    """A module's `resources`, which is called when the worker starts."""
+    factory = module.resources
+    if inspect.iscoroutinefunction(factory) or inspect.isasyncgenfunction(factory):
         raise DeclarationError(
             f"{module.__file__}: resources must be an async context manager: `async def resources()` that yields once, "
             "under contextlib's @asynccontextmanager."
         )
-    return cast("Callable[[], Any]", given)
+    return cast("Callable[[], Any]", factory)
 
 
-def _modules_of(kind: type[Agent] | type[Tool], found: Iterable[ModuleType]) -> dict[str, str]:
-    """By name, the module in which a thing was found first; one with `resources()` before one without."""
+def _modules_by_name(kind: type[Agent] | type[Tool], modules: Iterable[ModuleType]) -> dict[str, str]:
+    """The first module of each agent or tool, by its name. Modules with `resources()` come before others."""
     by_name: dict[str, str] = {}
-    for module in sorted(found, key=lambda module: not _has_resources(module)):
-        for thing in vars(module).values():
-            if isinstance(thing, kind):
-                by_name.setdefault(thing.name, module.__name__)
+    for module in sorted(modules, key=lambda module: not _has_resources(module)):
+        for value in vars(module).values():
+            if isinstance(value, kind):
+                by_name.setdefault(value.name, module.__name__)
     return by_name
 
 
-def _dotted(name: str) -> str:
-    """A path below this folder as a dotted name; any other name as it is."""
+def _module_name(name: str) -> str:
+    """The dotted name for the path of a `.py` file below the current folder; any other name unchanged."""
     if not name.endswith(".py"):
         return name
     if Path(name).is_absolute() and not Path(name).is_file():
-        raise DeclarationError(f"there is no file {name}; it is looked for from {os.getcwd()}.")
+        raise DeclarationError(f"there is no file {name}.")
     path = Path(os.path.relpath(name)).with_suffix("")
     if ".." in path.parts:
         raise DeclarationError(
-            f"{name} is not below {os.getcwd()}; start the worker where it is, or give a dotted name."
+            f"the file {name} is not below the current folder {os.getcwd()}; start the worker in its folder, or give a "
+            "dotted name."
         )
     return ".".join(path.parts)
 
 
-def _imported(name: str) -> ModuleType:
+def _import(name: str) -> ModuleType:
     try:
         return importlib.import_module(name)
     except DeclarationError:
@@ -182,26 +186,33 @@ def _imported(name: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name and (name == error.name or name.startswith(error.name + ".")):
             raise DeclarationError(
-                f"there is no module {name!r}; it is looked for from {os.getcwd()} (give a dotted name, like shop.agents)."
+                f"there is no module {name!r} in {os.getcwd()} or among the installed packages; give a dotted name, such as "
+                "shop.agents."
             ) from None
         raise DeclarationError(f"module {name!r} imports {error.name!r}, which is not installed.") from error
     except SyntaxError as error:
         raise DeclarationError(f"{error.filename}, line {error.lineno}: {error.msg}.") from error
     except (Exception, SystemExit) as error:
-        line = _line(error)
+        line = _user_line(error)
         raise DeclarationError(
-            f"module {name!r} fails as it is imported{line}: {type(error).__name__}: {' '.join(str(error).split())}"
+            f"module {name!r} cannot be imported{line}: {type(error).__name__}: {' '.join(str(error).split())}"
         ) from error
 
 
-def _line(error: BaseException) -> str:
-    """Where in the user's own files it went wrong: the last frame outside of Python's library, packages, and this file."""
-    others = (sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), "<", __file__)
-    where = ""
+def _user_line(error: BaseException) -> str:
+    """The file and line of the last frame that is not in the standard library, a package, or this file."""
+    other_files = (
+        sysconfig.get_path("stdlib"),
+        sysconfig.get_path("purelib"),
+        sysconfig.get_path("platlib"),
+        "<",
+        __file__,
+    )
+    line = ""
     trace = error.__traceback__
     while trace is not None:
         file = trace.tb_frame.f_code.co_filename
-        if not file.startswith(others):
-            where = f" ({file}, line {trace.tb_lineno})"
+        if not file.startswith(other_files):
+            line = f" ({file}, line {trace.tb_lineno})"
         trace = trace.tb_next
-    return where
+    return line

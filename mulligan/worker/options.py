@@ -1,4 +1,4 @@
-"""What our settings mean to `temporalio.worker.Worker`."""
+"""The options of `temporalio.worker.Worker` that follow from the settings."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from mulligan.client.settings import Settings
 __all__ = ["agent_worker_options", "deployment", "heartbeat_within", "model_worker_options"]
 
 HEARTBEAT_WITHIN = timedelta(seconds=3)
-"""Heartbeats reach the server often enough for a heartbeat timeout of 8 s."""
+"""The SDK sends heartbeats to the server at least this often. The heartbeat timeout is 8 s."""
 
 
 def agent_worker_options(chosen: Settings) -> dict[str, Any]:
-    """For the worker that serves workflows and activities."""
+    """The options of the worker for workflows and activities."""
     return {
         **_common(chosen),
         "max_cached_workflows": chosen.max_cached_workflows,
@@ -26,15 +26,15 @@ def agent_worker_options(chosen: Settings) -> dict[str, Any]:
         "max_concurrent_activities": chosen.max_concurrent_activities,
         "max_activities_per_second": chosen.max_activities_per_second,
         "max_task_queue_activities_per_second": chosen.max_task_queue_activities_per_second,
-        # What is dispatched eagerly does not come through the queue, where its rate is held.
+        # Eager activities bypass the task queue, which applies the rate limit.
         "disable_eager_activity_execution": chosen.limits_activities,
-        # A dead worker's workflows go elsewhere after this, not after the default 10 s.
+        # After this, another worker takes the workflows of a dead one. The default is 10 s.
         "sticky_queue_schedule_to_start_timeout": timedelta(seconds=2),
     }
 
 
 def model_worker_options(chosen: Settings) -> dict[str, Any]:
-    """For the worker that serves model calls where they have limits of their own."""
+    """The options of the worker for model calls, if they have limits of their own."""
     return {
         **_common(chosen),
         "max_concurrent_activities": chosen.max_concurrent_model_calls or chosen.max_concurrent_activities,
@@ -52,17 +52,17 @@ def _common(chosen: Settings) -> dict[str, Any]:
 
 
 def heartbeat_within(chosen: Settings) -> timedelta:
-    """The SDK's longest time between two heartbeats of an activity; shorter where live text is to be seen more often."""
+    """The longest time between two heartbeats that the SDK sends. Live text may need a shorter one."""
     return min(HEARTBEAT_WITHIN, timedelta(seconds=chosen.live_text_seconds or HEARTBEAT_WITHIN.total_seconds()))
 
 
 def deployment(chosen: Settings) -> WorkerDeploymentConfig:
-    """Which build this is. With Worker Versioning on, a run stays with the build that it began on."""
-    # Without a build id the SDK hashes every loaded module at start: a second, for nothing.
+    """The deployment version of this worker. With Worker Versioning, a run stays on the build that it started on."""
+    # Without a build id the SDK hashes every loaded module at start, which takes a second.
     name, build = chosen.deployment_name or "mulligan", chosen.build_id or version("mulligan")
     return WorkerDeploymentConfig(
         version=WorkerDeploymentVersion(name, build),
         use_worker_versioning=bool(chosen.build_id),
-        # Users' own workflows may say otherwise in @workflow.defn.
+        # Users' own workflows can override this in @workflow.defn.
         default_versioning_behavior=VersioningBehavior.PINNED if chosen.build_id else VersioningBehavior.UNSPECIFIED,
     )

@@ -1,4 +1,4 @@
-"""A worker's process: connect, load the agents, serve until told to stop."""
+"""The process of `mulligan worker`: load the agents, connect, serve until a signal."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ __all__ = ["main", "serve"]
 
 
 def main(modules: Sequence[str], task_queue: str | None) -> int:
-    """Serve the shipped agents and those of the modules, until SIGTERM or Ctrl-C.
+    """Serve the built-in agents and those of the modules until SIGTERM or Ctrl-C.
 
     Args:
-        modules: what `--load` named; those of `MULLIGAN_LOAD` come first.
-        task_queue: where runs are served; that of `MULLIGAN_TASK_QUEUE` where None.
+        modules: the modules of `--load`. Those of `MULLIGAN_LOAD` are loaded first.
+        task_queue: the task queue; that of `MULLIGAN_TASK_QUEUE` if None.
 
     Returns:
-        The exit code: 0; 1 where Temporal's worker stopped by itself; 2 where it could not begin. The reason has been
-        written to stderr, in one line.
+        The exit code: 0; 1 if Temporal's worker stopped because of an error; 2 if it could not start. The reason is on
+        stderr, in one line.
     """
     try:
         chosen = settings()
@@ -45,7 +45,7 @@ def main(modules: Sequence[str], task_queue: str | None) -> int:
         say(f"error: {error}")
         return 2
     except WorkerStoppedError:
-        # The group has said why.
+        # The worker group has logged the reason.
         return 1
     except RuntimeError as error:
         if "connect" not in str(error).lower():
@@ -55,15 +55,15 @@ def main(modules: Sequence[str], task_queue: str | None) -> int:
     return 0
 
 
-async def serve(load_these: Sequence[str], task_queue: str) -> None:
-    """Serve until SIGTERM or Ctrl-C, then let running calls finish within the grace time.
+async def serve(modules: Sequence[str], task_queue: str) -> None:
+    """Serve until SIGTERM or Ctrl-C, then wait for running calls, at most for the grace time.
 
     Raises:
-        DeclarationError: something that is loaded, or a setting, cannot work.
+        DeclarationError: a loaded module or a setting is invalid.
         RuntimeError: no Temporal server answers.
-        WorkerStoppedError: Temporal's worker stopped by itself. It has been reported.
+        WorkerStoppedError: Temporal's worker stopped because of an error, which has been logged.
     """
-    loaded = load(load_these)
+    loaded = load(modules)
     telemetry = Telemetry()
     stop = asyncio.Event()
     client: Client | None = None
@@ -72,31 +72,35 @@ async def serve(load_these: Sequence[str], task_queue: str) -> None:
     async def unready() -> str:
         if client is None or group is None or stop.is_set():
             return "draining" if stop.is_set() else "starting"
-        return group.unready or await _cut_off(client)
+        return group.unready or await _connection_error(client)
 
     try:
         async with AsyncExitStack() as stack:
-            if address := settings().health_address:
-                say(f"Health at http://{await stack.enter_async_context(health_server(address, unready))}/readyz")
-            # Before it connects: as process 1 of a container it would not be stopped by a signal that nobody handles.
+            if health_address := settings().health_address:
+                bound_address = await stack.enter_async_context(health_server(health_address, unready))
+                say(f"Health checks at http://{bound_address}/readyz")
+            # Before connecting: process 1 of a container ignores signals without a handler.
             for sign in (signal.SIGTERM, signal.SIGINT):
                 asyncio.get_running_loop().add_signal_handler(sign, stop.set)
             client = await connect(runtime=temporal_runtime())
             async with running_worker(client, loaded, telemetry, task_queue) as group:
                 agents = ", ".join(sorted(loaded.registry.agents))
-                at = client.service_client.config.target_host
-                say(f"Serving {agents} on task queue {task_queue!r} at {at}. Ctrl-C drains and ends.")
+                address = client.service_client.config.target_host
+                say(
+                    f"Serving {agents} on task queue {task_queue!r} at {address}. Ctrl-C stops the worker after its "
+                    "running calls."
+                )
                 if build := settings().build_id:
-                    say(f"Build {build} of {settings().deployment_name}: runs come once it is the current version.")
+                    say(f"Build {build} of {settings().deployment_name}: it gets runs when it is the current version.")
                 await stop.wait()
-                say("Draining: calls that run may finish; no new ones are taken.")
+                say("Draining: running calls may finish; no new ones are started.")
     finally:
-        # What the last spans say of this worker must not be lost with it.
+        # Export the last spans.
         await asyncio.to_thread(telemetry.shutdown)
 
 
-async def _cut_off(client: Client) -> str:
-    """Why the server cannot be reached, or nothing."""
+async def _connection_error(client: Client) -> str:
+    """Why the server cannot be reached. Empty if it answers."""
     try:
         await client.workflow_service.get_system_info(GetSystemInfoRequest(), timeout=timedelta(seconds=2), retry=False)
     except RPCError as error:

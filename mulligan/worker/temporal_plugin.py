@@ -1,4 +1,4 @@
-"""Mulligan for a Temporal client and worker that somebody already has."""
+"""A Temporal plugin that adds Mulligan to an existing client and worker."""
 
 from __future__ import annotations
 
@@ -39,36 +39,36 @@ __all__ = ["MulliganPlugin"]
 
 
 class MulliganPlugin(ClientPlugin, WorkerPlugin):
-    """Serves agents beside what a worker serves already.
+    """Serves agents on an existing worker, beside its own workflows and activities.
 
     ```python
     client = await Client.connect("localhost:7233", plugins=[MulliganPlugin(agents=[support])])
     worker = Worker(client, task_queue="shop", workflows=[TheirWorkflow], activities=[their_activity])
     ```
 
-    Give it to the client: each worker of that client has it then. `Replayer(plugins=[…])` takes it as well. It adds the
-    workflow and the activities that run agents, Mulligan's data converter, and what Temporal's sandbox must let pass; it
-    opens the modules' `resources()`, MCP servers and telemetry with the worker, and closes them with it. Payload codec,
-    failure converter, external storage and interceptors that are set already are kept.
+    Give it to the client, and each worker of that client has it. `Replayer(plugins=[…])` takes it as well. It adds the
+    workflow and activities that run agents, Mulligan's data converter, and the modules that must pass through Temporal's
+    sandbox. It opens the modules' `resources()`, MCP servers and telemetry with the worker, and closes them with it. A
+    payload codec, failure converter, external storage and interceptors that are already set are kept.
 
     Args:
         agents: the agents to serve.
-        load: modules whose agents, scripts, workflows and activities are served, by their dotted names.
-        scripts: the models `scripted:NAME`, for agents that ask them.
+        load: the dotted names of modules whose agents, scripts, workflows and activities are parts.
+        scripts: scripted models, for agents that use `scripted:NAME`.
 
     Raises:
-        DeclarationError: they cannot be served together, or a module cannot be loaded; when a client or a worker is made,
-            that its payload converter cannot carry Mulligan's values.
+        DeclarationError: the agents cannot be served together, or a module cannot be loaded. When a client or worker is
+            created: its payload converter may not support Mulligan's values, or it has a MulliganPlugin already.
     """
 
     def __init__(self, agents: Iterable[Agent] = (), load: Iterable[str] = (), scripts: Iterable[Script] = ()) -> None:
         self._loaded = _load(load, agents, scripts)
-        self._workers: WeakKeyDictionary[WorkflowRunner, _Served] = WeakKeyDictionary()
-        """Of each worker that was configured, by its workflow runner, which is its own."""
+        self._workers: WeakKeyDictionary[WorkflowRunner, _WorkerParts] = WeakKeyDictionary()
+        """The parts of each configured worker, by its workflow runner, which no other worker has."""
 
     def configure_client(self, config: ClientConfig) -> ClientConfig:
-        """Add the data converter, and hand the caller's trace to runs that are started."""
-        config["data_converter"] = _converter(config["data_converter"])
+        """Add the data converter, and the interceptor that passes the caller's trace to new runs."""
+        config["data_converter"] = _add_converter(config["data_converter"])
         if not any(isinstance(each, TraceHeader) for each in config["interceptors"]):
             config["interceptors"] = [*config["interceptors"], TraceHeader()]
         return config
@@ -78,35 +78,36 @@ class MulliganPlugin(ClientPlugin, WorkerPlugin):
         config: ConnectConfig,
         next: Callable[[ConnectConfig], Awaitable[ServiceClient]],  # noqa: A002 - Temporal's name
     ) -> ServiceClient:
-        """The connection stays as it is."""
+        """Leave the connection unchanged."""
         return await next(config)
 
     def configure_worker(self, config: WorkerConfig) -> WorkerConfig:
-        """Add workflows and activities, and what they need of the worker."""
+        """Add workflows and activities, and the worker options that they need."""
         if isinstance(config.get("workflow_runner"), RecordedStateRunner):
             raise DeclarationError(
-                "this worker has a MulliganPlugin already, its own or its client's; give one plugin all agents and modules."
+                "this worker has a MulliganPlugin already, its own or its client's; give all agents and modules to "
+                "one plugin."
             )
         telemetry = Telemetry()
         cache = WorkflowCache(config.get("max_cached_workflows", CACHED_WORKFLOWS))
         activities = AgentActivities(self._loaded, telemetry)
         config = with_agents(config, self._loaded, activities.all, cache)
-        self._workers[config["workflow_runner"]] = _Served(activities, cache, telemetry)
+        self._workers[config["workflow_runner"]] = _WorkerParts(activities, cache, telemetry)
         return config
 
     async def run_worker(self, worker: Worker, next: Callable[[Worker], Awaitable[None]]) -> None:  # noqa: A002 - Temporal's name
         """Open what agents need, run the worker, and close it."""
-        served = self._workers[worker.config(active_config=True)["workflow_runner"]]
-        served.cache.attach(worker)
+        parts = self._workers[worker.config(active_config=True)["workflow_runner"]]
+        parts.cache.attach(worker)
         try:
-            async with served.activities.opened():
+            async with parts.activities.opened():
                 await next(worker)
         finally:
-            await asyncio.to_thread(served.telemetry.shutdown)
+            await asyncio.to_thread(parts.telemetry.shutdown)
 
     def configure_replayer(self, config: ReplayerConfig) -> ReplayerConfig:
         """Add workflows and the data converter."""
-        config["data_converter"] = _converter(config.get("data_converter") or DataConverter.default)
+        config["data_converter"] = _add_converter(config.get("data_converter") or DataConverter.default)
         config["workflows"] = together(config.get("workflows"), [AgentWorkflow, *self._loaded.workflows])
         config["workflow_runner"] = passing(config.get("workflow_runner"), self._loaded)
         return config
@@ -120,13 +121,13 @@ class MulliganPlugin(ClientPlugin, WorkerPlugin):
             AbstractAsyncContextManager[AsyncIterator[WorkflowReplayResult]],
         ],
     ) -> AbstractAsyncContextManager[AsyncIterator[WorkflowReplayResult]]:
-        """A replay needs nothing to be open."""
+        """Run the replay unchanged: it needs no open resources."""
         return next(replayer, histories)
 
 
 @dataclasses.dataclass
-class _Served:
-    """What one worker has of ours."""
+class _WorkerParts:
+    """Mulligan's parts of one worker."""
 
     activities: AgentActivities
     cache: WorkflowCache
@@ -135,29 +136,30 @@ class _Served:
 
 def _load(modules: Iterable[str], agents: Iterable[Agent], scripts: Iterable[Script]) -> LoadedModules:
     if isinstance(modules, str):
-        raise DeclarationError(f"load={modules!r} is one text; give a list of modules: load=[{modules!r}].")
+        raise DeclarationError(f"load={modules!r} is a text; give a list of modules: load=[{modules!r}].")
     return load(modules, agents=agents, scripts=scripts, shipped=())
 
 
-def _converter(theirs: DataConverter) -> DataConverter:
-    """Mulligan's payload converter in their data converter; what they have not set is as the environment says.
+def _add_converter(existing: DataConverter) -> DataConverter:
+    """The existing data converter with Mulligan's payload converter. Parts that are not set come from the environment.
 
     Raises:
-        DeclarationError: their payload converter is one of their own, that may not carry our values.
+        DeclarationError: it has a custom payload converter, which may not support Mulligan's values.
     """
-    kind = theirs.payload_converter_class
+    kind = existing.payload_converter_class
     if not issubclass(kind, PayloadConverter) and kind not in (DefaultPayloadConverter, PydanticPayloadConverter):
         raise DeclarationError(
-            f"the client's payload converter {kind.__module__}.{kind.__qualname__} may not carry Mulligan's values, which "
-            "are pydantic models as JSON; derive it from mulligan.data_converter.payload_converter_class, or leave it out."
+            f"the client's payload converter {kind.__module__}.{kind.__qualname__} may not support Mulligan's values, "
+            "which are pydantic models as JSON; derive it from mulligan.data_converter.payload_converter_class, or "
+            "remove it."
         )
-    ours = configured_converter()
+    configured = configured_converter()
     return dataclasses.replace(
-        theirs,
-        payload_converter_class=kind if issubclass(kind, PayloadConverter) else ours.payload_converter_class,
-        payload_codec=theirs.payload_codec or ours.payload_codec,
-        failure_converter_class=theirs.failure_converter_class
-        if theirs.failure_converter_class is not DataConverter.default.failure_converter_class
-        else ours.failure_converter_class,
-        external_storage=theirs.external_storage or ours.external_storage,
+        existing,
+        payload_converter_class=kind if issubclass(kind, PayloadConverter) else configured.payload_converter_class,
+        payload_codec=existing.payload_codec or configured.payload_codec,
+        failure_converter_class=existing.failure_converter_class
+        if existing.failure_converter_class is not DataConverter.default.failure_converter_class
+        else configured.failure_converter_class,
+        external_storage=existing.external_storage or configured.external_storage,
     )

@@ -222,7 +222,7 @@ class OfTheirOwn(CompositePayloadConverter):
 
 
 async def test_a_payload_converter_that_may_not_carry_our_values_is_refused(temporal: DevServer) -> None:
-    with pytest.raises(DeclarationError, match=r"payload converter .*OfTheirOwn may not carry Mulligan's values"):
+    with pytest.raises(DeclarationError, match=r"payload converter .*OfTheirOwn may not support Mulligan's values"):
         await connected(temporal, data_converter=DataConverter(payload_converter_class=OfTheirOwn))
     derived = type("Derived", (data_converter.payload_converter_class,), {})
     converter = dataclasses.replace(DataConverter.default, payload_converter_class=derived)
@@ -250,7 +250,7 @@ async def test_the_plugin_sets_the_heartbeat_interval_for_live_text(
 
 
 def test_wrong_arguments_of_the_plugin_are_refused_with_a_sentence() -> None:
-    with pytest.raises(DeclarationError, match=r"load='shop' is one text; give a list"):
+    with pytest.raises(DeclarationError, match=r"load='shop' is a text; give a list"):
         MulliganPlugin(load="shop")
     with pytest.raises(DeclarationError, match=r"there is no module 'nowhere\.at_all'"):
         MulliganPlugin(load=["nowhere.at_all"])

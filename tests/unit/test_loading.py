@@ -71,7 +71,7 @@ def test_activities_that_a_module_defines_are_served() -> None:
 def test_two_activities_of_one_type_are_refused(first: str, second: str, whose: str) -> None:
     write(t_a=ACTIVITY.format(name=f"(name='{first}')", function="first"))
     write(t_b=ACTIVITY.format(name=f"(name='{second}')", function="second"))
-    with pytest.raises(DeclarationError, match=rf"there is an activity of type '{first}' of {whose} already"):
+    with pytest.raises(DeclarationError, match=rf"{whose} already has an activity of type '{first}'"):
         load(["t_a", "t_b"])
 
 
@@ -137,9 +137,9 @@ def test_workflows_are_served_where_they_are_defined() -> None:
         ("x = 1\nx = [\n", "{folder}/t_bad.py, line 2: '[' was never closed."),
         ("import t_not_installed.sub\n", "module 't_bad' imports 't_not_installed', which is not installed."),
         ("import t_bad_more\n", "module 't_bad' imports 't_bad_more', which is not installed."),
-        ("x = 1\n1 / 0\n", "module 't_bad' fails as it is imported ({folder}/t_bad.py, line 2): ZeroDivisionError: division by zero"),
-        ("from mulligan import nothing_of_it\n", "module 't_bad' fails as it is imported ({folder}/t_bad.py, line 1): ImportError: cannot import name 'nothing_of_it'"),
-        ("import t_helper\n", "module 't_bad' fails as it is imported ({folder}/t_helper.py, line 1): KeyError: 'x'"),
+        ("x = 1\n1 / 0\n", "module 't_bad' cannot be imported ({folder}/t_bad.py, line 2): ZeroDivisionError: division by zero"),
+        ("from mulligan import nothing_of_it\n", "module 't_bad' cannot be imported ({folder}/t_bad.py, line 1): ImportError: cannot import name 'nothing_of_it'"),
+        ("import t_helper\n", "module 't_bad' cannot be imported ({folder}/t_helper.py, line 1): KeyError: 'x'"),
         ("from mulligan import Agent\na = Agent(name='a', model='gpt')\n", "{folder}/t_bad.py: agent 'a': the model is 'gpt'; it must be one of openai:NAME"),
         ("from mulligan import tool\n@tool\ndef look(x): ...\n", "{folder}/t_bad.py: tool 'look': parameter 'x' has no type; annotate it."),
         (AGENT.format(name="a") + AGENT.format(name="a").replace("\na", "\nb"), "{folder}/t_bad.py: two agents are named 'a'; give one another name."),
@@ -163,7 +163,8 @@ def test_a_missing_module_is_reported_with_the_folder_searched(folder: Path, nam
     with pytest.raises(DeclarationError) as raised:
         load([name])
     assert str(raised.value) == (
-        f"there is no module {dotted!r}; it is looked for from {os.getcwd()} (give a dotted name, like shop.agents)."
+        f"there is no module {dotted!r} in {os.getcwd()} or among the installed packages; give a dotted name, such as "
+        "shop.agents."
     )
 
 
@@ -224,5 +225,5 @@ def test_a_missing_file_is_named_as_it_was_given(folder: Path, path: str) -> Non
 def test_a_package_that_fails_on_import_is_reported(name: str) -> None:
     write(t_pack__agents=AGENT.format(name="ann"))
     Path("t_pack/__init__.py").write_text("raise ValueError('in the package')\n")
-    with pytest.raises(DeclarationError, match="fails as it is imported"):
+    with pytest.raises(DeclarationError, match="cannot be imported"):
         load([name])
