@@ -87,7 +87,7 @@ class SpanFailure:
 
     @property
     def event(self) -> Mapping[str, str]:
-        """The attributes of the `exception` event; none where there is no event."""
+        """The attributes of the `exception` event; empty if there is no event."""
         if not self.exception:
             return {}
         return {semconv.EXCEPTION_TYPE: self.exception, semconv.EXCEPTION_MESSAGE: self.text}

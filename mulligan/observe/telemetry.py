@@ -149,13 +149,19 @@ class Telemetry:
         span.end()
 
     def add_response(
-        self, span: Span, *, provider: str, requested: str, response_id: str, model: str, finish_reason: str, usage: Usage
-    ) -> None:  # fmt: skip
+        self,
+        span: Span,
+        *,
+        provider: str,
+        requested: str,
+        response_id: str,
+        model: str,
+        finish_reason: str,
+        usage: Usage,
+    ) -> None:
         """Add the provider's response to the `chat` span, and count its tokens. `requested`: the model of the request."""
         self.metrics.count_tokens(usage, provider=provider, model=requested)
-        response = spans.chat_response(
-            response_id=response_id, model=model, finish_reason=finish_reason, usage=usage
-        )  # fmt: skip
+        response = spans.chat_response(response_id=response_id, model=model, finish_reason=finish_reason, usage=usage)
         span.set_attributes(response)
 
     def add_content(self, span: Span, attribute: str, value: Any) -> None:
@@ -177,8 +183,8 @@ class Telemetry:
         Args:
             context: The run.
             attempt: The attempt.
-            arguments: The validated arguments; those that the model wrote where None.
-            start: Seconds since the epoch; now where None.
+            arguments: The validated arguments; those that the model wrote if None.
+            start: Seconds since the epoch; now if None.
             is_known: Whether there is a tool, or an output, of that name. The metrics have no series of their own for a
                 name that the model invented.
         """
@@ -192,9 +198,7 @@ class Telemetry:
         def count(seconds: float, error: str | None, recovered: bool) -> None:
             self.metrics.record_tool_call(seconds, agent=context.agent, tool=tool, error=error, recovered=recovered)
 
-        return ToolCallSpan(
-            span, time.time() if start is None else start, captures_content=self.content, count=count
-        )  # fmt: skip
+        return ToolCallSpan(span, time.time() if start is None else start, captures_content=self.content, count=count)
 
     def record_request(self, context: RunContext, call: ToolCall, *, step: int, kind: str, at: float) -> None:
         """Write `agent.request`: a call begins to wait for a person. How long it waits is on its `agent.decision`."""

@@ -177,9 +177,7 @@ class _ExecutionSpans:
         key = (trace, "compaction", str(request.step), str(request.cut))
         self._spans[key] = self._chat(activity, trace, attempt, failure)
 
-    def _chat(
-        self, activity: Activity, trace: str, attempt: ChatAttempt, failure: SpanFailure | None
-    ) -> TraceSpan:  # fmt: skip
+    def _chat(self, activity: Activity, trace: str, attempt: ChatAttempt, failure: SpanFailure | None) -> TraceSpan:
         start, end = self._times(activity)
         definition = spans.chat(trace, attempt)
         return TraceSpan.from_definition(definition, start, end, failure, self._waits_for(activity))
@@ -197,7 +195,7 @@ class _ExecutionSpans:
 
     def _add_prepared_call(
         self, request: ModelCall, call: ToolCall, prepared: PreparedCall, at: float, *, is_fatal: bool
-    ) -> None:  # fmt: skip
+    ) -> None:
         trace = request.where.trace
         repaired_by = [repair.by for repair in prepared.repairs]
         if prepared.waits is not None:
@@ -240,9 +238,7 @@ class _ExecutionSpans:
         failure = None
         if (error := outcome.error) is not None:
             failure = spans.tool_call_failure(error.kind, error.message, recovered=outcome.failure is None)
-        self._put_attempt(
-            outcome.trace, attempt, _CallResult(start=outcome.started, end=ended, failure=failure)
-        )  # fmt: skip
+        self._put_attempt(outcome.trace, attempt, _CallResult(start=outcome.started, end=ended, failure=failure))
 
     def _add_local_call(self, request: ModelCall, call: ToolCall, repaired_by: list[str], at: float) -> None:
         """Add a call that ran as a local activity, of which history contains the result only."""
@@ -283,7 +279,7 @@ class _ExecutionSpans:
 
     def _put_call(
         self, request: ModelCall | CallTool, call: ToolCall, repaired_by: list[str], result: _CallResult
-    ) -> None:  # fmt: skip
+    ) -> None:
         trace = request.where.trace
         recorded = self._decisions.get((trace, call.id))
         decision: Decision | None = recorded.decision if recorded else None
@@ -297,7 +293,7 @@ class _ExecutionSpans:
         key = (trace, "tool", str(attempt.step), attempt.call.id)
         self._spans[key] = TraceSpan.from_definition(
             definition, result.start, result.end, result.failure, result.message
-        )  # fmt: skip
+        )
 
     def _add_finish(self, activity: Activity) -> None:
         trace = self._turns.close()
@@ -324,7 +320,7 @@ class _ExecutionSpans:
         definition = spans.agent_finish(trace, summary)
         self._spans["finish", trace] = TraceSpan.from_definition(
             definition, activity.scheduled, activity.ended, failure
-        )  # fmt: skip
+        )
 
     def _times(self, activity: Activity) -> tuple[float, float | None]:
         """From when a worker took the activity until its end. An activity that is open as the run ends, ends with it."""
@@ -333,7 +329,7 @@ class _ExecutionSpans:
         return start, end
 
     def _failure(self, activity: Activity) -> SpanFailure | None:
-        """Why an activity failed, or was ended; None while it runs, and where it completed."""
+        """Why an activity failed, or was ended; None if it runs or has completed."""
         if activity.ended is None:
             return None if self._execution.closed is None else SpanFailure(kind=self._execution.status, text="")
         if activity.status == "cancelled":

@@ -126,7 +126,7 @@ def _fields_of(record: logging.LogRecord) -> dict[str, Any]:
 
 
 def _plain(value: str | int) -> str:
-    """The value; as a JSON string where it would not be one word."""
+    """The value; a JSON string if it is not one plain word."""
     text = str(value)
     return text if text.isprintable() and text and not set(text) & {" ", '"', "="} else json.dumps(text)
 

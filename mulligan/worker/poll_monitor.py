@@ -74,7 +74,7 @@ class _CountedActivity(ActivityInboundInterceptor):
 class PollMonitor:
     """Watches whether the server sees polls of this worker, for one type of task of one task queue.
 
-    A check is one DescribeTaskQueue; where the first partition shows no new poll, one more for each other partition.
+    A check is one DescribeTaskQueue, and if the first partition shows no new poll, one more for each other partition.
 
     Args:
         client: the worker's client. Its identity is the one that the polls have.

@@ -19,7 +19,15 @@ from opentelemetry.trace import StatusCode
 from mulligan.observe import otlp
 from mulligan.observe.otlp import captures_content, is_configured
 from mulligan.observe.span_export import DelayedSpanProcessor
-from mulligan.observe.spans import MAX_TEXT_CHARS, AgentRun, ChatAttempt, ToolCallAttempt
+from mulligan.observe.spans import (
+    MAX_TEXT_CHARS,
+    AgentRun,
+    ChatAttempt,
+    RunSummary,
+    ToolCallAttempt,
+    agent_finish,
+    chat,
+)
 from mulligan.observe.telemetry import Telemetry
 from mulligan.observe.trace_ids import derive
 from mulligan.values import ToolCall, Usage
@@ -331,6 +339,13 @@ def test_each_hundred_steps_after_the_first_have_a_parent(step: int, opens: bool
     tracing.open_group(WHERE, step, 1)
     assert [span.name for span in spans.get_finished_spans()] == ["agent.steps"] * opens
     tracing.shutdown()
+
+
+def test_an_attribute_whose_value_is_unknown_is_left_out() -> None:
+    """As where a span is rebuilt from a history, which does not contain every value."""
+    assert "gen_ai.provider.name" not in chat(WHERE.trace, ChatAttempt(model="m", step=1, attempt=1)).attributes
+    summary = RunSummary(turn=1, workflow_type="RefundDesk")
+    assert agent_finish(WHERE.trace, summary).attributes == {"temporal.workflow_type": "RefundDesk"}
 
 
 def test_the_spans_of_a_step_hang_on_its_hundred() -> None:
