@@ -1,1 +1,1 @@
-"""Mulligan measured beside its rivals: `make bench`. docs/benchmarks.md is printed from what is in results/."""
+"""Benchmarks of Mulligan and its rivals: `make bench`. docs/benchmarks.md is printed from the data in results/."""

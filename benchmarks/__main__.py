@@ -1,4 +1,4 @@
-"""`make bench`: measure what is not measured yet, and print docs/benchmarks.md from it."""
+"""`make bench`: run the missing measurements, and print docs/benchmarks.md from all of them."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from mulligan.devserver import DevServerError, find_temporal
 
 HERE = Path(__file__).parent
 LONGEST = 2 * 60 * 60
-"""Seconds that a job may take, lest one that hangs holds up the others. `survival` looks for itself."""
+"""The time limit of a job in seconds, so that one that hangs does not block the others. `survival` has its own."""
 
 
 def say(line: str) -> None:
-    """Progress goes to stderr."""
+    """Print progress to stderr."""
     print(line, file=sys.stderr, flush=True)
 
 
 async def measured(job: Job, results: Results) -> None:
-    """Measure what a job still lacks."""
+    """Run the missing measurements of a job."""
     if job.figure in ("speed", "throughput"):
         await pace.measure(job, results)
     elif job.figure == "history":
@@ -46,7 +46,7 @@ async def measured(job: Job, results: Results) -> None:
 
 
 async def measure(to_do: Sequence[Job], results: Results) -> int:
-    """Measure all of it; what fails is told and left out. How many failed."""
+    """Measure all jobs; a failed one is reported and skipped. Return the number of failed jobs."""
     server = await find_temporal(say)
     involved = kinds([name for job in to_do for name in (*job.against, job.contender)])
     for kind in involved:
@@ -60,7 +60,7 @@ async def measure(to_do: Sequence[Job], results: Results) -> int:
         try:
             async with asyncio.timeout(None if job.figure == "survival" else LONGEST):
                 await measured(job, results)
-        except Exception as error:  # noqa: BLE001 - one that fails must not cost the hours of the others
+        except Exception as error:  # noqa: BLE001 - a failed job must not lose the hours of the others
             failed += 1
             say(f"  failed: {type(error).__name__}: {error}")
         else:

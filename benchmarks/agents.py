@@ -25,7 +25,7 @@ async def look_locally(number: int) -> str:
 
 
 def turn(messages: Sequence[Message]) -> Say:
-    """What the endpoint answers, without HTTP."""
+    """The answers of the endpoint, without HTTP."""
     orders = re.search(r"\[steps:(\d+) ", messages[0].text)
     said = sum(message.role == "assistant" for message in messages)
     return Say(calls=[Call("look", {"number": said})]) if orders and said < int(orders[1]) else Say("Done.")

@@ -1,4 +1,4 @@
-"""Who is measured: the floors, Mulligan in its variants, and the rivals."""
+"""The contenders: the floors, Mulligan in its variants, and the rivals."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ RIVALS = Path(__file__).parent / "rivals"
 
 @dataclass(frozen=True)
 class WorkerKind:
-    """A worker's process: ONE for each kind, whichever contenders it serves."""
+    """A kind of worker process. ONE process of each kind runs, for all contenders that it serves."""
 
     name: str
     command: Callable[[str], list[str]]
-    """By task queue. The environment has TEMPORAL_ADDRESS, OPENAI_BASE_URL and OPENAI_API_KEY."""
+    """The command, by task queue. The environment has TEMPORAL_ADDRESS, OPENAI_BASE_URL and OPENAI_API_KEY."""
     replay: Callable[[Path, int], list[str]]
-    """By the file of a history, and how many times."""
+    """The command that replays a history, by its file and the number of repeats."""
     environment: dict[str, str] = field(default_factory=dict)
     project: Path | None = None
-    """The folder of its own pyproject.toml; None: it runs in ours."""
+    """The folder of its pyproject.toml; None: it runs in Mulligan's environment."""
     packages: tuple[str, ...] = ()
-    """The distributions whose versions the page names, of a rival."""
+    """The distributions of a rival whose versions the page names."""
 
 
 @dataclass(frozen=True)
 class Contender:
-    """Something to measure: a worker, and how a run of it is started."""
+    """Something to measure: a worker, and the way to start a run on it."""
 
     name: str
     title: str
     worker: WorkerKind
     workflow: str
     arguments: Callable[[int, str, bool], list[Any]]
-    """By steps, the run's short name, and whether it stays open after them: the workflow's arguments."""
+    """The arguments of the workflow, by the number of steps, the run's short name, and whether it stays open after them."""
     colour: str = "#888888"
 
 
@@ -130,5 +130,5 @@ RIVAL_NAMES = ("openai-agents", "pydantic-ai", "strands")
 
 
 def kinds(names: Sequence[str]) -> list[WorkerKind]:
-    """The workers that serve these contenders, each once."""
+    """The different kinds of worker that serve these contenders."""
     return list({ALL[name].worker.name: ALL[name].worker for name in names}.values())

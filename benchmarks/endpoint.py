@@ -2,9 +2,9 @@
 
     python -m benchmarks.endpoint PORT
 
-The prompt says how many tool calls the model makes (`passage.prompt`); which one is next follows from the results that
-the request holds. Requests are searched, not parsed: a conversation of megabytes would keep the endpoint, and with it
-everybody's figures, busy. `GET /stats` tells what it did so far.
+The prompt states the number of tool calls (`passage.prompt`); the next one follows from the number of results in the
+request. Requests are searched, not parsed: parsing conversations of megabytes would slow the endpoint down and distort
+all figures. `GET /stats` returns its counters.
 """
 
 from __future__ import annotations
@@ -30,39 +30,39 @@ _LARGEST_BODY = 1 << 30
 
 @dataclass(frozen=True)
 class Asked:
-    """What a request's body says."""
+    """The relevant facts of a request body."""
 
     run: str
-    results: int  # of the tool, in the conversation
-    calls: int  # that the model is to make
+    results: int  # tool results in the conversation
+    calls: int  # calls that the model makes in all
     hold: bool
     streams: bool
 
     @property
     def number(self) -> int | None:
-        """The argument of the call to answer with; None: a text, the end."""
+        """The argument of the next tool call; None: the answer is a text, and the run ends."""
         if self.results < self.calls:
             return self.results
         return HOLD if self.hold else None
 
 
 def read(body: bytes) -> Asked | None:
-    """Search a request; None if no prompt of the benchmark is in it."""
+    """Search a request; None if it contains no prompt of the benchmark."""
     orders = _ORDERS.search(body)
     if orders is None:
         return None
-    # Each stands once in a result, and nowhere else: the first in Chat Completions, the second in the Responses API.
+    # Each is once in a result, and nowhere else: the first in Chat Completions, the second in the Responses API.
     results = body.count(b'"tool_call_id"') or body.count(b'"function_call_output"')
     return Asked(orders[3].decode(), results, int(orders[2]), orders[1] == b"hold", _STREAMS.search(body) is not None)
 
 
 def _name(asked: Asked) -> str:
-    """An id of OpenAI's length: the API's own, so that histories are as large as with it."""
+    """An id of the same length as OpenAI's, so that histories are as large as with OpenAI."""
     return f"{asked.run}{asked.results:0{24 - len(asked.run)}d}"
 
 
 def responses_reply(asked: Asked) -> dict[str, Any]:
-    """The Responses API's object."""
+    """The response object of the Responses API."""
     name = _name(asked)
     output: dict[str, Any] = {
         "type": "message",
@@ -105,7 +105,7 @@ def responses_reply(asked: Asked) -> dict[str, Any]:
 
 
 def responses_events(asked: Asked) -> bytes:
-    """The same as server-sent events, for those who stream."""
+    """The same as server-sent events, for streaming clients."""
     events = response_events(responses_reply(asked))
     return b"".join(b"data: " + json.dumps(event).encode() + b"\n\n" for event in events)
 
@@ -135,13 +135,13 @@ _CHAT_USAGE = {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 11
 
 
 def chat_reply(asked: Asked) -> dict[str, Any]:
-    """The Chat Completions' object."""
+    """The response object of Chat Completions."""
     choice = {"message": _chat_message(asked), "finish_reason": "stop" if asked.number is None else "tool_calls"}
     return {**_chat(asked, "chat.completion", choice), "usage": _CHAT_USAGE}
 
 
 def chat_chunks(asked: Asked) -> bytes:
-    """The same as server-sent events, for those who stream."""
+    """The same as server-sent events, for streaming clients."""
     delta = _chat_message(asked)
     for index, call in enumerate(delta.get("tool_calls", ())):
         call["index"] = index
@@ -158,16 +158,16 @@ _CHAT = (chat_reply, chat_chunks)
 
 
 class Endpoint:
-    """The handlers, and what they count."""
+    """The request handlers and their counters."""
 
     def __init__(self) -> None:
         self.requests = 0
         self.bytes = 0
         self.most: Counter[str] = Counter()
-        """By run: the most results that a request held, which is how many steps the run has taken."""
+        """By run: the largest number of results in a request, which is the number of steps of the run so far."""
 
     async def answer(self, request: web.Request) -> web.Response:
-        """Be the model."""
+        """Answer a model request."""
         body = await request.read()
         self.requests += 1
         self.bytes += len(body)
@@ -182,7 +182,7 @@ class Endpoint:
         return web.json_response(whole(asked))
 
     async def stats(self, _: web.Request) -> web.Response:
-        """What it did so far."""
+        """Return the counters."""
         told = {"requests": self.requests, "bytes": self.bytes, "cpu_seconds": time.process_time(), "steps": self.most}
         return web.json_response(told)
 

@@ -1,4 +1,4 @@
-"""How large a history gets (`history`), and how many steps a run can take (`survival`): with the server's own defaults."""
+"""Sizes of histories (`history`) and the number of steps that a run can take (`survival`), with default server settings."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from benchmarks.results import Job, Results
 from benchmarks.stage import Stage, stage
 
 _STUCK_AFTER = 180
-"""Seconds without a step, after which a run counts as one that does not end."""
+"""A run without a step for this many seconds counts as hung."""
 _TELL_EVERY = 30
 
 
 async def measure_history(job: Job, results: Results) -> None:
-    """Events and bytes, summed over all runs of the chain: what is handed over counts."""
+    """Measure events and bytes, summed over all runs of the chain: carried state counts."""
     for repeat in results.missing(job):
         async with stage([job.contender], stock=True) as made:
             handle = await made.start(job.contender, job.size)
@@ -29,7 +29,7 @@ async def measure_history(job: Job, results: Results) -> None:
 
 
 async def measure_survival(job: Job, results: Results, say: Callable[[str], None]) -> None:
-    """Let a run go on until it is done, or until it is ended."""
+    """Measure a run until it completes, fails, or is terminated."""
     for repeat in results.missing(job):
         async with stage([job.contender], stock=True) as made:
             began = time.perf_counter()
@@ -43,7 +43,7 @@ async def measure_survival(job: Job, results: Results, say: Callable[[str], None
 async def _followed(
     made: Stage, handle: WorkflowHandle[Any, Any], job: Job, say: Callable[[str], None]
 ) -> tuple[str, int]:
-    """How it ended, and how many steps were taken until then."""
+    """The outcome of the run and its number of steps."""
     ended = asyncio.create_task(handle.result())
     steps, since, told = 0, time.monotonic(), time.monotonic()
     while True:
@@ -72,7 +72,7 @@ async def _followed(
 
 
 async def chain(client: Client, handle: WorkflowHandle[Any, Any]) -> dict[str, int]:
-    """Runs, events and bytes of a run and of those that it continued as."""
+    """The number of runs, events and bytes of a chain of runs."""
     run, sums = handle.first_execution_run_id, {"runs": 0, "events": 0, "bytes": 0, "carried_bytes": 0}
     while run:
         one = client.get_workflow_handle(handle.id, run_id=run)

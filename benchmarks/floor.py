@@ -1,8 +1,8 @@
-"""What nobody can go below: bare workflows with as many activities as an agent's run has.
+"""The floor of all measurements: bare workflows with as many activities as a run of an agent.
 
-`Floor` has two activities a step that do nothing. `FloorWithHttp` is the same, but the first of them asks the endpoint
-through the openai client, with the conversation that an agent would send at that step, encoded beforehand: the price of
-HTTP alone.
+`Floor` has two empty activities a step. In `FloorWithHttp` the first of them sends a request to the endpoint through the
+openai client, with the conversation that an agent would send at that step, encoded beforehand: so it adds the cost of HTTP
+alone.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ async def sleep() -> None:
 
 
 class Asking:
-    """The activity that asks; it keeps one client, and the conversation encoded, which is the same in all runs."""
+    """The activity that sends requests; it has one client and the encoded conversation, which is the same in all runs."""
 
     def __init__(self) -> None:
         self._client: AsyncOpenAI | None = None
@@ -52,7 +52,7 @@ class Asking:
 
     @activity.defn(name="ask")
     async def ask(self, prompt: str, step: int) -> None:
-        """Send the conversation as it is before the step (counted from 0), and read the answer."""
+        """Send the conversation before the step (counted from 0), and read the answer."""
         if self._client is None:
             self._client = AsyncOpenAI(max_retries=0)
         for number in range(len(self._turns), step):
@@ -63,18 +63,18 @@ class Asking:
             self._turns.append(f"{json.dumps(said)},{json.dumps(result)}")
         messages = ",".join([json.dumps({"role": "user", "content": prompt}), *self._turns[:step]])
         body = f'{{"model":"bench","tools":[{json.dumps(_TOOL)}],"messages":[{messages}]}}'
-        # Not `chat.completions.create`: it goes through each message's fields each time, which is no floor.
+        # Not `chat.completions.create`: it processes the fields of each message each time, which is more than a floor.
         answer = await self._client.post("/chat/completions", cast_to=str, content=body.encode())
         json.loads(answer)
 
 
 @workflow.defn
 class Floor:
-    """Two activities a step that do nothing."""
+    """Two empty activities a step."""
 
     @workflow.run
     async def run(self, given: dict[str, Any]) -> None:
-        """Take `given["steps"]` steps, and stay open with `given["hold"]`."""
+        """Take `given["steps"]` steps; with `given["hold"]` stay open after them."""
         for _ in range(given["steps"]):
             await workflow.execute_activity(nothing, start_to_close_timeout=_TIMEOUT)
             await workflow.execute_activity(nothing, start_to_close_timeout=_TIMEOUT)
@@ -84,11 +84,11 @@ class Floor:
 
 @workflow.defn
 class FloorWithHttp:
-    """A request and an activity that does nothing, each step."""
+    """A request and an empty activity a step."""
 
     @workflow.run
     async def run(self, given: dict[str, Any]) -> None:
-        """Take `given["steps"]` steps, asking with `given["prompt"]`; a last request ends it, as an agent's run."""
+        """Take `given["steps"]` steps with `given["prompt"]`, then a last request, as a run of an agent does."""
         for step in range(given["steps"] + 1):
             await workflow.execute_activity("ask", args=[given["prompt"], step], start_to_close_timeout=_TIMEOUT)
             if step < given["steps"]:

@@ -1,4 +1,4 @@
-"""What an open run costs in a worker's memory (`memory`), and how fast a history is replayed (`replay`)."""
+"""The memory of an open run in a worker (`memory`), and the speed of a replay (`replay`)."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _NO_HAND_OVER = (
 
 
 async def measure_memory(job: Job, results: Results) -> None:
-    """A worker's memory idle, and with `job.size` open runs of 100 steps in its cache; a fresh worker each time."""
+    """Measure the memory of a new worker, idle and with `job.size` open runs of 100 steps in its cache."""
     for repeat in results.missing(job):
         async with stage([job.contender]) as made:
             for _ in range(3):
                 await (await made.start(job.contender, STEPS_OF_OPEN_RUNS)).result()
             await asyncio.sleep(_SETTLE)
             idle = made.worker(job.contender).usage()
-            # A few at a time: all at once would leave the heap as large as the rush was, not as the runs are.
+            # A few at a time: starting all at once would measure the peak of the heap, not the size of the runs.
             for done in range(0, job.size, _AT_ONCE):
                 batch = range(min(_AT_ONCE, job.size - done))
                 handles = [await made.start(job.contender, STEPS_OF_OPEN_RUNS, hold=True) for _ in batch]
@@ -50,7 +50,7 @@ async def measure_memory(job: Job, results: Results) -> None:
 
 
 async def _holds(made: Stage, handle: WorkflowHandle[Any, Any]) -> None:
-    """Until the run's history, of at least 7 events a step, does not grow any more, and an activity is open."""
+    """Wait until the history, of at least 7 events a step, does not grow any more, and an activity is open."""
     before = 0
     async with asyncio.timeout(_LONGEST):
         while True:
@@ -64,7 +64,7 @@ async def _holds(made: Stage, handle: WorkflowHandle[Any, Any]) -> None:
 
 
 async def measure_replay(job: Job, results: Results) -> None:
-    """The SDK's Replayer on the history of a run of `job.size` steps, in one run, in a process of its own."""
+    """Measure the SDK's Replayer in a separate process, on the history of a single run of `job.size` steps."""
     for repeat in results.missing(job):
         async with stage([job.contender], settings=_NO_HAND_OVER) as made:
             handle = await made.start(job.contender, job.size)

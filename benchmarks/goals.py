@@ -1,4 +1,4 @@
-"""What is to be reached, and whether it is, as measured."""
+"""The goals, and whether the measurements reach them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from benchmarks.reading import Reading, Spread
 
 KB = 1024
 SLACK = 0.9
-"""Of the floor's steps a second."""
+"""The required share of the floor's steps a second."""
 OVER = 1.10
 LOCAL_SHARE = 0.75
 BYTES_A_STEP = 2.8 * KB
@@ -20,7 +20,7 @@ SURVIVED = 10_000
 
 @dataclass(frozen=True)
 class Goal:
-    """A row: what, what is to be reached, what was measured; `reached` is None where there is nothing to reach."""
+    """A row: the figure, its goal, and the measured value; `reached` is None for rows without a goal."""
 
     figure: str
     aim: str
@@ -36,7 +36,7 @@ PAIRS = (
 
 
 def goals(read: Reading) -> list[Goal]:
-    """All rows of which something was measured."""
+    """All rows with measurements."""
     return [*_history(read), *_survival(read), *_speed(read), *_throughput(read), *_local(read), *_memory(read)]
 
 
@@ -116,5 +116,5 @@ def _memory(read: Reading) -> Iterator[Goal]:
 
 
 def inverse(times: Spread | None) -> Spread | None:
-    """A share of the speed, from times as long."""
+    """The share of a speed, converted from the ratio of times."""
     return Spread(1 / times.median, 1 / times.most, 1 / times.least, times.count) if times else None

@@ -1,4 +1,4 @@
-"""What it was measured on and with: facts for the page."""
+"""Facts for the page about the machine and the versions of the measurements."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _TELL = (
 
 
 class OtherMachineError(Exception):
-    """The folder holds figures of another machine."""
+    """The folder contains measurements of another machine."""
 
 
 def facts(server: Path, rivals: list[WorkerKind], command: list[str]) -> dict[str, Any]:
-    """CPU, memory, versions; the day; how the benchmark was called."""
+    """CPU, memory, versions, the date, and the command line of the benchmark."""
     cpu = next((line.partition(":")[2].strip() for line in _lines("/proc/cpuinfo") if line[:10] == "model name"), "?")
     memory = next((int(line.split()[1]) for line in _lines("/proc/meminfo") if line[:8] == "MemTotal"), 0)
     told = subprocess.run([server, "--version"], capture_output=True, text=True).stdout
@@ -46,10 +46,10 @@ def facts(server: Path, rivals: list[WorkerKind], command: list[str]) -> dict[st
 
 
 def write(told: dict[str, Any], folder: Path) -> None:
-    """Keep the facts beside the figures; the last call's date, commit and versions stand.
+    """Save the facts beside the measurements, with date, commit and versions of the last call.
 
     Raises:
-        OtherMachineError: figures of another machine are there.
+        OtherMachineError: the folder contains measurements of another machine.
     """
     file = folder / "machine.json"
     before = json.loads(file.read_text()) if file.exists() else told

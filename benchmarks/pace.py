@@ -1,4 +1,4 @@
-"""How fast: one run after another (`speed`), many at once (`throughput`), in turn with what they are compared to."""
+"""Speed: of single runs (`speed`) and of concurrent runs (`throughput`), alternating with those they are compared to."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from benchmarks.results import Job, Results
 from benchmarks.stage import Stage, stage
 
 STEPS_OF_MANY = 20
-"""The steps of each run of `throughput`."""
+"""The number of steps of each run of `throughput`."""
 _RUNS_TO_WARM_UP = 20
 
 
 async def measure(job: Job, results: Results) -> None:
-    """Measure the repeats that are missing. A line has, by contender, the wall time and the CPU time of a step."""
+    """Measure the missing repeats. A line has, by contender, the wall-clock time and the CPU time of a step."""
     names = [*job.against, job.contender]
     if job.figure == "throughput":
         for repeat in results.missing(job):
@@ -24,7 +24,7 @@ async def measure(job: Job, results: Results) -> None:
             results.add(job, repeat, steps=STEPS_OF_MANY, runs=job.size, timed=timed)
         return
     async with stage(names) as made:
-        # As many steps as it is about, up to a point: caches, pools and the server are then as warm as they get.
+        # Warm up with the measured number of steps, up to a limit: then caches, pools and the server are warm.
         for name in names:
             await _timed(made, name, 1, min(job.size, 40))
         for repeat in results.missing(job):
@@ -33,19 +33,19 @@ async def measure(job: Job, results: Results) -> None:
 
 
 def _in_turn(names: list[str], repeat: int) -> list[str]:
-    """Who begins changes, so that what came before is nobody's advantage."""
+    """Rotate the order, so that no contender profits from its place."""
     return names if repeat % 2 == 0 else names[::-1]
 
 
 async def _alone(name: str, runs: int) -> dict[str, Any]:
-    """On a server of its own: one that holds thousands of steps that another took takes longer for each."""
+    """Use a new server: one with thousands of steps of another contender is slower."""
     async with stage([name]) as made:
         await _timed(made, name, _RUNS_TO_WARM_UP, STEPS_OF_MANY)
         return await _timed(made, name, runs, STEPS_OF_MANY)
 
 
 async def _timed(made: Stage, name: str, runs: int, steps: int) -> dict[str, Any]:
-    """Of so many runs at once: seconds, and CPU seconds of each process of the stage."""
+    """Run that many runs at once; return the seconds, and the CPU seconds of each process."""
     processes = {
         "worker": made.worker(name).pid,
         "server": made.processes["server"].pid,

@@ -1,4 +1,4 @@
-"""Print the page: docs/benchmarks.md and its plots, from the raw numbers alone."""
+"""Prints docs/benchmarks.md and its plots from the measurements alone."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ PLOTS = "benchmarks"
 
 
 IN_SHORT = ("<!-- of the benchmarks, by `make bench` -->", "<!-- so far -->")
-"""Between them stands the README's table."""
+"""The marks around the table in the README."""
 
 
 def write_page(results: Results, docs: Path, readme: Path | None = None) -> Path:
-    """Write the page, draw its plots, and put the table into a README; needs matplotlib (`uv run --group bench`)."""
+    """Write the page and its plots, and the table of the README; needs matplotlib (`uv run --group bench`)."""
     from benchmarks.plots import draw
 
     read = Reading(results)
@@ -40,7 +40,7 @@ def write_page(results: Results, docs: Path, readme: Path | None = None) -> Path
 
 
 def in_short(read: Reading) -> str:
-    """Mulligan beside its rivals in a few rows: what is exact, and medians."""
+    """The short table: Mulligan and its rivals, with exact values and medians."""
     names = ("mulligan", *RIVAL_NAMES)
     ends = {True: "not ended: {:,} completed", False: "{:,}"}
     survived = [
@@ -83,7 +83,7 @@ def render(read: Reading, facts: dict[str, Any], plots: Sequence[str] = ()) -> s
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table; numbers to the right. Empty without rows."""
+    """A Markdown table with numbers aligned to the right; empty without rows."""
     if not rows:
         return ""
     rule = ["---", *["---:"] * (len(head) - 1)]

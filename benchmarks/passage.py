@@ -1,6 +1,6 @@
-"""What tools give and users ask in the benchmark: 1 KB of words, another 1 KB for each step.
+"""Tool results and prompts of the benchmark: 1 KB of words each, different for each step.
 
-Words, because a run of one letter would flatter whoever compresses. No imports but Python's: rivals run it too.
+Words, because a repeated letter would favour contenders that compress. Only the standard library is imported: rivals run it.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import random
 
 BYTES = 1024
 A_DAY = 24 * 60 * 60
-"""Seconds. How long the tool sleeps that keeps a run open."""
+"""The sleep of the tool that keeps a run open, in seconds."""
 HOLD = -1
 """The argument that makes the tool sleep."""
 
@@ -22,13 +22,13 @@ _WORDS = (
 
 
 def passage(number: int) -> str:
-    """The 1,024 characters of a number: always the same, and unlike those of the others."""
+    """1,024 characters for a number: always the same, and different from those of other numbers."""
     words = random.Random(number).choices(_WORDS, k=BYTES // 3)
     return f"{number} {' '.join(words)}"[:BYTES]
 
 
 def prompt(steps: int, run: str, *, hold: bool = False) -> str:
-    """A prompt of 1 KB that tells the scripted endpoint what to do.
+    """A prompt of 1 KB that controls the scripted endpoint.
 
     Args:
         steps: how many calls of the tool the model makes.

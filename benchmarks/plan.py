@@ -1,4 +1,4 @@
-"""What is measured, of whom, how often: the whole, or the quick one of minutes."""
+"""The plan: which figures are measured for which contenders and how often, in full or in a quick version of minutes."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from benchmarks.contenders import RIVAL_NAMES
 from benchmarks.results import Job
 
 FIGURES = ("history", "speed", "throughput", "memory", "replay", "survival")
-"""In the order in which they are measured: what takes longest comes last."""
+"""The figures in the order of measurement; the longest comes last."""
 
 FLOORS = ("floor", "floor-http")
 OURS = ("mulligan", "mulligan-scripted")
 LOCAL = {"mulligan-local": "mulligan", "mulligan-scripted-local": "mulligan-scripted"}
-"""With local tools, and what that is compared to."""
+"""Contenders with local tools, and those they are compared to."""
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much of each."""
+    """The sizes and repeats of each figure."""
 
     steps: tuple[int, ...]
     far: int
-    """Steps that floors and ours alone are measured at, for whether time stays flat."""
+    """The numbers of steps at which only the floors and Mulligan are measured, to see whether the time of a step grows."""
     history_far: int
     runs: tuple[int, ...]
     open_runs: int
@@ -39,7 +39,7 @@ QUICK = Sizes((10, 40), 160, 160, (20,), 10, 20, 100, 200, 2, 1)
 
 
 def jobs(sizes: Sizes) -> list[Job]:
-    """All of it, in order."""
+    """All jobs in their order."""
     all_of_them = (*OURS, *RIVAL_NAMES)
     made = [
         Job("history", name, steps)
@@ -64,7 +64,7 @@ def jobs(sizes: Sizes) -> list[Job]:
 def chosen(
     made: Sequence[Job], figures: Sequence[str] = (), contenders: Sequence[str] = (), sizes: Sequence[int] = ()
 ) -> list[Job]:
-    """Those of these figures, contenders and sizes; of all where none is named."""
+    """The jobs of these figures, contenders and sizes; an empty list selects all."""
     return [
         job
         for job in made

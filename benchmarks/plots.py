@@ -1,4 +1,4 @@
-"""The page's plots, as SVG: the same file from the same figures; colours that are read on white and on black."""
+"""The plots of the page as SVG: deterministic, with colours that are legible on white and on black."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ matplotlib.rcParams.update(
 
 
 def draw(read: Reading, folder: Path) -> list[str]:
-    """Draw what was measured; the names of the files."""
+    """Draw the plots; return the names of their files."""
     drawn = {"history.svg": _history, "speed.svg": _speed, "throughput.svg": _throughput, "memory.svg": _memory}
     names = []
     for name, make in drawn.items():

@@ -1,4 +1,4 @@
-"""What a process has used, read off /proc (Linux)."""
+"""The resource use of a process, read from /proc (Linux)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True)
 class Usage:
-    """CPU time in seconds; memory in bytes: resident, and what is this process's alone (USS)."""
+    """CPU time in seconds; memory in bytes, resident and private (USS)."""
 
     cpu_seconds: float
     resident: int
@@ -19,14 +19,14 @@ class Usage:
 
 
 def cpu_of(pid: int) -> float:
-    """Seconds of CPU time, user's and system's, in steps of the kernel's tick (10 ms)."""
-    # The program's name stands in brackets and may hold spaces.
+    """CPU time in seconds, user and system, with the resolution of the kernel's tick (10 ms)."""
+    # The name of the program is in brackets and may contain spaces.
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / _TICKS
 
 
 def usage_of(pid: int) -> Usage:
-    """All of it; the memory is summed up by the kernel, which takes milliseconds."""
+    """Read CPU time and memory; the kernel sums the memory up, which takes milliseconds."""
     sizes = {}
     for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]:
         name, _, size = line.partition(":")

@@ -1,4 +1,4 @@
-"""Replay a history of ours, as `benchmarks.serving` does the others': python -m benchmarks.replayed HISTORY.json TIMES."""
+"""Replay a history of Mulligan, as `benchmarks.serving` does for rivals: `python -m benchmarks.replayed HISTORY TIMES`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The raw numbers: a JSON line for each measurement, added as it is made, so that what was measured is never lost."""
+"""The measurements: one JSON line each, written at once, so that none is lost."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from benchmarks.contenders import ROOT
 
 @dataclass(frozen=True)
 class Job:
-    """One thing to measure, some times over. Its size is steps, or runs at once, as the figure has it."""
+    """One measurement that is repeated. The size is a number of steps or of concurrent runs, depending on the figure."""
 
     figure: str
     contender: str
     size: int
     repeats: int = 1
     against: Sequence[str] = ()
-    """Measured in turn with it, in each repeat."""
+    """The contenders that are measured alternately with it in each repeat."""
 
     def __str__(self) -> str:
         return f"{self.figure} {self.contender} {self.size}"
 
 
 class Results:
-    """What was measured so far, in a folder: `measurements.jsonl` and `machine.json`."""
+    """The measurements so far, in the files `measurements.jsonl` and `machine.json` of a folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -40,7 +40,7 @@ class Results:
         self.lines: list[dict[str, Any]] = [json.loads(line) for line in text.splitlines() if line.strip()]
 
     def of(self, figure: str, contender: str, size: int | None = None) -> list[dict[str, Any]]:
-        """The lines of a figure of a contender, in the order in which they were measured."""
+        """The lines of a figure of a contender, in the order of measurement."""
         return [
             line
             for line in self.lines
@@ -48,12 +48,12 @@ class Results:
         ]
 
     def missing(self, job: Job) -> list[int]:
-        """The numbers of the repeats that were not measured yet."""
+        """The numbers of the missing repeats."""
         there = {line["repeat"] for line in self.of(job.figure, job.contender, job.size)}
         return [repeat for repeat in range(job.repeats) if repeat not in there]
 
     def add(self, job: Job, repeat: int, **values: Any) -> dict[str, Any]:
-        """Write a measurement down."""
+        """Append a measurement to the file."""
         line = {
             "figure": job.figure,
             "contender": job.contender,
@@ -71,7 +71,7 @@ class Results:
         return line
 
     def forget(self, jobs: Sequence[Job]) -> None:
-        """Drop what was measured of these jobs, to measure it again."""
+        """Delete the measurements of these jobs, so that they are repeated."""
         dropped = {(job.figure, job.contender, job.size) for job in jobs}
         self.lines = [line for line in self.lines if (line["figure"], line["contender"], line["size"]) not in dropped]
         if self._file.exists():
@@ -80,11 +80,11 @@ class Results:
 
 @cache
 def commit() -> str:
-    """Mulligan's commit as this process began, with a `+` if its files were changed since; empty outside of git."""
+    """Mulligan's commit at the start of this process, with a `+` if files have changed since; empty outside of git."""
 
     def git(*command: str) -> str:
         return subprocess.run(["git", *command], cwd=ROOT, capture_output=True, text=True).stdout.strip()
 
-    # What is measured and printed changes as it is measured: that is no other code.
+    # The files that the benchmark itself writes do not count as changes of the code.
     changed = git("status", "--porcelain", "--", ".", ":!benchmarks/results", ":!docs")
     return git("rev-parse", "--short", "HEAD") + ("+" if changed else "")

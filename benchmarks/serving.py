@@ -1,10 +1,10 @@
-"""A worker of the benchmark: serve, or replay a history and say how long it took.
+"""A worker of the benchmark: it serves a task queue, or replays a history and prints the time.
 
     python -m benchmarks.floor --queue QUEUE
     python -m benchmarks.floor --replay HISTORY.json --times 5
 
-For the floor and for rivals, each in its own environment: nothing is imported but temporalio. The address is
-TEMPORAL_ADDRESS.
+Used by the floor and by rivals, each in its own environment: therefore it imports only temporalio. The address of the server
+is in TEMPORAL_ADDRESS.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from temporalio.worker import Replayer, Worker
 def main(
     workflows: Sequence[type], activities: Sequence[Callable[..., Any]] = (), plugins: Sequence[SimplePlugin] = ()
 ) -> None:
-    """Do what the command line says; the plugins are given to the client, which hands them to the worker."""
+    """Run the command line; the plugins are passed to the client, which passes them to the worker."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--queue", default="bench")
     parser.add_argument("--replay", type=Path)
@@ -41,13 +41,13 @@ def main(
 async def serve(
     queue: str, workflows: Sequence[type], activities: Sequence[Callable[..., Any]], plugins: Sequence[SimplePlugin]
 ) -> None:
-    """Serve until killed. All settings are the SDK's defaults, or the plugins'."""
+    """Serve until killed, with the default settings of the SDK or of the plugins."""
     client = await Client.connect(os.environ["TEMPORAL_ADDRESS"], plugins=[*plugins])
     await Worker(client, task_queue=queue, workflows=workflows, activities=activities).run()
 
 
 async def replay(replayer: Replayer, file: Path, times: int) -> None:
-    """Replay a history so often, after once to warm up; prints one JSON object: events, and seconds of each time."""
+    """Replay a history that often, after one warm-up; print a JSON object with its events and the seconds of each repeat."""
     text = json.loads(file.read_text())
     history = WorkflowHistory.from_json("replayed", text)
     seconds, cpu = [], []
@@ -57,5 +57,5 @@ async def replay(replayer: Replayer, file: Path, times: int) -> None:
         seconds.append(time.perf_counter() - began)
         cpu.append(time.process_time() - cpu_began)
     print(json.dumps({"events": len(history.events), "seconds": seconds[1:], "cpu_seconds": cpu[1:]}), flush=True)
-    # As `mulligan.client.connect.run_and_exit`: an interpreter that ends soon after temporalio's work may crash.
+    # As in `mulligan.client.connect.run_and_exit`: an interpreter that ends soon after temporalio's work may crash.
     os._exit(0)

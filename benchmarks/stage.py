@@ -1,4 +1,4 @@
-"""The stage of a measurement: a fresh Temporal server, the endpoint and the workers, each ONE process; we are the driver."""
+"""The processes of a measurement: a new Temporal server, the endpoint and the workers, ONE process each; this one drives."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from benchmarks.contenders import ALL, ROOT, WorkerKind, kinds
 from benchmarks.process import Usage, usage_of
 from mulligan.devserver import find_temporal
 
-# Of another room: a process that does not outlive us, however we end. The tests' Jaeger is started by it, too.
+# From the dev server: starts a process that ends with this one, however that ends. The tests start Jaeger with it too.
 from mulligan.devserver._process import process_group
 from mulligan.devserver.dev_server import DYNAMIC_CONFIG
 
@@ -33,12 +33,12 @@ _CLEARED = ("MULLIGAN_", "TEMPORAL_", "OTEL_", "OPENAI_")
 
 
 class WorkerDiedError(Exception):
-    """A process of the stage ended, or a run does not start; the message has its last words."""
+    """A process ended, or a run does not start; the message has the last output."""
 
 
 @dataclass
 class Process:
-    """A process of the stage, and the last lines that it printed."""
+    """A process of the measurement, and the last lines of its output."""
 
     name: str
     pid: int
@@ -46,13 +46,13 @@ class Process:
     last_words: deque[str] = field(default_factory=lambda: deque(maxlen=_LAST_WORDS))
 
     def usage(self) -> Usage:
-        """What it has used so far."""
+        """Its resource use so far."""
         return usage_of(self.pid)
 
 
 @dataclass
 class Stage:
-    """What a measurement is made with."""
+    """The server, the endpoint and the workers of a measurement."""
 
     client: Client
     endpoint_url: str
@@ -60,14 +60,14 @@ class Stage:
     http: aiohttp.ClientSession
 
     async def start(self, name: str, steps: int, *, hold: bool = False) -> WorkflowHandle[Any, Any]:
-        """Start a run of a contender. Its id is what the endpoint counts by."""
+        """Start a run of a contender. The endpoint counts by the run's id."""
         contender, run = ALL[name], uuid.uuid4().hex[:10]
         arguments = contender.arguments(steps, run, hold)
         queue = contender.worker.name
         return await self.client.start_workflow(contender.workflow, args=arguments, id=run, task_queue=queue)
 
     async def endpoint_stats(self) -> dict[str, Any]:
-        """What the endpoint did so far."""
+        """The counters of the endpoint."""
         async with self.http.get(f"{self.endpoint_url}/stats") as answer:
             stats: dict[str, Any] = await answer.json()
             return stats
@@ -77,10 +77,10 @@ class Stage:
         return self.processes[ALL[name].worker.name]
 
     def check(self) -> None:
-        """Whether all processes run.
+        """Check that all processes run.
 
         Raises:
-            WorkerDiedError: one does not.
+            WorkerDiedError: one has ended.
         """
         for process in self.processes.values():
             if process.process.returncode is not None:
@@ -92,11 +92,11 @@ class Stage:
 async def stage(
     contenders: Sequence[str], *, stock: bool = False, settings: Sequence[str] = ()
 ) -> AsyncIterator[Stage]:
-    """Set it up for these contenders; each of their workers has served a run of three steps when the block begins.
+    """Start the processes for these contenders. Each worker has served a run of three steps before the block begins.
 
     Args:
         contenders: names in `contenders.ALL`.
-        stock: Temporal's dev server as it comes; else with the settings of `mulligan dev`.
+        stock: Temporal's dev server with its default settings, instead of those of `mulligan dev`.
         settings: more dynamic settings of the server.
     """
     port, model_port = _free_port(), _free_port()
@@ -138,7 +138,7 @@ async def stage(
 
 
 async def _warm_up(made: Stage, name: str) -> None:
-    """Wait for the worker: its imports, and the first run's costs, are nobody's figure."""
+    """Wait for the worker, so that its imports and the costs of its first run are not measured."""
     handle = await made.start(name, 3)
     ended = asyncio.create_task(handle.result())
     for _ in range(_SECONDS_TO_START):
@@ -185,19 +185,19 @@ def _free_port() -> int:
 
 
 def prepare(kind: WorkerKind) -> None:
-    """Make a rival's environment from its pinned versions; does nothing where it stands.
+    """Create the environment of a rival from its pinned versions, unless it exists.
 
     Raises:
-        subprocess.CalledProcessError: uv cannot; it says why on stderr.
+        subprocess.CalledProcessError: uv failed; its stderr says why.
     """
     if kind.project is not None:
-        # `uv run` tells its own place in UV.
+        # `uv run` sets UV to its own path.
         uv = os.environ.get("UV", "uv")
         subprocess.run([uv, "sync", "--quiet", "--project", str(kind.project)], check=True)
 
 
 async def replay(kind: WorkerKind, file: Path, times: int) -> str:
-    """What the contender's replay of a history prints."""
+    """The JSON that the contender's replay of a history prints."""
     environment = os.environ | {"OPENAI_API_KEY": "benchmark", "PYTHONPATH": str(ROOT)} | kind.environment
     process = await asyncio.create_subprocess_exec(
         *kind.replay(file, times), cwd=ROOT, env=environment, stdout=asyncio.subprocess.PIPE

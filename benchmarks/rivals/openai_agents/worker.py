@@ -1,7 +1,7 @@
-"""The OpenAI Agents SDK with Temporal's plugin, as the package's README says.
+"""The OpenAI Agents SDK with Temporal's plugin, set up as in the package's README.
 
-Beside that: tracing is off (OPENAI_AGENTS_DISABLE_TRACING, and no spans of Temporal's), `max_turns` is out of the way,
-and the tool's timeout is a day, as one call of the benchmark waits.
+Differences: tracing is off (OPENAI_AGENTS_DISABLE_TRACING, and no spans of Temporal), `max_turns` is raised,
+and the timeout of the tool is a day, because one call of the benchmark waits.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ class BenchWorkflow:
 
     @workflow.run
     async def run(self, prompt: str) -> str:
-        """Until the model says that it is done."""
+        """Run until the model's final answer."""
         agent = Agent(
             name="bench",
             model="bench",

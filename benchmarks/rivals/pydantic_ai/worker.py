@@ -1,14 +1,14 @@
-"""pydantic-ai with its Temporal integration, as its documentation says (`TemporalDurability`, `PydanticAIPlugin`).
+"""pydantic-ai with its Temporal integration, set up as documented (`TemporalDurability`, `PydanticAIPlugin`).
 
-Beside that: the limit of requests is out of the way, and the tool's timeout is a day, as one call of the benchmark
-waits. `ContinuedWorkflow` also has the `continue_as_new` handler, which hands the messages over.
+Differences: the limit of requests is raised, and the timeout of the tool is a day, because one call of the benchmark
+waits. `ContinuedWorkflow` also has the `continue_as_new` handler, which carries the messages over.
 """
 
 import asyncio
 from datetime import timedelta
 
-# pydantic-ai would import it in the first workflow task: on a busy machine that takes longer than the SDK gives a task,
-# and the worker then fails for ever on a module imported by half.
+# pydantic-ai would import it in the first workflow task: on a busy machine that exceeds the SDK's deadlock timeout, and
+# every later task of the worker fails on the partly imported module.
 import pydantic_ai.models.openai  # noqa: F401
 from pydantic_ai import Agent, RunContext, UsageLimits
 from pydantic_ai.durable_exec.temporal import PydanticAIPlugin, PydanticAIWorkflow, TemporalDurability
@@ -31,7 +31,7 @@ async def look(number: int) -> str:
 
 
 def hand_over(ctx: RunContext[None]) -> None:
-    """Go on in a new run with all messages."""
+    """Continue in a new run with all messages."""
     workflow.continue_as_new(args=["", ctx.messages])
 
 
@@ -50,20 +50,20 @@ class BenchWorkflow(PydanticAIWorkflow):
 
     @workflow.run
     async def run(self, prompt: str) -> str:
-        """Until the model says that it is done."""
+        """Run until the model's final answer."""
         result = await bench.run(prompt, usage_limits=NO_LIMIT)
         return result.output
 
 
 @workflow.defn
 class ContinuedWorkflow(PydanticAIWorkflow):
-    """One run, handed over when Temporal suggests it."""
+    """One run, which continues as new when Temporal suggests it."""
 
     __pydantic_ai_agents__ = [continued]
 
     @workflow.run
     async def run(self, prompt: str, messages: list[ModelMessage]) -> str:
-        """Until the model says that it is done."""
+        """Run until the model's final answer."""
         result = await continued.run(prompt or None, message_history=messages or None, usage_limits=NO_LIMIT)
         return result.output
 

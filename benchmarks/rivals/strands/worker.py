@@ -1,7 +1,7 @@
-"""Strands Agents with Temporal's plugin, as the package's README says.
+"""Strands Agents with Temporal's plugin, set up as in the package's README.
 
-Beside that: retries of the model's client are off, as the README asks for, nothing is printed to stdout, and the tool's
-timeout is a day, as one call of the benchmark waits. Its OpenAI model speaks Chat Completions and streams.
+Differences: retries of the model client are off, as the README requires, nothing is printed to stdout, and the timeout of
+the tool is a day, because one call of the benchmark waits. Its OpenAI model uses Chat Completions and streams.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ class BenchWorkflow:
 
     @workflow.run
     async def run(self, prompt: str) -> str:
-        """Until the model says that it is done."""
+        """Run until the model's final answer."""
         return str(await self.agent.invoke_async(prompt))
 
 
