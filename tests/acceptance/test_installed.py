@@ -198,6 +198,10 @@ async def test_a_base_installation_runs_an_agent(base: Path, project: Path) -> N
 
 NEEDS_AN_EXTRA = {
     "web": "from mulligan.tools import fetch_page",
+    "mcp": (
+        "from mulligan import Agent, McpServer\n\n"
+        "notes = McpServer('notes', command=['notes'])\nbot = Agent(name='notes', model='scripted:x', mcp=[notes])"
+    ),
     "s3": "import os\n\nos.environ['MULLIGAN_EXTERNAL_STORAGE'] = 's3://bucket/prefix'",
 }
 
