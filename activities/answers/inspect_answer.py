@@ -277,12 +277,14 @@ class _Inspection:
                 return await self._written_output(text, answers.whole)
             await self._check_no_output_beside_calls(text, answers.whole)
         elif is_final:
-            raise feedback.missing_output([Target(each.name, each, True) for each in answers.types], by_call=True)
+            raise feedback.missing_output(
+                [Target(each.name, each, is_output=True) for each in answers.types], by_call=True
+            )
         return None
 
     async def _written_output(self, text: str, output_type: OutputType) -> AcceptedOutput:
         if not text.strip() or not _looks_like_json(text):
-            raise feedback.missing_output([Target(output_type.name, output_type, True)], by_call=False)
+            raise feedback.missing_output([Target(output_type.name, output_type, is_output=True)], by_call=False)
         if json_size(text) > size_limits.ARGUMENTS_BYTES:
             raise feedback.too_long_output(output_type.name, len(text), size_limits.ARGUMENTS_BYTES)
         call = ToolCall(id="", name=output_type.name, arguments=text)
@@ -300,13 +302,15 @@ class _Inspection:
             return
         call = ToolCall(id="", name=output_type.name, arguments=text)
         try:
-            await prepare(call, Target(output_type.name, output_type, True), (), self.functions.fixer_of(call))
+            await prepare(
+                call, Target(output_type.name, output_type, is_output=True), (), self.functions.fixer_of(call)
+            )
         except MISTAKES:
             return
         raise feedback.premature_output(output_type.name)
 
     async def _prepare_output(self, call: ToolCall, output_type: OutputType) -> ValidArguments:
-        target = Target(output_type.name, output_type, True)
+        target = Target(output_type.name, output_type, is_output=True)
         valid = await prepare(call, target, [("repair", self.agent.repair)], self.functions.fixer_of(call))
         if valid.repairs and (length := json_size(valid.arguments)) > size_limits.ARGUMENTS_BYTES:
             raise feedback.too_long_output(output_type.name, length, size_limits.ARGUMENTS_BYTES)

@@ -31,7 +31,7 @@ from mulligan.observe.telemetry import Telemetry
 from mulligan.script import Script
 from mulligan.worker.loading import LoadedModules, load
 from mulligan.worker.recorded_state import RecordedStateRunner
-from mulligan.worker.wiring import CACHED_WORKFLOWS, AgentActivities, passing, together, with_agents
+from mulligan.worker.wiring import CACHED_WORKFLOWS, AgentActivities, with_agents, with_passthrough, without_duplicates
 from mulligan.worker.workflow_cache import WorkflowCache
 from mulligan.workflows.agent_workflow import AgentWorkflow
 
@@ -108,8 +108,8 @@ class MulliganPlugin(ClientPlugin, WorkerPlugin):
     def configure_replayer(self, config: ReplayerConfig) -> ReplayerConfig:
         """Add workflows and the data converter."""
         config["data_converter"] = _add_converter(config.get("data_converter") or DataConverter.default)
-        config["workflows"] = together(config.get("workflows"), [AgentWorkflow, *self._loaded.workflows])
-        config["workflow_runner"] = passing(config.get("workflow_runner"), self._loaded)
+        config["workflows"] = without_duplicates(config.get("workflows"), [AgentWorkflow, *self._loaded.workflows])
+        config["workflow_runner"] = with_passthrough(config.get("workflow_runner"), self._loaded)
         return config
 
     def run_replayer(

@@ -1,4 +1,4 @@
-"""The one place where the parts of a worker are put together."""
+"""Create the parts of a worker and connect them. Every way to start a worker uses this."""
 
 from __future__ import annotations
 
@@ -47,39 +47,39 @@ from mulligan.worker.workflow_cache import WorkflowCache
 from mulligan.workflows.agent_workflow import AgentWorkflow
 
 PASSED_THROUGH = (
-    # Values and errors keep one identity in and out of workflows, and nothing in it has side effects. Workflow code is
-    # imported again in the sandbox: that is where the sandbox checks it.
+    # Values and errors must be the same classes inside and outside of workflows, and these modules have no side effects.
+    # Workflow code does not pass through: the sandbox imports it again, and checks it.
     *(f"mulligan.{module.name}" for module in iter_modules(mulligan.__path__) if module.name != "workflows"),
-    "pydantic",  # pure, and its models are slow to build again for each workflow
+    "pydantic",  # no side effects, and its models are slow to build again for each workflow
     "pydantic_core",
-    "jsonschema",  # an agent's output as a dict is read with it; pure
+    "jsonschema",  # validates an agent's output that is declared as a JSON schema; no side effects
     "referencing",
-    "openai",  # users' modules may import it; imported again in the sandbox it stops the worker
-    "opentelemetry",  # mulligan.telemetry's own; keeps process-wide state
-    "zstandard",  # a C extension; pure
+    "openai",  # users' modules may import it, and a second import in the sandbox stops the worker
+    "opentelemetry",  # the telemetry of Mulligan uses it; has process-wide state
+    "zstandard",  # a C extension; no side effects
 )
 
 CACHED_WORKFLOWS, WORKFLOW_TASKS, ACTIVITIES = 1000, 100, 100
-"""What temporalio's Worker takes where its options say nothing."""
+"""The defaults of temporalio's Worker."""
 
 SECONDS_AFTER_GRACE = 10
-"""How much longer than the grace time a worker that has failed may take to end."""
+"""Seconds beyond the grace time that a failed worker may take to stop."""
 
 
 def sandbox(
     loaded: LoadedModules, restrictions: SandboxRestrictions = SandboxRestrictions.default
 ) -> SandboxedWorkflowRunner:
-    """Temporal's sandbox for workflow code, with what may pass."""
-    # Agents of a loaded module are declared once: imported again in the sandbox, they would register twice.
+    """Temporal's sandbox for workflow code, with the modules that pass through."""
+    # A second import of a loaded module in the sandbox would declare its agents twice.
     passed_through = restrictions.with_passthrough_modules(*PASSED_THROUGH, *loaded.modules)
     return SandboxedWorkflowRunner(restrictions=passed_through)
 
 
 class AgentActivities:
-    """The activities of one worker for what was loaded, and all that they share."""
+    """The activities of one worker for the loaded modules, and their shared services."""
 
     def __init__(self, loaded: LoadedModules, telemetry: Telemetry, model_task_queue: str | None = None) -> None:
-        """`model_task_queue`: where model calls go, if that is another one than their run's."""
+        """`model_task_queue`: the task queue of model calls, if it is not that of their run."""
         chosen, registry, servers = settings(), loaded.registry, McpServers()
         self._services = services = Services(
             registry=registry,
@@ -112,7 +112,7 @@ class AgentActivities:
 
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[list[Callable[..., Any]]]:
-        """Open what they need (users' resources, MCP servers), while the block runs; gives them.
+        """The activities, with users' resources and MCP servers open while the block runs.
 
         Raises:
             DeclarationError: a module's `resources()` failed.
@@ -129,19 +129,19 @@ class AgentActivities:
 def with_agents(
     config: WorkerConfig, loaded: LoadedModules, activities: Iterable[Callable[..., Any]], cache: WorkflowCache
 ) -> WorkerConfig:
-    """What a worker is configured with, and agents: their workflow and activities, and what these need of the worker.
+    """Add agents to the configuration of a worker: their workflow, their activities, and the options that these need.
 
-    `cache` is then attached to the worker.
+    The caller attaches `cache` to the worker.
     """
     if not config.get("activity_executor") and not all(map(inspect.iscoroutinefunction, loaded.activities)):
-        # For `def` activities of users. Ours are coroutines, and threads are begun as they are needed.
+        # For `def` activities of users. Mulligan's own are coroutines; the executor starts threads only when needed.
         slots = config.get("max_concurrent_activities") or ACTIVITIES
         config["activity_executor"] = ThreadPoolExecutor(slots, thread_name_prefix="activity")
     unsandboxed = config.get("unsandboxed_workflow_runner") or UnsandboxedWorkflowRunner()
-    config["workflows"] = together(config.get("workflows"), [AgentWorkflow, *loaded.workflows])
+    config["workflows"] = without_duplicates(config.get("workflows"), [AgentWorkflow, *loaded.workflows])
     config["interceptors"] = [*(config.get("interceptors") or ()), ActivityLogFields()]
-    config["activities"] = together(config.get("activities"), [*activities, *loaded.activities])
-    config["workflow_runner"] = RecordedStateRunner(passing(config.get("workflow_runner"), loaded), cache)
+    config["activities"] = without_duplicates(config.get("activities"), [*activities, *loaded.activities])
+    config["workflow_runner"] = RecordedStateRunner(with_passthrough(config.get("workflow_runner"), loaded), cache)
     config["unsandboxed_workflow_runner"] = RecordedStateRunner(unsandboxed, cache)
     limits = cache.limits(config.get("max_concurrent_workflow_tasks") or WORKFLOW_TASKS)
     config["max_cached_workflows"] = limits["max_cached_workflows"]
@@ -152,13 +152,13 @@ def with_agents(
     return config
 
 
-def together(theirs: Iterable[Any] | None, ours: Iterable[Any]) -> list[Any]:
-    """Each once: a workflow or an activity of a loaded module may have been named by the worker as well."""
-    return list(dict.fromkeys([*(theirs or ()), *ours]))
+def without_duplicates(configured: Iterable[Any] | None, added: Iterable[Any]) -> list[Any]:
+    """Both lists as one: a worker's own configuration may already contain a workflow or activity of a loaded module."""
+    return list(dict.fromkeys([*(configured or ()), *added]))
 
 
-def passing(runner: WorkflowRunner | None, loaded: LoadedModules) -> WorkflowRunner:
-    """A sandbox that lets our modules pass too; a runner of another kind as it is."""
+def with_passthrough(runner: WorkflowRunner | None, loaded: LoadedModules) -> WorkflowRunner:
+    """The runner with Mulligan's modules passed through its sandbox; a runner without a sandbox is returned unchanged."""
     if runner is None:
         return sandbox(loaded)
     if isinstance(runner, SandboxedWorkflowRunner):
@@ -170,10 +170,10 @@ def passing(runner: WorkflowRunner | None, loaded: LoadedModules) -> WorkflowRun
 async def running_worker(
     client: Client, loaded: LoadedModules, telemetry: Telemetry, task_queue: str
 ) -> AsyncIterator[WorkerGroup]:
-    """A worker for what was loaded, while the block runs.
+    """Run a worker for the loaded modules while the block runs.
 
     Raises:
-        WorkerStoppedError: it stopped by itself. The block was cancelled, unless the task that entered it has ended.
+        WorkerStoppedError: the worker stopped by itself. The block was cancelled, unless the task that entered it has ended.
     """
     chosen = settings()
     model_task_queue = f"{task_queue}-models" if chosen.limits_model_calls else None
@@ -192,7 +192,7 @@ async def running_worker(
         workers, monitors = [worker], [PollMonitor(client, task_queue, "workflow", say)]
         monitors += [activity_monitor(client, task_queue, say, slots, chosen.max_activities_per_second)]
         if model_task_queue:
-            # One for the same process: it has the same cache and connections, with slots and a rate of its own.
+            # A second worker in this process: it shares the cache and connections, with its own slots and rate limit.
             slots = ActivitySlots(chosen.max_concurrent_model_calls or chosen.max_concurrent_activities)
             worker = Worker(
                 client,
