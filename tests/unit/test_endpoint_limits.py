@@ -108,7 +108,9 @@ def in_virtual_time(make: Any) -> Any:
         "after 200 answers",
     ],
 )
-def test_no_stampede(endpoint: Any, workers: int, uptime: float) -> None:
+def test_a_thousand_calls_to_a_limited_endpoint_need_little_more_than_a_thousand_requests(
+    endpoint: Any, workers: int, uptime: float
+) -> None:
     """A thousand calls cost little more than a thousand requests, never many of them at once."""
     at, runs = endpoint(), [Run() for _ in range(1000)]
 
@@ -124,7 +126,7 @@ def test_no_stampede(endpoint: Any, workers: int, uptime: float) -> None:
     assert max(run.sent_away for run in runs) < 50
 
 
-def test_without_it_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_endpoint_limits_requests_come_in_bursts(monkeypatch: pytest.MonkeyPatch) -> None:
     """The test above can fail: where each call waits by itself alone, they come in bursts, and many times."""
 
     async def at_once(self: EndpointLimits, model: str, longest: float = 0) -> bool:
@@ -138,7 +140,7 @@ def test_without_it_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(at.seen) > 3000
 
 
-def test_one_model_s_limit_is_not_anothers(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_limit_of_one_model_does_not_hold_back_another(caplog: pytest.LogCaptureFixture) -> None:
     """Another model's calls go out at once; the limit is said once, and when it is over."""
     caplog.set_level(logging.WARNING)
     away, here = Endpoint(rate=50, opens=100, retry_after=20), Endpoint(rate=1000, burst=1000)
@@ -162,7 +164,9 @@ def test_one_model_s_limit_is_not_anothers(caplog: pytest.LogCaptureFixture) -> 
 
 
 @pytest.mark.parametrize("answered", [0, 50])
-def test_the_first_429_slows_the_worker_down(answered: int, caplog: pytest.LogCaptureFixture) -> None:
+def test_after_the_first_429_requests_are_sent_at_half_the_previous_rate(
+    answered: int, caplog: pytest.LogCaptureFixture
+) -> None:
     """After the pause requests go out at half the rate that was answered before, and the limit is still known then."""
     caplog.set_level(logging.WARNING)
 
@@ -186,7 +190,7 @@ def test_the_first_429_slows_the_worker_down(answered: int, caplog: pytest.LogCa
     ]
 
 
-def test_what_waits_here_is_bounded() -> None:
+def test_the_number_of_calls_waiting_in_a_worker_is_bounded() -> None:
     """However many calls there are, a few wait in the worker; the others leave it, for a minute or so at most."""
 
     async def crowd(loop: VirtualTimeLoop) -> None:
@@ -205,7 +209,7 @@ def test_what_waits_here_is_bounded() -> None:
     in_virtual_time(crowd)
 
 
-def test_a_call_that_is_always_refused_stops_nobody() -> None:
+def test_a_call_that_is_always_refused_does_not_hold_back_others() -> None:
     """A request that is too large by itself comes back rarely, and the others keep their rate."""
     at = Endpoint(rate=20, burst=20)
 
@@ -227,7 +231,7 @@ def test_a_call_that_is_always_refused_stops_nobody() -> None:
     assert in_virtual_time(with_one_too_large) < 150
 
 
-def test_who_does_not_come_again_takes_no_place_among_those_that_do() -> None:
+def test_calls_that_do_not_come_again_do_not_delay_those_that_do() -> None:
     """A second model is asked once or not at all: turned away a thousand times, it does not spread the others wider."""
 
     async def turned_away(loop: VirtualTimeLoop) -> None:
@@ -241,7 +245,7 @@ def test_who_does_not_come_again_takes_no_place_among_those_that_do() -> None:
     in_virtual_time(turned_away)
 
 
-def test_an_absurd_time_is_for_one_call_alone() -> None:
+def test_a_very_long_retry_after_delays_only_its_own_call() -> None:
     """An endpoint that asks one call to come tomorrow is asked again by another within a minute or so."""
 
     async def tomorrow(loop: VirtualTimeLoop) -> None:
@@ -257,7 +261,7 @@ def test_an_absurd_time_is_for_one_call_alone() -> None:
     in_virtual_time(tomorrow)
 
 
-def test_models_without_end_are_not_kept() -> None:
+def test_the_number_of_remembered_models_is_bounded() -> None:
     """A run's input may name any model: what is known of them is bounded."""
 
     async def many(loop: VirtualTimeLoop) -> None:

@@ -116,7 +116,7 @@ def faults(error: ToolCallError) -> list[str]:
     return error.message.splitlines()[1:]
 
 
-def test_the_text_of_invalid_arguments() -> None:
+def test_feedback_on_invalid_arguments() -> None:
     error = refused('{"address": {"number": 0, "zip": 1}, "color": "green"}')
     assert (error.kind, error.tool_name, error.call_id) == ("invalid_arguments", "ship", "c1")
     assert error.message == snapshot("""\
@@ -133,7 +133,7 @@ The arguments of `ship` are not what it takes, so it was not run:
     ]
 
 
-def test_the_text_of_invalid_json() -> None:
+def test_feedback_on_invalid_json() -> None:
     error = refused('{"address": {"street": "Elm Street", "num')
     assert error.kind == "invalid_json"
     assert error.message == snapshot(
@@ -143,14 +143,14 @@ def test_the_text_of_invalid_json() -> None:
     assert error.detail.splitlines()[-1] == "Call it again with corrected arguments."
 
 
-def test_the_text_of_an_unknown_tool() -> None:
+def test_feedback_on_an_unknown_tool() -> None:
     error = refused("{}", name="shipp")
     assert isinstance(error, UnknownToolError)
     assert (error.available, error.raw_arguments) == (["ship"], "{}")
     assert error.text == snapshot("There is no tool `shipp`. Did you mean `ship`? The tools are: `ship`.")
 
 
-def test_the_texts_of_calls_that_were_not_looked_at() -> None:
+def test_feedback_on_truncated_and_duplicate_calls() -> None:
     cut, twice = feedback.truncated_call(call('{"a'), "the length limit"), feedback.duplicate_call(call("{}"))
     assert [cut.kind, cut.text, twice.kind, twice.text] == snapshot(
         [
@@ -183,19 +183,19 @@ def test_the_texts_of_calls_that_were_not_looked_at() -> None:
         ('{"address": {"street": "e", "number": 1, "colr": 1}}', ["- `address.colr`: is not a field of it"]),
     ],
 )  # fmt: skip
-def test_each_field_at_fault_is_named(sent: str, named: list[str]) -> None:
+def test_each_invalid_field_is_named_by_its_path(sent: str, named: list[str]) -> None:
     """By its path in what was sent; what the discriminator or the union calls its members is in no path."""
     raw = sent.replace("ADDRESS", '"address": {"street": "e", "number": 1}')
     assert faults(refused(raw)) == named
 
 
-def test_members_of_a_union_are_in_no_path() -> None:
+def test_paths_do_not_contain_members_of_a_union() -> None:
     adopt = taking(Cash | list[int])
     assert faults(refused('{"value": 5}', adopt)) == ["- `value`: should be an object", "- `value`: should be an array"]
     assert faults(refused('{"value": ["x"]}', adopt))[1].startswith("- `value[0]`: should be a valid integer")
 
 
-def test_members_of_a_union_are_in_no_path_of_an_object() -> None:
+def test_paths_in_an_object_do_not_contain_members_of_a_union() -> None:
     named = faults(refused('{"value": {}}', taking(Cash | str)))
     assert named == [
         *(f"- `value.{name}`: is required, but missing" for name in ("kind", "amount")),
@@ -203,7 +203,7 @@ def test_members_of_a_union_are_in_no_path_of_an_object() -> None:
     ]
 
 
-def test_many_faults_are_counted() -> None:
+def test_faults_beyond_twenty_are_counted() -> None:
     error = refused(json.dumps({"address": {"street": "e", "number": 1}, "boxes": [{"width": "w"}] * 25}))
     assert len(faults(error)) == 21
     assert faults(error)[-1] == "- … and 5 more"
@@ -217,18 +217,18 @@ CHECKED = taking(list[KNOWN])
     [(CHECKED, {"value": ["n"] * 10_000}), (CHECKED, {"value": ["n" * 1_000_000]}), (ship, {"n" * 1_000_000: 1})],
     ids=["many faults", "long words", "long name"],
 )
-def test_texts_are_bounded(of: Tool, value: Any) -> None:
+def test_the_length_of_feedback_is_bounded(of: Tool, value: Any) -> None:
     assert len(refused(json.dumps(value), of).text) < 20_000
 
 
 @pytest.mark.parametrize(("name", "meant"), [("Ship", "ship"), ("ship_order", "ship"), ("zzz", None), ("", None)])
-def test_the_nearest_name(name: str, meant: str | None) -> None:
+def test_feedback_suggests_the_nearest_tool_name(name: str, meant: str | None) -> None:
     error = feedback.unknown_tool(call("{}", name), ["ship", "look_up"])
     assert (f"Did you mean `{meant}`?" in error.text) is (meant is not None)
     assert "The tools are: `ship`, `look_up`." in error.text
 
 
-def test_lists_of_tools_and_long_names_are_cut() -> None:
+def test_long_lists_of_tools_and_long_names_are_cut_in_feedback() -> None:
     error = feedback.unknown_tool(call("{}", "n" * 1_000_000), [f"t{n}_" for n in range(200)])
     assert f"`t{TOOLS_SHOWN - 1}_`" in error.text
     assert f"`t{TOOLS_SHOWN}_`" not in error.text
@@ -236,7 +236,7 @@ def test_lists_of_tools_and_long_names_are_cut() -> None:
     assert "There are no tools; answer in plain text." in feedback.unknown_tool(call("{}"), []).text
 
 
-def test_a_long_schema_is_only_named() -> None:
+def test_of_a_long_schema_only_its_fields_are_named() -> None:
     assert refused("{}", taking(Annotated[str, Field(description="d" * SCHEMA_SHOWN)])).detail == snapshot("""\
 You sent: {}
 It takes a JSON object with the fields `value`; required: `value`.
@@ -244,13 +244,13 @@ Call it again with corrected arguments.\
 """)
 
 
-def test_long_input_is_cut() -> None:
+def test_long_input_is_cut_in_feedback() -> None:
     error = refused(json.dumps({"address": "x" * 10_000}))
     assert len(error.detail.splitlines()[0]) < feedback.INPUT_SHOWN + 60
     assert error.detail.splitlines()[0].endswith("… (9515 more characters)")
 
 
-def test_what_a_validator_says_is_told_but_not_shown() -> None:
+def test_the_text_of_a_validator_is_in_the_detail_and_not_in_the_message() -> None:
     """A model needs the reason, which may quote the value: it stands in the detail."""
     error = refused('{"value": ["Ann"]}', CHECKED)
     assert faults(error) == ["- `value[0]`: is not valid"]
@@ -288,7 +288,7 @@ def test_the_message_quotes_no_value(of: Tool, value: Any, left_out: int) -> Non
         assert not [word for word in NOT_FOR_MODELS if word in done.text.replace(raw, "")]
 
 
-def test_a_check_that_crashes_is_told() -> None:
+def test_the_exception_of_a_validator_is_in_the_detail_only() -> None:
     """Its type and its words go to the model alone."""
     error = refused('{"value": "Ann"}', taking(CRASH))
     assert faults(error) == ["- they could not be checked"]
@@ -297,5 +297,5 @@ def test_a_check_that_crashes_is_told() -> None:
 
 
 @pytest.mark.parametrize("of", [taking(CUSTOM), taking(UUID)], ids=["a user's own type of error", "UUID"])
-def test_no_word_of_pydantics_quotes_a_value(of: Tool) -> None:
+def test_no_message_of_a_pydantic_error_quotes_a_value(of: Tool) -> None:
     assert "Q" not in refused('{"value": "Q"}', of).message

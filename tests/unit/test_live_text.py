@@ -32,7 +32,7 @@ def texts(beats: list[tuple[Any, ...]]) -> list[LiveText]:
     return [LiveText.model_validate(beat[-1][LIVE_TEXT]) for beat in beats]
 
 
-async def test_pieces_between_two_beats_are_one() -> None:
+async def test_text_between_two_heartbeats_is_sent_as_one_piece() -> None:
     """The first beat is a while after the first word, and what follows is told once, whole."""
 
     async def body(heart: Heartbeat) -> None:
@@ -49,7 +49,7 @@ async def test_pieces_between_two_beats_are_one() -> None:
     ]
 
 
-async def test_only_the_end_of_a_long_text_is_told() -> None:
+async def test_only_the_end_of_a_long_text_is_in_the_heartbeat() -> None:
     """So many bytes, whole letters, and how many letters came before."""
 
     async def body(heart: Heartbeat) -> None:
@@ -65,7 +65,7 @@ async def test_only_the_end_of_a_long_text_is_told() -> None:
     assert whole[told[-1].start :] == told[-1].text
 
 
-async def test_half_a_letter_waits_for_the_other_half() -> None:
+async def test_half_of_a_surrogate_pair_waits_for_the_other_half() -> None:
     """JSON can cut one in two; what is no letter at all is shown as such."""
 
     async def body(heart: Heartbeat) -> None:
@@ -78,7 +78,7 @@ async def test_half_a_letter_waits_for_the_other_half() -> None:
     assert [each.text for each in told] == ["a", "a🙈b", "a🙈b\ufffd\ufffd"]
 
 
-async def test_what_the_next_attempt_needs_is_told_beside_it() -> None:
+async def test_the_retry_details_stay_first_in_the_heartbeat_beside_the_text() -> None:
     """Patience's details stay first; after a failure the text is still there, for who watches."""
     with pytest.raises(ZeroDivisionError):
         await beats_of_failing()
@@ -110,7 +110,7 @@ async def beats_of_failing() -> None:
         assert await again.run(next_attempt) == (17.0, 1)
 
 
-async def test_after_its_end_nothing_beats() -> None:
+async def test_no_heartbeat_is_sent_after_the_activity_has_ended() -> None:
     """A text that was just being written when the activity ended is told no more."""
 
     async def body(heart: Heartbeat) -> None:
@@ -121,7 +121,9 @@ async def test_after_its_end_nothing_beats() -> None:
     assert beats == []
 
 
-async def test_tools_beat_no_more_often_than_before(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_frequent_progress_of_a_tool_sends_one_heartbeat_in_three_seconds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """A tool that says something a thousand times a second costs one beat in three seconds; the newest is not lost."""
     now = 100.0
 

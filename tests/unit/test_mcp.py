@@ -42,7 +42,7 @@ FAULTS: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("case", FAULTS)
-def test_faults_are_one_sentence(case: str) -> None:
+def test_an_invalid_server_declaration_is_refused_with_a_sentence(case: str) -> None:
     given, says = FAULTS[case]
     with pytest.raises(DeclarationError) as error:
         McpServer("files", **given)
@@ -51,12 +51,12 @@ def test_faults_are_one_sentence(case: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a__b", "a_", "x" * 33, "é"])
-def test_names_that_cannot_begin_a_tools_name(name: str) -> None:
+def test_a_server_name_that_cannot_begin_a_tool_name_is_refused(name: str) -> None:
     with pytest.raises(DeclarationError, match="name must be 1 to 32 letters"):
         McpServer(name, command=RUN)
 
 
-def test_agents_with_servers() -> None:
+def test_server_names_are_unique_and_do_not_clash_with_tools() -> None:
     """Names are unique, and an agent's own tools are told from its servers'."""
 
     @tool(name="files__read")
@@ -73,7 +73,7 @@ def test_agents_with_servers() -> None:
     assert Agent(name="a", model="openai:x", tools=[read], mcp=[McpServer("file", command=RUN)]).mcp_server("file")
 
 
-def test_nothing_secret_is_shown() -> None:
+def test_secrets_of_a_server_are_in_no_repr_address_or_error() -> None:
     """Neither by the declaration nor by what is said of a request that failed."""
     program = McpServer("a", command=["run", "--key", "sesame"], env={"KEY": "sesame"})
     web = McpServer("b", url="https://sesame:sesame@host/mcp?key=sesame", headers={"Authorization": "sesame"})
@@ -82,7 +82,7 @@ def test_nothing_secret_is_shown() -> None:
     assert (program.address, web.address) == ("run", "https://host/mcp")
 
 
-def test_references_to_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_references_to_environment_variables_are_expanded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOKEN_A", "a")
     monkeypatch.delenv("TOKEN_B", raising=False)
     assert expand_variables("Bearer ${TOKEN_A}, $TOKEN_A") == "Bearer a, $TOKEN_A"
@@ -92,7 +92,7 @@ def test_references_to_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     assert server.environment() == {"X": "a", "TOKEN_A": "a"}
 
 
-def test_patterns() -> None:
+def test_include_and_exclude_patterns_select_the_offered_tools() -> None:
     server = McpServer("a", command=RUN, include=["read_*", "write"], exclude=["*_all"], needs_approval=["w*"])
     assert [name for name in ("read_a", "read_all", "write", "writes", "Read_a") if server.offers(name)] == [
         "read_a",
@@ -101,7 +101,7 @@ def test_patterns() -> None:
     assert [server.needs_approval_for(name) for name in ("write", "read_a")] == [True, False]
 
 
-def test_every_name_is_legal_and_its_own() -> None:
+def test_every_tool_name_of_a_server_becomes_legal_and_unique() -> None:
     """Whatever a server calls its tools."""
     random.seed(7)
     letters = "abcABC019_-./: é€"
@@ -183,7 +183,7 @@ SCHEMAS: dict[str, tuple[dict[str, Any], list[Any], list[Any]]] = {
 
 
 @pytest.mark.parametrize("case", SCHEMAS)
-def test_schemas_that_every_provider_takes(case: str) -> None:
+def test_schemas_are_changed_to_what_every_provider_accepts(case: str) -> None:
     """Fields are kept and checked; what would fail every request, or could not be checked, is left out."""
     schema, fit, unfit = SCHEMAS[case]
     taken = provider_schema(schema)
@@ -193,7 +193,7 @@ def test_schemas_that_every_provider_takes(case: str) -> None:
     assert [value for value in unfit if not schema_faults(validator, value)] == []
 
 
-def test_a_schema_without_an_end() -> None:
+def test_a_schema_that_is_nested_too_deeply_is_refused() -> None:
     deep: dict[str, Any] = {"type": "string"}
     for _ in range(500):
         deep = {"type": "array", "items": deep}
@@ -201,7 +201,7 @@ def test_a_schema_without_an_end() -> None:
         provider_schema({"type": "object", "properties": {"a": deep}})
 
 
-def test_the_page() -> None:
+def test_the_declarations_of_the_mcp_page_work_as_described() -> None:
     """docs/mcp.md: its declarations can be made, and say what the page says of them."""
     [code] = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     page: dict[str, Any] = {}

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/models.md").read_text()
 
 
-def test_the_page_is_run(tmp_path: Path) -> None:
+def test_the_example_of_the_models_page_passes(tmp_path: Path) -> None:
     """Its tests pass as a user would run them."""
     [block] = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     (tmp_path / "test_page.py").write_text(block)
@@ -26,7 +26,7 @@ def test_the_page_is_run(tmp_path: Path) -> None:
     assert f"{block.count('def test_')} passed" in ran.stdout
 
 
-def test_the_file_of_prices_is_one(tmp_path: Path) -> None:
+def test_the_price_file_of_the_models_page_can_be_loaded(tmp_path: Path) -> None:
     [table] = re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)
     file = tmp_path / "prices.json"
     file.write_text(table)

@@ -82,7 +82,9 @@ class Stop(ToolCallError):
         (raises_ours, None, None),
     ],
 )
-def test_the_forms(policy: HandleErrors, on_input: str | None, on_tool: str | None) -> None:
+def test_each_form_of_a_policy_returns_its_text_or_raises_the_error(
+    policy: HandleErrors, on_input: str | None, on_tool: str | None
+) -> None:
     """The text that is told, or None: the run fails with the typed error. Types match the error or its source."""
     for error, told in ((bad_input(), on_input), (failed_tool(), on_tool)):
         if told is not None:
@@ -96,7 +98,7 @@ def test_the_forms(policy: HandleErrors, on_input: str | None, on_tool: str | No
 @pytest.mark.parametrize(
     ("policy", "reason"), [(False, "message"), (raises, "enough"), (raises_nothing_to_say, "RuntimeError")]
 )
-def test_the_reason(policy: HandleErrors, reason: str) -> None:
+def test_the_exception_of_a_policy_function_is_the_reason_of_the_error(policy: HandleErrors, reason: str) -> None:
     """What a function raises is the reason; the rest stays the typed error's, source included."""
     with pytest.raises(ToolExecutionError) as raised:
         text_for_model(failed_tool(), policy, "standard")
@@ -104,7 +106,7 @@ def test_the_reason(policy: HandleErrors, reason: str) -> None:
     assert raised.value.raw_arguments == "{}"
 
 
-def test_an_error_of_ours_is_raised_as_it_is() -> None:
+def test_a_mulligan_error_of_a_policy_is_raised_unchanged() -> None:
     ours = Stop("that is all", kind="denied")
 
     def stop(error: ToolCallError) -> str:
@@ -115,7 +117,7 @@ def test_an_error_of_ours_is_raised_as_it_is() -> None:
     assert raised.value is ours
 
 
-def test_the_models_own_mistakes_are_the_contracts() -> None:
+def test_the_kinds_of_mistakes_by_the_model_are_those_of_the_contract() -> None:
     assert sorted(MODELS_OWN_MISTAKES) == [
         "duplicate_call",
         "invalid_arguments",
@@ -164,7 +166,7 @@ STANDARD = "message\nquoting"
         ("\ud800", None, None, "\ufffd", "\ufffd"),
     ],
 )
-async def test_the_nearest_one_wins(
+async def test_the_run_input_overrides_the_policy_of_the_tool_and_that_of_the_agent(
     runtime: ToolRuntime, of_agent: Any, of_tool: Any, override: str | None, on_input: str | None, on_tool: str | None
 ) -> None:
     """The run's input on the model's own mistakes alone; else the tool's, else the agent's."""
@@ -182,12 +184,14 @@ async def test_the_nearest_one_wins(
     ("policy", "shown"),
     [(True, "message"), ("Try harder.", "Try harder."), (told_so, "look: mind the invalid_arguments")],
 )
-async def test_what_spans_show(runtime: ToolRuntime, policy: HandleErrors, shown: str) -> None:
+async def test_spans_contain_the_part_of_the_text_that_quotes_nothing(
+    runtime: ToolRuntime, policy: HandleErrors, shown: str
+) -> None:
     """Of the standard text the part that quotes nothing; a policy's own text is its author's."""
     assert (await apply_policy(bad_input(), policy, runtime)).safe_text == shown
 
 
-async def test_an_unknown_tool_asks_the_agent(runtime: ToolRuntime) -> None:
+async def test_the_policy_of_the_agent_applies_to_unknown_tools(runtime: ToolRuntime) -> None:
     with pytest.raises(UnknownToolError) as raised:
         await prepare_for(ToolCall(id="1", name="lok", arguments="{}"), agent(), runtime)
     told = await apply_policy(raised.value, UnknownToolError, runtime)
@@ -195,20 +199,22 @@ async def test_an_unknown_tool_asks_the_agent(runtime: ToolRuntime) -> None:
     assert (await apply_policy(raised.value, ValidationError, runtime)).failure is not None
 
 
-async def test_without_an_agent_the_standard_text_is_told(runtime: ToolRuntime) -> None:
+async def test_without_an_agent_the_standard_text_is_returned(runtime: ToolRuntime) -> None:
     """As on a worker with other code than the one on which the run began."""
     told = await apply_policy(bad_input(), policy_for(bad_input(), agent=None, tool=None), runtime)
     assert (told.text, told.safe_text, told.failure) == (STANDARD, "message", None)
 
 
-async def test_the_reason_crosses_to_the_run(runtime: ToolRuntime) -> None:
+async def test_the_reason_is_in_the_failure_that_is_returned_to_the_workflow(runtime: ToolRuntime) -> None:
     told = await apply_policy(failed_tool(), raises, runtime)
     assert told.failure is not None
     assert (told.failure["type"], told.failure["message"]) == ("ToolExecutionError", "enough")
     assert told.failure["fields"]["source"] == {"type": "OSError", "message": "disk"}
 
 
-async def test_a_policy_that_hangs_has_said_nothing(runtime: ToolRuntime, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_policy_function_that_hangs_fails_the_run(
+    runtime: ToolRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
     over = threading.Event()
 
     def hangs(error: ToolCallError) -> str:
@@ -222,7 +228,9 @@ async def test_a_policy_that_hangs_has_said_nothing(runtime: ToolRuntime, monkey
 
 
 @pytest.mark.parametrize("raised", [SystemExit("no"), asyncio.CancelledError("no")], ids=["exit", "cancelled"])
-async def test_a_policy_cannot_end_the_worker(runtime: ToolRuntime, raised: BaseException) -> None:
+async def test_an_exit_or_cancellation_in_a_policy_function_only_fails_the_run(
+    runtime: ToolRuntime, raised: BaseException
+) -> None:
     def ends(error: ToolCallError) -> str:
         raise raised
 

@@ -60,7 +60,7 @@ RAW = st.text() | VALUES.map(json.dumps) | VALUES.map(repr) | VALUES.map(lambda 
 
 @GARBAGE
 @given(name=st.sampled_from(["order", "say", "count"]) | st.text(), raw=RAW)
-def test_any_text_as_arguments_of_any_name(name: str, raw: str) -> None:
+def test_preparing_any_arguments_gives_valid_ones_or_a_tool_call_error(name: str, raw: str) -> None:
     """A ToolCallError that can be told, or arguments that the tool takes: nothing else comes out."""
     done = asyncio.run(look(name, raw))
     if isinstance(done, ToolCallError):
@@ -96,7 +96,7 @@ def test_the_message_quotes_no_input(name: str, value: Any, cut: int) -> None:
         assert SECRET not in done.message
 
 
-async def test_validators_that_quote_are_told_in_the_detail() -> None:
+async def test_a_validator_text_that_quotes_the_input_is_in_the_detail_only() -> None:
     error = await look("order", '{"customer": {"fullName": "nobody"}}')
     assert isinstance(error, ToolCallError)
     assert "- `customer.fullName`: is not valid" in error.message
@@ -104,7 +104,7 @@ async def test_validators_that_quote_are_told_in_the_detail() -> None:
     assert "nobody" not in error.message
 
 
-async def test_a_validator_that_crashes() -> None:
+async def test_a_validator_that_raises_makes_the_arguments_invalid() -> None:
     error = await look("order", '{"customer": {"fullName": "crash"}}')
     assert isinstance(error, ToolCallError)
     assert (error.kind, "raised KeyError" in error.text) == ("invalid_arguments", True)
@@ -124,7 +124,9 @@ async def test_a_validator_that_crashes() -> None:
         ("count", "[1, 2]", {"numbers": [1, 2]}, ["bare_value"]),
     ],
 )  # fmt: skip
-async def test_read(name: str, raw: str, arguments: Any, by: list[str]) -> None:
+async def test_arguments_are_read_and_their_repairs_recorded(
+    name: str, raw: str, arguments: Any, by: list[str]
+) -> None:
     """Arguments in the form of their types, and by whom they were changed."""
     done = await look(name, raw)
     assert isinstance(done, ValidArguments)
@@ -134,7 +136,7 @@ async def test_read(name: str, raw: str, arguments: Any, by: list[str]) -> None:
 @pytest.mark.parametrize(
     "raw", ['{"text": "a', '{"text": ', '{"te', "I will say a", '{"text": "a"} {"text": "b"}', "5"]
 )
-async def test_never_guessed(raw: str) -> None:
+async def test_ambiguous_or_truncated_arguments_are_not_guessed(raw: str) -> None:
     """What is cut off, or has two readings, is asked for."""
     assert isinstance(await look("say", raw), ToolCallError)
 
@@ -175,7 +177,9 @@ def none(invalid: InvalidToolInput) -> object:
     + [(bad, fixed, "repair") for bad in (raises, rubbish, invalid_too, hangs)]
     + [(bad, bad, "") for bad in (raises, rubbish, invalid_too, none)],
 )
-async def test_fixers(fix: Any, repair: Any, by: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_fixer_that_fails_hangs_or_returns_invalid_arguments_is_skipped(
+    fix: Any, repair: Any, by: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The tool's is asked first; one that raises, hangs or returns what does not validate has given up."""
     monkeypatch.setattr(prepare_one_call, "FIXER_LIMIT", 0.2)
     done = await look("say", '{"words": "a"}', agent(tool(name="say", fix=fix)(say.function), repair=repair))
@@ -187,7 +191,7 @@ async def test_fixers(fix: Any, repair: Any, by: str, monkeypatch: pytest.Monkey
     assert (repaired.by, repaired.before, repaired.after) == (by, {"words": "a"}, {"text": "fixed"})
 
 
-async def test_what_a_fixer_sees() -> None:
+async def test_a_fixer_gets_the_raw_text_the_parsed_value_the_error_and_the_schema() -> None:
     """The raw text, what could be read of it, the typed error, the schema."""
     seen: list[InvalidToolInput] = []
     fixing = agent(tool(name="say", fix=lambda invalid: seen.append(invalid))(say.function))

@@ -53,13 +53,13 @@ SHIPPED = Prices.load()
         ("scripted:big", 0.0),
     ],
 )
-def test_whose_price(model: str, price: float | None) -> None:
+def test_a_dated_version_has_the_price_of_its_model_and_other_names_have_none(model: str, price: float | None) -> None:
     """A model's own, or that of which it is a dated version: never that of another whose name begins alike."""
     found = TABLE.of(model)
     assert (found.input if found else None) == price
 
 
-def test_what_tokens_cost() -> None:
+def test_the_cost_of_tokens_by_their_kinds() -> None:
     price = Price(input=2.0, cached_input=0.2, cache_write=2.5, output=10.0)
     usage = Usage(input_tokens=1_000, cached_input_tokens=600, cache_write_tokens=100, output_tokens=10)
     assert price.of(usage) == (300 * 2 + 600 * 0.2 + 100 * 2.5 + 10 * 10) / 1e6
@@ -70,7 +70,7 @@ def test_what_tokens_cost() -> None:
     assert price.of(Usage()) == 0
 
 
-def test_the_shipped_table() -> None:
+def test_each_shipped_price_is_valid_and_the_table_has_source_and_date() -> None:
     """Each model of it has a price that can be one; it says whence and of when it is."""
     table = json.loads((Path(__file__).parents[2] / "mulligan/prices.json").read_text())
     assert re.fullmatch(r"\d{4}-\d{2}-\d{2}", table["date"])
@@ -85,7 +85,7 @@ def test_the_shipped_table() -> None:
     assert SHIPPED.of("openai-chat:llama3") is None
 
 
-def test_a_file_of_ones_own(tmp_path: Path) -> None:
+def test_a_price_file_overrides_and_extends_the_shipped_table(tmp_path: Path) -> None:
     """Over the shipped one: what it names is its, all else stays."""
     file = tmp_path / "prices.json"
     file.write_text(
@@ -110,7 +110,7 @@ def test_a_file_of_ones_own(tmp_path: Path) -> None:
         ('{"models": {"llama3": {"input": 1, "output": 1, "cached": 1}}}', "models.llama3.cached: extra inputs"),
     ],
 )
-def test_a_file_that_cannot_work(tmp_path: Path, content: str | None, says: str) -> None:
+def test_an_invalid_price_file_is_refused_with_a_sentence(tmp_path: Path, content: str | None, says: str) -> None:
     """One sentence: which file, what is wrong with it, what it should look like."""
     file = tmp_path / "prices.json"
     if content is not None:
@@ -137,7 +137,7 @@ def test_a_file_that_cannot_work(tmp_path: Path, content: str | None, says: str)
         ({"model": "openai:a", "max_cost": True}, "max_cost is True"),
     ],
 )
-def test_a_declaration_that_cannot_work(options: dict[str, Any], says: str) -> None:
+def test_an_invalid_limit_or_list_of_models_is_refused_at_declaration(options: dict[str, Any], says: str) -> None:
     with pytest.raises(DeclarationError) as error:
         Agent(name="a", **options)
     assert says in str(error.value)
@@ -156,7 +156,9 @@ HOUR = timedelta(hours=1)
         (["openai:a", "openai:b"], HOUR, 3600.0, None),
     ],
 )
-def test_how_long_a_model_is_waited_for(models: Any, stated: Any, last: float, before: float | None) -> None:
+def test_the_default_model_patience_depends_on_a_following_model(
+    models: Any, stated: Any, last: float, before: float | None
+) -> None:
     """As the agent says; where it does not, an hour, and a minute where another one follows."""
     agent = Agent(name="a", model=models, model_patience=stated)
     assert (model_patience(agent), resolve_models(agent, RunInput(agent="a"), TABLE).fallback_patience) == (
@@ -165,7 +167,7 @@ def test_how_long_a_model_is_waited_for(models: Any, stated: Any, last: float, b
     )
 
 
-def test_what_is_pinned_takes_no_room_where_it_says_nothing() -> None:
+def test_unset_optional_fields_are_left_out_of_the_json() -> None:
     assert ModelFacts(model="openai:a").model_dump(mode="json") == {"model": "openai:a"}
     given = RunInput(agent="a", prompt="Hi.").model_dump(mode="json")
     assert not {"max_cost", "max_total_tokens"} & set(given)
@@ -173,7 +175,7 @@ def test_what_is_pinned_takes_no_room_where_it_says_nothing() -> None:
     assert "cache_write_tokens" not in Usage().model_dump(mode="json")
 
 
-def test_one_way_for_the_output_of_all_models() -> None:
+def test_all_models_of_a_list_have_the_same_output_strategy() -> None:
     mixed = Agent(name="a", model=["openai:a", "openai-chat:b"], output={"type": "object"})
     assert [mixed.output_strategy(model) for model in ("openai:a", "openai-chat:b", "openai:c", "openai-chat:c")] == [
         "tool", "tool", "provider", "tool",
@@ -195,7 +197,7 @@ def turn(cost: float | None, **facts: Any) -> Turn:
     return Turn.model_validate({**about, "result": {"status": "completed", "cost": cost}})
 
 
-def test_what_a_turn_spends() -> None:
+def test_a_turn_sums_usage_and_cost_and_checks_its_limits() -> None:
     """Sums without the noise of floats; unknown stays unknown, but what is known of it counts for the limit."""
     spending = turn(0.0, max_cost=0.35)
     for _ in range(3):
@@ -211,7 +213,7 @@ def test_what_a_turn_spends() -> None:
     assert (again.spent, again.limit_reached) == (0.35, "max_cost")
 
 
-def test_a_turn_of_before_there_were_prices() -> None:
+def test_a_turn_opened_before_prices_existed_counts_tokens_only() -> None:
     """A run that was opened by an older worker is counted in tokens alone."""
     old = turn(None)
     old.add_usage(Usage(input_tokens=5), old.cost_of(old.model, Usage(input_tokens=5)))
@@ -219,7 +221,7 @@ def test_a_turn_of_before_there_were_prices() -> None:
     assert not {"at", "spent"} & set(old.model_dump(mode="json"))
 
 
-def test_the_metric() -> None:
+def test_cost_is_a_metric_by_agent_and_status_for_known_costs_only() -> None:
     """By agent and status; nothing is counted of runs whose cost is not known."""
     reader = InMemoryMetricReader()
     metrics = Metrics(reader, exports=False)
@@ -240,5 +242,5 @@ def test_the_metric() -> None:
     ("shown", "text"),
     [({}, ""), ({"cost": None}, ""), ({"cost": 0.0}, ""), ({"cost": 0.000012}, ", $0.000012"), ({"cost": 10.0}, ", $10"), ({"cost": 12.5}, ", $12.5")],
 )  # fmt: skip
-def test_what_commands_say(shown: dict[str, Any], text: str) -> None:
+def test_commands_print_the_cost_of_a_run(shown: dict[str, Any], text: str) -> None:
     assert cost_of(shown) == text

@@ -147,7 +147,9 @@ MESSAGES: list[tuple[str, Message, list[Any], list[Any]]] = [
 @pytest.mark.parametrize(
     ("message", "chat", "responses"), [row[1:] for row in MESSAGES], ids=[row[0] for row in MESSAGES]
 )
-async def test_each_message_on_the_wire(bench: Bench, message: Message, chat: list[Any], responses: list[Any]) -> None:
+async def test_each_message_is_encoded_for_both_apis(
+    bench: Bench, message: Message, chat: list[Any], responses: list[Any]
+) -> None:
     around: list[Message] = [GO]
     if isinstance(message, ToolMessage):
         around.append(said("", called(message.call_id)))
@@ -166,7 +168,7 @@ async def test_each_message_on_the_wire(bench: Bench, message: Message, chat: li
 
 
 @pytest.mark.parametrize("api", APIS)
-async def test_the_prefix_is_the_same_bytes(bench: Bench, api: str) -> None:
+async def test_each_request_body_begins_with_the_bytes_of_the_one_before(bench: Bench, api: str) -> None:
     """A request's body goes on where the one before had its last message: all before that is the same, byte by byte."""
     turns = [
         Turn("Let me see.", calls=[("search", "{'q': 1", None), ("no such", "[]", "a b")], reasoning=[Reasoning()]),
@@ -188,7 +190,7 @@ async def test_the_prefix_is_the_same_bytes(bench: Bench, api: str) -> None:
 
 
 @pytest.mark.parametrize("api", APIS)
-async def test_instructions_and_tools(bench: Bench, api: str) -> None:
+async def test_instructions_and_tools_are_encoded_for_both_apis(bench: Bench, api: str) -> None:
     await bench.answer(api, Turn("ok"))
     tool = SEARCH.model_dump()
     if api == "openai":
@@ -209,7 +211,7 @@ async def test_instructions_and_tools(bench: Bench, api: str) -> None:
     assert bench.server.refusals == []
 
 
-def test_who_there_is() -> None:
+def test_the_known_providers_are_those_that_are_created() -> None:
     known = create_providers({})
     assert tuple(known) == tuple(PROVIDERS)
     assert {spelling: provider.name for spelling, provider in known.items()} == {
@@ -219,13 +221,13 @@ def test_who_there_is() -> None:
     }
 
 
-def test_scripted_agents_do_not_pay_for_openai() -> None:
+def test_creating_providers_does_not_import_openai() -> None:
     program = "import sys; from mulligan.activities.models.providers import create_providers; create_providers({}); print('openai' in sys.modules)"
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert ran.stdout == "False\n"
 
 
-async def test_one_client_for_many_requests(bench: Bench) -> None:
+async def test_many_requests_share_one_client(bench: Bench) -> None:
     bench.server.script("m", lambda body, nth: Turn("ok"))
     replies = await asyncio.gather(*(bench.ask(api) for api in APIS * 5))
     assert [reply.text for reply in replies] == ["ok"] * 10

@@ -45,7 +45,7 @@ GARBAGE_TEXTS = {
 
 
 @pytest.mark.parametrize("texts", GARBAGE_TEXTS.values(), ids=GARBAGE_TEXTS.keys())
-async def test_structured_garbage(texts: list[str]) -> None:
+async def test_random_structured_arguments_are_accepted_or_refused_and_never_raise(texts: list[str]) -> None:
     """Told to the model, or taken: nothing is raised."""
     for raw in texts:
         for name in ("take_times", "take_values", "say", "count"):
@@ -60,7 +60,7 @@ def free(words: str = "") -> str:
 
 
 @pytest.mark.parametrize("raw", ["", " ", "\n\t"])
-async def test_empty_arguments(raw: str) -> None:
+async def test_empty_arguments_are_read_as_an_empty_object(raw: str) -> None:
     """They are `{}`, which is told of as such where something is required."""
     done = await look("free", raw, agent(free))
     assert isinstance(done, ValidArguments)
@@ -91,7 +91,9 @@ def two(left: int, right: int) -> str:
         (two, "5", 5, "fix", {"left": 1, "right": 2}),
     ],
 )
-async def test_the_order_of_repairs(of: Tool, raw: str, before: Any, by: str, arguments: Any) -> None:
+async def test_the_first_repair_whose_outcome_validates_is_used(
+    of: Tool, raw: str, before: Any, by: str, arguments: Any
+) -> None:
     """The first whose outcome validates; those before it leave no trace, and those after it are not asked."""
     known = {"free": {}, "say": {"text": "fixed"}, "count": {"numbers": [0]}, "two": {"left": 1, "right": 2}}
 
@@ -127,13 +129,13 @@ class Words(BaseModel):
         (lambda: 10**5_000, None),
     ],
 )
-async def test_what_a_fixer_may_return(given: Any, taken: Any) -> None:
+async def test_the_result_of_a_fixer_is_used_only_if_it_is_valid(given: Any, taken: Any) -> None:
     done = await look("say", "{}", agent(say, repair=lambda _: given() if callable(given) else given))
     assert (done.arguments if isinstance(done, ValidArguments) else None) == taken
 
 
 @pytest.mark.parametrize("raised", [SystemExit(1), asyncio.CancelledError()], ids=repr)
-async def test_a_fixer_cannot_end_the_worker(raised: BaseException) -> None:
+async def test_an_exit_or_cancellation_in_a_fixer_does_not_end_the_worker(raised: BaseException) -> None:
     """What a tool may raise without harm, a fixer may."""
 
     def ends(invalid: InvalidToolInput) -> object:
@@ -210,7 +212,7 @@ def weigh(weights: dict[str, float]) -> str:
     return ""
 
 
-async def test_the_tools_own_fixer_is_asked_first() -> None:
+async def test_the_fixer_of_the_tool_is_asked_before_that_of_the_agent() -> None:
     """Both could mend it, but one does."""
     mends = tool(name="say", fix=lambda _: {"text": "by the tool"})(say.function)
     done = await look("say", "{}", agent(mends, repair=lambda _: {"text": "by the agent"}))
@@ -218,11 +220,11 @@ async def test_the_tools_own_fixer_is_asked_first() -> None:
     assert (done.arguments, [repair.by for repair in done.repairs]) == ({"text": "by the tool"}, ["fix"])
 
 
-async def test_an_object_is_no_bare_value() -> None:
+async def test_an_object_is_not_wrapped_as_a_bare_value() -> None:
     """It may be an object of arguments with a wrong name."""
     assert isinstance(await look("weigh", '{"weight": 1}', agent(weigh)), ToolCallError)
 
 
-async def test_a_fixer_cannot_give_what_is_no_json() -> None:
+async def test_a_fixer_result_that_is_not_json_is_refused() -> None:
     given = {"weights": {"a": float("nan")}}
     assert isinstance(await look("weigh", "{}", agent(weigh, repair=lambda _: given)), ToolCallError)

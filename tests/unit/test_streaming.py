@@ -47,7 +47,7 @@ async def in_pieces(bench: Bench, api: str, turn: Turn) -> tuple[Reply, list[str
 
 @pytest.mark.parametrize("api", APIS)
 @pytest.mark.parametrize("case", [*TURNS, "reasoning"])
-async def test_pieces_make_the_same_answer(bench: Bench, api: str, case: str) -> None:
+async def test_a_streamed_answer_equals_the_whole_one(bench: Bench, api: str, case: str) -> None:
     """Calls, ids, reasoning, refusals, usage, finish reasons; and the pieces of the text are the text."""
     turn = TURNS.get(case, REASONED)
     whole = await bench.answer(api, turn)
@@ -65,7 +65,7 @@ async def test_pieces_make_the_same_answer(bench: Bench, api: str, case: str) ->
 
 
 @pytest.mark.parametrize("api", APIS)
-async def test_a_server_that_knows_no_pieces(bench: Bench, api: str) -> None:
+async def test_a_server_that_refuses_streaming_is_asked_without_it_from_then_on(bench: Bench, api: str) -> None:
     """One that refuses is asked once more, and so from then on; one that answers whole all the same is read."""
     turn = Turn("Hi.", whole_only=True)
     for requests in (2, 3):
@@ -75,7 +75,7 @@ async def test_a_server_that_knows_no_pieces(bench: Bench, api: str) -> None:
 
 
 @pytest.mark.parametrize("api", APIS)
-async def test_a_server_that_answers_whole_all_the_same(bench: Bench, api: str) -> None:
+async def test_a_whole_answer_to_a_streaming_request_is_read(bench: Bench, api: str) -> None:
     """It is read as it is."""
     body = {"choices": [{"message": {"content": "Hm."}}]} if api == "openai-chat" else {"output": []}
     reply, pieces = await in_pieces(bench, api, Turn(failure=Failure(status=200, body=body)))
@@ -83,7 +83,7 @@ async def test_a_server_that_answers_whole_all_the_same(bench: Bench, api: str) 
     assert bench.sent["stream"] is True
 
 
-async def test_a_server_that_counts_only_what_is_whole(bench: Bench) -> None:
+async def test_a_server_that_counts_only_whole_answers_is_not_streamed_from_any_more(bench: Bench) -> None:
     """Limits need its count, so it is asked for pieces no more; one that never counts goes on in pieces."""
     uncounted: list[dict[str, Any] | str] = [chunk({"content": "a"}, "stop"), "[DONE]"]
     for turn, asked in (
@@ -98,7 +98,7 @@ async def test_a_server_that_counts_only_what_is_whole(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("api", APIS)
-async def test_other_refusals_are_refusals(bench: Bench, api: str) -> None:
+async def test_other_refusals_of_a_streaming_request_are_not_retried(bench: Bench, api: str) -> None:
     """Only what names the streaming is asked again."""
     for status, message in ((400, "Unknown parameter: 'x'"), (404, "no stream here")):
         before = len(bench.server.requests)
@@ -109,7 +109,7 @@ async def test_other_refusals_are_refusals(bench: Bench, api: str) -> None:
 
 @pytest.mark.parametrize("api", APIS)
 @pytest.mark.parametrize("after", [0, 1, 5])
-async def test_broken_off(bench: Bench, api: str, after: int) -> None:
+async def test_a_stream_that_breaks_off_raises_unavailable(bench: Bench, api: str, after: int) -> None:
     """A connection that breaks in the middle is worth another try."""
     with pytest.raises(Unavailable):
         await in_pieces(bench, api, Turn(LONG, break_first=[Break(after, drop=True)]))
@@ -157,7 +157,7 @@ ODD: dict[str, tuple[list[dict[str, Any] | str], tuple[str, list[Any], str]]] = 
 
 
 @pytest.mark.parametrize("case", ODD)
-async def test_odd_chunks(bench: Bench, case: str) -> None:
+async def test_odd_chunks_of_compatible_servers_are_read(bench: Bench, case: str) -> None:
     """As compatible servers send them."""
     events, (text, calls, reason) = ODD[case]
     ends = [] if case == "no finish reason" else [END]
@@ -194,13 +194,13 @@ BROKEN: dict[str, tuple[str, list[dict[str, Any] | str], type[Exception], str]] 
 
 
 @pytest.mark.parametrize("case", BROKEN)
-async def test_what_goes_wrong_on_the_way(bench: Bench, case: str) -> None:
+async def test_error_events_in_a_stream_raise_the_matching_error(bench: Bench, case: str) -> None:
     api, events, kind, says = BROKEN[case]
     with pytest.raises(kind, match=says):
         await in_pieces(bench, api, Turn(events=events))
 
 
-async def test_a_response_without_its_items(bench: Bench) -> None:
+async def test_a_final_event_without_output_uses_the_items_streamed_before(bench: Bench) -> None:
     """The last event of some servers has no output: the items that came before are the answer."""
     message = {"type": "message", "content": [{"type": "output_text", "text": "Hi."}]}
     events: list[dict[str, Any] | str] = [
@@ -210,7 +210,7 @@ async def test_a_response_without_its_items(bench: Bench) -> None:
     assert (await in_pieces(bench, "openai", Turn(events=events)))[0].text == "Hi."
 
 
-async def test_messages_in_pieces_are_parted_as_in_the_whole(bench: Bench) -> None:
+async def test_two_streamed_messages_are_separated_as_in_a_whole_answer(bench: Bench) -> None:
     """Two messages of one answer."""
     items = [{"type": "message", "content": [{"type": "output_text", "text": text}]} for text in ("One.", "Two.")]
     events: list[dict[str, Any] | str] = [

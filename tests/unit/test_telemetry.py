@@ -57,7 +57,7 @@ def no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
         ({ENDPOINT: "http://localhost:4317", "OTEL_TRACES_EXPORTER": "none"}, False),
     ],
 )
-def test_nothing_is_exported_unless_asked(environ: dict[str, str], exports: bool) -> None:
+def test_nothing_is_exported_without_an_endpoint(environ: dict[str, str], exports: bool) -> None:
     assert is_configured(environ) is exports
 
 
@@ -70,7 +70,9 @@ def test_nothing_is_exported_unless_asked(environ: dict[str, str], exports: bool
         ({ENDPOINT: "http://localhost:4318", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, "grpc"),
     ],
 )
-def test_the_protocol(environ: dict[str, str], kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_exporter_uses_the_configured_protocol(
+    environ: dict[str, str], kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name, value in environ.items():
         monkeypatch.setenv(name, value)
     exporter = otlp.span_exporter(environ)
@@ -81,18 +83,18 @@ def test_the_protocol(environ: dict[str, str], kind: str, monkeypatch: pytest.Mo
 @pytest.mark.parametrize(
     ("wish", "captures"), [("", False), ("false", False), ("true", True), ("SPAN_ONLY", True), ("NO_CONTENT", False)]
 )
-def test_content_only_by_opt_in(wish: str, captures: bool) -> None:
+def test_content_is_captured_only_if_enabled(wish: str, captures: bool) -> None:
     assert captures_content({"OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT": wish}) is captures
 
 
-def test_derived_ids() -> None:
+def test_derived_ids_are_equal_for_equal_parts_only() -> None:
     """The same for the same thing, another for another; parts do not run into each other."""
     assert derive(64, "a", 1) == derive(64, "a", 1) != derive(64, "a1")
     assert 0 < derive(64, "x") < 2**64
     assert 0 < derive(128, "x") < 2**128
 
 
-def test_a_repeated_activity_makes_the_same_span() -> None:
+def test_a_repeated_activity_exports_the_same_span() -> None:
     spans = InMemorySpanExporter()
     tracing = Telemetry(SimpleSpanProcessor(spans))
     for _ in range(2):
@@ -112,7 +114,7 @@ def test_a_repeated_activity_makes_the_same_span() -> None:
     tracing.shutdown()
 
 
-def test_without_an_endpoint_there_is_no_cost() -> None:
+def test_without_an_endpoint_spans_do_not_record() -> None:
     tracing = Telemetry()
     span = tracing.tool_call(WHERE, ToolCallAttempt(call=CALL, step=1, attempt=1))
     assert not span.span.is_recording()
@@ -120,7 +122,7 @@ def test_without_an_endpoint_there_is_no_cost() -> None:
     assert tracing.open_run(run, at=1).startswith("00-")
 
 
-def test_the_service_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_service_name_comes_from_the_environment_or_is_mulligan_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, expected in ((None, "mulligan-worker"), ("shop", "shop")):
         if name:
             monkeypatch.setenv("OTEL_SERVICE_NAME", name)
@@ -152,7 +154,7 @@ def opened(tracing: Telemetry, *, run: str = "r", turn: int = 1, parent: str | N
     )
 
 
-def test_a_run_is_opened_once() -> None:
+def test_opening_a_run_repeatedly_gives_the_same_ids() -> None:
     """The same ids however often, other ones for another turn or run; what is handed on names that very span."""
     tracing, spans = recorded()
     first, again, turn, run = opened(tracing), opened(tracing), opened(tracing, turn=2), opened(tracing, run="q")
@@ -174,7 +176,7 @@ def test_a_run_is_opened_once() -> None:
 
 
 @pytest.mark.parametrize("flags", ["01", "00"])
-def test_a_run_joins_its_callers_trace(flags: str) -> None:
+def test_a_run_joins_the_trace_of_its_caller_even_if_it_is_not_sampled(flags: str) -> None:
     """One that is not sampled as well: then nothing of the run is."""
     tracing, spans = recorded()
     where = opened(tracing, parent=f"00-{7:032x}-{8:016x}-{flags}")
@@ -208,7 +210,7 @@ def test_each_kind_of_span_has_its_own_id() -> None:
     tracing.shutdown()
 
 
-def test_an_attempt_of_the_model_that_failed() -> None:
+def test_a_failed_model_attempt_has_an_error_span_without_stack_trace() -> None:
     """What was raised goes on; there is no stack trace, whose lines may hold anything."""
     tracing, spans = recorded()
     with (
@@ -227,7 +229,7 @@ def test_an_attempt_of_the_model_that_failed() -> None:
 
 
 @pytest.mark.parametrize("error_type", [None, "ModelRequestError"])
-def test_how_a_run_ended(error_type: str | None) -> None:
+def test_the_finish_span_has_the_status_and_the_counters_of_the_run(error_type: str | None) -> None:
     tracing, spans = recorded()
     usage = Usage(input_tokens=1, output_tokens=2, cached_input_tokens=3, reasoning_tokens=4)
     tracing.finish_run(
@@ -251,7 +253,7 @@ def test_how_a_run_ended(error_type: str | None) -> None:
 
 
 @pytest.mark.parametrize("content", [True, False])
-def test_content_is_on_spans_only_if_asked_for(content: bool) -> None:
+def test_content_is_on_spans_only_if_enabled_and_is_cut(content: bool) -> None:
     """Arguments, results, and what of a failure's text quotes them; cut where it is long."""
     tracing, spans = recorded(content=content)
     tracing.tool_call(WHERE, ToolCallAttempt(call=CALL, step=1, attempt=1)).succeed("secret " * 10_000)
@@ -279,7 +281,7 @@ def test_no_id_is_zero(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (derive(64, "x"), derive(128, "x")) == (1, 1)
 
 
-def test_spans_of_users_own_code_have_random_ids() -> None:
+def test_spans_of_user_code_have_random_ids() -> None:
     """Chosen ids are for the span that they were chosen for alone."""
     tracing, spans = recorded()
     with tracing.chat(WHERE, ChatAttempt(provider="p", model="m", step=1, attempt=1)):
@@ -292,7 +294,9 @@ def test_spans_of_users_own_code_have_random_ids() -> None:
 
 
 @pytest.mark.parametrize(("team", "name"), [("shop", "mulligan-worker"), ("x", "y")])
-def test_resource_attributes_of_the_environment(team: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resource_attributes_are_read_from_the_environment(
+    team: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", f"team={team}" + (f",service.name={name}" if name == "y" else ""))
     tracing, spans = recorded()
     opened(tracing)
@@ -301,14 +305,14 @@ def test_resource_attributes_of_the_environment(team: str, name: str, monkeypatc
     assert (attributes["team"], attributes["service.name"]) == (team, name)
 
 
-def test_another_port_is_not_https(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_http_endpoint_on_another_port_uses_no_tls(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(ENDPOINT, "http://localhost:43180")
     exporter = otlp.span_exporter({ENDPOINT: "http://localhost:43180"})
     exporter.shutdown()
     assert "grpc" in type(exporter).__module__
 
 
-def test_without_an_endpoint_nothing_is_set_up() -> None:
+def test_without_an_endpoint_no_provider_and_no_thread_are_created() -> None:
     """No provider, no thread; what is asked of it does nothing, and the ids that are handed on are the same."""
     before = threading.active_count()
     tracing = Telemetry(content=True)
@@ -348,7 +352,7 @@ def test_an_attribute_whose_value_is_unknown_is_left_out() -> None:
     assert agent_finish(WHERE.trace, summary).attributes == {"temporal.workflow_type": "RefundDesk"}
 
 
-def test_the_spans_of_a_step_hang_on_its_hundred() -> None:
+def test_the_spans_of_a_step_are_children_of_its_hundred() -> None:
     tracing, spans = recorded()
     tracing.open_group(WHERE, 101, 1)
     for step in (100, 101, 200):
@@ -365,7 +369,7 @@ def test_the_spans_of_a_step_hang_on_its_hundred() -> None:
     tracing.shutdown()
 
 
-async def test_what_a_killed_worker_might_tell_twice_is_held_back() -> None:
+async def test_spans_that_a_killed_worker_might_repeat_are_held_back() -> None:
     """A run's parents are exported at once, all else after the hold, in order; a flush and the end hand on everything."""
     parents, spans = InMemorySpanExporter(), InMemorySpanExporter()
     held = DelayedSpanProcessor(SimpleSpanProcessor(spans), parents, seconds=3600)
@@ -383,7 +387,7 @@ async def test_what_a_killed_worker_might_tell_twice_is_held_back() -> None:
     assert len(spans.get_finished_spans()) == 2
 
 
-async def test_parents_that_cannot_be_exported_at_once() -> None:
+async def test_parents_that_cannot_be_exported_at_once_go_to_the_batch() -> None:
     """They go by the batch, which tries for longer; a run that is not sampled has none."""
     refusing = InMemorySpanExporter()
     refusing.shutdown()
@@ -397,7 +401,7 @@ async def test_parents_that_cannot_be_exported_at_once() -> None:
     tracing.shutdown()
 
 
-def test_the_hold_ends_by_itself() -> None:
+def test_held_back_spans_are_exported_after_the_hold() -> None:
     spans = InMemorySpanExporter()
     tracing = Telemetry(
         DelayedSpanProcessor(SimpleSpanProcessor(spans), InMemorySpanExporter(), seconds=0.01), exports=False

@@ -30,13 +30,13 @@ def metrics(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     return names
 
 
-def test_every_name_is_explained(metrics: set[str]) -> None:
+def test_the_traces_page_explains_every_name(metrics: set[str]) -> None:
     told = {name.removesuffix(".*") for name in re.findall(r"`([^`]+)`", PAGE)}
     told |= {name.split(" ")[0] for name in told}
     assert (NAMES | metrics) - told == set()
 
 
-def test_no_name_is_made_up(metrics: set[str]) -> None:
+def test_the_traces_page_mentions_no_unknown_name(metrics: set[str]) -> None:
     mentioned = set(re.findall(r"`((?:gen_ai|mulligan|temporal|ai\.toolCall)[.\w]*)(?:\.\*)?`", PAGE))
     own = {"gen_ai", "mulligan.metadata.team"}
     assert {name for name in mentioned if "." in name} - NAMES - metrics - own == set()
