@@ -74,13 +74,13 @@ async def test_show_trace_has_the_exit_codes_of_show_for_failed_and_missing_runs
     assert "recovered" not in out
     assert "agent.finish  ERROR unknown_tool  failed" in out
     await mulligan("start", "nobody", "Go", "--id", "t-4", "--wait")
-    assert await shown(mulligan, "t-4") == (1, "", "t-4 has no trace: no worker has opened an agent in it.\n")
+    assert await shown(mulligan, "t-4") == (1, "", "t-4 has no trace yet: no worker has opened the run.\n")
     code, out, err = await shown(mulligan, "nobody-at-all")
     assert (code, out) == (2, "")
     assert "there is no run 'nobody-at-all'" in err
     alone = await mulligan("show", "t-3", "--all")
     assert (alone.code, alone.out) == (2, "")
-    assert "--all goes with --trace" in alone.err
+    assert "--all needs --trace" in alone.err
 
 
 NONSENSE = {
