@@ -1,8 +1,8 @@
-"""Temporal's remote codec over HTTP: its UI and its command line send payloads here and get them decrypted.
+"""A codec server for Temporal: its UI and its command line send payloads here to decrypt them.
 
-The protocol is Temporal's (docs.temporal.io, "Codec Server"): POST /decode and /encode with `Payloads` as protobuf's
-JSON. Whoever reaches it reads all that the keys read. So a page of another origin than the UI's gets nothing, and where
-other machines reach it, callers need a token.
+The protocol is Temporal's (docs.temporal.io, "Codec Server"): POST /decode and /encode with `Payloads` as protobuf's JSON.
+Everyone who can call it can read all encrypted data. So only pages of the UI's origin may call it, and if other machines
+can reach it, callers need a token.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from mulligan.errors import DeclarationError
 __all__ = ["codec_server", "is_loopback", "parse_origin"]
 
 MOST_BYTES = 8 * 1024 * 1024
-"""Of a request's body: Temporal's own messages end at 4 MiB, and base64 adds a third."""
+"""The maximum size of a request body: Temporal's messages have at most 4 MiB, and base64 adds a third."""
 UI_HEADERS = "authorization, authorization-extras, content-type, x-namespace"
-"""What Temporal's UI sends; the authorizations with "Pass the user access token"."""
+"""The headers that Temporal's UI sends; the authorization ones with "Pass the user access token"."""
 SECONDS_TO_STOP = 2
-SAYS = {
-    404: "There is no such path here; POST to /decode or /encode.",
+ERROR_TEXTS = {
+    404: "There is no such path; POST to /decode or /encode.",
     405: "POST to /decode or /encode.",
     413: f"The body is larger than {MOST_BYTES} bytes.",
 }
@@ -40,27 +40,27 @@ SAYS = {
 async def codec_server(
     codec: EncryptionCodec, host: str, port: int, origins: Collection[str], token: str = ""
 ) -> AsyncIterator[str]:
-    """Serve the codec at `host` and `port` (0: any free one) while the block runs; gives its URL.
+    """Serve the codec at `host` and `port` (0: a free port) while the block runs; yields the URL.
 
     Args:
-        codec: holds the keys.
-        host: where to listen.
-        port: where to listen.
-        origins: the pages whose scripts may call it, as browsers name them (see `origin_of`).
-        token: what callers must send as `Authorization: Bearer …`; only on a loopback `host` may there be none.
+        codec: the codec with the keys.
+        host: the address to listen at.
+        port: the port to listen at.
+        origins: the origins whose pages may call it, as browsers send them (see `origin_of`).
+        token: callers must send it as `Authorization: Bearer …`. It may be empty only with a loopback `host`.
 
     Raises:
-        DeclarationError: the address cannot be bound, or others could read everything there.
+        DeclarationError: the address cannot be bound, or it is not a loopback address and there is no token.
     """
     if not token and not is_loopback(host):
         raise DeclarationError(f"{host!r} can be reached from other machines: a codec server there needs a token.")
-    app = web.Application(middlewares=[_gate(origins, token)], client_max_size=MOST_BYTES)
-    # An endpoint may be given with a slash at its end, and with `{namespace}`.
-    before = "/{namespace:([^/]*/)?}"
-    app.add_routes([web.get("/", _about), web.post(f"{before}decode", _by(codec.decode))])
-    app.add_routes([web.post(f"{before}encode", _by(codec.encode))])
+    app = web.Application(middlewares=[_check_access(origins, token)], client_max_size=MOST_BYTES)
+    # Temporal's programs allow an endpoint with a slash at the end, and with `{namespace}`.
+    prefix = "/{namespace:([^/]*/)?}"
+    app.add_routes([web.get("/", _about), web.post(f"{prefix}decode", _handler(codec.decode))])
+    app.add_routes([web.post(f"{prefix}encode", _handler(codec.encode))])
     logger = logging.getLogger(__name__)
-    logger.addFilter(_without_content)
+    logger.addFilter(_remove_content)
     runner = web.AppRunner(app, access_log=None, logger=logger, shutdown_timeout=SECONDS_TO_STOP)
     await runner.setup()
     try:
@@ -75,7 +75,7 @@ async def codec_server(
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches it. A name other than localhost may resolve to anything."""
+    """Whether only this machine can reach the host. A name other than localhost may resolve to any address."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -83,10 +83,10 @@ def is_loopback(host: str) -> bool:
 
 
 def parse_origin(text: str) -> str:
-    """An origin as browsers name it in their `Origin` header: in lower case, without path and default port.
+    """An origin as browsers send it in the `Origin` header: in lower case, without path and default port.
 
     Raises:
-        DeclarationError: it is none.
+        DeclarationError: it is not an origin.
     """
     try:
         url = urlsplit(text)
@@ -97,78 +97,78 @@ def parse_origin(text: str) -> str:
         return f"{url.scheme}://{host}" + (f":{url.port}" if url.port not in (None, default) else "")
     except (ValueError, KeyError):
         raise DeclarationError(
-            f"{text!r} is no origin; give the scheme and the host of Temporal's UI, such as http://localhost:8233."
+            f"{text!r} is not an origin; give the scheme and the host of Temporal's UI, such as http://localhost:8233."
         ) from None
 
 
-def _gate(origins: Collection[str], token: str) -> Middleware:
-    """Who may come in, and what a browser must read on the way out, on refusals too: else it shows no reason."""
+def _check_access(origins: Collection[str], token: str) -> Middleware:
+    """Checks origin and token, and adds the CORS headers, also to errors: without them a browser does not show the error."""
     expected = f"Bearer {token}".encode()
 
     @web.middleware
-    async def gate(request: web.Request, handler: Handler) -> web.StreamResponse:
+    async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
         origin = request.headers.get("Origin")
-        # Not left to the browser: by DNS rebinding a strange page is of our own origin, and asks for no leave.
+        # Not left to the browser: with DNS rebinding, a foreign page has this server's origin and needs no CORS check.
         if origin is not None and origin not in origins:
-            return _refusal(403, "Pages of this origin may not call this codec server; see its --ui-origin.")
+            return _error_response(403, "Pages of this origin may not call this codec server; see its --ui-origin.")
         if request.method == "OPTIONS":
-            # Browsers send no token with it.
-            answer: web.StreamResponse = web.Response(status=204, headers={"Access-Control-Allow-Methods": "POST"})
-            answer.headers["Access-Control-Allow-Headers"] = UI_HEADERS
-            # The UI asks payload by payload; by itself a browser remembers this for seconds.
-            answer.headers["Access-Control-Max-Age"] = "600"
+            # Browsers send no token with a preflight request.
+            response: web.StreamResponse = web.Response(status=204, headers={"Access-Control-Allow-Methods": "POST"})
+            response.headers["Access-Control-Allow-Headers"] = UI_HEADERS
+            # The UI sends a request for each payload. By default a browser caches the preflight result for seconds only.
+            response.headers["Access-Control-Max-Age"] = "600"
         elif token and request.method == "POST" and not hmac.compare_digest(_authorization(request), expected):
-            answer = _refusal(401, "This codec server needs a token: send `Authorization: Bearer …`.")
-            answer.headers["WWW-Authenticate"] = "Bearer"
+            response = _error_response(401, "This codec server needs a token: send `Authorization: Bearer …`.")
+            response.headers["WWW-Authenticate"] = "Bearer"
         else:
-            answer = await _answer(request, handler)
+            response = await _handle(request, handler)
         if origin is not None:
-            answer.headers["Access-Control-Allow-Origin"] = origin
-            answer.headers["Access-Control-Allow-Credentials"] = "true"
-            answer.headers["Vary"] = "Origin"
-        answer.headers["Cache-Control"] = "no-store"
-        return answer
+            response.headers["Access-Control-Allow-Origin"] = origin
+            response.headers["Access-Control-Allow-Credentials"] = "true"
+            response.headers["Vary"] = "Origin"
+        response.headers["Cache-Control"] = "no-store"
+        return response
 
-    return gate
+    return middleware
 
 
 def _authorization(request: web.Request) -> bytes:
     return request.headers.get("Authorization", "").encode(errors="surrogateescape")
 
 
-async def _answer(request: web.Request, handler: Handler) -> web.StreamResponse:
+async def _handle(request: web.Request, handler: Handler) -> web.StreamResponse:
     try:
         return await handler(request)
     except web.HTTPException as refused:
-        return _refusal(refused.status, SAYS.get(refused.status, refused.reason))
+        return _error_response(refused.status, ERROR_TEXTS.get(refused.status, refused.reason))
 
 
-def _by(work: Callable[[Iterable[Payload]], Awaitable[list[Payload]]]) -> Handler:
-    async def coded(request: web.Request) -> web.Response:
+def _handler(convert: Callable[[Iterable[Payload]], Awaitable[list[Payload]]]) -> Handler:
+    async def handle(request: web.Request) -> web.Response:
         try:
-            given = json_format.Parse(await request.read(), Payloads())
-        # What these say quotes the body.
+            payloads = json_format.Parse(await request.read(), Payloads())
+        # The texts of these errors quote the body.
         except (json_format.ParseError, ValueError, RecursionError, web.RequestPayloadError):
-            return _refusal(400, "The body is no JSON of temporal.api.common.v1.Payloads.")
+            return _error_response(400, "The body is not JSON of temporal.api.common.v1.Payloads.")
         try:
-            done = Payloads(payloads=await work(given.payloads))
+            converted = Payloads(payloads=await convert(payloads.payloads))
         except ValueError as error:
-            return _refusal(422, str(error))
-        return web.Response(text=json_format.MessageToJson(done, indent=None), content_type="application/json")
+            return _error_response(422, str(error))
+        return web.Response(text=json_format.MessageToJson(converted, indent=None), content_type="application/json")
 
-    return coded
+    return handle
 
 
 async def _about(_: web.Request) -> web.Response:
     return web.Response(text="Mulligan's codec server, for Temporal's UI and command line: POST /decode and /encode.\n")
 
 
-def _refusal(status: int, sentence: str) -> web.Response:
+def _error_response(status: int, sentence: str) -> web.Response:
     return web.json_response({"error": sentence}, status=status)
 
 
-def _without_content(record: logging.LogRecord) -> bool:
-    """Keep what kind of error it was: its text and its trace quote the request."""
+def _remove_content(record: logging.LogRecord) -> bool:
+    """Reduce a logged error to its type: its text and stack trace quote the request."""
     if record.exc_info and record.exc_info[0]:
         record.msg, record.args = f"{record.getMessage()}: {record.exc_info[0].__name__}", ()
         record.exc_info = None

@@ -1,4 +1,4 @@
-"""A connection to Temporal, set up as Temporal's own environment configuration says."""
+"""Connects to Temporal, with the settings of Temporal's own environment configuration."""
 
 from __future__ import annotations
 
@@ -35,29 +35,29 @@ FAULTS = {
     "InvalidCertificate(NotValidForName": "has a certificate for another name; set TEMPORAL_TLS_SERVER_NAME to that name",
     "InvalidCertificate(Expired": "has a certificate that has expired",
     "InvalidContentType": "does not speak TLS, which a TEMPORAL_TLS setting or an API key asks for",
-    "InconsistentKeys": "was not asked: TEMPORAL_TLS_CLIENT_KEY_PATH is not the key of TEMPORAL_TLS_CLIENT_CERT_PATH",
+    "InconsistentKeys": "was not called: TEMPORAL_TLS_CLIENT_KEY_PATH is not the key of TEMPORAL_TLS_CLIENT_CERT_PATH",
     "code: Unauthenticated": "refuses us; see TEMPORAL_API_KEY and TEMPORAL_NAMESPACE",
     "code: PermissionDenied": "refuses us; see TEMPORAL_API_KEY and TEMPORAL_NAMESPACE",
     "tonic::transport::Error(Transport, hyper": "ended the connection; it may want TLS (TEMPORAL_TLS=true), or a client "
     "certificate that it trusts (TEMPORAL_TLS_CLIENT_CERT_PATH and TEMPORAL_TLS_CLIENT_KEY_PATH)",
 }
-"""What a server that is there may have against us, by the words of temporalio's error."""
+"""Explanations of errors of a server that can be reached, by a part of temporalio's error message."""
 
 
 async def connect(address: str | None = None, **options: Any) -> Client:
     """Connect to Temporal.
 
     Address, namespace, API key and TLS come from the environment (`TEMPORAL_ADDRESS` …) and `temporal.toml`, by
-    Temporal's own rules. With an `address` of your own nothing is read from there: no profile's key is sent to it.
-    `options` are those of `temporalio.client.Client.connect`, and win.
+    Temporal's own rules. With the argument `address` nothing is read from there, so no key of a profile is sent to it.
+    `options` are those of `temporalio.client.Client.connect`, and override the environment.
 
     Raises:
-        RuntimeError: no server answers there, or it refuses us (temporalio's own error).
-        DeclarationError: a setting cannot be: one of ours, or of Temporal's.
+        RuntimeError: no server answers there, or it refuses the connection (temporalio's own error).
+        DeclarationError: a setting of Mulligan or of Temporal is invalid.
     """
     config: dict[str, Any] = {"target_host": address or DEFAULT_ADDRESS}
     if address is None:
-        config |= _configured()
+        config |= _load_connect_config()
     config = {"data_converter": configured_converter(), **config, **options}
     config["interceptors"] = [*config.get("interceptors", ()), TraceHeader()]
     try:
@@ -66,42 +66,42 @@ async def connect(address: str | None = None, **options: Any) -> Client:
         raise DeclarationError(f"Temporal's settings cannot be used: {error}.") from None
 
 
-def _configured() -> ClientConnectConfig:
-    """What the environment and `temporal.toml` say."""
+def _load_connect_config() -> ClientConnectConfig:
+    """The connection settings of the environment and of `temporal.toml`."""
     try:
         config = ClientConfig.load_client_connect_config()
     except OSError as error:
         raise DeclarationError(f"Temporal's settings name {error.filename}: {error.strerror}.") from None
     except (RuntimeError, ValueError) as error:
-        # Its further lines quote the file, which may hold a key.
+        # Only the first line: the others quote the file, which may contain a key.
         raise DeclarationError(f"Temporal's settings cannot be read: {str(error).splitlines()[0]}.") from None
     if "api_key" in config:
-        # With the newline at a file's end, as Kubernetes' secrets often have, temporalio sends no key at all.
+        # With a newline at the end, as in many Kubernetes secrets, temporalio would send no key at all.
         config["api_key"] = config["api_key"].strip()
     return config
 
 
 def configured_converter() -> DataConverter:
-    """The pydantic one; with encryption where there are keys, and with external storage where one is named."""
-    chosen, converter = settings(), data_converter
-    if keys := chosen.encryption_keys.get_secret_value():
+    """Mulligan's data converter, with encryption and external storage if the settings have them."""
+    configured, converter = settings(), data_converter
+    if keys := configured.encryption_keys.get_secret_value():
         from mulligan.client.encryption import parse_keys, with_encryption
 
         converter = with_encryption(converter, parse_keys(keys))
-    if chosen.external_storage:
+    if configured.external_storage:
         from mulligan.client.external_storage import external_storage
 
-        converter = dataclasses.replace(converter, external_storage=external_storage(chosen.external_storage))
+        converter = dataclasses.replace(converter, external_storage=external_storage(configured.external_storage))
     return converter
 
 
 def configured_address() -> str:
-    """The address that `connect()` tries."""
+    """The address that `connect()` uses."""
     return ClientConfig.load_client_connect_config().get("target_host") or DEFAULT_ADDRESS
 
 
 def explain_connection_error(error: BaseException) -> str:
-    """What to tell a person when `connect()` failed: where it was tried, and what to do about it."""
+    """A sentence for the terminal about an error of `connect()`: the address, the reason, and what to do."""
     reason = str(error).splitlines()[0] if str(error) else type(error).__name__
     for words, fault in FAULTS.items():
         if words in reason:
@@ -113,33 +113,34 @@ def explain_connection_error(error: BaseException) -> str:
 
 
 def explain_unreadable_data(error: BaseException) -> str:
-    """What to tell a person when keys are missing: ours for a run, or a worker's for our question; or what is stored
-    elsewhere. Empty: it is not that.
+    """A sentence for the terminal about data that cannot be decrypted or read from external storage, with what to do.
+
+    Empty for any other error.
     """
-    said = str(error)
-    if "TMPRL1105" in said:
+    text = str(error)
+    if "TMPRL1105" in text:
         return "a part of this run is in external storage; set MULLIGAN_EXTERNAL_STORAGE to that of its worker."
-    if said.startswith("No driver found with name 'mulligan."):
+    if text.startswith("No driver found with name 'mulligan."):
         return "a part of this run is in another kind of external storage than MULLIGAN_EXTERNAL_STORAGE names."
     if type(error).__name__ == "StorageError":
-        return said
-    if said.startswith("S3StorageDriver "):
-        return f"{said}: {error.__cause__}." if error.__cause__ else said
-    if "Unknown payload encoding binary/encrypted" in said:
+        return text
+    if text.startswith("S3StorageDriver "):
+        return f"{text}: {error.__cause__}." if error.__cause__ else text
+    if "Unknown payload encoding binary/encrypted" in text:
         return "this run is encrypted; set MULLIGAN_ENCRYPTION_KEYS to the keys of its worker."
-    if isinstance(error, ValueError) and said.startswith("A payload "):
-        return said
-    # temporalio does not decrypt what a query's failure says.
-    if isinstance(error, WorkflowQueryFailedError) and said == "Encoded failure":
-        return "the worker could not answer; it may lack the first of our MULLIGAN_ENCRYPTION_KEYS."
+    if isinstance(error, ValueError) and text.startswith("A payload "):
+        return text
+    # temporalio does not decrypt the failure of a query.
+    if isinstance(error, WorkflowQueryFailedError) and text == "Encoded failure":
+        return "the worker could not answer; its MULLIGAN_ENCRYPTION_KEYS may lack the first key of this command's."
     return ""
 
 
 def run_and_exit(main: Callable[[], object]) -> NoReturn:
     """Run a program's main function and end the process with its exit code, without tearing the interpreter down.
 
-    temporalio 1.35 on Python 3.11 now and then crashes (SIGSEGV) in an interpreter that ends soon after a call of its
-    client: the exit code would be a lie. What must be closed is closed by `main` itself.
+    temporalio 1.35 on Python 3.11 sometimes crashes (SIGSEGV) in an interpreter that ends soon after a call of its client,
+    which would change the exit code. `main` must close what it opened.
     """
     code: object = 0
     try:
@@ -154,7 +155,7 @@ def run_and_exit(main: Callable[[], object]) -> NoReturn:
 
 
 class TraceHeader(Interceptor):
-    """Hands the caller's trace to the workflows that it starts, in the header that Temporal's own tracing uses."""
+    """Passes the caller's trace to the workflows that it starts, in the header that Temporal's own tracing uses."""
 
     def intercept_client(self, next: OutboundInterceptor) -> OutboundInterceptor:  # noqa: A002 - Temporal's name
         """Wrap the client's calls."""

@@ -1,8 +1,7 @@
-"""Encryption of all that Temporal keeps: prompts, results and failures are unreadable to the server, and in its database.
+"""Encrypts all payloads: the Temporal server and its database cannot read prompts, results and failures.
 
-AES-256-GCM by the `cryptography` package, as in Temporal's own samples; the key's id stands beside each payload, so that
-keys can be changed while runs are open. `MULLIGAN_ENCRYPTION_KEYS` switches it on, for workers, commands and
-`mulligan.connect()`.
+AES-256-GCM with the `cryptography` package, as in Temporal's own samples. Each payload has the id of its key, so that keys
+can be changed while runs are open. `MULLIGAN_ENCRYPTION_KEYS` turns it on for workers, commands and `mulligan.connect()`.
 """
 
 from __future__ import annotations
@@ -23,28 +22,28 @@ from mulligan.errors import DeclarationError
 __all__ = ["EncryptionCodec", "parse_keys", "with_encryption"]
 
 ENCODING = b"binary/encrypted"
-"""What Temporal's samples call it: other languages' codecs know it by that name."""
+"""The name in Temporal's samples, which codecs in other languages know."""
 KEY_ID = "encryption-key-id"
 KEY_BYTES, NONCE_BYTES = 32, 12
 VARIABLE = "MULLIGAN_ENCRYPTION_KEYS"
 
 
 class EncryptionCodec(PayloadCodec):
-    """Encrypts with the first key, decrypts with whichever was used."""
+    """Encrypts with the first key, and decrypts with the key that a payload names."""
 
     def __init__(self, keys: Mapping[str, bytes]) -> None:
         self._ciphers = {key_id: AESGCM(key) for key_id, key in keys.items()}
         self._newest = next(iter(keys))
 
     async def encode(self, payloads: Iterable[Payload]) -> list[Payload]:
-        """Encrypt payloads, each as a whole: what it is (its metadata) is as secret as what it says."""
+        """Encrypt payloads, each with its metadata."""
         return [self._encrypted(payload) for payload in payloads]
 
     async def decode(self, payloads: Iterable[Payload]) -> list[Payload]:
-        """Decrypt payloads. One that is not encrypted, as of a run that is older than the keys, is as it is.
+        """Decrypt payloads. A payload that is not encrypted, for example of an older run, is returned unchanged.
 
         Raises:
-            ValueError: there is no such key here, or the payload was tampered with.
+            ValueError: the key is missing, or the payload was changed.
         """
         return [self._decrypted(payload) for payload in payloads]
 
@@ -57,25 +56,25 @@ class EncryptionCodec(PayloadCodec):
         if payload.metadata.get("encoding") != ENCODING:
             return payload
         key_id = payload.metadata.get(KEY_ID, b"")
-        named = key_id.decode(errors="replace")[:64]
-        cipher = self._ciphers.get(named)
+        name = key_id.decode(errors="replace")[:64]
+        cipher = self._ciphers.get(name)
         if cipher is None:
-            raise ValueError(f"A payload is encrypted with the key {named!r}; {VARIABLE} has no such key.")
+            raise ValueError(f"A payload is encrypted with the key {name!r}; {VARIABLE} has no such key.")
         try:
             plain = cipher.decrypt(payload.data[:NONCE_BYTES], payload.data[NONCE_BYTES:], key_id)
         except (InvalidTag, ValueError):  # too short for a nonce is a ValueError
             raise ValueError(
-                f"A payload cannot be decrypted with the key {named!r}: its key was another one of that name, "
-                "or it was changed."
+                f"A payload cannot be decrypted with the key {name!r}: another key had the same id, or the payload "
+                "was changed."
             ) from None
         return Payload.FromString(plain)
 
 
 def parse_keys(text: str) -> dict[str, bytes]:
-    """Read `id:key,id:key`: base64 of 32 bytes each, the first one encrypts.
+    """Parse `id:key,id:key`; each key is base64 of 32 bytes. The first key encrypts.
 
     Raises:
-        DeclarationError: there is no key in it, or one is none. It is not quoted.
+        DeclarationError: there is no key, or one is invalid. The message does not quote it.
     """
     keys: dict[str, bytes] = {}
     for number, entry in enumerate(filter(None, (part.strip() for part in text.split(","))), 1):
@@ -86,17 +85,17 @@ def parse_keys(text: str) -> dict[str, bytes]:
             key = b""
         if not colon or not re.fullmatch(r"[\w.-]{1,64}", key_id) or len(key) != KEY_BYTES or key_id in keys:
             raise DeclarationError(
-                f"{VARIABLE}: entry {number} is no key; give `id:key` with an id of its own and base64 of {KEY_BYTES} "
-                "random bytes, as of `openssl rand -base64 32`."
+                f"{VARIABLE}: entry {number} is no key; give `id:key` with a unique id and base64 of {KEY_BYTES} "
+                "random bytes, for example from `openssl rand -base64 32`."
             )
         keys[key_id] = key
     if not keys:
-        raise DeclarationError(f"{VARIABLE} holds no key.")
+        raise DeclarationError(f"{VARIABLE} contains no key.")
     return keys
 
 
 def with_encryption(converter: DataConverter, keys: Mapping[str, bytes]) -> DataConverter:
-    """The converter with encryption, of failures' messages and stack traces too."""
+    """The converter with encryption, also of the messages and stack traces of failures."""
     return dataclasses.replace(
         converter,
         payload_codec=EncryptionCodec(keys),

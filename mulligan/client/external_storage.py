@@ -1,7 +1,7 @@
-"""External storage: payloads that are too large for Temporal stand in a folder or a bucket, and history refers to them.
+"""External storage: payloads that are too large for Temporal are in a folder or a bucket, and history refers to them.
 
-It is the SDK's own (`temporalio.converter.ExternalStorage`); here are the drivers that `MULLIGAN_EXTERNAL_STORAGE` names.
-A payload is encrypted before it is stored, where there are keys.
+It is the SDK's own feature (`temporalio.converter.ExternalStorage`), with the driver that `MULLIGAN_EXTERNAL_STORAGE`
+names. With encryption keys, a payload is encrypted before it is stored.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ __all__ = ["CARRY_BYTES", "STORED_FROM", "external_storage"]
 
 VARIABLE = "MULLIGAN_EXTERNAL_STORAGE"
 STORED_FROM = 512 * 1024
-"""Bytes of a payload from which on it is stored. The SDK's default is half of that; but a query's answer is a payload too,
-and pages of up to 500 KB would leave a file behind for each look at a run."""
+"""Payloads of at least so many bytes are stored. The SDK's default is half of this, but the result of a query is a payload
+too: each query for a page of up to 500 KB would leave a file behind."""
 CARRY_BYTES = 32_000_000
-"""What continue-as-new may carry where there is external storage (docs/long-runs.md has what was measured)."""
+"""The maximum size in bytes of the state that continue-as-new carries with external storage (see docs/long-runs.md)."""
 
 
 def external_storage(url: str) -> ExternalStorage:
-    """The storage that a setting names: `file:///folder` (of this machine, or shared) or `s3://bucket/prefix`.
+    """The storage for a URL: `file:///folder` (local, or shared by all machines) or `s3://bucket/prefix`.
 
     Raises:
-        DeclarationError: it names none, or what it needs is missing.
+        DeclarationError: the URL is invalid, or the folder, boto3 or AWS's settings are missing.
     """
     return ExternalStorage(drivers=[_driver(url)], payload_size_threshold=STORED_FROM)
 
@@ -46,19 +46,19 @@ def _driver(url: str) -> StorageDriver:
         if not folder.is_dir():
             raise DeclarationError(f"{VARIABLE} is {url!r}, but there is no folder {folder}.")
         return FolderDriver(folder)
-    # Named as S3 allows it, and nothing beside: a mistyped option would be taken for a part of the prefix.
+    # Only a valid bucket name, and no query: a mistyped option must not become a part of the prefix.
     if parts.scheme == "s3" and re.fullmatch(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]", parts.netloc) and not parts.query:
         client = _BucketClient(parts.netloc, parts.path.strip("/"))
         return S3StorageDriver(client, parts.netloc, driver_name="mulligan.s3")
-    # Not quoted where it may hold a password.
-    said = f"is {url!r}" if "@" not in url else "names a user"
-    raise DeclarationError(f"{VARIABLE} {said}, but it must be file:///folder or s3://bucket/prefix.")
+    # The URL is not quoted if it may contain a password.
+    problem = f"is {url!r}" if "@" not in url else "names a user"
+    raise DeclarationError(f"{VARIABLE} {problem}, but it must be file:///folder or s3://bucket/prefix.")
 
 
 class _BucketClient(S3StorageDriverClient):
-    """S3 by boto3, AWS's own client: it reads region, endpoint and credentials from AWS's settings.
+    """S3 with boto3, which reads region, endpoint and credentials from AWS's settings.
 
-    A reference in history names a bucket and a key; what is read is in this bucket, below this prefix.
+    A reference in history has a bucket and a key. Only keys below this prefix in this bucket are read.
     """
 
     def __init__(self, bucket: str, prefix: str) -> None:
@@ -76,11 +76,13 @@ class _BucketClient(S3StorageDriverClient):
         self._prefix = f"{prefix}/" if prefix else ""
 
     def describe(self) -> Mapping[str, str]:
-        """What the SDK adds to its errors."""
+        """Details that the SDK adds to its errors."""
         return {"prefix": self._prefix, "endpoint": str(self._s3.meta.endpoint_url)}
 
     async def object_exists(self, *, bucket: str, key: str) -> bool:
-        """Never: written again, an object is as old as its newest use, and a rule that deletes old ones spares it."""
+        """Always False, so that the object is written again: its age is then that of its last use, for rules that delete old
+        objects.
+        """
         del bucket, key
         return False
 
@@ -93,7 +95,7 @@ class _BucketClient(S3StorageDriverClient):
         return await asyncio.to_thread(self._read, self._own(bucket), self._prefix + key)
 
     def _read(self, bucket: str, key: str) -> bytes:
-        # Here, as boto3 reads the body while it is asked for.
+        # In this thread, because boto3 downloads the body during read().
         data: bytes = self._s3.get_object(Bucket=bucket, Key=key)["Body"].read()
         return data
 

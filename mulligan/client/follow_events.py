@@ -1,4 +1,6 @@
-"""One run's events as they come: what its workflow keeps, by a query; what a model is just writing, by its heartbeats."""
+"""Follows the events of a run. Those that its workflow stores come from a query; the text that a model is writing comes
+from the heartbeats of the model call.
+"""
 
 from __future__ import annotations
 
@@ -19,21 +21,22 @@ from mulligan.wire.model_call import CALL_MODEL
 
 _TOKEN = re.compile(r"([0-9]{1,15})(?:\.([0-9]{1,9})\.([0-9]{1,15}))?")
 _PAGE = 200
-_LONGEST_WAIT, _LONGEST_WAIT_FOR_TEXT = 60.0, 2.0
-"""Seconds between two looks at a run in which nothing moves. That a model begins to write is in no event of a history."""
-_CLOCK = timedelta(milliseconds=2)
+_MAX_WAIT, _MAX_WAIT_FOR_TEXT = 60.0, 2.0
+"""Seconds between two checks of a run in which nothing happens; shorter during a model call, as no history event shows
+that a model begins to write."""
+_ROUNDING = timedelta(milliseconds=2)
 """Times in events are rounded to milliseconds."""
 
 
 def follow(client: Client, workflow_id: str, *, since: str = "", every: float = 0.5) -> AsyncIterator[Event]:
-    """Each event of a run, from its beginning or from after the one with the token `since`, until the run is closed.
+    """Yield each event of a run until it is closed, from the beginning or after the event with the token `since`.
 
-    It is one run to its user, in however many histories; a closed one can be read as long as Temporal keeps it. A run
-    whose worker is away is waited for. `every`: seconds between two looks while something moves; else it looks less
-    often, and Temporal's long poll wakes it.
+    A run that continued as new is one run here. A closed run can be read as long as Temporal retains it. While no worker
+    answers, it waits. `every`: seconds between two checks while something happens. Otherwise it checks less often, and
+    Temporal's long poll wakes it.
 
     Raises:
-        ValueError: `since` is no token.
+        ValueError: `since` is not a token.
         temporalio.service.RPCError: there is no such run, or Temporal does not answer.
         temporalio.client.WorkflowQueryFailedError: the workflow has no query `events` (docs/events.md).
     """
@@ -41,66 +44,66 @@ def follow(client: Client, workflow_id: str, *, since: str = "", every: float = 
 
 
 class EventFollower:
-    """Where one watcher stands: how many events were given, and how much of which attempt's text."""
+    """The position of one reader: the next event, and how much text of which attempt was yielded."""
 
     def __init__(self, client: Client, workflow_id: str, since: str, every: float) -> None:
-        found = _TOKEN.fullmatch(since or "0")
-        if found is None:
+        match = _TOKEN.fullmatch(since or "0")
+        if match is None:
             raise ValueError(
-                f"{since[:80]!r} is no token of an event: give the `token` of the last one that you have seen."
+                f"{since[:80]!r} is not the token of an event: give the `token` of the last event that you have read."
             )
         self._client = client
         self._handle = client.get_workflow_handle(workflow_id)
         self._every = every
-        self._next, self._attempt, self._seen = (int(part or 0) for part in found.groups())
+        self._next, self._attempt, self._seen = (int(part or 0) for part in match.groups())
         self._writing: dict[str, Any] | None = None
         self._total = 0
         self._is_ended = False
 
     async def events(self) -> AsyncIterator[Event]:
-        """All of them, until the run is closed."""
-        looked: tuple[str, int] | None = None
+        """Yield all events until the run is closed."""
+        checked: tuple[str, int] | None = None
         wait = self._every
-        moves = _Moves(self._client, self._handle.id)
+        changes = _HistoryChanges(self._client, self._handle.id)
         try:
             while True:
                 run = await self._handle.describe()
                 is_open = run.status == WorkflowExecutionStatus.RUNNING
                 now = run.run_id, run.history_length
-                moved = now != looked
-                if moved:
+                changed = now != checked
+                if changed:
                     try:
-                        async for event in self._kept():
+                        async for event in self._stored_events():
                             yield event
-                        looked = now
+                        checked = now
                     except RPCError as error:
                         if not is_open or error.status not in NO_WORKER_STATUSES:
                             raise
                 if not is_open:
-                    if not await self._told_its_end():
-                        yield await self._end(run)
+                    if not await self._end_was_yielded():
+                        yield await self._end_event(run)
                     return
                 call = self._model_call(run)
-                if call is not None and looked == now:
-                    async for event in self._live(call):
-                        moved = True
+                if call is not None and checked == now:
+                    async for event in self._live_text(call):
+                        changed = True
                         yield event
                 wait = (
                     self._every
-                    if moved
-                    else min(wait * 1.5, max(self._every, _LONGEST_WAIT_FOR_TEXT if call else _LONGEST_WAIT))
+                    if changed
+                    else min(wait * 1.5, max(self._every, _MAX_WAIT_FOR_TEXT if call else _MAX_WAIT))
                 )
-                # The long poll reads the history once: only for what stands still.
-                await moves.wait(run, wait, long_poll=wait > _LONGEST_WAIT_FOR_TEXT)
+                # The long poll reads the history once, so it is used only if nothing happens.
+                await changes.wait(run, wait, long_poll=wait > _MAX_WAIT_FOR_TEXT)
         finally:
-            moves.stop()
+            changes.stop()
 
-    async def _kept(self) -> AsyncIterator[Event]:
-        """What the workflow keeps, from `self._next` on: of what was summed up, from the runs of the chain that hold it."""
-        wanted: list[tuple[str | None, int | None]] = [(None, None)]
-        """Which run to ask, and up to which event; the next one last."""
-        while wanted:
-            run_id, end = wanted.pop()
+    async def _stored_events(self) -> AsyncIterator[Event]:
+        """The stored events from `self._next` on. Those before a compaction come from earlier workflow runs of the chain."""
+        ranges: list[tuple[str | None, int | None]] = [(None, None)]
+        """Which run to query, and up to which event; the next one is last."""
+        while ranges:
+            run_id, end = ranges.pop()
             start = self._next
             handle = self._client.get_workflow_handle(self._handle.id, run_id=run_id) if run_id else self._handle
             try:
@@ -108,21 +111,21 @@ class EventFollower:
             except RPCError as error:
                 if run_id is None or error.status != RPCStatusCode.NOT_FOUND:
                     raise
-                self._next = end or start  # past its retention
+                self._next = end or start  # its retention is over
                 continue
             if run_id is None:
                 self._writing, self._total = page.get("writing"), page["total"]
             for event in page["events"]:
-                yield self._given(event)
+                yield self._parse(event)
             following = page["next"]
             if following is not None and (end is None or following < end):
-                wanted.append((run_id, end))
+                ranges.append((run_id, end))
             if earlier := page.get("earlier"):
-                wanted.append((earlier["run_id"], following if end is None else min(following, end)))
+                ranges.append((earlier["run_id"], following if end is None else min(following, end)))
 
-    def _given(self, kept: dict[str, Any]) -> Event:
-        event = EVENT.validate_python(kept)
-        self._next = kept["offset"] + 1
+    def _parse(self, stored: dict[str, Any]) -> Event:
+        event = EVENT.validate_python(stored)
+        self._next = stored["offset"] + 1
         self._is_ended = event.type == "run_ended"
         if event.type in ("step_started", "answered", "model_fallback", "run_ended"):
             self._attempt = self._seen = 0
@@ -133,25 +136,25 @@ class EventFollower:
         return f"{self._next}.{self._attempt}.{self._seen}" if self._seen else str(self._next)
 
     def _model_call(self, run: WorkflowExecutionDescription) -> PendingActivityInfo | None:
-        """The call of the step whose model has not answered, if it is there already."""
+        """The pending activity of the running model call, if Temporal shows it already."""
         if self._writing is None:
             return None
-        since = datetime.fromisoformat(self._writing["at"]) - _CLOCK
+        since = datetime.fromisoformat(self._writing["at"]) - _ROUNDING
         for activity in run.raw_description.pending_activities:
             scheduled = activity.scheduled_time.ToDatetime(tzinfo=since.tzinfo)
             if activity.activity_type.name == CALL_MODEL and scheduled >= since:
                 return activity
         return None
 
-    async def _live(self, call: PendingActivityInfo) -> AsyncIterator[Event]:
-        """What its model has written since the last look."""
+    async def _live_text(self, call: PendingActivityInfo) -> AsyncIterator[Event]:
+        """The text that the model has written since the last check."""
         assert self._writing is not None
         step = self._writing["step"]
         at = call.last_heartbeat_time.ToDatetime(tzinfo=datetime.fromisoformat(self._writing["at"]).tzinfo)
         if self._seen and call.attempt > self._attempt:
             void, self._attempt, self._seen = self._attempt, call.attempt, 0
             yield TextVoid(token=self._token(), at=at, step=step, attempt=void)
-        text = await self._text(call)
+        text = await self._read_text(call)
         if text is None or text.attempt != call.attempt or text.conversation != self._writing["conversation"]:
             return
         if text.start + len(text.text) > self._seen:
@@ -160,15 +163,15 @@ class EventFollower:
             self._attempt, self._seen = text.attempt, start + len(new)
             yield TextDelta(token=self._token(), at=at, step=step, attempt=text.attempt, start=start, text=new)
 
-    async def _text(self, call: PendingActivityInfo) -> LiveText | None:
+    async def _read_text(self, call: PendingActivityInfo) -> LiveText | None:
         details = await self._client.data_converter.decode(list(call.heartbeat_details.payloads))
         for detail in details:
             if isinstance(detail, dict) and LIVE_TEXT in detail:
                 return LiveText.model_validate(detail[LIVE_TEXT])
         return None
 
-    async def _told_its_end(self) -> bool:
-        """Whether the end was given: just now, or before the token that this began with."""
+    async def _end_was_yielded(self) -> bool:
+        """Whether the event `run_ended` was yielded, now or before the token that this reader began with."""
         if self._is_ended or self._next > self._total:
             return True
         if not self._total:
@@ -176,19 +179,19 @@ class EventFollower:
         page = await query_run(self._handle, EVENTS_QUERY, self._total - 1, 1)
         return bool(page["events"][0]["type"] == "run_ended")
 
-    async def _end(self, run: WorkflowExecutionDescription) -> Event:
-        """The end of a run that could not tell it: one that was terminated or timed out, or failed before it had begun."""
+    async def _end_event(self, run: WorkflowExecutionDescription) -> Event:
+        """The event `run_ended` for a run that stored none: it was terminated, timed out, or failed before it began."""
         end = await wait_for_end(self._handle)
         status = run.status.name.lower() if run.status else "failed"
         error = ErrorInfo(kind=end.error["type"], message=end.error["message"]) if end.error else None
         result = RunResult.model_validate(end.result) if end.result and "usage" in end.result else None
         self._next = self._total + 1
-        about = {"at": run.close_time or run.start_time, "offset": self._total, "token": str(self._next), "turn": 1}
-        return RunEnded(**about, status=status, error=error, result=result)
+        fields = {"at": run.close_time or run.start_time, "offset": self._total, "token": str(self._next), "turn": 1}
+        return RunEnded(**fields, status=status, error=error, result=result)
 
 
-class _Moves:
-    """Waits for the next event of a run's history."""
+class _HistoryChanges:
+    """Waits for a new event in the history of a workflow run."""
 
     def __init__(self, client: Client, workflow_id: str) -> None:
         self._client = client
@@ -199,20 +202,20 @@ class _Moves:
         self._history: Any = None
 
     async def wait(self, run: WorkflowExecutionDescription, seconds: float, *, long_poll: bool) -> None:
-        """Wait so long, or until there is more than `run` has."""
+        """Wait for `seconds`, or with `long_poll` until the history is longer than that of `run`."""
         if not long_poll:
             await asyncio.sleep(seconds)
             return
         if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._more_than(run))
+            self._task = asyncio.create_task(self._wait_for_more_than(run))
         await asyncio.wait([self._task], timeout=seconds)
 
     def stop(self) -> None:
-        """Wait no more."""
+        """End the long poll."""
         if self._task is not None:
             self._task.cancel()
 
-    async def _more_than(self, run: WorkflowExecutionDescription) -> None:
+    async def _wait_for_more_than(self, run: WorkflowExecutionDescription) -> None:
         if self._run_id != run.run_id:
             self._run_id, self._read = run.run_id, 0
             handle = self._client.get_workflow_handle(self._id, run_id=run.run_id)
@@ -223,5 +226,5 @@ class _Moves:
                 if self._read > run.history_length:
                     return
         except RPCError:
-            self._run_id = ""  # the next look says what is wrong
+            self._run_id = ""  # the next check raises the error
         await asyncio.sleep(1)

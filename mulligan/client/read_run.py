@@ -1,4 +1,4 @@
-"""Following a run from outside: its steps as they come, and how it ended."""
+"""Reads a run from outside: its queries, its steps as they come, and how it ended."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mulligan.errors import error_of
 __all__ = ["NO_WORKER_STATUSES", "RunEnd", "follow_steps", "query_run", "read_pages", "read_steps", "wait_for_end"]
 
 SECONDS_BETWEEN_QUERIES = 0.5
-"""Seconds between two looks at a run: each is a query that its worker answers."""
+"""Seconds between two queries for new steps. A worker of the run answers each query."""
 
 NO_WORKER_STATUSES = {
     RPCStatusCode.DEADLINE_EXCEEDED,
@@ -25,14 +25,14 @@ NO_WORKER_STATUSES = {
     RPCStatusCode.FAILED_PRECONDITION,
     RPCStatusCode.CANCELLED,
 }
-"""What a query answers while no worker polls."""
+"""The status of a failed query while no worker polls."""
 QUERY_TIMEOUT = timedelta(seconds=10)
 
 PAGE_SIZE = 100
 
 Handle = WorkflowHandle[Any, Any]
 Query = Callable[..., Awaitable[Any]]
-"""Asks a query of a run of the chain, of the newest where its run id is None: (run id, query, *arguments)."""
+"""Queries a workflow run of the chain: (run id, query name, *arguments). The run id None means the newest one."""
 
 
 @dataclass(frozen=True)
@@ -45,12 +45,12 @@ class RunEnd:
 
     @property
     def completed(self) -> bool:
-        """Whether it came to its end; a run out of steps, refused, failed or cancelled did not."""
+        """Whether the run completed. One that reached a limit, was refused, failed or was cancelled did not."""
         return self.status == "completed"
 
 
 async def wait_for_end(handle: Handle) -> RunEnd:
-    """Wait for the end of a run (and of all runs that it continued as)."""
+    """Wait for the end of a run, including all workflow runs that it continues as new."""
     try:
         result = await handle.result()
     except WorkflowFailureError as failure:
@@ -68,10 +68,10 @@ async def wait_for_end(handle: Handle) -> RunEnd:
 
 
 async def query_run(handle: Handle, query: str, *args: Any) -> Any:
-    """A query's answer.
+    """Return the result of a query.
 
-    Asked twice: a question that comes just as a worker evicts the run can be lost with it. Seen now and then in runs of
-    the whole suite, under load, with three questions at a time; not reproduced alone.
+    It is sent twice if it fails: a query can be lost if a worker evicts the run at that moment. This was seen in runs of
+    the whole test suite, under load, with three queries at a time, and was not reproduced alone.
 
     Raises:
         RPCError: no worker answers.
@@ -83,50 +83,51 @@ async def query_run(handle: Handle, query: str, *args: Any) -> Any:
 
 
 async def read_pages(query: Query, name: str, since: int = 0) -> list[Any]:
-    """The `steps` or `messages` (`name`) from number `since` (counted from 0) on: of those before a compaction, too.
+    """All entries of the query `name` (`steps` or `messages`) from number `since` on, counted from 0.
 
-    These are asked of the runs of the chain that hold them. What is past its retention is left out.
+    Entries before a compaction are read from earlier workflow runs of the chain. If the retention of such a run is over,
+    its entries are left out.
 
     Raises:
         RPCError: no worker answers.
     """
-    found: list[Any] = []
-    wanted: list[tuple[str | None, int, int | None]] = [(None, since, None)]
-    """Stretches of numbers, and the run to ask for each; the next one last."""
-    while wanted:
-        run_id, start, end = wanted.pop()
+    entries: list[Any] = []
+    ranges: list[tuple[str | None, int, int | None]] = [(None, since, None)]
+    """The ranges of numbers to read, each with the run to query; the next one is last."""
+    while ranges:
+        run_id, start, end = ranges.pop()
         try:
             page = await query(run_id, name, start, PAGE_SIZE if end is None else min(PAGE_SIZE, end - start))
         except RPCError as error:
             if run_id is None or error.status != RPCStatusCode.NOT_FOUND:
                 raise
             continue
-        found += page[name]
+        entries += page[name]
         following = page["next"]
         if following is not None and (end is None or following < end):
-            wanted.append((run_id, following, end))
+            ranges.append((run_id, following, end))
         if earlier := page.get("earlier"):
-            wanted.append((earlier["run_id"], start, following if end is None else min(following, end)))
-    return found
+            ranges.append((earlier["run_id"], start, following if end is None else min(following, end)))
+    return entries
 
 
 async def read_steps(client: Client, handle: Handle, since: int = 0) -> list[dict[str, Any]]:
-    """The steps of a run from number `since` (counted from 0) on.
+    """All steps of a run from number `since` on, counted from 0.
 
     Raises:
         RPCError: no worker answers.
     """
 
-    async def of_chain(run_id: str | None, name: str, *args: Any) -> Any:
+    async def query(run_id: str | None, name: str, *args: Any) -> Any:
         return await query_run(client.get_workflow_handle(handle.id, run_id=run_id) if run_id else handle, name, *args)
 
-    return await read_pages(of_chain, "steps", since)
+    return await read_pages(query, "steps", since)
 
 
 async def follow_steps(client: Client, handle: Handle) -> AsyncIterator[dict[str, Any] | RunEnd]:
-    """Each step once all its calls are settled, then how the run ended.
+    """Yield each step when all its calls have a result, then how the run ended.
 
-    A run whose worker is away is waited for; its steps come when it is back.
+    While no worker answers, it waits; the steps come when a worker is back.
     """
     end = asyncio.create_task(wait_for_end(handle))
     seen = 0

@@ -1,4 +1,4 @@
-"""Mulligan's own settings, from the environment. Temporal's, OpenAI's and OpenTelemetry's are read by their libraries."""
+"""Mulligan's settings, from the environment. The libraries of Temporal, OpenAI and OpenTelemetry read their own."""
 
 from __future__ import annotations
 
@@ -13,58 +13,58 @@ from mulligan.errors import DeclarationError
 __all__ = ["Settings", "settings"]
 
 _Rate = Annotated[float | None, Field(gt=0, allow_inf_nan=False)]
-"""How many a second."""
+"""A number per second."""
 
 
 class Settings(BaseSettings):
-    """Each is the environment variable `MULLIGAN_` and its name."""
+    """Each setting is the environment variable `MULLIGAN_` + its name in capitals."""
 
     model_config = SettingsConfigDict(env_prefix="MULLIGAN_", env_ignore_empty=True)
 
     task_queue: str = "agents"
-    """Where runs are started and served."""
+    """The task queue on which runs are started and which workers poll."""
     load: Annotated[list[str], NoDecode] = []
-    """Modules with agents, separated by commas."""
+    """Modules with agents that a worker loads, separated by commas."""
     grace_seconds: Annotated[float, Field(ge=0)] = 30
-    """How long a draining worker lets calls finish."""
+    """Seconds that a stopping worker waits for its running calls."""
     prefix_cache_bytes: Annotated[int, Field(ge=0)] = 256 * 1024 * 1024
-    """Bytes of memory for what a worker remembers of conversations; 0: nothing, each step asks the workflow."""
+    """Bytes of memory for a worker's cache of conversations. 0: no cache, so that each step queries the workflow."""
     max_cached_workflows: Annotated[int, Field(ge=0)] = 1000
-    """How many open runs a worker holds in memory; 0: none, each task replays."""
+    """How many open runs a worker keeps in memory. 0: none, so that each workflow task is a replay."""
     max_concurrent_activities: Annotated[int, Field(ge=1)] = 500
-    """How many model and tool calls a worker runs at once."""
+    """How many model and tool calls a worker runs at the same time."""
     max_concurrent_workflow_tasks: Annotated[int, Field(ge=2)] = 32
-    """How many runs a worker advances at once: each takes a thread for that moment."""
+    """How many workflow tasks a worker runs at the same time, each in a thread."""
     max_activities_per_second: _Rate = None
-    """How many model and tool calls this worker begins; none: no limit."""
+    """How many model and tool calls this worker starts per second. Not set: no limit."""
     max_task_queue_activities_per_second: _Rate = None
-    """How many model and tool calls all workers of the task queue begin; none: no limit."""
+    """How many model and tool calls all workers of the task queue start per second. Not set: no limit."""
     max_concurrent_model_calls: Annotated[int | None, Field(ge=1)] = None
-    """How many model calls this worker runs at once; none: they count as activities alone."""
+    """How many model calls this worker runs at the same time. Not set: only max_concurrent_activities applies."""
     max_model_calls_per_second: _Rate = None
-    """How many model calls this worker begins; none: no limit."""
+    """How many model calls this worker starts per second. Not set: no limit."""
     max_task_queue_model_calls_per_second: _Rate = None
-    """How many model calls all workers of the task queue begin; none: no limit."""
+    """How many model calls all workers of the task queue start per second. Not set: no limit."""
     live_text_seconds: Annotated[float, Field(ge=0, le=60)] = 1
-    """How often who watches a run is told what the model has written; 0: never, answers are asked for whole."""
+    """Seconds between two updates of the text that a model is writing, for clients that follow a run. 0: no live text; the
+    model is called without streaming."""
     log_format: Literal["text", "json"] = "text"
     """What a worker writes its log as, to stderr: lines of text, or one JSON object a line."""
     health_address: str = ""
-    """`host:port` where a worker answers `/livez` and `/readyz` over HTTP; none: nowhere."""
+    """`host:port` at which a worker serves `/livez` and `/readyz` over HTTP. Not set: not served."""
     temporal_ui_url: str = ""
-    """Temporal's UI, for links; none: the dev server's, if it answers, or Temporal Cloud's."""
+    """The URL of Temporal's UI, for links. Not set: that of the dev server, if it answers, or of Temporal Cloud."""
     jaeger_url: str = ""
-    """Jaeger's UI and query API, for links and `show --trace`; none: http://localhost:16686, if it answers."""
+    """The URL of Jaeger's UI and query API, for links and `show --trace`. Not set: http://localhost:16686, if it answers."""
     deployment_name: str = Field("", validation_alias="TEMPORAL_DEPLOYMENT_NAME")
     build_id: str = Field("", validation_alias="TEMPORAL_WORKER_BUILD_ID")
-    """Both, or neither: Worker Versioning. Named as Temporal's Worker Controller sets them."""
+    """The two settings turn on Worker Versioning, and must be set together. Temporal's Worker Controller sets them."""
     encryption_keys: SecretStr = SecretStr("")
-    """`id:key,id:key`: what Temporal keeps is encrypted with the first, and read with any; none: not encrypted."""
+    """`id:key,id:key`: payloads are encrypted with the first key, and decrypted with any of them. Not set: no encryption."""
     external_storage: str = ""
-    """`file:///folder` or `s3://bucket/prefix`: where payloads stand that are too large for Temporal; none: nowhere."""
-
+    """`file:///folder` or `s3://bucket/prefix`, for payloads that are too large for Temporal. Not set: no such storage."""
     prices: str = ""
-    """A file with prices of models, over those that are known; none: those alone."""
+    """A file with prices of models, which override the built-in ones. Not set: only the built-in prices."""
 
     @field_validator("health_address")
     @classmethod
@@ -91,12 +91,12 @@ class Settings(BaseSettings):
 
     @property
     def limits_activities(self) -> bool:
-        """Whether what a task queue or a worker begins is limited to a rate."""
+        """Whether a task queue or a worker has a rate limit for activities."""
         return self.max_activities_per_second is not None or self.max_task_queue_activities_per_second is not None
 
     @property
     def limits_model_calls(self) -> bool:
-        """Whether model calls have limits of their own, and so a task queue of their own."""
+        """Whether model calls have limits of their own, and therefore a task queue of their own."""
         limits = (
             self.max_concurrent_model_calls,
             self.max_model_calls_per_second,
@@ -114,7 +114,7 @@ def settings() -> Settings:
     """The settings of this process.
 
     Raises:
-        DeclarationError: a variable has a value that it cannot have: which, what, and what it should be.
+        DeclarationError: a variable has an invalid value. The message has its name, its value and what is valid.
     """
     try:
         return Settings()

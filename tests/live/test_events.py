@@ -118,7 +118,7 @@ async def test_failed_and_terminated_runs_have_a_run_ended_event(lab: Lab) -> No
         assert (len(found), end.status, end.error and end.error.kind) == (count, status, kind)
         assert in_order(found)
         assert await all_events(lab.client, run_id, end.token or "") == []
-    with pytest.raises(ValueError, match="'x' is no token"):
+    with pytest.raises(ValueError, match="'x' is not the token"):
         await all_events(lab.client, failed.id, "x")
 
 

@@ -264,9 +264,9 @@ WRONG: list[tuple[list[str], dict[str, str], str]] = [
     (["--host", "192.0.2.1", "--token-file", "GOOD"], {}, "nothing can listen at 192.0.2.1 port 8081"),
     (["--token-file", "nowhere"], {}, "--token-file nowhere: No such file or directory."),
     (["--token-file", "README.md"], {}, "--token-file README.md has no valid token"),
-    (["--ui-origin", "*"], {}, "'*' is no origin"),
-    (["--ui-origin", "http://localhost:8233/namespaces"], {}, "is no origin; give the scheme and the host"),
-    (["--ui-origin", "localhost:8233"], {}, "'localhost:8233' is no origin"),
+    (["--ui-origin", "*"], {}, "'*' is not an origin"),
+    (["--ui-origin", "http://localhost:8233/namespaces"], {}, "is not an origin; give the scheme and the host"),
+    (["--ui-origin", "localhost:8233"], {}, "'localhost:8233' is not an origin"),
     (["--port", "70000"], {}, "less than or equal to 65535"),
 ]
 

@@ -74,5 +74,5 @@ def test_the_step_being_written_lasts_from_its_start_to_its_answer() -> None:
 @pytest.mark.parametrize("token", ["x", "-1", "1.2", "1.2.3.4", "1" * 16, "١"])
 def test_an_invalid_token_is_refused_with_a_sentence(token: str) -> None:
     """One sentence."""
-    with pytest.raises(ValueError, match="is no token of an event"):
+    with pytest.raises(ValueError, match="is not the token of an event"):
         events.follow(None, "x", since=token)  # type: ignore[arg-type]

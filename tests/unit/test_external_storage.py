@@ -51,7 +51,7 @@ async def test_a_stored_payload_is_read_back_from_one_private_file(tmp_path: Pat
 )
 async def test_a_reference_to_another_file_is_refused(tmp_path: Path, named: str) -> None:
     for claim in ({"sha256": named}, {"path": "/etc/passwd"}):
-        with pytest.raises(StorageError, match="names no file of ours"):
+        with pytest.raises(StorageError, match="does not name a stored file"):
             await read(tmp_path, StorageDriverClaim(claim))
 
 
