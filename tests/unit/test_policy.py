@@ -212,7 +212,7 @@ async def test_the_reason_is_in_the_failure_that_is_returned_to_the_workflow(run
     assert told.failure["fields"]["source"] == {"type": "OSError", "message": "disk"}
 
 
-async def test_a_policy_function_that_hangs_fails_the_run(
+async def test_after_a_policy_function_that_hangs_the_standard_text_is_returned(
     runtime: ToolRuntime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     over = threading.Event()

@@ -185,8 +185,8 @@ async def test_run_agent_raises_the_typed_error_of_a_failed_run(call: Call, erro
     assert not isinstance(run.error, ToolExecutionError)
 
 
-async def test_max_steps_is_a_status_and_an_unknown_agent_an_error() -> None:
-    """Max steps, a status; and an agent that the worker does not have."""
+async def test_max_steps_of_a_run_agent_call_is_a_status() -> None:
+    """The remaining turns of a model that is not strict may be unused."""
     endless = Model(Say(calls=[Call("whoami")]), Say(calls=[Call("whoami")]), "never said", is_strict=False)
     run = await run_agent(calc, "?", model=endless, max_steps=2)
     assert run.result is not None
