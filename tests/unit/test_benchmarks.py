@@ -1,4 +1,4 @@
-"""The benchmark: what its endpoint answers, how often a thing is measured, and what the page says of raw numbers."""
+"""The benchmark: the answers of its endpoint, the repeats of its jobs, and the page that is printed from measurements."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FACTS: dict[str, Any] = {
 
 
 def chat(steps: int) -> dict[str, Any]:
-    """A conversation for Chat Completions in which so many results are."""
+    """A request of Chat Completions with that many tool results."""
     messages: list[dict[str, Any]] = [{"role": "user", "content": prompt(3, "ab12")}]
     for number in range(steps):
         call = {"id": f"call_{number}", "type": "function", "function": {"name": "look", "arguments": "{}"}}
@@ -77,7 +77,7 @@ def test_passages_have_the_same_size_and_different_words() -> None:
 
 
 def test_each_job_has_its_own_figure_contender_and_size() -> None:
-    """A job is found in the results by its figure, contender and size."""
+    """By these a job is found in the results."""
     for sizes in (WHOLE, QUICK):
         made = jobs(sizes)
         assert len({(job.figure, job.contender, job.size) for job in made}) == len(made)
@@ -96,7 +96,7 @@ def test_a_job_with_enough_measurements_is_not_measured_again(tmp_path: Path) ->
 
 @pytest.fixture
 def read(tmp_path: Path) -> Reading:
-    """A few raw numbers: Mulligan takes 1.05 times the floor's time, Strands 3 times."""
+    """Some measurements: Mulligan takes 1.05 times the floor's time, Strands 3 times."""
     results = Results(tmp_path)
     sizes = {"mulligan": (30_000, 110_000, 430_000), "strands": (200_000, 2_000_000, 16_000_000)}
     for name, bytes_ in sizes.items():
@@ -136,7 +136,7 @@ def test_the_page_prints_the_measured_figures(read: Reading) -> None:
     assert "| Mulligan | 9,000 | TerminatedError: too / long | 2 |" in page
     assert "![](benchmarks/history.svg)" in page
     assert "**no**" in page
-    assert "## Replay" not in page  # nothing of it was measured
+    assert "## Replay" not in page  # it was not measured
 
 
 def test_the_committed_page_equals_the_one_printed_from_the_committed_results() -> None:

@@ -1,4 +1,4 @@
-"""Calls in a model's text: every dialect is read, prose and data never are, and no text costs more than its length allows."""
+"""Calls in a model's text: every dialect is read, prose and data never are, and the time is bounded by the length."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_each_dialect_is_read_with_its_arguments_unchanged(text: str) -> None:
         ('```json\n{"action": "search", "action_input": "of all"}\n```', "", [("search", '"of all"')]),
         ('```json\n{"name": "made_up", "arguments": {"q": "a\nb"}}\n```', "", [("made_up", '{"q": "a\nb"}')]),
         ("<function=search>{'q': 1,}</function>", "", [("search", "{'q': 1,}")]),
-        # A fence within a string of the arguments, in JSON and in what is nearly JSON.
+        # A code fence inside a string of the arguments, in valid JSON and in broken JSON.
         ('```json\n{"name": "search", "arguments": {"q": "a\\n```py\\nb\\n```\\n"}}\n```', "", [("search", '{"q": "a\\n```py\\nb\\n```\\n"}')]),
         ('```json\n{"name": "search", "arguments": {"q": "a\n```py\nb\n```\n"}}\n```', "", [("search", '{"q": "a\n```py\nb\n```\n"}')]),
         ('```json\n{"name": "search", "arguments": {"q": "a ```py``` b",}}\n```\nBye', "Bye", [("search", '{"q": "a ```py``` b",}')]),
@@ -109,7 +109,7 @@ def test_broken_json_is_a_call_if_it_begins_like_one_of_a_known_tool(broken: str
 
 
 def test_arguments_that_were_cut_off_are_never_taken_as_complete() -> None:
-    """Nothing that a later stage could mend into a call that the model did not finish."""
+    """A later repair must not complete a call that the model did not finish."""
     whole = '{"name": "search", "arguments": {"q": "text", "n": 12, "on": true}}'
     for end in range(len(whole) - 3):
         for text in (whole[:end], f"```json\n{whole[:end]}", f"<tool_call>{whole[:end]}"):
@@ -178,7 +178,7 @@ def test_prose_and_data_are_not_calls_and_stay_unchanged(text: str) -> None:
 def test_the_final_answer_action_of_langchain_is_the_text_of_the_answer(text: str, answer: str) -> None:
     rest, calls = find_calls(text, TOOLS)
     assert calls == []
-    assert rest == answer or (rest == "It is " and answer == 'It is "42"')  # where a quote ends is not known
+    assert rest == answer or (rest == "It is " and answer == 'It is "42"')  # the end of the quote is ambiguous
 
 
 def test_a_tool_named_final_answer_is_called() -> None:

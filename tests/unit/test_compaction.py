@@ -1,4 +1,4 @@
-"""Compaction: where a conversation is cut, what is kept of it, and what the model is sent then."""
+"""Compaction: where a conversation is cut, what is kept, and what the model is sent after it."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_a_cut_separates_no_call_from_its_result(sizes: list[int], limit: int, p
     assert isinstance(kept[0], AssistantMessage)
     calls = {call.id for message in kept if isinstance(message, AssistantMessage) for call in message.tool_calls}
     assert calls == {message.call_id for message in kept if isinstance(message, ToolMessage)}
-    # A fourth of the limit stays, and the newest step; less than a fourth is not worth a summary.
+    # A quarter of the limit and the newest step are kept; less than a quarter is not worth a summary.
     assert conversation.size(cut) <= limit or len(kept) == 2
     assert conversation.size(1, cut) >= limit
     assert len(gone) > 1

@@ -1,4 +1,4 @@
-"""Values as payloads: as temporalio's own pydantic converter writes and reads them."""
+"""Values as payloads: encoded and decoded like by temporalio's pydantic converter."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ CANNOT_BE_HASHED = Annotated[int, Field(ge=1, json_schema_extra={"a": []}), ["no
     ],
 )
 async def test_values_are_encoded_like_by_temporals_pydantic_converter(value: Any, hint: Any) -> None:
-    """Whichever of the two wrote it, the other one reads it."""
+    """Each decodes what the other has encoded."""
     hints = [hint] if hint is not None else None
     for one, other in ((data_converter, pydantic_data_converter), (pydantic_data_converter, data_converter)):
         written = await one.encode([value])
@@ -54,7 +54,7 @@ async def test_a_value_that_does_not_fit_the_type_hint_raises_validation_error()
 
 
 def test_type_adapters_are_not_shared_between_converters() -> None:
-    """Each workflow task has a converter of its own: what a sandbox imported must not be kept by another one's cache."""
+    """Each sandboxed workflow has its own converter: types imported in one sandbox must not stay in another one's cache."""
     first, second = (data_converter.payload_converter_class() for _ in range(2))
     first.from_payloads(first.to_payloads([{"a": 1}]), [dict[str, int]])
     [json_first], [json_second] = (

@@ -58,7 +58,7 @@ asyncio.run(main())
 
 
 class Machine:
-    """A home and a PATH that hold nothing but what a test puts there."""
+    """A home folder and a PATH that contain only what a test creates."""
 
     def __init__(self, folder: Path) -> None:
         self.home = folder / "home"
@@ -124,7 +124,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     monkeypatch.setenv("PATH", str(machine.bin))
     for name in ("XDG_CACHE_HOME", "UV", "NO_PROXY", "no_proxy"):
         monkeypatch.delenv(name, raising=False)
-    # Nobody listens there, so the SDK's download fails on every machine.
+    # Nothing listens there, so the SDK's download fails on every machine.
     for name in ("HTTPS_PROXY", "https_proxy"):
         monkeypatch.setenv(name, "http://127.0.0.1:1")
     return machine
@@ -259,7 +259,7 @@ async def test_a_cancelled_build_stops_go_and_leaves_nothing(machine):
 
 
 def test_a_command_started_by_us_dies_with_us_from_the_start(tmp_path):
-    """Killed in the loop's second turn: asyncio has started the command, and connected none of its pipes."""
+    """Killed in the second iteration of the loop, when asyncio has started the command but connected none of its pipes."""
     pids = tmp_path / "pids"
     subprocess.run([sys.executable, "-c", START_AND_DIE, pids], cwd=PROJECT, check=False)
     left = pids.read_text().split()
@@ -280,7 +280,7 @@ async def test_a_command_cancelled_during_its_start_is_stopped_with_its_children
     running = asyncio.create_task(run())
     for _ in range(turns):
         await asyncio.sleep(0)
-    # In the loop's own thread, so that it is still in its first turns when the command has long begun.
+    # In the thread of the loop, so that the loop is still in its first iterations when the command has begun.
     subprocess.run(["/bin/sh", "-c", f"while ! [ -e {pids} ]; do sleep 0.01; done"], check=True)  # noqa: ASYNC221
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -313,7 +313,7 @@ async def test_a_killed_build_stops_go_and_leaves_nothing(machine, by):
         await process.communicate()
     await until(lambda: not any(map(runs, machine.running.read_text().split())))
     await until(lambda: machine.in_cache() == set())
-    # And the next one is not in its way.
+    # A later command can still be started.
     machine.may_finish.touch()
     assert await machine.find() == cached_temporal()
 

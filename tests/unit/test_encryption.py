@@ -1,4 +1,4 @@
-"""Keys, and what the codec does with payloads: nothing readable is left, nothing changed is taken."""
+"""Encryption keys and the codec: payloads become unreadable, and changed ones are refused."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def test_keys_are_parsed_by_their_ids() -> None:
     "text", [",", ONE, f":{ONE}", f"a b:{ONE}", "a:", "a:AAAA", f"a:{ONE}x", f"a:{ONE},a:{TWO}", f"a:{ONE},b", "a:é"]
 )
 def test_invalid_keys_are_refused_without_quoting_them(text: str) -> None:
-    """The sentence says which entry is wrong, and quotes none."""
+    """The sentence says which entry is wrong."""
     with pytest.raises(DeclarationError, match="MULLIGAN_ENCRYPTION_KEYS") as raised:
         parse_keys(text)
     assert ONE[:8] not in str(raised.value)
 
 
 async def test_any_key_of_the_list_decrypts_and_plain_payloads_are_left_alone() -> None:
-    """Any key in the list decrypts; each encryption differs; what was never encrypted is left alone."""
+    """Encrypting the same payload twice gives different bytes."""
     old = EncryptionCodec(parse_keys(f"a:{ONE}"))
     [secret], [again] = await old.encode([PLAIN]), await old.encode([PLAIN])
     assert b"secret" not in secret.SerializeToString()

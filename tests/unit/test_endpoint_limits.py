@@ -1,4 +1,4 @@
-"""An endpoint that answers 429 to everyone, in virtual time: no stampede, everybody gets through, nothing is kept."""
+"""Workers with a rate-limited endpoint, in virtual time: no bursts, every call gets through, memory is bounded."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.virtual_time import VirtualTimeLoop
 
 @dataclass
 class Endpoint:
-    """Lets `rate` requests a second through, `burst` at once, and none before `opens`."""
+    """Accepts `rate` requests a second, `burst` at once, and none before the time `opens`."""
 
     rate: float
     burst: int = 10
@@ -43,7 +43,7 @@ class Endpoint:
 
 @dataclass
 class Run:
-    """One call, as Temporal brings it back."""
+    """One call, retried as Temporal does."""
 
     refused: int = 0
     sent_away: int = 0
@@ -68,11 +68,11 @@ class Run:
 
 
 HOURS = 9_226.0
-"""Seconds that the machine has been up: `time.monotonic` counts from its start, and a worker rarely starts with it."""
+"""The uptime of the machine in seconds: `time.monotonic` counts from its start, not from that of the worker."""
 
 
 def limits_of(loop: VirtualTimeLoop, uptime: float = HOURS) -> EndpointLimits:
-    """A worker's limits on a machine that had been up for so many seconds when the test began."""
+    """The limits of a worker on a machine with that uptime in seconds at the start of the test."""
     return EndpointLimits(lambda: uptime + loop.time())
 
 
@@ -111,7 +111,7 @@ def in_virtual_time(make: Any) -> Any:
 def test_a_thousand_calls_to_a_limited_endpoint_need_little_more_than_a_thousand_requests(
     endpoint: Any, workers: int, uptime: float
 ) -> None:
-    """A thousand calls cost little more than a thousand requests, never many of them at once."""
+    """And never many of them at once."""
     at, runs = endpoint(), [Run() for _ in range(1000)]
 
     async def all_of(loop: VirtualTimeLoop) -> None:
@@ -127,7 +127,7 @@ def test_a_thousand_calls_to_a_limited_endpoint_need_little_more_than_a_thousand
 
 
 def test_without_endpoint_limits_requests_come_in_bursts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The test above can fail: where each call waits by itself alone, they come in bursts, and many times."""
+    """Shows that the test above can fail: calls that wait independently send many more requests."""
 
     async def at_once(self: EndpointLimits, model: str, longest: float = 0) -> bool:
         return True
@@ -141,7 +141,7 @@ def test_without_endpoint_limits_requests_come_in_bursts(monkeypatch: pytest.Mon
 
 
 def test_the_limit_of_one_model_does_not_hold_back_another(caplog: pytest.LogCaptureFixture) -> None:
-    """Another model's calls go out at once; the limit is said once, and when it is over."""
+    """The limit is logged once, and again when it is over."""
     caplog.set_level(logging.WARNING)
     away, here = Endpoint(rate=50, opens=100, retry_after=20), Endpoint(rate=1000, burst=1000)
     here.tokens = 1000
@@ -167,13 +167,13 @@ def test_the_limit_of_one_model_does_not_hold_back_another(caplog: pytest.LogCap
 def test_after_the_first_429_requests_are_sent_at_half_the_previous_rate(
     answered: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """After the pause requests go out at half the rate that was answered before, and the limit is still known then."""
+    """After the pause of `retry_after`."""
     caplog.set_level(logging.WARNING)
 
     async def one_by_one(loop: VirtualTimeLoop) -> list[float]:
         limits = limits_of(loop)
         for _ in range(answered):
-            limits.record_success("m")  # at once: five a second over the last ten
+            limits.record_success("m")  # recorded at once, but counted over the last ten seconds
         limits.record_limit("m", sent=limits.now(), retry_after=5)
         went_out = []
         for _ in range(4):
@@ -191,12 +191,12 @@ def test_after_the_first_429_requests_are_sent_at_half_the_previous_rate(
 
 
 def test_the_number_of_calls_waiting_in_a_worker_is_bounded() -> None:
-    """However many calls there are, a few wait in the worker; the others leave it, for a minute or so at most."""
+    """The other calls leave the worker, and come back after about a minute at most."""
 
     async def crowd(loop: VirtualTimeLoop) -> None:
         limits = limits_of(loop)
         for _ in range(600):
-            limits.record_success("m")  # a quick endpoint: the line would be long
+            limits.record_success("m")  # a fast endpoint, for which many calls could wait
         limits.record_limit("m", sent=limits.now(), retry_after=0)
         asked = [loop.create_task(limits.wait_until_allowed("m")) for _ in range(1000)]
         await asyncio.sleep(0)
@@ -210,7 +210,7 @@ def test_the_number_of_calls_waiting_in_a_worker_is_bounded() -> None:
 
 
 def test_a_call_that_is_always_refused_does_not_hold_back_others() -> None:
-    """A request that is too large by itself comes back rarely, and the others keep their rate."""
+    """Such as a request that is too large by itself: it is retried rarely, and the others keep their rate."""
     at = Endpoint(rate=20, burst=20)
 
     async def with_one_too_large(loop: VirtualTimeLoop) -> float:
@@ -232,21 +232,21 @@ def test_a_call_that_is_always_refused_does_not_hold_back_others() -> None:
 
 
 def test_calls_that_do_not_come_again_do_not_delay_those_that_do() -> None:
-    """A second model is asked once or not at all: turned away a thousand times, it does not spread the others wider."""
+    """Calls of repairing models do not wait: a thousand of them that are refused do not delay the others."""
 
     async def turned_away(loop: VirtualTimeLoop) -> None:
         limits = limits_of(loop)
         limits.record_limit("m", sent=limits.now(), retry_after=20)
         for _ in range(1000):
             assert not await limits.wait_until_allowed("m", 0.0)
-        # The pause is 22 s at most; then it is asked once a second, and two come back.
+        # The pause is 22 s at most; then there is one request a second, and two calls come back.
         assert max(limits.schedule_return("m") for _ in range(2)) < 25
 
     in_virtual_time(turned_away)
 
 
 def test_a_very_long_retry_after_delays_only_its_own_call() -> None:
-    """An endpoint that asks one call to come tomorrow is asked again by another within a minute or so."""
+    """Another call tries the endpoint again after about a minute."""
 
     async def tomorrow(loop: VirtualTimeLoop) -> None:
         limits = limits_of(loop)
@@ -262,7 +262,7 @@ def test_a_very_long_retry_after_delays_only_its_own_call() -> None:
 
 
 def test_the_number_of_remembered_models_is_bounded() -> None:
-    """A run's input may name any model: what is known of them is bounded."""
+    """The input of a run may name any model."""
 
     async def many(loop: VirtualTimeLoop) -> None:
         limits = limits_of(loop)

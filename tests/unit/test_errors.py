@@ -1,4 +1,4 @@
-"""The typed errors, on their way through a Temporal failure and back; and the policy that decides who hears of them."""
+"""The typed errors: through a Temporal failure and back, as JSON, and with policies."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ ERRORS: list[MulliganError] = [
 async def test_a_typed_error_keeps_its_type_and_fields_through_temporal(
     error: MulliganError, took: Took | None
 ) -> None:
-    """Its Temporal type is the class's name, it is not tried again, and each field comes back."""
+    """The type of the Temporal failure is the name of the class, and it is not retryable."""
     failure, error.took = Failure(), took
     await data_converter.encode_failure(error, failure)
     assert failure.application_failure_info.type == type(error).__name__
@@ -79,7 +79,7 @@ def test_every_typed_error_is_importable() -> None:
 
 
 def test_long_raw_arguments_are_cut() -> None:
-    """Temporal refuses failures of megabytes, and a run must not die of that."""
+    """Temporal refuses failures of megabytes."""
     [details] = ToolCallError("x", kind="invalid_json", raw_arguments="x" * 5_000_000).details
     assert len(details["raw_arguments"]) < MAX_FIELD_CHARS + 50
 
@@ -116,7 +116,7 @@ def give_up(error: ToolCallError) -> str:
     ],
 )
 def test_a_policy_returns_its_text_for_the_type_of_the_error_or_its_source(policy: Any, told: str) -> None:
-    """Exception types match the typed error and its source."""
+    """Exception types of a policy match the typed error and its source."""
     assert text_for_model(WRONG, policy, "standard") == told
 
 
@@ -124,7 +124,7 @@ def test_a_policy_returns_its_text_for_the_type_of_the_error_or_its_source(polic
     ("policy", "reason"), [(False, "bad"), (OSError, "bad"), ((), "bad"), (give_up, "enough of this")]
 )
 def test_a_policy_that_returns_no_text_raises_the_typed_error(policy: Any, reason: str) -> None:
-    """With the typed error; what a callable raises is the reason."""
+    """The exception of a callable is the reason."""
     with pytest.raises(InvalidToolInputError) as raised:
         text_for_model(WRONG, policy, "standard")
     assert (raised.value.message, raised.value.tool_name) == (reason, "look")
@@ -132,7 +132,7 @@ def test_a_policy_that_returns_no_text_raises_the_typed_error(policy: Any, reaso
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
 def test_an_error_written_as_json_is_read_back_equal(error: MulliganError) -> None:
-    """As it stands in an activity's result; what a later version adds is left out."""
+    """Fields added by a later version are ignored."""
     data = json.loads(json.dumps(error.to_json()))
     back = from_json({**data, "fields": {**data["fields"], "added_later": 1}})
     assert type(back) is type(error)
@@ -163,7 +163,7 @@ def activity_failed(cause: BaseException) -> ActivityError:
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
 async def test_error_of_finds_the_error_behind_activity_and_workflow_failures(error: MulliganError) -> None:
-    """Where an activity raised it, and where a workflow that ran a child or an activity passed it on."""
+    """Also if a workflow passed it on from a child workflow or an activity."""
     failure = Failure()
     await data_converter.encode_failure(activity_failed(error), failure)
     cause = await data_converter.decode_failure(failure)
@@ -187,7 +187,7 @@ def test_error_of_finds_the_cause_of_another_error() -> None:
 @pytest.mark.parametrize("details", [(), ({},), ("text",), ({"took": 7},)], ids=["none", "empty", "other", "took"])
 @pytest.mark.parametrize("name", ["ToolTimeoutError", "MultipleStructuredOutputsError"])
 def test_a_failure_without_details_is_read_by_its_type(name: str, details: tuple[Any, ...]) -> None:
-    """As another language's worker may raise it, or an older version of ours."""
+    """As from a worker in another language, or from an older version."""
     found = error_of(ApplicationError("late", *details, type=name))
     assert type(found).__name__ == name
     assert found is not None
@@ -207,7 +207,7 @@ def test_a_long_model_message_is_cut_in_the_error() -> None:
 
 
 def test_lone_surrogates_in_an_error_are_replaced() -> None:
-    """They cannot be written as UTF-8, and a failure that cannot be written is lost."""
+    """They cannot be encoded as UTF-8."""
     error = ToolExecutionError("\ud800", kind="tool_exception", source=ValueError("\udfff"))
     assert error.message == "\ufffd"
     assert json.dumps(error.to_json(), ensure_ascii=False).encode()

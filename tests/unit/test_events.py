@@ -1,4 +1,4 @@
-"""docs/events.md shows each type as it is; the log keeps little, and hands it over."""
+"""The examples of docs/events.md, and the event log with its carried state."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TYPES = {kind.model_fields["type"].default: kind for kind in get_args(get_args(e
 
 @pytest.mark.parametrize("line", SHOWN.splitlines(), ids=lambda line: str(json.loads(line)["type"]))
 def test_each_line_of_the_events_page_is_an_event_with_all_its_fields(line: str) -> None:
-    """Each line is an event with all of its fields, and nothing else."""
+    """And with no other fields."""
     event = events.EVENT.validate_json(line)
     assert event.model_dump(mode="json") == json.loads(line)
     assert set(json.loads(line)) | {"token"} == set(type(event).model_fields) | {"token"}
@@ -44,7 +44,7 @@ def log() -> EventLog:
 
 
 def test_offsets_continue_after_earlier_events_were_dropped() -> None:
-    """What a compaction took out of the conversation is in the run before; the numbers are those of the whole run."""
+    """Events of earlier messages stay in the run before; offsets count over the whole chain."""
     made = log()
     assert made.total == 21
     assert EventLog.load(json.loads(json.dumps(made.dump(1)))).entries == made.entries
@@ -63,7 +63,7 @@ def test_the_step_being_written_lasts_from_its_start_to_its_answer() -> None:
     assert made.writing.step == 4
     made.stopping("enough")
     assert made.writing is not None
-    # What the model before wrote is not taken for what this one writes.
+    # Text of the model before is not mixed with that of this one.
     made.model_fallback("other")
     assert made.writing is made.entries[-1]
     assert made.writing.step == 4

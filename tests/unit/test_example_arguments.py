@@ -1,4 +1,4 @@
-"""Examples of arguments: valid by the schema and by the model that it was made of, minimal, and always the same."""
+"""Examples of arguments: valid by the schema and its pydantic model, minimal, and deterministic."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_a_schema_that_must_contain_itself_has_no_example() -> None:
 
 
 def test_a_schema_whose_example_would_be_too_large_has_none() -> None:
-    """Twelve levels of two within each other are 4096 values: nobody would read them."""
+    """Twelve nested levels of two values are 4096 values."""
     wide = {f"D{i}": of(a={"$ref": f"#/$defs/D{i + 1}"}, b={"$ref": f"#/$defs/D{i + 1}"}) for i in range(11)}
     with pytest.raises(NoExample, match="too large"):
         example({"$ref": "#/$defs/D0", "$defs": {**wide, "D11": of(a=S)}})

@@ -1,4 +1,4 @@
-"""The folder that payloads are stored in: what is written, and what a reference can name."""
+"""External storage in a folder: its files, and the references to them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def file_of(folder: Path, claim: StorageDriverClaim) -> Path:
 
 
 async def test_a_stored_payload_is_read_back_from_one_private_file(tmp_path: Path) -> None:
-    """One file for the same payload, for this user alone, and nothing unfinished beside it."""
+    """The same payload has one file, and no temporary files are left."""
     claim = await store(tmp_path)
     file = file_of(tmp_path, claim)
     os.utime(file, (1, 1))
@@ -43,7 +43,7 @@ async def test_a_stored_payload_is_read_back_from_one_private_file(tmp_path: Pat
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == [file]
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
-    assert file.stat().st_mtime > 1  # so that who deletes old files spares what is in use
+    assert file.stat().st_mtime > 1  # so that a cleanup of old files keeps those in use
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ async def test_a_reference_to_another_file_is_refused(tmp_path: Path, named: str
 
 @pytest.mark.parametrize("linked", ["file", "folder"])
 async def test_symbolic_links_in_the_storage_folder_are_not_followed(tmp_path: Path, linked: str) -> None:
-    """Also where it leads to just what was stored."""
+    """Even if the link leads to the stored file."""
     folder, elsewhere = tmp_path / "folder", tmp_path / "elsewhere"
     folder.mkdir()
     claim = await store(folder)

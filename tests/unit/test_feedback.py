@@ -1,4 +1,4 @@
-"""What the model is told of a failure: every field at fault by its name, no word of Python's, and no secret on a span."""
+"""Feedback to the model: invalid fields by name, no terms of Python, and no secret in the part for spans."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Cash(BaseModel, extra="forbid"):
 
 
 def refusing(error):
-    """A type whose check refuses every value."""
+    """A type whose validator refuses every value."""
 
     def check(value):
         raise error(value)
@@ -98,7 +98,7 @@ def call(raw: str, name: str = "ship") -> ToolCall:
 
 
 async def look(raw: str, of: Tool, name: str | None = None) -> ValidArguments | ToolCallError:
-    """What comes of a call, by the way that every call takes."""
+    """The outcome of preparing a call."""
     try:
         return await prepare_for(call(raw, name or of.name), Agent(name="a", model="scripted:x", tools=[of]), RUNTIME)
     except ToolCallError as error:
@@ -184,7 +184,7 @@ def test_feedback_on_truncated_and_duplicate_calls() -> None:
     ],
 )  # fmt: skip
 def test_each_invalid_field_is_named_by_its_path(sent: str, named: list[str]) -> None:
-    """By its path in what was sent; what the discriminator or the union calls its members is in no path."""
+    """In the sent arguments. Names of union members are not in the path."""
     raw = sent.replace("ADDRESS", '"address": {"street": "e", "number": 1}')
     assert faults(refused(raw)) == named
 
@@ -251,7 +251,7 @@ def test_long_input_is_cut_in_feedback() -> None:
 
 
 def test_the_text_of_a_validator_is_in_the_detail_and_not_in_the_message() -> None:
-    """A model needs the reason, which may quote the value: it stands in the detail."""
+    """The model needs the reason, which may quote the value."""
     error = refused('{"value": ["Ann"]}', CHECKED)
     assert faults(error) == ["- `value[0]`: is not valid"]
     assert "- `value[0]`: Value error, no customer is named Ann" in error.detail
@@ -279,7 +279,7 @@ WITH_SECRET = st.recursive(
 @QUICK
 @given(st.sampled_from([taking(hint) for hint in TAKING]), WITH_SECRET, st.integers(0, 3))
 def test_the_message_quotes_no_value(of: Tool, value: Any, left_out: int) -> None:
-    """Whatever is wrong with it, or with its spelling: what stands on spans holds nothing of it."""
+    """Spans contain the message."""
     raw = json.dumps({"value": value})
     raw = raw[: len(raw) - left_out]
     done = asyncio.run(look(raw, of))
@@ -289,7 +289,7 @@ def test_the_message_quotes_no_value(of: Tool, value: Any, left_out: int) -> Non
 
 
 def test_the_exception_of_a_validator_is_in_the_detail_only() -> None:
-    """Its type and its words go to the model alone."""
+    """The detail is for the model, not for spans."""
     error = refused('{"value": "Ann"}', taking(CRASH))
     assert faults(error) == ["- they could not be checked"]
     assert "The check raised KeyError: 'Ann'" in error.detail

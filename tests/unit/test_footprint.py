@@ -1,4 +1,4 @@
-"""What a worker counts for a conversation is what it takes: held against Python's own account of its memory."""
+"""The counted size of cached conversations compared with the memory that Python allocates for them."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ SHAPES: dict[str, Callable[[int], Message]] = {
 
 
 def taken(make: Callable[[], Any]) -> tuple[Any, int]:
-    """What is made, and the bytes that it takes."""
-    make()  # what is made once for the whole process
-    gc.collect()  # it also gives back what Python keeps of freed lists and dicts, and would use again uncounted
+    """The created object, and the bytes that it allocated."""
+    make()  # objects that are created once for the process
+    gc.collect()  # also empties Python's free lists, whose objects would be reused without being counted
     tracemalloc.start()
     try:
         before = tracemalloc.get_traced_memory()[0]
@@ -67,7 +67,7 @@ def taken(make: Callable[[], Any]) -> tuple[Any, int]:
 @pytest.mark.parametrize("provider", PROVIDERS, ids=lambda provider: type(provider).__name__)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_the_counted_size_of_a_conversation_is_near_its_allocated_memory(shape: str, provider: Any) -> None:
-    """Never a tenth more than what is counted, and not much less."""
+    """At most a tenth more than counted, and not much less."""
     text = MESSAGES.dump_json([SHAPES[shape](n) for n in range(100)])
 
     def make() -> CachedConversation:
@@ -81,7 +81,7 @@ def test_the_counted_size_of_a_conversation_is_near_its_allocated_memory(shape: 
 
 @pytest.mark.parametrize("length", [10, 500, 50_000])
 def test_the_counted_size_of_many_short_entries_is_near_their_allocated_memory(length: int) -> None:
-    """Keys, lists and sets count too: of conversations that have just begun, and of results that nobody takes up."""
+    """Keys, lists and sets count too, for short conversations and for cached results that are never used."""
 
     def make() -> ConversationCache:
         cache = ConversationCache(10**9)

@@ -41,10 +41,10 @@ from tests.live.test_garbage import (
 
 SEEDS = range(40)
 RUNS, STEPS, CALLS = 5, 5, 8
-"""A seed's runs, a run's steps, and at most so many calls in one: some 2,700 calls in all."""
+"""Runs for each seed, steps of each run, and the maximum of calls in a step: some 2,700 calls in all."""
 OFFERED = ["pick", "note", "boom", "Plan", "Choice", "list", "output"]
 SEEN: dict[int, int] = {}
-"""Calls that were looked at, by seed."""
+"""The number of checked calls, by seed."""
 LEGAL = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
 
@@ -76,7 +76,7 @@ async def boom() -> None:
 
 
 def rubbish(invalid: InvalidToolInput) -> object:
-    """A fixer that is as bad as the model: it raises, gives rubbish, or guesses well."""
+    """A fixer with random results: it raises, returns garbage, or returns valid arguments."""
     dice = random.Random(invalid.raw_arguments)
     if dice.random() < 0.3:
         raise KeyError("fixer")
@@ -109,7 +109,7 @@ KINDS: dict[str, tuple[dict[str, Any], Any]] = {
 
 
 def say(dice: random.Random) -> Say:
-    """One answer: any text, any calls, any end."""
+    """A random answer: text, calls and finish reason."""
     raw = arguments(dice)
     text = dice.choice(["", "so", raw, f"```json\n{raw}\n```", '{"steps": ["a"]}', '{"value": {"key": "k"}}'])
     if dice.random() < 0.2:

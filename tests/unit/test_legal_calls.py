@@ -1,4 +1,4 @@
-"""What makes an echoed call legal."""
+"""Making the names, ids and arguments of earlier calls legal for providers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Links to Temporal's UI and Jaeger's: to what is set, what is known, or what answers; never to what does not."""
+"""Links to the UIs of Temporal and Jaeger: to configured, known or responding addresses only."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PAGE = "/namespaces/default/workflows/run%2F8/r1/history"
 
 @pytest.fixture
 async def port() -> AsyncIterator[int]:
-    """Somebody listens there."""
+    """A port on which a server listens."""
     async with await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0) as server:
         yield server.sockets[0].getsockname()[1]
 
@@ -26,8 +26,8 @@ async def port() -> AsyncIterator[int]:
         ("shop.a1b2c.tmprl.cloud:7233", f"https://cloud.temporal.io{PAGE}"),
         ("temporal.example.com:7233", None),
         ("evil-tmprl.cloud:7233", None),
-        ("127.0.0.1:1", None),  # nobody listens at 1001
-        ("127.0.0.1:65000", None),  # nor can anybody at 66000
+        ("127.0.0.1:1", None),  # nothing listens at 1001
+        ("127.0.0.1:65000", None),  # and nothing can at 66000
     ],
 )
 async def test_the_default_link_to_temporals_ui_depends_on_the_server(server: str, link: str | None) -> None:

@@ -1,4 +1,4 @@
-"""What a model has written rides in heartbeats: bounded, whole letters, with where it begins; tools beat as before."""
+"""Streamed text in heartbeats: bounded, in whole characters, with its start; and the heartbeats of tools."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mulligan.wire.event_types import LIVE_TEXT, LiveText
 
 
 async def beats_of(body: Any) -> list[tuple[Any, ...]]:
-    """The details of each beat of an activity."""
+    """The details of each heartbeat of an activity."""
     beats: list[tuple[Any, ...]] = []
     environment = ActivityEnvironment()
     environment.on_heartbeat = lambda *details: beats.append(details)
@@ -33,7 +33,7 @@ def texts(beats: list[tuple[Any, ...]]) -> list[LiveText]:
 
 
 async def test_text_between_two_heartbeats_is_sent_as_one_piece() -> None:
-    """The first beat is a while after the first word, and what follows is told once, whole."""
+    """The first heartbeat is sent some time after the first word."""
 
     async def body(heart: Heartbeat) -> None:
         text = LiveTextHeartbeats(heart, 0.01, "0", 3, 2)
@@ -50,7 +50,7 @@ async def test_text_between_two_heartbeats_is_sent_as_one_piece() -> None:
 
 
 async def test_only_the_end_of_a_long_text_is_in_the_heartbeat() -> None:
-    """So many bytes, whole letters, and how many letters came before."""
+    """A limited number of bytes in whole characters, and the number of characters before them."""
 
     async def body(heart: Heartbeat) -> None:
         text = LiveTextHeartbeats(heart, 0.01, "0", 1, 1)
@@ -66,7 +66,7 @@ async def test_only_the_end_of_a_long_text_is_in_the_heartbeat() -> None:
 
 
 async def test_half_of_a_surrogate_pair_waits_for_the_other_half() -> None:
-    """JSON can cut one in two; what is no letter at all is shown as such."""
+    """JSON can split a pair; an invalid half is replaced."""
 
     async def body(heart: Heartbeat) -> None:
         text = LiveTextHeartbeats(heart, 0.01, "0", 1, 1)
@@ -79,7 +79,7 @@ async def test_half_of_a_surrogate_pair_waits_for_the_other_half() -> None:
 
 
 async def test_the_retry_details_stay_first_in_the_heartbeat_beside_the_text() -> None:
-    """Patience's details stay first; after a failure the text is still there, for who watches."""
+    """After a failure the text is still there for watchers."""
     with pytest.raises(ZeroDivisionError):
         await beats_of_failing()
 
@@ -111,7 +111,7 @@ async def beats_of_failing() -> None:
 
 
 async def test_no_heartbeat_is_sent_after_the_activity_has_ended() -> None:
-    """A text that was just being written when the activity ended is told no more."""
+    """Text that is pending at the end is not sent."""
 
     async def body(heart: Heartbeat) -> None:
         LiveTextHeartbeats(heart, 0.05, "0", 1, 1).write("Once")
@@ -124,7 +124,7 @@ async def test_no_heartbeat_is_sent_after_the_activity_has_ended() -> None:
 async def test_frequent_progress_of_a_tool_sends_one_heartbeat_in_three_seconds(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A tool that says something a thousand times a second costs one beat in three seconds; the newest is not lost."""
+    """The newest progress is not lost."""
     now = 100.0
 
     async def body(heart: Heartbeat) -> None:

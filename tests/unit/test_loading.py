@@ -1,4 +1,4 @@
-"""What a worker finds in the modules that it is given, and the one sentence where it cannot."""
+"""Loading modules: the agents, scripts, workflows and activities found in them, and the errors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ AGENT = "from mulligan import Agent\n{name} = Agent(name='{name}', model='script
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A user's project is the current folder; what is imported from it is forgotten after the test."""
+    """The current folder is a user's project, whose modules are unloaded after the test."""
     known, path = set(sys.modules), list(sys.path)
     monkeypatch.chdir(tmp_path)
     yield tmp_path
@@ -28,7 +28,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def write(**modules: str) -> None:
-    """Modules of a package are spelled `shop__agents`."""
+    """Write modules; the key `shop__agents` is the module `shop.agents`."""
     for name, text in modules.items():
         path = Path(name.replace("__", "/") + ".py")
         path.parent.mkdir(exist_ok=True)
@@ -36,7 +36,7 @@ def write(**modules: str) -> None:
 
 
 def of_ours(loaded: LoadedModules) -> list[str]:
-    """The names of the agents that are not the shipped ones."""
+    """The names of the agents other than the shipped ones."""
     return sorted(set(loaded.registry.agents) - set(load([]).registry.agents))
 
 
@@ -57,7 +57,7 @@ async def {function}(text: str) -> str:
 
 
 def test_activities_that_a_module_defines_are_served() -> None:
-    """By `@activity.defn` alone, and not those that it imports."""
+    """Those with `@activity.defn`, but not imported ones."""
     write(t_post=ACTIVITY.format(name="(name='stamp')", function="stamp_it"))
     write(t_shop="from t_post import stamp_it\n" + ACTIVITY.format(name="", function="pack") + "def helper(): ...\n")
     loaded = load(["t_shop"])
@@ -76,7 +76,7 @@ def test_two_activities_of_one_type_are_refused(first: str, second: str, whose: 
 
 
 def test_the_current_folder_shadows_nothing(folder: Path) -> None:
-    """It is the last place where a module is looked for."""
+    """It is the last entry of `sys.path`."""
     write(t_shop=AGENT.format(name="bot"))
     load(["t_shop"])
     assert sys.path[-1] == str(folder)
@@ -84,7 +84,7 @@ def test_the_current_folder_shadows_nothing(folder: Path) -> None:
 
 @pytest.mark.parametrize("spelling", ["t_shop.agents", "t_shop/agents.py", "./t_shop/agents.py"])
 def test_a_module_is_loaded_by_its_name_or_file_with_all_its_agents_and_scripts(spelling: str) -> None:
-    """With each agent that it holds, whatever its variable is called, and its scripts."""
+    """Whatever the names of their variables."""
     write(
         t_shop__agents="from mulligan import Agent, Say, Script\n"
         "one = Agent(name='first', model='scripted:x')\n"
@@ -100,7 +100,7 @@ def test_a_module_is_loaded_by_its_name_or_file_with_all_its_agents_and_scripts(
 
 
 def test_a_module_or_agent_loaded_twice_is_served_once() -> None:
-    """A module that is named twice; an agent that another module imports."""
+    """A module that is named twice, or an agent that another module imports."""
     write(t_a=AGENT.format(name="ann"), t_b=AGENT.format(name="bob") + "from t_a import ann\n")
     loaded = load(["t_a", "t_b", "t_a.py", "t_a"])
     assert of_ours(loaded) == ["ann", "bob"]
@@ -118,7 +118,7 @@ class {name}:
 
 
 def test_workflows_are_served_where_they_are_defined() -> None:
-    """Beside the agents of the module; not where they are only imported, and not what merely inherits."""
+    """Together with the agents of the module; neither imported workflows nor subclasses without a decorator."""
     write(
         t_flow=AGENT.format(name="ann") + WORKFLOW.format(name="Mine") + "class Plain(Mine): ...\nSame = Mine\n",
         t_uses="from t_flow import Mine\n" + WORKFLOW.format(name="Own"),
@@ -146,7 +146,7 @@ def test_workflows_are_served_where_they_are_defined() -> None:
     ],
 )  # fmt: skip
 def test_a_module_that_fails_is_reported_with_file_line_and_fault(folder: Path, text: str, says: str) -> None:
-    """One sentence: the file, the line where there is one, the fault."""
+    """In one sentence; the line only if there is one."""
     write(t_bad=text, t_helper="{}['x']\n")
     with pytest.raises(DeclarationError) as raised:
         load(["t_bad"])
@@ -177,7 +177,7 @@ def test_a_missing_import_inside_a_package_is_named_itself() -> None:
 
 
 def test_two_agents_of_the_same_name_are_refused() -> None:
-    """Both files are named; a shipped agent's name is taken, too."""
+    """The error names both files. Names of shipped agents are taken too."""
     write(t_a=AGENT.format(name="ann"), t_b=AGENT.format(name="ann"), t_c=AGENT.format(name="assistant"))
     here = os.path.realpath(".")
     with pytest.raises(DeclarationError) as raised:

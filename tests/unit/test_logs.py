@@ -83,7 +83,7 @@ def test_agent_and_tool_are_those_of_the_activitys_input() -> None:
     ],
 )
 def test_a_line_of_the_sdks_has_the_fields_that_the_sdk_knows(extra: Any, expected: Any) -> None:
-    """What the code that logs says itself is kept."""
+    """Fields that the logging code sets itself are kept."""
     made = record(**extra)
     assert LogFields().filter(made)
     assert {name: getattr(made, name) for name in logs.FIELDS if hasattr(made, name)} == expected

@@ -1,4 +1,4 @@
-"""What of MCP needs no server: declarations, names, and schemas as providers take them."""
+"""The parts of MCP that need no server: declarations, names, and schemas for providers."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_server_name_that_cannot_begin_a_tool_name_is_refused(name: str) -> No
 
 
 def test_server_names_are_unique_and_do_not_clash_with_tools() -> None:
-    """Names are unique, and an agent's own tools are told from its servers'."""
+    """A tool of the agent may not have the prefix of a server."""
 
     @tool(name="files__read")
     def read() -> str:
@@ -74,7 +74,7 @@ def test_server_names_are_unique_and_do_not_clash_with_tools() -> None:
 
 
 def test_secrets_of_a_server_are_in_no_repr_address_or_error() -> None:
-    """Neither by the declaration nor by what is said of a request that failed."""
+    """Of declarations and failed requests."""
     program = McpServer("a", command=["run", "--key", "sesame"], env={"KEY": "sesame"})
     web = McpServer("b", url="https://sesame:sesame@host/mcp?key=sesame", headers={"Authorization": "sesame"})
     said = f"{program!r} {web!r} {program.address} {web.address} {HttpOutcome(error=ValueError('sesame'))}"
@@ -102,7 +102,7 @@ def test_include_and_exclude_patterns_select_the_offered_tools() -> None:
 
 
 def test_every_tool_name_of_a_server_becomes_legal_and_unique() -> None:
-    """Whatever a server calls its tools."""
+    """Whatever characters the server uses."""
     random.seed(7)
     letters = "abcABC019_-./: é€"
     names = {"".join(random.choices(letters, k=random.randint(1, 90))) for _ in range(3_000)}
@@ -113,7 +113,7 @@ def test_every_tool_name_of_a_server_becomes_legal_and_unique() -> None:
 
 
 def test_an_agent_with_servers_needs_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where it is declared, in one sentence with the command; an agent without servers does not need it."""
+    """The error is raised at the declaration and names the command. An agent without servers does not need the extra."""
     monkeypatch.setitem(sys.modules, "mcp", None)
     server = McpServer("files", command=RUN)
     with pytest.raises(DeclarationError, match=r"agent 'a': mcp=\[…\] needs the extra 'mcp'.*uv add 'mulligan\[mcp\]'"):
@@ -184,7 +184,7 @@ SCHEMAS: dict[str, tuple[dict[str, Any], list[Any], list[Any]]] = {
 
 @pytest.mark.parametrize("case", SCHEMAS)
 def test_schemas_are_changed_to_what_every_provider_accepts(case: str) -> None:
-    """Fields are kept and checked; what would fail every request, or could not be checked, is left out."""
+    """Fields are kept; keywords that providers refuse, or that cannot be checked, are left out."""
     schema, fit, unfit = SCHEMAS[case]
     taken = provider_schema(schema)
     check_schema(taken, "function 'x'", "tools", None, strict=False)
@@ -202,7 +202,7 @@ def test_a_schema_that_is_nested_too_deeply_is_refused() -> None:
 
 
 def test_the_declarations_of_the_mcp_page_work_as_described() -> None:
-    """docs/mcp.md: its declarations can be made, and say what the page says of them."""
+    """docs/mcp.md."""
     [code] = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     page: dict[str, Any] = {}
     exec(compile(code, "docs/mcp.md", "exec", dont_inherit=True), page)

@@ -103,7 +103,7 @@ LEFT_ALONE = [
     "[}",
     "{'a'}",
     "[,]",
-    '{"a": 1}',  # nothing to mend
+    '{"a": 1}',  # nothing to repair
     "[" * 5_000,
     "{'a':" * 5_000 + "1" + "}" * 5_000,
     "{'a': '" + "x" * 1_000_000 + "'}",
@@ -192,7 +192,7 @@ def test_never_a_recursion_error_however_deep_the_caller_stands():
         except RecursionError:
             try:
                 parse_json("[" * 90 + "]" * 90)
-            except (NotJson, RecursionError) as error:  # the very last frame has no room for a call at all
+            except (NotJson, RecursionError) as error:  # the last frame of the stack has no room for any call
                 return error
             return None
 
@@ -218,7 +218,7 @@ def strings_of(value):
 
 
 def bare(text):
-    """The text's own characters without any that an escape could spell differently."""
+    """The characters of the text without those that may be escaped."""
     return [char for char in text if char.isascii() and char.isalnum()]
 
 
@@ -287,4 +287,4 @@ def test_repair_time_is_bounded_by_the_length_of_the_text(text):
     list(repair_json(text))
     with pytest.raises(NotJson):
         parse_json(text)
-    assert time.process_time() - began < 8  # 0.3 to 1.6 s where nothing else runs
+    assert time.process_time() - began < 8  # 0.3 to 1.6 s if nothing else runs

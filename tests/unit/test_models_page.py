@@ -1,4 +1,4 @@
-"""docs/models.md does what it says."""
+"""The examples of docs/models.md."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PAGE = (ROOT / "docs/models.md").read_text()
 
 
 def test_the_example_of_the_models_page_passes(tmp_path: Path) -> None:
-    """Its tests pass as a user would run them."""
+    """Run by pytest, as a user would."""
     [block] = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     (tmp_path / "test_page.py").write_text(block)
     ran = subprocess.run(

@@ -1,4 +1,4 @@
-"""What the endpoint's errors mean: which are worth another try, after how long, and what is said about them."""
+"""Errors of the endpoint: which are retryable, after which time, and their messages."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ async def ask(client: OpenAIClient, api: str = "openai-chat", timeout: float = 6
 async def error(
     server: OpenAIServer, client: OpenAIClient, failure: Failure, api: str = "openai-chat", timeout: float = 60
 ) -> Any:
-    """The error that comes of a failure. One request only: the package's own retries are off."""
+    """The error raised for a failure. Asserts that only one request was sent: the package's retries are off."""
     server.script("m", [Turn(failure=failure)])
     with pytest.raises((Unavailable, ModelRequestError)) as raised:
         await ask(client, api, timeout)
     assert len(server.requests) == 1
-    # Temporal would put causes into history, with what they quote.
+    # Temporal would write causes to history, with the content that they quote.
     assert raised.value.__cause__ is None
     assert KEY not in str(raised.value)
     return raised.value
@@ -81,7 +81,7 @@ async def test_a_permanent_status_raises_model_request_error_with_the_request_id
     found = await error(server, client, failure, api)
     assert isinstance(found, ModelRequestError)
     assert (found.status, found.request_id) == (status, "req_7")
-    if status != 304:  # which has no body
+    if status != 304:  # 304 has no body
         assert "No, thanks." in found.message
     assert ("OPENAI_API_KEY" in found.message) is (status == 401)
 
@@ -161,7 +161,7 @@ async def test_a_dropped_connection_raises_unavailable(
 async def test_a_request_that_times_out_raises_unavailable_and_closes_the_connection(
     server: OpenAIServer, client: OpenAIClient
 ) -> None:
-    """The request's own; the endpoint answers never."""
+    """The endpoint never responds."""
     found = await error(server, client, Failure(wait=asyncio.Event()), timeout=0.2)
     assert isinstance(found, Unavailable)
     assert "in time (ReadTimeout)" in str(found)
@@ -172,7 +172,7 @@ async def test_a_request_that_times_out_raises_unavailable_and_closes_the_connec
 async def test_a_cancelled_request_raises_cancelled_error_and_closes_the_connection(
     server: OpenAIServer, client: OpenAIClient
 ) -> None:
-    """A cancellation is none of the endpoint's errors; it lets go of the connection."""
+    """A cancellation is not an error of the endpoint."""
     server.script("m", [Turn(wait=asyncio.Event())])
     asking = asyncio.create_task(ask(client))
     await server.wait_for_requests(1)
@@ -202,7 +202,7 @@ async def test_a_missing_key_or_package_is_reported_with_the_setting_to_change(
     environment: dict[str, str | None],
     told: str,
 ) -> None:
-    """One sentence that says what to set: no traceback, no key, no other try."""
+    """In one sentence without a key; the error is not retryable."""
     for name, value in environment.items():
         if value is None:
             monkeypatch.delenv(name)

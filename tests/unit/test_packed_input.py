@@ -1,4 +1,4 @@
-"""A long input, compressed for its way, and bounded where it is unpacked."""
+"""Long run inputs are compressed, and their decompression is bounded."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_a_short_input_is_not_compressed() -> None:
 
 
 def test_three_megabytes_of_text_are_compressed_and_read_back() -> None:
-    """Three megabytes of text are below what Temporal carries."""
+    """Compressed it is below Temporal's limit for a payload."""
     given = long(*(prose(1_000_000, n) for n in range(3)))
     sent = compress_input(given)
     assert isinstance(sent, bytes)
@@ -31,7 +31,7 @@ def test_three_megabytes_of_text_are_compressed_and_read_back() -> None:
 
 
 def test_an_input_too_long_even_compressed_is_refused_with_its_length() -> None:
-    """It is said how long it is, and what there is to do; external storage takes more."""
+    """The error says what to do. With external storage the limit is higher."""
     given = long(*(noise(1_000_000, n) for n in range(3)))
     with pytest.raises(InvalidRunInputError, match=r"too long to begin a run with: 3,000,\d+ bytes, compressed 2,2"):
         compress_input(given)
@@ -53,7 +53,7 @@ def frame(data: bytes, claims: bool) -> bytes:
 
 @pytest.mark.parametrize("claims", [True, False])
 def test_no_more_than_the_limit_is_decompressed(claims: bool) -> None:
-    """Whatever a frame says of its size: no more than the limit is unpacked."""
+    """Whether or not the frame states its size."""
     bomb = frame(bytes(MOST_BYTES + 1), claims)
     assert len(bomb) < 10_000
     with pytest.raises(InvalidRunInputError, match=r"more than 64,000,000 bytes when decompressed"):
@@ -62,7 +62,7 @@ def test_no_more_than_the_limit_is_decompressed(claims: bool) -> None:
 
 
 def test_a_frame_that_states_a_false_size_allocates_no_memory_for_it() -> None:
-    """A size of 2**40 in the header of a small frame: nothing of that size is made room for."""
+    """The header of a small frame states 2**40 bytes."""
     small = bytearray(frame(json.dumps({"agent": "a"}).encode() * 50, True))
     lies = bytes([*small[:4], 0xE0, *(2**40).to_bytes(8, "little"), *small[7:]])
     assert zstandard.frame_content_size(lies) == 2**40

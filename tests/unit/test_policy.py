@@ -1,4 +1,4 @@
-"""`handle_errors`: the five forms, which of them is the nearest, and what a function of it may do wrong."""
+"""`handle_errors`: its five forms, their precedence, and faults of policy functions."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class Stop(ToolCallError):
 def test_each_form_of_a_policy_returns_its_text_or_raises_the_error(
     policy: HandleErrors, on_input: str | None, on_tool: str | None
 ) -> None:
-    """The text that is told, or None: the run fails with the typed error. Types match the error or its source."""
+    """The text returned to the model; None: the run fails with the typed error. Types match the error or its source."""
     for error, told in ((bad_input(), on_input), (failed_tool(), on_tool)):
         if told is not None:
             assert text_for_model(error, policy, "standard") == told
@@ -99,7 +99,7 @@ def test_each_form_of_a_policy_returns_its_text_or_raises_the_error(
     ("policy", "reason"), [(False, "message"), (raises, "enough"), (raises_nothing_to_say, "RuntimeError")]
 )
 def test_the_exception_of_a_policy_function_is_the_reason_of_the_error(policy: HandleErrors, reason: str) -> None:
-    """What a function raises is the reason; the rest stays the typed error's, source included."""
+    """Everything else of the typed error is unchanged, including its source."""
     with pytest.raises(ToolExecutionError) as raised:
         text_for_model(failed_tool(), policy, "standard")
     assert (raised.value.message, str(raised.value.source)) == (reason, "disk")
@@ -169,7 +169,7 @@ STANDARD = "message\nquoting"
 async def test_the_run_input_overrides_the_policy_of_the_tool_and_that_of_the_agent(
     runtime: ToolRuntime, of_agent: Any, of_tool: Any, override: str | None, on_input: str | None, on_tool: str | None
 ) -> None:
-    """The run's input on the model's own mistakes alone; else the tool's, else the agent's."""
+    """The run's input applies to mistakes of the model only."""
     with_policy = tool(name="look", handle_errors=of_tool)(look.function)
     for error, text in ((bad_input(), on_input), (failed_tool(), on_tool)):
         policy = policy_for(error, agent=agent(of_agent), tool=with_policy, on_invalid_tool_input=override)
@@ -187,7 +187,7 @@ async def test_the_run_input_overrides_the_policy_of_the_tool_and_that_of_the_ag
 async def test_spans_contain_the_part_of_the_text_that_quotes_nothing(
     runtime: ToolRuntime, policy: HandleErrors, shown: str
 ) -> None:
-    """Of the standard text the part that quotes nothing; a policy's own text is its author's."""
+    """Of the standard text. The text of a policy is used unchanged."""
     assert (await apply_policy(bad_input(), policy, runtime)).safe_text == shown
 
 
@@ -200,7 +200,7 @@ async def test_the_policy_of_the_agent_applies_to_unknown_tools(runtime: ToolRun
 
 
 async def test_without_an_agent_the_standard_text_is_returned(runtime: ToolRuntime) -> None:
-    """As on a worker with other code than the one on which the run began."""
+    """As on a worker with another version of the code."""
     told = await apply_policy(bad_input(), policy_for(bad_input(), agent=None, tool=None), runtime)
     assert (told.text, told.safe_text, told.failure) == (STANDARD, "message", None)
 

@@ -1,4 +1,4 @@
-"""What a worker remembers of conversations: checked by random use against a plain model of it."""
+"""The cache of conversations, checked by random use against a simple model of it."""
 
 from __future__ import annotations
 
@@ -41,21 +41,21 @@ def prefix(*messages: Message, provider: Any = ONE) -> CachedConversation:
 
 
 def size_of(what: CachedConversation | ToolMessage) -> int:
-    """What it counts for when it is kept alone."""
+    """Its size in a cache without other entries."""
     cache = ConversationCache(MUCH)
     cache.put(KEY, what) if isinstance(what, CachedConversation) else cache.put_result(KEY, what)
     return cache.size
 
 
 def has(cache: ConversationCache, key: Key) -> bool:
-    """Takes it out, so ask once."""
+    """Whether the cache has it. Removes it from the cache."""
     found, _ = cache.take(key, ONE, prefix(said("a")).ref)
     cache.put(key, found)
     return bool(found.messages)
 
 
 def test_digests_items_and_size_of_a_conversation_follow_its_messages() -> None:
-    """Digest, items and size go with them; what is cut back is gone from each, and can be said anew."""
+    """After cutting back, other messages can be added."""
     first, second, third = said("Go – é."), asks("c1"), result("c1")
     made, short = prefix(first, second, third), prefix(first)
     assert made.ref == ConversationRef(count=3, digest=made.digests[-1])
@@ -76,7 +76,7 @@ def test_cutting_back_keeps_call_ids_that_are_still_used() -> None:
 
 
 def test_a_cached_conversation_is_encoded_again_for_another_provider() -> None:
-    """A turn may name another model: the worker has the messages, and need not ask for them again."""
+    """A turn may name another model: the messages are in the cache, and are not fetched again."""
     cache = ConversationCache(MUCH)
     messages: list[Message] = [said("a"), asks("c1"), result("c1")]
     cache.put(KEY, prefix(*messages))
@@ -114,7 +114,7 @@ AB = prefix(said("a"), said("b"))
 def test_take_returns_the_conversation_cut_back_to_the_reference_and_removes_it(
     whole: ConversationRef, known: int | None, found: int | None
 ) -> None:
-    """What fits is cut back to what was asked for. Hit or miss, it is out of the cache then."""
+    """Also after a miss."""
     cache = ConversationCache(MUCH)
     cache.put(KEY, prefix(*AB.messages))
     for other in (("run", "1"), ("other", "0")):
@@ -125,7 +125,7 @@ def test_take_returns_the_conversation_cut_back_to_the_reference_and_removes_it(
 
 
 def test_the_least_recently_used_entry_is_evicted() -> None:
-    """Whether it is a conversation or a result."""
+    """Conversations and results alike."""
     cache = ConversationCache(2 * size_of(prefix(said("a"))) + 2 * size_of(result("c1")))
     cache.put(("a", "0"), prefix(said("a")))
     cache.put_result(KEY, result("c1"))
@@ -152,7 +152,7 @@ def test_an_entry_larger_than_the_cache_evicts_nothing() -> None:
 
 
 def test_a_conversation_in_use_counts_towards_the_size() -> None:
-    """It cannot be let go of, so others are; and what it grew by counts when it is back, at the latest."""
+    """It cannot be evicted, so others are. Its growth counts when it is put back, at the latest."""
     cache = ConversationCache(size_of(prefix(said("a"), said("b"))) + 10)
     cache.put(KEY, prefix(said("a"), said("b")))
     used, _ = cache.take(KEY, ONE, prefix(said("a"), said("b")).ref)
@@ -165,7 +165,7 @@ def test_a_conversation_in_use_counts_towards_the_size() -> None:
 
 
 def test_an_empty_conversation_does_not_replace_a_cached_one() -> None:
-    """As after a model call that could not ask the workflow: what another attempt has put there stays."""
+    """As after a model call that could not query the workflow, while another attempt has cached the conversation."""
     cache = ConversationCache(MUCH)
     empty, _ = cache.take(KEY, ONE, AB.ref)
     cache.put(KEY, prefix(said("a")))
@@ -184,7 +184,7 @@ def test_a_cache_of_size_zero_keeps_nothing(bound: int) -> None:
 
 
 def test_a_cached_result_replaces_its_reference_once() -> None:
-    """In the place of their reference, up to the first that is not here. One that came along is held no longer."""
+    """Up to the first missing one. A result that was sent inline is removed from the cache."""
     cache = ConversationCache(MUCH)
     for call_id in ("c1", "c3"):
         cache.put_result(KEY, result(call_id, f"of {call_id}"))
@@ -212,7 +212,7 @@ def test_a_result_cached_twice_is_counted_once() -> None:
 
 
 class Use(RuleBasedStateMachine):
-    """Random use, as by model calls and tools of several runs: what comes out is what was asked for, or nothing."""
+    """Random use as by model calls and tools of several runs: the cache returns the requested data or nothing."""
 
     BOUND = 12_000
     KEYS = st.tuples(st.sampled_from("ab"), st.sampled_from("01"))
@@ -224,14 +224,14 @@ class Use(RuleBasedStateMachine):
         self.told = 0
         self.cache = ConversationCache(self.BOUND, self._tell)
         self.kept: list[tuple[Key, str | None, Any]] = []
-        """The model: what was used last is last; a conversation has no call's id."""
+        """The model: entries in the order of their last use; the key of a conversation has no call id."""
         self.in_use: list[tuple[Key, CachedConversation]] = []
 
     def _tell(self, change: int) -> None:
         self.told += change
 
     def size(self) -> int:
-        """A recount, of all that there is."""
+        """The size, counted again over all entries."""
         return sum(size_of(each) for *_, each in self.kept) + self.size_in_use()
 
     def size_in_use(self) -> int:

@@ -1,4 +1,4 @@
-"""Preparing a call: whatever the model wrote, it is valid, mended, or a typed error. Never anything else."""
+"""Preparing a call: whatever the model wrote becomes valid arguments, repaired ones, or a typed error."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ RAW = st.text() | VALUES.map(json.dumps) | VALUES.map(repr) | VALUES.map(lambda 
 @GARBAGE
 @given(name=st.sampled_from(["order", "say", "count"]) | st.text(), raw=RAW)
 def test_preparing_any_arguments_gives_valid_ones_or_a_tool_call_error(name: str, raw: str) -> None:
-    """A ToolCallError that can be told, or arguments that the tool takes: nothing else comes out."""
+    """Nothing else is raised or returned."""
     done = asyncio.run(look(name, raw))
     if isinstance(done, ToolCallError):
         assert done.kind in {"unknown_tool", "invalid_json", "invalid_arguments"}
@@ -89,7 +89,7 @@ WITH_SECRET = st.recursive(
 @GARBAGE
 @given(name=st.sampled_from(["order", "say", "count"]), value=WITH_SECRET, cut=st.integers(0, 12))
 def test_the_message_quotes_no_input(name: str, value: Any, cut: int) -> None:
-    """What stands on spans holds no value that the model sent; what the model is told may."""
+    """Spans contain the message; the text for the model may quote values."""
     raw = json.dumps(value)
     done = asyncio.run(look(name, raw[: len(raw) - cut]))
     if isinstance(done, ToolCallError):
@@ -127,7 +127,7 @@ async def test_a_validator_that_raises_makes_the_arguments_invalid() -> None:
 async def test_arguments_are_read_and_their_repairs_recorded(
     name: str, raw: str, arguments: Any, by: list[str]
 ) -> None:
-    """Arguments in the form of their types, and by whom they were changed."""
+    """Arguments have the form of their types."""
     done = await look(name, raw)
     assert isinstance(done, ValidArguments)
     assert (done.arguments, [repair.by for repair in done.repairs]) == (arguments, by)
@@ -137,7 +137,7 @@ async def test_arguments_are_read_and_their_repairs_recorded(
     "raw", ['{"text": "a', '{"text": ', '{"te', "I will say a", '{"text": "a"} {"text": "b"}', "5"]
 )
 async def test_ambiguous_or_truncated_arguments_are_not_guessed(raw: str) -> None:
-    """What is cut off, or has two readings, is asked for."""
+    """The model gets feedback."""
     assert isinstance(await look("say", raw), ToolCallError)
 
 
@@ -180,7 +180,7 @@ def none(invalid: InvalidToolInput) -> object:
 async def test_a_fixer_that_fails_hangs_or_returns_invalid_arguments_is_skipped(
     fix: Any, repair: Any, by: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The tool's is asked first; one that raises, hangs or returns what does not validate has given up."""
+    """The fixer of the tool is asked before that of the agent."""
     monkeypatch.setattr(prepare_one_call, "FIXER_LIMIT", 0.2)
     done = await look("say", '{"words": "a"}', agent(tool(name="say", fix=fix)(say.function), repair=repair))
     if not by:

@@ -1,4 +1,4 @@
-"""What models cost: whose price is whose, what a user's file may say, and what is pinned of a run's models."""
+"""Prices of models, price files of users, and the model facts that are pinned for a run."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ SHIPPED = Prices.load()
     ],
 )
 def test_a_dated_version_has_the_price_of_its_model_and_other_names_have_none(model: str, price: float | None) -> None:
-    """A model's own, or that of which it is a dated version: never that of another whose name begins alike."""
+    """Not even if they begin like the name of a known model."""
     found = TABLE.of(model)
     assert (found.input if found else None) == price
 
@@ -65,13 +65,13 @@ def test_the_cost_of_tokens_by_their_kinds() -> None:
     assert price.of(usage) == (300 * 2 + 600 * 0.2 + 100 * 2.5 + 10 * 10) / 1e6
     plain = Price(input=2.0, output=10.0)
     assert plain.of(usage) == (1_000 * 2 + 10 * 10) / 1e6
-    # Servers that count wrong do not make a run earn money.
+    # Wrong counts of a server do not make a cost negative.
     assert price.of(Usage(input_tokens=10, cached_input_tokens=99, cache_write_tokens=99)) == 10 * 0.2 / 1e6
     assert price.of(Usage()) == 0
 
 
 def test_each_shipped_price_is_valid_and_the_table_has_source_and_date() -> None:
-    """Each model of it has a price that can be one; it says whence and of when it is."""
+    """mulligan/prices.json."""
     table = json.loads((Path(__file__).parents[2] / "mulligan/prices.json").read_text())
     assert re.fullmatch(r"\d{4}-\d{2}-\d{2}", table["date"])
     assert table["source"]
@@ -86,7 +86,7 @@ def test_each_shipped_price_is_valid_and_the_table_has_source_and_date() -> None
 
 
 def test_a_price_file_overrides_and_extends_the_shipped_table(tmp_path: Path) -> None:
-    """Over the shipped one: what it names is its, all else stays."""
+    """Other models keep their shipped prices."""
     file = tmp_path / "prices.json"
     file.write_text(
         json.dumps({"models": {"gpt-5-mini": {"input": 9, "output": 9}, "llama3": {"input": 0, "output": 0}}})
@@ -111,7 +111,7 @@ def test_a_price_file_overrides_and_extends_the_shipped_table(tmp_path: Path) ->
     ],
 )
 def test_an_invalid_price_file_is_refused_with_a_sentence(tmp_path: Path, content: str | None, says: str) -> None:
-    """One sentence: which file, what is wrong with it, what it should look like."""
+    """It names the file, the fault and the expected form."""
     file = tmp_path / "prices.json"
     if content is not None:
         file.write_text(content)
@@ -159,7 +159,7 @@ HOUR = timedelta(hours=1)
 def test_the_default_model_patience_depends_on_a_following_model(
     models: Any, stated: Any, last: float, before: float | None
 ) -> None:
-    """As the agent says; where it does not, an hour, and a minute where another one follows."""
+    """An hour for the last model of a list, and a minute for the others."""
     agent = Agent(name="a", model=models, model_patience=stated)
     assert (model_patience(agent), resolve_models(agent, RunInput(agent="a"), TABLE).fallback_patience) == (
         last,
@@ -198,7 +198,7 @@ def turn(cost: float | None, **facts: Any) -> Turn:
 
 
 def test_a_turn_sums_usage_and_cost_and_checks_its_limits() -> None:
-    """Sums without the noise of floats; unknown stays unknown, but what is known of it counts for the limit."""
+    """Without rounding noise. An unknown cost stays unknown, but its known part counts for the limit."""
     spending = turn(0.0, max_cost=0.35)
     for _ in range(3):
         spending.add_usage(Usage(input_tokens=1), 0.1)
@@ -214,7 +214,7 @@ def test_a_turn_sums_usage_and_cost_and_checks_its_limits() -> None:
 
 
 def test_a_turn_opened_before_prices_existed_counts_tokens_only() -> None:
-    """A run that was opened by an older worker is counted in tokens alone."""
+    """The run was opened by an older worker."""
     old = turn(None)
     old.add_usage(Usage(input_tokens=5), old.cost_of(old.model, Usage(input_tokens=5)))
     assert (old.result.cost, old.result.usage.input_tokens, old.models) == (None, 5, ["openai:big"])
@@ -222,7 +222,7 @@ def test_a_turn_opened_before_prices_existed_counts_tokens_only() -> None:
 
 
 def test_cost_is_a_metric_by_agent_and_status_for_known_costs_only() -> None:
-    """By agent and status; nothing is counted of runs whose cost is not known."""
+    """`mulligan.run.cost`."""
     reader = InMemoryMetricReader()
     metrics = Metrics(reader, exports=False)
     metrics.record_run(3, agent="a", status="completed", cost=0.25)

@@ -1,4 +1,4 @@
-"""What the OpenAI providers read out of answers, good and odd."""
+"""The OpenAI providers read answers, including incomplete and invalid ones."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ async def test_an_error_body_with_status_200_raises_model_request_error(
 
 @pytest.mark.parametrize("api", APIS)
 async def test_lone_surrogates_and_nul_in_an_answer_are_replaced(bench: Bench, api: str) -> None:
-    """Lone surrogates and NUL, which JSON can escape; a pair of surrogates is one character."""
+    """JSON can escape them; a pair of surrogates is one character."""
     spoilt, whole = "a\ud800b\0\U0001f600", "a\ufffdb\ufffd\U0001f600"
     turn = Turn(spoilt, calls=[("search", f'{{"q": "{spoilt}"}}', None)], reasoning=[Reasoning(summary=[spoilt])])
     bench.server.script("m", [turn])

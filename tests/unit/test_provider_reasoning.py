@@ -1,4 +1,4 @@
-"""Reasoning goes back to the provider that gave it, in its place, and to nobody else."""
+"""Reasoning is sent back to its own provider only, in its place."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ async def test_reasoning_items_are_sent_back_in_their_order(
     "told", ["Encrypted content is not supported with this model.", "Unrecognized request argument supplied: include"]
 )
 async def test_a_model_that_refuses_reasoning_is_asked_without_it_from_then_on(bench: Bench, told: str) -> None:
-    """It refuses to be asked for it: asked again without, at once, and not asked any more."""
+    """The refused request is repeated at once."""
     refusal = Turn(failure=Failure(status=400, body={"error": {"message": told, "param": "include", "code": None}}))
     bench.server.script("m", lambda body, nth: refusal if "include" in body else Turn("ok"))
     for _ in range(2):
@@ -93,7 +93,7 @@ async def test_a_model_that_refuses_reasoning_is_asked_without_it_from_then_on(b
 
 
 async def test_a_refusal_for_another_reason_does_not_switch_reasoning_off(bench: Bench) -> None:
-    """It is told, and nothing is learned from it."""
+    """The error is raised."""
     body = {"error": {"message": "The request must include politeness."}}
     bench.server.script("m", [Turn(failure=Failure(status=400, body=body))])
     with pytest.raises(ModelRequestError, match="politeness"):
@@ -104,7 +104,7 @@ async def test_a_refusal_for_another_reason_does_not_switch_reasoning_off(bench:
 
 
 async def test_reasoning_that_the_model_cannot_decrypt_is_left_out(bench: Bench) -> None:
-    """It cannot be read: the conversation goes on without it, and the model is still asked for its own."""
+    """The model's own reasoning is still requested."""
     told = {
         "message": "The encrypted content for item rs_1 could not be verified.",
         "code": "invalid_encrypted_content",
@@ -122,7 +122,7 @@ async def test_reasoning_that_the_model_cannot_decrypt_is_left_out(bench: Bench)
 
 
 async def test_reasoning_content_is_sent_back_to_chat_completions_only(bench: Bench) -> None:
-    """DeepSeek's field of Chat Completions: there, but not in the Responses API."""
+    """DeepSeek's field."""
     reply = await bench.body("openai-chat", completion({"reasoning_content": "Hm.", "tool_calls": [chat_call()]}))
     message = said("", *reply.calls, data=reply.provider_data)
     assert read(bench.providers["openai-chat"].encode(message)) == [

@@ -1,4 +1,4 @@
-"""Model settings, tools and headers: what the OpenAI providers make of an agent's settings."""
+"""The requests of the OpenAI providers: model settings, tools and headers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ async def bench(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Bench]:
 
 @pytest.mark.parametrize("api", APIS)
 async def test_settings_about_tools_are_left_out_without_tools(bench: Bench, api: str) -> None:
-    """What is about tools is left out with them: servers refuse it."""
+    """Servers refuse such settings without tools."""
     settings = {"tool_choice": "required", "parallel_tool_calls": True, "temperature": 1}
     await bench.answer(api, Turn("ok"), tools=(), instructions="", settings=settings, parallel_tool_calls=False)
     assert set(bench.sent) <= {"model", "messages", "input", "store", "include", "temperature"}
@@ -57,7 +57,7 @@ SETTINGS: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
 async def test_settings_are_sent_unchanged_even_if_unknown(
     bench: Bench, api: str, settings: dict[str, Any], different: dict[str, Any]
 ) -> None:
-    """Unknown ones too: the server, not a TypeError, says what it thinks of them."""
+    """The server, not a TypeError, refuses unknown ones."""
     bench.server.script("m", [Turn("ok")])
     try:
         await bench.ask(api, settings=settings)
@@ -70,7 +70,7 @@ async def test_settings_are_sent_unchanged_even_if_unknown(
 @pytest.mark.parametrize("api", APIS)
 @pytest.mark.parametrize("parallel", [True, False])
 async def test_parallel_tool_calls_is_sent_only_to_switch_it_off(bench: Bench, api: str, parallel: bool) -> None:
-    """Said only where it is not every server's default."""
+    """True is the default of every server."""
     await bench.answer(api, Turn("ok"), parallel_tool_calls=parallel)
     assert bench.sent.get("parallel_tool_calls") is (None if parallel else False)
     assert bench.server.refusals == []
@@ -79,7 +79,7 @@ async def test_parallel_tool_calls_is_sent_only_to_switch_it_off(bench: Bench, a
 async def test_requests_send_the_project_and_the_timeout_but_never_the_admin_key(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The package's environment; no retries of its own; never the admin key."""
+    """The package reads its environment variables; its retries are off."""
     monkeypatch.setenv("OPENAI_ADMIN_KEY", "admin-secret")
     monkeypatch.setenv("OPENAI_PROJECT_ID", "proj_1")
     await bench.answer("openai", Turn("ok"), timeout=7.0)

@@ -1,4 +1,4 @@
-"""What the OpenAI providers send: each message, the settings, the prefix; and which providers there are."""
+"""Encoding of messages, instructions and tools by the OpenAI providers; the list of providers."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ async def test_each_message_is_encoded_for_both_apis(
 
 @pytest.mark.parametrize("api", APIS)
 async def test_each_request_body_begins_with_the_bytes_of_the_one_before(bench: Bench, api: str) -> None:
-    """A request's body goes on where the one before had its last message: all before that is the same, byte by byte."""
+    """Up to the end of its last message."""
     turns = [
         Turn("Let me see.", calls=[("search", "{'q': 1", None), ("no such", "[]", "a b")], reasoning=[Reasoning()]),
         Turn(calls=[("search", '{"q": "é\\u00e9"}', None)], reasoning=[Reasoning(), Reasoning(content=["Hm."])]),

@@ -1,4 +1,4 @@
-"""Which activations reach a workflow, and when its run leaves the worker's memory: fed with the SDK's own messages.
+"""Which activations reach a workflow, and when its run is evicted from the cache; with activations of the SDK.
 
 tests/live/test_queries_and_updates.py has the same on a real server, where the order is the server's to choose.
 """
@@ -15,7 +15,7 @@ from mulligan.worker.workflow_cache import WorkflowCache
 
 
 class Cache(WorkflowCache):
-    """Notes what is removed."""
+    """Records the evicted runs."""
 
     def __init__(self, size: int = 10) -> None:
         super().__init__(size)
@@ -27,7 +27,7 @@ class Cache(WorkflowCache):
 
 
 class Workflow:
-    """Notes the jobs that it is given, by their names; answers with local activities to start, or with nothing."""
+    """Records the names of the jobs that it gets; returns commands that start local activities, or none."""
 
     def __init__(self) -> None:
         self.given: list[list[str]] = []
@@ -45,7 +45,7 @@ class Workflow:
 def activation(
     *jobs: str, length: int, task: int, size: int | None = None, replaying: bool = False, run: str = "run"
 ) -> WorkflowActivation:
-    """One of the workflow task that began at second `task`, with a history of so many events; `size` in bytes."""
+    """An activation of the workflow task that began at second `task`, with `length` events and `size` bytes of history."""
     act = WorkflowActivation(
         run_id=run,
         history_length=length,
@@ -70,7 +70,7 @@ def workflow() -> Workflow:
 
 @pytest.fixture
 def recorded(workflow: Workflow, cache: Cache) -> _RecordedActivations:
-    """A run that has been replayed up to its newest workflow task."""
+    """A run that was replayed up to its newest workflow task."""
     recorded = _RecordedActivations(workflow.activate, cache)
     recorded(activation("initialize_workflow", length=3, task=1, replaying=True))
     recorded(activation("resolve_activity", length=9, task=2, replaying=True))
@@ -81,7 +81,7 @@ def recorded(workflow: Workflow, cache: Cache) -> _RecordedActivations:
 def test_a_query_does_not_see_events_that_no_workflow_task_has_begun(
     recorded: _RecordedActivations, workflow: Workflow, cache: Cache
 ) -> None:
-    """The query is answered without it, and the run then leaves the memory."""
+    """The query is answered without them, and then the run is evicted."""
     completion = recorded(activation("resolve_activity", length=15, task=2))
     assert completion.WhichOneof("status") == "successful"
     assert not completion.successful.commands
@@ -94,7 +94,7 @@ def test_a_query_does_not_see_events_that_no_workflow_task_has_begun(
 def test_a_cached_run_that_was_not_evicted_gets_the_events_of_both_tasks(
     recorded: _RecordedActivations, workflow: Workflow
 ) -> None:
-    """As a replay gives them."""
+    """As in a replay."""
     recorded(activation("resolve_activity", length=15, task=2))
     recorded(activation("query_workflow", length=15, task=2, replaying=True))
     recorded(activation("do_update", length=16, task=3))
@@ -119,7 +119,7 @@ def test_a_query_sees_events_that_a_workflow_task_has_begun(
 
 
 def test_without_history_sizes_from_the_server_all_events_are_delivered(workflow: Workflow, cache: Cache) -> None:
-    """Its times may be too coarse to tell two tasks apart."""
+    """The server's times may be too coarse to distinguish two tasks."""
     recorded = _RecordedActivations(workflow.activate, cache)
     recorded(activation("initialize_workflow", length=3, task=1, size=0))
     recorded(activation("resolve_activity", length=9, task=1, size=0))
@@ -127,7 +127,7 @@ def test_without_history_sizes_from_the_server_all_events_are_delivered(workflow
 
 
 def of_runs(workflow: Workflow, cache: Cache, *runs: str) -> None:
-    """A workflow task for each run."""
+    """Send a workflow task to each run."""
     for run in runs:
         _RecordedActivations(workflow.activate, cache)(activation("initialize_workflow", length=3, task=1, run=run))
 
@@ -142,7 +142,7 @@ def test_the_runs_idle_for_the_longest_time_are_evicted_first(
 
 
 def test_busy_runs_may_exceed_the_cache_limit_by_the_concurrent_tasks_only(workflow: Workflow) -> None:
-    """By as many as the worker handles workflow tasks at once; then the one that is just done goes."""
+    """Beyond that the run whose task has just ended is evicted."""
     cache = Cache(size=2)
     assert cache.limits(3) == {"max_cached_workflows": 8, "max_concurrent_workflow_tasks": 3}
     of_runs(workflow, cache, "a", "b", "c", "d", "e")
@@ -154,7 +154,7 @@ def test_busy_runs_may_exceed_the_cache_limit_by_the_concurrent_tasks_only(workf
 def test_a_run_with_running_local_activities_is_not_evicted(
     workflow: Workflow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The SDK would cancel them, and lose the workflow task."""
+    """The SDK would cancel the activities and lose the workflow task."""
     monkeypatch.setattr(workflow_cache, "IDLE_SECONDS", 0.0)
     cache, workflow.starts = Cache(size=1), [7]
     recorded = _RecordedActivations(workflow.activate, cache)
@@ -170,7 +170,7 @@ def test_a_run_with_running_local_activities_is_not_evicted(
 
 
 def test_without_a_cache_the_sdk_itself_evicts_each_run(workflow: Workflow) -> None:
-    """And removes each run itself."""
+    """It takes one workflow task at a time."""
     cache = Cache(size=0)
     assert cache.limits(32) == {"max_cached_workflows": 0, "max_concurrent_workflow_tasks": 1}
     of_runs(workflow, cache, "a", "b")

@@ -1,4 +1,4 @@
-"""A tool's result as text: what can be written is, what cannot is said, and no run dies of its size."""
+"""Tool results as text: their rendering, errors for those without one, and limits of their size."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_a_cut_text_says_how_many_characters_were_left_out(text: str, longest: i
 
 @pytest.mark.parametrize("char", ["a", "é", "\0", "𝄞", '"'])
 def test_a_cut_text_fits_in_a_temporal_payload(char: str) -> None:
-    """Counted as JSON, in which a NUL takes six bytes."""
+    """Measured as JSON, in which a NUL takes six bytes."""
     shown = cut(char * 3_000_000, 10_000_000)
     assert MAX_BYTES / 2 < len(json.dumps(shown, ensure_ascii=False).encode()) < MAX_BYTES + 200
 
@@ -181,7 +181,7 @@ def test_more_types_of_unusable_results_raise_with_the_reason(value: Any, why: s
     text=st.text(alphabet=st.sampled_from('a\0"é𝄞\n'), max_size=200), chars=st.integers(1, 60), limit=st.integers(2, 60)
 )
 def test_a_cut_text_keeps_both_the_character_and_the_byte_limit(text: str, chars: int, limit: int) -> None:
-    """Of the text itself: never more than either, and the note counts the rest."""
+    """The note states how much was left out."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("mulligan.activities.tool_running.render_result.MAX_BYTES", limit)
         shown = cut(text, chars)

@@ -1,4 +1,4 @@
-"""Each repair of a call, in its order; what fixers may do; what types keep; and garbage that random text rarely is."""
+"""Repairs of arguments in their order, fixers, types of arguments, and random structured arguments."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ GARBAGE_TEXTS = {
 
 @pytest.mark.parametrize("texts", GARBAGE_TEXTS.values(), ids=GARBAGE_TEXTS.keys())
 async def test_random_structured_arguments_are_accepted_or_refused_and_never_raise(texts: list[str]) -> None:
-    """Told to the model, or taken: nothing is raised."""
+    """Random text rarely has such structures."""
     for raw in texts:
         for name in ("take_times", "take_values", "say", "count"):
             done = await look(name, raw)
@@ -61,7 +61,7 @@ def free(words: str = "") -> str:
 
 @pytest.mark.parametrize("raw", ["", " ", "\n\t"])
 async def test_empty_arguments_are_read_as_an_empty_object(raw: str) -> None:
-    """They are `{}`, which is told of as such where something is required."""
+    """Feedback says so if fields are required."""
     done = await look("free", raw, agent(free))
     assert isinstance(done, ValidArguments)
     assert done.arguments == {}
@@ -94,7 +94,7 @@ def two(left: int, right: int) -> str:
 async def test_the_first_repair_whose_outcome_validates_is_used(
     of: Tool, raw: str, before: Any, by: str, arguments: Any
 ) -> None:
-    """The first whose outcome validates; those before it leave no trace, and those after it are not asked."""
+    """Those before it are not recorded, and those after it are not tried."""
     known = {"free": {}, "say": {"text": "fixed"}, "count": {"numbers": [0]}, "two": {"left": 1, "right": 2}}
 
     def fix(invalid: InvalidToolInput) -> object:
@@ -136,7 +136,7 @@ async def test_the_result_of_a_fixer_is_used_only_if_it_is_valid(given: Any, tak
 
 @pytest.mark.parametrize("raised", [SystemExit(1), asyncio.CancelledError()], ids=repr)
 async def test_an_exit_or_cancellation_in_a_fixer_does_not_end_the_worker(raised: BaseException) -> None:
-    """What a tool may raise without harm, a fixer may."""
+    """The same as for tools."""
 
     def ends(invalid: InvalidToolInput) -> object:
         raise raised
@@ -213,7 +213,7 @@ def weigh(weights: dict[str, float]) -> str:
 
 
 async def test_the_fixer_of_the_tool_is_asked_before_that_of_the_agent() -> None:
-    """Both could mend it, but one does."""
+    """Only one of them repairs the call."""
     mends = tool(name="say", fix=lambda _: {"text": "by the tool"})(say.function)
     done = await look("say", "{}", agent(mends, repair=lambda _: {"text": "by the agent"}))
     assert isinstance(done, ValidArguments)
@@ -221,7 +221,7 @@ async def test_the_fixer_of_the_tool_is_asked_before_that_of_the_agent() -> None
 
 
 async def test_an_object_is_not_wrapped_as_a_bare_value() -> None:
-    """It may be an object of arguments with a wrong name."""
+    """It may be arguments with a wrong name."""
     assert isinstance(await look("weigh", '{"weight": 1}', agent(weigh)), ToolCallError)
 
 

@@ -1,4 +1,4 @@
-"""What a run is started with: read, or refused in a sentence that says what to change."""
+"""The input of a run is read, or refused with a sentence that says what to change."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TRACE = f"00-{1:032x}-{2:016x}-01"
 
 
 def refused(data: Any) -> str:
-    """What is said of an input."""
+    """The error message for an invalid input."""
     raw = data if isinstance(data, bytes) else json.dumps(data).encode()
     with pytest.raises(InvalidRunInputError) as raised:
         parse_run_input(raw)
@@ -47,7 +47,7 @@ ANSWER = {"role": "assistant", "text": "Hello."}
 
 
 def test_all_fields_of_a_run_input_are_read() -> None:
-    """Each field; and nothing but what is needed."""
+    """With all fields, and with the required ones only."""
     assert parse_run_input(json.dumps(with_()).encode()) == RunInput(agent="support", prompt="Hi.")
     full = parse_run_input(
         json.dumps(
@@ -141,7 +141,7 @@ def test_each_fault_of_a_run_input_has_its_sentence(data: Any, says: str) -> Non
 
 
 def test_up_to_five_faults_of_a_run_input_are_named() -> None:
-    """Five of them at most."""
+    """In the order of the fields."""
     assert refused({"prompt": 1, "promt": 1, "max_steps": 0}) == (
         '"agent" is missing; it is required. "prompt" is 1, but it must be a valid string. '
         '"max_steps" is 0, but it must be greater than or equal to 1. '
@@ -190,7 +190,7 @@ MESSAGES = st.lists(
     | MESSAGES.map(lambda messages: json.dumps(talk(*messages)).encode())
 )
 def test_any_bytes_are_accepted_or_refused_with_one_paragraph(data: bytes) -> None:
-    """Read, or one paragraph; what is read has each call answered once."""
+    """Each call in an accepted input has exactly one result."""
     try:
         run_input = parse_run_input(data)
     except InvalidRunInputError as error:

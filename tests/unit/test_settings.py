@@ -1,4 +1,4 @@
-"""Settings that cannot be are one clear sentence."""
+"""Settings and the errors for invalid ones."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_an_invalid_limit_is_refused_with_its_name_and_value(
 
 
 def test_only_limits_of_model_calls_give_them_their_own_task_queue(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only they give model calls a task queue of their own, and an empty variable is none."""
+    """An empty variable sets no limit."""
     monkeypatch.setenv("MULLIGAN_MAX_ACTIVITIES_PER_SECOND", "5")
     monkeypatch.setenv("MULLIGAN_MAX_CONCURRENT_MODEL_CALLS", "")
     assert (settings().limits_activities, settings().limits_model_calls) == (True, False)

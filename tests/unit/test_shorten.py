@@ -1,4 +1,4 @@
-"""What is shortened stays of its kind and within its bound, and says that it is not whole."""
+"""Shortened values keep their type and their bound, and say that something was left out."""
 
 from __future__ import annotations
 

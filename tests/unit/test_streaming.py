@@ -1,4 +1,4 @@
-"""An answer in pieces is the very answer that comes whole; and what goes wrong on the way is what it is."""
+"""Streamed answers equal whole ones, and errors in a stream are recognised."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def in_pieces(bench: Bench, api: str, turn: Turn) -> tuple[Reply, list[str
 @pytest.mark.parametrize("api", APIS)
 @pytest.mark.parametrize("case", [*TURNS, "reasoning"])
 async def test_a_streamed_answer_equals_the_whole_one(bench: Bench, api: str, case: str) -> None:
-    """Calls, ids, reasoning, refusals, usage, finish reasons; and the pieces of the text are the text."""
+    """In calls, ids, reasoning, refusals, usage and finish reason; the pieces of the text make up the text."""
     turn = TURNS.get(case, REASONED)
     whole = await bench.answer(api, turn)
     assert "stream" not in bench.sent
@@ -66,7 +66,7 @@ async def test_a_streamed_answer_equals_the_whole_one(bench: Bench, api: str, ca
 
 @pytest.mark.parametrize("api", APIS)
 async def test_a_server_that_refuses_streaming_is_asked_without_it_from_then_on(bench: Bench, api: str) -> None:
-    """One that refuses is asked once more, and so from then on; one that answers whole all the same is read."""
+    """The refused request is repeated once."""
     turn = Turn("Hi.", whole_only=True)
     for requests in (2, 3):
         reply, pieces = await in_pieces(bench, api, turn)
@@ -76,7 +76,7 @@ async def test_a_server_that_refuses_streaming_is_asked_without_it_from_then_on(
 
 @pytest.mark.parametrize("api", APIS)
 async def test_a_whole_answer_to_a_streaming_request_is_read(bench: Bench, api: str) -> None:
-    """It is read as it is."""
+    """There are no pieces then."""
     body = {"choices": [{"message": {"content": "Hm."}}]} if api == "openai-chat" else {"output": []}
     reply, pieces = await in_pieces(bench, api, Turn(failure=Failure(status=200, body=body)))
     assert (reply.text, pieces) == ("Hm." if api == "openai-chat" else "", [])
@@ -84,7 +84,7 @@ async def test_a_whole_answer_to_a_streaming_request_is_read(bench: Bench, api: 
 
 
 async def test_a_server_that_counts_only_whole_answers_is_not_streamed_from_any_more(bench: Bench) -> None:
-    """Limits need its count, so it is asked for pieces no more; one that never counts goes on in pieces."""
+    """Limits need the counts. A server that never counts is still streamed from."""
     uncounted: list[dict[str, Any] | str] = [chunk({"content": "a"}, "stop"), "[DONE]"]
     for turn, asked in (
         (Turn("a", events=uncounted), [True, False, False]),
@@ -99,7 +99,7 @@ async def test_a_server_that_counts_only_whole_answers_is_not_streamed_from_any_
 
 @pytest.mark.parametrize("api", APIS)
 async def test_other_refusals_of_a_streaming_request_are_not_retried(bench: Bench, api: str) -> None:
-    """Only what names the streaming is asked again."""
+    """Only a refusal that names streaming is repeated without it."""
     for status, message in ((400, "Unknown parameter: 'x'"), (404, "no stream here")):
         before = len(bench.server.requests)
         with pytest.raises(ModelRequestError, match=message):
@@ -110,7 +110,7 @@ async def test_other_refusals_of_a_streaming_request_are_not_retried(bench: Benc
 @pytest.mark.parametrize("api", APIS)
 @pytest.mark.parametrize("after", [0, 1, 5])
 async def test_a_stream_that_breaks_off_raises_unavailable(bench: Bench, api: str, after: int) -> None:
-    """A connection that breaks in the middle is worth another try."""
+    """A retryable error."""
     with pytest.raises(Unavailable):
         await in_pieces(bench, api, Turn(LONG, break_first=[Break(after, drop=True)]))
 
@@ -158,7 +158,7 @@ ODD: dict[str, tuple[list[dict[str, Any] | str], tuple[str, list[Any], str]]] = 
 
 @pytest.mark.parametrize("case", ODD)
 async def test_odd_chunks_of_compatible_servers_are_read(bench: Bench, case: str) -> None:
-    """As compatible servers send them."""
+    """Such as missing fields."""
     events, (text, calls, reason) = ODD[case]
     ends = [] if case == "no finish reason" else [END]
     reply, _ = await in_pieces(bench, "openai-chat", Turn(events=[*events, *ends]))
@@ -201,7 +201,7 @@ async def test_error_events_in_a_stream_raise_the_matching_error(bench: Bench, c
 
 
 async def test_a_final_event_without_output_uses_the_items_streamed_before(bench: Bench) -> None:
-    """The last event of some servers has no output: the items that came before are the answer."""
+    """Some servers send such a last event."""
     message = {"type": "message", "content": [{"type": "output_text", "text": "Hi."}]}
     events: list[dict[str, Any] | str] = [
         {"type": "response.output_item.done", "output_index": 0, "item": message},

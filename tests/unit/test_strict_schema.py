@@ -1,4 +1,4 @@
-"""Schemas for OpenAI's strict mode: what comes out keeps its rules, and whatever fits it fits what it was made of."""
+"""Schemas for OpenAI's strict mode: they keep its rules, and values that fit them fit the original schema."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ FORMATS = {"date-time", "time", "date", "duration", "email", "hostname", "ipv4",
 
 
 def check(schema: dict[str, Any]) -> None:
-    """The rules of OpenAI's guide "Structured model outputs", read anew."""
+    """Check the rules of OpenAI's guide "Structured model outputs", independently of the product code."""
     Draft202012Validator.check_schema(schema)
     assert schema["type"] == "object"
     definitions = schema.get("$defs", {})

@@ -1,4 +1,4 @@
-"""What the scripted OpenAI server refuses at /v1/chat/completions, a row for each, and what it takes."""
+"""Requests that the scripted OpenAI server refuses at /v1/chat/completions, one row each, and those that it accepts."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ async def test_the_scripted_server_refuses_invalid_chat_requests(server: OpenAIS
     await expect_refusal(server, CHAT, body, told)
 
 
-# rules that refuse too much would be no better
+# rules must not refuse too much either
 CHAT_TAKEN: dict[str, object] = {
     "chat": chat({"role": "system", "content": ""}, {"role": "user", "content": [{"type": "text", "text": "a"}]}),
     "calls": chat(called("a", "b"), result("b"), result("a", [{"type": "text", "text": "x"}]), tools=[function()]),

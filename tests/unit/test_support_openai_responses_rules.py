@@ -1,4 +1,4 @@
-"""What the scripted OpenAI server refuses at /v1/responses, a row for each, and what it takes."""
+"""Requests that the scripted OpenAI server refuses at /v1/responses, one row each, and those that it accepts."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ async def test_encrypted_reasoning_must_be_requested(server: OpenAIServer):
     await expect_refusal(server, RESPONSES, responses(), "'reasoning.encrypted_content' must be asked for")
 
 
-# rules that refuse too much would be no better
+# rules must not refuse too much either
 RESPONSES_TAKEN: dict[str, object] = {
     "text": responses(instructions="Be kind.", tools=[], parallel_tool_calls=True),
     "parts": responses({"role": "user", "content": [{"type": "input_text", "text": "a"}]}),

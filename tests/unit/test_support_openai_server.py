@@ -1,4 +1,4 @@
-"""The scripted OpenAI server: what it answers to the real client, what it refuses, what it remembers."""
+"""The scripted OpenAI server with the real client: its answers, its refusals, and its records."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def client(server: OpenAIServer) -> AsyncIterator[AsyncOpenAI]:
         yield connected
 
 
-# --- what it answers
+# --- answers
 
 
 async def test_chat_replies_are_full_typed_objects(server: OpenAIServer, client: AsyncOpenAI):
@@ -59,7 +59,7 @@ async def test_chat_replies_are_full_typed_objects(server: OpenAIServer, client:
         prompt_tokens_details=IsPartialDict(cached_tokens=8),
         completion_tokens_details=IsPartialDict(reasoning_tokens=3),
     )
-    # strictly: the client builds its objects without checking them
+    # validated here, because the client builds its objects without validation
     ChatCompletion.model_validate(reply.model_dump(), strict=True)
 
     assistant: Any = choice.message.model_dump(include={"role", "content"})
@@ -106,7 +106,7 @@ async def test_responses_replies_are_full_typed_objects_that_can_be_sent_back(
     assert again.output_text == "Found."
     assert server.refusals == []
 
-    # as the client has it, the reasoning item carries what is no input
+    # the client's reasoning item has fields that are not allowed in an input
     back[1] = thought.model_dump(exclude_none=True)
     with pytest.raises(openai.BadRequestError, match=r"Unknown parameter: 'input\[1\]\.status'"):
         await client.responses.create(**asked, input=back)
@@ -165,7 +165,7 @@ async def test_scripted_failures_are_counted_for_each_run(server: OpenAIServer, 
             await attempt(run)
         assert await attempt(run) == "done"
     assert [request.status for request in server.requests_of("m", "b")] == [429, 503, 200]
-    assert server.refusals == []  # a scripted failure is none
+    assert server.refusals == []  # a scripted failure is not a refusal
 
 
 async def test_a_scripted_failure_is_returned_at_every_attempt(server: OpenAIServer, client: AsyncOpenAI):
@@ -221,7 +221,7 @@ async def test_the_server_stops_while_an_answer_waits():
             await asked
 
 
-# --- what it remembers
+# --- records
 
 
 async def test_requests_are_recorded_unchanged(server: OpenAIServer):

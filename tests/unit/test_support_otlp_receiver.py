@@ -1,4 +1,4 @@
-"""The OTLP receiver, fed by the real exporters of both protocols."""
+"""The OTLP receiver with the real exporters of both protocols."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def receiver() -> Iterator[OtlpReceiver]:
 
 @pytest.fixture(autouse=True)
 def quiet(caplog: pytest.LogCaptureFixture):
-    # the exporters log each failure, which here is the point
+    # the exporters log each failure, which is expected here
     caplog.set_level(logging.CRITICAL, logger="opentelemetry")
 
 
@@ -125,7 +125,7 @@ def finished_spans() -> list[ReadableSpan]:
 @pytest.mark.parametrize("make", SPAN_EXPORTERS.values(), ids=SPAN_EXPORTERS.keys())
 def test_the_receiver_can_refuse_and_accept_again(receiver: OtlpReceiver, make: Callable[[OtlpReceiver], SpanExporter]):
     exporter, spans = make(receiver), finished_spans()
-    receiver.refuse(400)  # not to be tried again
+    receiver.refuse(400)  # not retryable
     assert exporter.export(spans) is SpanExportResult.FAILURE
     assert (receiver.attempts, receiver.spans()) == (1, [])
     receiver.accept()

@@ -1,4 +1,4 @@
-"""The line that says how far the tests are: with a terminal and without, and what pytest itself still prints."""
+"""The progress line with and without a terminal, and the output of pytest beside it."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Clock:
 
 
 class Screen:
-    """As much of pytest's terminal reporter as is used."""
+    """The used part of pytest's terminal reporter."""
 
     def __init__(self, isatty: bool) -> None:
         self.isatty = isatty
@@ -62,7 +62,7 @@ class Screen:
         self.lines.append(f"\n{text}")
 
     def flush(self) -> None:
-        """Nothing is kept back here."""
+        """There is no buffer here."""
 
     def write_line(self, line: str) -> None:
         self.lines.append(line)
@@ -80,17 +80,17 @@ def run(progress: Progress, clock: Clock, nodeid: str, seconds: float, outcome: 
 
 
 def test_without_a_terminal_progress_is_printed_every_fifteen_seconds() -> None:
-    """A line every fifteen seconds; what is left is reckoned by what tests of the same folder took."""
+    """The remaining time is estimated from earlier tests of the same folder."""
     clock, screen = Clock(), Screen(isatty=False)
     progress = Progress(screen, clock)  # type: ignore[arg-type]
     live = [f"tests/live/test_a.py::test[{n}]" for n in range(40)]
-    for _ in range(2):  # each process tells what it collected
+    for _ in range(2):  # each process reports its collection
         progress.pytest_xdist_node_collection_finished(
             [*live, *[f"tests/unit/test_b.py::test[{n}]" for n in range(1000)]]
         )
     for nodeid in live[:20]:
         run(progress, clock, nodeid, 1)
-    # 20 more of a second, and 1,000 as they usually take
+    # 20 more of a second each, and 1,000 of the usual duration
     assert screen.lines == ["15 of 1,040 tests, 15 s, about 55 s left"]
     run(progress, clock, live[20], 50, "failed")
     assert screen.lines[1:] == [f"FAILED {live[20]}", "21 of 1,040 tests, 1 failed, 1 min 10 s, about 1 min 33 s left"]
@@ -99,7 +99,7 @@ def test_without_a_terminal_progress_is_printed_every_fifteen_seconds() -> None:
 
 
 def test_on_a_terminal_progress_is_one_line_that_is_rewritten() -> None:
-    """One line is rewritten, and what is said in between has a line of its own."""
+    """Other output gets its own line."""
     clock, screen = Clock(), Screen(isatty=True)
     progress = Progress(screen, clock)  # type: ignore[arg-type]
     progress.pytest_xdist_node_collection_finished([f"tests/unit/test_b.py::test[{n}]" for n in range(4)])
@@ -110,7 +110,7 @@ def test_on_a_terminal_progress_is_one_line_that_is_rewritten() -> None:
 
 
 def test_failures_are_named_at_once_and_printed_in_full_below(tmp_path: Path) -> None:
-    """No dots; failures named at once, and in full below; the last line is pytest's own."""
+    """There are no dots, and the last line is pytest's."""
     (tmp_path / "conftest.py").write_text(CONFTEST)
     (tmp_path / "test_some.py").write_text(TESTS)
     ran = subprocess.run(
@@ -130,7 +130,7 @@ def test_failures_are_named_at_once_and_printed_in_full_below(tmp_path: Path) ->
 
 
 def test_long_files_come_first_and_files_that_share_rows_stay_together() -> None:
-    """Files that are named are there, long ones come first, and files that share rows stay together."""
+    """The named files exist."""
     for file in (*FIRST, *SHARED, *SHARED.values()):
         assert (ROOT / file).is_file()
     ids = [

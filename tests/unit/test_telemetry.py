@@ -1,4 +1,4 @@
-"""Spans without a server: when there are any, what their ids are, and where they would go."""
+"""Spans without a server: whether they are exported, their ids and attributes, and their exporters."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_content_is_captured_only_if_enabled(wish: str, captures: bool) -> None:
 
 
 def test_derived_ids_are_equal_for_equal_parts_only() -> None:
-    """The same for the same thing, another for another; parts do not run into each other."""
+    """Parts are not just concatenated."""
     assert derive(64, "a", 1) == derive(64, "a", 1) != derive(64, "a1")
     assert 0 < derive(64, "x") < 2**64
     assert 0 < derive(128, "x") < 2**128
@@ -102,7 +102,7 @@ def test_a_repeated_activity_exports_the_same_span() -> None:
     tracing.tool_call(WHERE, ToolCallAttempt(call=CALL, step=1, attempt=2)).fail(
         "tool_error", text="quoting secret", safe_text="safe", exception="ValueError", recovered=True
     )
-    tracing.tool_call(WHERE, ToolCallAttempt(call=CALL, step=2, attempt=1))  # never told how it went
+    tracing.tool_call(WHERE, ToolCallAttempt(call=CALL, step=2, attempt=1))  # without an outcome
     one, again, failed = spans.get_finished_spans()
     assert one.context.span_id == again.context.span_id != failed.context.span_id
     assert {span.context.trace_id for span in (one, failed)} == {1}
@@ -155,7 +155,7 @@ def opened(tracing: Telemetry, *, run: str = "r", turn: int = 1, parent: str | N
 
 
 def test_opening_a_run_repeatedly_gives_the_same_ids() -> None:
-    """The same ids however often, other ones for another turn or run; what is handed on names that very span."""
+    """Another turn or run has other ids; the returned traceparent names the span."""
     tracing, spans = recorded()
     first, again, turn, run = opened(tracing), opened(tracing), opened(tracing, turn=2), opened(tracing, run="q")
     assert first == again
@@ -177,7 +177,7 @@ def test_opening_a_run_repeatedly_gives_the_same_ids() -> None:
 
 @pytest.mark.parametrize("flags", ["01", "00"])
 def test_a_run_joins_the_trace_of_its_caller_even_if_it_is_not_sampled(flags: str) -> None:
-    """One that is not sampled as well: then nothing of the run is."""
+    """Then the run is not sampled either."""
     tracing, spans = recorded()
     where = opened(tracing, parent=f"00-{7:032x}-{8:016x}-{flags}")
     assert where.startswith(f"00-{7:032x}-")
@@ -192,7 +192,7 @@ def test_a_run_joins_the_trace_of_its_caller_even_if_it_is_not_sampled(flags: st
 
 
 def test_each_kind_of_span_has_its_own_id() -> None:
-    """Derived from what it records: step, attempt, call, turn."""
+    """Derived from step, attempt, call and turn."""
     tracing, spans = recorded()
     for step, attempt in [(1, 1), (1, 2), (2, 1)]:
         tracing.tool_call(WHERE, ToolCallAttempt(call=CALL, step=step, attempt=attempt)).succeed("")
@@ -206,12 +206,12 @@ def test_each_kind_of_span_has_its_own_id() -> None:
             "AgentWorkflow",
         )
     ids = [span.context.span_id for span in spans.get_finished_spans()]
-    assert (len(ids), len(set(ids))) == (12, 11)  # the finish of turn 1 was told twice
+    assert (len(ids), len(set(ids))) == (12, 11)  # the finish of turn 1 was recorded twice
     tracing.shutdown()
 
 
 def test_a_failed_model_attempt_has_an_error_span_without_stack_trace() -> None:
-    """What was raised goes on; there is no stack trace, whose lines may hold anything."""
+    """The exception is raised further. Lines of a stack trace may contain secrets."""
     tracing, spans = recorded()
     with (
         pytest.raises(OSError, match="down"),
@@ -254,7 +254,7 @@ def test_the_finish_span_has_the_status_and_the_counters_of_the_run(error_type: 
 
 @pytest.mark.parametrize("content", [True, False])
 def test_content_is_on_spans_only_if_enabled_and_is_cut(content: bool) -> None:
-    """Arguments, results, and what of a failure's text quotes them; cut where it is long."""
+    """Arguments, results, and the parts of error texts that quote them."""
     tracing, spans = recorded(content=content)
     tracing.tool_call(WHERE, ToolCallAttempt(call=CALL, step=1, attempt=1)).succeed("secret " * 10_000)
     tracing.tool_call(WHERE, ToolCallAttempt(call=CALL, step=2, attempt=1)).fail(
@@ -275,14 +275,14 @@ def test_ids_are_valid_and_stable(parts: list[object], bits: int) -> None:
 
 
 def test_no_id_is_zero(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Zero is OpenTelemetry's word for none."""
+    """In OpenTelemetry zero means no id."""
     nothing = SimpleNamespace(sha256=lambda _: SimpleNamespace(digest=lambda: bytes(32)))
     monkeypatch.setattr("mulligan.observe.trace_ids.hashlib", nothing)
     assert (derive(64, "x"), derive(128, "x")) == (1, 1)
 
 
 def test_spans_of_user_code_have_random_ids() -> None:
-    """Chosen ids are for the span that they were chosen for alone."""
+    """A derived id is used only for the span for which it was derived."""
     tracing, spans = recorded()
     with tracing.chat(WHERE, ChatAttempt(provider="p", model="m", step=1, attempt=1)):
         for _ in range(2):
@@ -313,7 +313,7 @@ def test_an_http_endpoint_on_another_port_uses_no_tls(monkeypatch: pytest.Monkey
 
 
 def test_without_an_endpoint_no_provider_and_no_thread_are_created() -> None:
-    """No provider, no thread; what is asked of it does nothing, and the ids that are handed on are the same."""
+    """All methods do nothing, but the ids that they return are the same."""
     before = threading.active_count()
     tracing = Telemetry(content=True)
     assert tracing._provider is None
@@ -370,7 +370,7 @@ def test_the_spans_of_a_step_are_children_of_its_hundred() -> None:
 
 
 async def test_spans_that_a_killed_worker_might_repeat_are_held_back() -> None:
-    """A run's parents are exported at once, all else after the hold, in order; a flush and the end hand on everything."""
+    """Parents are exported at once, all others in order after the hold; a flush and a shutdown export everything."""
     parents, spans = InMemorySpanExporter(), InMemorySpanExporter()
     held = DelayedSpanProcessor(SimpleSpanProcessor(spans), parents, seconds=3600)
     tracing = Telemetry(held, exports=False)
@@ -388,7 +388,7 @@ async def test_spans_that_a_killed_worker_might_repeat_are_held_back() -> None:
 
 
 async def test_parents_that_cannot_be_exported_at_once_go_to_the_batch() -> None:
-    """They go by the batch, which tries for longer; a run that is not sampled has none."""
+    """The batch retries for longer. A run that is not sampled has no parents."""
     refusing = InMemorySpanExporter()
     refusing.shutdown()
     spans = InMemorySpanExporter()

@@ -1,4 +1,4 @@
-"""The testing kit: runs without a server do what a server's do, and a test that expects something else fails."""
+"""The testing kit: runs without a server, and tests that fail because they expect something else."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ strict = Agent(name="strict", model="openai:nobody", tools=TOOLS, handle_errors=
 
 
 async def test_run_agent_returns_calls_feedback_requests_and_spans() -> None:
-    """Mistakes are told, attempts are counted, what the model was told and the spans can be looked at."""
+    """Mistakes get feedback, and attempts are counted."""
     model = Model(
         Say(calls=[Call("add", {"a": 1})]),
         when_told("`b`: is required", Say(calls=[Call("add", {"a": 1, "b": "2"}), Call("hang")])),
@@ -102,7 +102,7 @@ async def test_run_agent_passes_the_context_and_returns_the_typed_output() -> No
 
 
 async def test_the_model_records_instructions_and_tools() -> None:
-    """Instructions and tools, those of structured output too; nothing where no agent was found."""
+    """Including output tools. They are empty if the input was refused."""
     asked = Agent(
         name="asked", model="openai:nobody", instructions=lambda given: f"Mind {given.metadata['who']}.", output=Sum
     )
@@ -134,7 +134,7 @@ polite = Agent(name="polite", model="openai:nobody", tools=[greet, part])
 
 
 async def test_fixers_run_and_a_repairing_model_is_checked_like_the_first() -> None:
-    """A function, and a second model, which is checked like the first."""
+    """A fixer may be a function or a second model."""
     mender = Model(lambda told: Say('{"customer": "Grace"}' if "kunde" in told[0].text else "null"), name="mender")
     model = Model(Say(calls=[Call("greet", {"client": "Ada"}), Call("part", {"kunde": "Grace"})]), "bye")
     run = await run_agent(polite, "?", model=model, scripts=[mender, Script("unasked", [])])
@@ -145,7 +145,7 @@ async def test_fixers_run_and_a_repairing_model_is_checked_like_the_first() -> N
 
 
 async def test_run_agent_accepts_a_run_input_and_large_conversations() -> None:
-    """What is given beside it counts; a conversation too large for one activity is asked for by query."""
+    """Arguments beside it have precedence. A conversation too large for one activity input is fetched by query."""
     given = RunInput(agent="other", messages=[UserMessage(role="user", text="y" * 400_000)], max_steps=7)
     model = Model(Say(calls=[Call("whoami")]), "x", is_strict=False)
     run = await run_agent(calc, given, model=model, max_steps=1)
@@ -156,7 +156,7 @@ async def test_run_agent_accepts_a_run_input_and_large_conversations() -> None:
 
 
 async def test_a_model_can_be_used_for_several_runs() -> None:
-    """Also after a run that it has failed."""
+    """Also after a failed run."""
     model = Model(when_told("good", "x"))
     for prompt in ("good", "bad", "good"):
         if prompt == "bad":
@@ -213,7 +213,7 @@ async def test_a_test_that_expects_other_turns_fails(model: Model, error: type[E
 
 
 async def test_unused_turns_of_a_failed_run_are_reported_with_the_error() -> None:
-    """It is told why, or the test's author looks in the wrong place."""
+    """So that the author of the test looks in the right place."""
     model = Model(Say(calls=[Call("nope")]), "never said")
     with pytest.raises(AssertionError, match="not used: the run failed with UnknownToolError") as failure:
         await run_agent(strict, "?", model=model)
@@ -269,7 +269,7 @@ async def test_features_that_need_a_server_raise_a_sentence(kind: type, says: st
 
 
 def test_importing_the_testing_kit_loads_no_heavy_library() -> None:
-    """A conftest.py imports it for every test of a project."""
+    """A project's conftest.py imports it for every test."""
     heavy = "temporalio.worker", "temporalio.client", "opentelemetry", "openai", "worker", "workflows", "activities"
     code = f"import sys, mulligan.testing; sys.exit(', '.join(set({heavy}) & set(sys.modules)) or 0)"
     ran = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
@@ -278,7 +278,7 @@ def test_importing_the_testing_kit_loads_no_heavy_library() -> None:
 
 @pytest.mark.parametrize("number", range(2))
 def test_the_examples_of_the_testing_page_pass(number: int, tmp_path: Path) -> None:
-    """docs/testing.md: its tests pass as a user would run them."""
+    """docs/testing.md, run by pytest as a user would."""
     (tmp_path / "test_page.py").write_text(BLOCKS[number])
     ran = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_page.py"],

@@ -1,4 +1,4 @@
-"""Declaring tools and agents: the schema that a model sees, and what a worker says of a bad declaration."""
+"""Declaring tools and agents: the schema for the model, and the errors of invalid declarations."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ async def ship(
 
 
 def test_the_schema_of_a_tool_follows_its_signature_and_docstring() -> None:
-    """Nested models, enums, literals, unions, defaults, descriptions from the docstring; no context, no titles."""
+    """With nested models, enums, literals, unions and defaults, but without the context and titles."""
     assert (ship.name, ship.description) == ("ship", "Ship an order.\n\nIt goes out the same day.")
     assert ship.schema == snapshot(
         {
@@ -87,7 +87,7 @@ def test_the_schema_of_a_tool_follows_its_signature_and_docstring() -> None:
 
 
 def test_a_tool_can_be_called_as_its_function() -> None:
-    """Called by a person's own code, it does what it did."""
+    """From any code, with the same result."""
 
     @tool(name="add-up", description="Add.", timeout=timedelta(minutes=2), attempts=2, retry_on=OSError)
     def add(a: int, /, b: int = 1) -> int:
@@ -101,7 +101,7 @@ def test_a_tool_can_be_called_as_its_function() -> None:
 
 
 def test_the_default_timeout_is_ten_seconds_for_local_tools_and_a_minute_for_others() -> None:
-    """And any other a minute."""
+    """If the declaration states none."""
     assert [tool(local=local)(ship.function).timeout.total_seconds() for local in (True, False)] == [10, 60]
 
 
@@ -151,7 +151,7 @@ def foreign(x: int, y: pytest.Item) -> None:
     ],
 )
 def test_a_bad_declaration_names_the_fault(declare: Any, says: str) -> None:
-    """One sentence: the file, the thing, the fault."""
+    """In one sentence with the file and the name."""
     with pytest.raises(DeclarationError) as raised:
         declare()
     assert says in str(raised.value)
@@ -160,7 +160,7 @@ def test_a_bad_declaration_names_the_fault(declare: Any, says: str) -> None:
 
 
 def test_parameters_may_have_names_that_pydantic_uses() -> None:
-    """`schema`, `copy`, `model_config`, `self`-like names of pydantic are ordinary names here."""
+    """Such as `schema`, `copy` and `model_config`."""
 
     @tool
     def odd(copy: int, model_config: str, json: bool = False, _private: int = 0) -> None:
@@ -172,7 +172,7 @@ def test_parameters_may_have_names_that_pydantic_uses() -> None:
 
 
 def test_secret_arguments_keep_their_value() -> None:
-    """A type that is not written as it is read still gets what the model sent."""
+    """`SecretStr` is serialised as asterisks, but the tool gets the model's value."""
 
     @tool
     def log_in(password: SecretStr) -> None:
@@ -184,7 +184,7 @@ def test_secret_arguments_keep_their_value() -> None:
 
 
 def test_a_parameter_alias_is_the_name_that_the_model_uses() -> None:
-    """`alias` and `validation_alias` are what the model writes, and is shown."""
+    """Both `alias` and `validation_alias`."""
 
     @tool
     def send(

@@ -24,7 +24,7 @@ PAGE = """<!doctype html><html><head><title> A  page </title><style>p{}</style><
 
 
 class Site:
-    """A server on loopback whose pages are set by the test, and which remembers what it was asked."""
+    """A server on the loopback with pages set by the test, which records its requests."""
 
     def __init__(self):
         self.pages: dict[str, Any] = {}
@@ -64,7 +64,7 @@ async def site(monkeypatch):
 
 @pytest.fixture
 def names(monkeypatch):
-    """A resolver of the test's own: the addresses that each name has, one list for each time it is asked."""
+    """A fake resolver: for each name a list of addresses for each lookup."""
     table: dict[str, Any] = {}
     asked: list[str] = []
     real = socket.getaddrinfo
@@ -283,7 +283,7 @@ async def test_a_name_is_resolved_once_and_the_checked_address_is_used(site, nam
 
 
 async def test_another_address_is_tried_if_the_first_takes_no_connection(site, names, monkeypatch):
-    names["two.test"] = [["127.0.0.2", "127.0.0.1"]]  # the server listens on the second alone
+    names["two.test"] = [["127.0.0.2", "127.0.0.1"]]  # the server listens on the second address only
     site.page("/", "hello", Content_Type="text/plain")
     monkeypatch.setenv("MULLIGAN_FETCH_ALLOW", "127.0.0.0/8")
     assert (await fetch_page(site.url(host="two.test"))).endswith("\nhello")
@@ -489,7 +489,7 @@ async def test_a_page_without_text_is_reported(site):
 
 
 async def test_deep_html_is_read(site):
-    """Deeper than Python's usual recursion limit."""
+    """Deeper than Python's default recursion limit."""
     site.page("/", "".join(f"<div>{number}" for number in range(1_000)), Content_Type="text/html")
     text = await fetch_page(site.url())
     assert "\n998\n\n999" in text

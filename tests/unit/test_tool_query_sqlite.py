@@ -326,7 +326,7 @@ def test_half_a_change_is_not_read(inside, monkeypatch):
     journal.write_bytes(bytes.fromhex("d9d505f920a163d7") + bytes(1_000))
     with pytest.raises(ToolError, match="is being written to"):
         query_sqlite("data/shop.db", "SELECT 1")
-    journal.write_bytes(bytes(1_000))  # what `journal_mode = PERSIST` leaves behind
+    journal.write_bytes(bytes(1_000))  # the file that `journal_mode = PERSIST` leaves
     assert query_sqlite("data/shop.db", "SELECT 1")["rows"] == [[1]]
 
 

@@ -1,4 +1,4 @@
-"""Where tools run: what hangs is left behind on time, and nobody else suffers."""
+"""The runtime of tools: a tool that hangs is abandoned in time and does not affect others."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def handed_on(value: Any = 1, *, limit: int = 0) -> Any:
 
 @pytest.mark.parametrize("function", [sync, later, handed_on])
 async def test_functions_of_any_kind_run_in_the_context_of_the_caller(runtime: ToolRuntime, function: Any) -> None:
-    """Any kind of function, with parameters named like ours, in the caller's context."""
+    """Parameters may be named like those of `run`."""
     WHO.set("me")
     assert await runtime.run(function, [5], {"limit": 7}, limit=5) == (5, 7, "me")
 
@@ -51,7 +51,7 @@ async def test_functions_of_any_kind_run_in_the_context_of_the_caller(runtime: T
 async def test_whatever_a_tool_raises_is_raised_to_the_caller(
     runtime: ToolRuntime, error: BaseException, is_async: bool
 ) -> None:
-    """Also what would end a thread, a loop or a future."""
+    """Including exceptions that would end a thread, a loop or a future."""
 
     def fail() -> None:
         raise error
@@ -82,7 +82,7 @@ async def ignores() -> None:
 
 @pytest.mark.parametrize("function", [blocks, blocks_the_loop, ignores])
 async def test_a_tool_that_hangs_times_out_and_does_not_block_the_next_one(runtime: ToolRuntime, function: Any) -> None:
-    """The caller is told, and the next tool runs although the hung one still does."""
+    """The hanging one still runs meanwhile."""
     with pytest.raises(TookTooLong):
         await runtime.run(function, [], limit=0.1)
     assert await runtime.run(later, [3], limit=0.1) == (3, 0, "nobody")
@@ -98,7 +98,7 @@ async def test_many_hung_threads_do_not_fill_a_pool(runtime: ToolRuntime) -> Non
 async def test_tools_run_on_a_new_loop_while_the_first_is_blocked(
     runtime: ToolRuntime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Tools that come while the loop is blocked run on a new one, once each, within their own limit."""
+    """Once each, within their own limits."""
     monkeypatch.setattr(tool_runtime, "START_WITHIN", 0.1)
     ran = []
 
@@ -134,7 +134,7 @@ async def test_cancelling_the_caller_cancels_the_coroutine(runtime: ToolRuntime)
 
 
 async def test_tools_running_at_once_get_their_own_results_and_contexts(runtime: ToolRuntime) -> None:
-    """Each gets its own result, in its own context, by thread and by loop alike."""
+    """In threads and on the loop."""
 
     async def one(number: int) -> Any:
         WHO.set(f"caller {number}")
@@ -145,7 +145,7 @@ async def test_tools_running_at_once_get_their_own_results_and_contexts(runtime:
 
 
 async def test_context_changes_of_a_tool_are_not_seen_outside(runtime: ToolRuntime) -> None:
-    """What a tool sets is not seen by its caller, nor by the next one."""
+    """Neither by the caller nor by the next tool."""
 
     def sets() -> None:
         WHO.set("tool")
@@ -180,7 +180,7 @@ async def test_any_callable_that_returns_an_awaitable_is_awaited(runtime: ToolRu
 async def test_a_timeout_or_cancelled_error_of_the_tool_is_raised_unchanged(
     runtime: ToolRuntime, error: BaseException, is_async: bool
 ) -> None:
-    """The very object; a tool's own TimeoutError is not our limit."""
+    """A TimeoutError of the tool is not that of its limit."""
 
     def fail() -> None:
         raise error
@@ -190,7 +190,7 @@ async def test_a_timeout_or_cancelled_error_of_the_tool_is_raised_unchanged(
 
     with pytest.raises((type(error), RuntimeError)) as raised:
         await runtime.run(fail_later if is_async else fail, [], limit=5)
-    # Python itself lets no coroutine raise StopIteration.
+    # Python does not let a coroutine raise StopIteration.
     told = raised.value.__context__ if isinstance(error, StopIteration) else raised.value
     while isinstance(told, RuntimeError):
         told = told.__cause__
@@ -198,14 +198,14 @@ async def test_a_timeout_or_cancelled_error_of_the_tool_is_raised_unchanged(
 
 
 async def test_arguments_that_do_not_fit_the_function_raise_type_error(runtime: ToolRuntime) -> None:
-    """A fault of the call, told as any other."""
+    """It is handled like any error of a tool."""
     for function in (sync, later):
         with pytest.raises(TypeError, match="unexpected keyword argument 'function'"):
             await runtime.run(function, [], {"function": 1}, limit=5)
 
 
 async def test_a_coroutine_is_cancelled_at_its_limit_and_may_clean_up(runtime: ToolRuntime) -> None:
-    """A coroutine is cancelled at its limit, and may clean up."""
+    """The caller gets a timeout."""
     cleaned = threading.Event()
 
     async def waits() -> None:
@@ -222,7 +222,7 @@ async def test_a_coroutine_is_cancelled_at_its_limit_and_may_clean_up(runtime: T
 async def test_threads_that_still_run_after_their_limit_are_counted(
     runtime: ToolRuntime, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Those that came back are not."""
+    """Threads that have returned are not counted."""
     over = threading.Event()
     for _ in range(2):
         with pytest.raises(TookTooLong):
@@ -244,7 +244,7 @@ async def test_threads_that_still_run_after_their_limit_are_counted(
 async def test_closing_the_runtime_leaves_no_pending_task_or_unretrieved_exception(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """No task that is destroyed while it is pending, no exception that nobody retrieved."""
+    """asyncio would log them."""
     runtime = ToolRuntime()
     ended = threading.Event()
 
@@ -272,7 +272,7 @@ async def test_closing_the_runtime_leaves_no_pending_task_or_unretrieved_excepti
 
 @pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
 async def test_a_sync_wrapper_of_a_coroutine_function_is_awaited(runtime: ToolRuntime) -> None:
-    """As a user's own decorator makes it, with `functools.wraps`."""
+    """Such as a user's decorator with `functools.wraps`."""
 
     @functools.wraps(later)
     def wrapper(*args: Any, **kwargs: Any) -> Any:

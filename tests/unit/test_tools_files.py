@@ -41,7 +41,7 @@ def inside(tmp_path, outside, monkeypatch):
     os.mkfifo(folder / "pipe")
     with socket.socket(socket.AF_UNIX) as bound:
         here = os.getcwd()
-        os.chdir(folder)  # a socket's path must be short
+        os.chdir(folder)  # the path of a socket must be short
         bound.bind("socket")
         os.chdir(here)
         monkeypatch.setenv("MULLIGAN_WORKSPACE", str(folder))
@@ -49,7 +49,7 @@ def inside(tmp_path, outside, monkeypatch):
 
 
 def contents(*folders):
-    """Every name below the folders with what is there: what must not change."""
+    """Every path below the folders with its content, which must not change."""
     found = {}
     for folder in folders:
         for at, names, files in os.walk(folder):
@@ -156,7 +156,7 @@ def test_a_link_swapped_in_for_a_folder_never_leads_out(inside, outside):
         for number in itertools.count():
             if done.is_set():
                 return
-            # A writer may make the folder anew in between: then the next turn moves that one.
+            # A writer may create the folder again in between: then the next iteration moves that one.
             with suppress(OSError):
                 os.rename(inside / "swap", inside / f"aside{number}")
                 os.symlink(outside, inside / "swap")

@@ -1,4 +1,4 @@
-"""A trace's tree, its drawing, and Jaeger's JSON: without a server."""
+"""The tree of a trace, its drawing, and Jaeger's JSON, without a server."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from mulligan.trace_view.tree import MAX_ERRORS, MAX_UNFOLDED_SPANS, build_tree,
 
 
 def a_run(steps: int, *, wrong: Any = (), grouped: bool = False) -> list[TraceSpan]:
-    """A run of that many steps, a model call and a tool call each, a second long."""
+    """The spans of a run of that many steps, each with a model call and a tool call, and a second long."""
     spans = [TraceSpan("root", "", "invoke_agent a", 0, 0)]
     for step in range(1, steps + 1):
         parent = "root"
@@ -45,7 +45,7 @@ def a_run(steps: int, *, wrong: Any = (), grouped: bool = False) -> list[TraceSp
 
 
 def drawn(spans: list[TraceSpan], *, width: int | None = None, whole: bool = False) -> list[str]:
-    """The lines of the drawing: in a terminal that is so wide, else in a pipe."""
+    """The lines of the drawing, in a terminal of that width or in a pipe."""
     file = io.StringIO()
     draw(Console(file=file, force_terminal=width is not None, width=width, color_system=None), spans, whole=whole)
     return file.getvalue().splitlines()
@@ -61,7 +61,7 @@ def test_a_small_trace_is_drawn_completely() -> None:
 
 
 def test_bars_are_drawn_at_the_time_of_their_spans() -> None:
-    """The first half, the second half, and an instant, which is a column."""
+    """The first half, the second half, and an instant, which takes one column."""
     spans = [
         TraceSpan("r", "", "r", 100, 110),
         TraceSpan("a", "r", "a", 100, 105),
@@ -73,7 +73,7 @@ def test_bars_are_drawn_at_the_time_of_their_spans() -> None:
 
 
 def test_a_long_trace_is_shortened_to_errors_and_its_first_and_last_steps() -> None:
-    """Errors, the first and the last steps; what lies between is counted."""
+    """The steps that are left out are counted."""
     wrong = {500, 7000}
     found = drawn(a_run(10_000, wrong=wrong))
     assert len(found) < 30
@@ -89,7 +89,7 @@ def test_a_long_trace_is_shortened_to_errors_and_its_first_and_last_steps() -> N
 
 
 def test_a_hundred_steps_without_errors_are_one_line() -> None:
-    """Unless an error is in them."""
+    """A hundred with an error shows the error."""
     found = drawn(a_run(700, wrong={350}, grouped=True))
     assert sum("agent.steps" in line for line in found) == 6
     assert sum(", 200 spans" in line for line in found) == 5
@@ -100,7 +100,7 @@ def test_a_hundred_steps_without_errors_are_one_line() -> None:
 
 
 def test_a_trace_with_errors_in_every_step_is_shortened() -> None:
-    """A run in which everything goes wrong is not ten thousand lines either."""
+    """To a maximum of errors."""
     found = drawn(a_run(10_000, wrong=range(10_001)))
     assert len(found) < 4 * MAX_ERRORS
     assert any("errors" in line and "…" in line for line in found)
@@ -108,7 +108,7 @@ def test_a_trace_with_errors_in_every_step_is_shortened() -> None:
 
 
 def test_running_spans_and_their_parents_have_no_end() -> None:
-    """And so is all above it; what it waits for is said."""
+    """The drawing says what they wait for."""
     now = time.time()
     spans = [
         TraceSpan("r", "", "invoke_agent a", now - 60, now - 60),
@@ -129,7 +129,7 @@ def test_running_spans_and_their_parents_have_no_end() -> None:
 
 @pytest.mark.parametrize("width", [20, 60, 80, 200])
 def test_the_drawing_is_as_wide_as_the_terminal(width: int) -> None:
-    """Long and wide names are cut; the tree is whole."""
+    """Long and wide names are cut; no span is missing."""
     spans = a_run(3, wrong={2})
     name = {semconv.AI_NAME: "長い" * 60, semconv.STEP: 9, semconv.AI_ERROR: "x" * 500}
     spans.append(TraceSpan("w", "root", semconv.TOOL_CALL, 1, 2, True, attributes=name))
@@ -139,7 +139,7 @@ def test_the_drawing_is_as_wide_as_the_terminal(width: int) -> None:
 
 
 def test_spans_whose_parents_are_missing_are_roots() -> None:
-    """As where the caller's own spans are elsewhere; a circle of spans is nowhere, and no loop."""
+    """As when the caller's spans are elsewhere. A cycle of spans is not drawn, and does not hang."""
     spans = [TraceSpan("a", "elsewhere", "a", 2, 3), TraceSpan("b", "elsewhere", "b", 1, 2)]
     assert [line.partition(" ")[2].split()[0] for line in drawn(spans)] == ["b", "a"]
     assert build_tree([TraceSpan("a", "b", "a", 1, 2), TraceSpan("b", "a", "b", 1, 2)]) == []
@@ -150,7 +150,7 @@ def test_spans_whose_parents_are_missing_are_roots() -> None:
 
 @given(st.text(), st.text())
 def test_control_characters_are_not_printed(name: str, text: str) -> None:
-    """A model chooses names and texts: the terminal gets neither escapes nor line ends of them."""
+    """Names and texts come from a model: escapes and line ends are removed."""
     said = {semconv.AI_NAME: name, semconv.ERROR_TYPE: name, semconv.AI_ERROR: text, semconv.REPAIRS: [name]}
     spans = [TraceSpan("a", "", semconv.TOOL_CALL, 1, 2, True, attributes=said), TraceSpan("b", "", name, 1, 2)]
     file = io.StringIO()
@@ -171,13 +171,13 @@ def test_durations_are_printed_with_a_fitting_unit(seconds: float, says: str) ->
 
 
 def answer(**span: Any) -> dict[str, Any]:
-    """Jaeger's answer with a span in it, twice."""
+    """Jaeger's response, which contains a span twice."""
     one = {"name": "x", "startTimeUnixNano": "1000000000", "endTimeUnixNano": "2500000000", **span}
     return {"result": {"resourceSpans": [{"scopeSpans": [{"spans": [one]}]}, {"scopeSpans": [{"spans": [one]}]}]}}
 
 
 def test_jaegers_json_is_read_in_all_its_forms() -> None:
-    """Integers and times as strings, ids in hexadecimal or base64, a status by number or by name."""
+    """Integers and times as strings, ids in hexadecimal or base64, the status as a number or a name."""
     attributes = [
         {"key": "mulligan.step", "value": {"intValue": "3"}},
         {"key": "on", "value": {"boolValue": True}},
