@@ -35,6 +35,16 @@ MAX_MESSAGE_CHARS = 2_000
 """Characters of a provider's message that an error keeps: errors are recorded in history."""
 RETRYABLE_STATUSES = frozenset({408, 409, 429})
 """Beside 5xx."""
+PERMANENT_ERROR_CODES = frozenset(
+    {
+        "insufficient_quota",
+        "billing_hard_limit_reached",
+        "billing_not_active",
+        "account_deactivated",
+        "access_terminated",
+    }
+)
+"""Codes of errors with a retryable status (429) that last until somebody pays or changes the account: no retry helps."""
 NO_KEY = "There is no key for the model's endpoint: set OPENAI_API_KEY (any text, if the server asks for none)."
 BAD_HEADER = "The request could not be sent: OPENAI_API_KEY, or another header, holds what HTTP headers cannot."
 BAD_URL = "The request could not be sent: OPENAI_BASE_URL is no http:// or https:// address."
@@ -170,10 +180,15 @@ def to_json(value: object) -> str:
 
 
 def error_of_status(
-    status: int, message: str, *, retry_after: float | None = None, request_id: str | None = None
+    status: int,
+    message: str,
+    *,
+    retry_after: float | None = None,
+    request_id: str | None = None,
+    is_permanent: bool = False,
 ) -> ModelRequestError | Unavailable:
-    """The error for a status: 408, 409, 429 and 5xx may be retried."""
-    if status in RETRYABLE_STATUSES or status >= 500:
+    """The error for a status: 408, 409, 429 and 5xx may be retried, unless the error's code says that it `is_permanent`."""
+    if (status in RETRYABLE_STATUSES or status >= 500) and not is_permanent:
         return Unavailable(f"the endpoint answered {status}: {message}", status=status, retry_after=retry_after)
     hint = " (Is OPENAI_API_KEY right?)" if status == 401 else ""
     text = f"The model's endpoint refused the request ({status}): {message}{hint}"
@@ -259,7 +274,13 @@ def _error_of(error: openai.APIError) -> ModelRequestError | Unavailable:
     if key := error.request.headers.get("authorization", "").removeprefix("Bearer "):
         message = message.replace(key, "[key]")
     wait = retry_after(error.response.headers)
-    return error_of_status(error.status_code, message, retry_after=wait, request_id=error.request_id)
+    return error_of_status(
+        error.status_code,
+        message,
+        retry_after=wait,
+        request_id=error.request_id,
+        is_permanent=has_permanent_code(error.body),
+    )
 
 
 def _connection_error(cause: BaseException | None, host: str) -> ModelRequestError | Unavailable:
@@ -274,6 +295,15 @@ def _connection_error(cause: BaseException | None, host: str) -> ModelRequestErr
     return Unavailable(f"the connection to {host} failed ({kind}{f': {cause}' if str(cause) else ''})")
 
 
+def has_permanent_code(body: object) -> bool:
+    """Whether the body of an error, or the `error` in it, has one of the PERMANENT_ERROR_CODES as its code or its type."""
+    error = body.get("error") if isinstance(body, dict) else None
+    return any(
+        isinstance(part, dict) and any(str(part.get(name)) in PERMANENT_ERROR_CODES for name in ("code", "type"))
+        for part in (body, error)
+    )
+
+
 def _message_in(body: object) -> str:
     """The provider's message in the body of an error: in OpenAI's form, or in one of the many others."""
     for name in ("error", "message", "detail"):
@@ -281,7 +311,7 @@ def _message_in(body: object) -> str:
             code = body.get("code")
             body = body[name]
             if code and isinstance(body, str) and str(code) not in body:
-                body = f"{body} ({code})"  # such as `insufficient_quota`: it is retried like any 429, but should be visible
+                body = f"{body} ({code})"  # such as `insufficient_quota`
     message = "" if body is None else as_text(body).strip()
     if message.startswith("<"):
         return "a page of HTML"

@@ -47,6 +47,8 @@ def read_json(text: str) -> dict[str, Any]:
         Unavailable: it is not a JSON object.
     """
     data = _json_object(text)
+    if data is None and text.lstrip().startswith("<"):
+        raise Unavailable("the endpoint answered with a page of HTML, not with JSON (is its base URL right?)")
     if data is None:
         raise Unavailable(f"the endpoint's answer is no JSON object; it begins {text[:80]!r}")
     return _replace_uncarriable(data) if "\\u" in text else data

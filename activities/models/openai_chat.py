@@ -18,6 +18,7 @@ from mulligan.activities.models._openai_client import (
     OpenAIClient,
     as_text,
     error_of_status,
+    has_permanent_code,
     json_schema_format,
     settings_of,
     to_json,
@@ -189,7 +190,9 @@ def _error_without_message(answer: dict[str, Any]) -> Exception:
     if isinstance(error, dict):
         message, code = as_text(error.get("message") or error), error.get("code")
         if isinstance(code, int) and code >= 400:
-            return error_of_status(code, message)
+            return error_of_status(code, message, is_permanent=has_permanent_code(error))
+        if has_permanent_code(error):
+            return ModelRequestError(f"The model's endpoint answered with an error: {message} ({code})")
         return Unavailable(f"the endpoint answered with an error: {message}")
     return Unavailable("the endpoint's answer has no choices, or no message in it")
 

@@ -13,6 +13,7 @@ from mulligan.activities.models._openai_client import (
     HttpRequest,
     OpenAIClient,
     as_text,
+    has_permanent_code,
     json_schema_format,
     settings_of,
     to_json,
@@ -220,7 +221,8 @@ def _error_of(error: object) -> Exception:
     """The error for a response that has failed."""
     code, text = (error.get("code"), error.get("message")) if isinstance(error, dict) else (None, error)
     message = f"The model's endpoint could not make a response ({code or 'no code'}): {as_text(text)}"
-    return ModelRequestError(message) if code in PERMANENT_CODES else Unavailable(message)
+    is_permanent = str(code) in PERMANENT_CODES or has_permanent_code(error)
+    return ModelRequestError(message) if is_permanent else Unavailable(message)
 
 
 def _reasoning_items(item: dict[str, Any]) -> list[dict[str, Any]]:

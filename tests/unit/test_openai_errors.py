@@ -88,7 +88,7 @@ async def test_a_permanent_status_raises_model_request_error_with_the_request_id
 
 BODIES: list[tuple[str, Any, str]] = [
     ("OpenAI's", openai_error("No."), "No."),
-    ("with a code", openai_error("You exceeded your quota.", "insufficient_quota"), "quota. (insufficient_quota)"),
+    ("with a code", openai_error("Slow down.", "rate_limit_exceeded"), "Slow down. (rate_limit_exceeded)"),
     ("no message", {"error": {"code": "odd"}}, '{"code": "odd"}'),
     ("a text", {"error": "model not found"}, "model not found"),
     ("vLLM's", {"object": "error", "message": "too long", "code": 400}, "too long"),
@@ -111,6 +111,34 @@ async def test_the_error_contains_the_message_of_the_provider_shortened(
     assert told in str(found)
     assert len(str(found)) < 2_200
     assert isinstance(found, ModelRequestError if status == 400 else Unavailable)
+
+
+PERMANENT: list[Any] = [
+    openai_error("You exceeded your current quota.", "insufficient_quota"),
+    {"error": {"message": "You exceeded your current quota.", "type": "insufficient_quota", "code": None}},
+    openai_error("Your limit has been reached.", "billing_hard_limit_reached"),
+    openai_error("The account is deactivated.", "account_deactivated"),
+    {"message": "The account is not active.", "code": "billing_not_active"},
+]
+
+
+@pytest.mark.parametrize("api", ["openai", "openai-chat"])
+@pytest.mark.parametrize("body", PERMANENT)
+async def test_a_429_that_only_the_account_can_end_is_not_retried(
+    server: OpenAIServer, client: OpenAIClient, api: str, body: Any
+) -> None:
+    found = await error(server, client, Failure(status=429, body=body, headers={"retry-after": "7"}), api)
+    assert isinstance(found, ModelRequestError)
+    assert found.status == 429
+
+
+@pytest.mark.parametrize("api", ["openai", "openai-chat"])
+async def test_a_page_of_html_in_place_of_an_answer_is_named_in_one_line(
+    server: OpenAIServer, client: OpenAIClient, api: str
+) -> None:
+    found = await error(server, client, Failure(status=200, body="<!doctype html>\n<html>a\nproxy</html>"), api)
+    assert isinstance(found, Unavailable)
+    assert str(found) == "the endpoint answered with a page of HTML, not with JSON (is its base URL right?)"
 
 
 DATE = "Tue, 06 Oct 2026 10:00:00 GMT"
