@@ -17,7 +17,7 @@ test-system: | $(UV)  ## Tests with a real Jaeger (built once, in minutes), the 
 	@$(UV) run --group system pytest -q --numprocesses auto --durations 10 --durations-min 10 --inline-snapshot disable tests/system
 
 docs: | $(UV)  ## Print docs/recovery.md from what the tests see
-	@$(UV) run pytest -q tests/live/test_matrix_page.py --write-docs
+	@$(UV) run pytest -q tests/live/test_recovery_page.py --write-docs
 
 bench: | $(UV)  ## Mulligan measured beside its rivals, for hours; resumable. Minutes: `make bench ARGS=--quick`
 	@$(UV) run --group bench python -m benchmarks $(ARGS)

@@ -58,9 +58,9 @@ def mulligan(environment: dict[str, str]) -> Run:
 
 @pytest.fixture(scope="session")
 async def worker(environment: dict[str, str]) -> AsyncIterator[asyncio.subprocess.Process]:
-    """`worker.py --load tests.acceptance.shop`. At the end it gets SIGTERM, drains, and exits with 0."""
+    """`worker.py --load tests.acceptance.support_agent`. At the end it gets SIGTERM, drains, and exits with 0."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "worker.py", "--load", "tests.acceptance.shop", "--load", "examples.research_team", env=environment, cwd=ROOT,
+        sys.executable, "worker.py", "--load", "tests.acceptance.support_agent", "--load", "examples.research_team", env=environment, cwd=ROOT,
         stdin=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
     assert process.stderr is not None

@@ -193,7 +193,7 @@ async def test_a_worker_without_a_server_exits_with_the_address_it_tried(environ
 
 async def test_the_agents_command_lists_agents_and_tools_with_their_schemas(mulligan: Run) -> None:
     """Those that a worker would serve."""
-    ran = await mulligan("agents", "--load", "tests.acceptance.shop", "--json")
+    ran = await mulligan("agents", "--load", "tests.acceptance.support_agent", "--json")
     agents = {agent["name"]: agent for agent in json.loads(ran.out)}
     assert set(agents) == {"assistant", "demo", "slow", "support"}
     [tool] = agents["support"]["tools"]

@@ -29,7 +29,7 @@ QUEUE = "office"
 async def office(environment: dict[str, str]) -> AsyncIterator[Client]:
     """A worker that serves the clerk agent, and a client to start its runs."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "worker.py", "--load", "tests.acceptance.office", "--task-queue", QUEUE,
+        sys.executable, "worker.py", "--load", "tests.acceptance.clerk_agent", "--task-queue", QUEUE,
         env=environment, cwd=ROOT, stdin=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
     assert process.stderr is not None

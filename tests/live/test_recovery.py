@@ -9,7 +9,7 @@ import pytest
 
 from mulligan import ToolCallError
 from tests.live.conftest import DONE, Lab, call
-from tests.live.matrix import Row, observe
+from tests.live.recovery_matrix import Row, observe
 from tests.support.openai_turn import Turn
 from tests.support.shop_agents import RAN
 

@@ -13,7 +13,7 @@ from mulligan import (
     output_of,
 )
 from tests.live.conftest import Lab
-from tests.live.matrix import Row, observe
+from tests.live.recovery_matrix import Row, observe
 from tests.support.openai_turn import Turn
 from tests.support.shop_agents import RAN
 from tests.support.structured_output_agents import Exchange, Note, Refund

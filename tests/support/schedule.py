@@ -14,18 +14,18 @@ seconds to collect all tests, and the more processes share a core, the closer te
 
 SHARED: Mapping[str, str] = {
     # docs/recovery.md is printed from what these files observe: in one process each row is run once.
-    "tests/live/test_recovery.py": "tests/live/test_matrix_page.py",
-    "tests/live/test_structured_output.py": "tests/live/test_matrix_page.py",
+    "tests/live/test_recovery.py": "tests/live/test_recovery_page.py",
+    "tests/live/test_structured_output.py": "tests/live/test_recovery_page.py",
 }
 """Files that run in the same process as another file."""
 
 FIRST = (
-    "tests/unit/test_footprint.py",  # measures allocations: run before its process has a worker, whose threads allocate as well
+    "tests/unit/test_memory_size.py",  # measures allocations: run before its process has a worker, whose threads allocate as well
     "tests/live/test_events.py",
     "tests/live/test_sub_agents.py",
     "tests/live/test_compaction.py",
     "tests/live/test_continue_as_new.py",
-    "tests/live/test_matrix_page.py",
+    "tests/live/test_recovery_page.py",
     "tests/live/test_lost_workers.py",
 )
 """Then the files that take longest, so that no process is still busy with one when the others have finished."""

@@ -80,7 +80,7 @@ async def test_temporals_command_line_reads_and_starts_encrypted_runs(
 ) -> None:
     """With the codec endpoint content is readable, and the runs that it starts are encrypted; without it nothing is readable."""
     worker = await asyncio.create_subprocess_exec(
-        sys.executable, "worker.py", "--load", "tests.acceptance.shop", env=environment | KEYS, cwd=ROOT,
+        sys.executable, "worker.py", "--load", "tests.acceptance.support_agent", env=environment | KEYS, cwd=ROOT,
         stderr=asyncio.subprocess.DEVNULL,
     )  # fmt: skip
     try:

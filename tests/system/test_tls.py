@@ -156,7 +156,7 @@ async def test_an_api_key_is_sent_with_each_call_and_printed_nowhere(servers: Se
     """Neither in the output of commands and workers nor in the history."""
     env = environ(servers, "keyed", CA | {"API_KEY": API_KEY}) | {"MULLIGAN_TASK_QUEUE": "keyed"}
     worker = await asyncio.create_subprocess_exec(
-        sys.executable, "worker.py", "--load", "tests.acceptance.shop", env=env, cwd=ROOT,
+        sys.executable, "worker.py", "--load", "tests.acceptance.support_agent", env=env, cwd=ROOT,
         stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
     )  # fmt: skip
     try:

@@ -135,6 +135,6 @@ def test_long_files_come_first_and_files_that_share_rows_stay_together() -> None
         assert (ROOT / file).is_file()
     ids = [
         "tests/unit/test_a.py::t", "tests/acceptance/test_a.py::t", "tests/live/test_zz.py::t",
-        "tests/live/test_recovery.py::t", "tests/live/test_matrix_page.py::t", f"{FIRST[0]}::t",
+        "tests/live/test_recovery.py::t", "tests/live/test_recovery_page.py::t", f"{FIRST[0]}::t",
     ]  # fmt: skip
     assert sorted(ids, key=rank) == [ids[5], ids[4], ids[3], ids[2], ids[1], ids[0]]

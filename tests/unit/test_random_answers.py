@@ -30,7 +30,7 @@ from mulligan import (
 from mulligan.activities.models.openai_chat import OpenAIChat
 from mulligan.activities.models.openai_responses import OpenAIResponses
 from mulligan.testing import AgentRun, Model, run_agent
-from tests.live.test_garbage import (
+from tests.live.test_random_calls import (
     IDS,
     KEYS,
     NAMES,

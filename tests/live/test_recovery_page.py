@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.live.conftest import DONE, Lab
-from tests.live.matrix import INTRODUCTION, Row, section
+from tests.live.recovery_matrix import INTRODUCTION, Row, section
 from tests.live.test_recovery import ROWS as CALLS
 from tests.live.test_structured_output import ROWS as OUTPUTS
 from tests.support.openai_turn import Turn
