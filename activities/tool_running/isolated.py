@@ -1,0 +1,204 @@
+"""Runs code in child processes that can be killed: `@tool(isolated=True)`, and work on data that may be hostile.
+
+A thread cannot be ended from outside, and code that computes without returning to Python (a regular expression that
+backtracks, an SQL function) stops every thread of its process. Here such code runs in a process of its own, with limits on
+time, memory and the size of its result that hold whatever it does. Children are kept for the next call, so that only the
+first ones pay for starting Python and importing the tool's module.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import pickle
+import signal
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from mulligan.activities.tool_running.isolated_child import LENGTH_BYTES, READY, Request
+from mulligan.activities.tool_running.render_result import UnusableResult
+from mulligan.activities.tool_running.tool_runtime import TookTooLong
+
+__all__ = ["ChildProcesses", "ProcessDied", "reference_of"]
+
+MEMORY_BYTES = 512_000_000
+"""Heap and anonymous mappings of a child."""
+MAX_CHARS = 2_000_000
+START_SECONDS = 30.0
+_MAX_RESPONSE_BYTES = 16_000_000
+_NONE: Mapping[str, Any] = {}
+
+
+class ProcessDied(Exception):
+    """The child process ended before it answered. The message says how, for a model to read."""
+
+
+def reference_of(function: Callable[..., Any]) -> str:
+    """`module:qualified.name`, by which a child process finds a function.
+
+    Raises:
+        ValueError: it cannot be found by name: it is a lambda, is in another function, or in the program's main module.
+    """
+    module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", "")
+    if not module or module == "__main__" or "<" in name or not name:
+        raise ValueError(
+            "an isolated tool is imported by name in another process, so its function must be defined at the top level "
+            "of a module that can be imported (not in `__main__`, a lambda, or another function)"
+        )
+    return f"{module}:{name}"
+
+
+class ChildProcesses:
+    """The child processes of one worker. Use from one event loop."""
+
+    def __init__(self, most: int | None = None, memory_bytes: int = MEMORY_BYTES) -> None:
+        """`most`: how many run at once, one for each core where None; more calls wait."""
+        self._room = asyncio.Semaphore(most or os.cpu_count() or 2)
+        self._memory_bytes = memory_bytes
+        self._idle: list[asyncio.subprocess.Process] = []
+        self._all: set[asyncio.subprocess.Process] = set()
+
+    async def run(
+        self,
+        function: str,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] = _NONE,
+        *,
+        limit: float,
+        max_chars: int = MAX_CHARS,
+    ) -> str:
+        """Call a function, sync or async; its result as text: a text as it is, anything else as JSON.
+
+        Args:
+            function: `module:qualified.name`, as `reference_of` returns it.
+            args: Positional arguments; they are pickled.
+            kwargs: Keyword arguments; they are pickled.
+            limit: Seconds. The process is then killed. The time to start it, where none is idle, does not count.
+            max_chars: A longer result is cut, with a note.
+
+        Raises:
+            TookTooLong: the limit passed; the code does not run any more.
+            ProcessDied: it ended its process, or used more memory than it may.
+            UnusableResult: its result cannot be written as JSON.
+            Exception: what it raised: of the same class, with the same message, where this process has imported the class.
+        """
+        arguments = pickle.dumps((tuple(args), dict(kwargs)))
+        request = pickle.dumps(Request(function, arguments, limit, self._memory_bytes, max_chars))
+        try:
+            async with self._room:
+                child = self._idle.pop() if self._idle else await self._start()
+                try:
+                    async with asyncio.timeout(limit):
+                        response = await _exchange(child, request)
+                except BaseException:
+                    await self._end(child)
+                    raise
+                self._idle.append(child)
+        except TimeoutError:
+            raise TookTooLong(limit) from None
+        return self._result(response)
+
+    async def close(self) -> None:
+        """Kill all children."""
+        for child in list(self._all):
+            await self._end(child)
+
+    async def _start(self) -> asyncio.subprocess.Process:
+        # -c and not -m, which would put the current folder first on the child's path: it gets this process's path.
+        program = f"import sys; sys.path[:] = {sys.path!r}; from {_CHILD} import main; main()"
+        child = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-c",
+            program,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            start_new_session=True,
+        )
+        self._all.add(child)
+        assert child.stdout is not None
+        try:
+            async with asyncio.timeout(START_SECONDS):
+                await child.stdout.readexactly(len(READY))
+        except BaseException as error:
+            await self._end(child)
+            if isinstance(error, TimeoutError | asyncio.IncompleteReadError):
+                raise ProcessDied("its process could not be started") from None
+            raise
+        return child
+
+    async def _end(self, child: asyncio.subprocess.Process) -> None:
+        """Kill a child and whatever it has started."""
+        self._all.discard(child)
+        if child in self._idle:
+            self._idle.remove(child)
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(child.pid, signal.SIGKILL)
+        await asyncio.shield(child.wait())
+
+    def _result(self, response: dict[str, Any]) -> str:
+        if "text" in response:
+            return str(response["text"])
+        if "unusable" in response:
+            raise UnusableResult(str(response["unusable"]))
+        if "memory" in response:
+            raise ProcessDied(f"it needed more than the {self._memory_bytes // 1_000_000} MB of memory that it may use")
+        raise _rebuilt([str(name) for name in response["raised"]], str(response["message"]))
+
+
+_CHILD = "mulligan.activities.tool_running.isolated_child"
+
+
+async def _exchange(child: asyncio.subprocess.Process, request: bytes) -> dict[str, Any]:
+    """Send a request, and read the response.
+
+    Raises:
+        ProcessDied: the child ended, or sent what is no response.
+    """
+    assert child.stdin is not None
+    assert child.stdout is not None
+    try:
+        child.stdin.write(len(request).to_bytes(LENGTH_BYTES, "big") + request)
+        await child.stdin.drain()
+        length = int.from_bytes(await child.stdout.readexactly(LENGTH_BYTES), "big")
+        if length > _MAX_RESPONSE_BYTES:
+            raise ProcessDied(f"its result has {length:,} bytes; {_MAX_RESPONSE_BYTES:,} are the most")
+        response = json.loads(await child.stdout.readexactly(length))
+    except (asyncio.IncompleteReadError, ConnectionError):
+        raise ProcessDied(f"its process {_how_it_ended(await child.wait())}") from None
+    if not isinstance(response, dict):
+        raise ProcessDied("its process sent something that is no response")
+    return response
+
+
+def _how_it_ended(code: int) -> str:
+    if code >= 0:
+        return f"exited with code {code}"
+    name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
+    return f"was killed by {name}"
+
+
+def _rebuilt(names: Sequence[str], message: str) -> Exception:
+    """An exception like the one in the child: of its name, and of its nearest ancestor that this process has imported.
+
+    So `retry_on` and `handle_errors` match it as if it had been raised here. Nothing of the child's is executed.
+    """
+    name = names[0].rpartition(":")[2] if names else "Exception"
+    ancestor = next((kind for kind in map(_imported, names) if kind is not None), Exception)
+    error: Exception = _new(type(name.rpartition(".")[2], (ancestor,), {"__str__": lambda self: message}))
+    return error
+
+
+def _new(kind: type[Exception]) -> Exception:
+    # Without `__init__`, which may ask for arguments of its own.
+    return kind.__new__(kind)
+
+
+def _imported(name: str) -> type[Exception] | None:
+    module, _, qualified = name.partition(":")
+    found: Any = sys.modules.get(module)
+    for part in qualified.split("."):
+        found = getattr(found, part, None)
+    return found if isinstance(found, type) and issubclass(found, Exception) else None
