@@ -45,6 +45,7 @@ _TRIES = 3
 # As SQLite's page advises; wider where a schema or an ordinary query may need it.
 _LIMITS = {
     sqlite3.SQLITE_LIMIT_ATTACHED: 0,
+    sqlite3.SQLITE_LIMIT_COLUMN: 200,
     sqlite3.SQLITE_LIMIT_LENGTH: 4_000_000,
     sqlite3.SQLITE_LIMIT_SQL_LENGTH: 100_000,
     sqlite3.SQLITE_LIMIT_EXPR_DEPTH: 100,
@@ -152,7 +153,13 @@ def _is_hot(folder: int, journal: Place) -> bool:
 def _opened(copy: Path) -> sqlite3.Connection:
     """A connection that can only read."""
     database = sqlite3.connect(f"{copy.as_uri()}?mode=ro", uri=True, isolation_level=None)
-    for pragma in ("trusted_schema = OFF", "cell_size_check = ON", "mmap_size = 0", "query_only = ON"):
+    for pragma in (
+        "trusted_schema = OFF",
+        "cell_size_check = ON",
+        "mmap_size = 0",
+        "query_only = ON",
+        "temp_store = MEMORY",
+    ):
         database.execute(f"PRAGMA {pragma}")
     for limit, most in _LIMITS.items():
         database.setlimit(limit, most)

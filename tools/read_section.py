@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import re
-
 from mulligan import InvalidToolInput, ToolError, tool
 from mulligan.tools.workspace import is_binary, open_file, resolve, text_of
 
 MAX_READ = 4_000_000
 """Bytes read of a file."""
-_HEADING = re.compile(r"^(#{1,6})\s+(.*?)\s*#*$")
 
 
 def element_is_selector(invalid: InvalidToolInput) -> object | None:
@@ -39,16 +36,29 @@ def read_section(path: str, selector: str) -> str:
     depth, fenced = 0, False
     for line in text_of(data).split("\n"):
         fenced ^= line.lstrip().startswith(("```", "~~~"))
-        heading = None if fenced else _HEADING.match(line)
-        if heading:
-            headings.append(heading[2])
-            if depth and len(heading[1]) <= depth:
+        level, text = (0, "") if fenced else _heading(line)
+        if level:
+            headings.append(text)
+            if depth and level <= depth:
                 break
-            if not depth and heading[2].casefold() == wanted:
-                depth = len(heading[1])
+            if not depth and text.casefold() == wanted:
+                depth = level
         if depth:
             found.append(line)
     if not depth:
         there = ", ".join(repr(heading) for heading in headings[:20]) or "none"
         raise ToolError(f"'{place}' has no section {selector!r}; its headings are: {there}.")
     return "\n".join(found).rstrip()
+
+
+def _heading(line: str) -> tuple[int, str]:
+    """A heading's level and text by CommonMark's rules for ATX headings; (0, "") where the line is none.
+
+    Not a regular expression: each one that removes both spaces and `#` at the end takes quadratic time on a long line.
+    """
+    level = len(line) - len(line.lstrip("#"))
+    if not 1 <= level <= 6 or not line[level : level + 1].isspace():
+        return 0, ""
+    text = line[level:].strip()
+    unclosed = text.rstrip("#")
+    return level, unclosed.rstrip() if not unclosed or unclosed[-1].isspace() else text

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from mulligan import ToolError
+from mulligan.activities.tool_running.isolated import ChildProcesses, ProcessDied, reference_of
+from mulligan.activities.tool_running.tool_runtime import TookTooLong
 from mulligan.tools import query_sqlite
 
 query_module = sys.modules["mulligan.tools.query_sqlite"]  # `tools.query_sqlite` is the tool
@@ -361,3 +363,34 @@ def test_nothing_is_left_behind(inside, tmp_path, monkeypatch):
     use()
     assert len(os.listdir("/proc/self/fd")) == before
     assert list(Path(private).iterdir()) == []
+
+
+HOSTILE = {
+    "memory": (
+        ProcessDied,
+        "WITH a AS MATERIALIZED (SELECT hex(zeroblob(1990000)) AS x) SELECT " + ",".join(["x"] * 190) + " FROM a",
+    ),
+    "time in one function": (
+        TookTooLong,
+        "SELECT instr(hex(zeroblob(1900000)), hex(zeroblob(950000)) || '1')",
+    ),
+    "sorting": (
+        (ProcessDied, ToolError, TookTooLong),
+        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT randomblob(9999) AS r FROM n ORDER BY r",
+    ),
+}
+
+
+@pytest.mark.parametrize(("expected", "sql"), HOSTILE.values(), ids=HOSTILE.keys())
+async def test_a_hostile_query_is_ended_by_the_limits_of_its_child_process(inside, expected, sql):
+    children = ChildProcesses(most=1, memory_bytes=300_000_000)
+    try:
+        with pytest.raises(expected):
+            await children.run(reference_of(query_sqlite.function), ("data/shop.db", sql, 10), limit=5)
+    finally:
+        await children.close()
+
+
+def test_a_query_for_very_many_columns_is_refused(inside):
+    with pytest.raises(ToolError, match="too many columns"):
+        query_sqlite("data/shop.db", "SELECT " + ",".join(["1"] * 400))
