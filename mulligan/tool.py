@@ -73,6 +73,7 @@ class Tool:
     queue_timeout: timedelta = timedelta(hours=1)
     max_result_chars: int = MAX_RESULT_CHARS
     local: bool = False
+    isolated: bool = False
     mcp_server: str | None = None
     """The name of the MCP server that serves it; None for a tool of this process."""
 
@@ -122,6 +123,10 @@ class Tool:
             "approval_timeout must be more than 0 seconds, or None": (
                 self.approval_timeout is not None and self.approval_timeout <= timedelta(0)
             ),
+            "an isolated tool runs in another process, without a ToolContext: remove that parameter, or isolated": (
+                self.isolated and getattr(self.arguments, "context_parameter", None) is not None
+            ),
+            NOT_IMPORTABLE: self.isolated and reference_of(self.function) is None,
             "asks_person and needs_approval exclude each other: its call waits for a person anyway": bool(
                 self.asks_person and self.needs_approval
             ),
@@ -134,6 +139,18 @@ class TypedTool(Tool, Generic[P, R]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function."""
         return cast("R", self.function(*args, **kwargs))
+
+
+NOT_IMPORTABLE = (
+    "an isolated tool is imported by name in another process, so its function must be at the top level of a module that "
+    "can be imported (not in `__main__`, a lambda, or inside another function)"
+)
+
+
+def reference_of(function: Callable[..., Any]) -> str | None:
+    """`module:qualified.name`, by which another process finds a function; None where it cannot."""
+    module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", "")
+    return f"{module}:{name}" if module and module != "__main__" and name and "<" not in name else None
 
 
 def source_file(thing: Any) -> str:
@@ -163,6 +180,7 @@ def tool(
     queue_timeout: float | timedelta = timedelta(hours=1),
     max_result_chars: int = MAX_RESULT_CHARS,
     local: bool = False,
+    isolated: bool = False,
 ) -> Callable[[Callable[P, R]], TypedTool[P, R]]: ...
 def tool(  # noqa: PLR0913 - a public decorator whose parameters are the tool's options
     function: Callable[P, R] | None = None,
@@ -182,6 +200,7 @@ def tool(  # noqa: PLR0913 - a public decorator whose parameters are the tool's 
     queue_timeout: float | timedelta = timedelta(hours=1),
     max_result_chars: int = MAX_RESULT_CHARS,
     local: bool = False,
+    isolated: bool = False,
 ) -> TypedTool[P, R] | Callable[[Callable[P, R]], TypedTool[P, R]]:
     """Declare a function, `def` or `async def`, as a tool.
 
@@ -204,6 +223,9 @@ def tool(  # noqa: PLR0913 - a public decorator whose parameters are the tool's 
         max_result_chars: A longer result is cut, with a note of how much was left out.
         local: For quick, idempotent tools: fewer events in history, but they may run again after a crash. They run on the
             run's own worker, for 10 s at most.
+        isolated: Each call runs in a child process of the worker, which is killed when the time is over or it takes more
+            than 512 MB of memory, whatever the function does. For code that may hang, crash or eat memory. The
+            function must be at the top level of a module and takes no ToolContext.
 
     Raises:
         DeclarationError: no schema can be made of the signature, or an option cannot work.
@@ -230,6 +252,7 @@ def tool(  # noqa: PLR0913 - a public decorator whose parameters are the tool's 
             queue_timeout=as_timedelta(queue_timeout),
             max_result_chars=max_result_chars,
             local=local,
+            isolated=isolated,
         )
         declared.check()
         return declared

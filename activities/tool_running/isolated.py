@@ -14,7 +14,7 @@ import os
 import pickle
 import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -22,7 +22,7 @@ from mulligan.activities.tool_running.isolated_child import LENGTH_BYTES, READY,
 from mulligan.activities.tool_running.render_result import UnusableResult
 from mulligan.activities.tool_running.tool_runtime import TookTooLong
 
-__all__ = ["ChildProcesses", "ProcessDied", "reference_of"]
+__all__ = ["ChildProcesses", "ProcessDied"]
 
 MEMORY_BYTES = 512_000_000
 """Heap and anonymous mappings of a child."""
@@ -34,21 +34,6 @@ _NONE: Mapping[str, Any] = {}
 
 class ProcessDied(Exception):
     """The child process ended before it answered. The message says how, for a model to read."""
-
-
-def reference_of(function: Callable[..., Any]) -> str:
-    """`module:qualified.name`, by which a child process finds a function.
-
-    Raises:
-        ValueError: it cannot be found by name: it is a lambda, is in another function, or in the program's main module.
-    """
-    module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", "")
-    if not module or module == "__main__" or "<" in name or not name:
-        raise ValueError(
-            "an isolated tool is imported by name in another process, so its function must be defined at the top level "
-            "of a module that can be imported (not in `__main__`, a lambda, or another function)"
-        )
-    return f"{module}:{name}"
 
 
 class ChildProcesses:
@@ -73,7 +58,7 @@ class ChildProcesses:
         """Call a function, sync or async; its result as text: a text as it is, anything else as JSON.
 
         Args:
-            function: `module:qualified.name`, as `reference_of` returns it.
+            function: `module:qualified.name`, as `mulligan.tool.reference_of` returns it.
             args: Positional arguments; they are pickled.
             kwargs: Keyword arguments; they are pickled.
             limit: Seconds. The process is then killed. The time to start it, where none is idle, does not count.

@@ -13,6 +13,12 @@ import time
 from pathlib import Path
 from typing import Any
 
+from mulligan import ToolContext
+
+
+def takes_a_context(ctx: ToolContext) -> str:
+    return ctx.agent
+
 
 class OwnError(LookupError):
     """An exception of the tool's own module."""
@@ -53,7 +59,7 @@ def takes_memory() -> int:
 def takes_memory_in_c() -> object:
     database = sqlite3.connect(":memory:")
     columns = ",".join(["x"] * 1000)
-    query = f"WITH a AS MATERIALIZED (SELECT hex(zeroblob(1990000)) AS x) SELECT {columns} FROM a"  # noqa: S608
+    query = f"WITH a AS MATERIALIZED (SELECT hex(zeroblob(1990000)) AS x) SELECT {columns} FROM a"
     return database.execute(query).fetchall()
 
 

@@ -6,13 +6,23 @@ import asyncio
 import os
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from mulligan.activities.tool_running.isolated import ChildProcesses, ProcessDied, reference_of
+from mulligan import DeclarationError, tool
+from mulligan.activities.tool_running.isolated import ChildProcesses, ProcessDied
 from mulligan.activities.tool_running.render_result import UnusableResult
 from mulligan.activities.tool_running.tool_runtime import TookTooLong
+from mulligan.tool import reference_of
 from tests.support import isolated_functions as functions
+
+
+def name_of(function: Any) -> str:
+    name = reference_of(function)
+    assert name is not None
+    return name
+
 
 MUCH = 60.0
 """Seconds: more than any of the functions takes that ends."""
@@ -26,12 +36,12 @@ async def children() -> AsyncIterator[ChildProcesses]:
 
 
 async def test_a_result_is_rendered_as_the_model_will_read_it(children: ChildProcesses) -> None:
-    assert await children.run(reference_of(functions.add), (1,), {"two": 2}, limit=MUCH) == "3"
-    assert await children.run(reference_of(functions.add_later), (1, 2), limit=MUCH) == "3"
+    assert await children.run(name_of(functions.add), (1,), {"two": 2}, limit=MUCH) == "3"
+    assert await children.run(name_of(functions.add_later), (1, 2), limit=MUCH) == "3"
 
 
 async def test_a_child_serves_one_call_after_the_other(children: ChildProcesses) -> None:
-    ids = {await children.run(reference_of(functions.process_id), limit=MUCH) for _ in range(3)}
+    ids = {await children.run(name_of(functions.process_id), limit=MUCH) for _ in range(3)}
     assert len(ids) == 1
     assert ids != {str(os.getpid())}
 
@@ -39,28 +49,28 @@ async def test_a_child_serves_one_call_after_the_other(children: ChildProcesses)
 @pytest.mark.parametrize("function", [functions.backtracks, functions.sorts_in_c], ids=lambda it: it.__name__)
 async def test_code_that_never_returns_to_python_is_ended(children: ChildProcesses, function: object) -> None:
     with pytest.raises(TookTooLong):
-        await children.run(reference_of(function), limit=0.5)  # type: ignore[arg-type]
-    assert await children.run(reference_of(functions.add), (1, 2), limit=MUCH) == "3"
+        await children.run(name_of(function), limit=0.5)
+    assert await children.run(name_of(functions.add), (1, 2), limit=MUCH) == "3"
 
 
 @pytest.mark.parametrize("function", [functions.takes_memory, functions.takes_memory_in_c], ids=lambda it: it.__name__)
 async def test_a_call_gets_no_more_memory_than_its_limit(children: ChildProcesses, function: object) -> None:
     with pytest.raises(ProcessDied, match="512 MB"):
-        await children.run(reference_of(function), limit=MUCH)  # type: ignore[arg-type]
+        await children.run(name_of(function), limit=MUCH)
 
 
 async def test_what_it_raises_keeps_its_name_its_message_and_its_ancestors(children: ChildProcesses) -> None:
     with pytest.raises(functions.OwnError) as own:
-        await children.run(reference_of(functions.raises_own), limit=MUCH)
+        await children.run(name_of(functions.raises_own), limit=MUCH)
     assert (type(own.value).__name__, str(own.value)) == ("OwnError", "own words")
     with pytest.raises(OSError, match="no such file") as known:
-        await children.run(reference_of(functions.raises_known), limit=MUCH)
+        await children.run(name_of(functions.raises_known), limit=MUCH)
     assert type(known.value).__name__ == "FileNotFoundError"
     with pytest.raises(Exception, match="over") as says_exit:
-        await children.run(reference_of(functions.says_exit), limit=MUCH)
+        await children.run(name_of(functions.says_exit), limit=MUCH)
     assert type(says_exit.value).__name__ == "SystemExit"
     with pytest.raises(UnusableResult, match="refers to itself"):
-        await children.run(reference_of(functions.circular), limit=MUCH)
+        await children.run(name_of(functions.circular), limit=MUCH)
 
 
 @pytest.mark.parametrize(
@@ -70,23 +80,23 @@ async def test_a_process_that_ends_is_an_error_that_says_how(
     children: ChildProcesses, function: object, how: str
 ) -> None:
     with pytest.raises(ProcessDied, match=how):
-        await children.run(reference_of(function), limit=MUCH)  # type: ignore[arg-type]
-    assert await children.run(reference_of(functions.add), (1, 2), limit=MUCH) == "3"
+        await children.run(name_of(function), limit=MUCH)
+    assert await children.run(name_of(functions.add), (1, 2), limit=MUCH) == "3"
 
 
 async def test_what_it_prints_does_not_get_into_the_result(children: ChildProcesses) -> None:
-    assert await children.run(reference_of(functions.prints), limit=MUCH) == "ok"
+    assert await children.run(name_of(functions.prints), limit=MUCH) == "ok"
 
 
 async def test_a_long_result_is_cut_in_the_child(children: ChildProcesses) -> None:
-    text = await children.run(reference_of(functions.long_text), (10_000_000,), limit=MUCH, max_chars=1_000)
+    text = await children.run(name_of(functions.long_text), (10_000_000,), limit=MUCH, max_chars=1_000)
     assert len(text) <= 1_200
 
 
 async def test_what_it_has_started_ends_with_it(children: ChildProcesses, tmp_path: Path) -> None:
     file = tmp_path / "id"
     with pytest.raises(TookTooLong):
-        await children.run(reference_of(functions.starts_a_process), (str(file),), limit=5)
+        await children.run(name_of(functions.starts_a_process), (str(file),), limit=5)
     process_id = int(file.read_text())
     for _ in range(100):
         if not _runs(process_id):
@@ -104,21 +114,26 @@ def _runs(process_id: int) -> bool:
 
 async def test_a_file_can_only_grow_so_far(children: ChildProcesses, tmp_path: Path) -> None:
     with pytest.raises(OSError, match="large"):
-        await children.run(reference_of(functions.writes_a_large_file), (str(tmp_path / "f"),), limit=MUCH)
+        await children.run(name_of(functions.writes_a_large_file), (str(tmp_path / "f"),), limit=MUCH)
 
 
 async def test_no_more_run_at_once_than_there_is_room_for() -> None:
     children = ChildProcesses(most=1)
     try:
-        ids = await asyncio.gather(*(children.run(reference_of(functions.process_id), limit=MUCH) for _ in range(3)))
+        ids = await asyncio.gather(*(children.run(name_of(functions.process_id), limit=MUCH) for _ in range(3)))
         assert len(set(ids)) == 1
     finally:
         await children.close()
 
 
-def test_a_function_that_no_other_process_can_find_is_refused() -> None:
+def test_an_isolated_tool_that_no_other_process_can_find_is_refused() -> None:
     def inner() -> None: ...
 
     for function in (inner, lambda: None):
-        with pytest.raises(ValueError, match="top level of a module"):
-            reference_of(function)
+        with pytest.raises(DeclarationError, match="top level of a module"):
+            tool(name="inner", isolated=True)(function)
+
+
+def test_an_isolated_tool_with_a_context_is_refused() -> None:
+    with pytest.raises(DeclarationError, match="without a ToolContext"):
+        tool(isolated=True)(functions.takes_a_context)

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from mulligan import ToolError
-from mulligan.activities.tool_running.isolated import ChildProcesses, ProcessDied, reference_of
+from mulligan.activities.tool_running.isolated import ChildProcesses, ProcessDied
 from mulligan.activities.tool_running.tool_runtime import TookTooLong
+from mulligan.tool import reference_of
 from mulligan.tools import query_sqlite
 
 query_module = sys.modules["mulligan.tools.query_sqlite"]  # `tools.query_sqlite` is the tool
@@ -386,7 +387,7 @@ async def test_a_hostile_query_is_ended_by_the_limits_of_its_child_process(insid
     children = ChildProcesses(most=1, memory_bytes=300_000_000)
     try:
         with pytest.raises(expected):
-            await children.run(reference_of(query_sqlite.function), ("data/shop.db", sql, 10), limit=5)
+            await children.run(reference_of(query_sqlite.function) or "", ("data/shop.db", sql, 10), limit=5)
     finally:
         await children.close()
 
