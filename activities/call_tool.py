@@ -14,6 +14,7 @@ from mulligan.activities.answers.failure_policy import apply_policy, policy_for
 from mulligan.activities.answers.feedback import Target
 from mulligan.activities.heartbeat import Heartbeat, heartbeating, previous_attempt_was_lost
 from mulligan.activities.services import Services
+from mulligan.activities.tool_running.isolated import MAX_CHARS, ProcessDied
 from mulligan.activities.tool_running.render_result import UnusableResult, cut, render
 from mulligan.activities.tool_running.tool_context import tool_context
 from mulligan.activities.tool_running.tool_runtime import TookTooLong
@@ -22,7 +23,7 @@ from mulligan.errors import ToolCallError, ToolExecutionError, ToolTimeoutError,
 from mulligan.mcp import McpError
 from mulligan.observe.spans import ToolCallAttempt
 from mulligan.observe.tool_call_span import ToolCallSpan
-from mulligan.tool import MAX_RESULT_CHARS, Tool, ToolError
+from mulligan.tool import MAX_RESULT_CHARS, Tool, ToolError, reference_of
 from mulligan.values import Decision, ToolCall
 from mulligan.wire.tool_call import CALL_TOOL, CallTool, ToolOutcome
 
@@ -134,8 +135,12 @@ class CallToolActivity:
         try:
             # The tool's own spans are children of its call's.
             with trace.use_span(span.span, record_exception=False, set_status_on_exception=False):
-                value = await services.runtime.run(tool.function, args, kwargs, limit=limit)
-            return cut(render(value), tool.max_result_chars, request.max_bytes)
+                if tool.isolated:
+                    function = reference_of(tool.function) or ""
+                    text = await services.child_processes.run(function, args, kwargs, limit=limit, max_chars=MAX_CHARS)
+                else:
+                    text = render(await services.runtime.run(tool.function, args, kwargs, limit=limit))
+            return cut(text, tool.max_result_chars, request.max_bytes)
         except BaseException as error:
             task = asyncio.current_task()
             if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
@@ -175,6 +180,8 @@ def _tool_error(error: BaseException, tool: Tool, call: ToolCall, attempt: int) 
             kind, message = "invalid_result", f"`{name}` ran, but its result cannot be written as JSON: {error}."
         case ToolError():
             kind, message = "tool_error", cut(_text(error), tool.max_result_chars)
+        case ProcessDied():
+            message = f"`{name}` did not finish: {error}."
         case McpError():
             message = cut(str(error), tool.max_result_chars)
         case asyncio.CancelledError():

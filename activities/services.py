@@ -12,6 +12,7 @@ from mulligan.activities.registry import Registry
 from mulligan.activities.run_data.conversation_cache import ConversationCache, conversation_key
 from mulligan.activities.run_data.definitions import Definitions
 from mulligan.activities.tool_running.find_tool import ToolFinder
+from mulligan.activities.tool_running.isolated import ChildProcesses
 from mulligan.activities.tool_running.resources import Resources
 from mulligan.activities.tool_running.tool_runtime import ToolRuntime
 from mulligan.model_name import ModelName
@@ -37,6 +38,7 @@ class Services:
     conversations: ConversationCache
     telemetry: Telemetry
     runtime: ToolRuntime
+    child_processes: ChildProcesses
     resources: Resources
     tools: ToolFinder
     mcp_servers: McpServers

@@ -64,7 +64,7 @@ _PRAGMAS_OF_SQLITE = {"data_version"}
 _FUNCTIONS_DENIED = {"load_extension", "fts3_tokenizer", "writefile", "readfile", "edit", "zipfile", "lsmode", "fsdir"}
 
 
-@tool(timeout=30, attempts=3)
+@tool(timeout=15, attempts=2, isolated=True)
 def query_sqlite(
     path: str,
     sql: Annotated[str, Field(min_length=1, max_length=20_000)],

@@ -29,6 +29,7 @@ from mulligan.activities.run_data.conversation_cache import ConversationCache
 from mulligan.activities.run_data.definitions import Definitions
 from mulligan.activities.services import Services
 from mulligan.activities.tool_running.find_tool import ToolFinder
+from mulligan.activities.tool_running.isolated import ChildProcesses
 from mulligan.activities.tool_running.resources import Resources
 from mulligan.activities.tool_running.tool_runtime import ToolRuntime
 from mulligan.client.external_storage import CARRY_BYTES
@@ -88,6 +89,7 @@ class AgentActivities:
             conversations=ConversationCache(chosen.prefix_cache_bytes, telemetry.metrics.change_cache_size),
             telemetry=telemetry,
             runtime=ToolRuntime(),
+            child_processes=ChildProcesses(),
             resources=Resources(loaded.resources, loaded.modules_of_agents, loaded.modules_of_tools),
             tools=ToolFinder(registry, servers),
             mcp_servers=servers,
@@ -122,6 +124,7 @@ class AgentActivities:
                 yield self.all
         finally:
             self._services.runtime.close()
+            await self._services.child_processes.close()
             for provider in self._services.providers.values():
                 await provider.close()
 

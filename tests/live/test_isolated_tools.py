@@ -1,0 +1,43 @@
+"""Tools that run in a child process: whatever they do, the worker and its other runs go on."""
+
+from __future__ import annotations
+
+import pytest
+
+from mulligan.worker.loading import load
+from mulligan.worker.wiring import running_worker
+from tests.live.conftest import DONE, Lab
+from tests.support.openai_turn import Turn
+
+EXPECTED = {
+    "greet": (None, '{"hello": "Ada"}'),
+    "backtrack": ("tool_timeout", "`backtrack` did not finish within 1 s"),
+    "take_memory": ("tool_exception", "`take_memory` did not finish: it needed more than the 512 MB of memory"),
+    "crash": ("tool_exception", "`crash` did not finish: its process was killed by SIGSEGV"),
+    "refuse": ("tool_error", "not today"),
+    "fail": ("tool_exception", "`fail` raised OwnError: own words"),
+    "add": (None, "3"),
+}
+ARGUMENTS = {"greet": '{"name": "Ada"}', "add": '{"one": 1, "two": 2}'}
+
+
+@pytest.fixture
+async def isolated(lab: Lab) -> str:
+    return "isolated-tools"
+
+
+async def test_what_an_isolated_tool_does_to_its_process_is_an_error_result(lab: Lab) -> None:
+    """All in one step: each call has its own outcome, and the plain tool beside them answers."""
+    async with running_worker(lab.client, load(["tests.support.isolated_agents"]), lab.telemetry, "isolated"):
+        calls = [(name, ARGUMENTS.get(name, "{}"), None) for name in EXPECTED]
+        ran = await lab.on("isolated").run([Turn(calls=calls), DONE], agent="isolated")
+    assert ran.result["status"] == "completed"
+    outcomes = {each["name"]: each["result"] for each in ran.calls}
+    for name, (kind, text) in EXPECTED.items():
+        assert (outcomes[name]["error"] or {}).get("kind") == kind, outcomes[name]
+        assert text in outcomes[name]["text"]
+    attempts = {each["name"]: each["attempts"] for each in ran.calls}
+    assert (attempts["fail"], attempts["crash"]) == (2, 1)
+    failed = [name for name, (kind, _) in EXPECTED.items() if kind]
+    recovered = [span for span in ran.spans_of("ai.toolCall") if span.attributes["mulligan.recovered"]]
+    assert sorted(span.attributes["ai.toolCall.name"] for span in recovered) == sorted(failed)

@@ -1,0 +1,52 @@
+"""An agent with isolated tools that hang, crash or take memory, beside an ordinary tool."""
+
+from __future__ import annotations
+
+from mulligan import Agent, ToolError, tool
+from tests.support import isolated_functions as functions
+
+PLAIN = tool(functions.add)
+
+
+@tool(isolated=True)
+def greet(name: str) -> dict[str, str]:
+    """Greet somebody."""
+    return {"hello": name}
+
+
+@tool(isolated=True, timeout=1)
+def backtrack() -> str:
+    """Match an expression that backtracks for ever, in C, while it holds the interpreter's lock."""
+    return str(functions.backtracks())
+
+
+@tool(isolated=True)
+def take_memory() -> int:
+    """Take more memory than a child may have."""
+    return functions.takes_memory()
+
+
+@tool(isolated=True)
+def crash() -> None:
+    """End the process by a segmentation fault."""
+    functions.crashes()
+
+
+@tool(isolated=True)
+def refuse() -> None:
+    """Raise a ToolError."""
+    raise ToolError("not today")
+
+
+@tool(isolated=True, attempts=2, retry_on=LookupError)
+def fail() -> None:
+    """Raise an exception that is known in the child only."""
+    functions.raises_own()
+
+
+isolated = Agent(
+    name="isolated",
+    model="scripted:isolated",
+    instructions="Call tools.",
+    tools=[PLAIN, greet, backtrack, take_memory, crash, refuse, fail],
+)
