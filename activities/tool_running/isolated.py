@@ -170,18 +170,18 @@ def _rebuilt(names: Sequence[str], message: str) -> Exception:
 
     So `retry_on` and `handle_errors` match it as if it had been raised here. Nothing of the child's is executed.
     """
-    name = names[0].rpartition(":")[2] if names else "Exception"
+
+    def text(_: Exception) -> str:
+        return message
+
+    name = names[0].rpartition(":")[2].rpartition(".")[2] if names else "Exception"
     ancestor = next((kind for kind in map(_imported, names) if kind is not None), Exception)
-    error: Exception = _new(type(name.rpartition(".")[2], (ancestor,), {"__str__": lambda self: message}))
-    return error
-
-
-def _new(kind: type[Exception]) -> Exception:
-    # Without `__init__`, which may ask for arguments of its own.
-    return kind.__new__(kind)
+    kind: type[Exception] = type(name, (ancestor,), {"__str__": text})
+    return kind.__new__(kind)  # without `__init__`, which may need arguments of its own
 
 
 def _imported(name: str) -> type[Exception] | None:
+    """The exception class of that name, `module:qualified.name`, if this process has imported it."""
     module, _, qualified = name.partition(":")
     found: Any = sys.modules.get(module)
     for part in qualified.split("."):

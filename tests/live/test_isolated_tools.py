@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from dataclasses import replace
 
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
@@ -21,16 +21,11 @@ EXPECTED = {
 ARGUMENTS = {"greet": '{"name": "Ada"}', "add": '{"one": 1, "two": 2}'}
 
 
-@pytest.fixture
-async def isolated(lab: Lab) -> str:
-    return "isolated-tools"
-
-
 async def test_what_an_isolated_tool_does_to_its_process_is_an_error_result(lab: Lab) -> None:
     """All in one step: each call has its own outcome, and the plain tool beside them answers."""
     async with running_worker(lab.client, load(["tests.support.isolated_agents"]), lab.telemetry, "isolated"):
         calls = [(name, ARGUMENTS.get(name, "{}"), None) for name in EXPECTED]
-        ran = await lab.on("isolated").run([Turn(calls=calls), DONE], agent="isolated")
+        ran = await replace(lab, task_queue="isolated").run([Turn(calls=calls), DONE], agent="isolated")
     assert ran.result["status"] == "completed"
     outcomes = {each["name"]: each["result"] for each in ran.calls}
     for name, (kind, text) in EXPECTED.items():
