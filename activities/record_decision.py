@@ -89,7 +89,7 @@ class RecordDecisionActivities:
         services = self.services
         agent = services.registry.agents.get(request.where.agent)
         definition = await services.definitions.find(request.definition, request.where)
-        tool = services.tools.find(request.where.agent, request.call.name, pinned=definition) if agent else None
+        tool = services.tools.find(request.where.agent, request.call.name, definition=definition) if agent else None
         if agent is None or tool is None:
             return CheckedEdit(
                 refused=f"The worker does not know the tool `{request.call.name}`, so it cannot look at them."

@@ -20,14 +20,16 @@ class ToolFinder:
     registry: Registry
     servers: McpServers
 
-    def find(self, agent: str, name: str, *, pinned: Definition | None = None, mcp: str | None = None) -> Tool | None:
+    def find(
+        self, agent: str, name: str, *, definition: Definition | None = None, mcp: str | None = None
+    ) -> Tool | None:
         """The tool of that name, for an agent.
 
         Args:
             agent: The agent's name.
             name: The name by which the model calls it.
-            pinned: The run's definition. A tool of an MCP server is returned as it was when the run opened, if it was there.
-            mcp: The tool's name on its MCP server, if `name` does not end with that. `pinned` contains it too.
+            definition: The run's definition. With it, a tool of an MCP server is returned as it was when the run opened.
+            mcp: The tool's name on its MCP server, if `name` does not end with that. `definition` contains it too.
         """
         own = self.registry.tool(agent, name)
         known = self.registry.agents.get(agent)
@@ -35,16 +37,16 @@ class ToolFinder:
         if server is None:
             return own
         shown = None
-        if pinned is not None:
-            shown = next((tool for tool in pinned.tools if tool.name == name), None)
+        if definition is not None:
+            shown = next((tool for tool in definition.tools if tool.name == name), None)
             if shown is None:
                 return None
-            mcp = pinned.mcp.get(name)
+            mcp = definition.mcp.get(name)
         return self.servers.tool(server, name, mcp or name.partition(SEPARATOR)[2], shown)
 
-    def of_run(self, agent: Agent, pinned: Definition) -> RunTools:
+    def of_run(self, agent: Agent, definition: Definition) -> RunTools:
         """The tools of one run."""
-        return RunTools(self, agent, pinned)
+        return RunTools(self, agent, definition)
 
 
 @dataclass(frozen=True)
@@ -53,20 +55,20 @@ class RunTools:
 
     finder: ToolFinder
     agent: Agent
-    pinned: Definition
+    definition: Definition
 
     def find(self, name: str) -> Tool | None:
         """The tool of that name."""
-        return self.finder.find(self.agent.name, name, pinned=self.pinned)
+        return self.finder.find(self.agent.name, name, definition=self.definition)
 
     @property
     def output_by(self) -> Strategy:
         """How the output is requested, by the pinned definition: the same for all models of the run."""
-        return "provider" if self.pinned.output is not None else "tool"
+        return "provider" if self.definition.output is not None else "tool"
 
     @property
     def names(self) -> list[str]:
         """The names that the model may call: its tools, and its types of output if the output is a call."""
         names = self.agent.callable_names(self.output_by)
-        more = (tool.name for tool in self.pinned.tools if tool.name not in names)
+        more = (tool.name for tool in self.definition.tools if tool.name not in names)
         return [*names, *(name for name in more if self.agent.mcp_server(server_name_of(name)) is not None)]

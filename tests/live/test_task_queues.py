@@ -44,7 +44,7 @@ async def test_a_tool_runs_on_its_own_task_queue_and_a_missing_one_is_reported_t
 async def test_a_worker_without_the_agent_caches_no_results(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its model calls never run there, so the cached results would not be used."""
     held: list[str] = []
-    monkeypatch.setattr(ConversationCache, "hold", lambda self, key, result: held.append(result.name))
+    monkeypatch.setattr(ConversationCache, "put_result", lambda self, key, result: held.append(result.name))
     ran = await lab.run([Turn(calls=[("embed", '{"text": "abc"}', None), ("now", "{}", None)]), DONE], agent="far")
     assert [call["result"]["text"] for call in ran.calls] == ["[3]", "noon"]
     assert held == ["now"]
