@@ -14,6 +14,7 @@ from mulligan.schema.optional_field import optional_field
 __all__ = [
     "AssistantMessage",
     "Compaction",
+    "ConversationInfo",
     "Decision",
     "ErrorInfo",
     "Message",
@@ -29,6 +30,7 @@ __all__ = [
     "ToolMessage",
     "Usage",
     "UserMessage",
+    "WaitingFor",
     "well_formed",
 ]
 
@@ -239,6 +241,27 @@ class Step(BaseModel):
     """The model that answered, as `provider:NAME`; None in runs that an older version opened."""
 
 
+class WaitingFor(BaseModel):
+    """What a run waits for, `since` when (ISO 8601, UTC). `detail` is one sentence for people.
+
+    `callback`: a result that comes from outside. `timer`: a point in time. `worker`: nothing runs until a worker is there.
+    """
+
+    kind: Literal["worker", "model", "tool", "person", "callback", "timer"]
+    since: str
+    detail: str
+    next_attempt: str | None = optional_field()
+    """When a failed call is tried again (ISO 8601, UTC)."""
+
+
+class ConversationInfo(BaseModel):
+    """One agent of a workflow with several. `conversation`: its number, which queries and updates accept."""
+
+    conversation: str
+    agent: str
+    status: str
+
+
 class Progress(BaseModel):
     """The result of the `progress` query."""
 
@@ -251,3 +274,7 @@ class Progress(BaseModel):
     running: list[str] = []
     cost: float | None = optional_field()
     """USD so far; None as in the RunResult."""
+    waiting_for: WaitingFor | None = None
+    """What the run waits for; None if it has ended, or only has work of its own to do."""
+    conversations: list[ConversationInfo] = optional_field([])
+    """The agents of a workflow that has several."""

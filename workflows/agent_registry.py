@@ -13,17 +13,16 @@ from mulligan.wire.conversation_ref import CONVERSATION_QUERY, INPUT_MESSAGES_QU
 from mulligan.wire.run_context import RunContext
 from mulligan.wire.updates import CheckedEdit, CheckEdit
 from mulligan.workflows import dispatch, limits
-from mulligan.workflows.conversation.conversation import Conversation, messages_that_fit
+from mulligan.workflows.agent_queries import AgentQueries, QueriedAgent
+from mulligan.workflows.conversation.conversation import messages_that_fit
 from mulligan.workflows.people.update_handlers import UpdateHandlers
 
 __all__ = ["WorkflowAgents"]
 
 
-class RegisteredAgent(Protocol):
+class RegisteredAgent(QueriedAgent, Protocol):
     """What the handlers need of an agent: the part of DurableAgent that they read."""
 
-    agent: str
-    conversation: Conversation
     input: RunInput | None
 
     @property
@@ -42,6 +41,7 @@ class WorkflowAgents:
 
     def __init__(self) -> None:
         self._agents: dict[str, RegisteredAgent] = {}
+        self.queries = AgentQueries(self._agents)
         self.handlers = UpdateHandlers(self._name_of, self._check_edited_arguments)
 
     @classmethod
@@ -57,6 +57,7 @@ class WorkflowAgents:
         workflow.set_query_handler(INPUT_QUERY, workflow_agents.input)
         workflow.set_query_handler(INPUT_MESSAGES_QUERY, workflow_agents.input_messages)
         workflow.set_query_handler(DEFINITION_QUERY, workflow_agents.definition)
+        workflow_agents.queries.set_handlers()
         return workflow_agents
 
     def register(self, agent: RegisteredAgent) -> str:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-from pydantic import BaseModel
 from temporalio import workflow
 from temporalio.api.common.v1 import Payload
 from temporalio.common import RawValue
@@ -14,10 +12,8 @@ from temporalio.common import RawValue
 from mulligan.run_input import parse_run_input
 from mulligan.wire.compressed_input import decompress_input
 from mulligan.wire.resume_page import RESUME_STATE_QUERY
-from mulligan.workflows import limits
 from mulligan.workflows.agent_registry import WorkflowAgents
 from mulligan.workflows.conversation.continue_as_new import InvalidStateError
-from mulligan.workflows.conversation.records import EarlierPart
 from mulligan.workflows.durable_agent import DurableAgent
 from mulligan.workflows.people.update_handlers import FIRST_AGENT_KEY
 
@@ -39,7 +35,8 @@ class AgentWorkflow:
     def __init__(self) -> None:
         self._agent: DurableAgent | None = None
         # The inbox must exist before the agent does, as an update may arrive before `run` begins.
-        self._handlers = WorkflowAgents.of_this_workflow().handlers
+        workflow_agents = WorkflowAgents.of_this_workflow()
+        self._queries, self._handlers = workflow_agents.queries, workflow_agents.handlers
         self._handlers.inbox(FIRST_AGENT_KEY)
 
     @workflow.run
@@ -68,53 +65,27 @@ class AgentWorkflow:
         return result.model_dump(mode="json")
 
     @workflow.query
-    def progress(self) -> dict[str, Any]:
-        """The status of the run, and its numbers so far."""
-        return self._agent.progress.model_dump(mode="json") if self._agent else {"status": "failed"}
+    def progress(self, conversation: str | None = None) -> dict[str, Any]:
+        """The status of the run, its numbers so far, and what it waits for."""
+        return self._queries.progress(conversation)
 
     @workflow.query
-    def messages(self, since: int = 0, limit: int = 100) -> dict[str, Any]:
+    def messages(self, since: int = 0, limit: int = 100, conversation: str | None = None) -> dict[str, Any]:
         """The conversation's messages from number `since` on: as many as fit."""
-        if self._agent is None:
-            return {"messages": [], "next": None, "total": 0}
-        conversation = self._agent.conversation
-        since, first = max(0, since), conversation.first_message
-        if conversation.earlier and since < first:
-            return _earlier("messages", first, first + len(conversation.messages), conversation.earlier)
-        page = conversation.page(since, max(1, limit), limits.PAGE_BYTES)
-        return _page("messages", page, since, first + len(conversation.messages))
+        return self._queries.messages(since, limit, conversation)
 
     @workflow.query
-    def steps(self, since: int = 0, limit: int = 100) -> dict[str, Any]:
+    def steps(self, since: int = 0, limit: int = 100, conversation: str | None = None) -> dict[str, Any]:
         """The run's steps from index `since` on: as many as fit."""
-        if self._agent is None:
-            return {"steps": [], "next": None, "total": 0}
-        conversation = self._agent.conversation
-        since, first = max(0, since), conversation.first_step
-        if conversation.earlier and since < first:
-            return _earlier("steps", first, first + len(conversation.steps), conversation.earlier)
-        page = conversation.step_page(since, max(1, limit), limits.PAGE_BYTES)
-        return _page("steps", page, since, first + len(conversation.steps))
+        return self._queries.steps(since, limit, conversation)
+
+    @workflow.query
+    def events(self, since: int = 0, limit: int = 100, conversation: str | None = None) -> dict[str, Any]:
+        """The run's events from offset `since` on: as many as fit."""
+        return self._queries.events(since, limit, conversation)
 
     @workflow.query(name=RESUME_STATE_QUERY)
     def resume_state(self, since: int = 0) -> dict[str, Any] | None:
         """A page of what another run needs to resume this one, from message `since` on; None if the run never began."""
         state = self._agent.resume_state(since) if self._agent else None
         return state.model_dump(mode="json") if state else None
-
-    @workflow.query
-    def events(self, since: int = 0, limit: int = 100) -> dict[str, Any]:
-        """The run's events from offset `since` on: as many as fit."""
-        return self._agent.events(since, limit) if self._agent else {"events": [], "next": None, "total": 0}
-
-
-def _page(name: str, page: Sequence[BaseModel], since: int, total: int) -> dict[str, Any]:
-    """A page of a query's answer. `next` is where the next page begins, null at the end."""
-    end = since + len(page)
-    items = [item.model_dump(mode="json") for item in page]
-    return {name: items, "next": end if end < total else None, "total": total}
-
-
-def _earlier(name: str, first: int, total: int, earlier: EarlierPart) -> dict[str, Any]:
-    """An empty page that names the earlier run which has the items before `next`."""
-    return {name: [], "next": first, "total": total, "earlier": {"run_id": earlier.run_id}}

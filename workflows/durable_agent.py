@@ -11,7 +11,7 @@ from temporalio.exceptions import FailureError, is_cancelled_exception
 
 from mulligan.errors import ModelRequestError, ModelUnavailableError, error_of, from_json
 from mulligan.run_input import RunInput
-from mulligan.values import ErrorInfo, Message, Progress, RunResult, Status, UserMessage
+from mulligan.values import ErrorInfo, Message, Progress, RunResult, Status, UserMessage, WaitingFor
 from mulligan.wire.agent_facts import AgentFacts
 from mulligan.wire.model_call import RejectedAnswer
 from mulligan.wire.resume_page import ResumeState
@@ -27,6 +27,7 @@ from mulligan.workflows.fallback import call_model_with_fallback
 from mulligan.workflows.step_calls import StepCalls
 from mulligan.workflows.sub_agents import SubAgents
 from mulligan.workflows.turn import Turn, status_of
+from mulligan.workflows.waiting_for import RunningCall, waiting_for, waiting_for_opening, waiting_for_summary
 
 __all__ = ["DurableAgent"]
 
@@ -54,8 +55,10 @@ class DurableAgent:
         self._turn = Turn.model_validate(carried["turn"]) if carried.get("turn") else None
         self._known_messages = self.conversation.count_at_answer
         """How many messages of the view are in the cache of the worker that called the model last."""
-        self._running: list[str] = []
-        """The names of the tool calls that are running."""
+        self._running: list[RunningCall] = []
+        """The tool calls that are running."""
+        self._preparation: WaitingFor | None = None
+        """What the turn waits for before it can call the model: a worker that opens it, or a summary."""
         self._continue_as_new = ContinueAsNewPolicy(is_carried=state is not None)
         workflow_agents = WorkflowAgents.of_this_workflow()
         self._key = workflow_agents.register(self)
@@ -96,12 +99,15 @@ class DurableAgent:
         input_bytes = self.conversation.size(first_new) + limits.bytes_of(run_input.metadata)
         is_inline = input_bytes <= limits.INLINE_BYTES
         number = self._turn.number + 1 if self._turn else 1
+        self._preparation = waiting_for_opening(self.agent, workflow.time())
         try:
             opened = await dispatch.open_run(run_input, inline=is_inline, conversation=self._key, turn=number)
         except FailureError:
             self._add_new_messages()
             self.status, self._inbox.is_closed = "failed", True
             raise
+        finally:
+            self._preparation = None
         self._turn = Turn.opened(number, run_input, opened)
         self.conversation.event_log.run_started(number, self.agent, self._turn.model, self._turn.max_steps)
         self._inbox.log_early_stop()
@@ -193,8 +199,30 @@ class DurableAgent:
             usage=result.usage,
             tool_calls=result.tool_calls,
             recovered_failures=result.recovered_failures,
-            running=list(self._running),
+            running=[each.call.name for each in self._running],
             cost=result.cost,
+            waiting_for=self._waiting_for() if self.is_turn_open else None,
+        )
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether a first turn has begun."""
+        return self._turn is not None or self.input is not None
+
+    @property
+    def is_turn_open(self) -> bool:
+        """Whether a turn has begun and not ended."""
+        return self.status == "running" and self.has_begun
+
+    def _waiting_for(self) -> WaitingFor | None:
+        if self._preparation is not None or self._turn is None:
+            return self._preparation
+        return waiting_for(
+            pending=[each for each in self._inbox.decisions.waiting.values() if each.decision is None],
+            running=self._running,
+            conversation=self.conversation,
+            model=self._turn.model,
+            key=self._key,
         )
 
     def resume_state(self, since: int) -> ResumeState | None:
@@ -270,9 +298,13 @@ class DurableAgent:
         return True
 
     async def _compact_if_due(self, turn: Turn) -> None:
-        self._known_messages = await compact_if_due(
-            self.conversation, turn, context=self.context, known=self._known_messages, inbox=self._inbox
-        )
+        self._preparation = waiting_for_summary(turn.facts.compact_model or turn.model, workflow.time())
+        try:
+            self._known_messages = await compact_if_due(
+                self.conversation, turn, context=self.context, known=self._known_messages, inbox=self._inbox
+            )
+        finally:
+            self._preparation = None
 
     def _return_feedback(self, turn: Turn, rejected: RejectedAnswer, record: StepRecord) -> None:
         """Return feedback on an answer to the model, as a user message: no call of the answer is at fault."""

@@ -25,6 +25,7 @@ from mulligan.workflows.people.inbox import Inbox
 from mulligan.workflows.people.pending_decisions import PendingDecision
 from mulligan.workflows.sub_agents import SubAgents
 from mulligan.workflows.turn import Turn
+from mulligan.workflows.waiting_for import RunningCall
 
 __all__ = ["StepCalls"]
 
@@ -41,14 +42,14 @@ class _StepCall:
 
 @dataclass(frozen=True, kw_only=True)
 class StepCalls:
-    """Runs the calls of a turn's newest step. `running`: the names of the calls that are running, for `progress`."""
+    """Runs the calls of a turn's newest step. `running`: the calls that are running, for `progress`."""
 
     turn: Turn
     context: RunContext
     conversation: Conversation
     inbox: Inbox
     sub_agents: SubAgents
-    running: list[str]
+    running: list[RunningCall]
 
     async def run(self, answer: ModelAnswer, record: StepRecord) -> None:
         """Run the valid calls, and add a result for each call to the conversation.
@@ -115,11 +116,12 @@ class StepCalls:
             if outcome is not None:
                 return outcome
         self.conversation.event_log.tool_call_started(step_call.index)
-        self.running.append(call.name)
+        running = RunningCall(call=call, record=step_call.record)
+        self.running.append(running)
         try:
             return await self._execute(step_call)
         finally:
-            self.running.remove(call.name)
+            self.running.remove(running)
 
     async def _wait_for_decision(self, step_call: _StepCall) -> ToolOutcome | None:
         """Wait for a person's decision. Returns None if the call may run, with the arguments that are then in its record."""

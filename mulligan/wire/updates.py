@@ -46,6 +46,11 @@ def iso(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds")
 
 
+def clock(at: float) -> str:
+    """Seconds since the epoch as the time of day for people, such as `12:04 UTC`."""
+    return datetime.fromtimestamp(at, UTC).strftime("%H:%M UTC")
+
+
 class _PersonUpdate(BaseModel):
     """`conversation`: the number of the agent, in a workflow with several of them (`pending` shows it)."""
 

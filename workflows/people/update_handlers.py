@@ -122,8 +122,8 @@ class UpdateHandlers:
         for inbox in self._inboxes_of(None):
             inbox.request_stop(request)
 
-    def pending(self) -> list[dict[str, Any]]:
-        """The calls that wait for a person, the one that has waited longest first."""
+    def pending(self, conversation: str | None = None) -> list[dict[str, Any]]:
+        """The calls that wait for a person, the one that has waited longest first. `conversation`: only that agent's."""
         waiting = [
             (pending, key) for key, inbox in self._inboxes.items() for pending in inbox.decisions.waiting.values()
         ]
@@ -131,7 +131,7 @@ class UpdateHandlers:
         return [
             pending.as_pending(self._agent_name(key), key).model_dump(mode="json")
             for pending, key in waiting
-            if pending.decision is None
+            if pending.decision is None and conversation in (None, key)
         ]
 
     def _check_message(self, argument: Any = None) -> None:

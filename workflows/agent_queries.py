@@ -1,0 +1,137 @@
+"""The queries that every workflow with agents answers: `progress`, `messages`, `steps` and `events`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, Protocol
+
+from pydantic import BaseModel
+from temporalio import workflow
+
+from mulligan.values import ConversationInfo, Progress, Status
+from mulligan.workflows import limits
+from mulligan.workflows.conversation.conversation import Conversation
+from mulligan.workflows.conversation.records import EarlierPart
+
+__all__ = ["AgentQueries"]
+
+
+class QueriedAgent(Protocol):
+    """What the queries need of an agent: the part of DurableAgent that they read."""
+
+    agent: str
+    conversation: Conversation
+    status: Status | Literal["running", "failed", "cancelled"]
+
+    @property
+    def is_turn_open(self) -> bool:
+        """Whether a turn has begun and not ended."""
+        ...
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether a first turn has begun."""
+        ...
+
+    @property
+    def progress(self) -> Progress:
+        """The status of its turn, and its numbers so far."""
+        ...
+
+    def events(self, since: int = 0, limit: int = 100) -> dict[str, Any]:
+        """A page of its events."""
+        ...
+
+
+class AgentQueries:
+    """The queries of one workflow. `agents`: its agents by their keys.
+
+    Each query has an optional `conversation`: the key of an agent, in a workflow with several. Without it, `progress` is
+    that of the agent that is working, or worked last; the other queries read the first agent.
+    """
+
+    def __init__(self, agents: Mapping[str, QueriedAgent]) -> None:
+        self._agents = agents
+
+    def set_handlers(self) -> None:
+        """Register those queries that the workflow does not define itself."""
+        for name, handler in (
+            ("progress", self.progress),
+            ("messages", self.messages),
+            ("steps", self.steps),
+            ("events", self.events),
+        ):
+            if workflow.get_query_handler(name) is None:
+                workflow.set_query_handler(name, handler)
+
+    def progress(self, conversation: str | None = None) -> dict[str, Any]:
+        """The status of the run, its numbers so far, and what it waits for."""
+        agent = self._find(conversation) if conversation is not None else self._current()
+        if agent is None:
+            return {"status": "failed"}
+        progress = agent.progress
+        if len(self._agents) > 1:
+            progress.conversations = [
+                ConversationInfo(
+                    conversation=key, agent=each.agent, status=each.status if each.has_begun else "not_started"
+                )
+                for key, each in self._agents.items()
+            ]
+        return progress.model_dump(mode="json")
+
+    def messages(self, since: int = 0, limit: int = 100, conversation: str | None = None) -> dict[str, Any]:
+        """The conversation's messages from number `since` on: as many as fit."""
+        agent = self._find(conversation)
+        if agent is None:
+            return {"messages": [], "next": None, "total": 0}
+        log = agent.conversation
+        since, first = max(0, since), log.first_message
+        if log.earlier and since < first:
+            return _earlier("messages", first, first + len(log.messages), log.earlier)
+        page = log.page(since, max(1, limit), limits.PAGE_BYTES)
+        return _page("messages", page, since, first + len(log.messages))
+
+    def steps(self, since: int = 0, limit: int = 100, conversation: str | None = None) -> dict[str, Any]:
+        """The conversation's steps from index `since` on: as many as fit."""
+        agent = self._find(conversation)
+        if agent is None:
+            return {"steps": [], "next": None, "total": 0}
+        log = agent.conversation
+        since, first = max(0, since), log.first_step
+        if log.earlier and since < first:
+            return _earlier("steps", first, first + len(log.steps), log.earlier)
+        page = log.step_page(since, max(1, limit), limits.PAGE_BYTES)
+        return _page("steps", page, since, first + len(log.steps))
+
+    def events(self, since: int = 0, limit: int = 100, conversation: str | None = None) -> dict[str, Any]:
+        """The conversation's events from offset `since` on: as many as fit."""
+        agent = self._find(conversation)
+        return agent.events(since, limit) if agent else {"events": [], "next": None, "total": 0}
+
+    def _find(self, conversation: str | None) -> QueriedAgent | None:
+        """The agent with a key, or the first one. None if the workflow has no agent yet."""
+        if conversation is None:
+            return next(iter(self._agents.values()), None)
+        if conversation not in self._agents:
+            keys = ", ".join(f"{key} ({agent.agent})" for key, agent in self._agents.items()) or "none"
+            raise ValueError(f"There is no conversation {conversation[:80]!r}. The conversations are: {keys}.")
+        return self._agents[conversation]
+
+    def _current(self) -> QueriedAgent | None:
+        """The agent whose turn is open, or else the last one that has had a turn."""
+        agents = self._agents.values()
+        working = next((agent for agent in agents if agent.is_turn_open), None)
+        begun = [agent for agent in agents if agent.has_begun]
+        return working or (begun[-1] if begun else self._find(None))
+
+
+def _page(name: str, page: Sequence[BaseModel], since: int, total: int) -> dict[str, Any]:
+    """A page of a query's answer. `next` is where the next page begins, null at the end."""
+    end = since + len(page)
+    items = [item.model_dump(mode="json") for item in page]
+    return {name: items, "next": end if end < total else None, "total": total}
+
+
+def _earlier(name: str, first: int, total: int, earlier: EarlierPart) -> dict[str, Any]:
+    """An empty page that names the earlier run which has the items before `next`."""
+    return {name: [], "next": first, "total": total, "earlier": {"run_id": earlier.run_id}}

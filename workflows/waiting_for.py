@@ -1,0 +1,91 @@
+"""What a turn waits for at this moment, for the query `progress`: a person, a tool, the model, or a worker."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from temporalio import workflow
+
+from mulligan.values import ToolCall, WaitingFor
+from mulligan.wire.updates import clock, iso
+from mulligan.workflows.conversation.conversation import Conversation
+from mulligan.workflows.conversation.records import CallRecord
+from mulligan.workflows.people.pending_decisions import PendingDecision
+
+__all__ = ["RunningCall", "waiting_for", "waiting_for_opening", "waiting_for_summary"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunningCall:
+    """A tool call that is running. `since`: seconds since the epoch."""
+
+    call: ToolCall
+    record: CallRecord
+    since: float = field(default_factory=workflow.time)
+
+
+def waiting_for(
+    *,
+    pending: Sequence[PendingDecision],
+    running: Sequence[RunningCall],
+    conversation: Conversation,
+    model: str,
+    key: str,
+) -> WaitingFor | None:
+    """The first of: a person (if no tool runs), a tool, the model. None if the turn only has work of its own to do.
+
+    Args:
+        pending: The calls that wait for a person.
+        running: The calls that run.
+        conversation: The agent's; its event log knows whether the model is being called.
+        model: The model that is called.
+        key: The agent's key in its workflow.
+    """
+    if running:
+        return _for_tool(running)
+    if pending:
+        return _for_person(pending, key)
+    model_call = conversation.event_log.writing
+    if model_call is not None:
+        return _wait("model", model_call.at / 1000, f"waiting for `{model}` (step {model_call.step})")
+    return None
+
+
+def waiting_for_summary(model: str, since: float) -> WaitingFor:
+    """The wait for a model that summarizes the conversation's older messages."""
+    return _wait("model", since, f"waiting for `{model}`, which summarizes older messages,")
+
+
+def waiting_for_opening(agent: str, since: float) -> WaitingFor:
+    """The wait for a worker that opens the turn."""
+    return _wait("worker", since, f"waiting for a worker that opens the run of agent `{agent}`")
+
+
+def _for_tool(running: Sequence[RunningCall]) -> WaitingFor:
+    oldest = min(running, key=lambda each: each.since)
+    run = oldest.record.run
+    name = f"`{oldest.call.name}`" + (f" (run {run.id})" if run is not None and run.id else "")
+    others = ", ".join(f"`{each.call.name}`" for each in running if each is not oldest)
+    wait = _wait("tool", oldest.since, f"running {name}")
+    return wait.model_copy(update={"detail": f"{wait.detail}; also running: {others}"}) if others else wait
+
+
+def _for_person(pending: Sequence[PendingDecision], key: str) -> WaitingFor:
+    oldest = min(pending, key=lambda each: each.since)
+    is_question = oldest.kind == "question"
+    what = f"an answer to `{oldest.call.name}`" if is_question else f"approval of `{oldest.call.name}`"
+    run_id = shlex.quote(workflow.info().workflow_id)
+    command = f"mulligan {'answer' if is_question else 'approve'} {run_id} {shlex.quote(oldest.call.id)}"
+    if key != "0":
+        command += f" --conversation {key}"
+    if is_question:
+        command += ' "…"'
+    more = f" (and {len(pending) - 1} more: mulligan pending {run_id})" if len(pending) > 1 else ""
+    wait = _wait("person", oldest.since, f"waiting for {what}")
+    return wait.model_copy(update={"detail": f"{wait.detail}: {command}{more}"})
+
+
+def _wait(kind: str, since: float, what: str) -> WaitingFor:
+    return WaitingFor.model_validate({"kind": kind, "since": iso(since), "detail": f"{what} since {clock(since)}"})
