@@ -26,7 +26,7 @@ QUEUE = "office"
 
 
 @pytest.fixture(scope="module")
-async def office(environment: dict[str, str]) -> AsyncIterator[Client]:
+async def clerk_client(environment: dict[str, str]) -> AsyncIterator[Client]:
     """A worker that serves the clerk agent, and a client to start its runs."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "worker.py", "--load", "tests.acceptance.clerk_agent", "--task-queue", QUEUE,
@@ -41,7 +41,7 @@ async def office(environment: dict[str, str]) -> AsyncIterator[Client]:
 
 
 @pytest.fixture
-def here(environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Run:
+def in_process(environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Run:
     """`mulligan …` in this process, one command at a time."""
     for name in ("TEMPORAL_ADDRESS", "TEMPORAL_NAMESPACE"):
         monkeypatch.setenv(name, environment[name])
@@ -53,21 +53,21 @@ def here(environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Run:
     return run
 
 
-async def started(office: Client, run_id: str, **given: Any) -> Any:
+async def start_clerk(clerk_client: Client, run_id: str, **given: Any) -> Any:
     """Start a run of the clerk, and wait until its first call waits for approval."""
-    handle = await office.start_workflow(
+    handle = await clerk_client.start_workflow(
         "AgentWorkflow", {"agent": "clerk", "prompt": "Help.", **given}, id=run_id, task_queue=QUEUE
     )
-    await waits(handle, "call_1")
+    await wait_for_call(handle, "call_1")
     return handle
 
 
-async def waits(handle: Any, call_id: str) -> None:
+async def wait_for_call(handle: Any, call_id: str) -> None:
     while [wait["call_id"] for wait in await handle.query("pending")][:1] != [call_id]:
         await asyncio.sleep(0.05)
 
 
-async def by_hand(environment: dict[str, str], typed: str, *words: str) -> tuple[int, str, str]:
+async def in_terminal(environment: dict[str, str], typed: str, *words: str) -> tuple[int, str, str]:
     """Run a command with a terminal as its stdin; return its exit code, stdout and stderr."""
     ours, theirs = pty.openpty()
     process = await asyncio.create_subprocess_exec(
@@ -83,41 +83,41 @@ async def by_hand(environment: dict[str, str], typed: str, *words: str) -> tuple
 
 
 async def test_a_call_is_edited_and_approved_a_question_answered_and_a_message_sent(
-    mulligan: Run, here: Run, office: Client, environment: dict[str, str], tmp_path: Path
+    mulligan: Run, in_process: Run, clerk_client: Client, environment: dict[str, str], tmp_path: Path
 ) -> None:
     """The whole way of one run: an edited approval, an answer, a message and two denials, each by a command."""
-    handle = await started(office, "o-1")
-    await check_what_waits(mulligan, here, environment)
-    await check_refusals(here)
+    handle = await start_clerk(clerk_client, "o-1")
+    await check_what_waits(mulligan, in_process, environment)
+    await check_refusals(in_process)
     await approve_in_an_editor(environment, tmp_path)
 
-    await waits(handle, "call_2")
-    answered = await here("answer", "o-1", "The green one.", "--json")
+    await wait_for_call(handle, "call_2")
+    answered = await in_process("answer", "o-1", "The green one.", "--json")
     assert json.loads(answered.out) == {"run": "o-1", "accepted": True, "call_id": "call_2"}
     assert r"Which [bold]lamp\x1b[0m?" in answered.err
 
-    await waits(handle, "call_3")
-    several = await here("deny", "o-1", "--reason", "No more.")
+    await wait_for_call(handle, "call_3")
+    several = await in_process("deny", "o-1", "--reason", "No more.")
     assert "several calls of 'o-1' wait; name one: call_3 (refund), call_4 (refund)" in several.err
-    denied = [await here("deny", "o-1", call_id, "--reason", "No more.") for call_id in ("call_3", "call_4")]
+    denied = [await in_process("deny", "o-1", call_id, "--reason", "No more.") for call_id in ("call_3", "call_4")]
     assert [ran.code for ran in denied] == [0, 0]
     result = await handle.result()
     texts = result["output"].split(" / ")
     assert texts[:4] == ["Help.", "refunded 6 for order 7", "Be quick.", "The green one."]
     assert ["No more." in text for text in texts[4:]] == [True, True]
-    seen = await here("show", "o-1")
+    seen = await in_process("show", "o-1")
     assert "approved by Ada; edited: {" in seen.out
     assert "answered by " in seen.out
-    late, empty = await here("send", "o-1", "Too late."), await here("pending", "--json")
+    late, empty = await in_process("send", "o-1", "Too late."), await in_process("pending", "--json")
     assert (late.code, late.out) == (2, "")
     assert "the run 'o-1' has ended; continue it in a new run with `mulligan resume o-1`" in late.err
     assert "o-1" not in [wait["id"] for wait in json.loads(empty.out)]
 
 
-async def check_what_waits(mulligan: Run, here: Run, environment: dict[str, str]) -> None:
+async def check_what_waits(mulligan: Run, in_process: Run, environment: dict[str, str]) -> None:
     """`pending` and `approve` present the call without its control characters; an answer of "n" decides nothing."""
-    listed, no = await asyncio.gather(mulligan("pending"), by_hand(environment, "n\n", "approve", "o-1"))
-    one, unsure = await here("pending", "o-1", "--json"), await here("approve", "o-1")
+    listed, no = await asyncio.gather(mulligan("pending"), in_terminal(environment, "n\n", "approve", "o-1"))
+    one, unsure = await in_process("pending", "o-1", "--json"), await in_process("approve", "o-1")
     assert listed.code == 0, listed.err
     assert all(word in listed.out for word in ("o-1", "clerk", "call_1", "refund"))
     [wait] = json.loads(one.out)
@@ -132,11 +132,11 @@ async def check_what_waits(mulligan: Run, here: Run, environment: dict[str, str]
     assert r'"note": "\u001b[2J[red]\u202eAda"' in no[2]
 
 
-async def check_refusals(here: Run) -> None:
+async def check_refusals(in_process: Run) -> None:
     """Wrong arguments and an unknown call are refused; a message to the run is accepted meanwhile."""
-    wrong = await here("approve", "o-1", "call_1", "--arguments", '{"order": "seven"}')
-    other = await here("approve", "o-1", "call_9")
-    sent = await here("send", "o-1", "-", "--id", "m-1", "--json", stdin="Be quick.\n")
+    wrong = await in_process("approve", "o-1", "call_1", "--arguments", '{"order": "seven"}')
+    other = await in_process("approve", "o-1", "call_9")
+    sent = await in_process("send", "o-1", "-", "--id", "m-1", "--json", stdin="Be quick.\n")
     assert (wrong.code, wrong.out) == (2, "")
     assert "`refund` does not take these arguments" in wrong.err
     assert "no call 'call_9' of 'o-1' waits for approval; waiting calls: call_1 (refund)" in other.err
@@ -148,33 +148,33 @@ async def approve_in_an_editor(environment: dict[str, str], tmp_path: Path) -> N
     editor = tmp_path / "editor"
     editor.write_text('#!/bin/sh\nsed -i "s/12.5/6/" "$1"\n')
     editor.chmod(0o700)
-    edited = await by_hand(environment | {"EDITOR": str(editor)}, "y\n", "approve", "o-1", "--edit", "--by", "Ada")
+    edited = await in_terminal(environment | {"EDITOR": str(editor)}, "y\n", "approve", "o-1", "--edit", "--by", "Ada")
     assert edited[:2] == (0, "refund is approved.\n"), edited[2]
     assert '"euros": 6' in edited[2]
 
 
-async def test_a_run_is_stopped_and_resumed_by_commands(here: Run, office: Client) -> None:
+async def test_a_run_is_stopped_and_resumed_by_commands(in_process: Run, clerk_client: Client) -> None:
     """`show` names the run that was resumed."""
-    handle = await started(office, "o-2")
-    early, stopped = await here("resume", "o-2"), await here("stop", "o-2", "--reason", "lunch")
+    handle = await start_clerk(clerk_client, "o-2")
+    early, stopped = await in_process("resume", "o-2"), await in_process("stop", "o-2", "--reason", "lunch")
     assert "error: The run 'o-2' is open; stop it first: `mulligan stop o-2`" in early.err
     assert stopped.out == "The run o-2 is stopping.\n"
     result = await handle.result()
     assert (result["status"], result["reason"]) == ("stopped", "lunch")
-    ran = await here("resume", "o-2", "Go on.", "--max-steps", "1", "--json")
+    ran = await in_process("resume", "o-2", "Go on.", "--max-steps", "1", "--json")
     assert json.loads(ran.out).items() >= {"id": "o-2-resumed", "resumed_from": "o-2"}.items()
-    await waits(office.get_workflow_handle("o-2-resumed"), "call_2")
-    again, shown = await here("resume", "o-2"), await here("show", "o-2-resumed")
+    await wait_for_call(clerk_client.get_workflow_handle("o-2-resumed"), "call_2")
+    again, shown = await in_process("resume", "o-2"), await in_process("show", "o-2-resumed")
     assert (again.code, "there is a run 'o-2-resumed' already" in again.err) == (2, True)
     assert "goes on from o-2" in shown.out
-    cancelled = await here("cancel", "o-2-resumed", "--json")
+    cancelled = await in_process("cancel", "o-2-resumed", "--json")
     assert json.loads(cancelled.out) == {"run": "o-2-resumed", "accepted": True}
 
 
-async def test_the_cancel_command_ends_a_run_as_cancelled(here: Run, office: Client) -> None:
-    handle = await started(office, "o-3")
-    assert (await here("cancel", "o-3")).out == "Cancellation of o-3 was requested.\n"
-    ended = await here("tail", "o-3", "--json")
+async def test_the_cancel_command_ends_a_run_as_cancelled(in_process: Run, clerk_client: Client) -> None:
+    handle = await start_clerk(clerk_client, "o-3")
+    assert (await in_process("cancel", "o-3")).out == "Cancellation of o-3 was requested.\n"
+    ended = await in_process("tail", "o-3", "--json")
     assert json.loads(ended.out.splitlines()[-1])["status"] == "cancelled"
     assert (await handle.describe()).status.name == "CANCELED"
 
@@ -198,8 +198,10 @@ NOT_SO: list[tuple[list[str], str]] = [
 
 
 @pytest.mark.parametrize(("words", "says"), NOT_SO, ids=[" ".join(words) for words, _ in NOT_SO])
-async def test_wrong_use_of_people_commands_exits_with_2_and_a_sentence(here: Run, words: list[str], says: str) -> None:
+async def test_wrong_use_of_people_commands_exits_with_2_and_a_sentence(
+    in_process: Run, words: list[str], says: str
+) -> None:
     """Exit code 2, one sentence on stderr, nothing on stdout, never a traceback."""
-    ran = await here(*words)
+    ran = await in_process(*words)
     assert says in " ".join(ran.err.replace("│", " ").split())
     assert (ran.code, ran.out, "Traceback" in ran.err) == (2, "", False)

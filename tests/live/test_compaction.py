@@ -27,7 +27,7 @@ SOON = ["limit.historyCount.suggestContinueAsNew=60"]
 
 
 @pytest.fixture(scope="module")
-async def soon(lab: Lab) -> AsyncIterator[Lab]:
+async def continuing_lab(lab: Lab) -> AsyncIterator[Lab]:
     """A server on which runs continue as new after a few steps."""
     async with temporal_server(dynamic_config=SOON) as server:
         client: Client = await connect(server.address)
@@ -48,10 +48,10 @@ async def run(at: Lab, script: Any, **given: Any) -> tuple[Ran, list[dict[str, A
 
 @pytest.mark.parametrize(("api", "pages"), [("openai-chat", 22), ("openai", 11)])
 async def test_a_compacted_and_continued_run_keeps_every_message_and_runs_each_call_once(
-    soon: Lab, api: str, pages: int
+    continuing_lab: Lab, api: str, pages: int
 ) -> None:
     """The run is compacted and continued as new several times each; every message can still be read."""
-    ran, steps, messages = await run(soon, reading(pages), api=api)
+    ran, steps, messages = await run(continuing_lab, reading(pages), api=api)
     result = ran.result
     assert (result["status"], result["output"]) == ("completed", f"heron, after {pages}")
     assert (result["steps"], result["tool_calls"], result["recovered_failures"]) == (pages + 1, pages, 0)
@@ -85,17 +85,17 @@ async def test_a_compacted_and_continued_run_keeps_every_message_and_runs_each_c
     page, steps_page = await ran.handle.query("messages", args=[0, 10]), await ran.handle.query("steps")
     assert (page["messages"], page["total"], steps_page["steps"]) == ([], 2 * pages + 2, [])
     assert page["earlier"] == steps_page["earlier"]
-    earlier = soon.client.get_workflow_handle(ran.id, run_id=page["earlier"]["run_id"])
+    earlier = continuing_lab.client.get_workflow_handle(ran.id, run_id=page["earlier"]["run_id"])
     [last] = (await earlier.query("messages", args=[page["next"] - 1, 1]))["messages"]
     assert last == messages[page["next"] - 1]
     assert earlier.run_id not in (ran.handle.first_execution_run_id, None)
 
 
-async def test_a_run_goes_on_when_the_model_refuses_to_summarise(soon: Lab) -> None:
+async def test_a_run_goes_on_when_the_model_refuses_to_summarise(continuing_lab: Lab) -> None:
     """The endpoint refuses only the request for a summary, as it would if that were too long."""
     pages = 6
     refusing = reading(pages, summary=Turn(failure=Failure(status=400)))
-    ran, steps, messages = await run(soon, refusing, agent="terse_page_reader")
+    ran, steps, messages = await run(continuing_lab, refusing, agent="terse_page_reader")
     assert (ran.result["status"], ran.result["output"]) == ("completed", f"heron, after {pages}")
     assert len(messages) == 2 * pages + 2
     [given_up] = [step["compaction"] for step in steps if "compaction" in step]
@@ -108,9 +108,9 @@ async def test_a_run_goes_on_when_the_model_refuses_to_summarise(soon: Lab) -> N
     assert (span.status, span.attributes["error.type"]) == ("ERROR", "ModelRequestError")
 
 
-async def test_a_failed_summary_request_is_retried_with_a_span_for_each_attempt(soon: Lab) -> None:
+async def test_a_failed_summary_request_is_retried_with_a_span_for_each_attempt(continuing_lab: Lab) -> None:
     """It is retried like any model call, with an ERROR span for each failed attempt."""
-    ran, steps, _ = await run(soon, reading(6, fail_first=[Failure(status=500), Failure(drop="before")]))
+    ran, steps, _ = await run(continuing_lab, reading(6, fail_first=[Failure(status=500), Failure(drop="before")]))
     assert ran.result["status"] == "completed"
     [first, *_] = [step["compaction"] for step in steps if "compaction" in step]
     assert first["error"] is None
@@ -120,39 +120,43 @@ async def test_a_failed_summary_request_is_retried_with_a_span_for_each_attempt(
     ]  # fmt: skip
 
 
-async def test_nothing_is_compacted_below_the_limit(soon: Lab) -> None:
-    ran, steps, _ = await run(soon, reading(4), agent="page_reader_with_room")
+async def test_nothing_is_compacted_below_the_limit(continuing_lab: Lab) -> None:
+    ran, steps, _ = await run(continuing_lab, reading(4), agent="page_reader_with_room")
     assert ran.result["status"] == "completed"
     assert not any("compaction" in step for step in steps)
     assert all(call["id"].startswith("same") for step in steps for call in step["tool_calls"])
 
 
-async def test_a_run_can_be_cancelled_during_compaction(soon: Lab) -> None:
+async def test_a_run_can_be_cancelled_during_compaction(continuing_lab: Lab) -> None:
     """It ends as cancelled, as during any other call; the trace is closed, and the messages stay readable."""
     never = asyncio.Event()
-    handle = await soon.start(reading(9, summary=Turn(text="late", wait=never)), agent="page_reader", prompt=PROMPT)
-    while not any(is_summing_up(request.json) for request in soon.model.requests_of(handle.id)):
+    handle = await continuing_lab.start(
+        reading(9, summary=Turn(text="late", wait=never)), agent="page_reader", prompt=PROMPT
+    )
+    while not any(is_summing_up(request.json) for request in continuing_lab.model.requests_of(handle.id)):
         await asyncio.sleep(0.05)
     await handle.cancel()
     with pytest.raises(WorkflowFailureError) as failure:
         await handle.result()
     assert isinstance(failure.value.cause, CancelledError)
-    steps = await read_steps(soon.client, handle)
+    steps = await read_steps(continuing_lab.client, handle)
     assert len(steps) >= 5
-    soon.telemetry.flush()
-    [root] = [s for s in soon.otlp.spans() if s.attributes.get("temporal.workflow_id") == handle.id]
-    [finish] = [s for s in soon.otlp.spans() if s.parent_span_id == root.span_id and s.name == "agent.finish"]
+    continuing_lab.telemetry.flush()
+    [root] = [s for s in continuing_lab.otlp.spans() if s.attributes.get("temporal.workflow_id") == handle.id]
+    [finish] = [s for s in continuing_lab.otlp.spans() if s.parent_span_id == root.span_id and s.name == "agent.finish"]
     assert finish.attributes["mulligan.status"] == "cancelled"
     assert finish.attributes["mulligan.steps"] == len(steps)
 
 
-async def test_a_run_stopped_during_compaction_finishes_the_summary_and_asks_no_more(soon: Lab) -> None:
+async def test_a_run_stopped_during_compaction_finishes_the_summary_and_asks_no_more(continuing_lab: Lab) -> None:
     """The summary is used, and no model is asked after it."""
-    handle = await soon.start(reading(12, summary=Turn(text="Read so far: PAGE 3.", delay=1)), agent="page_reader")
-    while not any(is_summing_up(request.json) for request in soon.model.requests_of(handle.id)):
+    handle = await continuing_lab.start(
+        reading(12, summary=Turn(text="Read so far: PAGE 3.", delay=1)), agent="page_reader"
+    )
+    while not any(is_summing_up(request.json) for request in continuing_lab.model.requests_of(handle.id)):
         await asyncio.sleep(0.02)
     await handle.execute_update("stop", {"reason": "lunch"})
-    ran = await soon.look(handle)
+    ran = await continuing_lab.look(handle)
     assert (ran.result["status"], ran.result["reason"]) == ("stopped", "lunch")
     assert is_summing_up(ran.requests[-1].json)
 

@@ -39,18 +39,18 @@ async def all_events(client: Client, run_id: str, since: str = "", every: float 
     return [event async for event in events.follow(client, run_id, since=since, every=every)]
 
 
-def kept(found: list[events.Event]) -> list[dict[str, Any]]:
+def without_tokens(found: list[events.Event]) -> list[dict[str, Any]]:
     """The events from history, without their tokens. Streamed text differs from one watcher to another."""
     return [event.model_dump(exclude={"token"}) for event in found if not event.type.startswith("text_")]
 
 
 def in_order(found: list[events.Event]) -> bool:
-    offsets = [event["offset"] for event in kept(found)]
+    offsets = [event["offset"] for event in without_tokens(found)]
     return offsets == list(range(offsets[0], offsets[0] + len(offsets)))
 
 
 @asynccontextmanager
-async def watched(
+async def streaming_lab(
     lab: Lab, monkeypatch: pytest.MonkeyPatch, module: str = "tests.support.shop_agents"
 ) -> AsyncIterator[Lab]:
     """A worker that sends the streamed text of its models ten times a second."""
@@ -136,7 +136,7 @@ async def test_waits_decisions_messages_and_the_stop_are_events(lab: Lab) -> Non
         elif isinstance(event, events.Waiting):
             await handle.execute_update("stop", {"reason": "enough"})
     found = await all_events(lab.client, handle.id)
-    assert kept(found) == kept(asked)
+    assert without_tokens(found) == without_tokens(asked)
     assert [event.type for event in found] == [
         *("run_started", "step_started", "answered", "waiting", "decided", "tool_call_started", "tool_call_settled"),
         *("message", "step_started", "answered", "waiting", "stopping", "decided", "tool_call_settled", "run_ended"),
@@ -183,7 +183,7 @@ async def test_two_watchers_see_the_streamed_text_once_and_history_has_none_of_i
             Turn(LONG, calls=[("now", "{}", None)], pace=0.02, gates={20: gates[1, 1], 40: gates[1, 2]}),
             Turn("naïve 🙈 " * 40, pace=0.02, gates={15: gates[2, 1], 30: gates[2, 2]}),
         ]
-        async with watched(lab, monkeypatch) as at:
+        async with streaming_lab(lab, monkeypatch) as at:
             handle = await at.start(turns, api=api)
             staying = asyncio.create_task(watch(handle.id, "stays"))
             first = await watch(handle.id, "comes back", stays=False)
@@ -191,7 +191,7 @@ async def test_two_watchers_see_the_streamed_text_once_and_history_has_none_of_i
             stayed = await staying
             ran = await at.look(handle)
         for found in (stayed, coming_back):
-            assert kept(found) == kept(stayed)
+            assert without_tokens(found) == without_tokens(stayed)
             for step, whole in ((1, LONG), (2, ran.result["output"])):
                 deltas = [event for event in found if isinstance(event, events.TextDelta) and event.step == step]
                 assert len(deltas) > 1
@@ -285,14 +285,14 @@ async def test_text_streamed_by_a_killed_worker_is_void_and_streamed_again(lab: 
     assert isinstance(answered, events.Answered)
     assert answered.text == LONG
     assert in_order(found)
-    assert kept(found) == kept(late)
+    assert without_tokens(found) == without_tokens(late)
     assert resumed[0].type == "answered"
 
 
 async def test_event_offsets_continue_over_a_chain_of_runs(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     """The run is compacted too; a late watcher gets the same events."""
     monkeypatch.setattr(limits, "CONTINUE_AS_NEW_EVENTS", 20)
-    async with watched(lab, monkeypatch, "tests.support.compaction_agents") as at:
+    async with streaming_lab(lab, monkeypatch, "tests.support.compaction_agents") as at:
         handle = await at.start(reading(12), agent="page_reader", prompt=PROMPT)
         live = await all_events(lab.client, handle.id)
         late = await all_events(lab.client, handle.id)
@@ -303,7 +303,7 @@ async def test_event_offsets_continue_over_a_chain_of_runs(lab: Lab, monkeypatch
         assert await all_events(lab.client, handle.id, middle.token or "") == late[len(late) // 3 + 1 :]
         description = await lab.client.get_workflow_handle(handle.id).describe()
         assert description.run_id != handle.first_execution_run_id
-    assert kept(live) == kept(late)
+    assert without_tokens(live) == without_tokens(late)
     assert in_order(late)
     assert late[0].type == "run_started"
     steps = [event.step for event in late if isinstance(event, events.Answered)]
@@ -317,7 +317,7 @@ async def test_streamed_text_is_encrypted_in_heartbeats(lab: Lab, monkeypatch: p
     monkeypatch.setenv("MULLIGAN_ENCRYPTION_KEYS", "n:" + "bm5u" * 10 + "bm4=")
     client = await lab.another_client()
     at = Lab(client, lab.model, lab.otlp, lab.telemetry)
-    async with watched(at, monkeypatch) as at:
+    async with streaming_lab(at, monkeypatch) as at:
         handle = await at.start([Turn(LONG, pace=0.03)])
         beats: list[bytes] = []
         async for event in events.follow(client, handle.id, every=0.1):
@@ -360,7 +360,7 @@ async def test_the_example_of_the_events_page_runs_as_printed(
     page = (Path(__file__).parent.parent.parent / "docs/events.md").read_text()
     names: dict[str, Any] = {}
     exec(compile(page.split("```python\n")[1].split("```")[0], "docs/events.md", "exec", dont_inherit=True), names)
-    async with watched(lab, monkeypatch, "examples.storyteller") as at:
+    async with streaming_lab(lab, monkeypatch, "examples.storyteller") as at:
         handle = await at.client.start_workflow(
             "AgentWorkflow", {"agent": "storyteller", "prompt": "Go."}, id=at.task_queue, task_queue=at.task_queue
         )

@@ -62,7 +62,7 @@ async def run(lab: Lab, one: Agent, **run_input: Any) -> Ran:
         return await lab.look(await lab.client.start_workflow("AgentWorkflow", given, id=queue, task_queue=queue))
 
 
-def asked(lab: Lab, *models: str) -> list[int]:
+def request_counts(lab: Lab, *models: str) -> list[int]:
     """How often each model was asked. Asserts that no request was refused."""
     assert not [request.refusal for model in models for request in lab.model.requests_of(model) if request.refusal]
     return [len(lab.model.requests_of(model)) for model in models]
@@ -78,7 +78,7 @@ async def test_when_the_first_model_fails_the_next_one_answers_and_keeps_the_tur
     lab.model.script(second, [call("weigh", '{"thing": "ham"}'), DONE])
     ran = await run(lab, agent(first, second))
     assert (ran.result["status"], ran.result["output"], ran.result["steps"]) == ("completed", "done", 2)
-    assert asked(lab, first, second) == [times, 2]
+    assert request_counts(lab, first, second) == [times, 2]
     assert [step["model"] for step in ran.steps] == [f"openai-chat:{second}"] * 2
     chats = [span for span in ran.spans if span.name.startswith("chat ")]
     seen = [(span.name, span.status, span.attributes.get("mulligan.fallback")) for span in chats]
@@ -136,7 +136,7 @@ async def test_reasoning_of_one_provider_is_sent_back_to_it_and_to_no_other(lab:
     assert (ran.result["status"], ran.result["output"]) == ("completed", "done")
     openai, other = f"openai:{first}", f"openai-chat:{second}"
     assert [step["model"] for step in ran.steps] == [openai, other, other, openai]
-    assert asked(lab, first, second) == [3, 3]
+    assert request_counts(lab, first, second) == [3, 3]
     for request in lab.model.requests_of(second):
         assert "secret" not in request.body.decode()
         assert "reasoning" not in request.body.decode()
@@ -190,7 +190,7 @@ async def test_the_model_in_the_run_input_replaces_the_whole_list(lab: Lab, name
     ran = await run(lab, agent(first, second), model=f"openai-chat:{second}")
     assert isinstance(ran.error, ModelRequestError)
     assert "None of" not in ran.error.message
-    assert asked(lab, first, second) == [0, 1]
+    assert request_counts(lab, first, second) == [0, 1]
 
 
 @workflow.defn
@@ -215,7 +215,7 @@ async def test_each_turn_begins_with_the_first_model_again(lab: Lab, names: tupl
     async with running_worker(lab.client, loaded, lab.telemetry, queue):
         answers = await lab.client.execute_workflow("TwoTurns", id=queue, task_queue=queue)
     assert answers == ["from the second", "done"]
-    assert asked(lab, first, second) == [2, 1]
+    assert request_counts(lab, first, second) == [2, 1]
 
 
 async def test_cancelling_a_model_call_does_not_fall_back_to_the_next_model(lab: Lab, names: tuple[str, str]) -> None:
@@ -232,4 +232,4 @@ async def test_cancelling_a_model_call_does_not_fall_back_to_the_next_model(lab:
         with pytest.raises(WorkflowFailureError) as failure:
             await handle.result()
     assert isinstance(failure.value.cause, CancelledError)
-    assert asked(lab, first, second) == [1, 0]
+    assert request_counts(lab, first, second) == [1, 0]

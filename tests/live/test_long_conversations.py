@@ -27,7 +27,7 @@ KEYS = f"n:{base64.b64encode(b'n' * 32).decode()}"
 
 
 @pytest.fixture(scope="module")
-async def hasty() -> AsyncIterator[DevServer]:
+async def continuing_server() -> AsyncIterator[DevServer]:
     """A server that suggests to continue as new after every other step."""
     async with temporal_server(dynamic_config=["limit.historyCount.suggestContinueAsNew=20"]) as server:
         yield server
@@ -69,9 +69,11 @@ async def is_whole(lab: Lab, handle: Any, texts: list[str]) -> None:
     assert [m["content"] for m in ran.requests[-1].json["messages"] if m["role"] == "tool"] == texts
 
 
-async def test_three_megabytes_of_text_continue_as_new_without_external_storage(lab: Lab, hasty: DevServer) -> None:
+async def test_three_megabytes_of_text_continue_as_new_without_external_storage(
+    lab: Lab, continuing_server: DevServer
+) -> None:
     """Compressed it is below Temporal's limit for a payload."""
-    async with serving(lab, hasty) as at:
+    async with serving(lab, continuing_server) as at:
         handle = await at.start([*given("prose", 4), DONE], agent="large")
         await is_whole(at, handle, [prose(MEGABYTE, n) for n in range(4)])
         assert await runs_of(at, handle.id) >= 2
@@ -79,19 +81,19 @@ async def test_three_megabytes_of_text_continue_as_new_without_external_storage(
 
 @pytest.mark.parametrize("keys", ["", KEYS], ids=["open", "encrypted"])
 async def test_state_that_cannot_be_compressed_goes_through_external_storage(
-    lab: Lab, hasty: DevServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keys: str
+    lab: Lab, continuing_server: DevServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keys: str
 ) -> None:
     """In files that only this user can read, encrypted if there are keys."""
     monkeypatch.setenv("MULLIGAN_ENCRYPTION_KEYS", keys)
     monkeypatch.setenv("MULLIGAN_EXTERNAL_STORAGE", tmp_path.as_uri())
     texts = [noise(MEGABYTE, n) for n in range(4)]
-    async with serving(lab, hasty) as at:
+    async with serving(lab, continuing_server) as at:
         handle = await at.start([*given("noise", 4), DONE], agent="large")
         await is_whole(at, handle, texts)
         assert [m["text"] for m in await all_messages(handle) if m["role"] == "tool"] == texts
         assert await runs_of(at, handle.id) >= 2
         monkeypatch.delenv("MULLIGAN_EXTERNAL_STORAGE")
-        stranger = (await connect(hasty.address)).get_workflow_handle(handle.id)
+        stranger = (await connect(continuing_server.address)).get_workflow_handle(handle.id)
         with pytest.raises(RuntimeError) as raised:
             await stranger.query("messages", args=[2, 1])
         assert explain_unreadable_data(raised.value) == (
@@ -106,11 +108,11 @@ async def test_state_that_cannot_be_compressed_goes_through_external_storage(
 
 
 async def test_a_user_workflow_hands_over_more_than_temporal_accepts_through_storage(
-    lab: Lab, hasty: DevServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    lab: Lab, continuing_server: DevServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By `carry()` and `DurableAgent(state=…)`."""
     monkeypatch.setenv("MULLIGAN_EXTERNAL_STORAGE", tmp_path.as_uri())
-    async with serving(lab, hasty) as at:
+    async with serving(lab, continuing_server) as at:
         run_id = f"own-{uuid.uuid4().hex[:8]}"
         at.model.script(run_id, [*given("noise", 4), DONE])
         arguments = ["Go.", f"openai-chat:{run_id}", b"", 0]
@@ -120,13 +122,13 @@ async def test_a_user_workflow_hands_over_more_than_temporal_accepts_through_sto
 
 
 async def test_a_run_waits_until_a_missing_payload_is_back(
-    lab: Lab, hasty: DevServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    lab: Lab, continuing_server: DevServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A storage folder that is not mounted fails workflow tasks, not the run."""
     kept, away = tmp_path / "kept", tmp_path / "away"
     kept.mkdir()
     monkeypatch.setenv("MULLIGAN_EXTERNAL_STORAGE", kept.as_uri())
-    client = await connect(hasty.address)
+    client = await connect(continuing_server.address)
     at = Lab(client, lab.model, lab.otlp, lab.telemetry, f"large-{uuid.uuid4().hex[:6]}")
     handle = await at.start([DONE], agent="large", prompt=noise(3 * MEGABYTE))
     kept.rename(away)

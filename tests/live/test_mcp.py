@@ -21,16 +21,16 @@ from mulligan.testing import Model, run_agent
 from mulligan.worker.loading import load
 from tests.live.conftest import DONE, Lab, Ran, call
 from tests.support.mcp_agents import SERVER, borrower
-from tests.support.mcp_fixtures import calls, check_http, says, served_by
+from tests.support.mcp_fixtures import calls, check_http, mcp_worker, wait_for_text
 from tests.support.openai_turn import Turn
 
 NAMES = ["GIVEN", "MCP_TEST_PASSED", "MCP_TEST_KEPT"]
 
 
 @pytest.fixture(scope="module")
-async def lent(lab: Lab) -> AsyncIterator[Lab]:
+async def mcp_lab(lab: Lab) -> AsyncIterator[Lab]:
     os.environ.update(MCP_TEST_SECRET="given", MCP_TEST_PASSED="passed", MCP_TEST_KEPT="kept")
-    async with served_by(lab, load(["tests.support.mcp_agents"])) as at:
+    async with mcp_worker(lab, load(["tests.support.mcp_agents"])) as at:
         yield at
 
 
@@ -67,9 +67,9 @@ ROWS: dict[str, tuple[str, dict[str, Any], str | None, str]] = {
 
 
 @pytest.fixture(scope="module")
-async def ran(lent: Lab) -> Ran:
+async def ran(mcp_lab: Lab) -> Ran:
     """All rows run concurrently in one step."""
-    return await lent.run([calls(*((name, given) for name, given, *_ in ROWS.values())), DONE], agent="borrower")
+    return await mcp_lab.run([calls(*((name, given) for name, given, *_ in ROWS.values())), DONE], agent="borrower")
 
 
 @pytest.mark.parametrize("row", ROWS)
@@ -100,15 +100,15 @@ def test_a_run_with_mcp_errors_completes_and_its_spans_name_the_server(ran: Ran)
     assert {"lent__echo", "lent__odd", "lent__files_delete_all_b8fe2e"} < set(names)
 
 
-async def test_an_mcp_server_gets_only_the_environment_it_is_given(lent: Lab) -> None:
+async def test_an_mcp_server_gets_only_the_environment_it_is_given(mcp_lab: Lab) -> None:
     """The environment of the worker contains secrets: a server gets the SDK's short list and the declared variables."""
-    ran = await lent.run([call("lent__environment"), DONE], agent="borrower")
+    ran = await mcp_lab.run([call("lent__environment"), DONE], agent="borrower")
     seen = json.loads(ran.calls[0]["result"]["text"])
     assert [seen.get(name) for name in NAMES] == ["given", "passed", None]
     assert set(seen) - {"HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER", "LC_CTYPE"} == set(NAMES[:2])
 
 
-async def test_mcp_calls_are_repaired_and_guarded_like_those_of_any_tool(lent: Lab) -> None:
+async def test_mcp_calls_are_repaired_and_guarded_like_those_of_any_tool(mcp_lab: Lab) -> None:
     """JSON is repaired, a bare value is wrapped, the guard is asked, the server's policy applies."""
     turn = Turn(
         calls=[
@@ -118,7 +118,7 @@ async def test_mcp_calls_are_repaired_and_guarded_like_those_of_any_tool(lent: L
             ("few__count", '{"upto": 0}', None),
         ]
     )
-    ran = await lent.run([turn, DONE], agent="careful")
+    ran = await mcp_lab.run([turn, DONE], agent="careful")
     mended, bare, denied, wrong = (each["result"] for each in ran.calls)
     assert (mended["text"], bare["text"]) == ("a", "b")
     assert [repair["by"] for repair in ran.calls[0]["repairs"] + ran.calls[1]["repairs"]][-1] == "bare_value"
@@ -128,40 +128,40 @@ async def test_mcp_calls_are_repaired_and_guarded_like_those_of_any_tool(lent: L
     assert names == {"few__echo", "few__count", "again__die_once", "again__hang", "again__fail", "strict__fail"}
 
 
-async def test_a_killed_mcp_server_is_restarted_and_a_call_in_it_is_reported(lent: Lab, tmp_path: Path) -> None:
+async def test_a_killed_mcp_server_is_restarted_and_a_call_in_it_is_reported(mcp_lab: Lab, tmp_path: Path) -> None:
     """Killed between two calls it is only restarted; killed during a call, the call is reported to the model."""
     file = tmp_path / "hung"
 
-    handle = await lent.start(
+    handle = await mcp_lab.start(
         [call("lent__pid"), calls(("lent__hang", {"file": str(file)})), call("lent__pid"), DONE], agent="borrower"
     )
-    await says(file, "started")
+    await wait_for_text(file, "started")
     first = (await handle.query("steps", args=[0, 10]))["steps"][0]["tool_calls"][0]["result"]["text"]
     os.kill(int(first), signal.SIGKILL)
-    ran = await lent.look(handle)
+    ran = await mcp_lab.look(handle)
     assert ran.calls[1]["result"]["error"]["kind"] == "tool_exception"
     assert "The MCP server `lent` ended, or broke off, before it answered" in ran.calls[1]["result"]["text"]
     second = ran.calls[2]["result"]["text"]
     assert second != first
     os.kill(int(second), signal.SIGKILL)
-    assert (await lent.run([call("lent__echo", '{"text": "a"}'), DONE], agent="borrower")).calls[0]["result"][
+    assert (await mcp_lab.run([call("lent__echo", '{"text": "a"}'), DONE], agent="borrower")).calls[0]["result"][
         "text"
     ] == "a"
 
 
-async def test_cancelling_a_run_cancels_its_call_in_the_mcp_server(lent: Lab, tmp_path: Path) -> None:
+async def test_cancelling_a_run_cancels_its_call_in_the_mcp_server(mcp_lab: Lab, tmp_path: Path) -> None:
     """By the cancellation of the MCP protocol."""
     file = tmp_path / "hung"
-    handle = await lent.start([calls(("lent__hang", {"file": str(file)})), DONE], agent="borrower")
-    await says(file, "started")
+    handle = await mcp_lab.start([calls(("lent__hang", {"file": str(file)})), DONE], agent="borrower")
+    await wait_for_text(file, "started")
     await handle.cancel()
-    await says(file, "cancelled")
+    await wait_for_text(file, "cancelled")
 
 
-async def test_mcp_tools_need_approval_by_patterns_and_edits_are_checked_by_the_schema(lent: Lab) -> None:
+async def test_mcp_tools_need_approval_by_patterns_and_edits_are_checked_by_the_schema(mcp_lab: Lab) -> None:
     """The patterns match the server's own names. The schema is the one pinned for the run."""
     made = calls(("asks__files_delete_all_b8fe2e", {}), ("asks__count", {"upto": 2}), ("asks__echo", {"text": "a"}))
-    handle = await lent.start([made, DONE], agent="asking")
+    handle = await mcp_lab.start([made, DONE], agent="asking")
     while len(waits := await handle.query("pending")) < 2:
         await asyncio.sleep(0.05)
     delete, count = sorted(waits, key=lambda wait: str(wait["tool"]), reverse=True)
@@ -171,7 +171,7 @@ async def test_mcp_tools_need_approval_by_patterns_and_edits_are_checked_by_the_
     assert "upto: should be of type integer" in str(refused.value.__cause__)
     await handle.execute_update("decide", decided(count, arguments={"upto": 3}))
     await handle.execute_update("decide", {"call_id": delete["call_id"], "decision": "deny", "reason": "never"})
-    ran = await lent.look(handle)
+    ran = await mcp_lab.look(handle)
     denied, counted, echoed = (each["result"] for each in ran.calls)
     assert (denied["error"]["kind"], counted["text"], echoed["text"]) == ("denied", "1, 2, 3", "a")
     spans = [span for span in ran.spans_of("ai.toolCall") if span.attributes["mulligan.mcp.server"] == "asks"]
@@ -182,9 +182,9 @@ def decided(wait: dict[str, Any], **said: Any) -> dict[str, Any]:
     return {"call_id": wait["call_id"], "decision": "approve", **said}
 
 
-async def test_the_model_is_informed_of_unavailable_mcp_servers_and_the_run_goes_on(lent: Lab) -> None:
+async def test_the_model_is_informed_of_unavailable_mcp_servers_and_the_run_goes_on(mcp_lab: Lab) -> None:
     """No program, no response, a missing variable, a closed port."""
-    ran = await lent.run([call("now"), DONE], agent="forlorn")
+    ran = await mcp_lab.run([call("now"), DONE], agent="forlorn")
     assert ran.result["status"] == "completed"
     told = ran.requests[0].json["messages"][0]["content"]
     for name in ("nowhere", "silent", "unset", "closed"):

@@ -30,7 +30,7 @@ async def pending(handle: Any, count: int = 1) -> list[dict[str, Any]]:
     return list(found)
 
 
-async def refused(handle: Any, update: str, argument: Any) -> str:
+async def refusal_of(handle: Any, update: str, argument: Any) -> str:
     """The sentence with which an update is refused."""
     with pytest.raises(WorkflowUpdateFailedError) as caught:
         await handle.execute_update(update, argument)
@@ -84,7 +84,7 @@ async def test_edited_arguments_are_validated_before_they_are_accepted(lab: Lab)
     edit = {"call_id": asked["call_id"], "decision": "approve"}
 
     async def refusal(arguments: Any) -> str:
-        return await refused(handle, "decide", {**edit, "arguments": arguments})
+        return await refusal_of(handle, "decide", {**edit, "arguments": arguments})
 
     assert "amount.euros" in await refusal({"order": 7, "amount": {"euros": 100.5}})
     assert 'has fields that are not known: "ordr"' in await refusal({"order": 7, "amount": {"euros": 1}, "ordr": 7})
@@ -92,7 +92,7 @@ async def test_edited_arguments_are_validated_before_they_are_accepted(lab: Lab)
     assert "parts of a cent" in await refusal({"order": 7, "amount": {"euros": 1.001}})
     assert "order 13 is not touched" in await refusal({"order": 13, "amount": {"euros": 1}})
     assert "arguments" in await refusal([1])
-    assert "denied does not run" in await refused(handle, "decide", {**edit, "decision": "deny", "arguments": {}})
+    assert "denied does not run" in await refusal_of(handle, "decide", {**edit, "decision": "deny", "arguments": {}})
     assert len(await handle.query("pending")) == 1
     assert RAN[handle.id] == []
     await handle.execute_update("decide", {**edit, "arguments": {"order": 7, "amount": {"euros": 5}}, "by": "Ada"})
@@ -151,20 +151,20 @@ async def test_an_invalid_decision_is_refused_with_a_sentence_and_changes_nothin
         [Turn(calls=[("refund", REFUND, "r"), ("ask_person", '{"question": "?"}', "q")]), DONE], agent="desk"
     )
     await pending(handle, 2)
-    assert '"approve" or "deny"' in (await refused(handle, "decide", {"call_id": "r", "decision": "maybe"})).replace(
+    assert '"approve" or "deny"' in (await refusal_of(handle, "decide", {"call_id": "r", "decision": "maybe"})).replace(
         "'", '"'
     )
-    assert '"call_id" is missing' in await refused(handle, "decide", {"decision": "deny"})
-    assert "no known field" in await refused(handle, "decide", {"call_id": "r", "decision": "deny", "why": "x"})
-    assert 'No call "x" waits' in await refused(handle, "decide", {"call_id": "x", "decision": "deny"})
-    assert "answer" in await refused(handle, "decide", {"call_id": "q", "decision": "deny"})
-    assert "decide" in await refused(handle, "answer", {"call_id": "r", "text": "yes"})
-    assert "cannot be taken" in await refused(handle, "send_message", "just text")
-    assert "bytes" in await refused(handle, "send_message", {"text": "x" * 1_000_001})
+    assert '"call_id" is missing' in await refusal_of(handle, "decide", {"decision": "deny"})
+    assert "no known field" in await refusal_of(handle, "decide", {"call_id": "r", "decision": "deny", "why": "x"})
+    assert 'No call "x" waits' in await refusal_of(handle, "decide", {"call_id": "x", "decision": "deny"})
+    assert "answer" in await refusal_of(handle, "decide", {"call_id": "q", "decision": "deny"})
+    assert "decide" in await refusal_of(handle, "answer", {"call_id": "r", "text": "yes"})
+    assert "cannot be taken" in await refusal_of(handle, "send_message", "just text")
+    assert "bytes" in await refusal_of(handle, "send_message", {"text": "x" * 1_000_001})
     with pytest.raises(WorkflowUpdateFailedError):
         await handle.execute_update("decide")
     await handle.execute_update("decide", {"call_id": "r", "decision": "deny", "by": "Ada"})
-    assert "it was denied by Ada at 20" in await refused(handle, "decide", {"call_id": "r", "decision": "approve"})
+    assert "it was denied by Ada at 20" in await refusal_of(handle, "decide", {"call_id": "r", "decision": "approve"})
     await handle.execute_update("answer", {"call_id": "q", "text": "!"})
     ran = await lab.look(handle)
     assert ran.result["status"] == "completed"
@@ -322,9 +322,11 @@ async def test_stopping_one_of_two_agents_in_a_workflow_leaves_the_other_running
     waits = await pending(handle, 2)
     assert [(wait["agent"], wait.get("conversation", "0")) for wait in waits] == [("desk", "0"), ("desk", "1")]
     approve = {"call_id": "r", "decision": "approve"}
-    assert 'name one as "conversation"' in await refused(handle, "decide", approve)
-    assert 'name one as "conversation"' in await refused(handle, "send_message", {"text": "Hello?"})
-    assert "There is no conversation" in await refused(handle, "send_message", {"text": "Hello?", "conversation": "7"})
+    assert 'name one as "conversation"' in await refusal_of(handle, "decide", approve)
+    assert 'name one as "conversation"' in await refusal_of(handle, "send_message", {"text": "Hello?"})
+    assert "There is no conversation" in await refusal_of(
+        handle, "send_message", {"text": "Hello?", "conversation": "7"}
+    )
     assert await handle.execute_update("answer", "hm") == "own: hm"
     await handle.execute_update("send_message", {"text": "Hello?", "conversation": "1"})
     await handle.execute_update("stop", {"conversation": "0", "reason": "closed"})

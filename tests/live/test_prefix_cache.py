@@ -31,29 +31,31 @@ LONG = "é" * 300
 
 
 @pytest.fixture(scope="module")
-async def soon() -> AsyncIterator[DevServer]:
+async def continuing_server() -> AsyncIterator[DevServer]:
     """A server on which runs continue as new after a few steps."""
     async with temporal_server(dynamic_config=["limit.historyCount.suggestContinueAsNew=50"]) as server:
         yield server
 
 
 @asynccontextmanager
-async def one(address: str, loaded: LoadedModules, telemetry: Telemetry, queue: str) -> AsyncIterator[None]:
+async def one_worker(address: str, loaded: LoadedModules, telemetry: Telemetry, queue: str) -> AsyncIterator[None]:
     async with running_worker(await connect(address), loaded, telemetry, queue):
         yield
 
 
 @asynccontextmanager
-async def two(address: str, loaded: LoadedModules, telemetry: Telemetry, queue: str) -> AsyncIterator[None]:
+async def two_workers(address: str, loaded: LoadedModules, telemetry: Telemetry, queue: str) -> AsyncIterator[None]:
     """Two workers without a workflow cache, so that each task may go to either."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MULLIGAN_MAX_CACHED_WORKFLOWS", "0")
-        async with one(address, loaded, telemetry, queue), one(address, loaded, telemetry, queue):
+        async with one_worker(address, loaded, telemetry, queue), one_worker(address, loaded, telemetry, queue):
             yield
 
 
 @asynccontextmanager
-async def apart(address: str, loaded: LoadedModules, telemetry: Telemetry, queue: str) -> AsyncIterator[None]:
+async def separate_workers(
+    address: str, loaded: LoadedModules, telemetry: Telemetry, queue: str
+) -> AsyncIterator[None]:
     """One worker for workflows only, and two for activities only."""
     async with AsyncExitStack() as stack:
         recording = [
@@ -119,18 +121,26 @@ def expected(told: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
 
 @pytest.mark.parametrize(
     ("workers", "cache"),
-    [(one, None), (one, "0"), (two, None), (two, "0"), (two, "12000"), (apart, None), (apart, "0")],
+    [
+        (one_worker, None),
+        (one_worker, "0"),
+        (two_workers, None),
+        (two_workers, "0"),
+        (two_workers, "12000"),
+        (separate_workers, None),
+        (separate_workers, "0"),
+    ],
     ids=lambda value: getattr(value, "__name__", value or "default"),
 )
 async def test_the_prompt_is_the_same_for_any_cache_size_and_number_of_workers(
-    lab: Lab, soon: DevServer, monkeypatch: pytest.MonkeyPatch, workers: Any, cache: str | None
+    lab: Lab, continuing_server: DevServer, monkeypatch: pytest.MonkeyPatch, workers: Any, cache: str | None
 ) -> None:
     """Each request begins with the bytes of the one before, and no attempt fails."""
     if cache is not None:
         monkeypatch.setenv("MULLIGAN_PREFIX_CACHE_BYTES", cache)
-    client = await connect(soon.address)
+    client = await connect(continuing_server.address)
     at = Lab(client, lab.model, lab.otlp, lab.telemetry, f"cache-{uuid.uuid4().hex[:6]}")
-    async with workers(soon.address, load(["tests.support.shop_agents"]), lab.telemetry, at.task_queue):
+    async with workers(continuing_server.address, load(["tests.support.shop_agents"]), lab.telemetry, at.task_queue):
         ran = await at.run(list(turns()), max_steps=100)
         messages = (await ran.handle.query("messages", args=[0, 1000]))["messages"]
         first = client.get_workflow_handle(ran.id, run_id=ran.handle.first_execution_run_id)
@@ -151,7 +161,7 @@ def messages_of(body: bytes) -> bytes:
     return text[start : end - 1].encode()
 
 
-async def counted(lab: Lab) -> Counter[str]:
+async def cache_metrics(lab: Lab) -> Counter[str]:
     """The cache metrics of this process so far: requests by result, and bytes."""
     lab.telemetry.flush()
     found: Counter[str] = Counter()
@@ -164,20 +174,20 @@ async def counted(lab: Lab) -> Counter[str]:
 
 
 @pytest.fixture
-async def changing(lab: Lab) -> AsyncIterator[Lab]:
+async def own_lab(lab: Lab) -> AsyncIterator[Lab]:
     """A separate worker, so that no other test changes its cache."""
     queue = f"changing-{uuid.uuid4().hex[:6]}"
     async with running_worker(lab.client, load(["tests.support.changing_results_agent"]), lab.telemetry, queue):
         yield Lab(lab.client, lab.model, lab.otlp, lab.telemetry, queue)
 
 
-async def test_the_cache_fetches_only_what_no_worker_has_made(changing: Lab) -> None:
+async def test_the_cache_fetches_only_what_no_worker_has_made(own_lab: Lab) -> None:
     """Cached messages are not fetched from the workflow; one that no worker has produced must be."""
-    ran = await changing.run([call("look"), call("now"), DONE], agent="changing")
-    before = await counted(changing)
+    ran = await own_lab.run([call("look"), call("now"), DONE], agent="changing")
+    before = await cache_metrics(own_lab)
     assert before["size"] > 0
-    ran = await changing.run([call("look"), call("now"), call("deserted"), call("look"), DONE], agent="changing")
-    after = await counted(changing)
+    ran = await own_lab.run([call("look"), call("now"), call("deserted"), call("look"), DONE], agent="changing")
+    after = await cache_metrics(own_lab)
     gone = ran.calls[2]
     assert len(gone["result"]["text"]) > 100
     told = ToolMessage(role="tool", call_id=gone["id"], name="deserted", **gone["result"])
@@ -191,33 +201,33 @@ async def test_a_worker_without_cache_fetches_the_conversation_at_each_step(
     """Except at the first step, whose messages are in the activity input. The cache stays empty."""
     queue = f"forgetful-{uuid.uuid4().hex[:6]}"
     monkeypatch.setenv("MULLIGAN_PREFIX_CACHE_BYTES", "0")
-    before = await counted(lab)
+    before = await cache_metrics(lab)
     async with running_worker(lab.client, load(["tests.support.shop_agents"]), lab.telemetry, queue):
         at = Lab(lab.client, lab.model, lab.otlp, lab.telemetry, queue)
         ran = await at.run([call("now"), call("now"), DONE])
         messages = (await ran.handle.query("messages"))["messages"]
     said = RunInput(agent="shop", messages=messages).messages
     fetched = json_bytes(*said[:3]) + json_bytes(*said[:5])
-    assert await counted(lab) - before == {"hit": 1, "absent": 2, "fetched": fetched}
+    assert await cache_metrics(lab) - before == {"hit": 1, "absent": 2, "fetched": fetched}
 
 
 def json_bytes(*messages: Message) -> int:
     return sum(len(message.model_dump_json().encode()) for message in messages)
 
 
-async def test_a_turn_with_another_provider_fetches_nothing_from_the_workflow(changing: Lab) -> None:
+async def test_a_turn_with_another_provider_fetches_nothing_from_the_workflow(own_lab: Lab) -> None:
     """The worker encodes its cached messages again."""
     ids = [f"run-{uuid.uuid4().hex[:8]}" for _ in range(2)]
     for name in ids:
-        changing.model.script(name, lambda _, nth: call("look") if nth % 2 == 0 else DONE)
-    before = await counted(changing)
+        own_lab.model.script(name, lambda _, nth: call("look") if nth % 2 == 0 else DONE)
+    before = await cache_metrics(own_lab)
     models = [f"openai-chat:{ids[0]}", f"openai:{ids[1]}", f"openai-chat:{ids[0]}"]
-    handle = await changing.client.start_workflow("OneConversation", models, id=ids[0], task_queue=changing.task_queue)
+    handle = await own_lab.client.start_workflow("OneConversation", models, id=ids[0], task_queue=own_lab.task_queue)
     assert await handle.result() == ["done"] * 3
-    after = await counted(changing)
+    after = await cache_metrics(own_lab)
     after.pop("size")
     assert after - before == {"hit": 6}
-    chat, responses = (changing.model.requests_of(name) for name in ids)
+    chat, responses = (own_lab.model.requests_of(name) for name in ids)
     assert [request.refusal for request in [*chat, *responses]] == [None] * 6
     assert [len(request.json["messages"]) for request in chat] == [2, 4, 10, 12]
     assert [len(request.json["input"]) for request in responses] == [5, 7]

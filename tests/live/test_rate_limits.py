@@ -25,7 +25,7 @@ WAITS = PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED
 
 
 @asynccontextmanager
-async def limited(
+async def limited_lab(
     lab: Lab, queue: str, monkeypatch: pytest.MonkeyPatch, module: str = "tests.support.shop_agents", /, **limits: float
 ) -> AsyncIterator[Lab]:
     """A worker with these settings, on its own task queue and connection."""
@@ -66,7 +66,7 @@ async def test_a_worker_runs_no_more_model_calls_at_once_than_its_limit(
     lab: Lab, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """The others wait in the task queue, and tools run meanwhile."""
-    async with limited(lab, "two-at-once", monkeypatch, max_concurrent_model_calls=2) as at:
+    async with limited_lab(lab, "two-at-once", monkeypatch, max_concurrent_model_calls=2) as at:
         go = asyncio.Event()
         other = await at.start([call("wait_for_file"), DONE], metadata={"file": str(tmp_path / "go")})
         await until(lambda of: of["call_tool", STARTED] == 1, [other])
@@ -88,7 +88,7 @@ async def test_a_worker_runs_no_more_model_calls_at_once_than_its_limit(
 async def test_a_compaction_waits_in_the_queue_of_model_calls(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its activity is scheduled on the task queue of model calls."""
     module = "tests.support.compaction_agents"
-    async with limited(lab, "summing-up", monkeypatch, module, max_concurrent_model_calls=2) as at:
+    async with limited_lab(lab, "summing-up", monkeypatch, module, max_concurrent_model_calls=2) as at:
         ran = await at.run(reading(7), agent="page_reader", prompt=PROMPT)
         queues = await queues_of(ran.handle)
     assert ran.result["output"] == "heron, after 7"
@@ -117,7 +117,7 @@ async def test_the_rate_of_model_calls_applies_to_all_workers_of_the_queue(
 ) -> None:
     """It can be raised while they run."""
     slow = {"max_task_queue_model_calls_per_second": 0.01}
-    async with limited(lab, "slow", monkeypatch, **slow) as at, limited(lab, "slow", monkeypatch, **slow):
+    async with limited_lab(lab, "slow", monkeypatch, **slow) as at, limited_lab(lab, "slow", monkeypatch, **slow):
         runs = [await at.start([DONE]) for _ in range(5)]
         await until(lambda of: of["call_model", WAITS] == 4, runs)
         # Wait as long as another run takes, whose tools have no limit.
@@ -132,7 +132,7 @@ async def test_a_rate_for_all_activities_applies_to_eagerly_dispatched_ones(
     lab: Lab, monkeypatch: pytest.MonkeyPatch, setting: str
 ) -> None:
     """The run is opened, then its model call waits."""
-    async with limited(lab, f"rate-{len(setting)}", monkeypatch, **{setting: 0.01}) as at:
+    async with limited_lab(lab, f"rate-{len(setting)}", monkeypatch, **{setting: 0.01}) as at:
         run = await at.start([DONE])
         await until(lambda of: of["call_model", WAITS] == 1, [run])
         await lab.run([call("now"), call("now"), DONE])

@@ -79,11 +79,11 @@ async def all_prompts(handle: WorkflowHandle[Any, Any]) -> list[list[Any]]:
     return found
 
 
-def sent(requests: list[Recorded]) -> list[Any]:
+def prompts_of(requests: list[Recorded]) -> list[Any]:
     return [request.json["messages"] for request in requests]
 
 
-async def no_second_attempt(handle: WorkflowHandle[Any, Any]) -> None:
+async def assert_no_second_attempt(handle: WorkflowHandle[Any, Any]) -> None:
     """Assert that no activity had a second attempt, which would hide a wrong prompt."""
     async for event in handle.fetch_history_events():
         assert event.activity_task_started_event_attributes.attempt <= 1
@@ -94,16 +94,16 @@ async def test_after_a_reset_to_any_task_each_prompt_is_that_of_the_new_run(at: 
     first = await start(at, f"run-{uuid.uuid4().hex[:8]}", [LOOK, TWO_LOOKS, LOOK, DONE])
     await first.result()
     past = await all_prompts(first)
-    assert sent(at.model.requests_of(first.id)) == past
+    assert prompts_of(at.model.requests_of(first.id)) == past
     points = await points_of(first)
     assert len(points) >= 8
     for point in points:
         before = len(at.model.requests_of(first.id))
         again = await reset(at, first, point)
         assert (await again.result())["output"] == "done"
-        now = sent(at.model.requests_of(first.id))[before:]
+        now = prompts_of(at.model.requests_of(first.id))[before:]
         assert now == (await all_prompts(again))[len(past) - len(now) :]
-        await no_second_attempt(again)
+        await assert_no_second_attempt(again)
     assert [request.refusal for request in at.model.requests_of(first.id) if request.refusal] == []
 
 
@@ -151,8 +151,8 @@ async def test_a_late_tool_result_of_the_run_before_a_reset_is_never_sent(at: La
     assert (await again.result())["output"] == "done"
     prompts = await all_prompts(again)
     assert [item["content"][:11] for item in prompts[1][-2:]] == ["Look 2 at 1", "Look 2 at 2"]
-    assert sent(at.model.requests_of(run_id)) == prompts
-    await no_second_attempt(again)
+    assert prompts_of(at.model.requests_of(run_id)) == prompts
+    await assert_no_second_attempt(again)
 
 
 async def test_a_late_answer_of_the_run_before_a_reset_is_never_sent(at: Lab, remembered: Remembered) -> None:
@@ -175,8 +175,8 @@ async def test_a_late_answer_of_the_run_before_a_reset_is_never_sent(at: Lab, re
     assert (await again.result())["output"] == "done"
     prompts = await all_prompts(again)
     assert prompts[2][-2]["content"] == "the present"
-    assert sent(at.model.requests_of(run_id)) == [prompts[0], prompts[1], *prompts[1:]]
-    await no_second_attempt(again)
+    assert prompts_of(at.model.requests_of(run_id)) == [prompts[0], prompts[1], *prompts[1:]]
+    await assert_no_second_attempt(again)
 
 
 async def test_a_run_with_a_reused_id_does_not_see_results_of_the_earlier_run(at: Lab) -> None:
@@ -188,5 +188,5 @@ async def test_a_run_with_a_reused_id_does_not_see_results_of_the_earlier_run(at
         assert (await handle.result())["output"] == "done"
         prompts = await all_prompts(handle)
         assert f"Look {times} at 2" in prompts[-1][-1]["content"]
-        assert sent(at.model.requests_of(run_id))[before:] == prompts
-        await no_second_attempt(handle)
+        assert prompts_of(at.model.requests_of(run_id))[before:] == prompts
+        await assert_no_second_attempt(handle)

@@ -43,7 +43,7 @@ from tests.support.temporal import connect_to, environment_of
 ADA = '{"customer": "Ada"}'
 
 
-async def gone_on(lab: Lab, ran_id: str, prompt: str | None = None, **how: Any) -> Ran:
+async def resume_to_end(lab: Lab, ran_id: str, prompt: str | None = None, **how: Any) -> Ran:
     """Resume a run and wait for its end; `requests` are those of both runs."""
     ran = await lab.look(await resume_run(lab.client, ran_id, prompt, **how))
     ran.requests = lab.model.requests_of(ran_id)
@@ -51,7 +51,7 @@ async def gone_on(lab: Lab, ran_id: str, prompt: str | None = None, **how: Any) 
     return ran
 
 
-def told(ran: Ran) -> dict[str, str]:
+def tool_results(ran: Ran) -> dict[str, str]:
     """The result of each call in the last model request of the run, by call id."""
     return {
         message["tool_call_id"]: message["content"]
@@ -66,7 +66,7 @@ async def test_a_run_out_of_steps_is_resumed_with_new_steps_and_a_link_to_the_ol
     callers = f"00-{uuid.uuid4().hex}-{'cd' * 8}-01"
     ran = await lab.run(turns, max_steps=1, metadata={"team": "a"}, traceparent=callers)
     assert ran.result["status"] == "max_steps"
-    new = await gone_on(lab, ran.id, max_steps=5)
+    new = await resume_to_end(lab, ran.id, max_steps=5)
     assert (new.id, new.result["status"], new.result["steps"]) == (f"{ran.id}-resumed", "completed", 2)
     assert (RAN[ran.id], RAN[new.id]) == (
         [("search_orders", {"customer": "Ada", "limit": 10, "sort": "new"})],
@@ -84,7 +84,7 @@ async def test_a_run_out_of_steps_is_resumed_with_new_steps_and_a_link_to_the_ol
     assert memo["resumed_from"]["workflow_id"] == ran.id
     with pytest.raises(WorkflowAlreadyStartedError):
         await resume_run(lab.client, ran.id)
-    again = await gone_on(lab, new.id, "Thanks.", model=f"openai-chat:{ran.id}")
+    again = await resume_to_end(lab, new.id, "Thanks.", model=f"openai-chat:{ran.id}")
     assert again.id == f"{ran.id}-resumed-2"
 
 
@@ -112,8 +112,8 @@ async def test_a_resumed_step_keeps_settled_results_and_runs_no_call_again(lab: 
     await (handle.terminate() if end == "terminate" else handle.cancel())
     with pytest.raises(WorkflowFailureError):
         await handle.result()
-    new = await gone_on(lab, handle.id)
-    results = told(new)
+    new = await resume_to_end(lab, handle.id)
+    results = tool_results(new)
     assert list(results)[1:] == ["c1", "c2", "c3", "c4"]
     assert "Ada's" in results["c2"]
     assert "There is no tool `sarch`" in results["c3"]
@@ -143,9 +143,9 @@ async def test_a_run_failed_by_policy_resumes_with_the_error_as_the_result_of_it
     right = call("Refund", '{"order": 7, "amount": 1}') if agent == "strict_output" else DONE
     ran = await lab.run([turn, right], agent=agent)
     assert ran.error is not None
-    new = await gone_on(lab, ran.id)
+    new = await resume_to_end(lab, ran.id)
     assert new.result["status"] == "completed"
-    assert says in told(new)[call_id]
+    assert says in tool_results(new)[call_id]
 
 
 async def test_a_run_failed_by_a_missing_output_resumes_with_the_error_as_a_user_message(lab: Lab) -> None:
@@ -154,7 +154,7 @@ async def test_a_run_failed_by_a_missing_output_resumes_with_the_error_as_a_user
         [Turn(text="You get it back."), call("Refund", '{"order": 7, "amount": 1}')], agent="strict_output"
     )
     assert ran.error is not None
-    new = await gone_on(lab, ran.id)
+    new = await resume_to_end(lab, ran.id)
     assert new.result["output"] == {"order": 7, "amount": 1.0, "reason": "none given"}
     assert new.requests[-1].json["messages"][-1] == {"role": "user", "content": ran.error.message}
 
@@ -168,7 +168,7 @@ async def test_a_compacted_run_resumes_from_its_summary(lab: Lab) -> None:
         assert ran.result["status"] == "max_steps"
         assert any(is_summing_up(request.json) for request in ran.requests)
         before = len(ran.requests)
-        new = await gone_on(at, ran.id, max_steps=50)
+        new = await resume_to_end(at, ran.id, max_steps=50)
     assert new.result["output"] == "heron, after 12"
     assert [number for number, _ in READ[ran.id] + READ[new.id]] == list(range(1, 13))
     asked = [request for request in new.requests[before:] if not is_summing_up(request.json)]
@@ -183,11 +183,11 @@ async def test_a_conversation_of_three_megabytes_is_resumed_compressed(lab: Lab)
     async with running_worker(lab.client, load(["tests.support.large_payload_agent"]), lab.telemetry, queue):
         at = Lab(lab.client, lab.model, lab.otlp, lab.telemetry, queue)
         ran = await at.run([call("give_prose", '{"size": 1300000}'), DONE], agent="large", messages=given, max_steps=1)
-        new = await gone_on(at, ran.id)
+        new = await resume_to_end(at, ran.id)
     assert new.result["status"] == "completed"
     sent = new.requests[-1].json["messages"]
     assert [m["content"] for m in sent if m["role"] in ("user", "tool")][:3] == [m["text"] for m in given]
-    assert list(told(new).values()) == [prose(1_300_000)]
+    assert list(tool_results(new).values()) == [prose(1_300_000)]
 
 
 async def test_instructions_see_the_whole_of_a_compressed_input(lab: Lab) -> None:
@@ -233,7 +233,7 @@ async def test_resuming_a_run_that_cannot_be_resumed_is_refused_with_a_sentence(
     ran = await lab.run([DONE, Turn(text="again")])
     with pytest.raises(PromptNeededError, match="has completed; give the agent's next task"):
         await resume_run(lab.client, ran.id)
-    new = await gone_on(lab, ran.id, "Once more.", id=f"{ran.id}-more")
+    new = await resume_to_end(lab, ran.id, "Once more.", id=f"{ran.id}-more")
     assert new.result["output"] == "again"
     cut = await lab.run([Turn(text="It is", finish_reason="length"), Turn(text="noon")])
     with pytest.raises(PromptNeededError, match="ended with a message of the model"):
@@ -256,7 +256,7 @@ async def test_a_run_that_no_worker_began_resumes_from_its_input(lab: Lab) -> No
     given = {"agent": "shop", "prompt": "Go on.", "model": f"openai-chat:{queue}"}
     handle = await lab.client.start_workflow("AgentWorkflow", given, id=queue, task_queue=queue)
     await handle.terminate()
-    new = await gone_on(lab, queue, task_queue="agents")
+    new = await resume_to_end(lab, queue, task_queue="agents")
     assert new.result["status"] == "completed"
     assert new.requests[-1].json["messages"][-1] == {"role": "user", "content": "Go on."}
 
@@ -277,9 +277,9 @@ async def test_the_last_run_of_a_chain_resumes_from_the_state_carried_over(
     monkeypatch.setattr(limits, "CONTINUE_AS_NEW_EVENTS", 30)
     ran = await lab.run([*[call("now")] * 9, DONE], max_steps=9, metadata={"team": "a"})
     assert (await size_of_chain(lab.client, ran.id)).runs > 1
-    new = await gone_on(lab, ran.id, id=ran.id, max_steps=3)
+    new = await resume_to_end(lab, ran.id, id=ran.id, max_steps=3)
     assert (new.id, new.result["status"], new.result["steps"]) == (ran.id, "completed", 1)
-    assert len(told(new)) == 9
+    assert len(tool_results(new)) == 9
     assert new.spans_of("invoke_agent shop")[0].attributes["mulligan.metadata.team"] == "a"
 
 
@@ -308,9 +308,9 @@ async def test_a_call_nobody_decided_on_is_reported_as_not_run_after_resuming(la
     await (handle.terminate() if end == "terminate" else handle.cancel())
     with pytest.raises(WorkflowFailureError):
         await handle.result()
-    new = await gone_on(lab, handle.id)
-    assert told(new)["c1"].startswith("`refund` was not run: nobody had decided on it when the run ended.")
-    assert told(new)["c2"].startswith("The call of `nap` was cut off")
+    new = await resume_to_end(lab, handle.id)
+    assert tool_results(new)["c1"].startswith("`refund` was not run: nobody had decided on it when the run ended.")
+    assert tool_results(new)["c2"].startswith("The call of `nap` was cut off")
     assert new.requests[-1].json["messages"][-1] == {"role": "user", "content": "Hurry."}
 
 
@@ -322,9 +322,9 @@ async def test_a_stopped_run_is_resumed_with_the_results_it_has(lab: Lab) -> Non
     await handle.execute_update("stop", {"reason": "lunch"})
     ran = await lab.look(handle)
     assert ran.result["status"] == "stopped"
-    new = await gone_on(lab, ran.id)
+    new = await resume_to_end(lab, ran.id)
     assert new.result["status"] == "completed"
-    assert "stopped" in next(iter(told(new).values()))
+    assert "stopped" in next(iter(tool_results(new).values()))
 
 
 async def test_the_example_of_the_resume_page_runs_as_printed(
@@ -356,7 +356,7 @@ async def test_an_encrypted_run_in_external_storage_is_resumed_with_the_workers_
         at = Lab(client, lab.model, lab.otlp, lab.telemetry, queue)
         given = [{"role": "user", "text": noise(900_000, n)} for n in range(3)]
         ran = await at.run([call("take", '{"text": "x"}'), DONE], agent="large", messages=given, max_steps=1)
-        new = await gone_on(at, ran.id)
+        new = await resume_to_end(at, ran.id)
         assert new.result["status"] == "completed"
         memo = await (await new.handle.describe()).memo()
         assert memo["resumed_from"]["workflow_id"] == ran.id

@@ -64,7 +64,7 @@ def assert_one_trace(ran: Ran, runs: int) -> None:
     assert len(ran.spans_of("agent.finish")) == runs
 
 
-async def begin(teams: Lab, agent: str, prompt: str, **run_input: Any) -> Any:
+async def start_agent(teams: Lab, agent: str, prompt: str, **run_input: Any) -> Any:
     """Start a run whose model is scripted in tests.support.sub_agent_teams."""
     given = {"agent": agent, "prompt": prompt, **run_input}
     run_id = f"run-{uuid.uuid4().hex[:8]}"
@@ -173,7 +173,7 @@ async def test_a_policy_that_fails_the_calling_run_cancels_its_other_sub_agents(
 
 async def test_sub_agents_are_not_started_below_max_depth(teams: Lab) -> None:
     """`max_depth` is 2 for this agent; a run's input can lower it, not raise it. The model at the limit gets an error."""
-    ran = await teams.look(await begin(teams, "nested", "Go"))
+    ran = await teams.look(await start_agent(teams, "nested", "Go"))
     assert (
         ran.result["output"]
         == "(((`nested` was not started: agents may not hand work on any deeper than this. Do it without another agent.)))"
@@ -185,7 +185,7 @@ async def test_sub_agents_are_not_started_below_max_depth(teams: Lab) -> None:
     whole = ran.result["usage"]["input_tokens"]
     assert whole > ran.calls[0]["run"]["usage"]["input_tokens"] > 0
     for depth, roots in ((0, 1), (1, 2), (9, 3)):
-        ran = await teams.look(await begin(teams, "nested", "Go", maxDepth=depth))
+        ran = await teams.look(await start_agent(teams, "nested", "Go", maxDepth=depth))
         assert len(ran.spans_of("invoke_agent nested")) == roots
 
 
@@ -257,7 +257,7 @@ async def test_a_stop_reaches_the_sub_agents_of_a_run(teams: Lab, tmp_path: Path
     chief, below = (teams.client.get_workflow_handle(f"{handle.id}/{each}") for each in ("c", "c/call_1_1"))
     await until_running(below, "wait_for_file")
     await handle.execute_update("stop", {"reason": "lunch"})
-    while not await signalled(below):
+    while not await has_signal(below):
         await asyncio.sleep(0.05)
     (tmp_path / "a").touch()
     ran = await teams.look(handle)
@@ -352,7 +352,7 @@ async def test_a_reset_after_the_call_keeps_its_sub_agent_and_one_before_starts_
     teams: Lab, tmp_path: Path
 ) -> None:
     """The other one has another workflow id."""
-    handle = await begin(teams, "chief", f"deep wait {tmp_path}/go")
+    handle = await start_agent(teams, "chief", f"deep wait {tmp_path}/go")
     child = teams.client.get_workflow_handle(f"{handle.id}/call_1_1")
     await until_running(child, "wait_for_file")
     await reset(teams, handle, (await points_of(handle))[-1])
@@ -360,7 +360,7 @@ async def test_a_reset_after_the_call_keeps_its_sub_agent_and_one_before_starts_
     result = await teams.client.get_workflow_handle(handle.id).result()
     assert (result["status"], result["steps"]) == ("completed", 2)
 
-    handle = await begin(teams, "chief", f"deep wait {tmp_path}/again")
+    handle = await start_agent(teams, "chief", f"deep wait {tmp_path}/again")
     child = teams.client.get_workflow_handle(f"{handle.id}/call_1_1")
     await until_running(child, "wait_for_file")
     await reset(teams, handle, (await points_of(handle))[0])
@@ -373,7 +373,7 @@ async def test_a_reset_after_the_call_keeps_its_sub_agent_and_one_before_starts_
 
 async def test_a_cost_limit_is_refused_when_the_price_of_a_sub_agents_model_is_unknown(teams: Lab) -> None:
     """Its cost could not be counted."""
-    ran = await teams.look(await begin(teams, "costly", "Go", maxCost=1))
+    ran = await teams.look(await start_agent(teams, "costly", "Go", maxCost=1))
     assert isinstance(ran.error, InvalidRunInputError)
     assert "the price of openai-chat:nobody is not known" in ran.error.message
 
@@ -450,6 +450,6 @@ async def until_running(handle: Any, tool: str) -> None:
         await asyncio.sleep(0.05)
 
 
-async def signalled(handle: Any) -> bool:
+async def has_signal(handle: Any) -> bool:
     history = await handle.fetch_history()
     return any(event.HasField("workflow_execution_signaled_event_attributes") for event in history.events)

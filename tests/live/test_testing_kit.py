@@ -67,7 +67,7 @@ SCRIPTS: dict[str, tuple[Agent, str | RunInput, list[Say]]] = {
 }  # fmt: skip
 
 
-def seen(run: AgentRun) -> dict[str, object]:
+def comparable(run: AgentRun) -> dict[str, object]:
     """Everything except what differs in each run: ids of traces and workflows, and times."""
     names = ("mulligan.recovered", "mulligan.attempt", "error.type", "ai.toolCall.name", "ai.toolCall.error")
     return {
@@ -87,8 +87,8 @@ async def test_a_run_without_a_server_equals_the_run_on_a_server(
     """Result or error, steps, messages, model requests and spans are equal."""
     agent, prompt, says = SCRIPTS[script]
     there, here = Model(*says, is_strict=False), Model(*says, is_strict=False)
-    on_server = seen(await agents_on_temporal.run_async(agent, prompt, model=there))
-    assert seen(await run_agent(agent, prompt, model=here)) == on_server
+    on_server = comparable(await agents_on_temporal.run_async(agent, prompt, model=there))
+    assert comparable(await run_agent(agent, prompt, model=here)) == on_server
     assert here.told == there.told
 
 

@@ -46,15 +46,15 @@ async def forever() -> None:
 
 
 @pytest.fixture
-async def nowhere(temporal: DevServer) -> Client:
+async def client_without_namespace(temporal: DevServer) -> Client:
     """A connection to a namespace that does not exist: the first poll of a worker fails."""
     return await connect(temporal.address, namespace="nowhere")
 
 
-async def test_a_worker_that_stops_ends_the_block_and_is_reported(nowhere: Client) -> None:
+async def test_a_worker_that_stops_ends_the_block_and_is_reported(client_without_namespace: Client) -> None:
     said: list[str] = []
     group = WorkerGroup(said.append, seconds_to_stop=10)
-    worker = Worker(nowhere, task_queue="watched", activities=[nothing])
+    worker = Worker(client_without_namespace, task_queue="watched", activities=[nothing])
     with pytest.raises(WorkerStoppedError, match="Namespace nowhere is not found"):
         async with group.running([worker]):
             await forever()
@@ -65,31 +65,35 @@ async def test_a_worker_that_stops_ends_the_block_and_is_reported(nowhere: Clien
     assert not task.cancelling()
 
 
-async def test_when_one_worker_stops_the_other_is_shut_down(temporal: DevServer, nowhere: Client) -> None:
+async def test_when_one_worker_stops_the_other_is_shut_down(
+    temporal: DevServer, client_without_namespace: Client
+) -> None:
     group = WorkerGroup(lambda _: None, seconds_to_stop=10)
     fine = Worker(await connect(temporal.address), task_queue="fine", activities=[nothing])
-    failing = Worker(nowhere, task_queue="watched", activities=[nothing])
+    failing = Worker(client_without_namespace, task_queue="watched", activities=[nothing])
     with pytest.raises(WorkerStoppedError, match="'watched'"):
         async with group.running([fine, failing]):
             await forever()
     assert fine.is_shutdown
 
 
-async def test_a_stopped_worker_is_reported_when_the_task_that_entered_has_ended(nowhere: Client) -> None:
+async def test_a_stopped_worker_is_reported_when_the_task_that_entered_has_ended(
+    client_without_namespace: Client,
+) -> None:
     """As in a test's fixture, there is no task to cancel. The error is logged, and raised at the end of the block."""
     said: asyncio.Queue[str] = asyncio.Queue()
     group = WorkerGroup(said.put_nowait, seconds_to_stop=10)
-    block = group.running([Worker(nowhere, task_queue="watched", activities=[nothing])])
+    block = group.running([Worker(client_without_namespace, task_queue="watched", activities=[nothing])])
     await asyncio.create_task(block.__aenter__())
     assert await said.get() == f"error: {STOPPED}"
     with pytest.raises(WorkerStoppedError):
         await block.__aexit__(None, None, None)
 
 
-async def test_tests_do_not_wait_for_runs_of_a_stopped_worker(lab: Lab, nowhere: Client) -> None:
+async def test_tests_do_not_wait_for_runs_of_a_stopped_worker(lab: Lab, client_without_namespace: Client) -> None:
     group = WorkerGroup(lambda _: None, seconds_to_stop=10)
     with pytest.raises(WorkerStoppedError):
-        async with group.running([Worker(nowhere, task_queue="watched", activities=[nothing])]):
+        async with group.running([Worker(client_without_namespace, task_queue="watched", activities=[nothing])]):
             await forever()
     unserved = dataclasses.replace(lab, task_queue="unserved", workers=None)
     handle = await unserved.start([DONE])
@@ -121,13 +125,13 @@ async def test_a_cancellation_from_outside_is_raised_as_such(temporal: DevServer
 
 
 @pytest.fixture(scope="module")
-async def brief() -> AsyncIterator[Client]:
+async def short_poll_client() -> AsyncIterator[Client]:
     """A server whose polls end soon, so that each check finds the poll of a running worker."""
     async with temporal_server(dynamic_config=[BRIEF_POLLS]) as server:
         yield await connect(server.address)
 
 
-async def checked(monitor: PollMonitor, times: int) -> list[str]:
+async def reasons_of_checks(monitor: PollMonitor, times: int) -> list[str]:
     """The reasons that the monitor gives, for each of some checks."""
     found = []
     for _ in range(times):
@@ -137,40 +141,45 @@ async def checked(monitor: PollMonitor, times: int) -> list[str]:
     return found
 
 
-async def test_polls_that_end_without_an_error_are_reported(brief: Client) -> None:
+async def test_polls_that_end_without_an_error_are_reported(short_poll_client: Client) -> None:
     """The SDK's core stops, as after a panic in it, while `Worker.run()` goes on and `is_running` stays true."""
     said: asyncio.Queue[str] = asyncio.Queue()
     monitor = PollMonitor(
-        brief, "deaf", "activity", said.put_nowait, seconds_between_checks=BETWEEN_CHECKS, misses_to_report=2
+        short_poll_client,
+        "deaf",
+        "activity",
+        said.put_nowait,
+        seconds_between_checks=BETWEEN_CHECKS,
+        misses_to_report=2,
     )
     group = WorkerGroup(said.put_nowait, seconds_to_stop=10)
-    worker = Worker(brief, task_queue="deaf", activities=[nothing])
+    worker = Worker(short_poll_client, task_queue="deaf", activities=[nothing])
     reason = "not polling task queue 'deaf' for activity tasks"
     async with group.running([worker], [monitor]):
-        assert await checked(monitor, 5) == [""] * 5
+        assert await reasons_of_checks(monitor, 5) == [""] * 5
         worker._bridge_worker.initiate_shutdown()
         line = await said.get()
         assert line.startswith("Not polling: for ")
         assert line.endswith(" for activity tasks of task queue 'deaf', so it takes none. Restart this worker.")
         assert worker.is_running
         assert group.unready == reason
-        another = await connect(brief.service_client.config.target_host)
+        another = await connect(short_poll_client.service_client.config.target_host)
         async with Worker(another, task_queue="deaf", activities=[nothing]):
             assert await said.get() == "Polling again: task queue 'deaf', activity tasks."
         assert group.failure is None
 
 
 async def test_each_task_queue_and_task_type_of_a_worker_is_monitored(
-    brief: Client, monkeypatch: pytest.MonkeyPatch
+    short_poll_client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MULLIGAN_MAX_CONCURRENT_MODEL_CALLS", "2")
-    async with running_worker(brief, load([]), Telemetry(exports=False), "all") as group:
+    async with running_worker(short_poll_client, load([]), Telemetry(exports=False), "all") as group:
         assert group.unready == ""
         watched = [(monitor.task_queue, monitor.task_type) for monitor in group.monitors]
     assert watched == [("all", "workflow"), ("all", "activity"), ("all-models", "activity")]
 
 
-async def test_a_worker_whose_slots_are_all_in_use_is_not_reported(brief: Client) -> None:
+async def test_a_worker_whose_slots_are_all_in_use_is_not_reported(short_poll_client: Client) -> None:
     """It does not poll, and does not need to."""
     slots = ActivitySlots(1)
     began, go = asyncio.Event(), asyncio.Event()
@@ -182,10 +191,10 @@ async def test_a_worker_whose_slots_are_all_in_use_is_not_reported(brief: Client
 
     said: list[str] = []
     monitor = PollMonitor(
-        brief, "full", "activity", said.append, all_in_use=lambda: slots.all_in_use, misses_to_report=1
+        short_poll_client, "full", "activity", said.append, all_in_use=lambda: slots.all_in_use, misses_to_report=1
     )
     worker = Worker(
-        brief,
+        short_poll_client,
         task_queue="full",
         workflows=[Holds],
         activities=[hold],
@@ -194,10 +203,10 @@ async def test_a_worker_whose_slots_are_all_in_use_is_not_reported(brief: Client
     )
     async with worker:
         assert not slots.all_in_use
-        handle = await brief.start_workflow(Holds.run, id=f"holds-{uuid.uuid4()}", task_queue="full")
+        handle = await short_poll_client.start_workflow(Holds.run, id=f"holds-{uuid.uuid4()}", task_queue="full")
         await began.wait()
         assert slots.all_in_use
-        assert await checked(monitor, 4) == [""] * 4
+        assert await reasons_of_checks(monitor, 4) == [""] * 4
         go.set()
         await handle.result()
         assert not slots.all_in_use
@@ -228,5 +237,5 @@ async def test_pollers_are_looked_for_in_all_partitions_of_a_queue() -> None:
         assert unpolled.reason == "not polling task queue 'unpolled' for workflow tasks"
         polled = PollMonitor(client, "wide", "activity", said.append, misses_to_report=2)
         async with Worker(client, task_queue="wide", activities=[nothing]):
-            assert await checked(polled, 4) == [""] * 4
+            assert await reasons_of_checks(polled, 4) == [""] * 4
     assert len(said) == 1

@@ -24,14 +24,14 @@ from tests.support.openai_turn import Turn
 
 
 @asynccontextmanager
-async def served_by(lab: Lab, loaded: LoadedModules) -> AsyncIterator[Lab]:
+async def mcp_worker(lab: Lab, loaded: LoadedModules) -> AsyncIterator[Lab]:
     """A separate worker with its own MCP servers."""
     queue = f"mcp-{uuid.uuid4().hex[:6]}"
     async with running_worker(lab.client, loaded, lab.telemetry, queue):
         yield replace(lab, task_queue=queue)
 
 
-async def says(file: Path, text: str) -> None:
+async def wait_for_text(file: Path, text: str) -> None:
     """Wait until the server has written this text to the file."""
     while not file.exists() or file.read_text() != text:
         await asyncio.sleep(0.05)
@@ -70,7 +70,7 @@ def at_port(port: int, **options: Any) -> LoadedModules:
 async def check_http(lab: Lab, options: tuple[str, ...], file: Path) -> None:
     """Check calls, errors, a cancelled call and a restarted server over HTTP, with or without sessions."""
     with http_server(*options) as port:
-        async with served_by(lab, at_port(port)) as at:
+        async with mcp_worker(lab, at_port(port)) as at:
             ran = await at.run(
                 [calls(("web__echo", {"text": "hi"}), ("web__fail", {}), ("web__picture", {})), DONE], agent="surfer"
             )
@@ -80,9 +80,9 @@ async def check_http(lab: Lab, options: tuple[str, ...], file: Path) -> None:
                 "[image/png, 12,345 bytes]",
             ]
             handle = await at.start([calls(("web__hang", {"file": str(file)})), DONE], agent="surfer")
-            await says(file, "started")
+            await wait_for_text(file, "started")
             await handle.cancel()
-            await says(file, "cancelled")
+            await wait_for_text(file, "cancelled")
             first = await at.run([call("web__pid"), DONE], agent="surfer")
             waits = await at.start(
                 [call("web__pid"), call("web__die"), call("web__echo", '{"text": "a"}'), call("web__pid"), DONE],

@@ -52,7 +52,7 @@ def chat(*messages: object, **more: object) -> dict[str, object]:
     return {"model": "m", "messages": [USER, *messages], **more}
 
 
-def called(*ids: str, **more: object) -> dict[str, Any]:
+def assistant_with_calls(*ids: str, **more: object) -> dict[str, Any]:
     """An assistant message with calls."""
     function = {"name": "f", "arguments": "{}", **more}
     return {"role": "assistant", "tool_calls": [{"id": i, "type": "function", "function": function} for i in ids]}
@@ -78,7 +78,7 @@ def schema(more: dict[str, object], strict: bool = False) -> dict[str, object]:
     return tools(function(parameters={**OBJECT, **more}, strict=strict))
 
 
-def prop(inner: object, strict: bool = False) -> dict[str, object]:
+def with_parameter(inner: object, strict: bool = False) -> dict[str, object]:
     """A chat request with a tool whose one parameter has this schema."""
     return schema({"properties": {"q": inner}}, strict)
 
@@ -103,11 +103,11 @@ def output(call_id: object = "a", **more: object) -> dict[str, object]:
     return {"type": "function_call_output", "call_id": call_id, "output": "ok", **more}
 
 
-def thought(**more: object) -> dict[str, object]:
+def reasoning_item(**more: object) -> dict[str, object]:
     """A reasoning item."""
     return {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "gAAA", **more}
 
 
-def said(*parts: object, **more: object) -> dict[str, object]:
+def assistant_item(*parts: object, **more: object) -> dict[str, object]:
     """An assistant's message item in parts."""
     return {"type": "message", "role": "assistant", "content": list(parts), **more}

@@ -7,7 +7,7 @@ import subprocess
 from collections import defaultdict
 
 
-def below(word: str) -> list[int]:
+def descendants_with(word: str) -> list[int]:
     """The ids of running descendant processes whose command line contains a word."""
     listed = subprocess.run(
         ["ps", "-axww", "-o", "pid=", "-o", "ppid=", "-o", "stat=", "-o", "args="],

@@ -72,11 +72,11 @@ class Bench:
         return self.server.requests[-1].json
 
 
-def said(text: str = "", *calls: ToolCall, data: dict[str, Any] | None = None) -> AssistantMessage:
+def assistant_message(text: str = "", *calls: ToolCall, data: dict[str, Any] | None = None) -> AssistantMessage:
     return AssistantMessage(role="assistant", text=text, tool_calls=list(calls), provider_data=data)
 
 
-def called(call_id: str, name: str = "search", arguments: str = "{}") -> ToolCall:
+def tool_call(call_id: str, name: str = "search", arguments: str = "{}") -> ToolCall:
     return ToolCall(id=call_id, name=name, arguments=arguments)
 
 
@@ -84,7 +84,7 @@ def result(call_id: str, text: str = "found") -> ToolMessage:
     return ToolMessage(role="tool", call_id=call_id, name="search", text=text)
 
 
-def thought(item_id: str = "rs_1", **more: Any) -> dict[str, Any]:
+def reasoning_item(item_id: str = "rs_1", **more: Any) -> dict[str, Any]:
     return {"type": "reasoning", "id": item_id, "summary": [], "encrypted_content": "gAAA", **more}
 
 

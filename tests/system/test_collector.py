@@ -220,7 +220,9 @@ async def _runs_are_told_apart(strict: Collector, temporal: DevServer) -> None:
                 "AgentWorkflow", given, id=f"{queue}-{agent}", task_queue=queue, result_type=dict
             )
             assert ran[agent]["status"] == "completed"
-        scraped = [await _scraped(strict, begins) for begins in ("mulligan_run_steps_count{", "temporal_num_pollers{")]
+        scraped = [
+            await _metrics_line(strict, begins) for begins in ("mulligan_run_steps_count{", "temporal_num_pollers{")
+        ]
     finally:
         worker.terminate()
         assert await worker.wait() == 0
@@ -232,7 +234,7 @@ async def _runs_are_told_apart(strict: Collector, temporal: DevServer) -> None:
         assert 'instance="' in line
 
 
-async def _scraped(running: Collector, beginning: str) -> str:
+async def _metrics_line(running: Collector, beginning: str) -> str:
     """The line of /metrics with this beginning, as soon as it is there."""
     async with httpx2.AsyncClient() as client:
         while True:

@@ -13,7 +13,7 @@ import pytest
 from temporalio.client import Client, WorkflowExecutionStatus
 
 from mulligan.devserver import DevServer, any_server, dev_server, temporal_server
-from tests.support.processes import below, is_running
+from tests.support.processes import descendants_with, is_running
 
 PROJECT = Path(__file__).parents[2]
 
@@ -39,7 +39,7 @@ def _no_configured_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 def processes_of(address: str) -> list[int]:
     """The ids of the server process for this address and of the shell that watches it."""
-    return below(address.rpartition(":")[2])
+    return descendants_with(address.rpartition(":")[2])
 
 
 def serves(processes: list[int]) -> bool:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from mulligan.devserver import DevServer, temporal_server
 from tests.support.ports import free_ports
-from tests.support.processes import below
+from tests.support.processes import descendants_with
 from tests.support.temporal import connect_to, environment_of
 
 ROOT = Path(__file__).parent.parent.parent
@@ -58,7 +58,7 @@ async def test_a_waiting_run_survives_the_kill_of_its_server_and_worker(tmp_path
         while not await handle.query("pending"):
             await asyncio.sleep(0.1)
         await handle.execute_update("send_message", {"text": "and then?", "id": "m"})
-        servers = below(str(port))
+        servers = descendants_with(str(port))
         assert servers
         for pid in servers:
             os.kill(pid, signal.SIGKILL)

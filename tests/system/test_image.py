@@ -46,7 +46,7 @@ def environment(stage: list[Instruction]) -> dict[str, str]:
     return {name: value for name, _, value in pairs}
 
 
-def told(stage: list[Instruction], word: str) -> str:
+def argument_of(stage: list[Instruction], word: str) -> str:
     """The arguments of the only instruction with this keyword."""
     [rest] = [rest for each, rest in stage if each == word]
     return rest
@@ -103,7 +103,7 @@ async def test_the_image_serves_a_users_package_writes_nothing_and_drains(
         "MULLIGAN_TASK_QUEUE": "image", "MULLIGAN_HEALTH_ADDRESS": f"127.0.0.1:{port}",
     }  # fmt: skip
     before = snapshot(venv, agents, home)
-    program, *arguments = json.loads(told(FINAL, "ENTRYPOINT"))
+    program, *arguments = json.loads(argument_of(FINAL, "ENTRYPOINT"))
     worker = await asyncio.create_subprocess_exec(
         venv / "bin" / program, *arguments, cwd=agents, env=env, stderr=asyncio.subprocess.PIPE
     )
@@ -128,9 +128,13 @@ def test_the_final_image_contains_no_build_tools(venv: Path) -> None:
 
 
 def test_the_image_runs_as_a_numeric_user_and_receives_sigterm() -> None:
-    assert re.fullmatch(r"[1-9]\d+:[1-9]\d+", told(FINAL, "USER")), "by number: Kubernetes' runAsNonRoot reads no names"
-    assert told(FINAL, "STOPSIGNAL") == "SIGTERM"
-    assert isinstance(json.loads(told(FINAL, "ENTRYPOINT")), list)  # no shell, which would not forward the signal
+    assert re.fullmatch(r"[1-9]\d+:[1-9]\d+", argument_of(FINAL, "USER")), (
+        "by number: Kubernetes' runAsNonRoot reads no names"
+    )
+    assert argument_of(FINAL, "STOPSIGNAL") == "SIGTERM"
+    assert isinstance(
+        json.loads(argument_of(FINAL, "ENTRYPOINT")), list
+    )  # no shell, which would not forward the signal
     assert environment(FINAL)["MULLIGAN_WORKSPACE"] == "/workspace"
 
 
@@ -152,7 +156,7 @@ def test_the_example_image_is_derived_from_this_image_with_the_same_uv() -> None
     assert "mulligan-worker:0.1.0" in (DEPLOY / "compose.yaml").read_text()
     versions = set(re.findall(r"astral-sh/uv:([\w.]+)", text + (DEPLOY / "Dockerfile").read_text()))
     assert len(versions) == 1
-    assert told(FINAL, "USER") in text
+    assert argument_of(FINAL, "USER") in text
 
 
 @pytest.mark.parametrize(

@@ -85,7 +85,7 @@ class Worker:
 
 
 @asynccontextmanager
-async def crowded(server: DevServer, folder: Path, **environment: str) -> AsyncIterator[Worker]:
+async def waiting_worker(server: DevServer, folder: Path, **environment: str) -> AsyncIterator[Worker]:
     """A worker process that serves the waiting agents. Asserts that it exits with 0."""
     queue = f"load-{uuid.uuid4().hex[:6]}"
     environment = {"MULLIGAN_GRACE_SECONDS": "2", **environment}
@@ -131,7 +131,7 @@ async def round_of(worker: Worker, agent: str, name: str, *, slots: int) -> int:
 @pytest.mark.timeout(1800)
 async def test_memory_and_threads_are_bounded_with_a_thousand_open_runs(server: DevServer, tmp_path: Path) -> None:
     """At most some hundred kilobytes for each run, and not one thread or connection for each."""
-    async with crowded(server, tmp_path) as worker:
+    async with waiting_worker(server, tmp_path) as worker:
         worker.open("warm")
         await completed(await worker.start("crowd", 20, "warm"))
         empty = worker.note("after 20 runs")
@@ -145,7 +145,7 @@ async def test_caching_few_workflows_bounds_memory_with_a_thousand_open_runs(ser
     """Fifty runs in memory and two hundred concurrent calls need a fraction of the memory, also at the end."""
     slots = 200
     limits = {"MULLIGAN_MAX_CACHED_WORKFLOWS": "50", "MULLIGAN_MAX_CONCURRENT_ACTIVITIES": str(slots)}
-    async with crowded(server, tmp_path, **limits) as worker:
+    async with waiting_worker(server, tmp_path, **limits) as worker:
         worker.open("warm")
         await completed(await worker.start("crowd", 20, "warm"))
         empty = worker.note("after 20 runs, 50 cached")

@@ -12,7 +12,7 @@ import pytest
 from mulligan.devserver import temporal_server
 from tests.support.openai_server import OpenAIServer
 from tests.support.openai_turn import Failure, Turn
-from tests.system.test_load import completed, crowded
+from tests.system.test_load import completed, waiting_worker
 
 
 @pytest.mark.timeout(900)
@@ -36,7 +36,7 @@ async def test_hundreds_of_runs_complete_when_their_model_limits_the_rate(tmp_pa
 
     async with temporal_server() as server, OpenAIServer() as model:
         model.script("crowd", bucket)
-        async with crowded(server, tmp_path, **model.environment()) as worker:
+        async with waiting_worker(server, tmp_path, **model.environment()) as worker:
             await completed(await worker.start("asked", runs, "limited"))
             worker.note("all got through")
         print(f"  {runs} runs, {len(model.requests)} requests, {refused} of them refused", file=sys.stderr)

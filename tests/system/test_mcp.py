@@ -22,7 +22,7 @@ from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
 from tests.live.conftest import DONE, Lab, call
 from tests.support.mcp_agents import SERVER, now
-from tests.support.mcp_fixtures import at_port, calls, check_http, http_server, says, served_by
+from tests.support.mcp_fixtures import at_port, calls, check_http, http_server, mcp_worker, wait_for_text
 from tests.support.processes import is_running
 from tests.support.temporal import environment_of
 
@@ -122,14 +122,14 @@ async def test_mcp_calls_are_retried_as_declared_after_a_crash_or_a_timeout(
     once, hung = tmp_path / "once", tmp_path / "hung"
     turn = calls(("again__die_once", {"file": str(once)}))
     monkeypatch.setenv("MCP_TEST_SECRET", "given")
-    async with served_by(lab, load(["tests.support.mcp_agents"])) as at:
+    async with mcp_worker(lab, load(["tests.support.mcp_agents"])) as at:
         ran = await at.run(
             [turn, calls(("again__hang", {"file": str(hung)}), ("again__fail", {})), DONE], agent="careful"
         )
     died, timed_out, failed = ran.calls
     assert (died["result"], died["attempts"]) == ({"text": "second life", "error": None}, 2)
     assert (timed_out["result"]["error"]["kind"], timed_out["attempts"]) == ("tool_timeout", 2)
-    await says(hung, "cancelled")
+    await wait_for_text(hung, "cancelled")
     assert (failed["result"]["error"]["kind"], failed["attempts"]) == ("tool_error", 1)
 
 
@@ -141,13 +141,13 @@ async def test_a_run_keeps_the_mcp_tools_it_began_with(
     monkeypatch.setenv("MULLIGAN_GRACE_SECONDS", "0")
     file = tmp_path / "hung"
     loaded = load(["tests.support.mcp_agents"])
-    async with served_by(lab, loaded) as at:
+    async with mcp_worker(lab, loaded) as at:
         grown = await at.run([call("lent__grow"), call("lent__grown"), DONE], agent="borrower")
         handle = await at.start(
             [calls(("lent__hang", {"file": str(file)})), calls(("lent__grown", {}), ("lent__structured", {})), DONE],
             agent="borrower",
         )
-        await says(file, "started")
+        await wait_for_text(file, "started")
     async with running_worker(lab.client, loaded, lab.telemetry, at.task_queue):
         ran = await at.look(handle)
     assert grown.calls[1]["result"]["error"]["kind"] == "unknown_tool"
@@ -161,7 +161,7 @@ async def test_no_mcp_server_outlives_its_worker(lab: Lab, monkeypatch: pytest.M
     """A server that does not respond is killed."""
     monkeypatch.setenv("MCP_TEST_SECRET", "given")
     monkeypatch.setenv("MULLIGAN_GRACE_SECONDS", "0")
-    async with served_by(lab, load(["tests.support.mcp_agents"])) as at:
+    async with mcp_worker(lab, load(["tests.support.mcp_agents"])) as at:
         ran = await at.run([call("lent__pid"), DONE], agent="borrower")
         pid = int(ran.calls[0]["result"]["text"])
         deaf = await at.start([call("lent__sleep", '{"seconds": 600}'), DONE], agent="borrower")
@@ -195,13 +195,13 @@ async def test_secrets_in_mcp_headers_are_in_no_history_span_or_text(lab: Lab, m
         for header in ("Bearer ${MCP_TEST_TOKEN}", token):
             loaded = at_port(port, headers={"Authorization": header})
             assert "sesame" not in repr(loaded.registry.agents["surfer"])
-            async with served_by(lab, loaded) as at:
+            async with mcp_worker(lab, loaded) as at:
                 ran = await at.run([call("web__echo", '{"text": "hi"}'), DONE], agent="surfer")
             assert ran.calls[0]["result"]["text"] == "hi"
             assert "sesame" not in str(await ran.handle.fetch_history())
             assert "sesame" not in str([span.attributes for span in ran.spans])
         assert len(asked) > 2
-        async with served_by(lab, at_port(port, headers={"Authorization": "Bearer \n"})) as at:
+        async with mcp_worker(lab, at_port(port, headers={"Authorization": "Bearer \n"})) as at:
             ran = await at.run([DONE], agent="surfer")
         assert "The tools of the MCP server `web` are not there" in ran.requests[0].json["messages"][0]["content"]
 

@@ -25,7 +25,7 @@ BRIEF_POLLS = 'matching.longPollExpirationInterval="200ms"'
 KINDS = (TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW, TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY)
 
 
-async def served(address: str, namespace: str, limits: dict[str, str]) -> tuple[int, list[str]]:
+async def run_worker(address: str, namespace: str, limits: dict[str, str]) -> tuple[int, list[str]]:
     """Run `worker.py` until it ends; return its exit code and its output."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "worker.py", stdin=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
@@ -73,7 +73,7 @@ async def test_a_worker_whose_polls_end_without_an_error_is_not_ready() -> None:
 @pytest.mark.parametrize("limits", [{}, {"MULLIGAN_MAX_CONCURRENT_MODEL_CALLS": "2"}], ids=["one", "two"])
 async def test_a_worker_that_cannot_start_exits_with_1_and_a_sentence(limits: dict[str, str]) -> None:
     async with temporal_server() as server:
-        code, said = await served(server.address, "nowhere", limits)
+        code, said = await run_worker(server.address, "nowhere", limits)
     assert code == 1
     serving, error = (line for line in said if "WARN" not in line)
     assert serving.startswith("Serving ")
@@ -94,7 +94,7 @@ async def test_a_worker_whose_polls_end_with_an_error_exits() -> None:
         in_it = await connect(server.address, namespace="brief")
         while await pollers(in_it) != [0, 0]:
             await asyncio.sleep(0.2)
-        ended = asyncio.create_task(served(server.address, "brief", {}))
+        ended = asyncio.create_task(run_worker(server.address, "brief", {}))
         while await pollers(in_it) != [1, 1]:
             await asyncio.sleep(0.2)
         await client.operator_service.delete_namespace(DeleteNamespaceRequest(namespace="brief"))

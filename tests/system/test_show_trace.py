@@ -34,7 +34,7 @@ ADA = '{"customer": "Ada"}'
 Process = asyncio.subprocess.Process
 
 
-async def shown(mulligan: Run, *words: str, **env: str) -> tuple[int, str, str]:
+async def show_trace(mulligan: Run, *words: str, **env: str) -> tuple[int, str, str]:
     ran = await mulligan("show", *words, "--trace", **{"MULLIGAN_JAEGER_URL": NO_JAEGER, **env})
     return ran.code, ran.out, ran.err
 
@@ -42,7 +42,7 @@ async def shown(mulligan: Run, *words: str, **env: str) -> tuple[int, str, str]:
 async def test_show_trace_draws_the_tree_from_history_without_jaeger(mulligan: Run, worker: Process) -> None:
     """The tree has errors and a bar for each span, without colours in a pipe; also as JSON."""
     await mulligan("start", "support", "What has Ada ordered?", "--id", "t-1", "--wait")
-    code, out, err = await shown(mulligan, "t-1")
+    code, out, err = await show_trace(mulligan, "t-1")
     assert code == 0
     assert err.startswith("Jaeger at http://127.0.0.1:1 does not answer: ")
     head, root, *below = out.splitlines()
@@ -55,7 +55,7 @@ async def test_show_trace_draws_the_tree_from_history_without_jaeger(mulligan: R
     assert below[-1].startswith("    └── agent.finish  completed")
     assert all("━" in line for line in [root, below[0], below[1], *below[3:]])
     assert "\x1b" not in out
-    code, out, _ = await shown(mulligan, "t-1", "--json")
+    code, out, _ = await show_trace(mulligan, "t-1", "--json")
     answer = json.loads(out)
     result = json.loads((await mulligan("show", "t-1", "--json")).out)["result"]
     assert (code, answer["id"], answer["source"], answer["trace_id"]) == (0, "t-1", "history", result["trace_id"])
@@ -68,14 +68,14 @@ async def test_show_trace_has_the_exit_codes_of_show_for_failed_and_missing_runs
 ) -> None:
     """1 and 2."""
     await mulligan("start", "slow", "Go", "--model", "scripted:broken", "--id", "t-3", "--wait")
-    code, out, _ = await shown(mulligan, "t-3")
+    code, out, _ = await show_trace(mulligan, "t-3")
     assert code == 1
     assert "ai.toolCall sarch_orders  ERROR unknown_tool" in out
     assert "recovered" not in out
     assert "agent.finish  ERROR unknown_tool  failed" in out
     await mulligan("start", "nobody", "Go", "--id", "t-4", "--wait")
-    assert await shown(mulligan, "t-4") == (1, "", "t-4 has no trace yet: no worker has opened the run.\n")
-    code, out, err = await shown(mulligan, "nobody-at-all")
+    assert await show_trace(mulligan, "t-4") == (1, "", "t-4 has no trace yet: no worker has opened the run.\n")
+    code, out, err = await show_trace(mulligan, "nobody-at-all")
     assert (code, out) == (2, "")
     assert "there is no run 'nobody-at-all'" in err
     alone = await mulligan("show", "t-3", "--all")
@@ -114,7 +114,7 @@ async def test_an_address_that_is_no_jaeger_is_reported_and_history_is_drawn(
     run_id = f"t-nonsense-{what.replace(' ', '-')}"
     await mulligan("start", "support", "Go", "--id", run_id, "--wait")
     async with answering(*NONSENSE[what]) as address:
-        code, out, err = await shown(mulligan, run_id, MULLIGAN_JAEGER_URL=f"http://ada:sesame@{address}")
+        code, out, err = await show_trace(mulligan, run_id, MULLIGAN_JAEGER_URL=f"http://ada:sesame@{address}")
     assert code == 0
     assert f"from Temporal's history (Jaeger at http://{address} cannot be understood)" in out
     assert f"what answers at http://{address} does not answer as Jaeger does (status " in err
@@ -394,10 +394,10 @@ async def test_an_encrypted_history_is_drawn_only_with_the_key(
         async with running_worker(client, load_agents([near, spared], []), lab.telemetry, at.task_queue):
             ran = await at.run([call("add", '{"a": -1, "b": 2}'), DONE], agent="near")
         environ = environment_of(server)
-        code, out, _ = await shown(mulligan, ran.id, MULLIGAN_ENCRYPTION_KEYS=key, **environ)
+        code, out, _ = await show_trace(mulligan, ran.id, MULLIGAN_ENCRYPTION_KEYS=key, **environ)
         assert code == 0
         assert "ai.toolCall add  ERROR tool_error  recovered" in out
-        code, out, err = await shown(mulligan, ran.id, **environ)
+        code, out, err = await show_trace(mulligan, ran.id, **environ)
     assert (code, out) == (2, "")
     assert f"the history of '{ran.id}' cannot be read" in err
     assert "set MULLIGAN_ENCRYPTION_KEYS" in err

@@ -70,14 +70,14 @@ async def start(client: Client, model: OpenAIServer, queue: str, turns: Script, 
     return await client.start_workflow("AgentWorkflow", given, id=run_id, task_queue=queue)
 
 
-async def recovered(handle: Any) -> Counter[tuple[str, str]]:
+async def recovered_in_steps(handle: Any) -> Counter[tuple[str, str]]:
     """The failures that the run recovered from, by its own steps."""
     steps: list[dict[str, Any]] = (await handle.query("steps", args=[0, 1000]))["steps"]
     calls = [call for step in steps for call in step["tool_calls"]]
     return Counter((call["id"], call["result"]["error"]["kind"]) for call in calls if call["result"]["error"])
 
 
-def told(spans: Spans) -> Counter[tuple[str, str]]:
+def recovered_in_trace(spans: Spans) -> Counter[tuple[str, str]]:
     """The failures that the trace shows as recovered."""
     about = [attributes(span) for span in spans if span["name"] == "ai.toolCall"]
     return Counter(
@@ -122,11 +122,11 @@ async def test_workers_without_caches_export_one_span_for_each_failure(
         result = await handle.result()
         first = client.get_workflow_handle(handle.id, run_id=handle.first_execution_run_id)
         assert (await first.describe()).status.name == "CONTINUED_AS_NEW"  # type: ignore[union-attr]
-        failures = await recovered(handle)
+        failures = await recovered_in_steps(handle)
     spans = await in_jaeger(jaeger, result["trace_id"])
     assert result["status"] == "completed"
     assert_whole(spans)
-    assert told(spans) == failures
+    assert recovered_in_trace(spans) == failures
     # In addition to the calls: two empty answers.
     assert result["recovered_failures"] == failures.total() + 2
     by_name = Counter(span["name"].split(" ")[0] for span in spans)
@@ -164,11 +164,11 @@ async def test_workers_killed_at_any_point_export_no_span_twice(
     async with worker(temporal, queue, jaeger):
         result = await ending
     async with worker(temporal, queue, jaeger):
-        failures = await recovered(handle)
+        failures = await recovered_in_steps(handle)
     spans = await in_jaeger(jaeger, result["trace_id"])
     assert result["status"] == "completed"
     assert_whole(spans)
-    shown = told(spans)
+    shown = recovered_in_trace(spans)
     assert shown - failures == Counter()
     lost = [failure not in shown for failure in failures]  # in the order of the steps
     print(f"{KILLS} kills: {sum(lost)} of {len(lost)} spans lost")

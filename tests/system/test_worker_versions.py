@@ -61,7 +61,7 @@ async def make_current(build: str, at: Lab) -> None:
             await asyncio.sleep(0.2)
 
 
-async def served_by(handle: Any) -> set[str]:
+async def builds_of(handle: Any) -> set[str]:
     """The builds of the workflow tasks of a run, and of the workers that ran its activities."""
     builds = set()
     async for event in handle.fetch_history_events():
@@ -72,7 +72,7 @@ async def served_by(handle: Any) -> set[str]:
     return builds
 
 
-async def in_the_middle(at: Lab, flag: Path, steps: int = 1) -> Any:
+async def run_waiting_in_a_tool(at: Lab, flag: Path, steps: int = 1) -> Any:
     """Start a run whose tool waits until the file exists; more steps follow."""
     turns = [call("wait_for_file"), *(call("now") for _ in range(steps)), DONE]
     handle = await at.start(turns, max_steps=100, metadata={"file": str(flag)})
@@ -94,15 +94,15 @@ async def test_a_run_ends_on_the_build_on_which_it_began(
     at = on_its_own_queue(lab)
     async with worker_of("a", at, monkeypatch), worker_of("b", at, monkeypatch):
         await make_current("a", at)
-        before = await in_the_middle(at, tmp_path / "go")
+        before = await run_waiting_in_a_tool(at, tmp_path / "go")
         await make_current("b", at)
         after = await at.run([call("now"), DONE])
         (tmp_path / "go").touch()
         ran = await at.look(before)
     assert (ran.result["status"], ran.result["recovered_failures"], len(ran.steps)) == ("completed", 0, 3)
-    assert await served_by(before) == {"a"}
+    assert await builds_of(before) == {"a"}
     assert after.result["status"] == "completed"
-    assert await served_by(after.handle) == {"b"}
+    assert await builds_of(after.handle) == {"b"}
 
 
 async def test_a_run_that_continues_as_new_stays_on_its_build(
@@ -113,12 +113,12 @@ async def test_a_run_that_continues_as_new_stays_on_its_build(
         at = on_its_own_queue(lab, await connect_to(server))
         async with worker_of("a", at, monkeypatch), worker_of("b", at, monkeypatch):
             await make_current("a", at)
-            run = await in_the_middle(at, tmp_path / "go", steps=8)
+            run = await run_waiting_in_a_tool(at, tmp_path / "go", steps=8)
             await make_current("b", at)
             (tmp_path / "go").touch()
             ran = await at.look(run)
             assert (await run.describe()).run_id != run.first_execution_run_id
-            assert await served_by(run) == {"a"}
+            assert await builds_of(run) == {"a"}
     assert ran.result["status"] == "completed"
 
 
@@ -131,15 +131,15 @@ async def test_a_run_whose_build_is_gone_can_be_moved_to_another_build(
     async with worker_of("b", at, monkeypatch):
         async with worker_of("a", at, monkeypatch):
             await make_current("a", at)
-            moved = await in_the_middle(at, tmp_path / "never")
+            moved = await run_waiting_in_a_tool(at, tmp_path / "never")
             await make_current("b", at)
         await at.run([DONE])
-        assert await served_by(moved) == {"a"}
+        assert await builds_of(moved) == {"a"}
         await pin(moved.id, "b", at)
         ran = await at.look(moved)
     assert ran.result["status"] == "completed"
     assert [call["result"]["error"] and call["result"]["error"]["kind"] for call in ran.calls] == ["tool_lost", None]
-    assert await served_by(moved) == {"a", "b"}
+    assert await builds_of(moved) == {"a", "b"}
 
 
 async def pin(workflow_id: str, build: str, at: Lab) -> None:

@@ -19,7 +19,7 @@ FUZZ = settings(derandomize=True, deadline=None, max_examples=400)
 OBJECT = '{"q": [1, {"x": "}"}]}'
 
 
-def found(text: str) -> tuple[str, list[tuple[str, str]]]:
+def calls_found_in(text: str) -> tuple[str, list[tuple[str, str]]]:
     rest, calls = find_calls(text, TOOLS)
     assert all(call.id == "" for call in calls)
     return rest, [(call.name, call.arguments) for call in calls]
@@ -51,7 +51,7 @@ DIALECTS = {
 
 @pytest.mark.parametrize("text", DIALECTS.values(), ids=DIALECTS)
 def test_each_dialect_is_read_with_its_arguments_unchanged(text: str) -> None:
-    rest, calls = found(text)
+    rest, calls = calls_found_in(text)
     assert calls == [("search", OBJECT)]
     assert rest in ("", "Thought: so")
 
@@ -80,7 +80,7 @@ def test_each_dialect_is_read_with_its_arguments_unchanged(text: str) -> None:
     ],
 )  # fmt: skip
 def test_several_mixed_or_quoted_calls_are_found(text: str, rest: str, calls: list[tuple[str, str]]) -> None:
-    assert found(text) == (rest, calls)
+    assert calls_found_in(text) == (rest, calls)
 
 
 BROKEN = [
@@ -104,7 +104,7 @@ BROKEN = [
 @pytest.mark.parametrize("around", ["{}", "```json\n{}\n```", "Well:\n```\n{}\n```\n", "<tool_call>{}</tool_call>"])
 @pytest.mark.parametrize(("broken", "raw"), BROKEN)
 def test_broken_json_is_a_call_if_it_begins_like_one_of_a_known_tool(broken: str, raw: str, around: str) -> None:
-    rest, calls = found(around.format(broken) if around != "{}" else broken)
+    rest, calls = calls_found_in(around.format(broken) if around != "{}" else broken)
     assert (rest.strip(": Wel"), calls) == ("", [("search", raw)])
 
 
@@ -113,7 +113,7 @@ def test_arguments_that_were_cut_off_are_never_taken_as_complete() -> None:
     whole = '{"name": "search", "arguments": {"q": "text", "n": 12, "on": true}}'
     for end in range(len(whole) - 3):
         for text in (whole[:end], f"```json\n{whole[:end]}", f"<tool_call>{whole[:end]}"):
-            for name, raw in found(text)[1]:
+            for name, raw in calls_found_in(text)[1]:
                 assert name == "search"
                 readings = [mended.value for mended in repair_json(raw)]
                 assert all(
@@ -249,7 +249,7 @@ def test_a_call_written_into_the_text_is_read_back_equal(
 def test_arguments_that_are_not_json_are_written_back_in_a_json_block(raw: str, again: str) -> None:
     text = as_text("search", raw)
     assert json.loads(text.removeprefix("```json\n").removesuffix("\n```"))["name"] == "search"
-    assert found(text) == ("", [("search", again)])
+    assert calls_found_in(text) == ("", [("search", again)])
 
 
 def test_the_instructions_contain_the_schemas_and_a_form_that_can_be_read() -> None:

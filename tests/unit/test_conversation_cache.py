@@ -22,11 +22,11 @@ KEY: Key = ("run", "0")
 MUCH = 10**9
 
 
-def said(text: str) -> UserMessage:
+def user_message(text: str) -> UserMessage:
     return UserMessage(role="user", text=text)
 
 
-def asks(call_id: str) -> AssistantMessage:
+def assistant_with_call(call_id: str) -> AssistantMessage:
     return AssistantMessage(role="assistant", tool_calls=[ToolCall(id=call_id, name="look", arguments="{}")])
 
 
@@ -49,14 +49,14 @@ def size_of(what: CachedConversation | ToolMessage) -> int:
 
 def has(cache: ConversationCache, key: Key) -> bool:
     """Whether the cache has it. Removes it from the cache."""
-    found, _ = cache.take(key, ONE, prefix(said("a")).ref)
+    found, _ = cache.take(key, ONE, prefix(user_message("a")).ref)
     cache.put(key, found)
     return bool(found.messages)
 
 
 def test_digests_items_and_size_of_a_conversation_follow_its_messages() -> None:
     """After cutting back, other messages can be added."""
-    first, second, third = said("Go – é."), asks("c1"), result("c1")
+    first, second, third = user_message("Go – é."), assistant_with_call("c1"), result("c1")
     made, short = prefix(first, second, third), prefix(first)
     assert made.ref == ConversationRef(count=3, digest=made.digests[-1])
     assert (made.digests[0], len(set(made.digests)), made.digests[1]) == ("", 4, short.ref.digest)
@@ -70,7 +70,7 @@ def test_digests_items_and_size_of_a_conversation_follow_its_messages() -> None:
 
 
 def test_cutting_back_keeps_call_ids_that_are_still_used() -> None:
-    made = prefix(asks("c1"), result("c1"), asks("c1"))
+    made = prefix(assistant_with_call("c1"), result("c1"), assistant_with_call("c1"))
     made.cut_back(2)
     assert made.call_ids == {"c1"}
 
@@ -78,32 +78,32 @@ def test_cutting_back_keeps_call_ids_that_are_still_used() -> None:
 def test_a_cached_conversation_is_encoded_again_for_another_provider() -> None:
     """A turn may name another model: the messages are in the cache, and are not fetched again."""
     cache = ConversationCache(MUCH)
-    messages: list[Message] = [said("a"), asks("c1"), result("c1")]
+    messages: list[Message] = [user_message("a"), assistant_with_call("c1"), result("c1")]
     cache.put(KEY, prefix(*messages))
     assert cache.take(KEY, OTHER, prefix(*messages).ref) == (prefix(*messages, provider=OTHER), None)
 
 
 def test_messages_in_another_order_have_another_digest() -> None:
-    assert prefix(said("a"), said("b")).ref != prefix(said("b"), said("a")).ref
-    assert chain_digest("", said("a"))[0] != chain_digest("x", said("a"))[0]
+    assert prefix(user_message("a"), user_message("b")).ref != prefix(user_message("b"), user_message("a")).ref
+    assert chain_digest("", user_message("a"))[0] != chain_digest("x", user_message("a"))[0]
 
 
-AB = prefix(said("a"), said("b"))
+AB = prefix(user_message("a"), user_message("b"))
 
 
 @pytest.mark.parametrize(
     ("whole", "known", "found"),
     [
         (AB.ref, None, 2),
-        (prefix(said("a")).ref, None, 1),
-        (prefix(said("a")).ref, 2, 1),
+        (prefix(user_message("a")).ref, None, 1),
+        (prefix(user_message("a")).ref, 2, 1),
         (ConversationRef(count=0, digest=""), None, None),
-        (prefix(said("a"), said("b"), said("c")).ref, 1, 1),
-        (prefix(said("a"), said("b"), said("c")).ref, 2, 2),
-        (prefix(said("a"), said("b"), said("c")).ref, 3, None),
-        (prefix(said("a"), said("b"), said("c")).ref, None, None),
-        (prefix(said("a"), said("c")).ref, None, None),
-        (prefix(said("a"), said("c")).ref, 1, 1),
+        (prefix(user_message("a"), user_message("b"), user_message("c")).ref, 1, 1),
+        (prefix(user_message("a"), user_message("b"), user_message("c")).ref, 2, 2),
+        (prefix(user_message("a"), user_message("b"), user_message("c")).ref, 3, None),
+        (prefix(user_message("a"), user_message("b"), user_message("c")).ref, None, None),
+        (prefix(user_message("a"), user_message("c")).ref, None, None),
+        (prefix(user_message("a"), user_message("c")).ref, 1, 1),
         (ConversationRef(count=2, digest=""), None, None),
     ],
     ids=[
@@ -126,12 +126,12 @@ def test_take_returns_the_conversation_cut_back_to_the_reference_and_removes_it(
 
 def test_the_least_recently_used_entry_is_evicted() -> None:
     """Conversations and results alike."""
-    cache = ConversationCache(2 * size_of(prefix(said("a"))) + 2 * size_of(result("c1")))
-    cache.put(("a", "0"), prefix(said("a")))
+    cache = ConversationCache(2 * size_of(prefix(user_message("a"))) + 2 * size_of(result("c1")))
+    cache.put(("a", "0"), prefix(user_message("a")))
     cache.put_result(KEY, result("c1"))
-    cache.put(("b", "0"), prefix(said("a")))
+    cache.put(("b", "0"), prefix(user_message("a")))
     cache.put_result(KEY, result("c2"))
-    used, _ = cache.take(("a", "0"), ONE, prefix(said("a")).ref)
+    used, _ = cache.take(("a", "0"), ONE, prefix(user_message("a")).ref)
     cache.put(("a", "0"), used)
     cache.put_result(KEY, result("c3"))
     cache.put_result(KEY, result("c4"))
@@ -142,10 +142,10 @@ def test_the_least_recently_used_entry_is_evicted() -> None:
 
 
 def test_an_entry_larger_than_the_cache_evicts_nothing() -> None:
-    cache = ConversationCache(size_of(prefix(said("a"))) + size_of(result("c1")))
-    cache.put(KEY, prefix(said("a")))
+    cache = ConversationCache(size_of(prefix(user_message("a"))) + size_of(result("c1")))
+    cache.put(KEY, prefix(user_message("a")))
     cache.put_result(KEY, result("c1"))
-    cache.put(("large", "0"), prefix(said("a" * 10_000)))
+    cache.put(("large", "0"), prefix(user_message("a" * 10_000)))
     cache.put_result(("large", "0"), result("c1", "a" * 10_000))
     assert has(cache, KEY)
     assert len(cache.resolve(KEY, [CachedResult(role="held", call_id="c1")])) == 1
@@ -153,11 +153,11 @@ def test_an_entry_larger_than_the_cache_evicts_nothing() -> None:
 
 def test_a_conversation_in_use_counts_towards_the_size() -> None:
     """It cannot be evicted, so others are. Its growth counts when it is put back, at the latest."""
-    cache = ConversationCache(size_of(prefix(said("a"), said("b"))) + 10)
-    cache.put(KEY, prefix(said("a"), said("b")))
-    used, _ = cache.take(KEY, ONE, prefix(said("a"), said("b")).ref)
+    cache = ConversationCache(size_of(prefix(user_message("a"), user_message("b"))) + 10)
+    cache.put(KEY, prefix(user_message("a"), user_message("b")))
+    used, _ = cache.take(KEY, ONE, prefix(user_message("a"), user_message("b")).ref)
     assert cache.size == size_of(used)
-    cache.put(("other", "0"), prefix(said("a")))
+    cache.put(("other", "0"), prefix(user_message("a")))
     assert not has(cache, ("other", "0"))
     cache.put(KEY, used)
     assert cache.size == size_of(used)
@@ -168,7 +168,7 @@ def test_an_empty_conversation_does_not_replace_a_cached_one() -> None:
     """As after a model call that could not query the workflow, while another attempt has cached the conversation."""
     cache = ConversationCache(MUCH)
     empty, _ = cache.take(KEY, ONE, AB.ref)
-    cache.put(KEY, prefix(said("a")))
+    cache.put(KEY, prefix(user_message("a")))
     cache.put(KEY, empty)
     assert has(cache, KEY)
 
@@ -176,10 +176,10 @@ def test_an_empty_conversation_does_not_replace_a_cached_one() -> None:
 @pytest.mark.parametrize("bound", [0, 1])
 def test_a_cache_of_size_zero_keeps_nothing(bound: int) -> None:
     cache = ConversationCache(bound)
-    cache.put(KEY, prefix(said("a")))
+    cache.put(KEY, prefix(user_message("a")))
     cache.put_result(KEY, result("c1"))
     assert cache.size == 0
-    assert cache.take(KEY, ONE, prefix(said("a")).ref) == (prefix(), "absent")
+    assert cache.take(KEY, ONE, prefix(user_message("a")).ref) == (prefix(), "absent")
     assert cache.resolve(KEY, [CachedResult(role="held", call_id="c1")]) == []
 
 
@@ -189,14 +189,14 @@ def test_a_cached_result_replaces_its_reference_once() -> None:
     for call_id in ("c1", "c3"):
         cache.put_result(KEY, result(call_id, f"of {call_id}"))
     new: list[Any] = [
-        said("a"),
+        user_message("a"),
         *(CachedResult(role="held", call_id=call_id) for call_id in ("c1", "c2", "c3")),
-        said("b"),
+        user_message("b"),
     ]
-    assert cache.resolve(("run", "1"), new) == [said("a")]
-    assert cache.resolve(KEY, new) == [said("a"), result("c1", "of c1")]
-    assert cache.resolve(KEY, new) == [said("a")]
-    assert cache.resolve(KEY, new[3:]) == [result("c3", "of c3"), said("b")]
+    assert cache.resolve(("run", "1"), new) == [user_message("a")]
+    assert cache.resolve(KEY, new) == [user_message("a"), result("c1", "of c1")]
+    assert cache.resolve(KEY, new) == [user_message("a")]
+    assert cache.resolve(KEY, new[3:]) == [result("c3", "of c3"), user_message("b")]
     cache.put_result(KEY, result("c1"))
     assert cache.resolve(KEY, [result("c1")]) == [result("c1")]
     assert cache.size == 0
@@ -254,7 +254,7 @@ class Use(RuleBasedStateMachine):
 
     @rule(key=KEYS, texts=TEXTS, longer=TEXTS, provider=st.sampled_from([ONE, ONE, OTHER]))
     def take(self, key: Key, texts: list[str], longer: list[str], provider: Any) -> None:
-        whole = prefix(*map(said, texts + longer), provider=provider)
+        whole = prefix(*map(user_message, texts + longer), provider=provider)
         found, miss = self.cache.take(key, provider, whole.ref, len(texts))
         known = self.forget(key, None)
         messages = known.messages if known else []
@@ -268,7 +268,7 @@ class Use(RuleBasedStateMachine):
     @rule(texts=TEXTS, which=st.integers(0, 3))
     def extend(self, texts: list[str], which: int) -> None:
         for _, used in self.in_use[which : which + 1]:
-            used.extend([said(text) for text in texts])
+            used.extend([user_message(text) for text in texts])
 
     @rule(count=st.integers(0, 5), which=st.integers(0, 3))
     def cut_back(self, count: int, which: int) -> None:
@@ -310,6 +310,6 @@ class Use(RuleBasedStateMachine):
         assert self.cache.size == self.size() >= 0
 
 
-EMPTY = size_of(prefix(said("a"))) - prefix(said("a")).size
+EMPTY = size_of(prefix(user_message("a"))) - prefix(user_message("a")).size
 Use.TestCase.settings = settings(derandomize=True, deadline=None, max_examples=100, stateful_step_count=30)
 TestUse = Use.TestCase

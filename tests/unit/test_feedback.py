@@ -55,7 +55,7 @@ class Cash(BaseModel, extra="forbid"):
     amount: Decimal
 
 
-def refusing(error):
+def refused_type(error):
     """A type whose validator refuses every value."""
 
     def check(value):
@@ -64,10 +64,10 @@ def refusing(error):
     return Annotated[str, AfterValidator(check)]
 
 
-KNOWN: Any = refusing(lambda value: ValueError(f"no customer is named {value}"))
-ODD = refusing(lambda value: AssertionError(f"{value} is odd"))
-CRASH = refusing(KeyError)
-CUSTOM = refusing(lambda value: PydanticCustomError("no_such", "no customer is named {name}", {"name": value}))
+KNOWN: Any = refused_type(lambda value: ValueError(f"no customer is named {value}"))
+ODD = refused_type(lambda value: AssertionError(f"{value} is odd"))
+CRASH = refused_type(KeyError)
+CUSTOM = refused_type(lambda value: PydanticCustomError("no_such", "no customer is named {name}", {"name": value}))
 
 
 @tool
@@ -83,7 +83,7 @@ def ship(
     return ""
 
 
-def taking(hint: Any) -> Tool:
+def tool_taking(hint: Any) -> Tool:
     """A tool that takes one `value` of that type."""
 
     def take(value):
@@ -105,7 +105,7 @@ async def look(raw: str, of: Tool, name: str | None = None) -> ValidArguments | 
         return error
 
 
-def refused(raw: str, of: Tool = ship, name: str | None = None) -> ToolCallError:
+def error_for(raw: str, of: Tool = ship, name: str | None = None) -> ToolCallError:
     done = asyncio.run(look(raw, of, name))
     assert isinstance(done, ToolCallError)
     return done
@@ -117,7 +117,7 @@ def faults(error: ToolCallError) -> list[str]:
 
 
 def test_feedback_on_invalid_arguments() -> None:
-    error = refused('{"address": {"number": 0, "zip": 1}, "color": "green"}')
+    error = error_for('{"address": {"number": 0, "zip": 1}, "color": "green"}')
     assert (error.kind, error.tool_name, error.call_id) == ("invalid_arguments", "ship", "c1")
     assert error.message == snapshot("""\
 The arguments of `ship` are not what it takes, so it was not run:
@@ -134,7 +134,7 @@ The arguments of `ship` are not what it takes, so it was not run:
 
 
 def test_feedback_on_invalid_json() -> None:
-    error = refused('{"address": {"street": "Elm Street", "num')
+    error = error_for('{"address": {"street": "Elm Street", "num')
     assert error.kind == "invalid_json"
     assert error.message == snapshot(
         "The arguments of `ship` are not valid JSON, so it was not run: the arguments stop in the middle of a name."
@@ -144,7 +144,7 @@ def test_feedback_on_invalid_json() -> None:
 
 
 def test_feedback_on_an_unknown_tool() -> None:
-    error = refused("{}", name="shipp")
+    error = error_for("{}", name="shipp")
     assert isinstance(error, UnknownToolError)
     assert (error.available, error.raw_arguments) == (["ship"], "{}")
     assert error.text == snapshot("There is no tool `shipp`. Did you mean `ship`? The tools are: `ship`.")
@@ -186,17 +186,20 @@ def test_feedback_on_truncated_and_duplicate_calls() -> None:
 def test_each_invalid_field_is_named_by_its_path(sent: str, named: list[str]) -> None:
     """In the sent arguments. Names of union members are not in the path."""
     raw = sent.replace("ADDRESS", '"address": {"street": "e", "number": 1}')
-    assert faults(refused(raw)) == named
+    assert faults(error_for(raw)) == named
 
 
 def test_paths_do_not_contain_members_of_a_union() -> None:
-    adopt = taking(Cash | list[int])
-    assert faults(refused('{"value": 5}', adopt)) == ["- `value`: should be an object", "- `value`: should be an array"]
-    assert faults(refused('{"value": ["x"]}', adopt))[1].startswith("- `value[0]`: should be a valid integer")
+    adopt = tool_taking(Cash | list[int])
+    assert faults(error_for('{"value": 5}', adopt)) == [
+        "- `value`: should be an object",
+        "- `value`: should be an array",
+    ]
+    assert faults(error_for('{"value": ["x"]}', adopt))[1].startswith("- `value[0]`: should be a valid integer")
 
 
 def test_paths_in_an_object_do_not_contain_members_of_a_union() -> None:
-    named = faults(refused('{"value": {}}', taking(Cash | str)))
+    named = faults(error_for('{"value": {}}', tool_taking(Cash | str)))
     assert named == [
         *(f"- `value.{name}`: is required, but missing" for name in ("kind", "amount")),
         "- `value`: should be a string",
@@ -204,12 +207,12 @@ def test_paths_in_an_object_do_not_contain_members_of_a_union() -> None:
 
 
 def test_faults_beyond_twenty_are_counted() -> None:
-    error = refused(json.dumps({"address": {"street": "e", "number": 1}, "boxes": [{"width": "w"}] * 25}))
+    error = error_for(json.dumps({"address": {"street": "e", "number": 1}, "boxes": [{"width": "w"}] * 25}))
     assert len(faults(error)) == 21
     assert faults(error)[-1] == "- … and 5 more"
 
 
-CHECKED = taking(list[KNOWN])
+CHECKED = tool_taking(list[KNOWN])
 
 
 @pytest.mark.parametrize(
@@ -218,7 +221,7 @@ CHECKED = taking(list[KNOWN])
     ids=["many faults", "long words", "long name"],
 )
 def test_the_length_of_feedback_is_bounded(of: Tool, value: Any) -> None:
-    assert len(refused(json.dumps(value), of).text) < 20_000
+    assert len(error_for(json.dumps(value), of).text) < 20_000
 
 
 @pytest.mark.parametrize(("name", "meant"), [("Ship", "ship"), ("ship_order", "ship"), ("zzz", None), ("", None)])
@@ -237,7 +240,7 @@ def test_long_lists_of_tools_and_long_names_are_cut_in_feedback() -> None:
 
 
 def test_of_a_long_schema_only_its_fields_are_named() -> None:
-    assert refused("{}", taking(Annotated[str, Field(description="d" * SCHEMA_SHOWN)])).detail == snapshot("""\
+    assert error_for("{}", tool_taking(Annotated[str, Field(description="d" * SCHEMA_SHOWN)])).detail == snapshot("""\
 You sent: {}
 It takes a JSON object with the fields `value`; required: `value`.
 Call it again with corrected arguments.\
@@ -245,14 +248,14 @@ Call it again with corrected arguments.\
 
 
 def test_long_input_is_cut_in_feedback() -> None:
-    error = refused(json.dumps({"address": "x" * 10_000}))
+    error = error_for(json.dumps({"address": "x" * 10_000}))
     assert len(error.detail.splitlines()[0]) < feedback.INPUT_SHOWN + 60
     assert error.detail.splitlines()[0].endswith("… (9515 more characters)")
 
 
 def test_the_text_of_a_validator_is_in_the_detail_and_not_in_the_message() -> None:
     """The model needs the reason, which may quote the value."""
-    error = refused('{"value": ["Ann"]}', CHECKED)
+    error = error_for('{"value": ["Ann"]}', CHECKED)
     assert faults(error) == ["- `value[0]`: is not valid"]
     assert "- `value[0]`: Value error, no customer is named Ann" in error.detail
 
@@ -277,7 +280,7 @@ WITH_SECRET = st.recursive(
 
 
 @QUICK
-@given(st.sampled_from([taking(hint) for hint in TAKING]), WITH_SECRET, st.integers(0, 3))
+@given(st.sampled_from([tool_taking(hint) for hint in TAKING]), WITH_SECRET, st.integers(0, 3))
 def test_the_message_quotes_no_value(of: Tool, value: Any, left_out: int) -> None:
     """Spans contain the message."""
     raw = json.dumps({"value": value})
@@ -290,12 +293,12 @@ def test_the_message_quotes_no_value(of: Tool, value: Any, left_out: int) -> Non
 
 def test_the_exception_of_a_validator_is_in_the_detail_only() -> None:
     """The detail is for the model, not for spans."""
-    error = refused('{"value": "Ann"}', taking(CRASH))
+    error = error_for('{"value": "Ann"}', tool_taking(CRASH))
     assert faults(error) == ["- they could not be checked"]
     assert "The check raised KeyError: 'Ann'" in error.detail
     assert isinstance(error.source, KeyError)
 
 
-@pytest.mark.parametrize("of", [taking(CUSTOM), taking(UUID)], ids=["a user's own type of error", "UUID"])
+@pytest.mark.parametrize("of", [tool_taking(CUSTOM), tool_taking(UUID)], ids=["a user's own type of error", "UUID"])
 def test_no_message_of_a_pydantic_error_quotes_a_value(of: Tool) -> None:
-    assert "Q" not in refused('{"value": "Q"}', of).message
+    assert "Q" not in error_for('{"value": "Q"}', of).message

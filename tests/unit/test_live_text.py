@@ -14,7 +14,7 @@ from mulligan.activities.models.live_text import MAX_BYTES, LiveTextHeartbeats
 from mulligan.wire.event_types import LIVE_TEXT, LiveText
 
 
-async def beats_of(body: Any) -> list[tuple[Any, ...]]:
+async def heartbeats_of(body: Any) -> list[tuple[Any, ...]]:
     """The details of each heartbeat of an activity."""
     beats: list[tuple[Any, ...]] = []
     environment = ActivityEnvironment()
@@ -42,7 +42,7 @@ async def test_text_between_two_heartbeats_is_sent_as_one_piece() -> None:
                 text.write(word)
             await asyncio.sleep(0.1)
 
-    told = texts(await beats_of(body))
+    told = texts(await heartbeats_of(body))
     assert [(each.text, each.start, each.step, each.attempt) for each in told] == [
         ("Once upon ", 0, 3, 2),
         ("Once upon a time.", 0, 3, 2),
@@ -58,7 +58,7 @@ async def test_only_the_end_of_a_long_text_is_in_the_heartbeat() -> None:
             text.write("日本語🙈 " * 2_000)
             await asyncio.sleep(0.05)
 
-    told = texts(await beats_of(body))
+    told = texts(await heartbeats_of(body))
     whole = "日本語🙈 " * 6_000
     assert len(told[-1].text.encode()) <= MAX_BYTES
     assert len(told[-1].text.encode()) > MAX_BYTES - 4
@@ -74,17 +74,17 @@ async def test_half_of_a_surrogate_pair_waits_for_the_other_half() -> None:
             text.write(piece)
             await asyncio.sleep(0.05)
 
-    told = texts(await beats_of(body))
+    told = texts(await heartbeats_of(body))
     assert [each.text for each in told] == ["a", "a🙈b", "a🙈b\ufffd\ufffd"]
 
 
 async def test_the_retry_details_stay_first_in_the_heartbeat_beside_the_text() -> None:
     """After a failure the text is still there for watchers."""
     with pytest.raises(ZeroDivisionError):
-        await beats_of_failing()
+        await heartbeats_of_failure()
 
 
-async def beats_of_failing() -> None:
+async def heartbeats_of_failure() -> None:
     beats: list[tuple[Any, ...]] = []
     environment = ActivityEnvironment()
     environment.on_heartbeat = lambda *details: beats.append(details)
@@ -116,7 +116,7 @@ async def test_no_heartbeat_is_sent_after_the_activity_has_ended() -> None:
     async def body(heart: Heartbeat) -> None:
         LiveTextHeartbeats(heart, 0.05, "0", 1, 1).write("Once")
 
-    beats = await beats_of(body)
+    beats = await heartbeats_of(body)
     await asyncio.sleep(0.1)
     assert beats == []
 
@@ -137,4 +137,4 @@ async def test_frequent_progress_of_a_tool_sends_one_heartbeat_in_three_seconds(
         assert heart.details == (11,)
 
     assert heartbeat.INTERVAL == 3
-    assert await beats_of(body) == [(0,), (6,)]
+    assert await heartbeats_of(body) == [(0,), (6,)]

@@ -49,12 +49,12 @@ def says_nothing(wait: Pending) -> None:
     return None
 
 
-async def paying(person: Any) -> AgentRun:
+async def run_payer(person: Any) -> AgentRun:
     return await run_agent(clerk, "Pay.", model=Model(Say(calls=[Call("pay", {"euros": 7})]), "Done."), person=person)
 
 
 async def test_an_edited_call_runs_with_the_new_arguments() -> None:
-    run = await paying(edits)
+    run = await run_payer(edits)
     assert run.calls[0].result is not None
     assert run.calls[0].result.text == "paid 5"
     assert run.calls[0].decision is not None
@@ -63,7 +63,7 @@ async def test_an_edited_call_runs_with_the_new_arguments() -> None:
 
 async def test_without_a_decision_the_timeout_passes_at_once() -> None:
     """There is no server, so no clock to wait for."""
-    run = await paying(says_nothing)
+    run = await run_payer(says_nothing)
     assert run.calls[0].result is not None
     assert run.calls[0].result.text == "`pay` was not run: nobody approved of it in time."
 
@@ -71,4 +71,4 @@ async def test_without_a_decision_the_timeout_passes_at_once() -> None:
 @pytest.mark.parametrize(("person", "says"), [(asks, "euros"), (mistakes, 'use the update "decide"')])
 async def test_an_invalid_decision_fails_the_test(person: Any, says: str) -> None:
     with pytest.raises(AssertionError, match=says):
-        await paying(person)
+        await run_payer(person)

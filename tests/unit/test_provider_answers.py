@@ -13,7 +13,7 @@ from mulligan.errors import ModelRequestError
 from mulligan.values import Usage
 from tests.support.openai_server import Failure, Reasoning, Turn
 from tests.support.openai_turn import Usage as ServedUsage
-from tests.support.provider_fixtures import APIS, Bench, called, chat_call, completion
+from tests.support.provider_fixtures import APIS, Bench, chat_call, completion, tool_call
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ async def test_text_calls_usage_and_model_of_an_answer_are_read(bench: Bench, ap
     turn = Turn("Hi.", calls=[("search", "{'q'", "id!"), ("", "", "")], usage=used, model="m-2026")
     reply = await bench.answer(api, turn)
     assert reply.text == "Hi."
-    assert reply.calls == [called("id!", arguments="{'q'"), called("", "", "")]
+    assert reply.calls == [tool_call("id!", arguments="{'q'"), tool_call("", "", "")]
     assert reply.finish_reason == "tool_calls"
     assert reply.usage == Usage(input_tokens=100, output_tokens=50, cached_input_tokens=80, reasoning_tokens=30)
     assert reply.response_id.startswith(("resp_", "chatcmpl-"))
@@ -65,27 +65,27 @@ ODD_CHAT: list[tuple[str, dict[str, Any], Any]] = [
     (
         "stop with calls",
         completion({"tool_calls": [chat_call()]}, finish_reason="stop"),
-        ("", [called("c")], "tool_calls"),
+        ("", [tool_call("c")], "tool_calls"),
     ),
     ("tool_calls without", completion({"content": "x"}, finish_reason="tool_calls"), ("x", [], "stop")),
     ("empty calls", completion({"content": "x", "tool_calls": []}), ("x", [], "stop")),
     (
         "legacy function",
         completion({"function_call": {"name": "search", "arguments": "{}"}}, finish_reason="function_call"),
-        ("", [called("")], "tool_calls"),
+        ("", [tool_call("")], "tool_calls"),
     ),
     ("parts", completion({"content": [{"type": "text", "text": "a"}, "b", {"type": "image"}]}), ("ab", [], "stop")),
     (
         "arguments as an object, id missing",
         completion({"tool_calls": [{"function": {"name": "search", "arguments": {"q": "é"}}}]}),
-        ("", [called("", arguments='{"q": "é"}')], "tool_calls"),
+        ("", [tool_call("", arguments='{"q": "é"}')], "tool_calls"),
     ),
     (
         "null arguments, a number for an id",
         completion({"tool_calls": [{"id": 7, "function": {"name": "search", "arguments": None}}]}),
-        ("", [called("7", arguments="")], "tool_calls"),
+        ("", [tool_call("7", arguments="")], "tool_calls"),
     ),
-    ("a call that is none", completion({"tool_calls": ["?"]}), ("", [called("", "", "")], "tool_calls")),
+    ("a call that is none", completion({"tool_calls": ["?"]}), ("", [tool_call("", "", "")], "tool_calls")),
     ("another server's word", completion({"content": "x"}, finish_reason="max_tokens"), ("x", [], "length")),
     ("usage of nonsense", {**completion({"content": "x"}), "usage": {"prompt_tokens": "7"}}, ("x", [], "stop")),
 ]

@@ -11,7 +11,16 @@ import pytest
 from mulligan.errors import ModelRequestError
 from mulligan.values import AssistantMessage
 from tests.support.openai_server import Failure, Turn
-from tests.support.provider_fixtures import GO, Bench, chat_call, completion, function_call, result, said, thought
+from tests.support.provider_fixtures import (
+    GO,
+    Bench,
+    assistant_message,
+    chat_call,
+    completion,
+    function_call,
+    reasoning_item,
+    result,
+)
 
 
 @pytest.fixture
@@ -33,7 +42,7 @@ def spoken(text: str, **more: Any) -> dict[str, Any]:
     return {"type": "message", "id": "msg_1", "role": "assistant", "status": "completed", "content": parts, **more}
 
 
-R1, R2 = thought("rs_1"), thought("rs_2")
+R1, R2 = reasoning_item("rs_1"), reasoning_item("rs_2")
 C1, C2 = function_call("c1"), function_call("c2")
 A = {"role": "assistant", "content": "A"}
 B = {"role": "assistant", "content": "B"}
@@ -56,8 +65,8 @@ LAYOUTS: list[tuple[str, list[Any], Any, list[Any]]] = [
         [{"type": "message", "phase": "commentary"}],
         [{**A, "phase": "commentary"}, C1],
     ),
-    ("status", [thought(status="completed", content=None), C1], [thought()], [thought(), C1]),
-    ("nothing encrypted", [thought(encrypted_content=None), C1], None, [C1]),
+    ("status", [reasoning_item(status="completed", content=None), C1], [reasoning_item()], [reasoning_item(), C1]),
+    ("nothing encrypted", [reasoning_item(encrypted_content=None), C1], None, [C1]),
     ("nothing after it", [R1], [R1], [{"role": "assistant", "content": ""}]),
     ("unknown items", [{"type": "web_search_call", "id": "ws_1"}, spoken("A")], None, [A]),
 ]
@@ -115,7 +124,7 @@ async def test_reasoning_that_the_model_cannot_decrypt_is_left_out(bench: Bench)
         return Turn(failure=Failure(status=400, body={"error": told})) if foreign else Turn("ok")
 
     bench.server.script("m", script)
-    reply = await bench.ask("openai", [GO, said("Hi.", data={"openai": [thought()]}), GO])
+    reply = await bench.ask("openai", [GO, assistant_message("Hi.", data={"openai": [reasoning_item()]}), GO])
     assert reply.text == "ok"
     await bench.ask("openai")
     assert bench.sent["include"] == ["reasoning.encrypted_content"]
@@ -124,7 +133,7 @@ async def test_reasoning_that_the_model_cannot_decrypt_is_left_out(bench: Bench)
 async def test_reasoning_content_is_sent_back_to_chat_completions_only(bench: Bench) -> None:
     """DeepSeek's field."""
     reply = await bench.body("openai-chat", completion({"reasoning_content": "Hm.", "tool_calls": [chat_call()]}))
-    message = said("", *reply.calls, data=reply.provider_data)
+    message = assistant_message("", *reply.calls, data=reply.provider_data)
     assert read(bench.providers["openai-chat"].encode(message)) == [
         {"role": "assistant", "content": None, "reasoning_content": "Hm.", "tool_calls": [chat_call()]}
     ]

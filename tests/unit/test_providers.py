@@ -21,12 +21,12 @@ from tests.support.provider_fixtures import (
     GO,
     SEARCH,
     Bench,
-    called,
+    assistant_message,
     chat_call,
     function_call,
+    reasoning_item,
     result,
-    said,
-    thought,
+    tool_call,
 )
 
 
@@ -40,31 +40,31 @@ MESSAGES: list[tuple[str, Message, list[Any], list[Any]]] = [
     ("user", GO, [{"role": "user", "content": "Go."}], [{"role": "user", "content": "Go."}]),
     (
         "text",
-        said("Hi."),
+        assistant_message("Hi."),
         [{"role": "assistant", "content": "Hi."}],
         [{"role": "assistant", "content": "Hi."}],
     ),
     (
         "nothing",
-        said(),
+        assistant_message(),
         [{"role": "assistant", "content": ""}],
         [{"role": "assistant", "content": ""}],
     ),
     (
         "calls",
-        said("", called("a"), called("b")),
+        assistant_message("", tool_call("a"), tool_call("b")),
         [{"role": "assistant", "content": None, "tool_calls": [chat_call("a"), chat_call("b")]}],
         [function_call("a"), function_call("b")],
     ),
     (
         "text and call",
-        said("Wait.", called("a")),
+        assistant_message("Wait.", tool_call("a")),
         [{"role": "assistant", "content": "Wait.", "tool_calls": [chat_call("a")]}],
         [{"role": "assistant", "content": "Wait."}, function_call("a")],
     ),
     (
         "illegal call",
-        said("", called("a b", "se arch", "nope")),
+        assistant_message("", tool_call("a b", "se arch", "nope")),
         [
             {
                 "role": "assistant",
@@ -82,45 +82,58 @@ MESSAGES: list[tuple[str, Message, list[Any], list[Any]]] = [
     ),
     (
         "reasoning first",
-        said("Hi.", called("a"), data={"openai": [thought()]}),
+        assistant_message("Hi.", tool_call("a"), data={"openai": [reasoning_item()]}),
         [{"role": "assistant", "content": "Hi.", "tool_calls": [chat_call("a")]}],
-        [thought(), {"role": "assistant", "content": "Hi."}, function_call("a")],
+        [reasoning_item(), {"role": "assistant", "content": "Hi."}, function_call("a")],
     ),
     (
         "reasoning between",
-        said(
+        assistant_message(
             "Hi.",
-            called("a"),
-            called("b"),
-            data={"openai": [thought("rs_1"), {"type": "function_call"}, thought("rs_2"), thought("rs_3")]},
+            tool_call("a"),
+            tool_call("b"),
+            data={
+                "openai": [
+                    reasoning_item("rs_1"),
+                    {"type": "function_call"},
+                    reasoning_item("rs_2"),
+                    reasoning_item("rs_3"),
+                ]
+            },
         ),
         [{"role": "assistant", "content": "Hi.", "tool_calls": [chat_call("a"), chat_call("b")]}],
         [
-            thought("rs_1"),
+            reasoning_item("rs_1"),
             function_call("a"),
-            thought("rs_2"),
-            thought("rs_3"),
+            reasoning_item("rs_2"),
+            reasoning_item("rs_3"),
             {"role": "assistant", "content": "Hi."},
             function_call("b"),
         ],
     ),
     (
         "reasoning that led to nothing",
-        said("Hi.", data={"openai": [{"type": "message"}, thought()]}),
+        assistant_message("Hi.", data={"openai": [{"type": "message"}, reasoning_item()]}),
         [{"role": "assistant", "content": "Hi."}],
         [{"role": "assistant", "content": "Hi."}],
     ),
     (
         "reasoning with output fields, and without its content",
-        said(
-            "Hi.", data={"openai": [thought(status="completed", content=None), thought("rs_2", encrypted_content=None)]}
+        assistant_message(
+            "Hi.",
+            data={
+                "openai": [
+                    reasoning_item(status="completed", content=None),
+                    reasoning_item("rs_2", encrypted_content=None),
+                ]
+            },
         ),
         [{"role": "assistant", "content": "Hi."}],
-        [thought(), {"role": "assistant", "content": "Hi."}],
+        [reasoning_item(), {"role": "assistant", "content": "Hi."}],
     ),
     (
         "phases",
-        said(
+        assistant_message(
             "One.\n\nTwo.",
             data={
                 "openai": [
@@ -137,7 +150,7 @@ MESSAGES: list[tuple[str, Message, list[Any], list[Any]]] = [
     ),
     (
         "somebody else's data",
-        said("Hi.", data={"openai": "?", "openai-chat": ["?"], "other": 1}),
+        assistant_message("Hi.", data={"openai": "?", "openai-chat": ["?"], "other": 1}),
         [{"role": "assistant", "content": "Hi."}],
         [{"role": "assistant", "content": "Hi."}],
     ),
@@ -152,7 +165,7 @@ async def test_each_message_is_encoded_for_both_apis(
 ) -> None:
     around: list[Message] = [GO]
     if isinstance(message, ToolMessage):
-        around.append(said("", called(message.call_id)))
+        around.append(assistant_message("", tool_call(message.call_id)))
     around.append(message)
     if isinstance(message, AssistantMessage):
         around += [result(call.id) for call in message.tool_calls]
@@ -180,7 +193,10 @@ async def test_each_request_body_begins_with_the_bytes_of_the_one_before(bench: 
     for _ in turns:
         reply = await bench.ask(api, messages, settings={"temperature": 0.5})
         calls = [call.model_copy(update={"id": legal_id(call.id)}) for call in reply.calls]
-        messages += [said(reply.text, *calls, data=reply.provider_data), *(result(call.id) for call in calls)]
+        messages += [
+            assistant_message(reply.text, *calls, data=reply.provider_data),
+            *(result(call.id) for call in calls),
+        ]
     bodies = [request.body for request in bench.server.requests]
     assert len(bodies) == 3
     for before, after in itertools.pairwise(bodies):

@@ -15,7 +15,7 @@ from mulligan.run_input import parse_run_input
 TRACE = f"00-{1:032x}-{2:016x}-01"
 
 
-def refused(data: Any) -> str:
+def refusal_of(data: Any) -> str:
     """The error message for an invalid input."""
     raw = data if isinstance(data, bytes) else json.dumps(data).encode()
     with pytest.raises(InvalidRunInputError) as raised:
@@ -23,11 +23,11 @@ def refused(data: Any) -> str:
     return raised.value.message
 
 
-def with_(**fields: Any) -> dict[str, Any]:
+def with_prompt(**fields: Any) -> dict[str, Any]:
     return {"agent": "support", "prompt": "Hi.", **fields}
 
 
-def talk(*messages: Any, **fields: Any) -> dict[str, Any]:
+def with_messages(*messages: Any, **fields: Any) -> dict[str, Any]:
     return {"agent": "support", "messages": list(messages), **fields}
 
 
@@ -48,14 +48,14 @@ ANSWER = {"role": "assistant", "text": "Hello."}
 
 def test_all_fields_of_a_run_input_are_read() -> None:
     """With all fields, and with the required ones only."""
-    assert parse_run_input(json.dumps(with_()).encode()) == RunInput(agent="support", prompt="Hi.")
+    assert parse_run_input(json.dumps(with_prompt()).encode()) == RunInput(agent="support", prompt="Hi.")
     full = parse_run_input(
         json.dumps(
-            talk(
+            with_messages(
                 user(),
                 {**asks("c1"), "provider_data": {"items": [1]}},
                 {**found("c1"), "error": {"kind": "tool_error", "message": "no"}},
-                **with_(max_steps=3, model="openai:x", on_invalid_tool_input="throw", metadata={"a": "b"}),
+                **with_prompt(max_steps=3, model="openai:x", on_invalid_tool_input="throw", metadata={"a": "b"}),
                 traceparent=TRACE,
             )
         ).encode()
@@ -68,20 +68,20 @@ def test_all_fields_of_a_run_input_are_read() -> None:
 
 
 def test_camel_case_fields_of_a_run_input_are_read() -> None:
-    read = parse_run_input(json.dumps(with_(maxSteps=2, onInvalidToolInput="feedback")).encode())
+    read = parse_run_input(json.dumps(with_prompt(maxSteps=2, onInvalidToolInput="feedback")).encode())
     assert (read.max_steps, read.on_invalid_tool_input) == (2, "feedback")
 
 
 @pytest.mark.parametrize(
     "data",
     [
-        talk(user()),
-        talk(user(), ANSWER, user()),
-        talk(user(), ANSWER, prompt="Go on."),
-        talk(user(), asks("a", "b"), found("b"), found("a")),
-        talk(user(), asks("a"), found("a"), ANSWER, asks("a"), found("a"), user()),
-        talk(asks(), prompt="Go on."),
-        with_(messages=[], metadata={}, max_steps=None, model=None, traceparent=None),
+        with_messages(user()),
+        with_messages(user(), ANSWER, user()),
+        with_messages(user(), ANSWER, prompt="Go on."),
+        with_messages(user(), asks("a", "b"), found("b"), found("a")),
+        with_messages(user(), asks("a"), found("a"), ANSWER, asks("a"), found("a"), user()),
+        with_messages(asks(), prompt="Go on."),
+        with_prompt(messages=[], metadata={}, max_steps=None, model=None, traceparent=None),
     ],
 )
 def test_conversations_that_can_be_continued_are_accepted(data: dict[str, Any]) -> None:
@@ -99,76 +99,76 @@ def test_conversations_that_can_be_continued_are_accepted(data: dict[str, Any]) 
         ({"prompt": "x"}, '"agent" is missing; it is required.'),
         ({"agent": "support"}, 'The run has no "prompt" and no "messages"; give it one of them.'),
         ({"agent": "support", "messages": []}, 'The run has no "prompt" and no "messages"; give it one of them.'),
-        (with_(agent=""), '"agent" is "", but string should have at least 1 character.'),
-        (with_(agent=7), '"agent" is 7, but it must be a valid string.'),
-        (with_(prompt=""), '"prompt" is empty; say what the agent is to do.'),
-        (with_(prompt=" \n"), '"prompt" is empty; say what the agent is to do.'),
-        (with_(prompt=1), '"prompt" is 1, but it must be a valid string.'),
-        (with_(max_steps=0), '"max_steps" is 0, but it must be greater than or equal to 1.'),
-        (with_(max_steps=-1), '"max_steps" is -1, but it must be greater than or equal to 1.'),
-        (with_(maxSteps="5"), '"maxSteps" is "5", but it must be a valid integer.'),
-        (with_(max_steps=1.5), '"max_steps" is 1.5, but it must be a valid integer.'),
-        (with_(maxDepth=-1), '"maxDepth" is -1, but it must be greater than or equal to 0.'),
-        (with_(model=""), '"model" is "", but string should have at least 1 character.'),
-        (with_(onInvalidToolInput="no"), '"onInvalidToolInput" is "no", but it must be \'feedback\' or \'throw\'.'),
-        (with_(metadata={"a": 1}), '"metadata.a" is 1, but it must be a valid string.'),
-        (with_(metadata={"user": 1}), '"metadata.user" is 1, but it must be a valid string.'),
-        (with_(metadata="a"), '"metadata" is "a", but it must be an object.'),
-        (with_(promt="x"), '"promt" is no known field; did you mean "prompt"?'),
-        (with_(maxStep=1), '"maxStep" is no known field; did you mean "max_steps"?'),
-        (with_(zzz=1), '"zzz" is no known field; known are agent, prompt, messages, max_steps, model, on_invalid_tool_input, metadata, traceparent, max_total_tokens, max_cost, max_depth.'),
-        (with_(traceparent="00-1-2-01"), "\"traceparent\" is '00-1-2-01'; it must be a W3C traceparent: 00-<32 hex>-<16 hex>-<2 hex>."),
-        (with_(traceparent=f"00-{0:032x}-{1:016x}-01"), "it must be a W3C traceparent"),
-        (with_(traceparent=f"00-{1:032x}-{0:016x}-01"), "it must be a W3C traceparent"),
-        (with_(traceparent=TRACE.upper().replace("1", "A")), "it must be a W3C traceparent"),
-        (talk("x"), '"messages[0]" is "x", but it must be an object.'),
-        (talk({"role": "system", "text": "x"}), '"messages[0]" needs a "role" of "user", "assistant" or "tool".'),
-        (talk({"text": "x"}), '"messages[0]" needs a "role" of "user", "assistant" or "tool".'),
-        (talk({"role": "user"}), '"messages[0].text" is missing; it is required.'),
-        (talk(user(), {**user(), "name": "x"}), '"messages[1].name" is no known field; leave it out.'),
-        (talk({**asks("a"), "tool_calls": [{"id": "a", "name": "look"}]}), '"messages[0].tool_calls[0].arguments" is missing; it is required.'),
-        (talk(user(), found("a")), "\"messages[1]\" is a tool result for call 'a', but no call of that id is open."),
-        (talk(asks("a"), found("a"), found("a")), "\"messages[2]\" is a tool result for call 'a', but no call of that id is open."),
-        (talk(asks("a", "b"), found("b"), user()), "The tool call 'a' in \"messages[0]\" has no result; add a \"tool\" message for it right after."),
-        (talk(user(), asks("a"), prompt="x"), "The tool call 'a' in \"messages[1]\" has no result"),
-        (talk(asks("a"), asks("b"), found("b"), found("a")), "The tool call 'a' in \"messages[0]\" has no result"),
-        (talk(asks("a", "a"), found("a")), '"messages[0]" has two tool calls of one id; each needs its own.'),
-        (talk(user(), ANSWER), '"messages" end with the assistant\'s; end with a user message, or add a "prompt".'),
+        (with_prompt(agent=""), '"agent" is "", but string should have at least 1 character.'),
+        (with_prompt(agent=7), '"agent" is 7, but it must be a valid string.'),
+        (with_prompt(prompt=""), '"prompt" is empty; say what the agent is to do.'),
+        (with_prompt(prompt=" \n"), '"prompt" is empty; say what the agent is to do.'),
+        (with_prompt(prompt=1), '"prompt" is 1, but it must be a valid string.'),
+        (with_prompt(max_steps=0), '"max_steps" is 0, but it must be greater than or equal to 1.'),
+        (with_prompt(max_steps=-1), '"max_steps" is -1, but it must be greater than or equal to 1.'),
+        (with_prompt(maxSteps="5"), '"maxSteps" is "5", but it must be a valid integer.'),
+        (with_prompt(max_steps=1.5), '"max_steps" is 1.5, but it must be a valid integer.'),
+        (with_prompt(maxDepth=-1), '"maxDepth" is -1, but it must be greater than or equal to 0.'),
+        (with_prompt(model=""), '"model" is "", but string should have at least 1 character.'),
+        (with_prompt(onInvalidToolInput="no"), '"onInvalidToolInput" is "no", but it must be \'feedback\' or \'throw\'.'),
+        (with_prompt(metadata={"a": 1}), '"metadata.a" is 1, but it must be a valid string.'),
+        (with_prompt(metadata={"user": 1}), '"metadata.user" is 1, but it must be a valid string.'),
+        (with_prompt(metadata="a"), '"metadata" is "a", but it must be an object.'),
+        (with_prompt(promt="x"), '"promt" is no known field; did you mean "prompt"?'),
+        (with_prompt(maxStep=1), '"maxStep" is no known field; did you mean "max_steps"?'),
+        (with_prompt(zzz=1), '"zzz" is no known field; known are agent, prompt, messages, max_steps, model, on_invalid_tool_input, metadata, traceparent, max_total_tokens, max_cost, max_depth.'),
+        (with_prompt(traceparent="00-1-2-01"), "\"traceparent\" is '00-1-2-01'; it must be a W3C traceparent: 00-<32 hex>-<16 hex>-<2 hex>."),
+        (with_prompt(traceparent=f"00-{0:032x}-{1:016x}-01"), "it must be a W3C traceparent"),
+        (with_prompt(traceparent=f"00-{1:032x}-{0:016x}-01"), "it must be a W3C traceparent"),
+        (with_prompt(traceparent=TRACE.upper().replace("1", "A")), "it must be a W3C traceparent"),
+        (with_messages("x"), '"messages[0]" is "x", but it must be an object.'),
+        (with_messages({"role": "system", "text": "x"}), '"messages[0]" needs a "role" of "user", "assistant" or "tool".'),
+        (with_messages({"text": "x"}), '"messages[0]" needs a "role" of "user", "assistant" or "tool".'),
+        (with_messages({"role": "user"}), '"messages[0].text" is missing; it is required.'),
+        (with_messages(user(), {**user(), "name": "x"}), '"messages[1].name" is no known field; leave it out.'),
+        (with_messages({**asks("a"), "tool_calls": [{"id": "a", "name": "look"}]}), '"messages[0].tool_calls[0].arguments" is missing; it is required.'),
+        (with_messages(user(), found("a")), "\"messages[1]\" is a tool result for call 'a', but no call of that id is open."),
+        (with_messages(asks("a"), found("a"), found("a")), "\"messages[2]\" is a tool result for call 'a', but no call of that id is open."),
+        (with_messages(asks("a", "b"), found("b"), user()), "The tool call 'a' in \"messages[0]\" has no result; add a \"tool\" message for it right after."),
+        (with_messages(user(), asks("a"), prompt="x"), "The tool call 'a' in \"messages[1]\" has no result"),
+        (with_messages(asks("a"), asks("b"), found("b"), found("a")), "The tool call 'a' in \"messages[0]\" has no result"),
+        (with_messages(asks("a", "a"), found("a")), '"messages[0]" has two tool calls of one id; each needs its own.'),
+        (with_messages(user(), ANSWER), '"messages" end with the assistant\'s; end with a user message, or add a "prompt".'),
     ],
 )  # fmt: skip
 def test_each_fault_of_a_run_input_has_its_sentence(data: Any, says: str) -> None:
-    assert refused(data).startswith(says) or (says.startswith("it must") and says in refused(data))
+    assert refusal_of(data).startswith(says) or (says.startswith("it must") and says in refusal_of(data))
 
 
 def test_up_to_five_faults_of_a_run_input_are_named() -> None:
     """In the order of the fields."""
-    assert refused({"prompt": 1, "promt": 1, "max_steps": 0}) == (
+    assert refusal_of({"prompt": 1, "promt": 1, "max_steps": 0}) == (
         '"agent" is missing; it is required. "prompt" is 1, but it must be a valid string. '
         '"max_steps" is 0, but it must be greater than or equal to 1. '
         '"promt" is no known field; did you mean "prompt"?'
     )
-    assert refused({f"zzz{n}": n for n in range(20)}).count("is no known field") == 4
+    assert refusal_of({f"zzz{n}": n for n in range(20)}).count("is no known field") == 4
 
 
 def test_a_long_value_is_cut_in_the_sentence() -> None:
-    assert len(refused(with_(agent=["x" * 10_000]))) < 200
+    assert len(refusal_of(with_prompt(agent=["x" * 10_000]))) < 200
 
 
 @pytest.mark.parametrize(
     ("data", "says"),
     [
         (None, "but is null."),
-        (with_(agent=None), '"agent" is null, '),
-        (with_(prompt=True), '"prompt" is true, '),
-        (with_(messages={"role": "user"}), '"messages" is {"role": "user"}, '),
+        (with_prompt(agent=None), '"agent" is null, '),
+        (with_prompt(prompt=True), '"prompt" is true, '),
+        (with_prompt(messages={"role": "user"}), '"messages" is {"role": "user"}, '),
     ],
 )
 def test_values_are_quoted_as_they_were_written(data: Any, says: str) -> None:
-    assert says in refused(data)
+    assert says in refusal_of(data)
 
 
 def test_an_unknown_field_named_like_a_role_is_reported() -> None:
-    assert refused(talk({**user(), "tool": 1})) == '"messages[0].tool" is no known field; leave it out.'
+    assert refusal_of(with_messages({**user(), "tool": 1})) == '"messages[0].tool" is no known field; leave it out.'
 
 
 JSON = st.recursive(
@@ -186,8 +186,8 @@ MESSAGES = st.lists(
 @given(
     st.binary(max_size=20)
     | JSON.map(lambda value: json.dumps(value).encode())
-    | st.dictionaries(NAMES, JSON).map(lambda fields: json.dumps(with_(**fields)).encode())
-    | MESSAGES.map(lambda messages: json.dumps(talk(*messages)).encode())
+    | st.dictionaries(NAMES, JSON).map(lambda fields: json.dumps(with_prompt(**fields)).encode())
+    | MESSAGES.map(lambda messages: json.dumps(with_messages(*messages)).encode())
 )
 def test_any_bytes_are_accepted_or_refused_with_one_paragraph(data: bytes) -> None:
     """Each call in an accepted input has exactly one result."""

@@ -12,7 +12,7 @@ from mulligan.errors import ModelRequestError
 from mulligan.script import Call, Say, Script
 from mulligan.values import Message, Usage, UserMessage
 from mulligan.wire.agent_facts import Definition
-from tests.support.provider_fixtures import GO, said
+from tests.support.provider_fixtures import GO, assistant_message
 
 
 def scripted_request(model: str, messages: Sequence[Message]) -> Request:
@@ -35,17 +35,17 @@ async def test_a_script_says_its_turns_by_the_number_of_assistant_messages() -> 
     assert [(call.id, call.arguments) for call in first.calls] == [("call_1_1", '{"q": "é"}'), ("mine", "{nope")]
     assert (first.text, first.finish_reason) == ("Wait.", "tool_calls")
     assert first.usage == Usage(input_tokens=3, output_tokens=8)
-    second = await provider.complete(scripted_request("s", [GO, said("Wait.")]))
+    second = await provider.complete(scripted_request("s", [GO, assistant_message("Wait.")]))
     assert (second.text, second.finish_reason, second.calls) == ("cut", "length", [])
     for spoken_already in (2, 5):
-        messages: list[Message] = [GO, *[said("x")] * spoken_already, GO]
+        messages: list[Message] = [GO, *[assistant_message("x")] * spoken_already, GO]
         assert (await provider.complete(scripted_request("s", messages))).text == "GO."
 
 
 async def test_the_echo_model_repeats_the_last_message() -> None:
     provider = Scripted({})
     last = UserMessage(role="user", text="Is anybody there?")
-    reply = await provider.complete(scripted_request("echo", [GO, said("Gone."), last]))
+    reply = await provider.complete(scripted_request("echo", [GO, assistant_message("Gone."), last]))
     assert (reply.text, reply.finish_reason) == (last.text, "stop")
     assert (await provider.complete(scripted_request("echo", []))).text == ""
 

@@ -12,7 +12,7 @@ from mulligan.errors import ModelRequestError
 from tests.support.openai_server import Failure, Reasoning, Turn
 from tests.support.openai_stream import Break
 from tests.support.openai_turn import Usage
-from tests.support.provider_fixtures import APIS, Bench, called
+from tests.support.provider_fixtures import APIS, Bench, tool_call
 
 USED = Usage(input_tokens=100, output_tokens=50, cached_input_tokens=80, reasoning_tokens=30)
 LONG = "It was a dark and stormy night; the rain fell in torrents. " * 20
@@ -128,24 +128,24 @@ END = chunk({}, "stop")
 ODD: dict[str, tuple[list[dict[str, Any] | str], tuple[str, list[Any], str]]] = {
     "calls side by side": (
         [piece(0, "a", "search", '{"q"'), piece(1, "b", "search", "{"), piece(0, None, None, ":1}"), piece(1, None, None, "}")],
-        ("", [called("a", arguments='{"q":1}'), called("b", arguments="{}")], "tool_calls"),
+        ("", [tool_call("a", arguments='{"q":1}'), tool_call("b", arguments="{}")], "tool_calls"),
     ),
     "one index for all": (
         [piece(0, "a", "search", "{}"), piece(0, "b", "search", '{"q"'), piece(0, None, None, ":1}")],
-        ("", [called("a"), called("b", arguments='{"q":1}')], "tool_calls"),
+        ("", [tool_call("a"), tool_call("b", arguments='{"q":1}')], "tool_calls"),
     ),
     "no index": (
         [piece(None, "a", "search", "{"), piece(None, None, None, "}"), piece(None, "b", "search", "{}")],
-        ("", [called("a"), called("b")], "tool_calls"),
+        ("", [tool_call("a"), tool_call("b")], "tool_calls"),
     ),
     "the name each time": (
         [piece(0, "a", "search", "{"), piece(0, "a", "search", "}")],
-        ("", [called("a")], "tool_calls"),
+        ("", [tool_call("a")], "tool_calls"),
     ),
-    "arguments as an object": ([piece(0, "a", "search", {"q": 1})], ("", [called("a", arguments='{"q": 1}')], "tool_calls")),
+    "arguments as an object": ([piece(0, "a", "search", {"q": 1})], ("", [tool_call("a", arguments='{"q": 1}')], "tool_calls")),
     "the old spelling": (
         [chunk({"function_call": {"name": "search", "arguments": "{"}}), chunk({"function_call": {"arguments": "}"}})],
-        ("", [called("")], "tool_calls"),
+        ("", [tool_call("")], "tool_calls"),
     ),
     "parts": ([chunk({"content": [{"type": "text", "text": "H"}, {"type": "text", "text": "i"}]})], ("Hi", [], "stop")),
     "half letters": ([chunk({"content": "\ud83d"}), chunk({"content": "\ude48"})], ("🙈", [], "stop")),

@@ -66,7 +66,7 @@ def walk(node: Any, definitions: dict[str, Any]) -> None:
         walk(node["items"], definitions)
 
 
-def made(schema: dict[str, Any]) -> dict[str, Any] | None:
+def adapted_schema(schema: dict[str, Any]) -> dict[str, Any] | None:
     before = copy.deepcopy(schema)
     adapted = strict(schema)
     assert schema == before
@@ -154,7 +154,7 @@ ADAPTED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 @pytest.mark.parametrize(("schema", "adapted"), ADAPTED.values(), ids=ADAPTED)
 def test_each_rule_adapts_the_schema_to_strict_mode(schema: dict[str, Any], adapted: dict[str, Any]) -> None:
-    assert made(schema) == adapted
+    assert adapted_schema(schema) == adapted
 
 
 def nested(levels: int) -> dict[str, Any]:
@@ -207,14 +207,14 @@ IMPOSSIBLE: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("schema", IMPOSSIBLE.values(), ids=IMPOSSIBLE)
 def test_a_schema_that_strict_mode_cannot_express_is_not_adapted(schema: dict[str, Any]) -> None:
-    assert made(schema) is None
+    assert adapted_schema(schema) is None
 
 
 def test_schemas_at_the_limits_of_strict_mode_are_adapted() -> None:
-    assert made(nested(10))
-    assert made(of(**{f"p{i}": S for i in range(5_000)}))
-    assert made(of(a={"enum": list(range(1_000))}))
-    assert made(of(a={"enum": [f"{i:059}" for i in range(251)]}))
+    assert adapted_schema(nested(10))
+    assert adapted_schema(of(**{f"p{i}": S for i in range(5_000)}))
+    assert adapted_schema(of(a={"enum": list(range(1_000))}))
+    assert adapted_schema(of(a={"enum": [f"{i:059}" for i in range(251)]}))
 
 
 class Line(BaseModel):
@@ -262,7 +262,7 @@ class WithDict(BaseModel):
 
 
 def test_values_of_an_adapted_pydantic_schema_fit_the_model() -> None:
-    adapted = made(Order.model_json_schema())
+    adapted = adapted_schema(Order.model_json_schema())
     assert adapted is not None
     assert "How many. (Default: 1.)" in json.dumps(adapted)
     order = {
@@ -283,7 +283,7 @@ def test_values_of_an_adapted_pydantic_schema_fit_the_model() -> None:
 
 @pytest.mark.parametrize("model", [WithLoose, WithDict])
 def test_a_pydantic_model_that_strict_mode_cannot_express_is_not_adapted(model: type[BaseModel]) -> None:
-    assert made(model.model_json_schema()) is None
+    assert adapted_schema(model.model_json_schema()) is None
 
 
 NAME = st.sampled_from(["a", "b", "k", "$ref", "type"])
@@ -313,7 +313,7 @@ def grown(inner: st.SearchStrategy[dict[str, Any]]) -> st.SearchStrategy[dict[st
 @FUZZ
 @given(st.recursive(LEAF, grown, max_leaves=8), st.recursive(LEAF, grown, max_leaves=4))
 def test_each_adapted_schema_keeps_the_rules_of_strict_mode(schema: dict[str, Any], definition: dict[str, Any]) -> None:
-    made({**of(root=schema), "$defs": {"D": definition}})
+    adapted_schema({**of(root=schema), "$defs": {"D": definition}})
 
 
 JSON = st.recursive(st.none() | st.booleans() | st.integers() | st.text(max_size=4), lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["type", "properties", "required", "anyOf", "$ref", "enum", "items", "default", "description", "x"]), inner, max_size=4), max_leaves=12)  # fmt: skip

@@ -10,14 +10,14 @@ from tests.support.openai_requests import (
     OBJECT,
     RESPONSES,
     USER,
+    assistant_item,
     call,
     expect_refusal,
     function,
     output,
     post,
+    reasoning_item,
     responses,
-    said,
-    thought,
 )
 from tests.support.openai_server import OpenAIServer, Reasoning, Turn
 
@@ -47,33 +47,51 @@ RESPONSES_REFUSALS: dict[str, tuple[object, str]] = {
     "unknown item": (responses({"type": "thought"}), "Invalid value: 'thought'"),
     "item reference": (responses({"type": "item_reference", "id": "rs_1"}), "Invalid value: 'item_reference'"),
     "role tool": (responses({"role": "tool", "content": ""}), "Invalid value: 'tool'"),
-    "message with calls": (responses({**said(TEXT), "tool_calls": []}), "Unknown parameter: 'input[1].tool_calls'"),
+    "message with calls": (
+        responses({**assistant_item(TEXT), "tool_calls": []}),
+        "Unknown parameter: 'input[1].tool_calls'",
+    ),
     "user content null": (responses({"role": "user", "content": None}), "Invalid type for 'input[1].content'"),
     "user content without parts": (responses({"role": "user", "content": []}), "Invalid 'input[1].content': empty"),
     "user parts of an assistant": (responses({"role": "user", "content": [TEXT]}), "Invalid value: 'output_text'"),
-    "assistant parts of a user": (responses(said({"type": "input_text", "text": ""})), "Invalid value: 'input_text'"),
-    "assistant with an id but no status": (responses(said(TEXT, id="msg_1")), "Missing required parameter: 'input[1]"),
+    "assistant parts of a user": (
+        responses(assistant_item({"type": "input_text", "text": ""})),
+        "Invalid value: 'input_text'",
+    ),
+    "assistant with an id but no status": (
+        responses(assistant_item(TEXT, id="msg_1")),
+        "Missing required parameter: 'input[1]",
+    ),
     "assistant with a foreign id": (
-        responses(said(TEXT, id="rs_1", status="completed")),
+        responses(assistant_item(TEXT, id="rs_1", status="completed")),
         "Expected an ID that begins with 'msg'",
     ),
     "reasoning with its status": (
-        responses(thought(status="completed"), said(TEXT)),
+        responses(reasoning_item(status="completed"), assistant_item(TEXT)),
         "Unknown parameter: 'input[1].status'",
     ),
     "reasoning with content null": (
-        responses(thought(content=None), said(TEXT)),
+        responses(reasoning_item(content=None), assistant_item(TEXT)),
         "Invalid type for 'input[1].content'",
     ),
     "reasoning without its summary": (
-        responses({"type": "reasoning", "id": "rs_1", "encrypted_content": "g"}, said(TEXT)),
+        responses({"type": "reasoning", "id": "rs_1", "encrypted_content": "g"}, assistant_item(TEXT)),
         "Missing required parameter: 'input[1].summary'",
     ),
-    "reasoning not encrypted": (responses(thought(encrypted_content=None), said(TEXT)), "Items are not persisted"),
-    "reasoning with a foreign id": (responses(thought(id="x_1"), said(TEXT)), "Expected an ID that begins with 'rs'"),
-    "reasoning at the end": (responses(thought()), "without its required following item"),
-    "reasoning before a user": (responses(thought(), USER), "without its required following item"),
-    "reasoning twice": (responses(thought(), said(TEXT), USER, thought(), said(TEXT)), "Duplicate item found"),
+    "reasoning not encrypted": (
+        responses(reasoning_item(encrypted_content=None), assistant_item(TEXT)),
+        "Items are not persisted",
+    ),
+    "reasoning with a foreign id": (
+        responses(reasoning_item(id="x_1"), assistant_item(TEXT)),
+        "Expected an ID that begins with 'rs'",
+    ),
+    "reasoning at the end": (responses(reasoning_item()), "without its required following item"),
+    "reasoning before a user": (responses(reasoning_item(), USER), "without its required following item"),
+    "reasoning twice": (
+        responses(reasoning_item(), assistant_item(TEXT), USER, reasoning_item(), assistant_item(TEXT)),
+        "Duplicate item found",
+    ),
     "call without output": (responses(call()), "No tool output found for function call a"),
     "output without call": (responses(output()), "No tool call found for function call output with call_id a"),
     "output before call": (responses(output(), call()), "No tool call found for function call output"),
@@ -137,12 +155,12 @@ RESPONSES_TAKEN: dict[str, object] = {
     "text": responses(instructions="Be kind.", tools=[], parallel_tool_calls=True),
     "parts": responses({"role": "user", "content": [{"type": "input_text", "text": "a"}]}),
     "reasoning and calls": responses(
-        thought(content=[{"type": "reasoning_text", "text": "t"}]), call(id="fc_1"), output(), tools=[TOOL]
+        reasoning_item(content=[{"type": "reasoning_text", "text": "t"}]), call(id="fc_1"), output(), tools=[TOOL]
     ),
     "two calls": responses(call("a"), call("b", status="completed"), output("b"), output("a")),
     "open tool": responses(tools=[{**TOOL, "strict": False, "parameters": {"type": "object"}}]),
-    "said": responses(said(TEXT, id="msg_1", status="completed"), USER),
-    "said without an id": responses(said(TEXT), said({"type": "refusal", "refusal": "no"})),
+    "said": responses(assistant_item(TEXT, id="msg_1", status="completed"), USER),
+    "said without an id": responses(assistant_item(TEXT), assistant_item({"type": "refusal", "refusal": "no"})),
     "said in short": responses({"role": "assistant", "content": "Hm."}),
     "answer": responses(text={"format": {"type": "json_schema", "name": "a", "strict": True, "schema": OBJECT}}),
     "settings": responses(reasoning={"effort": "low"}, include=["reasoning.encrypted_content"], max_output_tokens=16),

@@ -133,7 +133,7 @@ def test_the_service_name_comes_from_the_environment_or_is_mulligan_worker(monke
         tracing.shutdown()
 
 
-def recorded(**options: Any) -> tuple[Telemetry, InMemorySpanExporter]:
+def recording_telemetry(**options: Any) -> tuple[Telemetry, InMemorySpanExporter]:
     spans = InMemorySpanExporter()
     return Telemetry(SimpleSpanProcessor(spans), **options), spans
 
@@ -156,7 +156,7 @@ def opened(tracing: Telemetry, *, run: str = "r", turn: int = 1, parent: str | N
 
 def test_opening_a_run_repeatedly_gives_the_same_ids() -> None:
     """Another turn or run has other ids; the returned traceparent names the span."""
-    tracing, spans = recorded()
+    tracing, spans = recording_telemetry()
     first, again, turn, run = opened(tracing), opened(tracing), opened(tracing, turn=2), opened(tracing, run="q")
     assert first == again
     assert len({first, turn, run}) == 3
@@ -178,7 +178,7 @@ def test_opening_a_run_repeatedly_gives_the_same_ids() -> None:
 @pytest.mark.parametrize("flags", ["01", "00"])
 def test_a_run_joins_the_trace_of_its_caller_even_if_it_is_not_sampled(flags: str) -> None:
     """Then the run is not sampled either."""
-    tracing, spans = recorded()
+    tracing, spans = recording_telemetry()
     where = opened(tracing, parent=f"00-{7:032x}-{8:016x}-{flags}")
     assert where.startswith(f"00-{7:032x}-")
     assert where.endswith(flags)
@@ -193,7 +193,7 @@ def test_a_run_joins_the_trace_of_its_caller_even_if_it_is_not_sampled(flags: st
 
 def test_each_kind_of_span_has_its_own_id() -> None:
     """Derived from step, attempt, call and turn."""
-    tracing, spans = recorded()
+    tracing, spans = recording_telemetry()
     for step, attempt in [(1, 1), (1, 2), (2, 1)]:
         tracing.tool_call(WHERE, ToolCallAttempt(call=CALL, step=step, attempt=attempt)).succeed("")
         tracing.tool_call(
@@ -212,7 +212,7 @@ def test_each_kind_of_span_has_its_own_id() -> None:
 
 def test_a_failed_model_attempt_has_an_error_span_without_stack_trace() -> None:
     """The exception is raised further. Lines of a stack trace may contain secrets."""
-    tracing, spans = recorded()
+    tracing, spans = recording_telemetry()
     with (
         pytest.raises(OSError, match="down"),
         tracing.chat(WHERE, ChatAttempt(provider="openai", model="m", step=1, attempt=2)),
@@ -230,7 +230,7 @@ def test_a_failed_model_attempt_has_an_error_span_without_stack_trace() -> None:
 
 @pytest.mark.parametrize("error_type", [None, "ModelRequestError"])
 def test_the_finish_span_has_the_status_and_the_counters_of_the_run(error_type: str | None) -> None:
-    tracing, spans = recorded()
+    tracing, spans = recording_telemetry()
     usage = Usage(input_tokens=1, output_tokens=2, cached_input_tokens=3, reasoning_tokens=4)
     tracing.finish_run(
         FinishRun(where=WHERE, status="s", steps=5, recovered_failures=6, usage=usage, error_type=error_type),
@@ -255,7 +255,7 @@ def test_the_finish_span_has_the_status_and_the_counters_of_the_run(error_type: 
 @pytest.mark.parametrize("content", [True, False])
 def test_content_is_on_spans_only_if_enabled_and_is_cut(content: bool) -> None:
     """Arguments, results, and the parts of error texts that quote them."""
-    tracing, spans = recorded(content=content)
+    tracing, spans = recording_telemetry(content=content)
     tracing.tool_call(WHERE, ToolCallAttempt(call=CALL, step=1, attempt=1)).succeed("secret " * 10_000)
     tracing.tool_call(WHERE, ToolCallAttempt(call=CALL, step=2, attempt=1)).fail(
         "invalid_arguments", text="safe\nsecret", safe_text="safe", exception="ValidationError", recovered=True
@@ -283,7 +283,7 @@ def test_no_id_is_zero(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_spans_of_user_code_have_random_ids() -> None:
     """A derived id is used only for the span for which it was derived."""
-    tracing, spans = recorded()
+    tracing, spans = recording_telemetry()
     with tracing.chat(WHERE, ChatAttempt(provider="p", model="m", step=1, attempt=1)):
         for _ in range(2):
             tracing._tracer.start_span("a user's own").end()
@@ -298,7 +298,7 @@ def test_resource_attributes_are_read_from_the_environment(
     team: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", f"team={team}" + (f",service.name={name}" if name == "y" else ""))
-    tracing, spans = recorded()
+    tracing, spans = recording_telemetry()
     opened(tracing)
     attributes = spans.get_finished_spans()[0].resource.attributes
     tracing.shutdown()
@@ -319,7 +319,7 @@ def test_without_an_endpoint_no_provider_and_no_thread_are_created() -> None:
     assert tracing._provider is None
     with tracing.chat(WHERE, ChatAttempt(provider="p", model="m", step=1, attempt=1)) as span:
         tracing.add_content(span, "x", object())
-    other, _ = recorded()
+    other, _ = recording_telemetry()
     assert opened(tracing) == opened(other)
     tracing.flush()
     tracing.shutdown()
@@ -328,7 +328,7 @@ def test_without_an_endpoint_no_provider_and_no_thread_are_created() -> None:
 
 
 def test_a_run_that_is_opened_again_is_the_same_span() -> None:
-    tracing, spans = recorded()
+    tracing, spans = recording_telemetry()
     opened(tracing)
     opened(tracing)
     first, second = spans.get_finished_spans()
@@ -339,7 +339,7 @@ def test_a_run_that_is_opened_again_is_the_same_span() -> None:
 
 @pytest.mark.parametrize(("step", "opens"), [(1, False), (100, False), (101, True), (102, False), (201, True)])
 def test_each_hundred_steps_after_the_first_have_a_parent(step: int, opens: bool) -> None:
-    tracing, spans = recorded()
+    tracing, spans = recording_telemetry()
     tracing.open_group(WHERE, step, 1)
     assert [span.name for span in spans.get_finished_spans()] == ["agent.steps"] * opens
     tracing.shutdown()
@@ -353,7 +353,7 @@ def test_an_attribute_whose_value_is_unknown_is_left_out() -> None:
 
 
 def test_the_spans_of_a_step_are_children_of_its_hundred() -> None:
-    tracing, spans = recorded()
+    tracing, spans = recording_telemetry()
     tracing.open_group(WHERE, 101, 1)
     for step in (100, 101, 200):
         with tracing.chat(WHERE, ChatAttempt(provider="openai", model="m", step=step, attempt=1)):

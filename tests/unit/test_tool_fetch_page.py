@@ -87,7 +87,7 @@ def names(monkeypatch):
     return table
 
 
-async def told(url, **options):
+async def error_text(url, **options):
     with pytest.raises(ToolError) as error:
         await fetch_page(url, **options)
     assert error.value.__cause__ is None or not isinstance(error.value.__cause__, AssertionError)
@@ -158,7 +158,7 @@ async def test_only_public_addresses_are_fetched(names, monkeypatch, url):
     names["mapped.test"] = [["::ffff:10.1.2.3"]]
     connected = []
     monkeypatch.setattr(fetch_module, "_get", lambda *args: connected.append(args))
-    assert "is not on the public internet" in await told(url)
+    assert "is not on the public internet" in await error_text(url)
     assert connected == []
 
 
@@ -214,14 +214,14 @@ async def test_odd_spellings_of_urls_are_refused(names, monkeypatch, url, said):
     monkeypatch.delenv("MULLIGAN_FETCH_ALLOW", raising=False)
     monkeypatch.setattr(fetch_module, "_get", None)
     names["a"] = names["a.test"] = [["93.184.216.34"]]
-    text = await told(url)
+    text = await error_text(url)
     assert said in text
     assert len(text) < 500
 
 
 @pytest.mark.parametrize("url", ["http://ada:hunter2@a.test/", "https://hunter2@a.test/", "http://@a.test/hunter2"])
 async def test_credentials_are_refused_and_not_quoted(url):
-    text = await told(url)
+    text = await error_text(url)
     assert "user name or password" in text
     assert "hunter2" not in text
 
@@ -264,13 +264,13 @@ async def test_the_operator_can_allow_private_addresses(site, names, monkeypatch
         assert (await fetch_page(site.url(host=host))).endswith("\nhello")
         assert site.asked[0].headers["Host"] == f"{host}:{site.port}"
     else:
-        assert "is not on the public internet" in await told(site.url(host=host))
+        assert "is not on the public internet" in await error_text(site.url(host=host))
         assert not site.asked
 
 
 async def test_an_invalid_allow_setting_is_reported(site, monkeypatch):
     monkeypatch.setenv("MULLIGAN_FETCH_ALLOW", "10.0.0.0/99")
-    assert "MULLIGAN_FETCH_ALLOW has an entry" in await told(site.url())
+    assert "MULLIGAN_FETCH_ALLOW has an entry" in await error_text(site.url())
 
 
 async def test_a_name_is_resolved_once_and_the_checked_address_is_used(site, names, monkeypatch):
@@ -279,7 +279,7 @@ async def test_a_name_is_resolved_once_and_the_checked_address_is_used(site, nam
     monkeypatch.setenv("MULLIGAN_FETCH_ALLOW", "127.0.0.0/8")
     assert (await fetch_page(site.url(host="rebind.test"))).endswith("\nchecked")
     assert names["asked"] == ["rebind.test"]
-    assert "not on the public internet" in await told(site.url(host="rebind.test"))
+    assert "not on the public internet" in await error_text(site.url(host="rebind.test"))
 
 
 async def test_another_address_is_tried_if_the_first_takes_no_connection(site, names, monkeypatch):
@@ -320,7 +320,7 @@ async def test_redirects_are_followed(site):
 async def test_the_target_of_a_redirect_is_checked(site, names, location, said):
     names["inside.test"] = [["10.1.2.3"]]
     site.page("/", status=302, Location=location)
-    text = await told(site.url())
+    text = await error_text(site.url())
     assert text.startswith("'127.0.0.1' redirects elsewhere.")
     assert said in text
     assert "hunter2" not in text
@@ -329,7 +329,7 @@ async def test_the_target_of_a_redirect_is_checked(site, names, location, said):
 
 async def test_more_than_five_redirects_are_refused(site):
     site.page("/", status=302, Location="/")
-    assert "more than 5 times" in await told(site.url())
+    assert "more than 5 times" in await error_text(site.url())
     assert len(site.asked) == 6
 
 
@@ -362,13 +362,13 @@ async def test_an_endless_body_is_not_read_to_its_end(site):
 @pytest.mark.parametrize("coding", ["br", "zstd", "gzip, gzip", "rot13"])
 async def test_an_unrequested_content_encoding_is_refused(site, coding):
     site.page("/", b"x", Content_Type="text/plain", Content_Encoding=coding)
-    assert f"as '{coding}', which was not asked for" in await told(site.url())
+    assert f"as '{coding}', which was not asked for" in await error_text(site.url())
     assert site.asked[0].headers["Accept-Encoding"] == "gzip, deflate"
 
 
 async def test_a_damaged_body_is_reported(site):
     site.page("/", b"no gzip", Content_Type="text/plain", Content_Encoding="gzip")
-    assert "did not answer as it should" in await told(site.url())
+    assert "did not answer as it should" in await error_text(site.url())
 
 
 async def test_a_response_that_is_too_slow_is_given_up(site, monkeypatch):
@@ -386,17 +386,17 @@ async def test_a_response_that_is_too_slow_is_given_up(site, monkeypatch):
 
     site.pages["/"] = drip
     monkeypatch.setattr(fetch_module, "FETCH_WITHIN", 0.3)
-    assert "not there within 0.3 seconds" in await told(site.url())
+    assert "not there within 0.3 seconds" in await error_text(site.url())
     await ended.wait()  # the connection is closed
 
 
 async def test_a_host_that_refuses_the_connection_is_reported(site, monkeypatch):
     monkeypatch.setenv("MULLIGAN_FETCH_ALLOW", "127.0.0.1")
-    assert "'127.0.0.1' could not be connected to" in await told("http://127.0.0.1:1/")
+    assert "'127.0.0.1' could not be connected to" in await error_text("http://127.0.0.1:1/")
 
 
 async def test_an_unknown_host_is_reported(names, monkeypatch):
-    assert "There is no host 'nowhere.invalid'" in await told("http://nowhere.invalid/")
+    assert "There is no host 'nowhere.invalid'" in await error_text("http://nowhere.invalid/")
 
 
 async def test_a_response_that_is_not_http_is_reported(monkeypatch):
@@ -408,13 +408,13 @@ async def test_a_response_that_is_not_http_is_reported(monkeypatch):
     async with await asyncio.start_server(talk, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
         monkeypatch.setenv("MULLIGAN_FETCH_ALLOW", f"127.0.0.1:{port}")
-        assert "did not answer as it should" in await told(f"http://127.0.0.1:{port}/")
+        assert "did not answer as it should" in await error_text(f"http://127.0.0.1:{port}/")
 
 
 @pytest.mark.parametrize("kind", ["image/png", "application/pdf", "application/octet-stream", "video/mp4"])
 async def test_a_content_type_other_than_text_is_named(site, kind):
     site.page("/", b"\x89PNG", Content_Type=kind)
-    assert f"serves '{kind}' there, and only text can be fetched" in await told(site.url())
+    assert f"serves '{kind}' there, and only text can be fetched" in await error_text(site.url())
 
 
 @pytest.mark.parametrize(
@@ -463,11 +463,11 @@ async def test_a_page_without_content_type_is_classified_by_its_body():
 
 async def test_an_error_status_is_reported_with_the_start_of_its_body(site):
     site.page("/gone", "<h1>Gone</h1>" + "for good " * 100, status=410, Content_Type="text/html")
-    text = await told(site.url("/gone"))
+    text = await error_text(site.url("/gone"))
     assert text.startswith("'127.0.0.1' answered 410 Gone. It says: # Gone\n\nfor good")
     assert len(text) < 400
     site.page("/image", b"\x89PNG", status=503, Content_Type="image/png")
-    assert await told(site.url("/image")) == "'127.0.0.1' answered 503 Service Unavailable."
+    assert await error_text(site.url("/image")) == "'127.0.0.1' answered 503 Service Unavailable."
 
 
 async def test_a_long_page_is_read_in_parts(site):
@@ -478,7 +478,7 @@ async def test_a_long_page_is_read_in_parts(site):
     last = await fetch_page(site.url(), start=40_000)
     assert last.startswith(f"[{site.url()}: characters 40,000 to 45,000 of 45,000]")
     assert last.endswith("000004499\n")
-    assert "has no character 45,000: its text has 45,000 characters" in await told(site.url(), start=45_000)
+    assert "has no character 45,000: its text has 45,000 characters" in await error_text(site.url(), start=45_000)
 
 
 async def test_a_page_without_text_is_reported(site):

@@ -20,7 +20,7 @@ from mulligan.trace_view.trace_span import TraceSpan
 from mulligan.trace_view.tree import MAX_ERRORS, MAX_UNFOLDED_SPANS, build_tree, lines
 
 
-def a_run(steps: int, *, wrong: Any = (), grouped: bool = False) -> list[TraceSpan]:
+def spans_of_a_run(steps: int, *, wrong: Any = (), grouped: bool = False) -> list[TraceSpan]:
     """The spans of a run of that many steps, each with a model call and a tool call, and a second long."""
     spans = [TraceSpan("root", "", "invoke_agent a", 0, 0)]
     for step in range(1, steps + 1):
@@ -44,7 +44,7 @@ def a_run(steps: int, *, wrong: Any = (), grouped: bool = False) -> list[TraceSp
     return [*spans, TraceSpan("end", "root", semconv.AGENT_FINISH, steps + 1, steps + 1, attributes=end)]
 
 
-def drawn(spans: list[TraceSpan], *, width: int | None = None, whole: bool = False) -> list[str]:
+def lines_of(spans: list[TraceSpan], *, width: int | None = None, whole: bool = False) -> list[str]:
     """The lines of the drawing, in a terminal of that width or in a pipe."""
     file = io.StringIO()
     draw(Console(file=file, force_terminal=width is not None, width=width, color_system=None), spans, whole=whole)
@@ -52,7 +52,7 @@ def drawn(spans: list[TraceSpan], *, width: int | None = None, whole: bool = Fal
 
 
 def test_a_small_trace_is_drawn_completely() -> None:
-    found = drawn(a_run(20, wrong={3}))
+    found = lines_of(spans_of_a_run(20, wrong={3}))
     assert len(found) == 2 * 20 + 2 + 1
     assert found[0].startswith("└── invoke_agent a")
     assert found[6].startswith("    ├── ai.toolCall look  ERROR tool_error  recovered  ")
@@ -68,14 +68,14 @@ def test_bars_are_drawn_at_the_time_of_their_spans() -> None:
         TraceSpan("b", "r", "b", 105, 110),
         TraceSpan("c", "r", "c", 105, 105),
     ]
-    bars = [line.partition(" s  ")[2] or line.partition(" ms  ")[2] for line in drawn(spans)]
+    bars = [line.partition(" s  ")[2] or line.partition(" ms  ")[2] for line in lines_of(spans)]
     assert bars == ["━" * 40, "━" * 20, " " * 20 + "━" * 20, " " * 20 + "━"]
 
 
 def test_a_long_trace_is_shortened_to_errors_and_its_first_and_last_steps() -> None:
     """The steps that are left out are counted."""
     wrong = {500, 7000}
-    found = drawn(a_run(10_000, wrong=wrong))
+    found = lines_of(spans_of_a_run(10_000, wrong=wrong))
     assert len(found) < 30
     assert sum("ERROR" in line for line in found) == len(wrong)
     folds = [line for line in found if "…" in line]
@@ -85,26 +85,26 @@ def test_a_long_trace_is_shortened_to_errors_and_its_first_and_last_steps() -> N
         "├── … steps 7001 to 9998, 5,996 spans",
     ]
     assert "8 m 16 s" in folds[0]
-    assert len(drawn(a_run(1000, wrong=wrong), whole=True)) == 2 * 1000 + 2 + 1
+    assert len(lines_of(spans_of_a_run(1000, wrong=wrong), whole=True)) == 2 * 1000 + 2 + 1
 
 
 def test_a_hundred_steps_without_errors_are_one_line() -> None:
     """A hundred with an error shows the error."""
-    found = drawn(a_run(700, wrong={350}, grouped=True))
+    found = lines_of(spans_of_a_run(700, wrong={350}, grouped=True))
     assert sum("agent.steps" in line for line in found) == 6
     assert sum(", 200 spans" in line for line in found) == 5
     assert sum("ERROR" in line for line in found) == 1
     assert len(found) < 60
     assert any("  … steps 101 to 200, 200 spans  " in line for line in found)
-    assert sum("agent.steps" in line for line in drawn(a_run(10_000, grouped=True))) < 10
+    assert sum("agent.steps" in line for line in lines_of(spans_of_a_run(10_000, grouped=True))) < 10
 
 
 def test_a_trace_with_errors_in_every_step_is_shortened() -> None:
     """To a maximum of errors."""
-    found = drawn(a_run(10_000, wrong=range(10_001)))
+    found = lines_of(spans_of_a_run(10_000, wrong=range(10_001)))
     assert len(found) < 4 * MAX_ERRORS
     assert any("errors" in line and "…" in line for line in found)
-    assert "10,000 errors" in heading("t", a_run(10_000, wrong=range(10_001)), "from here")
+    assert "10,000 errors" in heading("t", spans_of_a_run(10_000, wrong=range(10_001)), "from here")
 
 
 def test_running_spans_and_their_parents_have_no_end() -> None:
@@ -116,13 +116,13 @@ def test_running_spans_and_their_parents_have_no_end() -> None:
             "c", "r", "chat m", now - 30, None, message="attempt 2 follows: 503", attributes={semconv.ATTEMPT: 2}
         ),
     ]
-    root, chat, text = drawn(spans)
+    root, chat, text = lines_of(spans)
     assert root.endswith("━▶")
     assert "  attempt 2  running  " in chat
     assert chat.endswith("━▶")
     assert text == "          attempt 2 follows: 503"
-    folded = drawn(
-        [*a_run(MAX_UNFOLDED_SPANS), TraceSpan("x", "root", "chat m", 30, None, attributes={semconv.STEP: 30})]
+    folded = lines_of(
+        [*spans_of_a_run(MAX_UNFOLDED_SPANS), TraceSpan("x", "root", "chat m", 30, None, attributes={semconv.STEP: 30})]
     )
     assert any("running" in line for line in folded)
 
@@ -130,10 +130,10 @@ def test_running_spans_and_their_parents_have_no_end() -> None:
 @pytest.mark.parametrize("width", [20, 60, 80, 200])
 def test_the_drawing_is_as_wide_as_the_terminal(width: int) -> None:
     """Long and wide names are cut; no span is missing."""
-    spans = a_run(3, wrong={2})
+    spans = spans_of_a_run(3, wrong={2})
     name = {semconv.AI_NAME: "長い" * 60, semconv.STEP: 9, semconv.AI_ERROR: "x" * 500}
     spans.append(TraceSpan("w", "root", semconv.TOOL_CALL, 1, 2, True, attributes=name))
-    found = drawn(spans, width=width)
+    found = lines_of(spans, width=width)
     assert all(cell_len(line) <= width for line in found), found
     assert any("━" in line for line in found) is (width >= 80)
 
@@ -141,9 +141,9 @@ def test_the_drawing_is_as_wide_as_the_terminal(width: int) -> None:
 def test_spans_whose_parents_are_missing_are_roots() -> None:
     """As when the caller's spans are elsewhere. A cycle of spans is not drawn, and does not hang."""
     spans = [TraceSpan("a", "elsewhere", "a", 2, 3), TraceSpan("b", "elsewhere", "b", 1, 2)]
-    assert [line.partition(" ")[2].split()[0] for line in drawn(spans)] == ["b", "a"]
+    assert [line.partition(" ")[2].split()[0] for line in lines_of(spans)] == ["b", "a"]
     assert build_tree([TraceSpan("a", "b", "a", 1, 2), TraceSpan("b", "a", "b", 1, 2)]) == []
-    assert drawn([]) == []
+    assert lines_of([]) == []
     deep = [TraceSpan(str(n), str(n - 1), "s", n, n + 1) for n in range(5000)]
     assert len(lines(build_tree(deep), whole=True)) < 100
 
