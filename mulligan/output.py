@@ -17,6 +17,7 @@ from mulligan.model_name import ModelName
 from mulligan.policy import HandleErrors
 from mulligan.schema.json_schema import (
     NotOfSchema,
+    check_references,
     first_sentence,
     schema_faults,
     schema_validator,
@@ -196,7 +197,12 @@ def _members(schema: Any) -> list[Any]:
 
 def _type(schema: Any) -> OutputType:
     if isinstance(schema, dict):
-        return _of_json_schema(schema)
+        output_type = _of_json_schema(schema)
+        try:
+            check_references(output_type.schema)
+        except TypeError as error:
+            raise TypeError(f"its output {error}") from error
+        return output_type
     name = _legal(getattr(schema, "__name__", "")) if len(_members(schema)) == 1 else "output"
     readable_type = replace_typed_dicts(schema)
     try:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Sequence
+import math
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +19,7 @@ from mulligan.activities.answers.feedback import InvalidInput, Target
 from mulligan.activities.answers.repair_json import NotJson, parse_json, repair_json
 from mulligan.fixer import Fixer, InvalidToolInput
 from mulligan.schema.arguments_model import JsonType
+from mulligan.schema.json_schema import NotOfSchema
 from mulligan.values import Repair, ToolCall
 
 LONG = 20_000
@@ -122,7 +124,10 @@ def _bare_value(accepts: JsonType, value: JsonValue) -> JsonValue | None:
 
 
 def valid(accepts: JsonType, value: JsonValue) -> JsonValue | Exception:
-    """The validated value as JSON in the form of its types ("5" for an integer is 5); or the error."""
+    """The validated value as JSON in the form of its types ("5" for an integer is 5); or the error.
+
+    A value that JSON has no number for is an error: pydantic reads "inf" as a float, and would write it as null.
+    """
     try:
         validated = accepts.validate(value)
     except Exception as error:  # noqa: BLE001 - a user's validator may raise anything
@@ -130,9 +135,37 @@ def valid(accepts: JsonType, value: JsonValue) -> JsonValue | Exception:
     try:
         shown = accepts.to_json(validated)
         # Some types are written differently from how they are read (SecretStr): then the model's own value is kept.
-        return shown if accepts.validate(shown) == validated else value
+        # NaN equals nothing, so what is not finite is returned here, and refused below.
+        is_kept = _is_finite(shown) and accepts.validate(shown) != validated
     except Exception:  # noqa: BLE001 - a user's serializer may raise anything
-        return value
+        is_kept = True
+    result = value if is_kept else shown
+    if _is_finite(result):
+        return result
+    return NotOfSchema(
+        [(path, "should be a finite number: JSON has no infinity and no NaN") for path in _not_finite(result)]
+    )
+
+
+def _is_finite(value: JsonValue) -> bool:
+    """Whether a JSON value has no infinity and no NaN."""
+    try:
+        json.dumps(value, allow_nan=False)
+    except ValueError:
+        return False
+    return True
+
+
+def _not_finite(value: JsonValue, path: str = "") -> Iterator[str]:
+    """The paths of the numbers that are infinite or NaN."""
+    if isinstance(value, float) and not math.isfinite(value):
+        yield path
+    elif isinstance(value, dict):
+        for name, inner in value.items():
+            yield from _not_finite(inner, f"{path}.{name}" if path else name)
+    elif isinstance(value, list):
+        for index, inner in enumerate(value):
+            yield from _not_finite(inner, f"{path}[{index}]")
 
 
 def _corrected(value: Any, accepts: JsonType) -> JsonValue | None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import JsonValue
 
-__all__ = ["NotOfSchema", "first_sentence", "schema_faults", "schema_validator", "tidy_schema"]
+__all__ = ["NotOfSchema", "check_references", "first_sentence", "schema_faults", "schema_validator", "tidy_schema"]
 
 
 class NotOfSchema(ValueError):
@@ -40,6 +40,34 @@ def schema_validator(schema: dict[str, Any]) -> Any:
         raise TypeError(f"is no JSON schema: {error}.") from error
     # With an empty registry, no `$ref` is fetched over a network.
     return of_draft(schema, registry=referencing.Registry())
+
+
+def check_references(schema: dict[str, Any]) -> None:
+    """Check that each `$ref` of a schema leads to a schema in it, or to one of the drafts' own.
+
+    Raises:
+        TypeError: one does not: one sentence, with the reference.
+    """
+    import referencing
+    from jsonschema_specifications import REGISTRY
+    from referencing.exceptions import Unresolvable
+    from referencing.jsonschema import DRAFT202012
+
+    def check(resource: Any, resolver: Any) -> None:
+        resolver = resolver.in_subresource(resource)
+        contents = resource.contents
+        for keyword in ("$ref", "$dynamicRef") if isinstance(contents, dict) else ():
+            if not isinstance(reference := contents.get(keyword), str):
+                continue
+            try:
+                resolver.lookup(reference)
+            except Unresolvable as error:
+                raise TypeError(f"is no JSON schema: its reference {reference!r} leads nowhere.") from error
+        for inner in resource.subresources():
+            check(inner, resolver)
+
+    root = referencing.Resource.from_contents(schema, default_specification=DRAFT202012)
+    check(root, REGISTRY.resolver_with_root(root))
 
 
 def schema_faults(validator: Any, value: JsonValue) -> list[tuple[str, str]]:

@@ -11,9 +11,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field, SecretStr, field_validator
+from pydantic_core import to_json
 
 from mulligan import Agent, InvalidToolInput, Tool, ToolCallError, tool
-from mulligan.activities.answers.prepare_call import ValidArguments
+from mulligan.activities.answers.prepare_call import ValidArguments, valid
+from mulligan.output import NotOfSchema, Output
 from tests.support import prepare_one_call
 from tests.support.prepare_one_call import count, say
 
@@ -205,3 +207,56 @@ async def test_a_fixer_gets_the_raw_text_the_parsed_value_the_error_and_the_sche
     ]
     assert seen[0].schema == say.schema
     assert seen[0].tool_name == "say"
+
+
+@tool
+def delete(days: float | None = None, kept: list[float] | None = None, secret: SecretStr | None = None) -> str:
+    """Delete what is older; everything where `days` is None."""
+    return ""
+
+
+@pytest.mark.parametrize(
+    ("raw", "path"),
+    [
+        ('{"days": "Infinity"}', "days"),
+        ('{"days": "inf"}', "days"),
+        ('{"days": "-inf"}', "days"),
+        ('{"days": "nan"}', "days"),
+        ('{"days": "1e999"}', "days"),
+        ('{"days": 1, "kept": [1, "inf"]}', "kept[1]"),
+        ("{'days': 'inf'}", "days"),
+    ],
+)
+async def test_a_number_that_json_does_not_have_is_invalid(raw: str, path: str) -> None:
+    """History would contain null in its place, and the tool would run with None."""
+    error = await look("delete", raw, agent(delete))
+    assert isinstance(error, ToolCallError)
+    assert error.kind == ("invalid_json" if raw.startswith("{'") else "invalid_arguments")
+    assert error.kind == "invalid_json" or f"`{path}` should be a finite number: JSON has no infinity" in error.message
+
+
+async def test_a_fixer_cannot_put_in_a_number_that_json_does_not_have() -> None:
+    error = await look("delete", '{"days": "x"}', agent(delete, repair=lambda invalid: {"days": "inf"}))
+    assert isinstance(error, ToolCallError)
+    assert error.kind == "invalid_arguments"
+
+
+@pytest.mark.parametrize("raw", ['{"days": "inf", "secret": "a"}', '{"days": "1.5", "secret": "a"}'])
+async def test_recorded_arguments_validate_to_what_was_validated(raw: str) -> None:
+    """Also where a secret's value is kept as the model wrote it."""
+    done = await look("delete", raw, agent(delete))
+    if isinstance(done, ValidArguments):
+        recorded = json.loads(to_json(done.arguments))
+        assert delete.arguments.validate(recorded) == delete.arguments.validate(json.loads(raw))
+    else:
+        assert done.kind == "invalid_arguments"
+
+
+class Forecast(BaseModel):
+    days: float | None = None
+
+
+def test_an_output_with_a_number_that_json_does_not_have_is_invalid() -> None:
+    output = Output.from_declaration(Forecast).whole
+    assert isinstance(valid(output, {"days": "inf"}), NotOfSchema)
+    assert valid(output, {"days": "2"}) == {"days": 2}

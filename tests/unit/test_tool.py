@@ -198,3 +198,31 @@ def test_a_parameter_alias_is_the_name_that_the_model_uses() -> None:
     validated = send.arguments.validate({"recipient": "Ada", "body": "Hi", "times": 2})
     assert send.arguments.bind(validated, None) == ([], {"to": "Ada", "text": "Hi", "copies": 2})
     assert send.arguments.to_json(validated) == {"recipient": "Ada", "body": "Hi", "copies": 2}
+
+
+@pytest.mark.parametrize(
+    ("schema", "reference"),
+    [
+        ({"type": "object", "properties": {"a": {"$ref": "#/$defs/x"}}}, "#/$defs/x"),
+        ({"$ref": "#/$defs/x"}, "#/$defs/x"),
+        ({"type": "array", "items": {"$ref": "http://localhost:1/a.json"}}, "http://localhost:1/a.json"),
+    ],
+)
+def test_an_output_whose_reference_leads_nowhere_is_refused_at_declaration(
+    schema: dict[str, Any], reference: str
+) -> None:
+    with pytest.raises(DeclarationError) as error:
+        Agent(name="a", model="openai:x", output=schema)
+    assert f"its reference {reference!r} leads nowhere" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"$ref": "#/$defs/x", "$defs": {"x": {"type": "string"}}},
+        {"type": "object", "properties": {"$ref": {"const": {"$ref": "#/nowhere"}}, "a": {"$ref": "#"}}},
+        {"type": "object", "properties": {"a": {"$ref": "https://json-schema.org/draft/2020-12/schema"}}},
+    ],
+)
+def test_an_output_whose_references_lead_to_schemas_is_accepted(schema: dict[str, Any]) -> None:
+    assert Agent(name="a", model="openai:x", output=schema).declared_output
