@@ -49,7 +49,7 @@ def check_references(schema: dict[str, Any]) -> None:
         TypeError: one does not: one sentence, with the reference.
     """
     import referencing
-    from jsonschema_specifications import REGISTRY
+    from jsonschema_specifications import REGISTRY  # type: ignore[import-untyped]
     from referencing.exceptions import Unresolvable
     from referencing.jsonschema import DRAFT202012
 
