@@ -30,8 +30,14 @@ class RecordRunActivities:
         agent = services.registry.agents.get(lost.where.agent)
         tool = services.tools.find(lost.where.agent, lost.call.name) if agent else None
         error = _error(lost)
-        server = tool.mcp_server if tool else None
-        attempt = ToolCallAttempt(call=lost.call, step=lost.step, attempt=lost.attempts, mcp_server=server)
+        attempt = ToolCallAttempt(
+            call=lost.call,
+            step=lost.step,
+            attempt=lost.attempts,
+            repaired_by=lost.repaired_by,
+            decision=lost.decision,
+            mcp_server=tool.mcp_server if tool else None,
+        )
         span = services.telemetry.tool_call(lost.where, attempt, start=lost.started)
         failure = await apply_policy(error, policy_for(error, agent=agent, tool=tool), services.runtime)
         failure.end_span(span)

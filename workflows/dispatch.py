@@ -239,6 +239,8 @@ def _lost_call(request: CallTool, facts: ToolFacts, error: ActivityError, starte
         attempts=attempts,
         step=request.step,
         started=started,
+        repaired_by=request.repaired_by,
+        decision=request.decision,
     )
 
 
@@ -253,6 +255,8 @@ def _call_without_policy(request: CallTool, outcome: ToolOutcome, started: float
         step=request.step,
         started=started,
         failure=outcome.unsettled,
+        repaired_by=request.repaired_by,
+        decision=request.decision,
     )
 
 

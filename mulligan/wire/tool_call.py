@@ -68,3 +68,5 @@ class LostCall(BaseModel):
     step: int
     started: float
     failure: dict[str, Any] | None = optional_field()
+    repaired_by: list[str] = optional_field([])
+    decision: Decision | None = optional_field()

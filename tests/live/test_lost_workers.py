@@ -18,7 +18,7 @@ async def kill_in(tool: str, lab: Lab, temporal: DevServer, folder: Path) -> Ran
     """Run an agent whose tool kills its worker; a second worker takes over."""
     queue = f"lost-{uuid.uuid4().hex[:6]}"
     at = Lab(lab.client, lab.model, lab.otlp, lab.telemetry, queue)
-    handle = await at.start([call("now"), call(tool), DONE], metadata={"flag": str(folder / f"{tool}.pid")})
+    handle = await at.start([call("now"), call(tool, "```json\n{}\n```"), DONE], metadata={"flag": str(folder / f"{tool}.pid")})
     telemetry = lab.otlp.environment("http/protobuf")
     async with worker_process("tests.support.shop_agents", queue, temporal, **telemetry) as first:
         assert await first.wait() == -9
@@ -75,6 +75,7 @@ async def test_a_call_lost_with_its_worker_is_reported_or_retried_as_its_attempt
     assert lost.result["recovered_failures"] == 1
     [span] = [span for span in lost.spans_of("ai.toolCall") if span.status == "ERROR"]
     assert (span.attributes["error.type"], span.attributes["mulligan.recovered"]) == ("tool_lost", True)
+    assert list(span.attributes["mulligan.repairs"]) == ["json:code_fence"]
     assert survived.calls[1]["result"] == {"text": "survived", "error": None}
     assert survived.calls[1]["attempts"] == 2
     attempts = [span for span in survived.spans_of("ai.toolCall") if span.attributes["ai.toolCall.name"] == "die_once"]
@@ -84,6 +85,7 @@ async def test_a_call_lost_with_its_worker_is_reported_or_retried_as_its_attempt
         (1, "ERROR", False),
         (2, "UNSET", False),
     ]
+    assert [list(span.attributes["mulligan.repairs"]) for span in attempts] == [["json:code_fence"]] * 2
     for ran in (lost, survived, stopped):
         assert ran.result["output"] == "done"
         ids = {span.span_id for span in ran.spans}
