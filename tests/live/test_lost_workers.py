@@ -18,7 +18,9 @@ async def kill_in(tool: str, lab: Lab, temporal: DevServer, folder: Path) -> Ran
     """Run an agent whose tool kills its worker; a second worker takes over."""
     queue = f"lost-{uuid.uuid4().hex[:6]}"
     at = Lab(lab.client, lab.model, lab.otlp, lab.telemetry, queue)
-    handle = await at.start([call("now"), call(tool, "```json\n{}\n```"), DONE], metadata={"flag": str(folder / f"{tool}.pid")})
+    handle = await at.start(
+        [call("now"), call(tool, "```json\n{}\n```"), DONE], metadata={"flag": str(folder / f"{tool}.pid")}
+    )
     telemetry = lab.otlp.environment("http/protobuf")
     async with worker_process("tests.support.shop_agents", queue, temporal, **telemetry) as first:
         assert await first.wait() == -9
