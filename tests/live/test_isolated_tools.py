@@ -21,8 +21,8 @@ EXPECTED = {
 ARGUMENTS = {"greet": '{"name": "Ada"}', "add": '{"one": 1, "two": 2}'}
 
 
-async def test_what_an_isolated_tool_does_to_its_process_is_an_error_result(lab: Lab) -> None:
-    """All in one step: each call has its own outcome, and the plain tool beside them answers."""
+async def test_an_isolated_tool_that_harms_its_process_gets_an_error_result(lab: Lab) -> None:
+    """All calls are in one step: each has its own outcome, and the plain tool beside them returns its result."""
     async with running_worker(lab.client, load(["tests.support.isolated_agents"]), lab.telemetry, "isolated"):
         calls = [(name, ARGUMENTS.get(name, "{}"), None) for name in EXPECTED]
         ran = await replace(lab, task_queue="isolated").run([Turn(calls=calls), DONE], agent="isolated")

@@ -28,7 +28,7 @@ async def lines_of(process: asyncio.subprocess.Process) -> list[dict[str, Any]]:
 
 
 async def test_each_line_that_a_run_causes_has_its_ids_agent_and_tool(lab: Lab, temporal: DevServer) -> None:
-    """In a coroutine, a thread and a workflow, of our own loggers and the SDK's; a second worker logs the second attempt."""
+    """From a coroutine, a thread and a workflow, by our loggers and the SDK's; a second worker logs the second attempt."""
     queue, run_id = (f"logs-{uuid.uuid4().hex[:6]}" for _ in range(2))
     lab.model.script(run_id, [*TURNS, DONE])
     handle = await lab.client.start_workflow(

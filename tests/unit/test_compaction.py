@@ -430,7 +430,7 @@ def test_a_compaction_has_one_line_in_the_terminal() -> None:
     assert compaction_line(failed).plain == "✗ 7 messages were not summed up: refused: No."
 
 
-async def test_the_example_of_the_page_passes() -> None:
+async def test_the_example_of_the_compaction_page_passes() -> None:
     """docs/compaction.md: its test passes."""
     page: dict[str, Any] = {"__name__": "page"}
     exec(compile(PAGE, "docs/compaction.md", "exec", dont_inherit=True), page)

@@ -47,7 +47,9 @@ async def test_a_child_serves_one_call_after_the_other(children: ChildProcesses)
 
 
 @pytest.mark.parametrize("function", [functions.backtracks, functions.sorts_in_c], ids=lambda it: it.__name__)
-async def test_code_that_never_returns_to_python_is_ended(children: ChildProcesses, function: object) -> None:
+async def test_code_that_never_returns_to_python_is_ended_at_its_limit(
+    children: ChildProcesses, function: object
+) -> None:
     with pytest.raises(TookTooLong):
         await children.run(name_of(function), limit=0.5)
     assert await children.run(name_of(functions.add), (1, 2), limit=MUCH) == "3"
@@ -59,7 +61,7 @@ async def test_a_call_gets_no_more_memory_than_its_limit(children: ChildProcesse
         await children.run(name_of(function), limit=MUCH)
 
 
-async def test_what_it_raises_keeps_its_name_its_message_and_its_ancestors(children: ChildProcesses) -> None:
+async def test_an_exception_keeps_its_name_its_message_and_its_base_classes(children: ChildProcesses) -> None:
     with pytest.raises(functions.OwnError) as own:
         await children.run(name_of(functions.raises_own), limit=MUCH)
     assert (type(own.value).__name__, str(own.value)) == ("OwnError", "own words")
@@ -84,7 +86,7 @@ async def test_a_process_that_ends_is_an_error_that_says_how(
     assert await children.run(name_of(functions.add), (1, 2), limit=MUCH) == "3"
 
 
-async def test_what_it_prints_does_not_get_into_the_result(children: ChildProcesses) -> None:
+async def test_output_of_an_isolated_tool_is_not_in_its_result(children: ChildProcesses) -> None:
     assert await children.run(name_of(functions.prints), limit=MUCH) == "ok"
 
 
@@ -93,7 +95,7 @@ async def test_a_long_result_is_cut_in_the_child(children: ChildProcesses) -> No
     assert len(text) <= 1_200
 
 
-async def test_what_it_has_started_ends_with_it(children: ChildProcesses, tmp_path: Path) -> None:
+async def test_processes_started_by_an_isolated_tool_end_with_it(children: ChildProcesses, tmp_path: Path) -> None:
     file = tmp_path / "id"
     with pytest.raises(TookTooLong):
         await children.run(name_of(functions.starts_a_process), (str(file),), limit=5)
@@ -112,12 +114,14 @@ def _runs(process_id: int) -> bool:
         return False
 
 
-async def test_a_file_can_only_grow_so_far(children: ChildProcesses, tmp_path: Path) -> None:
+async def test_the_size_of_files_written_by_an_isolated_tool_is_limited(
+    children: ChildProcesses, tmp_path: Path
+) -> None:
     with pytest.raises(OSError, match="large"):
         await children.run(name_of(functions.writes_a_large_file), (str(tmp_path / "f"),), limit=MUCH)
 
 
-async def test_no_more_run_at_once_than_there_is_room_for() -> None:
+async def test_no_more_isolated_calls_run_at_once_than_the_limit() -> None:
     children = ChildProcesses(most=1)
     try:
         ids = await asyncio.gather(*(children.run(name_of(functions.process_id), limit=MUCH) for _ in range(3)))

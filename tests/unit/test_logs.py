@@ -82,14 +82,16 @@ def test_agent_and_tool_are_those_of_the_activitys_input() -> None:
         ({}, {}),
     ],
 )
-def test_a_line_of_the_sdks_has_the_fields_that_the_sdk_knows(extra: Any, expected: Any) -> None:
+def test_a_line_logged_by_the_sdk_has_the_fields_that_the_sdk_knows(extra: Any, expected: Any) -> None:
     """Fields that the logging code sets itself are kept."""
     made = record(**extra)
     assert LogFields().filter(made)
     assert {name: getattr(made, name) for name in logs.FIELDS if hasattr(made, name)} == expected
 
 
-def test_progress_is_json_where_the_log_is(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_lines_are_json_if_the_log_is_json(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     say("Serving shop.")
     monkeypatch.setattr(logs, "_says_json", True)
     say("Serving shop.")

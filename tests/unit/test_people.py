@@ -25,7 +25,7 @@ def pay(euros: int) -> str:
 clerk = Agent(name="clerk", model="openai:gpt-5-mini", tools=[pay, ask_person])
 
 
-async def test_the_examples_of_the_page_pass() -> None:
+async def test_the_examples_of_the_people_page_pass() -> None:
     """docs/people.md: the test of its agent passes, and its client compiles."""
     page: dict[str, Any] = {"__name__": "page"}
     exec(compile(AGENT + TEST, "docs/people.md", "exec", dont_inherit=True), page)

@@ -207,7 +207,7 @@ async def test_a_script_for_an_unknown_sub_agent_is_refused() -> None:
         await run_agent(boss, "Go", model=Model("x"), sub_agents={"nobody": Model("x")})
 
 
-async def test_the_example_of_the_page_passes() -> None:
+async def test_the_example_of_the_sub_agents_page_passes() -> None:
     """docs/sub-agents.md: its test passes."""
     page: dict[str, Any] = {}
     exec(compile(PAGE, "docs/sub-agents.md", "exec", dont_inherit=True), page)

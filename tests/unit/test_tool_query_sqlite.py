@@ -44,7 +44,7 @@ def state(folder):
     return {str(path): path.lstat().st_size if path.is_file() else None for path in sorted(folder.rglob("*"))}
 
 
-def test_gives_rows_as_json(inside):
+def test_a_query_returns_rows_as_json(inside):
     result = query_sqlite("data/shop.db", "SELECT * FROM orders ORDER BY id;")
     assert result == {
         "columns": ["id", "customer", "total", "scan"],
@@ -67,15 +67,15 @@ def test_gives_rows_as_json(inside):
         ("/* why */ SELECT 1 -- so", [1]),
     ],
 )
-def test_reads_in_every_usual_way(inside, sql, first):
+def test_every_usual_form_of_reading_statement_is_permitted(inside, sql, first):
     assert query_sqlite("data/shop.db", sql)["rows"][0] == first
 
 
-def test_explains_a_query(inside):
+def test_a_query_can_be_explained(inside):
     assert query_sqlite("data/shop.db", "EXPLAIN QUERY PLAN SELECT * FROM orders")["columns"][-1] == "detail"
 
 
-def test_full_text_search(inside):
+def test_full_text_search_tables_can_be_queried(inside):
     make(inside / "fts.db", "CREATE VIRTUAL TABLE notes USING fts5(body)", "INSERT INTO notes VALUES ('two birds')")
     assert query_sqlite("fts.db", "SELECT body FROM notes WHERE notes MATCH 'birds'")["rows"] == [["two birds"]]
 
@@ -125,7 +125,7 @@ FORBIDDEN = [
 
 
 @pytest.mark.parametrize("sql", FORBIDDEN)
-def test_nothing_but_reading_is_permitted(inside, tmp_path, sql):
+def test_statements_other_than_reading_are_denied_and_change_nothing(inside, tmp_path, sql):
     outside = tmp_path / "outside"
     outside.mkdir()
     make(outside / "secret.db", "CREATE TABLE secret (a)")
@@ -141,13 +141,13 @@ def authorized(action, first=None, second=None):
     return query_module._authorize(action, first, second, "main", None) == sqlite3.SQLITE_OK
 
 
-def test_one_table_alone_may_be_declared_to():
+def test_only_the_schema_table_may_be_updated_by_a_virtual_table():
     assert authorized(sqlite3.SQLITE_UPDATE, "sqlite_master", "sql")
     assert not authorized(sqlite3.SQLITE_UPDATE, "orders", "total")
 
 
 @pytest.mark.parametrize("name", ["writefile", "readfile", "edit", "LOAD_EXTENSION", "fts3_tokenizer"])
-def test_functions_that_a_library_may_have_are_denied_too(name):
+def test_dangerous_functions_of_other_sqlite_builds_are_denied(name):
     assert not authorized(sqlite3.SQLITE_FUNCTION, None, name)
     assert authorized(sqlite3.SQLITE_FUNCTION, None, "upper")
 
@@ -171,7 +171,7 @@ def test_functions_that_a_library_may_have_are_denied_too(name):
         (" UNION ".join(["SELECT 1"] * 60), "too many terms"),
     ],
 )
-def test_tells_what_is_wrong(inside, sql, said):
+def test_the_error_of_a_query_says_what_is_wrong_without_paths(inside, sql, said):
     with pytest.raises(ToolError, match=said) as told:
         query_sqlite("data/shop.db", sql)
     assert str(inside) not in str(told.value)
@@ -179,7 +179,7 @@ def test_tells_what_is_wrong(inside, sql, said):
 
 
 @pytest.mark.parametrize("sql", ["SELECT * FROM order_s", "SELECT name FROM orders"])
-def test_says_which_tables_there_are(inside, sql):
+def test_an_unknown_table_or_column_is_answered_with_the_schema(inside, sql):
     with pytest.raises(ToolError) as told:
         query_sqlite("data/shop.db", sql)
     assert "no such" in str(told.value)
@@ -188,13 +188,13 @@ def test_says_which_tables_there_are(inside, sql):
     )
 
 
-def test_an_empty_schema_is_said(inside):
+def test_a_database_without_tables_is_reported(inside):
     make(inside / "none.db", "CREATE TABLE t (a)", "DROP TABLE t")
     with pytest.raises(ToolError, match="has no tables"):
         query_sqlite("none.db", "SELECT * FROM t")
 
 
-def test_an_endless_query_is_stopped(inside, monkeypatch):
+def test_an_endless_query_is_stopped_at_its_time_limit(inside, monkeypatch):
     monkeypatch.setattr(query_module, "QUERY_WITHIN", 0.2)
     endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n"
     with pytest.raises(ToolError, match=r"stopped after 0.2 seconds"):
@@ -204,7 +204,7 @@ def test_an_endless_query_is_stopped(inside, monkeypatch):
 NUMBERS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {}) SELECT {} FROM n"
 
 
-def test_rows_are_limited(inside):
+def test_the_number_of_rows_is_limited(inside):
     exact = query_sqlite("data/shop.db", NUMBERS.format(5, "i"), limit=5)
     assert (len(exact["rows"]), exact["more"]) == (5, False)
     less = query_sqlite("data/shop.db", NUMBERS.format(5, "i"), limit=4)
@@ -214,7 +214,7 @@ def test_rows_are_limited(inside):
     assert (schema["minimum"], schema["maximum"]) == (1, 1_000)
 
 
-def test_text_is_limited(inside):
+def test_the_length_of_texts_is_limited(inside):
     cut = query_sqlite("data/shop.db", "SELECT printf('%.*c', 10000, 'x')")["rows"][0][0]
     assert cut == "x" * 2_000 + "… <8,000 more characters>"
     many = query_sqlite("data/shop.db", NUMBERS.format(100, "printf('%.*c', 1500, 'x')"))
@@ -225,7 +225,7 @@ def test_text_is_limited(inside):
     assert len(json.dumps(wide)) < 40_000
 
 
-def test_text_that_is_no_utf8(inside):
+def test_text_that_is_not_utf8_is_returned_with_replacements(inside):
     assert query_sqlite("data/shop.db", "SELECT CAST(x'61ff' AS TEXT)")["rows"] == [["a\ufffd"]]
 
 
@@ -241,7 +241,7 @@ def test_text_that_is_no_utf8(inside):
         ),
     ],
 )
-def test_a_file_that_is_no_database(inside, name, content, said):
+def test_a_file_that_is_not_a_database_is_reported(inside, name, content, said):
     (inside / name).write_bytes(content)
     with pytest.raises(ToolError, match=said):
         query_sqlite(name, "SELECT * FROM sqlite_schema")
@@ -283,7 +283,7 @@ def outside(tmp_path, inside):
         "missing.db",
     ],
 )
-def test_no_path_leads_out(inside, outside, tmp_path, path):
+def test_no_path_leads_out_of_the_workspace(inside, outside, tmp_path, path):
     before = state(tmp_path)
     with pytest.raises(ToolError) as told:
         query_sqlite(path.format(outside=outside), "SELECT * FROM secret")
@@ -292,7 +292,7 @@ def test_no_path_leads_out(inside, outside, tmp_path, path):
     assert state(tmp_path) == before
 
 
-def test_odd_names_are_names(inside):
+def test_file_names_with_url_characters_can_be_queried(inside):
     for name in ("a?mode=rwc&b#c%41.db", "ü 'x'.db"):
         make(inside / "plain.db", "CREATE TABLE IF NOT EXISTS t (a)")
         (inside / "plain.db").rename(inside / name)
@@ -323,7 +323,7 @@ def test_a_write_ahead_log_is_read_and_left_alone(inside):
         assert query_sqlite("wal.db", "SELECT count(*) FROM t")["rows"] == [[2]]
 
 
-def test_half_a_change_is_not_read(inside, monkeypatch):
+def test_a_database_with_an_unfinished_transaction_is_not_read(inside, monkeypatch):
     monkeypatch.setattr(query_module.time, "sleep", lambda _: None)
     journal = inside / "data" / "shop.db-journal"
     journal.write_bytes(bytes.fromhex("d9d505f920a163d7") + bytes(1_000))
@@ -333,7 +333,7 @@ def test_half_a_change_is_not_read(inside, monkeypatch):
     assert query_sqlite("data/shop.db", "SELECT 1")["rows"] == [[1]]
 
 
-def test_a_copy_is_made_again_if_someone_wrote_meanwhile(inside, monkeypatch):
+def test_a_database_written_during_its_copy_is_copied_again(inside, monkeypatch):
     monkeypatch.setattr(query_module.time, "sleep", lambda _: None)
     real, copies = query_module._copy, []
 
@@ -348,7 +348,7 @@ def test_a_copy_is_made_again_if_someone_wrote_meanwhile(inside, monkeypatch):
     assert len(copies) == 3
 
 
-def test_nothing_is_left_behind(inside, tmp_path, monkeypatch):
+def test_no_temporary_files_are_left(inside, tmp_path, monkeypatch):
     private = tmp_path / "private"
     private.mkdir()
     monkeypatch.setattr(query_module.tempfile, "tempdir", str(private))
