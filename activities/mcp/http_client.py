@@ -10,6 +10,7 @@ from typing import Any
 
 import httpx2
 
+from mulligan.activities.mcp.response_limit import ResponseTooLarge, read_limited
 from mulligan.mcp import MissingVariable
 
 _CONNECT_TIMEOUT = 30.0
@@ -31,7 +32,7 @@ class HttpOutcome:
             return f"nothing answers there ({type(self.error).__name__})"
         if self.error is not None:
             # Without the error's own message: it may quote the value of a header.
-            is_ours = isinstance(self.error, MissingVariable)
+            is_ours = isinstance(self.error, (MissingVariable, ResponseTooLarge))
             return str(self.error) if is_ours else f"the request could not be sent ({type(self.error).__name__})"
         return f"it answered with HTTP {self.status}" if self.status is not None else ""
 
@@ -57,15 +58,18 @@ class McpHttpClient(httpx2.AsyncClient):
     """
 
     def __init__(self, header_values: Callable[[], Awaitable[dict[str, str]]]) -> None:
-        super().__init__(timeout=httpx2.Timeout(_CONNECT_TIMEOUT, read=None))
+        timeout = httpx2.Timeout(_CONNECT_TIMEOUT, read=None)
+        super().__init__(timeout=timeout, headers={"Accept-Encoding": "gzip, deflate"})
         self._header_values = header_values
 
-    async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
-        """Send a request, and record its outcome."""
+    async def send(self, request: httpx2.Request, *, stream: bool = False, **options: Any) -> httpx2.Response:
+        """Send a request, and record its outcome. A JSON response is read here, within its limit."""
         outcome = _OUTCOME.get() or HttpOutcome()
         try:
             request.headers.update(await self._header_values())
-            response = await super().send(request, **options)
+            response = await super().send(request, stream=True, **options)
+            if not stream or response.headers.get("content-type", "").lower().startswith("application/json"):
+                response = await read_limited(response)
         except Exception as error:  # noqa: BLE001 - also what a user's function raises
             outcome.error = error
             return httpx2.Response(503, request=request)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import anyio
 
 from mulligan.activities.mcp.http_client import record_http
+from mulligan.activities.mcp.response_limit import MAX_RESPONSE_BYTES, TOO_LARGE, ResponseTooLarge
 from mulligan.activities.mcp.server_log import Stderr
 from mulligan.activities.mcp.transport import connect_to
 from mulligan.activities.tool_running.tool_runtime import TookTooLong
@@ -36,6 +37,8 @@ CLOSE_LIMIT = 10.0
 MAX_PAGES = 100
 _NO_MESSAGE = "Server returned an error response"
 """The SDK's message where a server sent none."""
+_TOO_LARGE_EVENT = "SSE stream failed: Server-sent event exceeded"
+"""The beginning of the SDK's message where a server's event is too long."""
 _CLOSED = "Connection closed"
 """The SDK's message where a program has ended."""
 
@@ -108,6 +111,9 @@ class McpSession:
                         session.end()
                         session = await self._open()
                         continue
+                    is_too_large = error.message == TOO_LARGE or error.message.startswith(_TOO_LARGE_EVENT)
+                    if is_too_large or isinstance(http.error, ResponseTooLarge):
+                        raise McpError(self._message(TOO_LARGE, " Ask it for less at a time.")) from error
                     if http.error is not None or (http.status or 0) >= 500:
                         raise McpUnavailable(self._message(f"did not take the call: {http}")) from error
                     if error.code == CONNECTION_CLOSED:
@@ -227,11 +233,16 @@ class _Session:
 
 
 async def list_tools(client: Client) -> list[Tool]:
-    """List all pages of a server's tools."""
+    """List all pages of a server's tools, until they are larger than one response may be."""
     tools: list[Tool] = []
     cursor: str | None = None
+    room = MAX_RESPONSE_BYTES
     for _ in range(MAX_PAGES):
         page = await client.list_tools(cursor=cursor)
+        room -= len(page.model_dump_json())
+        if room < 0:
+            logger.warning("An MCP server's list of tools is too long; %d of them are offered.", len(tools))
+            break
         tools += page.tools
         cursor = page.next_cursor
         if cursor is None:

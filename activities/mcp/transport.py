@@ -14,6 +14,7 @@ import anyio
 
 from mulligan.activities.mcp import _child
 from mulligan.activities.mcp.http_client import McpHttpClient
+from mulligan.activities.mcp.response_limit import LINES, MAX_RESPONSE_BYTES
 from mulligan.activities.mcp.server_log import Stderr
 from mulligan.mcp import McpServer
 
@@ -26,14 +27,16 @@ async def connect_to(server: McpServer, stderr: Stderr, on_end: Callable[[], Non
 
         async with (
             McpHttpClient(server.header_values) as http,
-            streamable_http_client(server.url, http_client=http) as streams,
+            streamable_http_client(server.url, http_client=http, max_sse_event_size=MAX_RESPONSE_BYTES) as streams,
         ):
             yield streams
         return
     from mcp.client.stdio import StdioServerParameters, stdio_client
 
     program, *arguments = _command_bound_to_worker(server.command or (), server.cwd)
-    parameters = StdioServerParameters(command=program, args=arguments, env=server.environment(), cwd=server.cwd)
+    parameters = StdioServerParameters(
+        command=program, args=arguments, env=server.environment(), cwd=server.cwd, encoding=LINES
+    )
     async with AsyncExitStack() as stack:
         with stderr.open() as errlog:
             read, write = await stack.enter_async_context(stdio_client(parameters, errlog))

@@ -8,7 +8,10 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncIterator
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +24,7 @@ from mulligan.testing import Model, run_agent
 from mulligan.worker.loading import load
 from tests.live.conftest import DONE, Lab, Ran, call
 from tests.support.mcp_agents import SERVER, borrower
-from tests.support.mcp_fixtures import calls, check_http, mcp_worker, wait_for_text
+from tests.support.mcp_fixtures import calls, check_http, http_server, mcp_worker, wait_for_text
 from tests.support.openai_turn import Turn
 
 NAMES = ["GIVEN", "MCP_TEST_PASSED", "MCP_TEST_KEPT"]
@@ -220,6 +223,62 @@ async def test_an_mcp_server_that_cannot_start_is_not_retried_until_its_pause_is
 async def test_mcp_over_http_with_sessions(lab: Lab, tmp_path: Path) -> None:
     """As before 2026. Without sessions: tests/system."""
     await check_http(lab, ("--sessions",), tmp_path / "hung")
+
+
+def fetcher(server: McpServer) -> Agent:
+    return Agent(name="fetcher", model="openai:x", mcp=[server])
+
+
+async def test_an_answer_over_the_limit_is_an_error_and_the_session_goes_on() -> None:
+    """Of a program, and over HTTP as server-sent events."""
+    with http_server() as port:
+        for server in (McpServer("lent", command=SERVER), McpServer("lent", url=f"http://127.0.0.1:{port}/mcp")):
+            model = Model(
+                Say(calls=[Call("lent__huge", {"chars": 9_000_000}), Call("lent__echo", {"text": "beside"})]),
+                Say(calls=[Call("lent__echo", {"text": "after"})]),
+                Say("Done."),
+            )
+            run = await run_agent(fetcher(server), "go", model=model)
+            texts = [call.result.text if call.result else None for call in run.calls]
+            assert texts[0] is not None
+            assert "gave an answer of more than 8,000,000 bytes" in texts[0], texts
+            assert "Ask it for less" in texts[0]
+            assert texts[1:] == ["beside", "after"]
+
+
+class Endless(BaseHTTPRequestHandler):
+    """Answers each request with JSON that does not end."""
+
+    sent = 0
+
+    def do_POST(self) -> None:
+        self.send_response(200)
+        self.send_header("content-type", "application/json")
+        self.end_headers()
+        with suppress(OSError):
+            for _ in range(400):
+                self.wfile.write(b" " * 1_000_000)
+                Endless.sent += 1_000_000
+
+    do_DELETE = do_POST  # noqa: N815 - the standard library's name
+
+    def log_message(self, *_: object) -> None:
+        """Log nothing."""
+
+
+async def test_a_json_response_over_the_limit_is_not_read_to_its_end() -> None:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Endless)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    servers = McpServers()
+    try:
+        async with servers.running():
+            web = McpServer("web", url=f"http://127.0.0.1:{server.server_port}/mcp")
+            offer = await servers.offer_tools(fetcher(web))
+        assert len(offer.notes) == 1
+        assert Endless.sent < 100_000_000
+    finally:
+        server.shutdown()
+        server.server_close()
 
 
 def test_the_agents_command_lists_mcp_servers_without_starting_them(tmp_path: Path) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import codecs
+import json
 import random
 import re
 import sys
+import tracemalloc
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -13,6 +16,7 @@ import pytest
 
 from mulligan import Agent, DeclarationError, McpServer, tool
 from mulligan.activities.mcp.http_client import HttpOutcome
+from mulligan.activities.mcp.response_limit import LINES, MAX_RESPONSE_BYTES, TOO_LARGE
 from mulligan.activities.mcp.tool_schema import provider_schema
 from mulligan.mcp import expand_variables, qualified_name, server_name_of
 from mulligan.schema.json_schema import schema_faults, schema_validator
@@ -210,3 +214,52 @@ def test_the_declarations_of_the_mcp_page_work_as_described() -> None:
     assert [files.needs_approval_for(name) for name in ("write_file", "read_file")] == [True, False]
     assert not github.offers("delete_file")
     assert qualified_name("server", "files.delete/all") in PAGE
+
+
+def decoded(text: bytes, chunk: int) -> str:
+    decoder = codecs.getincrementaldecoder(LINES)()
+    parts = [decoder.decode(text[at : at + chunk]) for at in range(0, len(text), chunk)]
+    return "".join(parts) + decoder.decode(b"", True)
+
+
+@pytest.mark.parametrize("chunk", [1, 3, 1_000])
+def test_lines_within_the_limit_are_decoded_unchanged(chunk: int) -> None:
+    text = 'a\n\n{"ä": "€"}\r\nb\nthe rest 𝄞'
+    assert decoded(text.encode(), chunk) == text
+
+
+@pytest.mark.parametrize("chunk", [7_919, 65_536, 100_000_000])
+@pytest.mark.parametrize(
+    ("line", "request_id"),
+    [
+        (b'{"jsonrpc":"2.0","id":7,"result":{"text":"%s"}}', 7),
+        (b'{"result":{"text":"%s"},"jsonrpc":"2.0","id":"a-1"}', "a-1"),
+        (b'{"result": {"id": 1, "text": "%s", "b": {"id":2}}, "id": 8, "jsonrpc": "2.0"}\r', 8),
+    ],
+)
+def test_a_response_that_is_too_long_becomes_an_error_of_its_request(line: bytes, request_id: Any, chunk: int) -> None:
+    long = line % (b"x" * MAX_RESPONSE_BYTES)
+    first, error, last = decoded(b"first\n" + long + b"\nlast", chunk).split("\n")
+    assert (first, last) == ("first", "last")
+    assert json.loads(error) == {"jsonrpc": "2.0", "id": request_id, "error": {"code": -32000, "message": TOO_LARGE}}
+
+
+def test_a_long_message_without_a_request_is_left_out() -> None:
+    assert decoded(b'{"method":"log","params":"' + b"x" * MAX_RESPONSE_BYTES + b'"}\nlast', 65_536) == "last"
+
+
+def test_a_line_that_does_not_end_takes_bounded_memory_and_ends_the_session() -> None:
+    decoder = codecs.getincrementaldecoder(LINES)()
+    chunk = b"x" * 1_000_000
+
+    def read() -> None:
+        for _ in range(1_000):
+            decoder.decode(chunk)
+
+    tracemalloc.start()
+    try:
+        with pytest.raises(UnicodeError, match="a line of more than"):
+            read()
+        assert tracemalloc.get_traced_memory()[1] < 4 * MAX_RESPONSE_BYTES
+    finally:
+        tracemalloc.stop()

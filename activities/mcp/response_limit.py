@@ -1,0 +1,128 @@
+"""The limit of one message of an MCP server: more is not kept in memory, and the call gets an error instead."""
+
+from __future__ import annotations
+
+import codecs
+import json
+import logging
+import re
+
+import httpx2
+
+logger = logging.getLogger("mulligan.mcp")
+
+MAX_RESPONSE_BYTES = 8_000_000
+"""Bytes of a message. A model reads 50,000 characters of a result at most, so what is longer is mostly encoded images, and
+an image of 6 MB fits. A worker that executes 20 such calls at once needs about 1 GB."""
+TOO_LARGE = f"gave an answer of more than {MAX_RESPONSE_BYTES:,} bytes, which is the most that can be read"
+LINES = "mulligan-mcp-lines"
+"""The name of the text encoding that the SDK decodes a program's stdout by: UTF-8, with limited lines."""
+_MAX_LINE_BYTES = 16 * MAX_RESPONSE_BYTES
+"""Of a line that does not end. The session ends then, and the program with it."""
+_ENDS = 1_000
+_ID = rb'"id"\s*:\s*(\d{1,18}|"[^"\\]{1,100}")\s*'
+_VERSION = rb'"jsonrpc"\s*:\s*"2\.0"\s*'
+_ID_AT_START = re.compile(rb"\s*\{\s*(?:" + _VERSION + rb",\s*)?" + _ID + rb",")
+_ID_AT_END = re.compile(rb",\s*" + _ID + rb"(?:,\s*" + _VERSION + rb")?\}\s*\Z")
+
+
+class ResponseTooLarge(Exception):
+    """A server's response is longer than `MAX_RESPONSE_BYTES`."""
+
+    def __init__(self) -> None:
+        super().__init__(TOO_LARGE)
+
+
+async def read_limited(response: httpx2.Response) -> httpx2.Response:
+    """Read a response; returns one with the decoded content.
+
+    Raises:
+        ResponseTooLarge: it is too long. Its connection is closed.
+    """
+    try:
+        # A compressed chunk of 64 kB may become 64 MB, but not more: only gzip and deflate are requested and accepted.
+        if response.headers.get("content-encoding", "identity") not in ("identity", "gzip", "deflate"):
+            raise ResponseTooLarge
+        content = bytearray()
+        async for chunk in response.aiter_bytes():
+            content += chunk
+            if len(content) > MAX_RESPONSE_BYTES:
+                raise ResponseTooLarge
+    finally:
+        await response.aclose()
+    headers = [
+        (name, value)
+        for name, value in response.headers.multi_items()
+        if name.lower() not in ("content-encoding", "content-length", "transfer-encoding")
+    ]
+    return httpx2.Response(response.status_code, headers=headers, content=bytes(content), request=response.request)
+
+
+class LineDecoder(codecs.IncrementalDecoder):
+    """Decodes the lines of a program's stdout, each when it is complete.
+
+    A line that is too long is replaced by an error response to the same request. The SDK has no limit of its own: it buffers
+    a line for as long as it does not end, and its transport has no other place where one could be set.
+    """
+
+    def __init__(self, errors: str = "strict") -> None:
+        super().__init__(errors)
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget the line that has not ended."""
+        self._parts: list[bytes] = []
+        self._size = 0
+        self._tail = b""
+
+    def decode(self, data: bytes, final: bool = False) -> str:  # type: ignore[override]
+        """Return the lines that have ended.
+
+        Raises:
+            UnicodeError: a line does not end, or is not UTF-8.
+        """
+        *lines, rest = bytes(data).split(b"\n")
+        text = []
+        for line in lines:
+            self._add(line)
+            text.append(self._line())
+            self.reset()
+        self._add(rest)
+        if final and self._size:
+            text.append(self._line().removesuffix("\n"))
+            self.reset()
+        return "".join(text)
+
+    def _add(self, part: bytes) -> None:
+        self._size += len(part)
+        if self._size <= MAX_RESPONSE_BYTES:
+            self._parts.append(part)
+            return
+        if self._size > _MAX_LINE_BYTES:
+            raise UnicodeError(f"it wrote a line of more than {_MAX_LINE_BYTES:,} bytes")
+        # Only both ends of the line are kept: one of them contains the request's id.
+        if not self._tail:
+            line = b"".join([*self._parts, part])
+            self._parts, self._tail = [line[:_ENDS]], line[-_ENDS:]
+        else:
+            self._tail = (self._tail + part)[-_ENDS:]
+
+    def _line(self) -> str:
+        if self._size <= MAX_RESPONSE_BYTES:
+            return b"".join(self._parts).decode("utf-8", self.errors) + "\n"
+        logger.warning("An MCP server wrote a message of %d bytes, which is not read.", self._size)
+        request_id = _ID_AT_START.match(b"".join(self._parts)) or _ID_AT_END.search(self._tail)
+        if request_id is None:
+            return ""  # not the response to a request
+        error = {"code": -32_000, "message": TOO_LARGE}
+        return json.dumps({"jsonrpc": "2.0", "id": json.loads(request_id[1]), "error": error}) + "\n"
+
+
+def _find_codec(name: str) -> codecs.CodecInfo | None:
+    if name.replace("_", "-") != LINES:
+        return None
+    utf_8 = codecs.lookup("utf-8")
+    return codecs.CodecInfo(utf_8.encode, utf_8.decode, incrementaldecoder=LineDecoder, name=LINES)
+
+
+codecs.register(_find_codec)
