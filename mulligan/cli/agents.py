@@ -14,12 +14,19 @@ def agents(
     load: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="MODULE", help="A module with your agents; the option can be repeated.", show_default=False
+            metavar="MODULE",
+            help="A module with your agents, or several, separated by commas; the option can be repeated.",
+            show_default="MULLIGAN_LOAD",
         ),
     ] = None,
+    with_shipped: Annotated[
+        bool, typer.Option("--with-shipped", help="Also list the agents that come with Mulligan.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """List the agents and tools that a worker would serve, with their schemas. MCP servers are listed, but not started.
+
+    With no module named, these are the agents that come with Mulligan.
 
     Example: `mulligan agents --load shop`
 
@@ -28,9 +35,10 @@ def agents(
     from mulligan.client.settings import settings
     from mulligan.errors import DeclarationError
     from mulligan.worker.loading import load as load_modules
+    from mulligan.worker.loading import modules_to_load
 
     try:
-        loaded = load_modules([*settings().load, *(load or [])])
+        loaded = load_modules(modules_to_load(settings().load, load or [], with_shipped=with_shipped))
     except DeclarationError as error:
         fail(str(error))
     shown = [_agent_json(agent) for _, agent in sorted(loaded.registry.agents.items())]

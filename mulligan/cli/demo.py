@@ -63,7 +63,7 @@ async def _run_on(server: Any, folder: Path, *, as_json: bool) -> int:
     from mulligan.client.connect import connect
     from mulligan.client.read_run import read_steps
     from mulligan.observe.telemetry import Telemetry
-    from mulligan.worker.loading import load
+    from mulligan.worker.loading import SHIPPED, load
     from mulligan.worker.logs import set_up_logging
     from mulligan.worker.wiring import running_worker
 
@@ -79,7 +79,7 @@ async def _run_on(server: Any, folder: Path, *, as_json: bool) -> int:
     spans = InMemorySpanExporter()
     telemetry = Telemetry(SimpleSpanProcessor(spans))
     began = time.monotonic()
-    async with running_worker(client, load([]), telemetry, queue):
+    async with running_worker(client, load(SHIPPED), telemetry, queue):
         run_input = {"agent": "demo", "prompt": "Sum up what Ada is waiting for."}
         print_progress(f"run {run_id}: {run_input['prompt']}")
         err.print()

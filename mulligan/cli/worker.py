@@ -11,14 +11,21 @@ def worker(
     load: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="MODULE", help="A module with your agents; the option can be repeated.", show_default=False
+            metavar="MODULE",
+            help="A module with your agents, or several, separated by commas; the option can be repeated.",
+            show_default="MULLIGAN_LOAD",
         ),
     ] = None,
+    with_shipped: Annotated[
+        bool, typer.Option("--with-shipped", help="Also serve the agents that come with Mulligan.")
+    ] = False,
     task_queue: Annotated[
         str | None, typer.Option(help="The task queue that the worker polls.", show_default="agents")
     ] = None,
 ) -> None:
-    """Serve agents until Ctrl-C: the built-in ones, and all agents, workflows and activities of the loaded modules.
+    """Serve all agents, workflows and activities of the loaded modules until Ctrl-C.
+
+    With no module named, the agents that come with Mulligan are served: `assistant` and `demo`.
 
     Example: `mulligan worker --load shop.agents`
 
@@ -27,5 +34,5 @@ def worker(
     """
     from mulligan.worker.process import main
 
-    if code := main(load or [], task_queue):
+    if code := main(load or [], task_queue, with_shipped=with_shipped):
         raise typer.Exit(code)

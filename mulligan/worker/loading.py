@@ -35,8 +35,9 @@ ACTIVITY_TYPES = {
 }
 """The types of Mulligan's own activities."""
 SHIPPED = ("mulligan.workflows.agents.assistant", "mulligan.workflows.agents.demo")
+"""The modules of the agents that come with Mulligan."""
 
-__all__ = ["SHIPPED", "LoadedModules", "load"]
+__all__ = ["SHIPPED", "LoadedModules", "load", "modules_to_load"]
 
 
 @dataclass(frozen=True)
@@ -56,13 +57,25 @@ class LoadedModules:
     """The module of each tool, by the tool's name."""
 
 
+def modules_to_load(named: Iterable[str], options: Iterable[str] = (), *, with_shipped: bool = False) -> list[str]:
+    """The modules that a worker loads: those that are named, or the shipped agents if none is.
+
+    Args:
+        named: the modules of `MULLIGAN_LOAD`.
+        options: the values of the option `--load`: each is a module, or several, separated by commas.
+        with_shipped: whether to load the shipped agents beside the named modules.
+    """
+    modules = [*named, *(name.strip() for option in options for name in option.split(",") if name.strip())]
+    return [*SHIPPED, *modules] if with_shipped or not modules else modules
+
+
 def load_agents(agents: Iterable[Agent], scripts: Iterable[Script]) -> LoadedModules:
     """Serve these agents, with the `resources()` of their modules, but nothing else of the modules.
 
     Raises:
         DeclarationError: the agents cannot be served together.
     """
-    return load((), agents=list(agents), scripts=scripts, shipped=())
+    return load((), agents=list(agents), scripts=scripts)
 
 
 def _of_type(kind: type[T], values: Iterable[object]) -> list[T]:
@@ -78,7 +91,6 @@ def load(
     *,
     agents: Iterable[Agent] = (),
     scripts: Iterable[Script] = (),
-    shipped: Iterable[str] = SHIPPED,
 ) -> LoadedModules:
     """Import modules, and collect what a worker serves of them.
 
@@ -86,14 +98,13 @@ def load(
         modules: dotted names, or paths of `.py` files below the current folder.
         agents: more agents, as objects. The `resources()` of their modules are opened too.
         scripts: more scripted models, as objects.
-        shipped: modules that are imported first: by default the agents that come with Mulligan.
 
     Raises:
         DeclarationError: a module does not exist, cannot be imported, or has an invalid declaration. One sentence.
     """
     if (here := os.getcwd()) not in sys.path:
         sys.path.append(here)  # last, so that a module in the current folder does not hide an installed one
-    names, agents = list(dict.fromkeys([*shipped, *map(_module_name, modules)])), list(agents)
+    names, agents = list(dict.fromkeys(map(_module_name, modules))), list(agents)
     imported = [_import(name) for name in names]
     values = [value for module in imported for value in vars(module).values()]
     all_agents = {id(agent): agent for agent in [*_of_type(Agent, values), *agents]}

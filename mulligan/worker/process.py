@@ -19,19 +19,20 @@ from mulligan.observe.metrics import temporal_runtime
 from mulligan.observe.telemetry import Telemetry
 from mulligan.worker.group import WorkerGroup, WorkerStoppedError
 from mulligan.worker.health import health_server
-from mulligan.worker.loading import load
+from mulligan.worker.loading import load, modules_to_load
 from mulligan.worker.logs import say, set_up_logging
 from mulligan.worker.wiring import running_worker
 
 __all__ = ["main", "serve"]
 
 
-def main(modules: Sequence[str], task_queue: str | None) -> int:
-    """Serve the built-in agents and those of the modules until SIGTERM or Ctrl-C.
+def main(modules: Sequence[str], task_queue: str | None, *, with_shipped: bool = False) -> int:
+    """Serve the agents of the modules until SIGTERM or Ctrl-C; the shipped agents if no module is named.
 
     Args:
-        modules: the modules of `--load`. Those of `MULLIGAN_LOAD` are loaded first.
+        modules: the values of `--load`. The modules of `MULLIGAN_LOAD` are loaded first.
         task_queue: the task queue; that of `MULLIGAN_TASK_QUEUE` if None.
+        with_shipped: whether to serve the shipped agents beside those of the modules.
 
     Returns:
         The exit code: 0; 1 if Temporal's worker stopped because of an error; 2 if it could not start. The reason is on
@@ -40,7 +41,8 @@ def main(modules: Sequence[str], task_queue: str | None) -> int:
     try:
         chosen = settings()
         set_up_logging(chosen.log_format)
-        asyncio.run(serve([*chosen.load, *modules], task_queue or chosen.task_queue))
+        loaded_modules = modules_to_load(chosen.load, modules, with_shipped=with_shipped)
+        asyncio.run(serve(loaded_modules, task_queue or chosen.task_queue))
     except DeclarationError as error:
         say(f"error: {error}")
         return 2

@@ -137,7 +137,7 @@ class _WorkerParts:
 def _load(modules: Iterable[str], agents: Iterable[Agent], scripts: Iterable[Script]) -> LoadedModules:
     if isinstance(modules, str):
         raise DeclarationError(f"load={modules!r} is a text; give a list of modules: load=[{modules!r}].")
-    return load(modules, agents=agents, scripts=scripts, shipped=())
+    return load(modules, agents=agents, scripts=scripts)
 
 
 def _add_converter(existing: DataConverter) -> DataConverter:

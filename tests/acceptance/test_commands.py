@@ -191,11 +191,21 @@ async def test_a_worker_without_a_server_exits_with_the_address_it_tried(environ
     assert "Traceback" not in ran.err
 
 
+async def test_the_shipped_agents_are_listed_where_no_module_is_named_or_on_request(mulligan: Run) -> None:
+    """As a worker serves them."""
+    alone, beside = await asyncio.gather(
+        mulligan("agents", "--json"),
+        mulligan("agents", "--load", "tests.acceptance.support_agent", "--with-shipped", "--json"),
+    )
+    assert [agent["name"] for agent in json.loads(alone.out)] == ["assistant", "demo"]
+    assert [agent["name"] for agent in json.loads(beside.out)] == ["assistant", "demo", "slow", "support"]
+
+
 async def test_the_agents_command_lists_agents_and_tools_with_their_schemas(mulligan: Run) -> None:
     """Those that a worker would serve."""
     ran = await mulligan("agents", "--load", "tests.acceptance.support_agent", "--json")
     agents = {agent["name"]: agent for agent in json.loads(ran.out)}
-    assert set(agents) == {"assistant", "demo", "slow", "support"}
+    assert set(agents) == {"slow", "support"}
     [tool] = agents["support"]["tools"]
     assert tool["parameters"]["required"] == ["customer"]
     shown = await mulligan("agents")

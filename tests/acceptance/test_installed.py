@@ -143,7 +143,7 @@ async def test_an_agent_runs_beside_packages_named_like_our_folders(python: Path
     assert ran.out.strip() == ",".join(f"their {name}" for name in THEIRS)
     listed = await run(python, "-P", "-m", "mulligan", "agents", "--load", "bot", "--json", cwd=project, **env)
     assert listed.code == 0, listed.err
-    assert {agent["name"] for agent in json.loads(listed.out)} == {"assistant", "bot", "demo"}
+    assert {agent["name"] for agent in json.loads(listed.out)} == {"bot"}
 
 
 async def test_an_installed_worker_serves_the_agent_workflow_and_activity_of_a_module(
@@ -158,7 +158,7 @@ async def test_an_installed_worker_serves_the_agent_workflow_and_activity_of_a_m
     assert worker.stderr is not None
     try:
         line = (await worker.stderr.readline()).decode()
-        assert "Serving assistant, bot, demo on task queue 'installed'" in line
+        assert "Serving bot on task queue 'installed'" in line
         client = await connect_to(temporal)
         output = await client.execute_workflow("Stamped", "Whose?", id="installed", task_queue="installed")
         assert output == ",".join(f"their {name}" for name in THEIRS) + "!"
@@ -193,7 +193,7 @@ async def test_a_base_installation_runs_an_agent(base: Path, project: Path) -> N
     assert "worker" in helped.out
     listed = await run(base, "-P", "-m", "mulligan", "agents", "--load", "bot", "--json", cwd=project, **env)
     assert listed.code == 0, listed.err
-    assert {agent["name"] for agent in json.loads(listed.out)} == {"assistant", "bot", "demo"}
+    assert {agent["name"] for agent in json.loads(listed.out)} == {"bot"}
 
 
 NEEDS_AN_EXTRA = {

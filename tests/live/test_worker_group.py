@@ -17,7 +17,7 @@ from mulligan import connect
 from mulligan.devserver import DevServer, temporal_server
 from mulligan.observe.telemetry import Telemetry
 from mulligan.worker.group import WorkerGroup, WorkerStoppedError
-from mulligan.worker.loading import load
+from mulligan.worker.loading import SHIPPED, load
 from mulligan.worker.poll_monitor import ActivitySlots, PollMonitor
 from mulligan.worker.wiring import running_worker
 from tests.live.conftest import DONE, Lab
@@ -173,7 +173,7 @@ async def test_each_task_queue_and_task_type_of_a_worker_is_monitored(
     short_poll_client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MULLIGAN_MAX_CONCURRENT_MODEL_CALLS", "2")
-    async with running_worker(short_poll_client, load([]), Telemetry(exports=False), "all") as group:
+    async with running_worker(short_poll_client, load(SHIPPED), Telemetry(exports=False), "all") as group:
         assert group.unready == ""
         watched = [(monitor.task_queue, monitor.task_type) for monitor in group.monitors]
     assert watched == [("all", "workflow"), ("all", "activity"), ("all-models", "activity")]

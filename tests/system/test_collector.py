@@ -208,7 +208,7 @@ async def _runs_are_told_apart(strict: Collector, temporal: DevServer) -> None:
         "OTEL_METRIC_EXPORT_INTERVAL": "500", "PYTHONPATH": str(ROOT / "deploy/example"),
     }  # fmt: skip
     worker = await asyncio.create_subprocess_exec(
-        sys.executable, "worker.py", "--load", "stock", "--task-queue", queue,
+        sys.executable, "worker.py", "--load", "stock", "--with-shipped", "--task-queue", queue,
         env=environment, cwd=ROOT, stdin=asyncio.subprocess.DEVNULL,
     )  # fmt: skip
     try:

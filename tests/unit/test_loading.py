@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from mulligan import Agent, DeclarationError
-from mulligan.worker.loading import SHIPPED, LoadedModules, load
+from mulligan.worker.loading import SHIPPED, load, modules_to_load
 
 AGENT = "from mulligan import Agent\n{name} = Agent(name='{name}', model='scripted:x')\n"
 
@@ -35,16 +35,28 @@ def write(**modules: str) -> None:
         path.write_text(text)
 
 
-def of_ours(loaded: LoadedModules) -> list[str]:
-    """The names of the agents other than the shipped ones."""
-    return sorted(set(loaded.registry.agents) - set(load([]).registry.agents))
-
-
-def test_the_shipped_agents_are_always_loaded() -> None:
-    loaded = load([])
+def test_the_shipped_agents_are_modules() -> None:
+    loaded = load(SHIPPED)
     assert loaded.modules == SHIPPED
-    assert {"assistant", "demo"} <= set(loaded.registry.agents)
+    assert sorted(loaded.registry.agents) == ["assistant", "demo"]
     assert loaded.workflows == ()
+
+
+@pytest.mark.parametrize(
+    ("named", "options", "with_shipped", "loaded"),
+    [
+        ([], [], False, [*SHIPPED]),
+        ([], ["a", "b, c"], False, ["a", "b", "c"]),
+        (["m"], [], False, ["m"]),
+        (["m"], ["a,"], False, ["m", "a"]),
+        (["m"], ["a"], True, [*SHIPPED, "m", "a"]),
+    ],
+)
+def test_the_shipped_agents_are_served_where_no_module_is_named_or_on_request(
+    named: list[str], options: list[str], with_shipped: bool, loaded: list[str]
+) -> None:
+    """`named` is MULLIGAN_LOAD, `options` the values of --load, which may have several modules, separated by commas."""
+    assert modules_to_load(named, options, with_shipped=with_shipped) == loaded
 
 
 ACTIVITY = """
@@ -93,8 +105,8 @@ def test_a_module_is_loaded_by_its_name_or_file_with_all_its_agents_and_scripts(
         "says = Script('t_says', [Say('hello')])\n"
     )
     loaded = load([spelling])
-    assert of_ours(loaded) == ["first", "second"]
-    assert loaded.modules == (*SHIPPED, "t_shop.agents")
+    assert sorted(loaded.registry.agents) == ["first", "second"]
+    assert loaded.modules == ("t_shop.agents",)
     assert "t_says" in loaded.registry.scripts
     assert isinstance(loaded.registry.agents["first"], Agent)
 
@@ -103,8 +115,8 @@ def test_a_module_or_agent_loaded_twice_is_served_once() -> None:
     """A module that is named twice, or an agent that another module imports."""
     write(t_a=AGENT.format(name="ann"), t_b=AGENT.format(name="bob") + "from t_a import ann\n")
     loaded = load(["t_a", "t_b", "t_a.py", "t_a"])
-    assert of_ours(loaded) == ["ann", "bob"]
-    assert loaded.modules == (*SHIPPED, "t_a", "t_b")
+    assert sorted(loaded.registry.agents) == ["ann", "bob"]
+    assert loaded.modules == ("t_a", "t_b")
 
 
 WORKFLOW = """
@@ -125,7 +137,7 @@ def test_workflows_are_served_where_they_are_defined() -> None:
     )
     loaded = load(["t_flow"])
     assert [each.__name__ for each in loaded.workflows] == ["Mine"]
-    assert of_ours(loaded) == ["ann"]
+    assert sorted(loaded.registry.agents) == ["ann"]
     assert [each.__name__ for each in load(["t_uses"]).workflows] == ["Own"]
     assert [each.__name__ for each in load(["t_flow", "t_uses"]).workflows] == ["Mine", "Own"]
 
@@ -184,7 +196,7 @@ def test_two_agents_of_the_same_name_are_refused() -> None:
         load(["t_a", "t_b"])
     assert str(raised.value) == f"{here}/t_a.py, {here}/t_b.py: two agents are named 'ann'; give one another name."
     with pytest.raises(DeclarationError, match=r"t_c\.py.*: two agents are named 'assistant'"):
-        load(["t_c"])
+        load([*SHIPPED, "t_c"])
 
 
 def test_two_scripts_of_the_same_name_are_refused() -> None:
