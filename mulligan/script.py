@@ -10,7 +10,10 @@ from typing import Any
 
 from mulligan.values import AssistantMessage, Message, ToolMessage
 
-__all__ = ["Call", "Say", "Script"]
+__all__ = ["BUILT_IN_SCRIPTS", "Call", "Say", "Script"]
+
+BUILT_IN_SCRIPTS = frozenset({"echo", "summary"})
+"""The scripts that every worker has: `scripted:echo` and `scripted:summary`."""
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from mulligan.cli._terminal import AsJson, fail, out, print_json
+from mulligan.cli._terminal import AsJson, fail, out, print_json, print_progress
 
 
 def agents(
@@ -41,6 +41,8 @@ def agents(
         loaded = load_modules(modules_to_load(settings().load, load or [], with_shipped=with_shipped))
     except DeclarationError as error:
         fail(str(error))
+    for warning in loaded.warnings:
+        print_progress(f"warning: {warning}")
     shown = [_agent_json(agent) for _, agent in sorted(loaded.registry.agents.items())]
     if as_json:
         print_json(shown)

@@ -6,10 +6,12 @@ import dataclasses
 import os
 import sys
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any, NoReturn
 
 from opentelemetry import propagate
 from temporalio.api.common.v1 import Payload
+from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 from temporalio.client import (
     Client,
     Interceptor,
@@ -20,13 +22,14 @@ from temporalio.client import (
 )
 from temporalio.converter import DataConverter, JSONPlainPayloadConverter
 from temporalio.envconfig import ClientConfig, ClientConnectConfig
+from temporalio.service import RPCError, RPCStatusCode
 
 from mulligan.client.converter import data_converter
 from mulligan.client.settings import settings
 from mulligan.errors import DeclarationError
 from mulligan.wire.run_context import TRACE_HEADER
 
-__all__ = ["DEFAULT_ADDRESS", "configured_converter", "connect", "data_converter"]
+__all__ = ["DEFAULT_ADDRESS", "check_namespace", "configured_converter", "connect", "data_converter"]
 
 DEFAULT_ADDRESS = "localhost:7233"
 FAULTS = {
@@ -64,6 +67,24 @@ async def connect(address: str | None = None, **options: Any) -> Client:
         return await Client.connect(**config)
     except ValueError as error:
         raise DeclarationError(f"Temporal's settings cannot be used: {error}.") from None
+
+
+async def check_namespace(client: Client) -> None:
+    """Check that the client's namespace exists. Any other error of the server is left to the calls that follow.
+
+    Raises:
+        DeclarationError: it does not exist.
+    """
+    request = DescribeNamespaceRequest(namespace=client.namespace)
+    try:
+        await client.workflow_service.describe_namespace(request, timeout=timedelta(seconds=10))
+    except RPCError as error:
+        if error.status == RPCStatusCode.NOT_FOUND:
+            address = client.service_client.config.target_host
+            raise DeclarationError(
+                f"the Temporal server at {address} has no namespace {client.namespace!r}; set TEMPORAL_NAMESPACE to one "
+                f"that exists, or create it: `temporal operator namespace create -n {client.namespace}`."
+            ) from None
 
 
 def _load_connect_config() -> ClientConnectConfig:

@@ -110,6 +110,8 @@ def arguments_model(function: Callable[..., Any], name: str, context_type: type)
     """
     if not callable(function):
         raise TypeError("it is not a function.")
+    if inspect.isasyncgenfunction(function):
+        raise TypeError("it is an async generator function (it contains `yield`); return the whole result instead.")
     try:
         signature = inspect.signature(function)
         hints = get_type_hints(function, include_extras=True)

@@ -25,6 +25,7 @@ from mulligan.wire.run_end import FINISH_RUN
 from mulligan.wire.sub_run import RECORD_SUB_RUN
 from mulligan.wire.tool_call import CALL_TOOL, RECORD_LOST_CALL
 from mulligan.wire.updates import CHECK_EDIT, RECORD_DECISION
+from mulligan.worker.declaration_warnings import declaration_warnings
 
 T = TypeVar("T")
 DEFINITION = "__temporal_activity_definition"
@@ -55,6 +56,8 @@ class LoadedModules:
     """The module of each agent, by the agent's name."""
     modules_of_tools: dict[str, str] = field(default_factory=dict)
     """The module of each tool, by the tool's name."""
+    warnings: tuple[str, ...] = ()
+    """Sentences on what is valid, but probably a mistake."""
 
 
 def modules_to_load(named: Iterable[str], options: Iterable[str] = (), *, with_shipped: bool = False) -> list[str]:
@@ -122,8 +125,9 @@ def load(
     activities = [each for each in defined if inspect.isfunction(each) and hasattr(each, DEFINITION)]
     all_modules = {module.__name__: module for module in [*imported, *agent_modules.values()]}
     _check_activity_types(activities)
+    registry = Registry(all_agents.values(), all_scripts.values(), all_tools.values())
     return LoadedModules(
-        registry=Registry(all_agents.values(), all_scripts.values(), all_tools.values()),
+        registry=registry,
         workflows=tuple(dict.fromkeys(workflows)),
         modules=tuple(all_modules),
         activities=tuple(dict.fromkeys(activities)),
@@ -131,7 +135,26 @@ def load(
         modules_of_agents={name: module.__name__ for name, module in agent_modules.items()}
         | _modules_by_name(Agent, imported),
         modules_of_tools=_modules_by_name(Tool, imported),
+        warnings=(*_warnings_of_modules(imported), *declaration_warnings(registry)),
     )
+
+
+def _warnings_of_modules(modules: Iterable[ModuleType]) -> list[str]:
+    """A sentence for each module from which a worker serves nothing."""
+    return [
+        f"{module.__file__ or module.__name__}: the module has no agent, tool, workflow or activity; declare them at its "
+        "top level, as in `support = Agent(…)`."
+        for module in modules
+        if not any(_is_served(value, module) for value in vars(module).values())
+    ]
+
+
+def _is_served(value: object, module: ModuleType) -> bool:
+    if isinstance(value, Agent | Tool | Script):
+        return True
+    is_definition = inspect.isclass(value) and "__temporal_workflow_definition" in vars(value)
+    is_definition = is_definition or (inspect.isfunction(value) and hasattr(value, DEFINITION))
+    return is_definition and getattr(value, "__module__", None) == module.__name__
 
 
 def _check_activity_types(activities: Iterable[Callable[..., Any]]) -> None:

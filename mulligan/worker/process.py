@@ -12,7 +12,7 @@ from temporalio.api.workflowservice.v1 import GetSystemInfoRequest
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from mulligan.client.connect import connect, explain_connection_error
+from mulligan.client.connect import check_namespace, connect, explain_connection_error
 from mulligan.client.settings import settings
 from mulligan.errors import DeclarationError
 from mulligan.observe.metrics import temporal_runtime
@@ -61,11 +61,13 @@ async def serve(modules: Sequence[str], task_queue: str) -> None:
     """Serve until SIGTERM or Ctrl-C, then wait for running calls, at most for the grace time.
 
     Raises:
-        DeclarationError: a loaded module or a setting is invalid.
+        DeclarationError: a loaded module or a setting is invalid, or the namespace does not exist.
         RuntimeError: no Temporal server answers.
         WorkerStoppedError: Temporal's worker stopped because of an error, which has been logged.
     """
     loaded = load(modules)
+    for warning in loaded.warnings:
+        say(f"warning: {warning}")
     telemetry = Telemetry()
     stop = asyncio.Event()
     client: Client | None = None
@@ -85,6 +87,7 @@ async def serve(modules: Sequence[str], task_queue: str) -> None:
             for sign in (signal.SIGTERM, signal.SIGINT):
                 asyncio.get_running_loop().add_signal_handler(sign, stop.set)
             client = await connect(runtime=temporal_runtime())
+            await check_namespace(client)
             async with running_worker(client, loaded, telemetry, task_queue) as group:
                 agents = ", ".join(sorted(loaded.registry.agents))
                 address = client.service_client.config.target_host

@@ -65,7 +65,7 @@ async def worker(environment: dict[str, str]) -> AsyncIterator[asyncio.subproces
     )  # fmt: skip
     assert process.stderr is not None
     first = (await process.stderr.readline()).decode()
-    assert "Serving assistant, demo, editor, researcher, slow, support, translator on task queue 'acceptance'" in first
+    assert "Serving editor, researcher, slow, support, translator on task queue 'acceptance'" in first
     yield process
     process.terminate()
     said = (await process.stderr.read()).decode()

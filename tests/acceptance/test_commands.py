@@ -201,6 +201,34 @@ async def test_the_shipped_agents_are_listed_where_no_module_is_named_or_on_requ
     assert [agent["name"] for agent in json.loads(beside.out)] == ["assistant", "demo", "slow", "support"]
 
 
+async def test_a_worker_whose_namespace_does_not_exist_exits_with_a_sentence(environment: dict[str, str]) -> None:
+    """With exit code 2, before it says that it serves."""
+    ran = await command(sys.executable, "worker.py", env=environment | {"TEMPORAL_NAMESPACE": "nope"})
+    [line] = [line for line in ran.err.splitlines() if "WARN" not in line]
+    assert ran.code == 2
+    assert f"error: the Temporal server at {environment['TEMPORAL_ADDRESS']} has no namespace 'nope'; set " in line
+
+
+async def test_a_worker_and_the_agents_command_warn_of_probable_mistakes(
+    mulligan: Run, environment: dict[str, str], tmp_path: Path
+) -> None:
+    """On stderr, one line each; the modules of --load may be separated by commas."""
+    (tmp_path / "silent.py").write_text("from mulligan import tool\n@tool\ndef mute(x: str) -> str: return x\n")
+    (tmp_path / "empty.py").write_text("")
+    program = (sys.executable, "-P", "-m", "mulligan")
+    listed, started = await asyncio.gather(
+        command(*program, "agents", "--load", "silent,empty", env=environment, cwd=tmp_path),
+        command(
+            *program, "worker", "--load", "silent,empty",
+            env=environment | {"TEMPORAL_NAMESPACE": "nope"}, cwd=tmp_path,
+        ),
+    )  # fmt: skip
+    for ran in (listed, started):
+        warnings = [line for line in ran.err.splitlines() if line.startswith("warning: ")]
+        assert [line.split("/")[-1].split(" ")[0] for line in warnings] == ["empty.py:", "silent.py:"]
+    assert "tools for agents of other workers: mute" in listed.out
+
+
 async def test_the_agents_command_lists_agents_and_tools_with_their_schemas(mulligan: Run) -> None:
     """Those that a worker would serve."""
     ran = await mulligan("agents", "--load", "tests.acceptance.support_agent", "--json")

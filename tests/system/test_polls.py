@@ -71,14 +71,13 @@ async def test_a_worker_whose_polls_end_without_an_error_is_not_ready() -> None:
 
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("limits", [{}, {"MULLIGAN_MAX_CONCURRENT_MODEL_CALLS": "2"}], ids=["one", "two"])
-async def test_a_worker_that_cannot_start_exits_with_1_and_a_sentence(limits: dict[str, str]) -> None:
+async def test_a_worker_that_cannot_start_exits_with_2_and_a_sentence(limits: dict[str, str]) -> None:
     async with temporal_server() as server:
         code, said = await run_worker(server.address, "nowhere", limits)
-    assert code == 1
-    serving, error = (line for line in said if "WARN" not in line)
-    assert serving.startswith("Serving ")
+    assert code == 2
+    [error] = (line for line in said if "WARN" not in line)
     assert re.fullmatch(
-        r"error: the worker of task queue 'agents(-models)?' has stopped: Namespace nowhere is not found.*", error
+        rf"error: the Temporal server at {server.address} has no namespace 'nowhere'; set TEMPORAL_NAMESPACE .*", error
     )
 
 

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from mulligan import Agent, DeclarationError
+from mulligan.activities.models.scripted import Scripted
+from mulligan.script import BUILT_IN_SCRIPTS
 from mulligan.worker.loading import SHIPPED, load, modules_to_load
 
 AGENT = "from mulligan import Agent\n{name} = Agent(name='{name}', model='scripted:x')\n"
@@ -239,3 +241,62 @@ def test_a_package_that_fails_on_import_is_reported(name: str) -> None:
     Path("t_pack/__init__.py").write_text("raise ValueError('in the package')\n")
     with pytest.raises(DeclarationError, match="cannot be imported"):
         load([name])
+
+
+DOUBTFUL = """
+from mulligan import Agent, Say, Script, ToolContext, tool
+
+@tool
+def bare(text: str) -> str:
+    return text
+
+@tool
+def documented(order: int, ctx: ToolContext) -> str:
+    '''Find an order.
+
+    Args:
+        order: Its number.
+        ctx: The call.
+        customer: Whose it is.
+    '''
+    return ""
+
+asks = Agent(name="asks", model="scripted:nobody", tools=[bare, documented])
+echoes = Agent(name="echoes", model=["scripted:echo", "scripted:t_known"])
+known = Script("t_known", [Say("x")])
+"""
+
+
+def test_probable_mistakes_are_warnings() -> None:
+    """A tool without a description, a docstring that describes no parameter, a model without its script."""
+    write(t_doubtful=DOUBTFUL)
+    file = os.path.realpath("t_doubtful.py")
+    assert load(["t_doubtful"]).warnings == (
+        f"{file}: agent 'asks': its model is 'scripted:nobody', but no loaded module has a script 'nobody'; its runs will fail.",
+        f"{file}: tool 'bare' has no description; write a docstring that tells the model what it does.",
+        f"{file}: tool 'documented': its docstring describes 'customer', which is no parameter; the parameters are: order, ctx.",
+    )
+
+
+def test_a_module_from_which_nothing_is_served_is_a_warning() -> None:
+    """Agents in a list are not found. Modules with workflows or activities alone are served."""
+    write(
+        t_hidden="from mulligan import Agent\nall_of_them = [Agent(name='x', model='scripted:echo')]\n",
+        t_shop=ACTIVITY.format(name="", function="pack"),
+        t_flow=WORKFLOW.format(name="Own"),
+    )
+    assert load(["t_shop", "t_flow"]).warnings == ()
+    assert load(["t_hidden", "t_shop"]).warnings == (
+        f"{os.path.realpath('t_hidden.py')}: the module has no agent, tool, workflow or activity; declare them at its top "
+        "level, as in `support = Agent(…)`.",
+    )
+
+
+def test_an_async_generator_is_refused_as_a_tool() -> None:
+    write(t_bad="from mulligan import tool\n\n@tool\nasync def rows(limit: int):\n    '''List.'''\n    yield limit\n")
+    with pytest.raises(DeclarationError, match=r"t_bad\.py: tool 'rows': it is an async generator function"):
+        load(["t_bad"])
+
+
+def test_the_built_in_scripts_are_those_of_the_scripted_model() -> None:
+    assert set(Scripted({})._scripts) == BUILT_IN_SCRIPTS

@@ -1,0 +1,47 @@
+"""Warnings about declarations that are valid, but probably mistakes. A worker prints them as it starts."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable
+
+import docstring_parser
+
+from mulligan.activities.registry import Registry
+from mulligan.agent import AgentTool
+from mulligan.script import BUILT_IN_SCRIPTS
+from mulligan.tool import Tool
+
+__all__ = ["declaration_warnings"]
+
+
+def declaration_warnings(registry: Registry) -> list[str]:
+    """One sentence for each probable mistake in the agents and tools that a worker serves."""
+    tools = {id(tool): tool for agent in registry.agents.values() for tool in agent.tools}
+    tools |= {id(tool): tool for tool in registry.tools.values()}
+    return [*_script_warnings(registry), *(line for tool in tools.values() for line in _tool_warnings(tool))]
+
+
+def _script_warnings(registry: Registry) -> Iterable[str]:
+    for agent in registry.agents.values():
+        for model in agent.all_models(agent.models):
+            provider, _, name = model.partition(":")
+            if provider == "scripted" and name not in registry.scripts and name not in BUILT_IN_SCRIPTS:
+                yield (
+                    f"{agent.source}: agent {agent.name!r}: its model is {model!r}, but no loaded module has a script "
+                    f"{name!r}; its runs will fail."
+                )
+
+
+def _tool_warnings(tool: Tool) -> Iterable[str]:
+    if isinstance(tool, AgentTool):
+        return  # its function is generated
+    context = f"{tool.source}: tool {tool.name!r}"
+    if not tool.description.strip():
+        yield f"{context} has no description; write a docstring that tells the model what it does."
+    parameters = list(inspect.signature(tool.function).parameters)
+    documented = docstring_parser.parse(inspect.getdoc(tool.function) or "").params
+    for name in dict.fromkeys(each.arg_name.lstrip("*") for each in documented if each.args[0] != "attribute"):
+        if name not in parameters:
+            known = ", ".join(parameters) or "none"
+            yield f"{context}: its docstring describes {name!r}, which is no parameter; the parameters are: {known}."
