@@ -88,7 +88,7 @@ async def follow_to_end(
     from mulligan.cli._live_view import LiveView
     from mulligan.cli._steps import end_view
     from mulligan.client.connect import explain_unreadable_data
-    from mulligan.client.follow_events import follow
+    from mulligan.client.follow_events import EventTokenError, follow
     from mulligan.client.read_run import wait_for_end
 
     console = err if to_stderr else out
@@ -96,8 +96,12 @@ async def follow_to_end(
     try:
         async for event in follow(client, handle.id, since=since):
             view.show(event)
+    except EventTokenError as error:
+        fail(f"--since: {error}")
     except ValueError as error:
-        fail(explain_unreadable_data(error) or f"--since: {error}")
+        if explanation := explain_unreadable_data(error):
+            fail(explanation)
+        raise
     except WorkflowQueryFailedError as error:
         explanation = explain_unreadable_data(error)
         fail(explanation or f"{handle.id!r} has no events ({error.message}); --json prints its steps.")

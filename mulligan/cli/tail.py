@@ -58,14 +58,14 @@ async def _tail(run_id: str, since: str, *, as_events: bool, as_json: bool) -> i
 
 
 async def _print_events(client: Client, handle: WorkflowHandle[Any, Any], since: str) -> RunEnd:
-    from mulligan.client.follow_events import follow
+    from mulligan.client.follow_events import EventTokenError, follow
     from mulligan.client.read_run import wait_for_end
 
     try:
         async for event in follow(client, handle.id, since=since):
             sys.stdout.write(event.model_dump_json() + "\n")
             sys.stdout.flush()
-    except ValueError as error:
+    except EventTokenError as error:
         fail(f"--since: {error}")
     return await wait_for_end(handle)
 

@@ -16,7 +16,17 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from mulligan.client.read_run import NO_WORKER_STATUSES, query_run, wait_for_end
 from mulligan.values import ErrorInfo, RunResult
-from mulligan.wire.event_types import EVENT, EVENTS_QUERY, LIVE_TEXT, Event, LiveText, RunEnded, TextDelta, TextVoid
+from mulligan.wire.event_types import (
+    EVENT,
+    EVENT_TYPES,
+    EVENTS_QUERY,
+    LIVE_TEXT,
+    Event,
+    LiveText,
+    RunEnded,
+    TextDelta,
+    TextVoid,
+)
 from mulligan.wire.model_call import CALL_MODEL
 
 _TOKEN = re.compile(r"([0-9]{1,15})(?:\.([0-9]{1,9})\.([0-9]{1,15}))?")
@@ -28,15 +38,19 @@ _ROUNDING = timedelta(milliseconds=2)
 """Times in events are rounded to milliseconds."""
 
 
+class EventTokenError(ValueError):
+    """A text is not the token of an event."""
+
+
 def follow(client: Client, workflow_id: str, *, since: str = "", every: float = 0.5) -> AsyncIterator[Event]:
     """Yield each event of a run until it is closed, from the beginning or after the event with the token `since`.
 
-    A run that continued as new is one run here. A closed run can be read as long as Temporal retains it. While no worker
-    answers, it waits. `every`: seconds between two checks while something happens. Otherwise it checks less often, and
-    Temporal's long poll wakes it.
+    A run that continued as new is one run here. Events of types that only newer versions know are skipped. A closed run can
+    be read as long as Temporal retains it. While no worker answers, it waits. `every`: seconds between two checks while
+    something happens. Otherwise it checks less often, and Temporal's long poll wakes it.
 
     Raises:
-        ValueError: `since` is not a token.
+        EventTokenError: `since` is not a token.
         temporalio.service.RPCError: there is no such run, or Temporal does not answer.
         temporalio.client.WorkflowQueryFailedError: the workflow has no query `events` (docs/events.md).
     """
@@ -49,7 +63,7 @@ class EventFollower:
     def __init__(self, client: Client, workflow_id: str, since: str, every: float) -> None:
         match = _TOKEN.fullmatch(since or "0")
         if match is None:
-            raise ValueError(
+            raise EventTokenError(
                 f"{since[:80]!r} is not the token of an event: give the `token` of the last event that you have read."
             )
         self._client = client
@@ -116,16 +130,20 @@ class EventFollower:
             if run_id is None:
                 self._writing, self._total = page.get("writing"), page["total"]
             for event in page["events"]:
-                yield self._parse(event)
+                if (parsed := self._parse(event)) is not None:
+                    yield parsed
             following = page["next"]
             if following is not None and (end is None or following < end):
                 ranges.append((run_id, end))
             if earlier := page.get("earlier"):
                 ranges.append((earlier["run_id"], following if end is None else min(following, end)))
 
-    def _parse(self, stored: dict[str, Any]) -> Event:
-        event = EVENT.validate_python(stored)
+    def _parse(self, stored: dict[str, Any]) -> Event | None:
+        """The typed event; None if this version does not know its type."""
         self._next = stored["offset"] + 1
+        if stored["type"] not in EVENT_TYPES:
+            return None
+        event = EVENT.validate_python(stored)
         self._is_ended = event.type == "run_ended"
         if event.type in ("step_started", "answered", "model_fallback", "run_ended"):
             self._attempt = self._seen = 0

@@ -7,7 +7,7 @@ that a model is still writing is only in the heartbeats of its call. docs/events
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, Field, TypeAdapter
 
@@ -17,6 +17,7 @@ from mulligan.values import ErrorInfo, Repair, RunResult, StepResult, ToolCall, 
 __all__ = [
     "EVENT",
     "EVENTS_QUERY",
+    "EVENT_TYPES",
     "LIVE_TEXT",
     "AnswerRejected",
     "Answered",
@@ -250,3 +251,5 @@ Event = Annotated[
 ]
 EVENT: TypeAdapter[Event] = TypeAdapter(Event)
 """Parses an event from JSON."""
+EVENT_TYPES = frozenset(each.model_fields["type"].default for each in get_args(get_args(Event)[0]))
+"""The value of `type` of each event that this version knows."""

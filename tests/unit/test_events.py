@@ -8,9 +8,16 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
+from temporalio.client import Client
 
 from mulligan import events
+from mulligan.client.follow_events import EventFollower
+from mulligan.values import AssistantMessage, Decision, ErrorInfo, Repair, ToolCall, Usage, UserMessage
+from mulligan.wire.model_call import PreparedCall
+from mulligan.wire.tool_call import tool_message
+from mulligan.workflows.conversation.conversation import Conversation
 from mulligan.workflows.conversation.event_log import EventLog
+from mulligan.workflows.conversation.event_page import event_page
 
 PAGE = (Path(__file__).parent.parent.parent / "docs/events.md").read_text()
 [SHOWN] = re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)
@@ -76,3 +83,42 @@ def test_an_invalid_token_is_refused_with_a_sentence(token: str) -> None:
     """One sentence."""
     with pytest.raises(ValueError, match="is not the token of an event"):
         events.follow(None, "x", since=token)  # type: ignore[arg-type]
+
+
+def test_each_stored_type_of_event_is_built_from_its_log_entry() -> None:
+    """A type that event_page.py cannot build would fail the query `events` of every run that has one."""
+    conversation = Conversation()
+    call = ToolCall(id="a", name="refund", arguments="{}")
+    log = conversation.event_log
+    log.run_started(1, "a", "m", 20)
+    log.step_started(1, "m")
+    log.model_fallback("n")
+    prepared = PreparedCall(repairs=[Repair(by="fix")])
+    message = AssistantMessage(role="assistant", text="", tool_calls=[call])
+    conversation.begin_step(message, [prepared], Usage(), "m")
+    conversation.end_step([tool_message(call, "done", None)])
+    log.waiting(0, "approval")
+    log.decided(0)
+    log.tool_call_started(0)
+    log.tool_call_settled(0)
+    log.answer_rejected()
+    log.message(conversation.append(UserMessage(role="user", text="Hello")))
+    log.compacted(2)
+    log.stopping()
+    log.run_ended(1, "completed")
+    conversation.steps[0].calls[0].decision = Decision(kind="approval", decision="approve", since="", at="")
+    conversation.steps[0].error = ErrorInfo(kind="x", message="y")
+    page = event_page(conversation, "0", None, 0, 100)
+    stored = {name for name, kind in TYPES.items() if "offset" in kind.model_fields}
+    assert {event["type"] for event in page["events"]} == stored
+
+
+async def test_a_reader_skips_events_of_a_newer_version() -> None:
+    """And continues after them."""
+    client = await Client.connect("localhost:1", lazy=True)
+    follower = EventFollower(client, "x", "", 1)
+    at = "2026-11-22T00:00:00Z"
+    assert follower._parse({"type": "invented", "offset": 4, "at": at}) is None
+    event = follower._parse({"type": "stopping", "offset": 5, "at": at})
+    assert event is not None
+    assert event.token == "6"

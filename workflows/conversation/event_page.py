@@ -79,14 +79,16 @@ class _EventBuilder:
                 compaction = shown_by.compaction if shown_by else self._conversation.pending_compaction
                 return {"step": entry.step, **(compaction.model_dump() if compaction else {"messages": 0})}
         step = self._step(entry.step)
-        assert step is not None
+        if step is None:
+            return {"step": entry.step}
         match entry.type:
             case "answered":
                 calls = [ToolCall(id=c.id, name=c.name, arguments=c.raw_arguments) for c in step.tool_calls]
                 return {"step": step.step, "text": step.text, "tool_calls": calls, "usage": step.usage}
             case "answer_rejected":
                 return {"step": step.step, "error": step.error}
-        assert entry.call is not None
+        if entry.call is None:
+            return {"step": entry.step}
         return _call_fields(entry.type, step.step, step.tool_calls[entry.call])
 
     def _step(self, number: int) -> Step | None:
