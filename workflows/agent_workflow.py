@@ -12,10 +12,10 @@ from temporalio.common import RawValue
 from mulligan.run_input import parse_run_input
 from mulligan.wire.compressed_input import decompress_input
 from mulligan.wire.resume_page import RESUME_STATE_QUERY
-from mulligan.workflows.agent_registry import WorkflowAgents
 from mulligan.workflows.conversation.continue_as_new import InvalidStateError
 from mulligan.workflows.durable_agent import DurableAgent
 from mulligan.workflows.people.update_handlers import FIRST_AGENT_KEY
+from mulligan.workflows.workflow_agents import WorkflowAgents
 
 NO_INPUT = RawValue(Payload())
 

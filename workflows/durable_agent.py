@@ -17,7 +17,6 @@ from mulligan.wire.model_call import RejectedAnswer
 from mulligan.wire.resume_page import ResumeState
 from mulligan.wire.run_context import RunContext
 from mulligan.workflows import dispatch, limits
-from mulligan.workflows.agent_registry import WorkflowAgents
 from mulligan.workflows.conversation.compaction import compact_if_due
 from mulligan.workflows.conversation.continue_as_new import ContinueAsNewPolicy, decode_state, encode_state
 from mulligan.workflows.conversation.conversation import Conversation, messages_that_fit
@@ -28,6 +27,7 @@ from mulligan.workflows.step_calls import StepCalls
 from mulligan.workflows.sub_agents import SubAgents
 from mulligan.workflows.turn import Turn, status_of
 from mulligan.workflows.waiting_for import RunningCall, waiting_for, waiting_for_opening, waiting_for_summary
+from mulligan.workflows.workflow_agents import WorkflowAgents
 
 __all__ = ["DurableAgent"]
 
