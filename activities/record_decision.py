@@ -115,7 +115,15 @@ def _faults(error: Exception) -> str:
     if not isinstance(error, ValidationError):
         return str(error) or type(error).__name__
     faults = error.errors(include_url=False, include_input=False)
-    return "; ".join(f"{'.'.join(map(str, fault['loc'])) or 'arguments'}: {fault['msg']}" for fault in faults)
+    unknown = [".".join(map(str, fault["loc"])) for fault in faults if fault["type"] == "extra_forbidden"]
+    sentences = [
+        f"{'.'.join(map(str, fault['loc'])) or 'arguments'}: {fault['msg']}"
+        for fault in faults
+        if fault["type"] != "extra_forbidden"
+    ]
+    if unknown:
+        sentences.append("has fields that are not known: " + ", ".join(f'"{name}"' for name in unknown))
+    return "; ".join(sentences)
 
 
 def not_run(call: ToolCall, decision: Decision) -> str:

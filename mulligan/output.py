@@ -180,15 +180,6 @@ def unwrap(kind: OutputType, value: JsonValue) -> JsonValue:
     return value[_VALUE] if kind.is_wrapped and isinstance(value, dict) else value
 
 
-def check_schema(schema: dict[str, Any], value: JsonValue) -> None:
-    """Validate a value by a JSON schema.
-
-    Raises:
-        NotOfSchema: it is not valid.
-    """
-    _of_json_schema(schema).validate(value)
-
-
 def _members(schema: Any) -> list[Any]:
     """A union's members, also where it is `Annotated` (with a discriminator); a single type is its only one."""
     bare = get_args(schema)[0] if get_origin(schema) is Annotated else schema

@@ -17,7 +17,7 @@ from mulligan.errors import InvalidRunInputError
 from mulligan.schema.optional_field import optional_field
 from mulligan.values import AssistantMessage, Message, Text, ToolMessage
 
-__all__ = ["ResumedFrom", "RunInput", "parse_run_input"]
+__all__ = ["TRACEPARENT", "ResumedFrom", "RunInput", "parse_run_input"]
 
 
 class ResumedFrom(BaseModel):
@@ -62,7 +62,7 @@ class RunInput(BaseModel):
 _FIELDS = [name for name in RunInput.model_fields if name != "resumed_from"]
 """The fields that an error lists where one is mistyped. `resumed_from` is not written by hand."""
 _EXAMPLE = '{"agent": "assistant", "prompt": "…"}'
-_TRACEPARENT = re.compile(r"[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
+TRACEPARENT = re.compile(r"[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 
 
 def parse_run_input(data: bytes) -> RunInput:
@@ -82,7 +82,7 @@ def parse_run_input(data: bytes) -> RunInput:
         raise InvalidRunInputError('The run has no "prompt" and no "messages"; give it one of them.')
     if run_input.prompt is not None and not run_input.prompt.strip():
         raise InvalidRunInputError('"prompt" is empty; say what the agent is to do.')
-    if run_input.traceparent is not None and not _TRACEPARENT.fullmatch(run_input.traceparent):
+    if run_input.traceparent is not None and not TRACEPARENT.fullmatch(run_input.traceparent):
         raise InvalidRunInputError(
             f'"traceparent" is {run_input.traceparent[:80]!r}; it must be a W3C traceparent: 00-<32 hex>-<16 hex>-<2 hex>.'
         )
@@ -96,8 +96,9 @@ def _check_messages(messages: Sequence[Message], *, prompted: bool) -> None:
     for index, message in enumerate(messages):
         if isinstance(message, ToolMessage):
             if open_calls.pop(message.call_id, None) is None:
+                call_id = message.call_id[:80]
                 raise InvalidRunInputError(
-                    f'"messages[{index}]" is a tool result for call {message.call_id!r}, but no call of that id is open.'
+                    f'"messages[{index}]" is a tool result for call {call_id!r}, but no call of that id is open.'
                 )
             continue
         if open_calls:
@@ -115,7 +116,7 @@ def _check_messages(messages: Sequence[Message], *, prompted: bool) -> None:
 def _raise_unanswered(open_calls: dict[str, int]) -> None:
     call_id, index = next(iter(open_calls.items()))
     raise InvalidRunInputError(
-        f'The tool call {call_id!r} in "messages[{index}]" has no result; add a "tool" message for it right after.'
+        f'The tool call {call_id[:80]!r} in "messages[{index}]" has no result; add a "tool" message for it right after.'
     )
 
 

@@ -9,15 +9,23 @@ from temporalio import workflow
 from temporalio.api.common.v1 import Payload
 from temporalio.common import RawValue
 
+from mulligan.errors import InvalidRunInputError
 from mulligan.run_input import parse_run_input
 from mulligan.wire.compressed_input import decompress_input
 from mulligan.wire.resume_page import RESUME_STATE_QUERY
-from mulligan.workflows.conversation.continue_as_new import InvalidStateError
+from mulligan.workflows.conversation.continue_as_new import InvalidStateError, carried_state, state_argument
 from mulligan.workflows.durable_agent import DurableAgent
 from mulligan.workflows.people.update_handlers import FIRST_AGENT_KEY
 from mulligan.workflows.workflow_agents import WorkflowAgents
 
 NO_INPUT = RawValue(Payload())
+_ARGUMENT_COUNT = "mulligan-arguments"
+"""The key in a payload's metadata of the number of arguments that the run was started with."""
+
+
+def several_arguments(count: int) -> Payload:
+    """The only argument of a run that was started with several: the run fails, and the error says how many."""
+    return Payload(metadata={"encoding": b"binary/null", _ARGUMENT_COUNT: str(count).encode()})
 
 
 # The sandbox is off: users' code runs in activities only, and tests/replay runs this workflow in the sandbox. Without it,
@@ -42,13 +50,15 @@ class AgentWorkflow:
     @workflow.run
     async def run(self, start: RawValue = NO_INPUT) -> dict[str, Any]:
         """Run the agent to its end. RunInput in, RunResult out, both as JSON objects."""
-        is_bytes = start.payload.metadata.get("encoding") == b"binary/plain"
         agent: DurableAgent | None = None
-        if is_bytes and start.payload.data and workflow.info().continued_run_id is not None:
-            # A run that a cron schedule or a retry policy started is a continued one too, but has the first run's input.
+        if state := carried_state(start.payload):
             with suppress(InvalidStateError):
-                agent = self._agent = DurableAgent(state=start.payload.data)
+                agent = self._agent = DurableAgent(state=state)
         if agent is None:
+            if count := start.payload.metadata.get(_ARGUMENT_COUNT):
+                raise InvalidRunInputError(
+                    f"The run was started with {count.decode(errors='replace')[:20]} arguments; give it one JSON object."
+                )
             run_input = parse_run_input(decompress_input(start.payload.data))
             agent = self._agent = DurableAgent(run_input.agent)
             resumed_from = run_input.resumed_from
@@ -58,7 +68,7 @@ class AgentWorkflow:
         while not await agent.step():
             if agent.is_continue_as_new_suggested():
                 await workflow.wait_condition(workflow.all_handlers_finished)
-                workflow.continue_as_new(agent.carry())
+                workflow.continue_as_new(state_argument(agent.carry()))
         self._handlers.close()
         result = await agent.finish()
         await workflow.wait_condition(workflow.all_handlers_finished)

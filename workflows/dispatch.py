@@ -13,7 +13,7 @@ from temporalio.api.common.v1 import Payload
 from temporalio.exceptions import ActivityError, TimeoutError, TimeoutType, is_cancelled_exception
 
 from mulligan.errors import ModelUnavailableError, error_of
-from mulligan.run_input import RunInput
+from mulligan.run_input import TRACEPARENT, RunInput
 from mulligan.values import ErrorInfo
 from mulligan.wire.agent_facts import OPEN_RUN, AgentFacts, OpenedRun, OpenRun, ToolFacts
 from mulligan.wire.compaction_request import COMPACT_CONVERSATION, CompactConversation, Compacted
@@ -24,6 +24,7 @@ from mulligan.wire.sub_run import CALL_MEMO
 from mulligan.wire.tool_call import CALL_TOOL, RECORD_LOST_CALL, CallTool, LostCall, ToolOutcome
 from mulligan.wire.updates import CHECK_EDIT, RECORD_DECISION, CheckedEdit, CheckEdit, RecordDecision, RecordedDecision
 from mulligan.workflows import limits
+from mulligan.workflows.memo import memo_json
 from mulligan.workflows.people.inbox import Inbox
 
 __all__ = [
@@ -38,6 +39,7 @@ __all__ = [
 ]
 
 Result = TypeVar("Result", ModelAnswer, Compacted)
+_CALL_ID_CHARS = 1_000
 _FACTS_OF_UNKNOWN_TOOL = ToolFacts(timeout=limits.UNKNOWN_TOOL_TIMEOUT)
 
 
@@ -51,7 +53,6 @@ async def open_run(run_input: RunInput, *, inline: bool, conversation: str, turn
         InvalidRunInputError: there is no such agent, or its model is not a valid one.
     """
     info = workflow.info()
-    call_id = workflow.memo_value(CALL_MEMO, None) if info.parent else None
     try:
         opened: OpenedRun = await workflow.execute_activity(
             OPEN_RUN,
@@ -62,7 +63,7 @@ async def open_run(run_input: RunInput, *, inline: bool, conversation: str, turn
                 input=run_input if inline else None,
                 first_run_id=info.first_execution_run_id,
                 parent=run_input.traceparent or _traceparent_in(info.headers),
-                call_id=call_id if isinstance(call_id, str) else None,
+                call_id=_call_id_in_memo() if info.parent else None,
             ),
             result_type=OpenedRun,
             start_to_close_timeout=limits.OPEN_RUN_TIMEOUT,
@@ -260,6 +261,12 @@ def _call_without_policy(request: CallTool, outcome: ToolOutcome, started: float
     )
 
 
+def _call_id_in_memo() -> str | None:
+    """The id of the sub-agent's call that started the run, from the memo; None if another program started it."""
+    call_id = memo_json(CALL_MEMO)
+    return call_id if isinstance(call_id, str) and len(call_id) <= _CALL_ID_CHARS else None
+
+
 def _traceparent_in(headers: Mapping[str, Payload]) -> str | None:
     """The W3C traceparent in the headers that the client sent, by our interceptor or by the SDK's own."""
     payload = headers.get(TRACE_HEADER)
@@ -267,7 +274,7 @@ def _traceparent_in(headers: Mapping[str, Payload]) -> str | None:
         return None
     try:
         carrier = json.loads(payload.data)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     traceparent = carrier.get("traceparent") if isinstance(carrier, dict) else None
-    return traceparent if isinstance(traceparent, str) else None
+    return traceparent if isinstance(traceparent, str) and TRACEPARENT.fullmatch(traceparent) else None

@@ -133,7 +133,6 @@ class StepCalls:
             arguments=record.arguments,
             text=_decision_text(call, record.arguments, is_question=prepared.waits == "question"),
             step=self.turn.result.steps,
-            parameters=next((tool.parameters for tool in facts.definition.tools if tool.name == call.name), {}),
             timeout=facts.tools[call.name].approval_timeout if call.name in facts.tools else None,
         )
         self.conversation.event_log.waiting(step_call.index, pending.kind, pending.text)

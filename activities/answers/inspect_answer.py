@@ -6,6 +6,7 @@ A mistake of the model never raises here. It becomes feedback for the model, or 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import re
 import time
@@ -392,12 +393,15 @@ def _with_unique_ids(calls: Sequence[ToolCall], used: set[str], step: int, diges
 
     `used` are the ids in the conversation. A compaction removes ids from it; then `digest` is the conversation's, and a part
     of each new id: it differs at each step and no model knows it, so no removed id can be the same.
+
+    An id that is made here depends on the call: after a reset of the run, another call at the same place must not have the
+    same idempotency key.
     """
     taken: set[str] = set()
     unique = []
     for index, call in enumerate(calls):
         legal = re.sub(r"[^a-zA-Z0-9_-]", "_", call.id)[:LONGEST_ID]
-        call_id = legal or f"call_{step}_{index}"
+        call_id = legal or f"call_{step}_{index}_{_digest(call)}"
         if digest:
             call_id = f"{(legal or 'call')[: LONGEST_ID - 18]}_{digest[:12]}_{index}"
         again = 0
@@ -407,3 +411,7 @@ def _with_unique_ids(calls: Sequence[ToolCall], used: set[str], step: int, diges
         taken.add(call_id)
         unique.append(call.model_copy(update={"id": call_id, "name": size_limits.fit_name(call.name)}))
     return unique
+
+
+def _digest(call: ToolCall) -> str:
+    return hashlib.sha256(f"{call.name}\x1f{call.arguments}".encode(errors="replace")).hexdigest()[:8]

@@ -15,6 +15,7 @@ from pydantic import JsonValue
 from mulligan.activities.models.protocol import Reply
 from mulligan.activities.tool_running.render_result import cut
 from mulligan.values import Repair, ToolCall
+from mulligan.wire.json_limits import is_deeper
 from mulligan.wire.model_call import ModelAnswer, PreparedCall
 from mulligan.wire.shorten import json_size, shorten
 
@@ -45,8 +46,9 @@ def fit_text(text: str) -> str:
 
 
 def fit_provider_data(reply: Reply) -> dict[str, Any] | None:
-    """The provider's own items of an answer; None where they exceed their limit."""
-    return reply.provider_data if json_size(reply.provider_data) <= PROVIDER_BYTES else None
+    """The provider's own items of an answer; None where they exceed their limit, or are nested too deep."""
+    data = reply.provider_data
+    return data if not is_deeper(data) and json_size(data) <= PROVIDER_BYTES else None
 
 
 def oversized_calls(calls: Sequence[ToolCall]) -> set[int]:

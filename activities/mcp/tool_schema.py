@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from mulligan.wire.json_limits import is_deeper
+
 _ROOT_KEYWORDS = ("oneOf", "anyOf", "allOf", "enum", "not", "const", "if", "then", "else")
 """Keywords that OpenAI refuses at the root of a function's parameters, and those that mean nothing without them. The server
 still checks them."""
@@ -15,6 +17,8 @@ _MAPS_OF_SCHEMAS = {"properties", "$defs", "definitions", "patternProperties", "
 _LISTS_OF_SCHEMAS = {"anyOf", "oneOf", "allOf", "prefixItems"}
 _SCHEMAS = {"items", "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames"}
 MAX_DEPTH = 100
+MAX_JSON_DEPTH = 150
+"""Levels of lists and objects. Each level of a schema is two of them: a map of properties, and a property."""
 
 
 def provider_schema(schema: dict[str, Any]) -> dict[str, Any]:
@@ -49,6 +53,8 @@ def provider_schema(schema: dict[str, Any]) -> dict[str, Any]:
     open_root.setdefault("properties", {})
     converted = _convert(open_root, open_root, 0)
     assert isinstance(converted, dict)
+    if is_deeper(converted, MAX_JSON_DEPTH):
+        raise TypeError("is nested too deeply.")
     return converted
 
 

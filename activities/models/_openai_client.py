@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from openai._types import RequestOptions
 
 CONNECT_TIMEOUT = 10.0
+MOST_TOKENS = 10**12
+"""Tokens of one answer. A larger number of a faulty endpoint could not be multiplied with a price."""
 """Seconds to reach the endpoint: a dead address must not use up the time that a slow answer may take."""
 MAX_MESSAGE_CHARS = 2_000
 """Characters of a provider's message that an error keeps: errors are recorded in history."""
@@ -244,10 +246,10 @@ def as_text(value: object) -> str:
 
 
 def token_count(usage: object, *path: str) -> int:
-    """A number of tokens at a path within `usage`; 0 where the server does not send it."""
+    """A number of tokens at a path within `usage`, at most `MOST_TOKENS`; 0 where the server does not send it."""
     for name in path:
         usage = usage.get(name) if isinstance(usage, dict) else None
-    return usage if isinstance(usage, int) and usage > 0 else 0
+    return min(usage, MOST_TOKENS) if isinstance(usage, int) and usage > 0 else 0
 
 
 def _new_client() -> openai.AsyncOpenAI:

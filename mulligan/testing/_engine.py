@@ -36,6 +36,7 @@ from mulligan.client.connect import data_converter
 from mulligan.testing._activities import PAYLOADS, RUN_ID, Activities, cancelled
 from mulligan.testing._workflow_details import instance_details
 from mulligan.testing.person import PersonDriver
+from mulligan.worker.start_arguments import with_one_argument
 from mulligan.workflows.agent_workflow import AgentWorkflow
 
 _IGNORED = {"set_patch_marker", "upsert_workflow_search_attributes", "modify_workflow_properties"}
@@ -73,9 +74,11 @@ class Engine:
         self._activation = asyncio.Lock()
         # The workflow has its own event loop, so it runs in a thread without one.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="workflow")
-        self._instance = UnsandboxedWorkflowRunner().create_instance(
+        instance = UnsandboxedWorkflowRunner().create_instance(
             instance_details(self._definition, workflow_id, self._now, caller=caller, memo=dict(memo or {}))
         )
+        is_agent_run = issubclass(kind, AgentWorkflow)
+        self._activate_workflow = with_one_argument(instance.activate) if is_agent_run else instance.activate
 
     async def run(self, *arguments: Any) -> Any:
         """Run the workflow to its end, and return its result as JSON values.
@@ -178,7 +181,7 @@ class Engine:
         activation.timestamp.FromDatetime(self._now)
         async with self._activation:
             completion = await asyncio.get_running_loop().run_in_executor(
-                self._thread, self._instance.activate, activation
+                self._thread, self._activate_workflow, activation
             )
         if completion.HasField("failed"):
             failure = completion.failed.failure

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
 import zstandard
 
 from mulligan.errors import InvalidRunInputError
 from mulligan.run_input import RunInput
+from mulligan.wire.json_limits import MOST_DEPTH, JsonMeter
 
 __all__ = ["MOST_BYTES", "compress_input", "decompress_input"]
 
@@ -18,6 +21,10 @@ MOST_BYTES = 64_000_000
 LONGEST_MESSAGE = 1_900_000
 """Bytes of one message as JSON: workers get it as the result of a query, which is one payload."""
 
+MOST_VALUES = 200_000
+"""Lists, objects and commas in an input at most. A conversation of 64 MB with short texts would take 1.5 GB as objects."""
+
+_PIECE_BYTES = 256 * 1024
 _ZSTD_MAGIC = zstandard.FRAME_HEADER
 _WINDOW = 2**27
 
@@ -56,20 +63,41 @@ def compress_input(
 def decompress_input(data: bytes) -> bytes:
     """The JSON that `compress_input` compressed; data that is not compressed is returned unchanged.
 
+    Both are measured first: what passes can be parsed in a workflow task.
+
     Raises:
-        InvalidRunInputError: it is cut off or damaged, or would take more than `MOST_BYTES`.
+        InvalidRunInputError: it is cut off or damaged, would take more than `MOST_BYTES`, has more than `MOST_VALUES`,
+            or is nested too deep.
     """
     if not data.startswith(_ZSTD_MAGIC):
-        return data
+        return _read_measured([data])
     try:
         # As a stream, as the size in the header of a frame may be false.
         with zstandard.ZstdDecompressor(max_window_size=_WINDOW).stream_reader(data) as stream:
-            found = stream.read(MOST_BYTES + 1)
+            json_data = _read_measured(_pieces(stream))
         claimed = zstandard.frame_content_size(data)
     except (zstandard.ZstdError, MemoryError):
         raise InvalidRunInputError("The run's input begins like zstd, but cannot be decompressed.") from None
-    if len(found) > MOST_BYTES:
-        raise InvalidRunInputError(f"The run's input is more than {MOST_BYTES:,} bytes when decompressed.")
-    if claimed not in (-1, len(found)):
+    if claimed not in (-1, len(json_data)):
         raise InvalidRunInputError("The run's input begins like zstd, but is cut off.")
-    return found
+    return json_data
+
+
+def _pieces(stream: zstandard.ZstdDecompressionReader) -> Iterator[bytes]:
+    while piece := stream.read(_PIECE_BYTES):
+        yield piece
+
+
+def _read_measured(pieces: Iterable[bytes]) -> bytes:
+    """All pieces as one; reading ends with the first that exceeds a limit."""
+    meter, data = JsonMeter(), bytearray()
+    for piece in pieces:
+        data += piece
+        meter.add(piece)
+        if len(data) > MOST_BYTES:
+            raise InvalidRunInputError(f"The run's input is more than {MOST_BYTES:,} bytes when decompressed.")
+        if meter.values > MOST_VALUES:
+            raise InvalidRunInputError(f"The run's input has more than {MOST_VALUES:,} values; send fewer messages.")
+        if meter.depth > MOST_DEPTH:
+            raise InvalidRunInputError(f"The run's input is nested more than {MOST_DEPTH} levels deep.")
+    return bytes(data)

@@ -22,6 +22,7 @@ from mulligan.activities.mcp.server_log import WithoutTracebacks
 from mulligan.values import ToolCall
 from mulligan.wire.agent_facts import OpenRun
 from mulligan.wire.run_context import RunContext
+from mulligan.workflows.memo import memo_json
 
 __all__ = ["ActivityLogFields", "JsonFormatter", "LogFields", "TextFormatter", "say", "set_up_logging"]
 
@@ -83,7 +84,7 @@ def _fields_of_workflow() -> _Fields:
     if not workflow.in_workflow():
         return {}
     info = workflow.info()
-    agent = workflow.memo_value("agent", None)
+    agent = memo_json("agent")
     named = {"agent": agent} if isinstance(agent, str) else {}
     return {"workflow_id": info.workflow_id, "run_id": info.run_id, **named}
 

@@ -14,14 +14,16 @@ from the worker's cache, so that the next workflow task replays it and delivers 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from temporalio.bridge.proto.workflow_activation import WorkflowActivation, WorkflowActivationJob
 from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
 from temporalio.worker import WorkflowInstance, WorkflowInstanceDetails, WorkflowRunner
 
+from mulligan.worker.start_arguments import with_one_argument
 from mulligan.worker.workflow_cache import WorkflowCache
+from mulligan.workflows.agent_workflow import AgentWorkflow
 
 if TYPE_CHECKING:
     from temporalio.workflow import _Definition
@@ -29,8 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["RecordedStateRunner"]
 
 
-class _Activate(Protocol):
-    def __call__(self, act: WorkflowActivation) -> WorkflowActivationCompletion: ...
+_Activate = Callable[[WorkflowActivation], WorkflowActivationCompletion]
 
 
 class RecordedStateRunner(WorkflowRunner):
@@ -51,7 +52,10 @@ class RecordedStateRunner(WorkflowRunner):
     def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
         """The other runner's instance, whose activations pass through `_RecordedActivations`."""
         instance = self._runner.create_instance(det)
-        instance.activate = _RecordedActivations(instance.activate, self._cache)  # type: ignore[method-assign]
+        activate: _Activate = instance.activate
+        if issubclass(det.defn.cls, AgentWorkflow):
+            activate = with_one_argument(activate)
+        instance.activate = _RecordedActivations(activate, self._cache)  # type: ignore[method-assign]
         return instance
 
 

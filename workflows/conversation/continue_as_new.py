@@ -8,10 +8,22 @@ from typing import Any
 
 import zstandard
 from temporalio import workflow
+from temporalio.api.common.v1 import Payload
+from temporalio.common import RawValue
 
 from mulligan.workflows import limits
 
-__all__ = ["ContinueAsNewPolicy", "InvalidStateError", "decode_state", "encode_state"]
+__all__ = [
+    "ContinueAsNewPolicy",
+    "InvalidStateError",
+    "carried_state",
+    "decode_state",
+    "encode_state",
+    "state_argument",
+]
+
+_CHAIN = "mulligan-chain"
+"""The key in a state's metadata of the id of the first run of the chain, which no client knows when it starts a run."""
 
 
 class ContinueAsNewPolicy:
@@ -55,6 +67,27 @@ def encode_state(state: Mapping[str, Any]) -> bytes:
     return zstandard.compress(json.dumps(state, separators=(",", ":")).encode())
 
 
+def state_argument(state: bytes) -> RawValue:
+    """The argument with which an AgentWorkflow continues as new. A mark lets the next run accept it as a state."""
+    chain = workflow.info().first_execution_run_id.encode()
+    return RawValue(Payload(metadata={"encoding": b"binary/plain", _CHAIN: chain}, data=state))
+
+
+def carried_state(argument: Payload) -> bytes | None:
+    """The state in the argument of an AgentWorkflow, if an earlier run of its chain carried it; None if a client sent it.
+
+    A run that a cron schedule or a retry policy has started continues another run as well, and may have a client's argument.
+    """
+    info = workflow.info()
+    if argument.metadata.get("encoding") != b"binary/plain" or info.continued_run_id is None:
+        return None
+    chain = argument.metadata.get(_CHAIN)
+    # States of earlier versions have no mark. A run with a client's bytes fails and is not retried, so that only a cron
+    # schedule can start a second one with them.
+    is_carried = info.cron_schedule is None if chain is None else chain == info.first_execution_run_id.encode()
+    return argument.data if is_carried else None
+
+
 def decode_state(encoded: bytes) -> dict[str, Any]:
     """The state that `encode_state` encoded.
 
@@ -63,7 +96,7 @@ def decode_state(encoded: bytes) -> dict[str, Any]:
     """
     try:
         state = json.loads(zstandard.decompress(encoded))
-    except (zstandard.ZstdError, ValueError):
+    except (zstandard.ZstdError, ValueError, MemoryError, RecursionError):
         state = None
     if not isinstance(state, dict) or "conversation" not in state:
         raise InvalidStateError("The state was not returned by DurableAgent.carry().")

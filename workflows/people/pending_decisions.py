@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import JsonValue
 from temporalio import workflow
@@ -12,6 +12,7 @@ from temporalio import workflow
 from mulligan.values import Decision, ToolCall
 from mulligan.wire.updates import Pending, Stop, iso
 from mulligan.workflows import limits
+from mulligan.workflows.memo import memo_json
 
 __all__ = ["PendingDecision", "PendingDecisions"]
 
@@ -23,8 +24,7 @@ _MEMO = "waiting"
 class PendingDecision:
     """A call that waits for a person, until it has a `decision`.
 
-    `arguments` are the model's, `parameters` the JSON schema that an edit of them must match. `text` tells the person
-    what to decide on. `timeout`: seconds; None: no limit.
+    `arguments` are the model's. `text` tells the person what to decide on. `timeout`: seconds; None: no limit.
     """
 
     call: ToolCall
@@ -32,7 +32,6 @@ class PendingDecision:
     arguments: JsonValue
     text: str
     step: int
-    parameters: dict[str, Any]
     timeout: float | None = None
     since: float = field(default_factory=workflow.time)
     """Seconds since the epoch."""
@@ -109,7 +108,7 @@ class PendingDecisions:
             else:
                 resolved = [*self._resolved.items(), (pending.call.id, pending.decision)]
                 self._resolved = dict(resolved[-limits.DECISIONS_KEPT :])
-        if self._count_all() == 0 and workflow.memo_value(_MEMO, 0):
+        if self._count_all() == 0 and memo_json(_MEMO):
             workflow.upsert_memo({_MEMO: 0})
         assert pending.decision is not None
         return pending.decision

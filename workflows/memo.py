@@ -1,0 +1,21 @@
+"""Read the memo of a run. A client can start a run with any memo, also with one that no converter can read."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from temporalio import workflow
+
+__all__ = ["memo_json"]
+
+
+def memo_json(name: str) -> Any:
+    """A value of the running workflow's memo; None if there is none of that name, or it is no JSON."""
+    payload = workflow.info().raw_memo.get(name)
+    if payload is None:
+        return None
+    try:
+        return json.loads(payload.data)
+    except (ValueError, RecursionError):
+        return None
