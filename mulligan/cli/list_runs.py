@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 from rich.table import Table
@@ -12,7 +13,14 @@ from rich.text import Text
 from mulligan.cli._terminal import OK, AsJson, connect_or_fail, fail, out, print_json, print_progress, run_command
 
 if TYPE_CHECKING:
-    from temporalio.client import WorkflowExecution
+    from temporalio.client import Client, WorkflowExecution
+
+TEMPORAL_STATUSES = {
+    name.lower(): name for name in ("Running", "Completed", "Failed", "Canceled", "Terminated", "TimedOut")
+} | {"cancelled": "Canceled", "timed_out": "TimedOut"}
+"""Temporal's statuses, by the words that `--status` takes for them."""
+PARALLEL_READS = 20
+"""Runs whose results are read at the same time."""
 
 
 def list_runs(
@@ -20,49 +28,40 @@ def list_runs(
     status: Annotated[
         str | None,
         typer.Option(
-            help="Only runs with this status: Running, Completed, Failed, Canceled, Terminated or TimedOut.",
+            help="Only runs with this status: running, failed, canceled, terminated, timedout, or a result's: completed, "
+            "stopped, max_steps, max_tokens, refused …",
             show_default=False,
         ),
     ] = None,
+    agent: Annotated[str | None, typer.Option(help="Only runs of this agent.", show_default=False)] = None,
     sub_agents: Annotated[bool, typer.Option("--sub-agents", help="Also list the runs of sub-agents.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """List recent runs, the newest first. `mulligan show` shows the runs of sub-agents below the run that called them.
+    """List recent runs, the one that started last first. The status of a run that has ended is that of its result.
 
-    Example: `mulligan list --status Running`
+    `mulligan show` shows the runs of sub-agents below the run that called them.
+
+    Examples: `mulligan list --status running`, `mulligan list --agent support --status stopped`
     """
-    run_command(_list(limit, status, sub_agents=sub_agents, as_json=as_json))
+    run_command(_list(limit, status, agent, sub_agents=sub_agents, as_json=as_json))
 
 
-async def _list(limit: int, status: str | None, *, sub_agents: bool, as_json: bool) -> int:
+async def _list(limit: int, status: str | None, agent: str | None, *, sub_agents: bool, as_json: bool) -> int:
     from temporalio.service import RPCError
 
-    query = 'WorkflowType = "AgentWorkflow"'
+    # A chain of workflow runs after continue-as-new is one run to its user: only the newest is listed.
+    query = 'WorkflowType = "AgentWorkflow" AND ExecutionStatus != "ContinuedAsNew"'
     if not sub_agents:
         query += " AND ParentWorkflowId IS NULL"
-    if status is not None:
-        if not status.isalpha():
-            fail(f"--status is {status!r}; it must be one word, such as Running or Failed.")
-        query += f' AND ExecutionStatus = "{status.capitalize() if status.islower() else status}"'
+    wanted = None if status is None else status.lower()
+    if wanted is not None:
+        query += f' AND ExecutionStatus = "{_temporal_status(wanted)}"'
     client = await connect_or_fail()
-    runs: list[dict[str, Any]] = []
     try:
-        async for execution in client.list_workflows(query, limit=limit):
-            # A chain of workflow runs after continue-as-new is one run to its user: only the newest is listed.
-            if execution.status is not None and execution.status.name == "CONTINUED_AS_NEW":
-                continue
-            runs.append(
-                {
-                    "id": execution.id,
-                    "agent": await _agent_name(execution),
-                    **({"parent": execution.parent_id} if execution.parent_id else {}),
-                    "status": execution.status.name.lower() if execution.status else "unknown",
-                    "started": execution.start_time.isoformat(),
-                    "seconds": ((execution.close_time or datetime.now(UTC)) - execution.start_time).total_seconds(),
-                }
-            )
+        runs = await _read_runs(client, query, limit, wanted, agent)
     except RPCError as error:
         fail(f"Temporal could not list the runs: {error.message}")
+    runs.sort(key=lambda run: str(run["started"]), reverse=True)
     if as_json:
         print_json(runs)
     elif not runs:
@@ -70,6 +69,76 @@ async def _list(limit: int, status: str | None, *, sub_agents: bool, as_json: bo
     else:
         out.print(_table(runs))
     return OK
+
+
+def _temporal_status(wanted: str) -> str:
+    """Temporal's status of the runs whose status may be the wanted one. A result's status is not known to Temporal."""
+    from mulligan.values import Status
+
+    if wanted in get_args(Status):
+        return "Completed"
+    if wanted not in TEMPORAL_STATUSES:
+        known = ", ".join(dict.fromkeys([*TEMPORAL_STATUSES, *get_args(Status)]))
+        fail(f"--status is {wanted!r}; it must be one of: {known}.")
+    return TEMPORAL_STATUSES[wanted]
+
+
+async def _read_runs(
+    client: Client, query: str, limit: int, status: str | None, agent: str | None
+) -> list[dict[str, Any]]:
+    """At most `limit` runs of a query, of that agent and with that status. Results are read only of these."""
+    runs: list[dict[str, Any]] = []
+    batch: list[WorkflowExecution] = []
+
+    async def read_batch() -> None:
+        for run in await asyncio.gather(*(_describe(client, execution) for execution in batch)):
+            if status is None or status in TEMPORAL_STATUSES.keys() - {"completed"} or run["status"] == status:
+                runs.append(run)
+        batch.clear()
+
+    async for execution in client.list_workflows(query, page_size=limit):
+        if agent is not None and await _agent_name(execution) != agent:
+            continue
+        batch.append(execution)
+        if len(batch) == min(PARALLEL_READS, limit - len(runs)):
+            await read_batch()
+        if len(runs) == limit:
+            break
+    await read_batch()
+    return runs
+
+
+async def _describe(client: Client, execution: WorkflowExecution) -> dict[str, Any]:
+    """A run as JSON."""
+    return {
+        "id": execution.id,
+        "agent": await _agent_name(execution),
+        **({"parent": execution.parent_id} if execution.parent_id else {}),
+        "status": await _status(client, execution),
+        "started": execution.start_time.isoformat(),
+        "seconds": ((execution.close_time or datetime.now(UTC)) - execution.start_time).total_seconds(),
+    }
+
+
+async def _status(client: Client, execution: WorkflowExecution) -> str:
+    """The status of a run: Temporal's, or its result's if it has one that can be read."""
+    from temporalio.client import WorkflowExecutionStatus
+    from temporalio.service import RPCError
+
+    from mulligan.client.connect import explain_unreadable_data
+
+    if execution.status != WorkflowExecutionStatus.COMPLETED:
+        return execution.status.name.lower() if execution.status else "unknown"
+    try:
+        handle = client.get_workflow_handle(execution.id, run_id=execution.run_id)
+        result = await handle.result(follow_runs=False)
+    except RPCError:
+        return "completed"
+    except Exception as error:
+        if not explain_unreadable_data(error):
+            raise
+        return "completed"
+    return str(result.get("status", "completed")) if isinstance(result, dict) else "completed"
 
 
 async def _agent_name(execution: WorkflowExecution) -> str | None:

@@ -161,6 +161,12 @@ async def test_a_run_is_stopped_and_resumed_by_commands(in_process: Run, clerk_c
     assert stopped.out == "The run o-2 is stopping.\n"
     result = await handle.result()
     assert (result["status"], result["reason"]) == ("stopped", "lunch")
+    listed = {status: await in_process("list", "--status", status, "--agent", "clerk", "--json") for status in ("stopped", "completed")}
+    assert [(run["id"], run["status"]) for run in json.loads(listed["stopped"].out)] == [("o-2", "stopped")]
+    assert "o-2" not in [run["id"] for run in json.loads(listed["completed"].out)]
+    assert json.loads((await in_process("list", "--agent", "nobody", "--json")).out) == []
+    both = json.loads((await in_process("list", "--json")).out)
+    assert [run["started"] for run in both] == sorted((run["started"] for run in both), reverse=True)
     ran = await in_process("resume", "o-2", "Go on.", "--max-steps", "1", "--json")
     assert json.loads(ran.out).items() >= {"id": "o-2-resumed", "resumed_from": "o-2"}.items()
     await wait_for_call(clerk_client.get_workflow_handle("o-2-resumed"), "call_2")
