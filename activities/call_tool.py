@@ -62,7 +62,7 @@ class CallToolActivity:
                     # This worker's code differs from that of the worker that prepared the call: the tool has a task queue
                     # of its own, or a rolling deploy is under way.
                     names = [known.name for known in agent.tools] if agent else sorted(services.registry.tools)
-                    raise feedback.not_there(request.call, activity.info().task_queue, names)
+                    raise feedback.not_there(request.call, activity.info().task_queue, names, attempt=attempt)
                 text = await self._run(request, agent, tool, heartbeat, span)
         except ToolCallError as error:
             if tool is not None and may_retry and _is_retried(tool, error):
@@ -120,7 +120,9 @@ class CallToolActivity:
         try:
             arguments = tool.arguments.validate(request.arguments)
         except Exception as error:
-            raise Target(tool.name, tool.arguments).not_valid(call, request.arguments, error) from error
+            raise Target(tool.name, tool.arguments).not_valid(
+                call, request.arguments, error, attempt=attempt
+            ) from error
         context = tool_context(
             request.where,
             call,

@@ -78,9 +78,14 @@ class RecordDecisionActivities:
             call_id=request.call.id,
         )
         # A run that a person stops must end as stopped, so no policy may fail it.
-        policy = True if request.decision.decision == "stopped" else policy_for(error, agent=agent, tool=tool)
+        is_stopped = request.decision.decision == "stopped"
+        policy = True if is_stopped else policy_for(error, agent=agent, tool=tool)
         failure = await apply_policy(error, policy, services.runtime)
-        failure.end_span(span)
+        if is_stopped:
+            # The model never reads it, so it is no recovered failure.
+            span.fail_attempt("denied", error.message, type(error).__name__)
+        else:
+            failure.end_span(span)
         return {"text": failure.text, "error": failure.error, "failure": failure.failure}
 
     @activity.defn(name=CHECK_EDIT)

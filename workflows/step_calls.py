@@ -64,7 +64,11 @@ class StepCalls:
         result.tool_calls += len(answer.prepared)
         parts = zip(answer.message.tool_calls, answer.prepared, record.calls, strict=True)
         messages = await self._run_side_by_side([_StepCall(index, *part) for index, part in enumerate(parts)])
-        result.recovered_failures += sum(message.error is not None for message in messages)
+        # A call that did not run because the run was stopped is no mistake that the model recovers from.
+        result.recovered_failures += sum(
+            message.error is not None and not (call.decision and call.decision.decision == "stopped")
+            for message, call in zip(messages, record.calls, strict=True)
+        )
         result.repairs += sum(len(call.repairs) for call in record.calls)
         self.conversation.end_step(messages)
 

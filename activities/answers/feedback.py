@@ -43,6 +43,9 @@ _MAY_QUOTE = frozenset({"value_error", "assertion_error", "union_tag_invalid", "
 _PYDANTICS = frozenset(get_args(ErrorType))
 
 
+_MAY_HAVE_RUN = "this call was started before, and may or may not have done its work."
+
+
 def unknown_tool(call: ToolCall, available: Sequence[str]) -> UnknownToolError:
     """No such tool: the names of the tools, and the nearest name."""
     name = call.name if len(call.name) <= 100 else call.name[:100] + "…"
@@ -79,11 +82,19 @@ class Target:
         detail = "\n".join(filter(None, (excerpt, _takes(self.accepts), self._again)))
         return self._error(call, "invalid_json", message, detail, source)
 
-    def not_valid(self, call: ToolCall, value: JsonValue, error: Exception) -> InvalidInput:
-        """The arguments are JSON, but not valid: each field at fault, and the schema."""
+    def not_valid(self, call: ToolCall, value: JsonValue, error: Exception, *, attempt: int = 1) -> InvalidInput:
+        """The arguments are JSON, but not valid: each field at fault, and the schema.
+
+        They were valid when the call was prepared, so at an `attempt` after the first the tool has changed meanwhile.
+        """
         faults, quoting = _faults(error, value, list(self.accepts.schema.get("properties", {})))
         message = f"The arguments of `{self.name}` are not what it takes, so it was not run:\n{faults}"
-        if self.is_output:
+        if attempt > 1:
+            message = (
+                f"The arguments of `{self.name}` are no longer what it takes, as the tool was changed: {_MAY_HAVE_RUN}\n"
+                f"{faults}"
+            )
+        elif self.is_output:
             message = f"Your output is no valid `{self.name}`, so it was not taken:\n{faults}"
         sent = f"You sent: {_cut(json.dumps(value, ensure_ascii=False, default=str), INPUT_SHOWN)}"
         detail = "\n".join([sent, *quoting, _takes(self.accepts), self._again])
@@ -101,11 +112,12 @@ class Target:
         return _invalid(call, kind, message, detail, source)
 
 
-def not_there(call: ToolCall, task_queue: str, available: Sequence[str]) -> UnknownToolError:
-    """The worker that received the call does not have the tool."""
+def not_there(call: ToolCall, task_queue: str, available: Sequence[str], *, attempt: int = 1) -> UnknownToolError:
+    """The worker that received the call does not have the tool. It may have run if this is not the first `attempt`."""
+    may_have_run = f" T{_MAY_HAVE_RUN[1:]}" if attempt > 1 else ""
     return UnknownToolError(
-        f"The tool `{call.name}` is unavailable: the worker of task queue {task_queue!r} does not know it. "
-        "Go on without it.",
+        f"The tool `{call.name}` is unavailable: the worker of task queue {task_queue!r} does not know it."
+        f"{may_have_run} Go on without it.",
         available=available,
         kind="unknown_tool",
         tool_name=call.name,

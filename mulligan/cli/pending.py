@@ -106,17 +106,18 @@ def _table(waits: list[dict[str, Any]]) -> Table:
     from mulligan.cli._steps import short
 
     table = Table(box=None, pad_edge=False)
-    for heading in ("run", "agent", "call", "tool", "since (UTC)", "what"):
-        table.add_column(heading, no_wrap=heading in ("run", "call"), overflow="fold")
+    for heading in ("run", "kind", "call", "since (UTC)", "what"):
+        table.add_column(heading, no_wrap=heading in ("kind", "since (UTC)"), overflow="fold")
     for wait in waits:
-        since = str(wait["since"])[:19].replace("T", " ")
         is_question = wait["kind"] == "question"
+        # The text of an approval begins with the tool's name.
+        text = f"{wait['tool']}: {wait['text']}" if is_question else wait["text"]
+        agent = f"{wait['agent']}: " if wait.get("agent") else ""
         table.add_row(
             Text(short(wait["id"])),
-            Text(short(wait.get("agent") or "")),
+            Text(short(wait["kind"])),
             Text(short(wait["call_id"])),
-            Text(short(wait["tool"])),
-            since,
-            Text(short(wait["text"]), style="cyan" if is_question else "yellow"),
+            str(wait["since"])[5:16].replace("T", " "),
+            Text(short(agent + text), style="cyan" if is_question else "yellow"),
         )
     return table

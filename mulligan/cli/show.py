@@ -141,7 +141,7 @@ def _print_state(state: _RunState) -> None:
 
     if state.resumed_from:
         out.print(f"goes on from {state.resumed_from}", style="dim", markup=False, soft_wrap=True)
-    for step in state.steps:
+    for step in _without_final_answer(state):
         out.print(step_view(step, partial(sub_run_views, state.sub_runs, step["step"])))
     out.print(end_view(state.end))
     if state.is_open and state.progress is not None:
@@ -151,6 +151,13 @@ def _print_state(state: _RunState) -> None:
     size = state.size
     chained = f" in {size.runs} workflow runs" if size.runs > 1 else ""
     out.print(f"history: {size.events:,} events, {size.bytes / 1000:,.0f} KB{chained}", style="dim")
+
+
+def _without_final_answer(state: _RunState) -> list[dict[str, Any]]:
+    """The steps; the last one without its text if that is the run's output, which is printed in full at the end."""
+    if not state.steps or not state.end.result or state.steps[-1]["text"] != state.end.result.get("output"):
+        return state.steps
+    return [*state.steps[:-1], {**state.steps[-1], "text": ""}]
 
 
 async def _resumed_from(description: Any) -> str | None:

@@ -161,7 +161,10 @@ async def test_a_run_is_stopped_and_resumed_by_commands(in_process: Run, clerk_c
     assert stopped.out == "The run o-2 is stopping.\n"
     result = await handle.result()
     assert (result["status"], result["reason"]) == ("stopped", "lunch")
-    listed = {status: await in_process("list", "--status", status, "--agent", "clerk", "--json") for status in ("stopped", "completed")}
+    listed = {
+        status: await in_process("list", "--status", status, "--agent", "clerk", "--json")
+        for status in ("stopped", "completed")
+    }
     assert [(run["id"], run["status"]) for run in json.loads(listed["stopped"].out)] == [("o-2", "stopped")]
     assert "o-2" not in [run["id"] for run in json.loads(listed["completed"].out)]
     assert json.loads((await in_process("list", "--agent", "nobody", "--json")).out) == []

@@ -282,6 +282,7 @@ async def test_a_stopped_run_finishes_what_runs_and_begins_nothing_new(lab: Lab,
     if when in ("model", "wait"):
         first = ran.calls[0]
         assert "the run was stopped first: lunch" in first["result"]["text"]
+        assert ran.result["recovered_failures"] == 0
         assert first["decision"]["by"] == "Ada"
 
 

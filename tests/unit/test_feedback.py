@@ -22,7 +22,7 @@ from pydantic_core import PydanticCustomError
 from mulligan import Agent, Tool, ToolCall, ToolCallError, UnknownToolError, tool
 from mulligan.activities.answers import feedback
 from mulligan.activities.answers.feedback import SCHEMA_SHOWN, TOOLS_SHOWN
-from mulligan.activities.answers.prepare_call import ValidArguments
+from mulligan.activities.answers.prepare_call import ValidArguments, valid
 from mulligan.activities.tool_running.tool_runtime import ToolRuntime
 from tests.support.prepare_one_call import prepare_for
 
@@ -302,3 +302,24 @@ def test_the_exception_of_a_validator_is_in_the_detail_only() -> None:
 @pytest.mark.parametrize("of", [tool_taking(CUSTOM), tool_taking(UUID)], ids=["a user's own type of error", "UUID"])
 def test_no_message_of_a_pydantic_error_quotes_a_value(of: Tool) -> None:
     assert "Q" not in error_for('{"value": "Q"}', of).message
+
+
+def test_a_call_that_was_started_before_is_not_said_to_be_not_run() -> None:
+    """Its tool was changed, or removed, by a deploy between two attempts."""
+    call = ToolCall(id="1", name="ship", arguments="")
+    first, again = (feedback.not_there(call, "agents", [], attempt=attempt).message for attempt in (1, 2))
+    assert "may or may not have done its work" not in first
+    assert "This call was started before, and may or may not have done its work. Go on without it." in again
+    target = feedback.Target("ship", tool(_ship_to).arguments)
+    error = valid(target.accepts, {})
+    assert isinstance(error, Exception)
+    first, again = (target.not_valid(call, {}, error, attempt=attempt).message for attempt in (1, 2))
+    assert first.startswith("The arguments of `ship` are not what it takes, so it was not run:\n- ")
+    assert again.startswith(
+        "The arguments of `ship` are no longer what it takes, as the tool was changed: this call was started before, and "
+        "may or may not have done its work.\n- "
+    )
+
+
+def _ship_to(city: str) -> str:
+    return city

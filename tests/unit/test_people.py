@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import io
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from mulligan import Agent, Answer, Call, Decide, Pending, Say, tool
+from mulligan.cli.pending import _table
+from mulligan.errors import UpdateRefusedError
 from mulligan.testing import AgentRun, Model, run_agent
 from mulligan.tools import ask_person
+from mulligan.wire.updates import Stop
+from mulligan.workflows.people.update_handlers import _parse
 
 PAGE = (Path(__file__).parent.parent.parent / "docs/people.md").read_text()
 AGENT, TEST, CLIENT = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
@@ -72,3 +78,23 @@ async def test_without_a_decision_the_timeout_passes_at_once() -> None:
 async def test_an_invalid_decision_fails_the_test(person: Any, says: str) -> None:
     with pytest.raises(AssertionError, match=says):
         await run_payer(person)
+
+
+@pytest.mark.parametrize("field", ["reason", "by"])
+def test_an_overlong_reason_is_refused_with_its_number_of_characters(field: str) -> None:
+    with pytest.raises(UpdateRefusedError) as refused:
+        _parse(Stop, {field: "x" * 1_001})
+    assert refused.value.message == f'"{field}" has 1,001 characters; at most 1,000 are accepted.'
+
+
+def test_the_table_of_waiting_calls_has_their_kinds_and_fits_80_columns() -> None:
+    console = Console(width=80, file=io.StringIO(), record=True)
+    since = "2026-11-22T12:04:00.000+00:00"
+    call = {"id": "refund-2026-11-22-a7f3", "agent": "clerk", "call_id": "call_1", "tool": "refund", "since": since}
+    asks = {**call, "kind": "question", "tool": "ask_person", "text": "Which of the two lamps is it, the green one?"}
+    console.print(_table([{**call, "kind": "approval", "text": 'refund {"order": 7, "euros": 12.5}'}, asks]))
+    heading, *rows = console.export_text().splitlines()
+    assert heading.split() == ["run", "kind", "call", "since", "(UTC)", "what"]
+    assert max(map(len, [heading, *rows])) <= 80
+    assert rows[0].startswith("refund-2026-11-22-a7f3  approval  call_1  11-22 12:04  clerk: refund")
+    assert any(row.split()[1:2] == ["question"] for row in rows)

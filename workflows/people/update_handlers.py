@@ -21,6 +21,7 @@ from mulligan.wire.updates import (
     MESSAGE_BYTES,
     PENDING,
     SEND_MESSAGE,
+    SHORT_CHARS,
     STOP,
     Answer,
     CheckedEdit,
@@ -239,6 +240,8 @@ def _parse(kind: type[_Request], argument: Any) -> _Request:
         problem = {
             "missing": "is missing",
             "extra_forbidden": f"is no known field; known are {known}",
+            "too_long": f"has {len(str(fault['input'])):,} characters; at most {SHORT_CHARS:,} are accepted",
+            "string_too_long": f"has {len(str(fault['input'])):,} characters; at most {SHORT_CHARS:,} are accepted",
         }.get(fault["type"], f"cannot be taken: {fault['msg'][0].lower()}{fault['msg'][1:]}")
         subject = f'"{field}"' if field else "The update's argument"
         raise UpdateRefusedError(f"{subject} {problem}.") from None
