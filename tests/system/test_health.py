@@ -88,7 +88,7 @@ async def test_a_worker_is_ready_while_it_serves_and_not_ready_when_it_drains_or
     ("environ", "says"),
     [
         ({"MULLIGAN_HEALTH_ADDRESS": "8080"}, "MULLIGAN_HEALTH_ADDRESS is '8080', but it must be host:port"),
-        ({"MULLIGAN_HEALTH_ADDRESS": "192.0.2.1:8080"}, 'MULLIGAN_HEALTH_ADDRESS is "192.0.2.1:8080", where nothing can'),
+        ({"MULLIGAN_HEALTH_ADDRESS": "192.0.2.1:8080"}, 'MULLIGAN_HEALTH_ADDRESS is "192.0.2.1:8080", but the worker cannot listen there'),
         ({"TEMPORAL_WORKER_BUILD_ID": "b"}, "only the build id is set."),
         ({"TEMPORAL_DEPLOYMENT_NAME": "d"}, "only the name is set."),
         ({"MULLIGAN_JAEGER_URL": "localhost:16686"}, "MULLIGAN_JAEGER_URL is 'localhost:16686', but it must begin with"),
