@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from typing import Any
 
@@ -10,6 +11,7 @@ from temporalio.client import WorkflowFailureError
 from temporalio.exceptions import ApplicationError
 
 from mulligan import InvalidRunInputError, error_of
+from mulligan.workflows.conversation.continue_as_new import encode_state
 from tests.live.conftest import DONE, Lab, call
 
 BAD: list[tuple[Any, str]] = [
@@ -117,3 +119,31 @@ async def test_progress_messages_and_steps_can_be_queried_by_pages_after_the_end
     assert (page["messages"], page["next"], page["total"]) == (messages["messages"][1:3], 3, 6)
     steps = await ran.handle.query("steps", args=[1, 1])
     assert (steps["steps"][0]["step"], steps["next"], steps["total"]) == (2, 2, 3)
+
+
+async def test_a_start_with_two_inputs_fails_the_run_once(lab: Lab) -> None:
+    handle = await lab.client.start_workflow(
+        "AgentWorkflow", args=[{"agent": "shop", "prompt": "x"}, b"more"], id=f"two-{uuid.uuid4().hex[:8]}",
+        task_queue="agents",
+    )  # fmt: skip
+    with pytest.raises(WorkflowFailureError) as raised:
+        await handle.result()
+    assert "was started with 2 arguments" in str(error_of(raised.value))
+
+
+async def test_no_run_of_a_cron_schedule_takes_a_client_s_bytes_for_a_carried_state(lab: Lab) -> None:
+    forged = encode_state({"agent": "shop", "conversation": {}})
+    name = f"cron-{uuid.uuid4().hex[:8]}"
+    handle = await lab.client.start_workflow(
+        "AgentWorkflow", forged, id=name, task_queue="agents", cron_schedule="@every 1s"
+    )
+    ended: list[str] = []
+    while len(ended) < 2:
+        await asyncio.sleep(0.5)
+        runs = [each async for each in lab.client.list_workflows(f'WorkflowId = "{name}"')]
+        ended = [each.run_id for each in runs if each.close_time is not None]
+    await handle.terminate()
+    for run_id in ended:
+        history = await lab.client.get_workflow_handle(name, run_id=run_id).fetch_history()
+        assert "InvalidRunInputError" in str(history.events[-1])
+        assert not any(event.HasField("workflow_task_failed_event_attributes") for event in history.events)

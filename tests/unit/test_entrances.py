@@ -39,15 +39,20 @@ from mulligan.prices import Price
 from mulligan.run_input import parse_run_input
 from mulligan.testing._workflow_details import instance_details
 from mulligan.values import ToolCall, Usage
+from mulligan.wire.agent_facts import DEFINITION_QUERY, INPUT_QUERY
 from mulligan.wire.compressed_input import decompress_input
+from mulligan.wire.conversation_ref import CONVERSATION_QUERY, INPUT_MESSAGES_QUERY
 from mulligan.wire.json_limits import MOST_DEPTH, JsonMeter, is_deeper
+from mulligan.wire.resume_page import RESUME_STATE_QUERY
+from mulligan.wire.sub_run import CALL_MEMO
 from mulligan.worker.start_arguments import with_one_argument
 from mulligan.workflows.agent_workflow import AgentWorkflow
 from mulligan.workflows.conversation.continue_as_new import encode_state
 
 FIRST_RUN = "run"
 QUERIES = [
-    "progress", "messages", "steps", "events", "pending", "__resume_state", "__conversation", "nothing",
+    "progress", "messages", "steps", "events", "pending", "nothing", RESUME_STATE_QUERY, CONVERSATION_QUERY,
+    INPUT_MESSAGES_QUERY, INPUT_QUERY, DEFINITION_QUERY,
 ]  # fmt: skip
 UPDATES = ["send_message", "decide", "answer", "stop", "nothing"]
 SIGNALS = ["stop", "nothing"]
@@ -163,7 +168,7 @@ def test_a_trace_header_that_cannot_be_read_is_ignored(made: Any, data: bytes) -
 
 
 def test_a_memo_that_cannot_be_read_is_ignored(made: Any) -> None:
-    memo = {name: payload(b"x", b"unheard-of") for name in ("waiting", "agent", "call")}
+    memo = {name: payload(b"x", b"unheard-of") for name in ("waiting", "agent", CALL_MEMO)}
     run = made(memo=memo, parent=workflow.ParentInfo("testing", "r", "p"))
     run.start(GOOD)
     assert run.failed == []
