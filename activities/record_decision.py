@@ -6,6 +6,7 @@ guard), so it is none.
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from typing import Any
 
@@ -99,7 +100,10 @@ class RecordDecisionActivities:
             return CheckedEdit(
                 refused=f"The worker does not know the tool `{request.call.name}`, so it cannot look at them."
             )
-        arguments = valid(tool.arguments, request.arguments)
+        if tool.arguments.blocks:
+            arguments = await asyncio.to_thread(valid, tool.arguments, request.arguments)
+        else:
+            arguments = valid(tool.arguments, request.arguments)
         if isinstance(arguments, Exception):
             return CheckedEdit(refused=f"`{tool.name}` does not take these arguments: {_faults(arguments)}.")
         context = tool_context(

@@ -74,6 +74,11 @@ class OutputType:
     _validator: Any = None
 
     @property
+    def blocks(self) -> bool:
+        """Whether `validate` waits for another process: it never does."""
+        return False
+
+    @property
     def required(self) -> list[str]:
         """Names of the fields that have no default."""
         return list(self.schema.get("required", []))

@@ -10,6 +10,7 @@ from mulligan.activities.answers.example_arguments import NoExample, example
 from mulligan.activities.answers.repair_json import NotJson, parse_json
 from mulligan.policy import Mistake
 from mulligan.schema.arguments_model import JsonType
+from mulligan.schema.schema_cost import is_cheap
 from mulligan.values import AssistantMessage, Message, ToolCall, ToolMessage
 
 INPUT_KINDS = frozenset({"unknown_tool", "invalid_json", "invalid_arguments", "invalid_output"})
@@ -112,8 +113,12 @@ def _name_of(value: Any) -> str:
 
 def _example(accepts: JsonType) -> str:
     """A minimal valid example as JSON; "" if there is none, or if a validator of the user refuses it."""
+    if accepts.blocks and not is_cheap(accepts.schema):
+        return ""  # the generator validates what it makes many times, on the event loop
     try:
         made = example(accepts.schema)
+        if accepts.blocks and not is_cheap(accepts.schema, made):
+            return ""
         accepts.validate(made)
     except NoExample:
         return ""

@@ -50,15 +50,19 @@ async def prepare(
         InvalidToolInputError, StructuredOutputValidationError: the arguments are not valid, and no repair succeeded.
     """
     # Megabytes of brackets take seconds to repair: not on the worker's event loop.
-    is_long = len(call.arguments) > LONG
-    result = await asyncio.to_thread(_read, call, target) if is_long else _read(call, target)
+    in_thread = len(call.arguments) > LONG or target.accepts.blocks
+    result = await asyncio.to_thread(_read, call, target) if in_thread else _read(call, target)
     if isinstance(result, ValidArguments):
         return result
     for by, fixer in fixers:
         if fixer is None:
             continue
         invalid = InvalidToolInput(target.name, result.arguments, call.arguments, result.error, target.accepts.schema)
-        corrected = _corrected(await run_fixer(fixer, invalid), target.accepts)
+        made = await run_fixer(fixer, invalid)
+        if target.accepts.blocks:
+            corrected = await asyncio.to_thread(_corrected, made, target.accepts)
+        else:
+            corrected = _corrected(made, target.accepts)
         if corrected is not None:
             return ValidArguments(corrected, [Repair(by=by, before=result.arguments, after=corrected)])
     raise result.error
@@ -136,7 +140,7 @@ def valid(accepts: JsonType, value: JsonValue) -> JsonValue | Exception:
         shown = accepts.to_json(validated)
         # Some types are written differently from how they are read (SecretStr): then the model's own value is kept.
         # NaN equals nothing, so what is not finite is returned here, and refused below.
-        is_kept = _is_finite(shown) and accepts.validate(shown) != validated
+        is_kept = shown is not value and _is_finite(shown) and accepts.validate(shown) != validated
     except Exception:  # noqa: BLE001 - a user's serializer may raise anything
         is_kept = True
     result = value if is_kept else shown

@@ -5,20 +5,23 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, cast
 
 from pydantic import JsonValue
 
+from mulligan.activities.mcp.schema_check import isolated_faults
 from mulligan.activities.mcp.tool_schema import provider_schema
+from mulligan.activities.tool_running.isolated import ChildProcesses
 from mulligan.agent import Agent
 from mulligan.durations import seconds
 from mulligan.mcp import SEPARATOR, McpError, McpServer, McpUnavailable, matches_any, qualified_name
 from mulligan.schema.json_schema import NotOfSchema, schema_faults, schema_validator
+from mulligan.schema.schema_cost import check_size, is_cheap
 from mulligan.tool import Tool, ToolContext, ToolError
 from mulligan.wire.agent_facts import ToolDefinition
 
@@ -57,7 +60,9 @@ class OfferedTools:
 class McpServers:
     """One session for each server. It opens when the server is first used, and closes with the worker."""
 
-    def __init__(self) -> None:
+    def __init__(self, children: ChildProcesses | None = None) -> None:
+        """`children`: where values are checked by schemas that may take long; own ones where None."""
+        self._children = children or ChildProcesses()
         self._sessions: dict[int, McpSession] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -69,6 +74,7 @@ class McpServers:
             yield
         finally:
             await asyncio.gather(*(session.close() for session in self._sessions.values()), return_exceptions=True)
+            await self._children.close()
 
     async def offer_tools(self, agent: Agent) -> OfferedTools:
         """List the tools of all of an agent's servers at once. The model is told which servers do not answer."""
@@ -131,9 +137,18 @@ class McpServers:
             queue_timeout=timedelta(hours=1),
             max_result_chars=server.max_result_chars,
             local=False,
-            arguments=_arguments_by(json.dumps(definition.parameters)) if definition else ANY_OBJECT,
+            arguments=self._arguments(definition) if definition else ANY_OBJECT,
             mcp_server=server.name,
         )
+
+    def _arguments(self, definition: ToolDefinition) -> _Arguments:
+        return replace(_arguments_by(json.dumps(definition.parameters)), check_isolated=self._check_isolated)
+
+    def _check_isolated(self, schema: dict[str, Any], value: JsonValue) -> list[tuple[str, str]]:
+        """What is wrong with a value. Child processes belong to the worker's event loop, so other threads call this."""
+        assert self._loop is not None
+        check = isolated_faults(self._children, schema, value)
+        return asyncio.run_coroutine_threadsafe(check, self._loop).result()
 
     async def _list_tools(self, server: McpServer) -> list[tuple[str, ToolDefinition]] | None:
         """The tools to offer: the server's own name of each, and its definition. None if the server is unavailable."""
@@ -150,7 +165,9 @@ class McpServers:
             if not server.offers(tool.name):
                 continue
             try:
+                check_size(tool.input_schema)
                 schema = provider_schema(tool.input_schema)
+                check_size(schema)
                 schema_validator(schema)
             except (TypeError, RecursionError) as error:
                 logger.warning("MCP server %r: the input of %r %s It is left out.", server.name, tool.name, error)
@@ -182,7 +199,7 @@ class McpServers:
         # Imported only by workers that use a server: it needs the extra `mcp`, and takes time.
         from mulligan.activities.mcp.session import McpSession
 
-        return self._sessions.setdefault(id(server), McpSession(server))
+        return self._sessions.setdefault(id(server), McpSession(server, partial(isolated_faults, self._children)))
 
 
 def _delta(duration: float | timedelta | None) -> timedelta | None:
@@ -200,6 +217,12 @@ class _Arguments:
 
     schema: dict[str, Any]
     validator: Any = None
+    check_isolated: Callable[[dict[str, Any], JsonValue], list[tuple[str, str]]] | None = None
+
+    @property
+    def blocks(self) -> bool:
+        """Whether `validate` may wait for a child process, so that it must run in a thread."""
+        return self.check_isolated is not None
 
     @property
     def required(self) -> list[str]:
@@ -212,7 +235,12 @@ class _Arguments:
         Raises:
             NotOfSchema: they do not match the schema.
         """
-        if self.validator is not None and (faults := schema_faults(self.validator, value)):
+        faults: list[tuple[str, str]] = []
+        if self.validator is not None and is_cheap(self.schema, value):
+            faults = schema_faults(self.validator, value)
+        elif self.check_isolated is not None:
+            faults = self.check_isolated(self.schema, value)
+        if faults:
             raise NotOfSchema(faults)
         if not isinstance(value, dict):
             raise NotOfSchema([("", "should be an object")])

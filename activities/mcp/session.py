@@ -21,13 +21,15 @@ from mulligan.activities.mcp.transport import connect_to
 from mulligan.activities.tool_running.tool_runtime import TookTooLong
 from mulligan.durations import seconds
 from mulligan.mcp import McpError, McpServer, McpUnavailable
+from mulligan.schema.schema_cost import check_size
 
 if TYPE_CHECKING:  # imported with the first session otherwise: most workers have no MCP server
     from mcp.client import Client
     from mcp.shared.dispatcher import ProgressFnT
-    from mcp.types import Tool
+    from mcp.types import CallToolResult, Tool
 
 T = TypeVar("T")
+FaultsBy = Callable[[dict[str, Any], Any], Awaitable[list[tuple[str, str]]]]
 logger = logging.getLogger("mulligan.mcp")
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 60.0
@@ -46,8 +48,9 @@ _CLOSED = "Connection closed"
 class McpSession:
     """The session of a worker with a server. It opens at the first use, and again at the next use after it has ended."""
 
-    def __init__(self, server: McpServer) -> None:
-        self._server = server
+    def __init__(self, server: McpServer, faults_by: FaultsBy) -> None:
+        """`faults_by` checks structured results by schemas whose validation may take long."""
+        self._server, self._faults_by = server, faults_by
         self._current: _Session | None = None
         self._running: set[_Session] = set()
         """The current session, and earlier ones whose programs have not ended yet."""
@@ -139,7 +142,7 @@ class McpSession:
         if session is None or session.is_over:
             if session is not None and session.open_error and time.monotonic() < self._not_before:
                 raise McpUnavailable(self._message(session.open_error))
-            session = self._current = _Session(self._server)
+            session = self._current = _Session(self._server, self._faults_by)
             self._running = {each for each in self._running if not each.task.done()} | {session}
         await session.opened.wait()
         if session.open_error:
@@ -161,8 +164,8 @@ class McpSession:
 class _Session:
     """One session. One task opens and closes it: the SDK's cancel scopes must be left by the task that entered them."""
 
-    def __init__(self, server: McpServer) -> None:
-        self._server = server
+    def __init__(self, server: McpServer, faults_by: FaultsBy) -> None:
+        self._server, self._faults_by = server, faults_by
         self._stop = asyncio.Event()
         self._scope = anyio.CancelScope()
         self.opened = asyncio.Event()
@@ -200,6 +203,25 @@ class _Session:
         self._scope.cancel()
         await asyncio.wait([self.task], timeout=CLOSE_LIMIT)
 
+    async def _validate_result(self, name: str, result: CallToolResult) -> None:
+        """Check a structured result by the schema that the tool had when the session opened.
+
+        Raises:
+            RuntimeError: it is not valid.
+        """
+        schema = next((tool.output_schema for tool in self.listed if tool.name == name), None)
+        if schema is None:
+            return
+        if result.structured_content is None:
+            raise RuntimeError(f"Tool {name} has an output schema but did not return structured content")
+        try:
+            check_size(schema)
+        except TypeError as error:
+            raise RuntimeError(f"Invalid schema for tool {name}: it {error}") from error
+        if faults := await self._faults_by(schema, result.structured_content):
+            path, says = faults[0]
+            raise RuntimeError(f"Invalid structured content returned by tool {name}: {path or 'it'} {says}")
+
     async def _run(self) -> None:
         from mcp.client import Client
         from mcp.types import Implementation
@@ -215,6 +237,8 @@ class _Session:
                     ) as client:
                         self.client = client
                         self.listed = await list_tools(client)
+                        # The SDK's own check runs a server's patterns on the worker's event loop.
+                        client.session.validate_tool_result = self._validate_result  # type: ignore[method-assign]
                         self._scope.deadline = math.inf
                         self.opened.set()
                         await self._stop.wait()

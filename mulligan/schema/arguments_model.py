@@ -33,6 +33,11 @@ class JsonType(Protocol):
         """Names of the fields that have no default."""
         ...
 
+    @property
+    def blocks(self) -> bool:
+        """Whether `validate` waits for another process, so that it must not be called on an event loop."""
+        return False
+
     def validate(self, value: JsonValue) -> Any:
         """Validate a JSON value and convert it to Python's types.
 
@@ -77,6 +82,11 @@ class ArgumentsModel:
             elif field in values.model_fields_set:
                 kwargs[parameter] = getattr(values, field)
         return args, kwargs
+
+    @property
+    def blocks(self) -> bool:
+        """Whether `validate` waits for another process: it never does."""
+        return False
 
     @property
     def required(self) -> list[str]:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+from itertools import islice
 from typing import Any
 
 from pydantic import JsonValue
 
 __all__ = ["NotOfSchema", "check_references", "first_sentence", "schema_faults", "schema_validator", "tidy_schema"]
+
+
+_MAX_FAULTS = 100
 
 
 class NotOfSchema(ValueError):
@@ -71,8 +75,8 @@ def check_references(schema: dict[str, Any]) -> None:
 
 
 def schema_faults(validator: Any, value: JsonValue) -> list[tuple[str, str]]:
-    """What is wrong with a value, as (path, what is wrong); empty where it is valid."""
-    return [_fault(error) for error in validator.iter_errors(value)]
+    """What is wrong with a value, as (path, what is wrong): the first 100 faults; empty where it is valid."""
+    return [_fault(error) for error in islice(validator.iter_errors(value), _MAX_FAULTS)]
 
 
 def _unknown_fields(error: Any) -> str:

@@ -81,7 +81,8 @@ class AgentActivities:
 
     def __init__(self, loaded: LoadedModules, telemetry: Telemetry, model_task_queue: str | None = None) -> None:
         """`model_task_queue`: the task queue of model calls, if it is not that of their run."""
-        chosen, registry, servers = settings(), loaded.registry, McpServers()
+        chosen, registry, children = settings(), loaded.registry, ChildProcesses()
+        servers = McpServers(children)
         self._services = services = Services(
             registry=registry,
             providers=create_providers(registry.scripts),
@@ -89,7 +90,7 @@ class AgentActivities:
             conversations=ConversationCache(chosen.prefix_cache_bytes, telemetry.metrics.change_cache_size),
             telemetry=telemetry,
             runtime=ToolRuntime(),
-            child_processes=ChildProcesses(),
+            child_processes=children,
             resources=Resources(loaded.resources, loaded.modules_of_agents, loaded.modules_of_tools),
             tools=ToolFinder(registry, servers),
             mcp_servers=servers,

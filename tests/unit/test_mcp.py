@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
+import asyncio
 import codecs
 import json
 import random
 import re
 import sys
+import time
 import tracemalloc
+from collections.abc import Awaitable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from mulligan import Agent, DeclarationError, McpServer, tool
+from mulligan import Agent, DeclarationError, McpServer, ToolCall, tool
+from mulligan.activities.answers.feedback import Target
+from mulligan.activities.answers.prepare_call import ValidArguments, prepare
 from mulligan.activities.mcp.http_client import HttpOutcome
 from mulligan.activities.mcp.response_limit import LINES, MAX_RESPONSE_BYTES, TOO_LARGE
+from mulligan.activities.mcp.servers import McpServers
 from mulligan.activities.mcp.tool_schema import provider_schema
+from mulligan.errors import InvalidToolInputError
 from mulligan.mcp import expand_variables, qualified_name, server_name_of
 from mulligan.schema.json_schema import schema_faults, schema_validator
+from mulligan.schema.schema_cost import check_size, is_cheap
 from mulligan.tool import is_legal_name
+from mulligan.wire.agent_facts import ToolDefinition
 from tests.support.openai_schemas import check_schema
 
 PAGE = (Path(__file__).parents[2] / "docs/mcp.md").read_text()
@@ -263,3 +272,118 @@ def test_a_line_that_does_not_end_takes_bounded_memory_and_ends_the_session() ->
         assert tracemalloc.get_traced_memory()[1] < 4 * MAX_RESPONSE_BYTES
     finally:
         tracemalloc.stop()
+
+
+def doubled(depth: int) -> dict[str, Any]:
+    """A chain in which each definition refers to the next one twice."""
+    links = {f"d{n}": {"anyOf": [{"$ref": f"#/$defs/d{n + 1}"}, {"$ref": f"#/$defs/d{n + 1}"}]} for n in range(depth)}
+    return {
+        "type": "object",
+        "properties": {"a": {"$ref": "#/$defs/d0"}},
+        "$defs": {**links, f"d{depth}": {"type": "integer"}},
+    }
+
+
+def nested(depth: int) -> Any:
+    return {"default": nested(depth - 1)} if depth else 1
+
+
+@pytest.mark.parametrize(
+    ("schema", "says"),
+    [
+        (doubled(18), "more than 20,000 parts"),
+        ({"type": "object", "description": "x" * 200_000}, "200,037 bytes; 200,000 are the most"),
+        (nested(193), "nested 194 levels deep; 150 are the most"),
+        ({"type": "object", "required": [{"a": n} for n in range(2_000)]}, "a list of 2,000 items"),
+    ],
+)
+def test_an_excessive_schema_is_refused(schema: dict[str, Any], says: str) -> None:
+    with pytest.raises(TypeError, match=says):
+        check_size(schema)
+
+
+def test_an_ordinary_schema_is_small_enough_and_cheap() -> None:
+    """Also where a field is named as a keyword, and where a reference refers to what contains it."""
+    field = {"type": "string", "enum": ["a", "b"], "default": {"pattern": "("}}
+    schema = {"type": "object", "properties": {f"f{n}": field for n in range(200)} | {"pattern": field}}
+    check_size(schema)
+    assert is_cheap(schema, {"f1": "a", "pattern": "b"})
+    check_size({"type": "object", "properties": {"child": {"$ref": "#"}, "other": {"$ref": "#"}}})
+    check_size(doubled(8))
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"pattern": "^(a+)+$"},
+        {"patternProperties": {"a": {}}},
+        {"items": {"uniqueItems": True}},
+        {"anyOf": [{"$ref": "#"}]},
+        {"not": {"unevaluatedProperties": False}},
+    ],
+)
+def test_a_schema_that_may_take_more_than_linear_time_is_not_cheap(part: dict[str, Any]) -> None:
+    assert not is_cheap({"type": "object", "properties": {"properties": part}})
+
+
+def test_a_cheap_schema_is_not_cheap_for_a_value_that_is_large() -> None:
+    schema = {"type": "array", "items": {"enum": list(range(1_000))}}
+    assert is_cheap(schema, list(range(100)))
+    assert not is_cheap(schema, list(range(1_000)))
+
+
+async def longest_pause(during: Awaitable[Any]) -> tuple[float, Any]:
+    """The longest time in which the event loop did nothing else, in seconds; and the result."""
+    longest = 0.0
+
+    async def tick() -> None:
+        nonlocal longest
+        while True:
+            before = time.monotonic()
+            await asyncio.sleep(0.01)
+            longest = max(longest, time.monotonic() - before)
+
+    ticking = asyncio.create_task(tick())
+    result = await during
+    ticking.cancel()
+    return longest, result
+
+
+@pytest.mark.parametrize(
+    ("part", "value"),
+    [({"type": "string", "pattern": "^(a+)+$"}, "a" * 40 + "!"), (doubled(20)["properties"]["a"], "x")],
+)
+async def test_a_validation_that_takes_too_long_is_ended_and_does_not_hold_up_the_worker(
+    part: dict[str, Any], value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mulligan.activities.mcp.schema_check.CHECK_SECONDS", 1.0)
+    definition = ToolDefinition(
+        name="files__find",
+        description="",
+        parameters={**doubled(20), "properties": {"a": part}},
+    )
+    servers = McpServers()
+    async with servers.running():
+        found = servers.tool(McpServer("files", command=RUN), "files__find", "find", definition)
+        call = ToolCall(id="1", name="files__find", arguments=json.dumps({"a": value}))
+        pause, outcome = await longest_pause(
+            outcome_of(prepare(call, Target(found.name, found.arguments), (), run_none))
+        )
+        assert isinstance(outcome, InvalidToolInputError)
+        assert outcome.kind == "invalid_arguments"
+        assert "could not be checked" in outcome.message
+        assert pause < 0.5
+        fast = ToolCall(id="2", name="files__find", arguments='{"a": 5}' if "pattern" not in part else '{"a": "aa"}')
+        valid = await outcome_of(prepare(fast, Target(found.name, found.arguments), (), run_none))
+    assert isinstance(valid, ValidArguments) or "$ref" in part
+
+
+async def run_none(*_: Any) -> None:
+    """Run no fixer."""
+
+
+async def outcome_of(prepared: Awaitable[ValidArguments]) -> ValidArguments | Exception:
+    try:
+        return await prepared
+    except InvalidToolInputError as error:
+        return error
