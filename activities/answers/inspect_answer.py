@@ -403,7 +403,7 @@ def _with_unique_ids(calls: Sequence[ToolCall], used: set[str], step: int, diges
         legal = re.sub(r"[^a-zA-Z0-9_-]", "_", call.id)[:LONGEST_ID]
         call_id = legal or f"call_{step}_{index}_{_digest(call)}"
         if digest:
-            call_id = f"{(legal or 'call')[: LONGEST_ID - 18]}_{digest[:12]}_{index}"
+            call_id = f"{(legal or f'call_{_digest(call)}')[: LONGEST_ID - 18]}_{digest[:12]}_{index}"
         again = 0
         while call_id in taken or call_id in used:
             again += 1

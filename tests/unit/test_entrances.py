@@ -277,11 +277,12 @@ def test_a_default_of_an_mcp_schema_that_is_nested_too_deep_is_refused() -> None
         provider_schema({"type": "object", "properties": {"a": {"default": json.loads(deep(193))}}})
 
 
-def test_another_call_without_an_id_gets_another_id() -> None:
+@pytest.mark.parametrize("digest", ["", "d" * 64], ids=["plain", "after a compaction"])
+def test_another_call_without_an_id_gets_another_id(digest: str) -> None:
     """After `workflow reset` the model may write another call at the same place: its idempotency key must be another."""
 
     def made_id(arguments: str) -> str:
-        return _with_unique_ids([ToolCall(id="", name="pay", arguments=arguments)], set(), 1, "")[0].id
+        return _with_unique_ids([ToolCall(id="", name="pay", arguments=arguments)], set(), 1, digest)[0].id
 
     assert made_id('["ada", 5]') == made_id('["ada", 5]')
     assert made_id('["ada", 5]') != made_id('["bob", 900]')
