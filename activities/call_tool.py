@@ -17,7 +17,7 @@ from mulligan.activities.services import Services
 from mulligan.activities.tool_running.isolated import MAX_CHARS, ProcessDied
 from mulligan.activities.tool_running.render_result import UnusableResult, cut, render
 from mulligan.activities.tool_running.tool_context import tool_context
-from mulligan.activities.tool_running.tool_runtime import TookTooLong
+from mulligan.activities.tool_running.tool_runtime import TookTooLong, TooManyThreads
 from mulligan.agent import Agent
 from mulligan.errors import ToolCallError, ToolExecutionError, ToolTimeoutError, truncated
 from mulligan.mcp import McpError
@@ -184,6 +184,8 @@ def _tool_error(error: BaseException, tool: Tool, call: ToolCall, attempt: int) 
             kind, message = "tool_error", cut(_text(error), tool.max_result_chars)
         case ProcessDied():
             message = f"`{name}` did not finish: {error}."
+        case TooManyThreads():
+            message = f"`{name}` {error}"
         case McpError():
             message = cut(str(error), tool.max_result_chars)
         case asyncio.CancelledError():

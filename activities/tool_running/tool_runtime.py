@@ -23,7 +23,9 @@ logger = logging.getLogger("mulligan.tools")
 
 START_WITHIN = 1.0
 """Seconds within which a coroutine must start. Otherwise another one blocks the loop, and a new loop is created."""
-
+MAX_ABANDONED = 64
+"""Threads that may be left behind by functions that exceeded their limits; then no new thread is started. Each takes memory
+and a share of the interpreter for as long as it runs, and only the end of the process ends it."""
 
 _NONE: Mapping[str, Any] = {}
 
@@ -36,6 +38,16 @@ class TookTooLong(Exception):
         super().__init__(f"not done within {limit:g} s")
 
 
+class TooManyThreads(Exception):
+    """The function was not called, as too many others have not ended. The message continues a sentence that names it."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__(
+            f"was not run: {count} functions on this worker did not end within their limits, and still run. "
+            "Go on without it, or try it again later."
+        )
+
+
 @dataclass(frozen=True)
 class _Raised:
     """The exception of a function, as a value: a future cannot carry some exceptions (StopIteration, SystemExit)."""
@@ -46,10 +58,13 @@ class _Raised:
 class ToolRuntime:
     """Runs users' functions. A worker has one."""
 
-    def __init__(self) -> None:
+    def __init__(self, change_abandoned: Callable[[int], None] | None = None) -> None:
+        """`change_abandoned` is called with each change of the number of threads that are left behind."""
+        self._change_abandoned = change_abandoned
         self._loop: asyncio.AbstractEventLoop | None = None
         self._loops: list[asyncio.AbstractEventLoop] = []
         self._abandoned: set[threading.Thread] = set()
+        self._lock = threading.Lock()
 
     async def run(
         self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any] = _NONE, *, limit: float
@@ -58,6 +73,7 @@ class ToolRuntime:
 
         Raises:
             TookTooLong: the function did not end in time.
+            TooManyThreads: it is no coroutine function, and `MAX_ABANDONED` threads are left behind.
             BaseException: the exception of the function, even a SystemExit.
         """
         try:
@@ -119,6 +135,9 @@ class ToolRuntime:
             raise TookTooLong(limit) from None
 
     async def _in_a_thread(self, function: Callable[..., Any], args: Any, kwargs: Any, limit: float) -> Any:
+        self._update_abandoned()
+        if len(self._abandoned) >= MAX_ABANDONED:
+            raise TooManyThreads(len(self._abandoned))
         future: Future[Any] = Future()
         context = contextvars.copy_context()
 
@@ -129,6 +148,8 @@ class ToolRuntime:
                 outcome = _Raised(error)
             with suppress(InvalidStateError):  # the caller has given it up
                 future.set_result(outcome)
+            if thread in self._abandoned:
+                self._update_abandoned(ended=thread)
 
         name = getattr(function, "__name__", "tool")
         # A daemon, so that a hung tool does not prevent the end of the process.
@@ -186,12 +207,23 @@ class ToolRuntime:
         self._loops.clear()
 
     def _abandon(self, thread: threading.Thread) -> None:
-        self._abandoned = {old for old in self._abandoned if old.is_alive()} | {thread}
+        self._update_abandoned(added=thread)
         logger.warning(
             "%s was given up but its thread still runs; %d such threads in this worker.",
             thread.name,
             len(self._abandoned),
         )
+
+    def _update_abandoned(
+        self, *, added: threading.Thread | None = None, ended: threading.Thread | None = None
+    ) -> None:
+        """Count the threads that are left behind and still run."""
+        with self._lock:
+            running = {each for each in {*self._abandoned, added} if each and each.is_alive() and each is not ended}
+            change = len(running) - len(self._abandoned)
+            self._abandoned = running
+        if change and self._change_abandoned is not None:
+            self._change_abandoned(change)
 
 
 class _Work:

@@ -74,6 +74,10 @@ class Metrics:
             "mulligan.prefix_cache.size", "By", "Estimated memory of conversations and results."
         )
 
+        self._abandoned_threads = meter.create_up_down_counter(
+            "mulligan.abandoned_threads", "{thread}", "Threads of functions that still run after their limits."
+        )
+
     def record_model_call(self, seconds: float, *, provider: str, model: str, error: str | None) -> None:
         """Record an attempt of a model call that has ended. `error`: its kind, None if it succeeded."""
         self._model.record(seconds, {**_chat(provider, model), **_error(error)})
@@ -107,6 +111,10 @@ class Metrics:
     def change_cache_size(self, change: int) -> None:
         """Add to the bytes of memory that conversations take; a negative number when they take less."""
         self._cache_bytes.add(change)
+
+    def change_abandoned_threads(self, change: int) -> None:
+        """Add to the number of threads whose functions still run after their limits."""
+        self._abandoned_threads.add(change)
 
     def flush(self) -> None:
         """Export now what was recorded."""

@@ -89,7 +89,7 @@ class AgentActivities:
             definitions=Definitions(registry),
             conversations=ConversationCache(chosen.prefix_cache_bytes, telemetry.metrics.change_cache_size),
             telemetry=telemetry,
-            runtime=ToolRuntime(),
+            runtime=ToolRuntime(telemetry.metrics.change_abandoned_threads),
             child_processes=children,
             resources=Resources(loaded.resources, loaded.modules_of_agents, loaded.modules_of_tools),
             tools=ToolFinder(registry, servers),

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from mulligan.activities.tool_running import tool_runtime
-from mulligan.activities.tool_running.tool_runtime import TookTooLong, ToolRuntime
+from mulligan.activities.tool_running.tool_runtime import TookTooLong, ToolRuntime, TooManyThreads
 
 WHO: contextvars.ContextVar[str] = contextvars.ContextVar("who", default="nobody")
 
@@ -288,3 +288,26 @@ async def test_the_limit_applies_to_the_call_and_the_awaited_result_together(run
 
     with pytest.raises(TookTooLong):
         await runtime.run(half, [], limit=1)
+
+
+async def test_no_thread_is_started_while_too_many_are_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Coroutine functions still run, and the others do again after some of the threads have ended."""
+    monkeypatch.setattr("mulligan.activities.tool_running.tool_runtime.MAX_ABANDONED", 3)
+    changes: list[int] = []
+    runtime = ToolRuntime(changes.append)
+    over = threading.Event()
+    for _ in range(3):
+        with pytest.raises(TookTooLong):
+            await runtime.run(over.wait, [30], limit=0.05)
+    assert sum(changes) == 3
+    before = threading.active_count()
+    with pytest.raises(TooManyThreads, match="was not run: 3 functions on this worker did not end"):
+        await runtime.run(sync, [1], limit=5)
+    assert threading.active_count() == before
+    assert (await runtime.run(later, [1], limit=5))[0] == 1
+    over.set()
+    for thread in list(runtime._abandoned):
+        await asyncio.to_thread(thread.join, 10)
+    assert (await runtime.run(sync, [1], limit=5))[0] == 1
+    assert sum(changes) == 0
+    runtime.close()
