@@ -1,4 +1,4 @@
-"""Run one valid call of a tool. The activity succeeds whatever the tool does: only a lost worker fails it."""
+"""Run one valid call of a tool. An attempt fails only if another may follow, or if its worker is lost."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ class CallToolActivity:
         Raises:
             ApplicationError: this attempt failed, and the tool's declaration allows another one.
         """
-        outcome = await self._attempt(request)
+        outcome = await self._run_attempt(request)
         # A worker that does not know the agent never calls its model, so nothing there would read the result.
         if outcome.unsettled is None and request.where.agent in self.services.registry.agents:
             self.services.cache_result(request.where, request.call, outcome.text, outcome.error)
         return outcome
 
-    async def _attempt(self, request: CallTool) -> ToolOutcome:
+    async def _run_attempt(self, request: CallTool) -> ToolOutcome:
         services, attempt = self.services, activity.info().attempt
         agent = services.registry.agents.get(request.where.agent)
         tool = services.tools.find(request.where.agent, request.call.name, mcp=request.mcp)
@@ -62,7 +62,9 @@ class CallToolActivity:
                     # This worker's code differs from that of the worker that prepared the call: the tool has a task queue
                     # of its own, or a rolling deploy is under way.
                     names = [known.name for known in agent.tools] if agent else sorted(services.registry.tools)
-                    raise feedback.not_there(request.call, activity.info().task_queue, names, attempt=attempt)
+                    raise feedback.tool_missing_on_worker(
+                        request.call, activity.info().task_queue, names, attempt=attempt
+                    )
                 text = await self._run(request, agent, tool, heartbeat, span)
         except ToolCallError as error:
             if tool is not None and may_retry and _is_retried(tool, error):
@@ -118,6 +120,7 @@ class CallToolActivity:
         """
         call, services, attempt = request.call, self.services, activity.info().attempt
         try:
+            # From JSON to Python values.
             arguments = tool.arguments.validate(request.arguments)
         except Exception as error:
             raise Target(tool.name, tool.arguments).not_valid(

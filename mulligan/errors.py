@@ -131,7 +131,7 @@ class ToolTimeoutError(ToolCallError):
 class StructuredOutputError(MulliganError):
     """The model's answer is not the structured output that the agent declares.
 
-    `model_message` is the answer, in the contract's message JSON. (`message` is the failure's own sentence.)
+    `model_message` is the answer, as the JSON of an `AssistantMessage`. (`message` is the failure's own sentence.)
     """
 
     fields: ClassVar[tuple[str, ...]] = ("kind", "model_message")

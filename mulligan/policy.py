@@ -64,5 +64,5 @@ def error_source(error: Mistake) -> BaseException | None:
 
 
 def with_message_of(error: Mistake, raised: BaseException) -> MulliganError:
-    """The typed error with the message of what a policy's function raised: the run fails with it (contract, section 2)."""
+    """The typed error with the message of what a policy's function raised: the run fails with it (docs/options.md)."""
     return from_json({**error.to_json(), "message": str(raised) or type(raised).__name__})

@@ -49,7 +49,7 @@ Text = Annotated[str, BeforeValidator(well_formed)]
 
 
 class ErrorInfo(BaseModel):
-    """Why a call failed or an answer was rejected. `kind` is one of the contract's (section 4)."""
+    """Why a call failed or an answer was rejected. docs/recovery.md shows each `kind`."""
 
     kind: str
     message: Text

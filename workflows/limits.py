@@ -11,8 +11,8 @@ from temporalio.common import RetryPolicy
 # Activities
 
 HEARTBEAT_TIMEOUT = timedelta(seconds=8)
-"""The contract says that a lost worker is noticed within 10 s. A busy worker sends a heartbeat every 2 s; the server needs
-some time of its own."""
+"""A lost worker is noticed within 10 s (README.md). An activity sends its first heartbeat after 2 s, then one every 3 s
+(activities/heartbeat.py, mulligan/worker/options.py); the server needs some time of its own."""
 
 MODEL_ATTEMPT_MARGIN = timedelta(seconds=120)
 """Added to the model's timeout: the same attempt runs fixers, a second model and the guard on the answer (100 s in all)."""
@@ -36,7 +36,7 @@ TOOL_RETRY_FIRST, TOOL_RETRY_LONGEST = timedelta(milliseconds=500), timedelta(se
 """Intervals between attempts of a tool that allows several. The first is short, as a lost worker needs no back-off."""
 
 COMPACTION_PATIENCE = 300.0
-"""Seconds for which a compaction retries an endpoint that is down. It is short, as the run can go on without a summary."""
+"""Seconds for which a compaction retries an endpoint that is down. It is short: the run can continue without a summary."""
 
 CHECK_EDIT_TIMEOUT, CHECK_EDIT_TOTAL_TIMEOUT = timedelta(seconds=20), timedelta(seconds=60)
 """For one attempt, and for all of them. A person waits for the answer; the guard alone may take 10 s."""
@@ -129,7 +129,7 @@ def bytes_of(metadata: Mapping[str, str]) -> int:
     return sum(len(name.encode()) + len(value.encode()) for name, value in metadata.items())
 
 
-def scheduled_at_once(calls: int, metadata: Mapping[str, str]) -> int:
+def max_scheduled_at_once(calls: int, metadata: Mapping[str, str]) -> int:
     """How many of a step's calls may be scheduled at once: all of them, unless the run's metadata is very large."""
     most = max(1, COMMANDS_BYTES // (bytes_of(metadata) + COMMAND_BYTES))
     # Runs that scheduled more before this limit existed replay as they ran.

@@ -73,7 +73,7 @@ class StepCalls:
         self.conversation.end_step(messages)
 
     async def _run_side_by_side(self, calls: Sequence[_StepCall]) -> list[ToolMessage]:
-        batch_size = max(1, limits.scheduled_at_once(len(calls), self.turn.input.metadata))
+        batch_size = max(1, limits.max_scheduled_at_once(len(calls), self.turn.input.metadata))
         # Calls that wait for a person do not hold up the others.
         tasks = {each.call.id: asyncio.create_task(self._run_one(each)) for each in calls if each.prepared.waits}
         others = [each for each in calls if not each.prepared.waits]

@@ -112,12 +112,14 @@ class Target:
         return _invalid(call, kind, message, detail, source)
 
 
-def not_there(call: ToolCall, task_queue: str, available: Sequence[str], *, attempt: int = 1) -> UnknownToolError:
+def tool_missing_on_worker(
+    call: ToolCall, task_queue: str, available: Sequence[str], *, attempt: int = 1
+) -> UnknownToolError:
     """The worker that received the call does not have the tool. It may have run if this is not the first `attempt`."""
     may_have_run = f" T{_MAY_HAVE_RUN[1:]}" if attempt > 1 else ""
     return UnknownToolError(
         f"The tool `{call.name}` is unavailable: the worker of task queue {task_queue!r} does not know it."
-        f"{may_have_run} Go on without it.",
+        f"{may_have_run} Continue without it.",
         available=available,
         kind="unknown_tool",
         tool_name=call.name,

@@ -46,7 +46,7 @@ from mulligan.wire.model_call import AcceptedOutput, ModelAnswer, ModelCall, Rej
 from mulligan.wire.shorten import json_size
 
 LONGEST_ID = 40
-"""Characters of a call's id. OpenAI's Chat Completions allow fewer than the 64 of the contract."""
+"""Characters of a call's id. OpenAI's Chat Completions allow 40, the Responses API 64."""
 _CUT_OFF = {"length": "the length limit", "content_filter": "a content filter"}
 _OUTPUT_ACCEPTED = "The output is taken."
 

@@ -22,5 +22,5 @@ def create_providers(scripts: Mapping[str, Script]) -> dict[str, Provider]:
         SCRIPTED: Scripted(scripts),
     }
     if known.keys() != PROVIDERS.keys():
-        raise AssertionError(f"known.py creates {list(known)}, and mulligan/model_name.py names {list(PROVIDERS)}")
+        raise AssertionError(f"providers.py creates {list(known)}, and mulligan/model_name.py names {list(PROVIDERS)}")
     return known

@@ -12,6 +12,7 @@ from mulligan.cli._input import edit_text, parse_json_object, prompt, read_json_
 from mulligan.cli._people import By, CallId, Conversation, RunId, print_call, select_call, send_update, user_name
 from mulligan.cli._runs import find_open_run
 from mulligan.cli._terminal import NOT_COMPLETED, AsJson, connect_or_fail, fail, print_progress, run_command
+from mulligan.wire.updates import DECIDE
 
 EXAMPLE = '{"order": 7}'
 
@@ -72,7 +73,7 @@ async def _approve(
         print_progress("nothing was decided; the call still waits.")
         return NOT_COMPLETED
     fields = {**decision, "call_id": call["call_id"], "conversation": call.get("conversation")}
-    return await send_update(handle, "decide", fields, as_json=as_json, message=f"{call['tool']} is approved.")
+    return await send_update(handle, DECIDE, fields, as_json=as_json, message=f"{call['tool']} is approved.")
 
 
 def _edit_arguments(arguments: Any) -> dict[str, Any] | None:

@@ -15,7 +15,7 @@ from mulligan.cli._terminal import AsJson, connect_or_fail, run_command
 def send(
     run_id: RunId,
     text: Annotated[str, typer.Argument(help="The message to the agent (`-` reads it from stdin).")],
-    id: Annotated[  # noqa: A002 - the contract's name
+    id: Annotated[  # noqa: A002 - it names the option
         str | None,
         typer.Option(help="An id for the message: sent again with the same id, it is one message.", show_default=False),
     ] = None,

@@ -25,7 +25,7 @@ def start(
     model: Annotated[
         str | None, typer.Option(help="The model, as `provider:name`.", show_default="the agent's")
     ] = None,
-    input: Annotated[  # noqa: A002 - the contract's name
+    input: Annotated[  # noqa: A002 - it names the option
         str | None,
         typer.Option(
             help="The run's input as JSON (`-` reads stdin, `@FILE` a file). The other arguments and options override it.",

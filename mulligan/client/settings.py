@@ -1,4 +1,7 @@
-"""Mulligan's settings, from the environment. The libraries of Temporal, OpenAI and OpenTelemetry read their own."""
+"""Mulligan's settings, from the environment. The libraries of Temporal, OpenAI and OpenTelemetry read their own.
+
+Two variables are read elsewhere, by the shipped tools: `MULLIGAN_WORKSPACE` and `MULLIGAN_FETCH_ALLOW`.
+"""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 Workers write spans by these definitions (`telemetry.py`), and `mulligan show --trace` rebuilds the same spans from a
 workflow history (`mulligan/trace_view/history_spans.py`). A history does not contain every value: what is None here is
-unknown, and its attribute is left out.
+unknown, and its attribute is left out. Content, which is opt-in, is added by `telemetry.py`.
 """
 
 from __future__ import annotations
