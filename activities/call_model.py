@@ -50,9 +50,10 @@ class CallModelActivity:
             definition = await services.definitions.find(request.definition, context)
             provider = services.provider_of(request.model)
             async with conversation_of(request, provider, services) as conversation:
-                reply = await self._reply(request, agent, definition, conversation, heartbeat)
+                reply = await self._call_provider(request, agent, definition, conversation, heartbeat)
                 answer = await inspect_answer(services, request, agent, definition, reply, conversation)
                 conversation.extend([answer.message])
+        # A settled call has its result already: the next model call takes it from this cache.
         for call, prepared in zip(answer.message.tool_calls, answer.prepared, strict=True):
             if prepared.text is not None:
                 services.cache_result(context, call, prepared.text, prepared.error)
@@ -77,7 +78,7 @@ class CallModelActivity:
             fallback=request.fallback,
         )
 
-    async def _reply(
+    async def _call_provider(
         self,
         request: ModelCall,
         agent: Agent,
@@ -100,19 +101,19 @@ class CallModelActivity:
             summed_up=request.summed_up or 0,
             on_text=self._live_text(request, heartbeat) if is_streamed else None,
         )
-        sent = await retry_budget.wait_until_allowed(request, heartbeat)
+        sent_at = await retry_budget.wait_until_allowed(request, heartbeat)
         try:
             attempt = self._attempt(request, activity.info().attempt)
             with telemetry.chat(request.where, attempt, is_void=attempt_was_abandoned) as span:
                 reply = await call_provider(provider, provider_request, telemetry, span)
                 retry_budget.record_success(request)
-                self._put_content(span, provider_request, reply)
+                self._add_content(span, provider_request, reply)
                 return reply
         except ModelRequestError:
             raise
         except Exception as error:
             # An endpoint's faulty answers have many forms (HTML instead of JSON, no choices): each is worth a retry.
-            raise retry_budget.error_to_raise(request, error, heartbeat, sent) from error
+            raise retry_budget.error_to_raise(request, error, heartbeat, sent_at) from error
 
     def _live_text(self, request: ModelCall, heartbeat: Heartbeat) -> Callable[[str], None] | None:
         """The function that sends the text so far to the run's followers; None where that is off."""
@@ -121,7 +122,7 @@ class CallModelActivity:
             return None
         return LiveTextHeartbeats(heartbeat, seconds, request.where.conversation, request.step, attempt).write
 
-    def _put_content(self, span: Span, request: Request, reply: Reply) -> None:
+    def _add_content(self, span: Span, request: Request, reply: Reply) -> None:
         telemetry = self.services.telemetry
         if telemetry.content:
             messages = [message.model_dump(mode="json") for message in request.messages]

@@ -53,8 +53,9 @@ class DurableAgent:
         self.status: Status | Literal["running", "failed", "cancelled"] = carried.get("status", "running")
         self.conversation = Conversation.load(carried["conversation"]) if carried else Conversation()
         self._turn = Turn.model_validate(carried["turn"]) if carried.get("turn") else None
-        self._known_messages = self.conversation.count_at_answer
-        """How many messages of the view are in the cache of the worker that called the model last."""
+        self._cached_messages = self.conversation.count_at_answer
+        """How many messages are in the cache of the worker that called the model last. They are counted in the view: the
+        messages as the model is sent them, after a compaction (conversation.py)."""
         self._running: list[RunningCall] = []
         """The tool calls that are running."""
         self._preparation: WaitingFor | None = None
@@ -81,7 +82,8 @@ class DurableAgent:
 
         Raises:
             MulliganError: one of the typed errors: there is no such agent, the model's endpoint refuses or is
-                unavailable, or a policy (`handle_errors=False`) is to fail the run.
+                unavailable, or a failure whose policy (`handle_errors=False`) is to fail
+                the run.
         """
         text, messages = (prompt, []) if isinstance(prompt, str) else (None, list(prompt))
         await self.begin(RunInput(agent=self.agent, prompt=text, messages=messages, max_steps=max_steps, model=model))
@@ -125,15 +127,15 @@ class DurableAgent:
             if inbox.stop is not None:
                 return self._end_turn("stopped")
             conversation.event_log.step_started(conversation.next_step, turn.model)
-            request = turn.model_call(self.context, conversation, self._known_messages)
+            request = turn.model_request(self.context, conversation, self._cached_messages)
             answer = await call_model_with_fallback(request, turn, inbox=inbox, event_log=conversation.event_log)
             record = conversation.begin_step(answer.message, answer.prepared, answer.usage, turn.model)
-            self._known_messages = conversation.ref().count
+            self._cached_messages = conversation.ref().count
             turn.add_answer(answer)
             await self._step_calls(turn).run(answer, record)
             if answer.rejected is not None:
-                self._return_feedback(turn, answer.rejected, record)
-            is_final = turn.set_output(answer, record)
+                self._handle_rejected(turn, answer.rejected, record)
+            is_final = turn.take_output(answer, record)
             if is_final and not self._has_messages_to_answer(turn):
                 return self._end_turn(status_of(answer))
         except (FailureError, asyncio.CancelledError) as error:
@@ -162,7 +164,7 @@ class DurableAgent:
         return event_page(self.conversation, self._key, result, since, limit)
 
     def is_continue_as_new_suggested(self) -> bool:
-        """Whether to call `workflow.continue_as_new` with what `carry()` returns: asked between two steps or turns.
+        """Whether to call `workflow.continue_as_new` with what `carry()` returns. Call it between two steps or turns.
 
         False while the conversation is too large to be carried: then the agent continues in this history.
         """
@@ -228,7 +230,7 @@ class DurableAgent:
     def resume_state(self, since: int) -> ResumeState | None:
         """A page of what another run needs to resume this one, from message `since` on; None if no turn was begun.
 
-        Messages from people that the model has not seen come last.
+        At the end are people's messages that the model has not seen.
         """
         run_input, trace = (self._turn.input, self._turn.trace) if self._turn else (self.input, "")
         if run_input is None:
@@ -281,7 +283,8 @@ class DurableAgent:
         return bool(self._inbox.messages) and self._inbox.stop is None and turn.limit_reached is None
 
     def _is_due_to_stop(self, error: BaseException) -> bool:
-        """Whether a request to stop caused the error: the model call was cancelled for it, or failed while it was open.
+        """Whether a request to stop caused the error: the model call was cancelled for it, or failed while
+        the request was pending.
 
         If the workflow itself was cancelled (with a reason that may be empty), the turn ends as cancelled instead.
         """
@@ -290,7 +293,7 @@ class DurableAgent:
         return is_cancelled_exception(error) or isinstance(error_of(error), ModelRequestError | ModelUnavailableError)
 
     def _end_turn(self, status: Status) -> bool:
-        # Messages of the last moment get no answer, but a run that resumes this one has them.
+        # Messages that arrive after the last step get no answer, but a run that resumes this one has them.
         self._add_new_messages()
         result = self._open_turn.result
         result.status = self.status = status
@@ -300,14 +303,18 @@ class DurableAgent:
     async def _compact_if_due(self, turn: Turn) -> None:
         self._preparation = waiting_for_summary(turn.facts.compact_model or turn.model, workflow.time())
         try:
-            self._known_messages = await compact_if_due(
-                self.conversation, turn, context=self.context, known=self._known_messages, inbox=self._inbox
+            self._cached_messages = await compact_if_due(
+                self.conversation, turn, context=self.context, known=self._cached_messages, inbox=self._inbox
             )
         finally:
             self._preparation = None
 
-    def _return_feedback(self, turn: Turn, rejected: RejectedAnswer, record: StepRecord) -> None:
-        """Return feedback on an answer to the model, as a user message: no call of the answer is at fault."""
+    def _handle_rejected(self, turn: Turn, rejected: RejectedAnswer, record: StepRecord) -> None:
+        """Return feedback on an answer to the model, as a user message: no call of the answer is at fault.
+
+        Raises:
+            MulliganError: the policy for the mistake is to fail the run.
+        """
         if rejected.failure is not None:
             raise from_json(rejected.failure)
         record.error = rejected.error

@@ -12,7 +12,7 @@ from temporalio import workflow
 from temporalio.exceptions import FailureError
 
 from mulligan.errors import ToolCallError, from_json
-from mulligan.values import AssistantMessage, ToolCall, ToolMessage
+from mulligan.values import AssistantMessage, Decision, ToolCall, ToolMessage
 from mulligan.wire.model_call import ModelAnswer, PreparedCall
 from mulligan.wire.run_context import RunContext
 from mulligan.wire.shorten import shorten
@@ -74,7 +74,7 @@ class StepCalls:
 
     async def _run_side_by_side(self, calls: Sequence[_StepCall]) -> list[ToolMessage]:
         batch_size = max(1, limits.max_scheduled_at_once(len(calls), self.turn.input.metadata))
-        # Calls that wait for a person do not hold up the others.
+        # Calls that wait for a person start at once, outside of the batches, so they do not delay the others.
         tasks = {each.call.id: asyncio.create_task(self._run_one(each)) for each in calls if each.prepared.waits}
         others = [each for each in calls if not each.prepared.waits]
         try:
@@ -107,7 +107,7 @@ class StepCalls:
             raise error
         step_call.record.attempts = outcome.attempts
         message = tool_message(call, outcome.text, outcome.error)
-        self.conversation.show_result(message)
+        self.conversation.record_early_result(message)
         self.conversation.event_log.tool_call_settled(step_call.index)
         return message
 
@@ -115,6 +115,7 @@ class StepCalls:
         call, prepared = step_call.call, step_call.prepared
         if prepared.text is not None:
             return ToolOutcome(text=prepared.text, error=prepared.error, attempts=0)
+        # After a request to stop nothing starts: the decision is `stopped` at once.
         if prepared.waits is not None or self.inbox.stop is not None:
             outcome = await self._wait_for_decision(step_call)
             if outcome is not None:
@@ -151,7 +152,7 @@ class StepCalls:
                 call=call,
                 arguments=record.arguments,
                 step=pending.step,
-                decision=decision.model_copy(update={"before": None}),
+                decision=_without_before(decision),
                 answer=pending.answer,
                 run=is_approved,
                 repaired_by=[repair.by for repair in prepared.repairs],
@@ -170,7 +171,7 @@ class StepCalls:
             repaired_by=[repair.by for repair in step_call.prepared.repairs],
             step=self.turn.result.steps,
             metadata=self.turn.input.metadata,
-            decision=record.decision.model_copy(update={"before": None}) if record.decision else None,
+            decision=_without_before(record.decision) if record.decision else None,
         )
         facts = self.turn.facts.tools.get(call.name)
         if facts is not None and facts.agent is not None:
@@ -184,6 +185,11 @@ class StepCalls:
         tools, answer = self.turn.facts.tools, self.conversation.messages[self.conversation.steps[-1].at]
         calls = answer.tool_calls if isinstance(answer, AssistantMessage) else []
         return sum(tools[call.name].share_budget for call in calls if call.name in tools)
+
+
+def _without_before(decision: Decision) -> Decision:
+    """The decision without the model's own arguments: they are in history already."""
+    return decision.model_copy(update={"before": None})
 
 
 def _decision_text(call: ToolCall, arguments: JsonValue, *, is_question: bool) -> str:

@@ -129,10 +129,10 @@ class Turn(BaseModel):
         self.result.steps += 1
         self.add_usage(answer.usage, self.cost_of(self.model, answer.usage, answer.others))
 
-    def set_output(self, answer: ModelAnswer, record: StepRecord) -> bool:
+    def take_output(self, answer: ModelAnswer, record: StepRecord) -> bool:
         """Set the result's output from an answer. Returns whether the answer is a final one.
 
-        Unless it is final, an answer in plain text is no output of an agent with a structured one.
+        Unless it is final, an answer in plain text is not the output of an agent with a structured one.
         """
         result = self.result
         if answer.output is not None:
@@ -142,7 +142,7 @@ class Turn(BaseModel):
         result.output = None if self.facts.structured and not is_final else answer.message.text
         return is_final
 
-    def model_call(self, context: RunContext, conversation: Conversation, known: int) -> ModelCall:
+    def model_request(self, context: RunContext, conversation: Conversation, known: int) -> ModelCall:
         """The input of the next model call. `known`: how many messages of the view are in the worker's cache."""
         return ModelCall(
             where=context,

@@ -47,26 +47,28 @@ from mulligan.wire.shorten import json_size
 
 LONGEST_ID = 40
 """Characters of a call's id. OpenAI's Chat Completions allow 40, the Responses API 64."""
+DIGEST_SUFFIX, STEP_SUFFIX = 18, 16
+"""The most characters that are added to an id to make it unique: `_DIGEST_INDEX`, and `_STEP_INDEX` with a number."""
 _CUT_OFF = {"length": "the length limit", "content_filter": "a content filter"}
 _OUTPUT_ACCEPTED = "The output is taken."
 
 
 @dataclass(frozen=True)
 class CallFinding:
-    """The state of one call; the output, if the call is the accepted output; and the function that ends its span."""
+    """The state of one call; the output, if the call is the accepted output; and the function that writes its span."""
 
     state: CallState
     output: AcceptedOutput | None = None
-    end_span: Callable[[], None] | None = None
+    write_span: Callable[[], None] | None = None
 
 
 @dataclass(frozen=True)
 class TextFinding:
-    """The output, if the text is the accepted output; or why the answer is rejected, and the function that ends its span."""
+    """The output, if the text is the accepted one; or why the answer is rejected, and the function that writes its span."""
 
     output: AcceptedOutput | None = None
     rejected: HandledFailure | None = None
-    end_span: Callable[[], None] | None = None
+    write_span: Callable[[], None] | None = None
 
 
 async def inspect_answer(
@@ -83,14 +85,15 @@ async def inspect_answer(
     if agent.calls_in_text and not calls:
         # A text of a megabyte takes seconds to read: not on the worker's event loop.
         text, calls = await asyncio.to_thread(find_calls, text, tools.names)
-    written = calls[: size_limits.MOST_CALLS + 1]
+    raw_calls = calls[: size_limits.MOST_CALLS + 1]
+    # After a compaction, ids of removed calls could be repeated.
     digest = request.whole.digest if request.summed_up else ""
-    own = _with_unique_ids(written, conversation.call_ids, request.step, digest)
-    oversized = size_limits.oversized_calls(own)
+    with_ids = _with_unique_ids(raw_calls, conversation.call_ids, request.step, digest)
+    oversized = size_limits.oversized_calls(with_ids)
     message = AssistantMessage(
         role="assistant",
         text=size_limits.fit_text(text),
-        tool_calls=[size_limits.fit_call(call) if n in oversized else call for n, call in enumerate(own)],
+        tool_calls=[size_limits.fit_call(call) if n in oversized else call for n, call in enumerate(with_ids)],
         provider_data=size_limits.fit_provider_data(reply),
     )
     functions = UserFunctions(request, agent, services)
@@ -101,7 +104,7 @@ async def inspect_answer(
         tools=tools,
         functions=functions,
         message=message,
-        written=written,
+        raw_calls=raw_calls,
         call_count=len(calls),
         oversized=oversized,
         finish_reason=reply.finish_reason,
@@ -109,10 +112,10 @@ async def inspect_answer(
     )
     findings = await inspection.inspect_calls()
     text_finding = await inspection.inspect_text(text)
-    # Spans end together: if the worker is lost while a second model answers, no span reports what the model never read.
-    for end_span in (*(finding.end_span for finding in findings), text_finding.end_span):
-        if end_span is not None:
-            end_span()
+    # Spans are written together: if the worker is lost while a second model answers, no span shows what no model read.
+    for write_span in (*(finding.write_span for finding in findings), text_finding.write_span):
+        if write_span is not None:
+            write_span()
     return size_limits.fit_answer(_model_answer(message, reply, findings, text_finding, functions.usage_by_model))
 
 
@@ -142,7 +145,7 @@ def _model_answer(
 class _Inspection:
     """One answer, and what is known of it.
 
-    `written` are the calls as the model wrote them: those of `message` have unique ids, and shortened arguments where the
+    `raw_calls` are the calls as the model wrote them: those of `message` have unique ids, and shortened arguments where the
     arguments are oversized. `call_count` also counts the calls beyond the limit. `earlier` is the conversation before it.
     """
 
@@ -152,7 +155,7 @@ class _Inspection:
     tools: RunTools
     functions: UserFunctions
     message: AssistantMessage
-    written: Sequence[ToolCall]
+    raw_calls: Sequence[ToolCall]
     call_count: int
     oversized: set[int]
     finish_reason: str
@@ -160,7 +163,7 @@ class _Inspection:
 
     @cached_property
     def _duplicates(self) -> set[int]:
-        return duplicates(self.written)
+        return duplicates(self.raw_calls)
 
     @cached_property
     def _names(self) -> list[str]:
@@ -183,7 +186,7 @@ class _Inspection:
     async def _inspect_call(self, index: int) -> CallFinding:
         call, started = self.message.tool_calls[index], time.time()
         try:
-            self._check_whole(index, call)
+            self._check_complete(index, call)
             output_type = self._output_type(call.name)
             if output_type is None:
                 return await self._inspect_tool_call(call)
@@ -192,18 +195,19 @@ class _Inspection:
         except MISTAKES as error:
             return await self._failed_call(call, error, started)
 
-    def _check_whole(self, index: int, call: ToolCall) -> None:
-        """Check what needs no tool: that the call is no duplicate, within the limits, and not cut off.
+    def _check_complete(self, index: int, call: ToolCall) -> None:
+        """Check what needs no tool: that the call is not a duplicate, is within the limits, and is not cut off.
 
         Raises:
             InvalidToolInputError: it is not.
         """
         if index in self._duplicates:
             raise feedback.duplicate_call(call)
+        # The first call beyond the limit; the others are cut off already.
         if index == size_limits.MOST_CALLS:
             raise feedback.too_many_calls(call, self.call_count, size_limits.MOST_CALLS)
         if index in self.oversized:
-            raise feedback.too_long(call, len(self.written[index].arguments), size_limits.ARGUMENTS_BYTES)
+            raise feedback.too_long(call, len(self.raw_calls[index].arguments), size_limits.ARGUMENTS_BYTES)
         is_last = index == len(self.message.tool_calls) - 1
         if is_last and self.finish_reason in _CUT_OFF and not _is_json_object(call.arguments):
             raise feedback.truncated_call(call, _CUT_OFF[self.finish_reason])
@@ -235,7 +239,7 @@ class _Inspection:
         record = partial(
             telemetry.record_request, request.where, call, step=request.step, kind=waits_for, at=time.time()
         )
-        return CallFinding(WaitingCall(state, waits_for), end_span=record)
+        return CallFinding(WaitingCall(state, waits_for), write_span=record)
 
     async def _inspect_output_call(
         self, index: int, call: ToolCall, output_type: OutputType, started: float
@@ -263,23 +267,23 @@ class _Inspection:
             # The mistake is in no call: the span has the name of the output, and the model gets a user message.
             name = self.agent.declared_output.whole.name if self.agent.declared_output else "answer"
             call = ToolCall(id=f"answer_{self.request.step}", name=name, arguments=self.message.text)
-            failure, end_span = await self._handle_failure(call, error, started)
-            return TextFinding(rejected=failure, end_span=end_span)
+            failure, write_span = await self._handle_failure(call, error, started)
+            return TextFinding(rejected=failure, write_span=write_span)
 
     async def _output_in_text(self, text: str) -> AcceptedOutput | None:
-        answers, calls = self.agent.declared_output, self.message.tool_calls
+        declared, calls = self.agent.declared_output, self.message.tool_calls
         is_final = not calls and self.finish_reason not in (*_CUT_OFF, "refusal")
-        if answers is None:
+        if declared is None:
             if is_final and not text.strip() and not _last_answer_was_empty(self.earlier):
                 raise feedback.empty_answer()
             return None
         if self.tools.output_by == "provider":
             if is_final:
-                return await self._written_output(text, answers.whole)
-            await self._check_no_output_beside_calls(text, answers.whole)
+                return await self._written_output(text, declared.whole)
+            await self._check_no_output_beside_calls(text, declared.whole)
         elif is_final:
             raise feedback.missing_output(
-                [Target(each.name, each, is_output=True) for each in answers.types], by_call=True
+                [Target(each.name, each, is_output=True) for each in declared.types], by_call=True
             )
         return None
 
@@ -319,17 +323,17 @@ class _Inspection:
 
     def _output_type(self, name: str) -> OutputType | None:
         """The type of output that a call of this name contains; None for the call of a tool."""
-        answers = self.agent.declared_output
-        return answers.type_named(name) if answers and self.tools.output_by == "tool" else None
+        declared = self.agent.declared_output
+        return declared.type_named(name) if declared and self.tools.output_by == "tool" else None
 
     async def _failed_call(self, call: ToolCall, error: Mistake, started: float) -> CallFinding:
-        failure, end_span = await self._handle_failure(call, error, started)
-        return CallFinding(failure, end_span=end_span)
+        failure, write_span = await self._handle_failure(call, error, started)
+        return CallFinding(failure, write_span=write_span)
 
     async def _handle_failure(
         self, call: ToolCall, error: Mistake, started: float
     ) -> tuple[HandledFailure, Callable[[], None]]:
-        """Apply the policy to a mistake, and start its span; returns the function that ends the span."""
+        """Apply the policy to a mistake, and start its span; returns the function that writes the span."""
         tool, output_type = self.tools.find(call.name), self._output_type(call.name)
         accepts = output_type if output_type is not None else tool.arguments if tool is not None else None
         error = escalate_feedback(error, times_before(self.earlier, call, error.kind), call, accepts)
@@ -383,7 +387,7 @@ def _looks_like_json(text: str) -> bool:
 
 
 def _last_answer_was_empty(messages: Sequence[Message]) -> bool:
-    """Whether the model's last answer was empty too. It got feedback on that, so a second empty answer is its answer."""
+    """Whether the model's last answer was empty too. It got feedback on that, so a second empty answer is accepted."""
     last = next((message for message in reversed(messages) if isinstance(message, AssistantMessage)), None)
     return last is not None and not last.text.strip() and not last.tool_calls
 
@@ -391,8 +395,8 @@ def _last_answer_was_empty(messages: Sequence[Message]) -> bool:
 def _with_unique_ids(calls: Sequence[ToolCall], used: set[str], step: int, digest: str) -> list[ToolCall]:
     """The calls, each with a legal id that is unique in the whole conversation: a model may write none, or repeat one.
 
-    `used` are the ids in the conversation. A compaction removes ids from it; then `digest` is the conversation's, and a part
-    of each new id: it differs at each step and no model knows it, so no removed id can be the same.
+    `used` are the ids in the conversation. After a compaction the old ids are unknown here. So each new id gets a
+    part of the conversation's `digest`, which differs at each step: it cannot equal a removed id.
 
     An id that is made here depends on the call: after a reset of the run, another call at the same place must not have the
     same idempotency key.
@@ -403,11 +407,13 @@ def _with_unique_ids(calls: Sequence[ToolCall], used: set[str], step: int, diges
         legal = re.sub(r"[^a-zA-Z0-9_-]", "_", call.id)[:LONGEST_ID]
         call_id = legal or f"call_{step}_{index}_{_digest(call)}"
         if digest:
-            call_id = f"{(legal or f'call_{_digest(call)}')[: LONGEST_ID - 18]}_{digest[:12]}_{index}"
+            call_id = f"{(legal or f'call_{_digest(call)}')[: LONGEST_ID - DIGEST_SUFFIX]}_{digest[:12]}_{index}"
         again = 0
         while call_id in taken or call_id in used:
             again += 1
-            call_id = f"{(legal or 'call')[: LONGEST_ID - 16]}_{step}_{index}" + (f"_{again}" if again > 1 else "")
+            call_id = f"{(legal or 'call')[: LONGEST_ID - STEP_SUFFIX]}_{step}_{index}" + (
+                f"_{again}" if again > 1 else ""
+            )
         taken.add(call_id)
         unique.append(call.model_copy(update={"id": call_id, "name": size_limits.fit_name(call.name)}))
     return unique

@@ -11,7 +11,7 @@ from temporalio.worker import WorkerDeploymentConfig, WorkerDeploymentVersion
 
 from mulligan.client.settings import Settings
 
-__all__ = ["agent_worker_options", "deployment", "heartbeat_within", "model_worker_options"]
+__all__ = ["agent_worker_options", "deployment", "longest_heartbeat_interval", "model_worker_options"]
 
 HEARTBEAT_WITHIN = timedelta(seconds=3)
 """The SDK sends heartbeats to the server at least this often. The heartbeat timeout is 8 s."""
@@ -46,12 +46,12 @@ def model_worker_options(chosen: Settings) -> dict[str, Any]:
 def _common(chosen: Settings) -> dict[str, Any]:
     return {
         "deployment_config": deployment(chosen),
-        "max_heartbeat_throttle_interval": heartbeat_within(chosen),
+        "max_heartbeat_throttle_interval": longest_heartbeat_interval(chosen),
         "graceful_shutdown_timeout": timedelta(seconds=chosen.grace_seconds),
     }
 
 
-def heartbeat_within(chosen: Settings) -> timedelta:
+def longest_heartbeat_interval(chosen: Settings) -> timedelta:
     """The longest time between two heartbeats that the SDK sends. Live text may need a shorter one."""
     return min(HEARTBEAT_WITHIN, timedelta(seconds=chosen.live_text_seconds or HEARTBEAT_WITHIN.total_seconds()))
 

@@ -41,7 +41,7 @@ from mulligan.wire.model_call import CALL_MODEL
 from mulligan.worker.group import WorkerGroup
 from mulligan.worker.loading import LoadedModules
 from mulligan.worker.logs import ActivityLogFields, say
-from mulligan.worker.options import agent_worker_options, heartbeat_within, model_worker_options
+from mulligan.worker.options import agent_worker_options, longest_heartbeat_interval, model_worker_options
 from mulligan.worker.poll_monitor import ActivitySlots, PollMonitor, activity_monitor
 from mulligan.worker.recorded_state import RecordedStateRunner
 from mulligan.worker.workflow_cache import WorkflowCache
@@ -81,13 +81,13 @@ class AgentActivities:
 
     def __init__(self, loaded: LoadedModules, telemetry: Telemetry, model_task_queue: str | None = None) -> None:
         """`model_task_queue`: the task queue of model calls, if it is not that of their run."""
-        chosen, registry, children = settings(), loaded.registry, ChildProcesses()
+        worker_settings, registry, children = settings(), loaded.registry, ChildProcesses()
         servers = McpServers(children)
         self._services = services = Services(
             registry=registry,
             providers=create_providers(registry.scripts),
             definitions=Definitions(registry),
-            conversations=ConversationCache(chosen.prefix_cache_bytes, telemetry.metrics.change_cache_size),
+            conversations=ConversationCache(worker_settings.prefix_cache_bytes, telemetry.metrics.change_cache_size),
             telemetry=telemetry,
             runtime=ToolRuntime(telemetry.metrics.change_abandoned_threads),
             child_processes=children,
@@ -95,9 +95,9 @@ class AgentActivities:
             tools=ToolFinder(registry, servers),
             mcp_servers=servers,
             retry_budget=RetryBudget(telemetry.metrics),
-            prices=Prices.load(chosen.prices),
-            carry_bytes=CARRY_BYTES if chosen.external_storage else None,
-            live_text_seconds=chosen.live_text_seconds,
+            prices=Prices.load(worker_settings.prices),
+            carry_bytes=CARRY_BYTES if worker_settings.external_storage else None,
+            live_text_seconds=worker_settings.live_text_seconds,
             model_task_queue=model_task_queue,
         )
         run_records, decisions = RecordRunActivities(services), RecordDecisionActivities(services)
@@ -149,9 +149,10 @@ def with_agents(
     config["unsandboxed_workflow_runner"] = RecordedStateRunner(unsandboxed, cache)
     limits = cache.limits(config.get("max_concurrent_workflow_tasks") or WORKFLOW_TASKS)
     config["max_cached_workflows"] = limits["max_cached_workflows"]
+    # Without a cache: one task at a time (see WorkflowCache.limits).
     if not cache.size:
         config["max_concurrent_workflow_tasks"] = limits["max_concurrent_workflow_tasks"]
-    longest = heartbeat_within(settings())
+    longest = longest_heartbeat_interval(settings())
     config["max_heartbeat_throttle_interval"] = min(config.get("max_heartbeat_throttle_interval") or longest, longest)
     return config
 
@@ -179,13 +180,13 @@ async def running_worker(
     Raises:
         WorkerStoppedError: the worker stopped by itself. The block was cancelled, unless the task that entered it has ended.
     """
-    chosen = settings()
-    model_task_queue = f"{task_queue}-models" if chosen.limits_model_calls else None
-    cache = WorkflowCache(chosen.max_cached_workflows)
-    group = WorkerGroup(say, seconds_to_stop=chosen.grace_seconds + SECONDS_AFTER_GRACE)
+    worker_settings = settings()
+    model_task_queue = f"{task_queue}-models" if worker_settings.limits_model_calls else None
+    cache = WorkflowCache(worker_settings.max_cached_workflows)
+    group = WorkerGroup(say, seconds_to_stop=worker_settings.grace_seconds + SECONDS_AFTER_GRACE)
     async with AgentActivities(loaded, telemetry, model_task_queue).opened() as activities:
-        slots = ActivitySlots(chosen.max_concurrent_activities)
-        config = agent_worker_options(chosen) | {
+        slots = ActivitySlots(worker_settings.max_concurrent_activities)
+        config = agent_worker_options(worker_settings) | {
             "client": client,
             "task_queue": task_queue,
             "interceptors": [slots],
@@ -194,19 +195,23 @@ async def running_worker(
         worker = Worker(**with_agents(cast("WorkerConfig", config), loaded, activities, cache))
         cache.attach(worker)
         workers, monitors = [worker], [PollMonitor(client, task_queue, "workflow", say)]
-        monitors += [activity_monitor(client, task_queue, say, slots, chosen.max_activities_per_second)]
+        monitors += [activity_monitor(client, task_queue, say, slots, worker_settings.max_activities_per_second)]
         if model_task_queue:
             # A second worker in this process: it shares the cache and connections, with its own slots and rate limit.
-            slots = ActivitySlots(chosen.max_concurrent_model_calls or chosen.max_concurrent_activities)
-            worker = Worker(
+            model_slots = ActivitySlots(
+                worker_settings.max_concurrent_model_calls or worker_settings.max_concurrent_activities
+            )
+            model_worker = Worker(
                 client,
                 task_queue=model_task_queue,
                 activities=[each for each in activities if each.__name__ in (CALL_MODEL, COMPACT_CONVERSATION)],
-                interceptors=[slots, ActivityLogFields()],
+                interceptors=[model_slots, ActivityLogFields()],
                 on_fatal_error=group.on_fatal_error(model_task_queue),
-                **model_worker_options(chosen),
+                **model_worker_options(worker_settings),
             )
-            workers += [worker]
-            monitors += [activity_monitor(client, model_task_queue, say, slots, chosen.max_model_calls_per_second)]
+            workers += [model_worker]
+            monitors += [
+                activity_monitor(client, model_task_queue, say, model_slots, worker_settings.max_model_calls_per_second)
+            ]
         async with group.running(workers, monitors):
             yield group

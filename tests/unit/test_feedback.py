@@ -307,9 +307,9 @@ def test_no_message_of_a_pydantic_error_quotes_a_value(of: Tool) -> None:
 def test_a_call_that_was_started_before_is_not_said_to_be_not_run() -> None:
     """Its tool was changed, or removed, by a deploy between two attempts."""
     call = ToolCall(id="1", name="ship", arguments="")
-    first, again = (feedback.not_there(call, "agents", [], attempt=attempt).message for attempt in (1, 2))
+    first, again = (feedback.tool_missing_on_worker(call, "agents", [], attempt=attempt).message for attempt in (1, 2))
     assert "may or may not have done its work" not in first
-    assert "This call was started before, and may or may not have done its work. Go on without it." in again
+    assert "This call was started before, and may or may not have done its work. Continue without it." in again
     target = feedback.Target("ship", tool(_ship_to).arguments)
     error = valid(target.accepts, {})
     assert isinstance(error, Exception)

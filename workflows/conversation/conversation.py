@@ -189,7 +189,7 @@ class Conversation:
         self.event_log.answered([index for index, call in enumerate(record.calls) if call.repairs])
         return record
 
-    def show_result(self, result: ToolMessage) -> None:
+    def record_early_result(self, result: ToolMessage) -> None:
         """Show a call's result in its step before the step ends; `end_step` adds it to the messages."""
         self._early_results[result.call_id] = result
 
