@@ -121,6 +121,7 @@ def _facts(
     return AgentFacts(
         **dict(models),
         max_steps=agent.max_steps,
+        max_repeats=agent.max_repeats,
         max_total_tokens=agent.max_total_tokens,
         model_timeout=seconds(agent.model_timeout),
         model_patience=model_patience(agent),

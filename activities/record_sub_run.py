@@ -24,6 +24,7 @@ _WHY = {
     "max_steps": "it used up its steps",
     "max_tokens": "it used up its tokens",
     "max_cost": "it used up its budget",
+    "max_repeats": "it repeated a call that failed",
     "max_history": "its history is full",
     "truncated": "its last answer was cut off",
     "refused": "its model refused to answer",

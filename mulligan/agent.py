@@ -49,6 +49,8 @@ class Agent:
         output: The type of its answer: a pydantic model, dataclass, TypedDict, a union of them, a JSON schema as a dict,
             or a `ToolStrategy` or `ProviderStrategy` of one. None: text.
         max_steps: How many model calls a run may make.
+        max_repeats: In how many consecutive steps a model may make the same call (name and arguments) that fails; then
+            the run ends with status `max_repeats`. None: no limit.
         max_total_tokens: Input and output tokens after which a run ends with status `max_tokens`.
         max_depth: How many levels of sub-agents (`as_tool`) may be below a run of it.
         max_cost: USD after which a run ends with status `max_cost`. The prices of its models must be known.
@@ -79,6 +81,7 @@ class Agent:
     mcp: Sequence[McpServer] = ()
     output: Any = None
     max_steps: int = 20
+    max_repeats: int | None = 5
     max_total_tokens: int | None = None
     max_depth: int = 5
     max_cost: float | None = None
@@ -221,6 +224,9 @@ class Agent:
         at_least_compact = f"it must be a whole number of tokens, {MIN_COMPACT_AT:,} or more, or None"
         faults = {
             f"max_steps is {self.max_steps}; it must be 1 or more": self.max_steps < 1,
+            f"max_repeats is {self.max_repeats!r}; it must be a whole number, 1 or more, or None": (
+                self.max_repeats is not None and (type(self.max_repeats) is not int or self.max_repeats < 1)
+            ),
             f"max_depth is {self.max_depth!r}; it must be a whole number, 0 or more": (
                 type(self.max_depth) is not int or self.max_depth < 0
             ),

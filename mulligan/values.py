@@ -120,8 +120,11 @@ class Usage(BaseModel):
         return self.input_tokens + self.output_tokens
 
 
-Status = Literal["completed", "max_steps", "max_tokens", "max_cost", "max_history", "truncated", "refused", "stopped"]
-"""`max_history`: Temporal's history of the run is nearly full, and its conversation is too large to continue as new."""
+Status = Literal[
+    "completed", "max_steps", "max_tokens", "max_cost", "max_repeats", "max_history", "truncated", "refused", "stopped"
+]
+"""`max_repeats`: the model made the same failing call in too many consecutive steps.
+`max_history`: Temporal's history of the run is nearly full, and its conversation is too large to continue as new."""
 
 
 class RunResult(BaseModel):

@@ -65,10 +65,13 @@ class StepCalls:
         parts = zip(answer.message.tool_calls, answer.prepared, record.calls, strict=True)
         messages = await self._run_side_by_side([_StepCall(index, *part) for index, part in enumerate(parts)])
         # A call that did not run because the run was stopped is no mistake that the model recovers from.
-        result.recovered_failures += sum(
-            message.error is not None and not (call.decision and call.decision.decision == "stopped")
-            for message, call in zip(messages, record.calls, strict=True)
-        )
+        failed = [
+            call
+            for call, message, made in zip(answer.message.tool_calls, messages, record.calls, strict=True)
+            if message.error is not None and not (made.decision and made.decision.decision == "stopped")
+        ]
+        result.recovered_failures += len(failed)
+        self.turn.count_repeats(failed)
         result.repairs += sum(len(call.repairs) for call in record.calls)
         self.conversation.end_step(messages)
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import cast
 
 from pydantic import BaseModel, JsonValue
@@ -11,7 +12,7 @@ from pydantic import BaseModel, JsonValue
 from mulligan.prices import round_usd
 from mulligan.run_input import RunInput
 from mulligan.schema.optional_field import optional_field
-from mulligan.values import RunResult, Status, Took, Usage
+from mulligan.values import RunResult, Status, Took, ToolCall, Usage
 from mulligan.wire.agent_facts import AgentFacts, OpenedRun
 from mulligan.wire.model_call import GuardContext, ModelAnswer, ModelCall
 from mulligan.wire.run_context import RunContext
@@ -42,6 +43,9 @@ class Turn(BaseModel):
     """The index in `models` of the model that is called next: the one that answered last."""
     spent: float = optional_field(0.0)
     """USD, as far as prices are known. The result's `cost` is None as soon as one price is unknown."""
+
+    repeats: dict[str, int] = optional_field({})
+    """In how many consecutive steps, the newest included, each failed call of the newest step has failed, by its digest."""
 
     @classmethod
     def opened(cls, number: int, run_input: RunInput, run: OpenedRun) -> Turn:
@@ -101,7 +105,14 @@ class Turn(BaseModel):
             return "max_tokens"
         if self.max_cost is not None and self.spent >= self.max_cost:
             return "max_cost"
+        if self.facts.max_repeats is not None and max(self.repeats.values(), default=0) >= self.facts.max_repeats:
+            return "max_repeats"
         return "max_steps" if result.steps >= self.max_steps else None
+
+    def count_repeats(self, failed: Iterable[ToolCall]) -> None:
+        """Count the failed calls of the newest step. A call that is not among them begins anew."""
+        if self.facts.max_repeats is not None:
+            self.repeats = {key: self.repeats.get(key, 0) + 1 for key in map(_digest_of_call, failed)}
 
     def add_usage(self, usage: Usage, cost: float | None) -> None:
         """Add tokens and their cost in USD; None if a price is unknown."""
@@ -179,6 +190,15 @@ def status_of(answer: ModelAnswer) -> Status:
     if answer.output is not None:
         return "completed"
     return _STATUS_OF_FINISH_REASON.get(answer.finish_reason, "completed")
+
+
+def _digest_of_call(call: ToolCall) -> str:
+    """The same for two calls of one tool whose arguments differ in white space or in the order of fields only."""
+    try:
+        arguments = json.dumps(json.loads(call.arguments), sort_keys=True)
+    except (ValueError, RecursionError):
+        arguments = " ".join(call.arguments.split())
+    return hashlib.sha256(f"{call.name} {arguments}".encode()).hexdigest()[:16]
 
 
 def _output_value(answer: ModelAnswer, record: StepRecord) -> JsonValue:

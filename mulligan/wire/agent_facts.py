@@ -110,6 +110,8 @@ class AgentFacts(ModelFacts):
     """How the workflow schedules a run. Times are seconds."""
 
     max_steps: int
+    max_repeats: int | None = optional_field()
+    """In how many consecutive steps a call may fail; runs opened before this existed have None, no limit."""
     max_total_tokens: int | None = optional_field()
     model_timeout: float
     model_patience: float
