@@ -387,3 +387,21 @@ async def outcome_of(prepared: Awaitable[ValidArguments]) -> ValidArguments | Ex
         return await prepared
     except InvalidToolInputError as error:
         return error
+
+
+async def test_a_tool_with_an_excessive_schema_is_left_out_with_the_reason(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from mcp.types import Tool as ListedTool
+
+    class Session:
+        async def tools(self) -> list[ListedTool]:
+            schemas = {"deep": nested(193), "doubled": doubled(18), "good": {"type": "object"}}
+            return [ListedTool(name=name, input_schema=schema) for name, schema in schemas.items()]
+
+    servers = McpServers()
+    monkeypatch.setattr(servers, "_session", lambda server: Session())
+    offered = await servers.offer_tools(Agent(name="a", model="openai:x", mcp=[McpServer("files", command=RUN)]))
+    assert [definition.name for definition in offered.definitions] == ["files__good"]
+    assert "the input of 'deep' is nested 194 levels deep; 150 are the most. It is left out." in caplog.text
+    assert "the input of 'doubled' has a schema of more than 20,000 parts" in caplog.text
