@@ -255,6 +255,16 @@ class WaitingFor(BaseModel):
     detail: str
     next_attempt: str | None = optional_field()
     """When a failed call is tried again (ISO 8601, UTC)."""
+    retried_for: float | None = optional_field()
+    """For how many seconds after its first failure a model call is retried."""
+    attempt: int | None = optional_field()
+    """The number of the attempt, from the second on. It and the following fields are added by clients."""
+    last_failure: str | None = optional_field()
+    """Why the attempt before failed, in one line."""
+    until: str | None = optional_field()
+    """Until when a model call is retried (ISO 8601, UTC)."""
+    last_heartbeat: str | None = optional_field()
+    """What the tool has reported last (`ctx.heartbeat`)."""
 
 
 class ConversationInfo(BaseModel):

@@ -223,7 +223,7 @@ class DurableAgent:
             pending=[each for each in self._inbox.decisions.waiting.values() if each.decision is None],
             running=self._running,
             conversation=self.conversation,
-            model=self._turn.model,
+            turn=self._turn,
             key=self._key,
         )
 

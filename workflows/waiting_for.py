@@ -13,6 +13,7 @@ from mulligan.wire.updates import clock, iso
 from mulligan.workflows.conversation.conversation import Conversation
 from mulligan.workflows.conversation.records import CallRecord
 from mulligan.workflows.people.pending_decisions import PendingDecision
+from mulligan.workflows.turn import Turn
 
 __all__ = ["RunningCall", "waiting_for", "waiting_for_opening", "waiting_for_summary"]
 
@@ -31,7 +32,7 @@ def waiting_for(
     pending: Sequence[PendingDecision],
     running: Sequence[RunningCall],
     conversation: Conversation,
-    model: str,
+    turn: Turn,
     key: str,
 ) -> WaitingFor | None:
     """The first of: a person (if no tool runs), a tool, the model. None if the turn only has work of its own to do.
@@ -40,7 +41,7 @@ def waiting_for(
         pending: The calls that wait for a person.
         running: The calls that run.
         conversation: The agent's; its event log knows whether the model is being called.
-        model: The model that is called.
+        turn: The open turn.
         key: The agent's key in its workflow.
     """
     if running:
@@ -49,8 +50,18 @@ def waiting_for(
         return _for_person(pending, key)
     model_call = conversation.event_log.writing
     if model_call is not None:
-        return _wait("model", model_call.at / 1000, f"waiting for `{model}` (step {model_call.step})")
+        wait = _wait("model", model_call.at / 1000, f"waiting for `{turn.model}` (step {model_call.step})")
+        return wait.model_copy(update={"retried_for": _patience(turn, conversation)})
     return None
+
+
+def _patience(turn: Turn, conversation: Conversation) -> float:
+    """For how many seconds the open model call is retried: a model that has another one after it may have fewer."""
+    facts = turn.facts
+    is_last = conversation.event_log.fallbacks == len(turn.models) - 1
+    if is_last or facts.fallback_patience is None:
+        return facts.model_patience
+    return min(facts.fallback_patience, facts.model_patience)
 
 
 def waiting_for_summary(model: str, since: float) -> WaitingFor:

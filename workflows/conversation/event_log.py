@@ -59,6 +59,16 @@ class EventLog:
         newest = next((entry for entry in reversed(self.entries) if entry.type in _MODEL_CALLED_OR_ENDED), None)
         return newest if newest is not None and newest.type in _MODEL_CALLED else None
 
+    @property
+    def fallbacks(self) -> int:
+        """How many models of the newest step have failed."""
+        count = 0
+        for entry in reversed(self.entries):
+            if entry.type == "step_started":
+                break
+            count += entry.type == "model_fallback"
+        return count
+
     def run_started(self, turn: int, agent: str, model: str, max_steps: int) -> None:
         """A turn was opened."""
         self._add("run_started", data={"turn": turn, "agent": agent, "model": model, "max_steps": max_steps})

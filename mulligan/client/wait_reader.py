@@ -1,0 +1,277 @@
+"""What an open run waits for, read from its workflow, its pending activities and the pollers of its task queue."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from google.protobuf.timestamp_pb2 import Timestamp
+from temporalio.api.enums.v1 import PendingActivityState, TaskQueueKind, TaskQueueType
+from temporalio.api.taskqueue.v1 import TaskQueue
+from temporalio.api.workflow.v1 import PendingActivityInfo
+from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
+from temporalio.client import (
+    Client,
+    WorkflowExecutionDescription,
+    WorkflowExecutionStatus,
+    WorkflowHandle,
+    WorkflowQueryFailedError,
+)
+from temporalio.service import RPCError, RPCStatusCode
+
+from mulligan.values import WaitingFor
+from mulligan.wire.agent_facts import OPEN_RUN
+from mulligan.wire.compaction_request import COMPACT_CONVERSATION
+from mulligan.wire.event_types import LIVE_TEXT
+from mulligan.wire.model_call import CALL_MODEL
+from mulligan.wire.tool_call import CALL_TOOL
+
+__all__ = ["PendingCall", "WaitReader", "merge", "no_worker"]
+
+REQUEST_TIMEOUT = timedelta(seconds=2.5)
+"""For each request. A worker answers a query within milliseconds, unless it must replay a long history first."""
+UNPOLLED_QUERY_TIMEOUT = timedelta(seconds=1.2)
+"""For the query of a run whose task queue no worker has polled lately."""
+RECENT_POLL = timedelta(seconds=70)
+"""A poll lasts 60 s at most, and Temporal lists pollers for minutes after their last poll."""
+QUEUE_CACHE_SECONDS = 2.0
+"""How long the pollers of a queue are remembered, as all runs of a list usually have the same queue."""
+MAX_TEXT_CHARS = 200
+"""Characters of a failure's message, or of a heartbeat, that are shown."""
+_CLOCK_TOLERANCE = timedelta(milliseconds=2)
+_ACTIVITY_OF_KIND = {
+    "model": (CALL_MODEL, COMPACT_CONVERSATION),
+    "tool": (CALL_TOOL,),
+    "worker": (OPEN_RUN,),
+}
+_INTERNAL_DETAILS = {LIVE_TEXT, "mulligan.ended"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class PendingCall:
+    """What Temporal knows of an activity that has not ended. `max_attempts`: 0 is no limit."""
+
+    activity: str
+    scheduled: datetime
+    number: int = 0
+    """Its place in the order in which the activities were scheduled."""
+    is_started: bool = True
+    attempt: int = 1
+    max_attempts: int = 0
+    last_failure: str = ""
+    next_attempt: datetime | None = None
+    first_failure: datetime | None = None
+    heartbeat: str = ""
+    task_queue: str = ""
+
+
+class WaitReader:
+    """Reads what runs wait for. Each request has a time limit, so that a run without workers is reported within 3 s."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._last_polls: dict[tuple[str, TaskQueueType.ValueType], tuple[float, datetime | None]] = {}
+
+    async def read(self, workflow_id: str, conversation: str | None = None) -> WaitingFor | None:
+        """What the run waits for; None if it is closed, has only work of its own to do, or Temporal does not answer.
+
+        `conversation`: the agent's number, in a workflow with several.
+        """
+        handle = self._client.get_workflow_handle(workflow_id)
+        try:
+            run = await handle.describe(rpc_timeout=REQUEST_TIMEOUT)
+            if run.status != WorkflowExecutionStatus.RUNNING:
+                return None
+            last_poll = await self._last_poll(run.task_queue, TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW)
+            # A worker may poll another partition of the queue than the one that was described, so that the query decides.
+            patience = REQUEST_TIMEOUT if last_poll is not None else UNPOLLED_QUERY_TIMEOUT
+            answer = await _progress(handle, conversation, patience.total_seconds())
+            if answer is None:
+                return no_worker(run.task_queue, last_poll, run.start_time)
+            if not isinstance(answer.get("waiting_for"), dict):
+                return None
+            return await self._merged(run, WaitingFor.model_validate(answer["waiting_for"]))
+        except RPCError as error:
+            if error.status == RPCStatusCode.NOT_FOUND:
+                raise
+            return None
+
+    async def _merged(self, run: WorkflowExecutionDescription, waiting: WaitingFor) -> WaitingFor:
+        raw = run.raw_description
+        if any(f"(run {child.workflow_id})" in waiting.detail for child in raw.pending_children):
+            return waiting
+        calls = [await self._pending_call(activity) for activity in raw.pending_activities]
+        call = _find(waiting, calls)
+        if call is not None and not call.is_started and call.next_attempt is None and call.task_queue:
+            last_poll = await self._last_poll(call.task_queue, TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY)
+            is_new = datetime.now(UTC) - call.scheduled < UNPOLLED_QUERY_TIMEOUT
+            if not is_new and not _is_recent(last_poll):
+                return no_worker(call.task_queue, last_poll, call.scheduled)
+        return merge(waiting, calls)
+
+    async def _last_poll(self, queue: str, kind: TaskQueueType.ValueType) -> datetime | None:
+        """When a worker polled the queue last, as far as Temporal remembers; None if it remembers no poll."""
+        now = asyncio.get_running_loop().time()
+        cached = self._last_polls.get((queue, kind))
+        if cached is not None and now - cached[0] < QUEUE_CACHE_SECONDS:
+            return cached[1]
+        request = DescribeTaskQueueRequest(
+            namespace=self._client.namespace,
+            task_queue=TaskQueue(name=queue, kind=TaskQueueKind.TASK_QUEUE_KIND_NORMAL),
+            task_queue_type=kind,
+        )
+        described = await self._client.workflow_service.describe_task_queue(request, timeout=REQUEST_TIMEOUT)
+        polls = [poller.last_access_time.ToDatetime(tzinfo=UTC) for poller in described.pollers]
+        last_poll = max(polls, default=None)
+        self._last_polls[queue, kind] = now, last_poll
+        return last_poll
+
+    async def _pending_call(self, activity: PendingActivityInfo) -> PendingCall:
+        details = await self._heartbeat_details(activity)
+        is_model = activity.activity_type.name in _ACTIVITY_OF_KIND["model"]
+        first = details[0] if is_model and details and isinstance(details[0], int | float) else None
+        is_started = activity.state == PendingActivityState.PENDING_ACTIVITY_STATE_STARTED
+        next_attempt = _time(activity, "next_attempt_schedule_time")
+        return PendingCall(
+            activity=activity.activity_type.name,
+            scheduled=activity.scheduled_time.ToDatetime(tzinfo=UTC),
+            number=int(activity.activity_id) if activity.activity_id.isdecimal() else 0,
+            is_started=is_started,
+            attempt=activity.attempt,
+            max_attempts=activity.maximum_attempts,
+            last_failure=await self._failure_text(activity),
+            next_attempt=next_attempt if not is_started else None,
+            first_failure=datetime.fromtimestamp(first, UTC) if first is not None else None,
+            heartbeat=_one_line(_as_text(details[-1])) if details and not is_model else "",
+            task_queue=activity.activity_options.task_queue.name,
+        )
+
+    async def _heartbeat_details(self, activity: PendingActivityInfo) -> list[Any]:
+        try:
+            details = await self._client.data_converter.decode(list(activity.heartbeat_details.payloads))
+        except (KeyError, ValueError, RuntimeError):
+            return []  # encrypted with a key that is missing here
+        return [each for each in details if not (isinstance(each, dict) and _INTERNAL_DETAILS & set(each))]
+
+    async def _failure_text(self, activity: PendingActivityInfo) -> str:
+        """The message of the last attempt's failure in one line; empty if there was none."""
+        if not activity.HasField("last_failure"):
+            return ""
+        failure = activity.last_failure
+        if failure.HasField("timeout_failure_info"):
+            return "its worker stopped answering" if "eartbeat" in failure.message else "it ran out of time"
+        try:
+            error = await self._client.data_converter.decode_failure(failure)
+        except (KeyError, ValueError, RuntimeError):
+            return "it cannot be decrypted here"
+        return _one_line(getattr(error, "message", "") or str(error))
+
+
+def merge(waiting: WaitingFor, calls: Sequence[PendingCall]) -> WaitingFor:
+    """What the workflow says that it waits for, and what Temporal knows of the activity: attempt, failure, heartbeat.
+
+    `calls`: the pending activities of the run, with times of the server.
+    """
+    call = _find(waiting, calls)
+    if call is None:
+        return waiting
+    parts = [waiting.detail]
+    update: dict[str, Any] = {}
+    if call.attempt > 1:
+        update["attempt"] = call.attempt
+        parts.append(f"attempt {call.attempt}" + (f" of {call.max_attempts}" if call.max_attempts else ""))
+    if call.last_failure:
+        update["last_failure"] = call.last_failure
+        parts.append(f"last failure: {call.last_failure.rstrip('.')}")
+    if call.next_attempt is not None:
+        update["next_attempt"] = _iso(call.next_attempt)
+        parts.append(f"next attempt at {_clock(call.next_attempt)}")
+    if call.first_failure is not None and waiting.retried_for is not None:
+        until = call.first_failure + timedelta(seconds=waiting.retried_for)
+        update["until"] = _iso(until)
+        parts.append(f"retried until {_clock(until)}")
+    if call.heartbeat:
+        update["last_heartbeat"] = call.heartbeat
+        parts.append(f"last heartbeat: {call.heartbeat}")
+    if not call.is_started and call.attempt <= 1:
+        parts.append(f"not started yet (task queue {call.task_queue!r})")
+    return waiting.model_copy(update={**update, "detail": "; ".join(parts)})
+
+
+def no_worker(task_queue: str, last_poll: datetime | None, since: datetime) -> WaitingFor:
+    """The wait for a worker of a queue. `last_poll`: of the queue; None if there was none. `since`: if there was none."""
+    seen = f" (the last one was seen at {_clock(last_poll)})" if last_poll is not None else ""
+    option = f" --task-queue {shlex.quote(task_queue)}" if task_queue != "agents" else ""
+    return WaitingFor(
+        kind="worker",
+        since=_iso(last_poll or since),
+        detail=f"no worker polls task queue {task_queue!r}{seen}; start one: mulligan worker{option} --load …",
+    )
+
+
+def _find(waiting: WaitingFor, calls: Sequence[PendingCall]) -> PendingCall | None:
+    """The activity that the workflow waits for: the first of its kind that was scheduled since then."""
+    since = datetime.fromisoformat(waiting.since) - _CLOCK_TOLERANCE
+    activities = _ACTIVITY_OF_KIND.get(waiting.kind, ())
+    candidates = [call for call in calls if call.activity in activities and call.scheduled >= since]
+    return min(candidates, key=lambda call: (call.scheduled, call.number), default=None)
+
+
+async def _progress(
+    handle: WorkflowHandle[Any, Any], conversation: str | None, seconds: float
+) -> dict[str, Any] | None:
+    """The answer of the query `progress`; None if no worker answers in time. Empty if the workflow has no such query."""
+    args = [] if conversation is None else [conversation]
+    try:
+        async with asyncio.timeout(seconds):
+            while True:
+                try:
+                    answer = await handle.query("progress", args=args, rpc_timeout=REQUEST_TIMEOUT)
+                    return answer if isinstance(answer, dict) else {}
+                except WorkflowQueryFailedError:
+                    return {}
+                except RPCError as error:
+                    if error.status == RPCStatusCode.NOT_FOUND:
+                        raise
+                    # A run whose first workflow task has not completed refuses queries at once.
+                    await asyncio.sleep(0.3)
+    except TimeoutError:
+        return None
+
+
+def _is_recent(last_poll: datetime | None) -> bool:
+    return last_poll is not None and datetime.now(UTC) - last_poll < RECENT_POLL
+
+
+def _time(message: PendingActivityInfo, field: str) -> datetime | None:
+    """A time in the future; None if the field is not set, or the time has passed."""
+    if not message.HasField(field):  # type: ignore[arg-type]
+        return None
+    value: Timestamp = getattr(message, field)
+    at = value.ToDatetime(tzinfo=UTC)
+    return at if at > datetime.now(UTC) else None
+
+
+def _as_text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _one_line(text: str) -> str:
+    line = " ".join("".join(char if char.isprintable() else " " for char in text).split())
+    return line if len(line) <= MAX_TEXT_CHARS else line[:MAX_TEXT_CHARS] + "…"
+
+
+def _iso(at: datetime) -> str:
+    return at.astimezone(UTC).isoformat(timespec="milliseconds")
+
+
+def _clock(at: datetime) -> str:
+    """A time of day, with the date unless it is today."""
+    utc = at.astimezone(UTC)
+    is_today = utc.date() == datetime.now(UTC).date()
+    return utc.strftime("%H:%M:%S UTC" if is_today else "%Y-%m-%d %H:%M:%S UTC")
