@@ -28,6 +28,11 @@ class LiveView:
         self.last_answer = ""
         """The text of the newest answer."""
 
+    @property
+    def is_writing(self) -> bool:
+        """Whether the model is writing: the line of its text is not finished."""
+        return bool(self._open_line)
+
     def show(self, event: events.Event) -> None:
         """Print an event."""
         match event:

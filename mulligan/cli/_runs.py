@@ -85,17 +85,17 @@ async def follow_to_end(
     """Print a run's events until it ends, and return how it ended. `since`: the token of an event to continue after."""
     from temporalio.client import WorkflowQueryFailedError
 
-    from mulligan.cli._live_view import LiveView
+    from mulligan.cli._follow import RunFollower, run_continues
     from mulligan.cli._steps import end_view
     from mulligan.client.connect import explain_unreadable_data
-    from mulligan.client.follow_events import EventTokenError, follow
+    from mulligan.client.follow_events import EventTokenError
     from mulligan.client.read_run import wait_for_end
 
     console = err if to_stderr else out
-    view = LiveView(console, handle.id)
+    follower = RunFollower(client, handle.id, console, since)
     try:
-        async for event in follow(client, handle.id, since=since):
-            view.show(event)
+        with run_continues(handle.id):
+            await follower.follow()
     except EventTokenError as error:
         fail(f"--since: {error}")
     except ValueError as error:
@@ -105,11 +105,9 @@ async def follow_to_end(
     except WorkflowQueryFailedError as error:
         explanation = explain_unreadable_data(error)
         fail(explanation or f"{handle.id!r} has no events ({error.message}); --json prints its steps.")
-    finally:
-        view.end_line()
     end = await wait_for_end(handle)
     shown = end
-    if end.result and end.result.get("output") == view.last_answer:
+    if end.result and end.result.get("output") in follower.last_answers:
         shown = replace(end, result={**end.result, "output": None})  # it is printed already, as the last answer
     console.print(end_view(shown))
     return end

@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 import typer
 from rich.table import Table
 from rich.text import Text
 
-from mulligan.cli._terminal import OK, AsJson, connect_or_fail, fail, out, print_json, print_progress, run_command
+from mulligan.cli._terminal import (
+    OK,
+    AsJson,
+    connect_or_fail,
+    fail,
+    out,
+    print_json,
+    print_progress,
+    printable,
+    run_command,
+)
 
 if TYPE_CHECKING:
     from temporalio.client import Client, WorkflowExecution
@@ -21,6 +32,8 @@ TEMPORAL_STATUSES = {
 """Temporal's statuses, by the words that `--status` takes for them."""
 PARALLEL_READS = 20
 """Runs whose results are read at the same time."""
+MOST_WAITS = 100
+"""Open runs for which it is read what they wait for."""
 
 
 def list_runs(
@@ -39,6 +52,7 @@ def list_runs(
 ) -> None:
     """List recent runs, the one that started last first. The status of a run that has ended is that of its result.
 
+    Open runs are shown with what they wait for, workflows of your own with their type in place of an agent.
     `mulligan show` shows the runs of sub-agents below the run that called them.
 
     Examples: `mulligan list --status running`, `mulligan list --agent support --status stopped`
@@ -49,8 +63,9 @@ def list_runs(
 async def _list(limit: int, status: str | None, agent: str | None, *, sub_agents: bool, as_json: bool) -> int:
     from temporalio.service import RPCError
 
+    # Workflows of a user's own are listed, too: nothing that can be searched says that they have agents.
     # A chain of workflow runs after continue-as-new is one run to its user: only the newest is listed.
-    query = 'WorkflowType = "AgentWorkflow" AND ExecutionStatus != "ContinuedAsNew"'
+    query = 'ExecutionStatus != "ContinuedAsNew"'
     if not sub_agents:
         query += " AND ParentWorkflowId IS NULL"
     wanted = None if status is None else status.lower()
@@ -61,6 +76,7 @@ async def _list(limit: int, status: str | None, agent: str | None, *, sub_agents
         runs = await _read_runs(client, query, limit, wanted, agent)
     except RPCError as error:
         fail(f"Temporal could not list the runs: {error.message}")
+    await _add_waits(client, runs)
     runs.sort(key=lambda run: str(run["started"]), reverse=True)
     if as_json:
         print_json(runs)
@@ -110,9 +126,12 @@ async def _read_runs(
 
 async def _describe(client: Client, execution: WorkflowExecution) -> dict[str, Any]:
     """A run as JSON."""
+    from mulligan.wire.sub_run import AGENT_WORKFLOW
+
     return {
         "id": execution.id,
         "agent": await _agent_name(execution),
+        **({"type": execution.workflow_type} if execution.workflow_type != AGENT_WORKFLOW else {}),
         **({"parent": execution.parent_id} if execution.parent_id else {}),
         "status": await _status(client, execution),
         "started": execution.start_time.isoformat(),
@@ -127,6 +146,10 @@ async def _status(client: Client, execution: WorkflowExecution) -> str:
 
     from mulligan.client.connect import explain_unreadable_data
 
+    from mulligan.wire.sub_run import AGENT_WORKFLOW
+
+    if execution.status == WorkflowExecutionStatus.COMPLETED and execution.workflow_type != AGENT_WORKFLOW:
+        return "completed"  # its result is the user's, whatever its fields mean
     if execution.status != WorkflowExecutionStatus.COMPLETED:
         return execution.status.name.lower() if execution.status else "unknown"
     try:
@@ -139,6 +162,24 @@ async def _status(client: Client, execution: WorkflowExecution) -> str:
             raise
         return "completed"
     return str(result.get("status", "completed")) if isinstance(result, dict) else "completed"
+
+
+async def _add_waits(client: Client, runs: list[dict[str, Any]]) -> None:
+    """Add to the newest open runs what they wait for. One that cannot be read is listed without it."""
+    from temporalio.service import RPCError
+
+    from mulligan.client.wait_reader import WaitReader
+
+    reader, limit = WaitReader(client), asyncio.Semaphore(PARALLEL_READS)
+
+    async def add(run: dict[str, Any]) -> None:
+        with suppress(RPCError, ValueError, KeyError):
+            async with limit:
+                waiting = await reader.read(run["id"])
+            if waiting is not None:
+                run["waiting_for"] = waiting.model_dump(mode="json")
+
+    await asyncio.gather(*(add(run) for run in [run for run in runs if run["status"] == "running"][:MOST_WAITS]))
 
 
 async def _agent_name(execution: WorkflowExecution) -> str | None:
@@ -156,15 +197,20 @@ async def _agent_name(execution: WorkflowExecution) -> str | None:
 
 def _table(runs: list[dict[str, Any]]) -> Table:
     table = Table(box=None, pad_edge=False)
-    for heading in ("id", "agent", "status", "started", "seconds"):
-        table.add_column(heading, no_wrap=heading == "id", justify="right" if heading == "seconds" else "left")
+    headings = ["id", "agent", "status", "started", "seconds"]
+    if any("waiting_for" in each for each in runs):
+        headings.append("waiting for")
+    for heading in headings:
+        justify: Literal["left", "right"] = "right" if heading == "seconds" else "left"
+        table.add_column(heading, no_wrap=heading == "id", overflow="fold", justify=justify)
     colours = {"completed": "green", "running": "cyan", "failed": "red"}
     for each in runs:
         table.add_row(
             Text(each["id"]),
-            Text(each["agent"] or ""),
+            Text(each["agent"] or each.get("type") or ""),
             Text(each["status"], style=colours.get(each["status"], "yellow")),
             each["started"][:19].replace("T", " "),
             f"{each['seconds']:.1f}",
+            *([Text(printable(each["waiting_for"]["detail"]))] if "waiting_for" in each else []),
         )
     return table

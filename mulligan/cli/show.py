@@ -19,6 +19,7 @@ from mulligan.cli._terminal import (
     print_json,
     print_line,
     print_progress,
+    printable,
     run_command,
 )
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from mulligan.cli._sub_runs import SubRun
     from mulligan.client.read_run import RunEnd
     from mulligan.trace_view.history import ChainSize
+    from mulligan.values import WaitingFor
 
 
 def show(
@@ -62,7 +64,10 @@ class _RunState:
 
     id: str
     is_open: bool
-    steps: list[dict[str, Any]]
+    agents: list[tuple[str, list[dict[str, Any]]]]
+    """The heading and the steps of each agent. There is one, without a heading, except in a workflow with several."""
+    waiting: WaitingFor | None
+    """What an open run waits for."""
     progress: dict[str, Any] | None
     end: RunEnd
     sub_runs: list[SubRun]
@@ -74,11 +79,13 @@ class _RunState:
     def to_json(self) -> dict[str, Any]:
         """The JSON of `mulligan show --json`."""
         sub_agents = {"sub_agents": [each.to_json() for each in self.sub_runs]} if self.sub_runs else {}
+        waiting = {"waiting_for": self.waiting.model_dump(mode="json")} if self.waiting else {}
         return {
             "id": self.id,
             "status": self.end.status,
+            **waiting,
             "progress": self.progress,
-            "steps": self.steps,
+            "steps": [step for _, steps in self.agents for step in steps],
             "result": self.end.result,
             "error": self.end.error,
             "history": asdict(self.size),
@@ -99,33 +106,44 @@ async def _show(run_id: str, *, deep: bool, as_json: bool) -> int:
         _print_state(state)
     await print_links_of_run(client, handle)
     if state.query_error:
-        print_progress(f"the steps cannot be read now: none of the run's workers answers ({state.query_error})")
+        print_progress(f"the steps cannot be read now: {state.query_error}")
     return OK if state.end.completed or state.is_open else NOT_COMPLETED
 
 
 async def _read_state(client: Client, handle: WorkflowHandle[Any, Any], *, deep: bool) -> _RunState:
-    from temporalio.client import WorkflowExecutionStatus
+    from temporalio.client import WorkflowExecutionStatus, WorkflowQueryFailedError
     from temporalio.service import RPCError
 
     from mulligan.cli._sub_runs import read_sub_runs
-    from mulligan.client.read_run import RunEnd, query_run, read_steps, wait_for_end
+    from mulligan.client.read_run import RunEnd, query_run, wait_for_end
+    from mulligan.client.wait_reader import WaitReader, is_without_worker
     from mulligan.trace_view.history import size_of_chain
 
-    steps: list[dict[str, Any]] = []
+    waiting = await WaitReader(client).read(handle.id)
+    agents: list[tuple[str, list[dict[str, Any]]]] = []
     progress: dict[str, Any] | None = None
     query_error = ""
     try:
-        progress = await query_run(handle, "progress")
-        steps = await read_steps(client, handle)
+        if is_without_worker(waiting):
+            query_error = "none of the run's workers answers (no worker polls its task queue)"
+        else:
+            progress = await query_run(handle, "progress")
+            agents = await _read_agents(client, handle, progress)
     except RPCError as error:
-        query_error = error.message
+        query_error = f"none of the run's workers answers ({error.message})"
+    except WorkflowQueryFailedError as error:
+        query_error = f"the workflow does not answer the query for them ({error.message})"
     description = await handle.describe()
     is_open = description.status == WorkflowExecutionStatus.RUNNING
-    end = RunEnd(progress["status"] if progress else "running") if is_open else await wait_for_end(handle)
+    end = RunEnd(_open_status(progress)) if is_open else await wait_for_end(handle)
+    steps = [step for _, steps_of_agent in agents for step in steps_of_agent]
+    if progress is not None and is_open:
+        progress["waiting_for"] = waiting.model_dump(mode="json") if waiting else None
     return _RunState(
         id=handle.id,
         is_open=is_open,
-        steps=steps,
+        agents=agents,
+        waiting=waiting,
         progress=progress,
         end=end,
         sub_runs=await read_sub_runs(client, description.root_id or handle.id, steps, deep=deep),
@@ -135,29 +153,59 @@ async def _read_state(client: Client, handle: WorkflowHandle[Any, Any], *, deep:
     )
 
 
+async def _read_agents(
+    client: Client, handle: WorkflowHandle[Any, Any], progress: dict[str, Any]
+) -> list[tuple[str, list[dict[str, Any]]]]:
+    """The steps of each agent. The name is empty, unless the workflow has several."""
+    from mulligan.client.read_run import read_steps
+
+    conversations = progress.get("conversations") or []
+    if not conversations:
+        return [("", await read_steps(client, handle))]
+    return [
+        (
+            f"{each['agent']} ({each['conversation']})",
+            await read_steps(client, handle, conversation=each["conversation"]),
+        )
+        for each in conversations
+    ]
+
+
+def _open_status(progress: dict[str, Any] | None) -> str:
+    """The status of an open run. A workflow of a user's own goes on when an agent's turn has ended."""
+    status = (progress or {}).get("status")
+    return status if status in ("running", "waiting") else "running"
+
+
 def _print_state(state: _RunState) -> None:
     from mulligan.cli._steps import cost_of, end_view, step_view
     from mulligan.cli._sub_runs import sub_run_views
 
     if state.resumed_from:
         out.print(f"goes on from {state.resumed_from}", style="dim", markup=False, soft_wrap=True)
-    for step in _without_final_answer(state):
-        out.print(step_view(step, partial(sub_run_views, state.sub_runs, step["step"])))
+    for agent, steps in state.agents:
+        if agent:
+            out.print(printable(agent), style="bold cyan", markup=False)
+        for step in _without_final_answer(state, steps):
+            out.print(step_view(step, partial(sub_run_views, state.sub_runs, step["step"])))
     out.print(end_view(state.end))
-    if state.is_open and state.progress is not None:
-        running = ", ".join(state.progress["running"]) or "the model"
-        done = f"step {state.progress['step']} of {state.progress['max_steps']}{cost_of(state.progress)}"
-        out.print(f"{done}; waiting for {running}", style="dim")
+    if state.is_open:
+        parts = []
+        if (progress := state.progress) is not None and "step" in progress:
+            parts.append(f"step {progress['step']} of {progress['max_steps']}{cost_of(progress)}")
+        if state.waiting is not None:
+            parts.append(printable(state.waiting.detail))
+        out.print("; ".join(parts), style="dim", markup=False, soft_wrap=True)
     size = state.size
     chained = f" in {size.runs} workflow runs" if size.runs > 1 else ""
     out.print(f"history: {size.events:,} events, {size.bytes / 1000:,.0f} KB{chained}", style="dim")
 
 
-def _without_final_answer(state: _RunState) -> list[dict[str, Any]]:
+def _without_final_answer(state: _RunState, steps: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The steps; the last one without its text if that is the run's output, which is printed in full at the end."""
-    if not state.steps or not state.end.result or state.steps[-1]["text"] != state.end.result.get("output"):
-        return state.steps
-    return [*state.steps[:-1], {**state.steps[-1], "text": ""}]
+    if not steps or not state.end.result or steps[-1]["text"] != state.end.result.get("output"):
+        return steps
+    return [*steps[:-1], {**steps[-1], "text": ""}]
 
 
 async def _resumed_from(description: Any) -> str | None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mulligan.cli._follow import run_continues
 from mulligan.cli._runs import find_run, follow_to_end
 from mulligan.cli._terminal import NOT_COMPLETED, OK, AsJson, connect_or_fail, fail, print_json, run_command
 
@@ -48,10 +49,9 @@ async def _tail(run_id: str, since: str, *, as_events: bool, as_json: bool) -> i
     client = await connect_or_fail()
     handle = await find_run(client, run_id)
     await print_links_of_run(client, handle)
-    if as_json:
-        end = await _print_steps(client, handle)
-    elif as_events:
-        end = await _print_events(client, handle, since)
+    if as_json or as_events:
+        with run_continues(run_id):
+            end = await (_print_steps(client, handle) if as_json else _print_events(client, handle, since))
     else:
         end = await follow_to_end(client, handle, to_stderr=False, since=since)
     return OK if end.completed else NOT_COMPLETED

@@ -42,7 +42,9 @@ class EventTokenError(ValueError):
     """A text is not the token of an event."""
 
 
-def follow(client: Client, workflow_id: str, *, since: str = "", every: float = 0.5) -> AsyncIterator[Event]:
+def follow(
+    client: Client, workflow_id: str, *, since: str = "", every: float = 0.5, conversation: str | None = None
+) -> AsyncIterator[Event]:
     """Yield each event of a run until it is closed, from the beginning or after the event with the token `since`.
 
     A run that continued as new is one run here. Events of types that only newer versions know are skipped. A closed run can
@@ -54,13 +56,15 @@ def follow(client: Client, workflow_id: str, *, since: str = "", every: float = 
         temporalio.service.RPCError: there is no such run, or Temporal does not answer.
         temporalio.client.WorkflowQueryFailedError: the workflow has no query `events` (docs/events.md).
     """
-    return EventFollower(client, workflow_id, since, every).events()
+    return EventFollower(client, workflow_id, since, every, conversation).events()
 
 
 class EventFollower:
     """The position of one reader: the next event, and how much text of which attempt was yielded."""
 
-    def __init__(self, client: Client, workflow_id: str, since: str, every: float) -> None:
+    def __init__(
+        self, client: Client, workflow_id: str, since: str, every: float, conversation: str | None = None
+    ) -> None:
         match = _TOKEN.fullmatch(since or "0")
         if match is None:
             raise EventTokenError(
@@ -69,6 +73,8 @@ class EventFollower:
         self._client = client
         self._handle = client.get_workflow_handle(workflow_id)
         self._every = every
+        self._conversation = [] if conversation is None else [conversation]
+        """The last argument of the queries, if there is one."""
         self._next, self._attempt, self._seen = (int(part or 0) for part in match.groups())
         self._writing: dict[str, Any] | None = None
         self._total = 0
@@ -121,7 +127,8 @@ class EventFollower:
             start = self._next
             handle = self._client.get_workflow_handle(self._handle.id, run_id=run_id) if run_id else self._handle
             try:
-                page = await query_run(handle, EVENTS_QUERY, start, _PAGE if end is None else min(_PAGE, end - start))
+                limit = _PAGE if end is None else min(_PAGE, end - start)
+                page = await query_run(handle, EVENTS_QUERY, start, limit, *self._conversation)
             except RPCError as error:
                 if run_id is None or error.status != RPCStatusCode.NOT_FOUND:
                     raise
@@ -194,7 +201,7 @@ class EventFollower:
             return True
         if not self._total:
             return False
-        page = await query_run(self._handle, EVENTS_QUERY, self._total - 1, 1)
+        page = await query_run(self._handle, EVENTS_QUERY, self._total - 1, 1, *self._conversation)
         return bool(page["events"][0]["type"] == "run_ended")
 
     async def _end_event(self, run: WorkflowExecutionDescription) -> Event:

@@ -111,15 +111,19 @@ async def read_pages(query: Query, name: str, since: int = 0) -> list[Any]:
     return entries
 
 
-async def read_steps(client: Client, handle: Handle, since: int = 0) -> list[dict[str, Any]]:
-    """All steps of a run from number `since` on, counted from 0.
+async def read_steps(
+    client: Client, handle: Handle, since: int = 0, conversation: str | None = None
+) -> list[dict[str, Any]]:
+    """All steps of a run from number `since` on, counted from 0. `conversation`: the agent's number, if there are several.
 
     Raises:
         RPCError: no worker answers.
     """
+    selected = [] if conversation is None else [conversation]
 
     async def query(run_id: str | None, name: str, *args: Any) -> Any:
-        return await query_run(client.get_workflow_handle(handle.id, run_id=run_id) if run_id else handle, name, *args)
+        asked = client.get_workflow_handle(handle.id, run_id=run_id) if run_id else handle
+        return await query_run(asked, name, *args, *selected)
 
     return await read_pages(query, "steps", since)
 

@@ -31,7 +31,7 @@ from mulligan.wire.event_types import LIVE_TEXT
 from mulligan.wire.model_call import CALL_MODEL
 from mulligan.wire.tool_call import CALL_TOOL
 
-__all__ = ["PendingCall", "WaitReader", "merge", "no_worker"]
+__all__ = ["PendingCall", "WaitReader", "is_without_worker", "merge", "no_worker"]
 
 REQUEST_TIMEOUT = timedelta(seconds=2.5)
 """For each request. A worker answers a query within milliseconds, unless it must replay a long history first."""
@@ -43,6 +43,7 @@ QUEUE_CACHE_SECONDS = 2.0
 """How long the pollers of a queue are remembered, as all runs of a list usually have the same queue."""
 MAX_TEXT_CHARS = 200
 """Characters of a failure's message, or of a heartbeat, that are shown."""
+_NO_WORKER = "no worker polls task queue"
 _CLOCK_TOLERANCE = timedelta(milliseconds=2)
 _ACTIVITY_OF_KIND = {
     "model": (CALL_MODEL, COMPACT_CONVERSATION),
@@ -75,6 +76,8 @@ class WaitReader:
 
     def __init__(self, client: Client) -> None:
         self._client = client
+        self.last_progress: dict[str, Any] | None = None
+        """The answer of the query `progress` that was read last."""
         self._last_polls: dict[tuple[str, TaskQueueType.ValueType], tuple[float, datetime | None]] = {}
 
     async def read(self, workflow_id: str, conversation: str | None = None) -> WaitingFor | None:
@@ -91,6 +94,7 @@ class WaitReader:
             # A worker may poll another partition of the queue than the one that was described, so that the query decides.
             patience = REQUEST_TIMEOUT if last_poll is not None else UNPOLLED_QUERY_TIMEOUT
             answer = await _progress(handle, conversation, patience.total_seconds())
+            self.last_progress = answer
             if answer is None:
                 return no_worker(run.task_queue, last_poll, run.start_time)
             if not isinstance(answer.get("waiting_for"), dict):
@@ -210,8 +214,13 @@ def no_worker(task_queue: str, last_poll: datetime | None, since: datetime) -> W
     return WaitingFor(
         kind="worker",
         since=_iso(last_poll or since),
-        detail=f"no worker polls task queue {task_queue!r}{seen}; start one: mulligan worker{option} --load …",
+        detail=f"{_NO_WORKER} {task_queue!r}{seen}; start one: mulligan worker{option} --load …",
     )
+
+
+def is_without_worker(waiting: WaitingFor | None) -> bool:
+    """Whether a run waits because no worker answers for it, so that its queries would only time out."""
+    return waiting is not None and waiting.kind == "worker" and waiting.detail.startswith(_NO_WORKER)
 
 
 def _find(waiting: WaitingFor, calls: Sequence[PendingCall]) -> PendingCall | None:

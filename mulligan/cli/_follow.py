@@ -1,0 +1,192 @@
+"""Follow a run in the terminal: the events of each of its agents, and what it waits for while nothing happens."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+
+from mulligan.cli._live_view import LiveView
+from mulligan.cli._terminal import print_progress, printable
+
+if TYPE_CHECKING:
+    from temporalio.client import Client
+
+    from mulligan.client.wait_reader import WaitReader
+    from mulligan.values import WaitingFor
+
+SHORTEST_PAUSE, LONGEST_PAUSE = 0.7, 3.0
+"""Seconds between two looks at what the run waits for: first, and while nothing changes."""
+QUIET_TOOL, QUIET_MODEL = 2.0, 10.0
+"""Seconds after which a wait for a tool, or for a model that has not failed, is printed."""
+REPEAT_AFTER = 3.0
+"""Seconds after which a wait whose attempt or heartbeat has changed is printed again."""
+
+
+@contextmanager
+def run_continues(run_id: str) -> Iterator[None]:
+    """If the body is ended by Ctrl-C, say that the run continues."""
+    try:
+        yield
+    except (asyncio.CancelledError, KeyboardInterrupt):
+        print_progress(f"The run continues: mulligan tail {run_id}")
+        raise
+
+
+class RunFollower:
+    """Prints a run's events until it is closed.
+
+    A workflow of a user's own may have several agents: each is followed, and a heading names the one whose events come next.
+    """
+
+    def __init__(self, client: Client, run_id: str, console: Console, since: str = "") -> None:
+        self._client = client
+        self._run_id = run_id
+        self._console = console
+        self._since = since
+        self._views: dict[str, LiveView] = {}
+        self._names: dict[str, str] = {}
+        self._printing = ""
+        """The conversation that was printed last."""
+        self._followers: dict[str, asyncio.Task[None]] = {}
+
+    @property
+    def last_answers(self) -> list[str]:
+        """The newest answer of each agent, which are printed already."""
+        return [view.last_answer for view in self._views.values()]
+
+    async def follow(self) -> None:
+        """Print the events.
+
+        Raises:
+            ValueError, WorkflowQueryFailedError: see `mulligan.events.follow`.
+        """
+        watcher = asyncio.create_task(self._watch_waits())
+        self._start("0")
+        try:
+            while pending := [task for task in self._followers.values() if not task.done()]:
+                await asyncio.wait(pending, timeout=0.5, return_when=asyncio.FIRST_COMPLETED)
+                for task in self._followers.values():
+                    if task.done():
+                        task.result()
+            if await self._find_conversations():
+                # A short run: its other agents were not seen while it was open.
+                await asyncio.gather(*self._followers.values())
+        finally:
+            for task in (watcher, *self._followers.values()):
+                task.cancel()
+            for view in self._views.values():
+                view.end_line()
+
+    def _start(self, conversation: str) -> None:
+        self._views[conversation] = LiveView(self._console, self._run_id)
+        self._followers[conversation] = asyncio.create_task(self._follow(conversation))
+
+    async def _follow(self, conversation: str) -> None:
+        from mulligan.client.follow_events import follow
+
+        is_first = conversation == "0"
+        events = follow(
+            self._client,
+            self._run_id,
+            since=self._since if is_first else "",
+            conversation=None if is_first else conversation,
+        )
+        async for event in events:
+            self._print_heading(conversation)
+            self._views[conversation].show(event)
+
+    def _print_heading(self, conversation: str) -> None:
+        """The name of the agent whose events follow, if the workflow has several."""
+        if len(self._names) > 1 and self._printing != conversation:
+            for view in self._views.values():
+                view.end_line()
+            name = printable(self._names.get(conversation, ""))
+            self._console.print(f"{name} ({conversation})", style="bold cyan", markup=False)
+        self._printing = conversation
+
+    async def _find_conversations(self) -> bool:
+        """Follow the agents that are not followed yet. Returns whether there were any."""
+        from temporalio.client import WorkflowQueryFailedError
+        from temporalio.service import RPCError
+
+        from mulligan.client.read_run import query_run
+
+        with suppress(WorkflowQueryFailedError, RPCError):
+            return self._follow_new(await query_run(self._client.get_workflow_handle(self._run_id), "progress"))
+        return False
+
+    def _follow_new(self, progress: dict[str, Any] | None) -> bool:
+        conversations = (progress or {}).get("conversations") or []
+        self._names = {each["conversation"]: each["agent"] for each in conversations}
+        new = [key for key in self._names if key not in self._followers]
+        for key in new:
+            self._start(key)
+        return bool(new)
+
+    async def _watch_waits(self) -> None:
+        """Print what the run waits for, once it is clear that it waits."""
+        from mulligan.client.wait_reader import WaitReader
+
+        printer = _WaitPrinter(self._console, list(self._views.values()))
+        reader, pause = WaitReader(self._client), SHORTEST_PAUSE
+        while True:
+            await asyncio.sleep(pause)
+            waiting = await _read_or_none(reader, self._run_id)
+            self._follow_new(reader.last_progress)
+            printer.views = list(self._views.values())
+            is_new = printer.show(waiting)
+            pause = SHORTEST_PAUSE if is_new else min(pause * 1.3, LONGEST_PAUSE)
+
+
+class _WaitPrinter:
+    """Prints a wait when it has lasted, and again when its attempt, failure or heartbeat has changed."""
+
+    def __init__(self, console: Console, views: list[LiveView]) -> None:
+        self.views = views
+        self._console = console
+        self._key: tuple[str, str] | None = None
+        self._first_seen = self._printed_at = 0.0
+        self._printed = ""
+
+    def show(self, waiting: WaitingFor | None) -> bool:
+        """Print the wait, if it is due. Returns whether the run waits for something else than before."""
+        now = time.monotonic()
+        key = (waiting.kind, waiting.since) if waiting else None
+        is_new = key != self._key
+        if is_new:
+            self._key, self._first_seen = key, now
+        if waiting is None or waiting.detail == self._printed or not self._is_due(waiting, now):
+            return is_new
+        if is_new or self._printed_at == 0.0 or now - self._printed_at >= REPEAT_AFTER:
+            for view in self.views:
+                view.end_line()
+            self._console.print(f"  … {printable(waiting.detail)}", style="dim", markup=False, soft_wrap=True)
+            self._printed, self._printed_at = waiting.detail, now
+        return is_new
+
+    def _is_due(self, waiting: WaitingFor, now: float) -> bool:
+        from mulligan.client.wait_reader import is_without_worker
+
+        lasted = now - self._first_seen
+        match waiting.kind:
+            case "tool":
+                return lasted >= QUIET_TOOL
+            case "model":
+                is_writing = any(view.is_writing for view in self.views)
+                return waiting.last_failure is not None or (lasted >= QUIET_MODEL and not is_writing)
+        return waiting.kind != "worker" or is_without_worker(waiting) or lasted >= QUIET_TOOL
+
+
+async def _read_or_none(reader: WaitReader, run_id: str) -> WaitingFor | None:
+    """What the run waits for. None if that cannot be read now: the events, which are followed, report why."""
+    from temporalio.service import RPCError
+
+    try:
+        return await reader.read(run_id)
+    except (RPCError, ValueError, KeyError):
+        return None

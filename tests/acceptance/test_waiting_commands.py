@@ -1,0 +1,143 @@
+"""What `start --wait`, `tail`, `show` and `list` say of a run that waits, and how soon."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.acceptance.conftest import ROOT, Run
+
+Process = asyncio.subprocess.Process
+QUEUE = "waiting"
+PROGRAM = str(Path(sys.executable).parent / "mulligan")
+STARTED = {"stdin": asyncio.subprocess.DEVNULL, "stdout": asyncio.subprocess.PIPE, "stderr": asyncio.subprocess.PIPE}
+
+
+@pytest.fixture
+def env(environment: dict[str, str]) -> dict[str, str]:
+    """The worker's model endpoint is down."""
+    return environment | {"OPENAI_BASE_URL": "http://127.0.0.1:9/v1", "OPENAI_API_KEY": "k", "COLUMNS": "500"}
+
+
+@asynccontextmanager
+async def serving(env: dict[str, str], queue: str = QUEUE) -> AsyncIterator[Process]:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "worker.py", "--load", "tests.acceptance.waiting_agent", "--load", "examples.refund_desk",
+        "--task-queue", queue, env=env, cwd=ROOT, **STARTED,
+    )  # fmt: skip
+    assert process.stderr is not None
+    await process.stderr.readline()
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.communicate()
+
+
+@asynccontextmanager
+async def following(env: dict[str, str], *words: str) -> AsyncIterator[Process]:
+    process = await asyncio.create_subprocess_exec(PROGRAM, *words, env=env, cwd=ROOT, **STARTED)
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.communicate()
+
+
+async def line_with(stream: asyncio.StreamReader | None, text: str, seconds: float) -> str:
+    """The first line that contains a text."""
+    assert stream is not None
+    lines = []
+    try:
+        async with asyncio.timeout(seconds):
+            while line := (await stream.readline()).decode():
+                lines.append(line)
+                if text in line:
+                    return line
+    except TimeoutError:
+        pass
+    raise AssertionError(f"no line with {text!r} in {seconds:g} s: {lines}")
+
+
+async def test_a_queue_without_workers_is_reported_at_once_and_ctrl_c_leaves_the_run(
+    mulligan: Run, env: dict[str, str]
+) -> None:
+    async with following(env, "start", "teller", "Go", "--id", "alone", "--task-queue", "nobody", "--wait") as start:
+        line = await line_with(start.stderr, "no worker polls task queue 'nobody'", 10)
+        assert "start one: mulligan worker --task-queue nobody --load …" in line
+        start.send_signal(signal.SIGINT)
+        await line_with(start.stderr, "The run continues: mulligan tail alone", 10)
+        assert await start.wait() != 0
+    shown, listed = await asyncio.gather(
+        mulligan("show", "alone", "--json"), mulligan("list", "--json", "--limit", "200")
+    )
+    state = json.loads(shown.out)
+    assert (state["status"], state["waiting_for"]["kind"]) == ("running", "worker")
+    assert {run["id"]: run for run in json.loads(listed.out)}["alone"]["waiting_for"]["kind"] == "worker"
+
+
+async def test_the_death_of_the_last_worker_is_reported_in_mid_run(env: dict[str, str]) -> None:
+    async with serving(env, "mortal") as worker:
+        words = ("start", "teller", "Go", "--id", "mortal", "--task-queue", "mortal", "--wait")
+        async with following(env, *words) as start:
+            await line_with(start.stderr, "waiting for approval of `refund`", 30)
+            worker.kill()
+            await line_with(start.stderr, "no worker polls task queue 'mortal'", 12)
+
+
+async def test_each_command_says_what_a_run_waits_for(mulligan: Run, env: dict[str, str]) -> None:
+    """A person, with the command to type; a tool with attempt and heartbeat; a model with failure, next attempt and end."""
+    async with serving(env):
+        for agent in ("teller", "crawler", "offline"):
+            ran = await mulligan("start", agent, "Go", "--id", f"w-{agent}", "--task-queue", QUEUE)
+            assert ran.code == 0, ran.err
+        async with following(env, "tail", "w-teller") as tail:
+            line = await line_with(tail.stdout, "waiting for approval of `refund` since", 10)
+            assert line.rstrip().endswith(": mulligan approve w-teller c3")
+            tail.send_signal(signal.SIGINT)
+            await line_with(tail.stderr, "The run continues: mulligan tail w-teller", 10)
+        async with following(env, "tail", "w-crawler") as tail:
+            line = await line_with(tail.stdout, "last heartbeat: page 3 of 7", 15)
+            assert "running `crawl` since" in line
+            assert "attempt 2 of 2" in line
+        async with following(env, "tail", "w-offline") as tail:
+            line = await line_with(tail.stdout, "last failure: the connection to 127.0.0.1 failed", 15)
+            assert "waiting for `openai-chat:none` (step 1) since" in line
+            assert "retried until " in line
+        shown = await mulligan("show", "w-crawler", COLUMNS="500")
+        assert "step 1 of" in shown.out
+        assert "last heartbeat: page 3 of 7" in shown.out
+        offline = json.loads((await mulligan("show", "w-offline", "--json")).out)
+        waiting = offline["progress"]["waiting_for"]
+        assert waiting == offline["waiting_for"]
+        assert (waiting["kind"], "127.0.0.1" in waiting["last_failure"]) == ("model", True)
+        listed = await mulligan("list", "--limit", "200", COLUMNS="500")
+        assert "mulligan approve w-teller c3" in listed.out, listed.err
+
+
+async def test_the_commands_work_on_a_workflow_of_ones_own(mulligan: Run, env: dict[str, str]) -> None:
+    from mulligan import connect
+
+    client = await connect(env["TEMPORAL_ADDRESS"], namespace=env["TEMPORAL_NAMESPACE"])
+    async with serving(env):
+        handle = await client.start_workflow("RefundDesk", "Order 8!", id="desk", task_queue=QUEUE)
+        tail = await mulligan("tail", "desk")
+        assert tail.code == 0, tail.err
+        for text in ("reader (0)", "clerk (1)", "price_of", "Thank you for your letter", "completed"):
+            assert text in tail.out
+        assert (await handle.result())["decision"] == "waits"
+        shown, pending, listed = await asyncio.gather(
+            mulligan("show", "desk"), mulligan("pending"), mulligan("list", "--json", "--limit", "200")
+        )
+        assert (shown.code, pending.code) == (0, 0), shown.err
+        assert shown.out.index("reader (0)") < shown.out.index("price_of") < shown.out.index("clerk (1)")
+        assert {run["id"]: run for run in json.loads(listed.out)}["desk"]["type"] == "RefundDesk"
