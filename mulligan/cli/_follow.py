@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -23,6 +24,8 @@ SHORTEST_PAUSE, LONGEST_PAUSE = 0.7, 3.0
 """Seconds between two looks at what the run waits for: first, and while nothing changes."""
 QUIET_TOOL, QUIET_MODEL = 2.0, 10.0
 """Seconds after which a wait for a tool, or for a model that has not failed, is printed."""
+QUERY_TIMEOUT = timedelta(seconds=2)
+"""For the query for the agents of a workflow."""
 REPEAT_AFTER = 3.0
 """Seconds after which a wait whose attempt or heartbeat has changed is printed again."""
 
@@ -53,6 +56,7 @@ class RunFollower:
         self._printing = ""
         """The conversation that was printed last."""
         self._followers: dict[str, asyncio.Task[None]] = {}
+        self._may_have_several = True
 
     @property
     def last_answers(self) -> list[str]:
@@ -65,8 +69,14 @@ class RunFollower:
         Raises:
             ValueError, WorkflowQueryFailedError: see `mulligan.events.follow`.
         """
+        from mulligan.wire.sub_run import AGENT_WORKFLOW
+
+        description = await self._client.get_workflow_handle(self._run_id).describe()
+        self._may_have_several = description.workflow_type != AGENT_WORKFLOW
+        await self._find_conversations()
+        if "0" not in self._followers:
+            self._start("0")
         watcher = asyncio.create_task(self._watch_waits())
-        self._start("0")
         try:
             while pending := [task for task in self._followers.values() if not task.done()]:
                 await asyncio.wait(pending, timeout=0.5, return_when=asyncio.FIRST_COMPLETED)
@@ -114,10 +124,11 @@ class RunFollower:
         from temporalio.client import WorkflowQueryFailedError
         from temporalio.service import RPCError
 
-        from mulligan.client.read_run import query_run
-
+        if not self._may_have_several:
+            return False
+        handle = self._client.get_workflow_handle(self._run_id)
         with suppress(WorkflowQueryFailedError, RPCError):
-            return self._follow_new(await query_run(self._client.get_workflow_handle(self._run_id), "progress"))
+            return self._follow_new(await handle.query("progress", rpc_timeout=QUERY_TIMEOUT))
         return False
 
     def _follow_new(self, progress: dict[str, Any] | None) -> bool:

@@ -111,6 +111,8 @@ def end_view(end: RunEnd) -> RenderableType:
                 f"{usage['input_tokens']} + {usage['output_tokens']} tokens{cost_of(result)}"
             )
             lines.append(Text.assemble((end.status, f"bold {colour}"), f": {numbers}; trace {result['trace_id']}"))
+        else:  # a workflow of a user's own
+            lines.append(Text(end.status, style=f"bold {colour}"))
     elif end.error is not None:
         lines.append(Text.assemble((end.status, f"bold {colour}"), f": {end.error['type']}: {end.error['message']}"))
     else:

@@ -9,15 +9,21 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from mulligan import connect
 from tests.acceptance.conftest import ROOT, Run
 
 Process = asyncio.subprocess.Process
 QUEUE = "waiting"
 PROGRAM = str(Path(sys.executable).parent / "mulligan")
-STARTED = {"stdin": asyncio.subprocess.DEVNULL, "stdout": asyncio.subprocess.PIPE, "stderr": asyncio.subprocess.PIPE}
+STARTED: dict[str, Any] = {
+    "stdin": asyncio.subprocess.DEVNULL,
+    "stdout": asyncio.subprocess.PIPE,
+    "stderr": asyncio.subprocess.PIPE,
+}
 
 
 @pytest.fixture
@@ -101,16 +107,16 @@ async def test_each_command_says_what_a_run_waits_for(mulligan: Run, env: dict[s
             ran = await mulligan("start", agent, "Go", "--id", f"w-{agent}", "--task-queue", QUEUE)
             assert ran.code == 0, ran.err
         async with following(env, "tail", "w-teller") as tail:
-            line = await line_with(tail.stdout, "waiting for approval of `refund` since", 10)
+            line = await line_with(tail.stdout, "waiting for approval of `refund` since", 20)
             assert line.rstrip().endswith(": mulligan approve w-teller c3")
             tail.send_signal(signal.SIGINT)
             await line_with(tail.stderr, "The run continues: mulligan tail w-teller", 10)
         async with following(env, "tail", "w-crawler") as tail:
-            line = await line_with(tail.stdout, "last heartbeat: page 3 of 7", 15)
+            line = await line_with(tail.stdout, "last heartbeat: page 3 of 7", 20)
             assert "running `crawl` since" in line
             assert "attempt 2 of 2" in line
         async with following(env, "tail", "w-offline") as tail:
-            line = await line_with(tail.stdout, "last failure: the connection to 127.0.0.1 failed", 15)
+            line = await line_with(tail.stdout, "last failure: the connection to 127.0.0.1 failed", 20)
             assert "waiting for `openai-chat:none` (step 1) since" in line
             assert "retried until " in line
         shown = await mulligan("show", "w-crawler", COLUMNS="500")
@@ -125,11 +131,9 @@ async def test_each_command_says_what_a_run_waits_for(mulligan: Run, env: dict[s
 
 
 async def test_the_commands_work_on_a_workflow_of_ones_own(mulligan: Run, env: dict[str, str]) -> None:
-    from mulligan import connect
-
     client = await connect(env["TEMPORAL_ADDRESS"], namespace=env["TEMPORAL_NAMESPACE"])
     async with serving(env):
-        handle = await client.start_workflow("RefundDesk", "Order 8!", id="desk", task_queue=QUEUE)
+        handle: Any = await client.start_workflow("RefundDesk", "Order 8!", id="desk", task_queue=QUEUE)
         tail = await mulligan("tail", "desk")
         assert tail.code == 0, tail.err
         for text in ("reader (0)", "clerk (1)", "price_of", "Thank you for your letter", "completed"):

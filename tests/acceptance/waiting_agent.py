@@ -7,7 +7,7 @@ import asyncio
 from mulligan import Agent, Call, Say, Script, ToolContext, tool
 
 
-@tool(timeout=60, attempts=2)
+@tool(timeout=60, attempts=2, retry_on=(RuntimeError,))
 async def crawl(ctx: ToolContext) -> str:
     """Crawl a site, slowly."""
     if ctx.attempt == 1:
