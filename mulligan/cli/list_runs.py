@@ -145,7 +145,6 @@ async def _status(client: Client, execution: WorkflowExecution) -> str:
     from temporalio.service import RPCError
 
     from mulligan.client.connect import explain_unreadable_data
-
     from mulligan.wire.sub_run import AGENT_WORKFLOW
 
     if execution.status == WorkflowExecutionStatus.COMPLETED and execution.workflow_type != AGENT_WORKFLOW:

@@ -49,7 +49,8 @@ def follow(
 
     A run that continued as new is one run here. Events of types that only newer versions know are skipped. A closed run can
     be read as long as Temporal retains it. While no worker answers, it waits. `every`: seconds between two checks while
-    something happens. Otherwise it checks less often, and Temporal's long poll wakes it.
+    something happens. Otherwise it checks less often, and Temporal's long poll wakes it. `conversation`: the number
+    of the agent, in a workflow with several; None: the first.
 
     Raises:
         EventTokenError: `since` is not a token.
