@@ -73,6 +73,8 @@ class _RunState:
     sub_runs: list[SubRun]
     size: ChainSize
     resumed_from: str | None
+    start: dict[str, Any]
+    """How it was started, as far as known: `agent`, `model`, `prompt` (its first line), `by` (the client's identity)."""
     query_error: str
     """Why no worker answered the queries for steps and progress. Empty if one did."""
 
@@ -91,6 +93,7 @@ class _RunState:
             "history": asdict(self.size),
             **sub_agents,
             "resumed_from": self.resumed_from,
+            "start": self.start,
         }
 
 
@@ -149,6 +152,7 @@ async def _read_state(client: Client, handle: WorkflowHandle[Any, Any], *, deep:
         sub_runs=await read_sub_runs(client, description.root_id or handle.id, steps, deep=deep),
         size=await size_of_chain(client, handle.id),
         resumed_from=await _resumed_from(description),
+        start=await _read_start(client, description, steps),
         query_error=query_error,
     )
 
@@ -178,9 +182,11 @@ def _open_status(progress: dict[str, Any] | None) -> str:
 
 
 def _print_state(state: _RunState) -> None:
-    from mulligan.cli._steps import cost_of, end_view, step_view
+    from mulligan.cli._steps import cost_of, end_view, short, step_view
     from mulligan.cli._sub_runs import sub_run_views
 
+    for name, value in state.start.items():
+        out.print(f"{name}: {short(value)}", style="dim", markup=False, soft_wrap=True)
     if state.resumed_from:
         out.print(f"goes on from {state.resumed_from}", style="dim", markup=False, soft_wrap=True)
     for agent, steps in state.agents:
@@ -206,6 +212,35 @@ def _without_final_answer(state: _RunState, steps: list[dict[str, Any]]) -> list
     if not steps or not state.end.result or steps[-1]["text"] != state.end.result.get("output"):
         return steps
     return [*steps[:-1], {**steps[-1], "text": ""}]
+
+
+async def _read_start(client: Client, description: Any, steps: list[dict[str, Any]]) -> dict[str, Any]:
+    """What the first event of the run's first workflow run says of its start; {} if it cannot be read."""
+    from temporalio.common import RawValue
+    from temporalio.service import RPCError
+
+    from mulligan.errors import InvalidRunInputError
+    from mulligan.run_input import parse_run_input
+    from mulligan.wire.compressed_input import decompress_input
+
+    first_run = client.get_workflow_handle(
+        description.id, run_id=description.raw_info.first_run_id or description.run_id
+    )
+    start: dict[str, Any] = {}
+    try:
+        first_event = await anext(first_run.fetch_history_events(page_size=1))
+        attributes = first_event.workflow_execution_started_event_attributes
+        start["by"] = attributes.identity
+        [raw] = await client.data_converter.decode(attributes.input.payloads, [RawValue])
+        run_input = parse_run_input(decompress_input(raw.payload.data))
+    except (RPCError, InvalidRunInputError, KeyError, ValueError, StopAsyncIteration):
+        return {name: value for name, value in start.items() if value}
+    texts = [message.text for message in run_input.messages if message.role == "user"]
+    prompt = run_input.prompt or (texts[-1] if texts else "")
+    model = run_input.model or (steps[0].get("model") if steps else None)
+    first_line = prompt.strip().partition("\n")[0]
+    start = {"agent": run_input.agent, "model": model, "prompt": first_line, "by": start["by"]}
+    return {name: value for name, value in start.items() if value}
 
 
 async def _resumed_from(description: Any) -> str | None:

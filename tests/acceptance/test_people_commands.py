@@ -170,6 +170,10 @@ async def test_a_run_is_stopped_and_resumed_by_commands(in_process: Run, clerk_c
     assert json.loads((await in_process("list", "--agent", "nobody", "--json")).out) == []
     both = json.loads((await in_process("list", "--json")).out)
     assert [run["started"] for run in both] == sorted((run["started"] for run in both), reverse=True)
+    start = json.loads((await in_process("show", "o-2", "--json")).out)["start"]
+    assert start == {"agent": "clerk", "model": "scripted:clerk", "prompt": "Help.", "by": clerk_client.identity}
+    shown = await in_process("show", "o-2")
+    assert shown.out.startswith("agent: clerk\nmodel: scripted:clerk\nprompt: Help.\nby: ")
     ran = await in_process("resume", "o-2", "Go on.", "--max-steps", "1", "--json")
     assert json.loads(ran.out).items() >= {"id": "o-2-resumed", "resumed_from": "o-2"}.items()
     await wait_for_call(clerk_client.get_workflow_handle("o-2-resumed"), "call_2")
