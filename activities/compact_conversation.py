@@ -33,7 +33,7 @@ ANSWER_SETTINGS = frozenset(
 
 
 class NoSummary(Exception):
-    """The model's answer is no summary, and a retry would give a similar one."""
+    """The model's answer is not a summary, and a retry would give a similar one."""
 
     def __init__(self, kind: str, message: str, usage: Usage) -> None:
         super().__init__(message)

@@ -1,7 +1,7 @@
 """Record what a person decided on a call, and check the arguments that a person edited.
 
-`record_decision` is a local activity, as the other `record_` activities; `check_edit` runs users' code (validators, the
-guard), so it is none.
+`record_decision` is a local activity like the other `record_` activities. `check_edit` runs users' code (validators, the
+guard), so it is an ordinary activity.
 """
 
 from __future__ import annotations
@@ -91,14 +91,14 @@ class RecordDecisionActivities:
 
     @activity.defn(name=CHECK_EDIT)
     async def check_edit(self, request: CheckEdit) -> CheckedEdit:
-        """Validate edited arguments, and ask the guard about them; returns the valid arguments, or why they are refused."""
+        """Validate edited arguments, and call the guard with them; returns the valid arguments, or why they are refused."""
         services = self.services
         agent = services.registry.agents.get(request.where.agent)
         definition = await services.definitions.find(request.definition, request.where)
         tool = services.tools.find(request.where.agent, request.call.name, definition=definition) if agent else None
         if agent is None or tool is None:
             return CheckedEdit(
-                refused=f"The worker does not know the tool `{request.call.name}`, so it cannot look at them."
+                refused=f"The worker does not know the tool `{request.call.name}`, so it cannot check them."
             )
         if tool.arguments.blocks:
             arguments = await asyncio.to_thread(valid, tool.arguments, request.arguments)

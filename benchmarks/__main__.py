@@ -79,7 +79,7 @@ def main(
 ) -> None:
     """Measure Mulligan beside its rivals.
 
-    What was measured before is not measured again: a run that was interrupted goes on. The page is docs/benchmarks.md;
+    What was measured before is not measured again: a run that was interrupted continues. The page is docs/benchmarks.md;
     of --quick, and of a folder of your own, it is in the folder.
     """
     figures, names = _list(only, FIGURES, "--only"), _list(contenders, tuple(ALL), "--contenders")

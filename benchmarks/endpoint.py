@@ -173,7 +173,7 @@ class Endpoint:
         self.bytes += len(body)
         asked = read(body)
         if asked is None:
-            fault = {"error": {"message": "This is no prompt of the benchmark.", "type": "invalid_request_error"}}
+            fault = {"error": {"message": "This is not a prompt of the benchmark.", "type": "invalid_request_error"}}
             return web.json_response(fault, status=400)
         self.most[asked.run] = max(self.most[asked.run], asked.results)
         whole, pieces = (responses_reply, responses_events) if request.path.endswith("/responses") else _CHAT

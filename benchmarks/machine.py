@@ -56,7 +56,7 @@ def write(told: dict[str, Any], folder: Path) -> None:
     for fact in ("cpu", "cores", "memory_gib"):
         if before[fact] != told[fact]:
             raise OtherMachineError(
-                f"{os.path.relpath(folder)} holds figures of another machine ({fact}: {before[fact]}, here "
+                f"{os.path.relpath(folder)} contains figures of another machine ({fact}: {before[fact]}, here "
                 f"{told[fact]}); give another folder with --results, or remove it."
             )
     folder.mkdir(parents=True, exist_ok=True)

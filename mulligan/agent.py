@@ -213,7 +213,7 @@ class Agent:
         for index, thing in enumerate(self.tools):
             if not isinstance(thing, Tool):
                 what = getattr(thing, "__name__", None) or repr(thing)
-                raise DeclarationError(f"{context}: tools[{index}] ({what}) is no tool; declare it with @tool.")
+                raise DeclarationError(f"{context}: tools[{index}] ({what}) is not a tool; declare it with @tool.")
         names = [tool.name for tool in self.tools]
         if twice := sorted({name for name in names if names.count(name) > 1}):
             files = ", ".join(sorted({tool.source for tool in self.tools if tool.name == twice[0]}))

@@ -64,7 +64,7 @@ class ProviderStrategy:
 
 @dataclass(frozen=True, eq=False)
 class OutputType:
-    """One type of output. A type that is no object (a list, a number) is wrapped in one, as providers need objects."""
+    """One type of output. A type that is not an object (a list, a number) is wrapped in one, as providers need objects."""
 
     name: str
     description: str

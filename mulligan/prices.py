@@ -110,6 +110,6 @@ def _read(file: str) -> dict[str, Price]:
         says = f"{where}: {fault['msg'][0].lower()}{fault['msg'][1:]}" if where else fault["msg"]
         form = '{"models": {"gpt-5-mini": {"input": 0.25, "cached_input": 0.025, "output": 2.0}}}'
         raise DeclarationError(
-            f"MULLIGAN_PRICES names {file}, which is no table of prices ({says}); write it like {form}, in USD per "
+            f"MULLIGAN_PRICES names {file}, which is not a table of prices ({says}); write it like {form}, in USD per "
             "1,000,000 tokens."
         ) from None

@@ -137,7 +137,7 @@ def _fault_sentence(fault: Any) -> str:
             hint = (
                 f'did you mean "{near[0]}"?' if near else f"known are {', '.join(known)}." if known else "leave it out."
             )
-            return f'"{where}" is no known field; {hint}'
+            return f'"{where}" is not a known field; {hint}'
         case "union_tag_invalid" | "union_tag_not_found":
             return f'"{where}" needs a "role" of "user", "assistant" or "tool".'
     says = fault["msg"][0].lower() + fault["msg"][1:]
@@ -147,7 +147,7 @@ def _fault_sentence(fault: Any) -> str:
 def _path(loc: Sequence[int | str]) -> str:
     path = ""
     for index, part in enumerate(loc):
-        # pydantic adds the role of the message after its number; it is no part of the JSON.
+        # pydantic adds the role of the message after its number; it is not part of the JSON.
         if index == 2 and loc[0] == "messages" and part in ("user", "assistant", "tool"):
             continue
         path += f"[{part}]" if isinstance(part, int) else f".{part}" if path else part

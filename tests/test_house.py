@@ -90,7 +90,7 @@ def _imported_names(path: Path, *, lazy: bool = True) -> Iterator[tuple[str, str
     """What a file imports, as (module, name); the name is empty for `import module`."""
     for node in _nodes(_tree(path), lazy=lazy):
         if isinstance(node, ast.Import):
-            # `import mulligan` by itself is no dependency: Python imports the package before each of its modules.
+            # `import mulligan` by itself is not a dependency: Python imports the package before each of its modules.
             yield from ((alias.name, "") for alias in node.names if alias.name != "mulligan")
         elif isinstance(node, ast.ImportFrom) and node.module:
             yield from ((node.module, alias.name) for alias in node.names)

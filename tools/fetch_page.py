@@ -49,7 +49,7 @@ _REDIRECTS = {301, 302, 303, 307, 308}
 _HTML = {"text/html", "application/xhtml+xml"}
 _TEXT = re.compile(r"text/.+|application/(.+\+)?(json|xml|yaml)|application/(x-ndjson|x-yaml|toml|javascript)")
 _CHARSET = re.compile(rb"""(?:charset|encoding)\s{0,9}=\s{0,9}["']?\s{0,9}([\w.:-]{1,40})""")
-# Python's other codecs are no charsets, and some take quadratic time (punycode, idna).
+# Python's other codecs are not charsets, and some take quadratic time (punycode, idna).
 _CODECS = re.compile(r"utf-(8|16|32).*|iso8859-.*|cp\d+|koi8-.|(shift_|euc_|iso2022_|gb|big5|mac-|tis-|johab|hz).*")
 
 
@@ -77,7 +77,7 @@ async def fetch_page(url: str, start: Annotated[int, Field(ge=0)] = 0) -> str:
         start: The character of the page's text to begin at, to read on in a long page.
 
     Raises:
-        ToolError: the address is none or may not be fetched, the server failed, or what it serves is no text.
+        ToolError: the address is none or may not be fetched, the server failed, or what it serves is not text.
     """
     try:
         async with asyncio.timeout(FETCH_WITHIN):

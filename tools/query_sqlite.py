@@ -187,7 +187,7 @@ def _authorize(action: int, first: str | None, second: str | None, *_: str | Non
 def _rows(database: sqlite3.Connection, sql: str, limit: int) -> dict[str, Any]:
     cursor = database.execute(sql)
     if cursor.description is None:
-        raise ToolError("The query holds no statement. Give one SELECT statement.")
+        raise ToolError("The query contains no statement. Give one SELECT statement.")
     columns = [shown(column[0])[:200] for column in cursor.description]
     widest = max(20, min(MAX_TEXT, MAX_SHOWN // len(columns)))
     rows: list[list[Any]] = []

@@ -1,6 +1,6 @@
 """`search_files`: the lines of the workspace's text files that contain a text.
 
-It takes plain text, no regular expressions: one that a model wrote can run for ever, and a thread cannot be killed.
+It takes plain text, not regular expressions: one that a model wrote can run forever, and a thread cannot be killed.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def search_files(
     include_hidden: bool = False,
     max_hits: Annotated[int, Field(ge=1, le=200)] = 50,
 ) -> str:
-    """Find the lines that hold a text, in the text files of the workspace. Plain text, not a regular expression.
+    """Find the lines that contain a text, in the text files of the workspace. Plain text, not a regular expression.
 
     Args:
         text: The text to find, within one line.
@@ -86,7 +86,7 @@ class _Search:
     unreadable: int = 0
     hidden: int = 0
     stopped: str = ""
-    """Why the search ended early: a note for the model. Empty while it goes on."""
+    """Why the search ended early: a note for the model. Empty while it continues."""
 
     def add_file(self, entry: Entry) -> None:
         """Search one file, or stop where the limits of all files are reached."""

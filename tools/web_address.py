@@ -56,9 +56,11 @@ def target_of(text: str, base: httpx2.URL | None = None) -> Target:
     faults = {
         f"is longer than {MAX_URL:,} characters": len(text) > MAX_URL,
         # Some programs read a backslash as a slash, so that two programs read different hosts in one URL.
-        "holds control characters or a backslash": re.search(r"[\x00-\x20\x7f-\x9f\u2028\u2029\ud800-\udfff\\]", text)
+        "contains control characters or a backslash": re.search(
+            r"[\x00-\x20\x7f-\x9f\u2028\u2029\ud800-\udfff\\]", text
+        )
         is not None,
-        "holds a user name or password, and none are sent": re.match(r"[^/?#]*//[^/?#]*@", text) is not None,
+        "contains a user name or password, and none are sent": re.match(r"[^/?#]*//[^/?#]*@", text) is not None,
     }
     if fault := next((fault for fault, is_so in faults.items() if is_so), None):
         raise ToolError(f"The address {fault}. {rule}")
@@ -70,7 +72,7 @@ def target_of(text: str, base: httpx2.URL | None = None) -> Target:
     if url.scheme not in ("http", "https"):
         raise ToolError(f"Only http and https can be fetched, and the address has '{url.scheme[:20]}'. {rule}")
     if url.userinfo:
-        raise ToolError(f"The address holds a user name or password, and none are sent. {rule}")
+        raise ToolError(f"The address contains a user name or password, and none are sent. {rule}")
     # ':' is in IPv6 addresses alone; a zone ('%') names a link of this very machine.
     if not (_NAME.fullmatch(host) or (":" in host and "%" not in host)):
         raise ToolError(f"The address has no valid host: '{host[:100]}'. {rule}")
@@ -78,7 +80,7 @@ def target_of(text: str, base: httpx2.URL | None = None) -> Target:
     if re.fullmatch(r"([^:]*\.)?(\d+|0x[0-9a-f]*)", host) and not re.fullmatch(
         r"(0|[1-9]\d*)(\.(0|[1-9]\d*)){3}", host
     ):
-        raise ToolError(f"The host '{host[:100]}' is no name. Write an IPv4 address as four decimal numbers.")
+        raise ToolError(f"The host '{host[:100]}' is not a name. Write an IPv4 address as four decimal numbers.")
     port = url.port if url.port is not None else {"http": 80, "https": 443}[url.scheme]
     if not 0 < port < 65_536:
         raise ToolError(f"The address has no valid port: {port}. {rule}")
@@ -94,7 +96,7 @@ def is_public(address: Address) -> bool:
             return is_public(address.ipv4_mapped)
         if address in _NAT64:
             return is_public(IPv4Address(int(address) & 0xFFFFFFFF))
-        # 6to4 and Teredo, which hold an IPv4 address too, are in _NOT_PUBLIC as a whole: nobody serves pages there.
+        # 6to4 and Teredo, which contain an IPv4 address too, are in _NOT_PUBLIC as a whole: nobody serves pages there.
         if address not in _PUBLIC_V6:
             return False
     special = address.is_multicast or address.is_reserved or any(address in network for network in _NOT_PUBLIC)
@@ -112,7 +114,9 @@ def _is_allowed(target: Target, address: Address) -> bool:
         except ValueError:
             parts = re.fullmatch(r"(\[[0-9a-f:.]+\]|[^\s:/\[\]]+)(?::(\d{1,5}))?", entry)
         if parts is None:
-            raise ToolError("No page can be fetched: MULLIGAN_FETCH_ALLOW has an entry that is no host and no network.")
+            raise ToolError(
+                "No page can be fetched: MULLIGAN_FETCH_ALLOW has an entry that is neither a host nor a network."
+            )
         host = parts[1].strip("[]").removesuffix(".")
         if host in (target.host, str(plain)) and parts[2] in (None, str(target.port)):
             return True
@@ -120,7 +124,7 @@ def _is_allowed(target: Target, address: Address) -> bool:
 
 
 async def addresses_of(target: Target) -> list[Address]:
-    """The addresses of a host, in the resolver's order, each of which may be connected to: three at most.
+    """The addresses of a host, in the resolver's order, three at most. A tool may connect to each of them.
 
     Raises:
         ToolError: it has none, or one that is neither public nor allowed by the operator.

@@ -42,7 +42,7 @@ _REASONS = {
     errno.ENOSPC: "no space is left",
     errno.ENAMETOOLONG: "the name is too long",
     errno.ELOOP: "it is a symbolic link, and links are not followed",
-    errno.ENOTDIR: "a part of the path is no folder",
+    errno.ENOTDIR: "a part of the path is not a folder",
     errno.ENOENT: "it is not there any more",
 }
 
@@ -60,7 +60,7 @@ class Place:
 
     @property
     def folder(self) -> Place:
-        """The folder that holds it."""
+        """The folder that contains it."""
         return Place(self.parts[:-1])
 
 
@@ -88,7 +88,7 @@ def resolve(path: str) -> Place:
     """Parse a path that a model wrote.
 
     Raises:
-        ToolError: the path is absolute, climbs with `..`, or is no path of a POSIX file system.
+        ToolError: the path is absolute, climbs with `..`, or is not a path of a POSIX file system.
     """
     rule = "Give a path relative to the workspace, with '/' between folders, for instance 'notes/today.txt'."
     parts = tuple(part for part in path.split("/") if part not in ("", "."))
@@ -97,8 +97,8 @@ def resolve(path: str) -> Place:
     except UnicodeEncodeError:
         raise ToolError(f"The path '{shown(path)[:200]}' is not valid Unicode. {rule}") from None
     faults = {
-        "holds control characters": _CONTROL.search(path) is not None,
-        "holds a backslash": "\\" in path,
+        "contains control characters": _CONTROL.search(path) is not None,
+        "contains a backslash": "\\" in path,
         "is absolute": path.startswith("/") or re.match(r"[A-Za-z]:", path) is not None,
         "climbs with '..'": ".." in parts,
         f"goes through more than {MAX_PARTS} folders": len(parts) > MAX_PARTS,
@@ -114,7 +114,7 @@ def open_folder(place: Place, *, make: bool = False) -> Iterator[int]:
     """Open a folder and give its descriptor. With `make` it is made where missing, and removed again if the body fails.
 
     Raises:
-        ToolError: it is not there, is no folder, or is reached through a link.
+        ToolError: it is not there, is not a folder, or is reached through a link.
     """
     with ExitStack() as opened:
         here = _open_root(make=make)
@@ -133,7 +133,7 @@ def open_file(place: Place) -> Iterator[BinaryIO]:
     """Open a regular file for reading.
 
     Raises:
-        ToolError: it is not there, is no regular file, or is reached through a link.
+        ToolError: it is not there, is not a regular file, or is reached through a link.
     """
     if not place.parts:
         raise ToolError("'.' is the workspace folder itself, not a file. List what is in it with list_files.")
@@ -146,7 +146,7 @@ def open_entry(folder: int, place: Place) -> Iterator[BinaryIO]:
     """Open a regular file in an opened folder for reading, never waiting for it.
 
     Raises:
-        ToolError: it is not there, or is no regular file.
+        ToolError: it is not there, or is not a regular file.
     """
     name = place.parts[-1]
     try:
@@ -173,7 +173,7 @@ def not_a_file(status: os.stat_result, place: Place) -> str | None:
         return f"'{place}' is a folder, not a file. List what is in it with list_files."
     if kind == "link":
         return f"'{place}' is a symbolic link, and links are not followed. Name the file itself."
-    return f"'{place}' is no regular file but a device, pipe or socket. Only regular files can be used."
+    return f"'{place}' is not a regular file but a device, pipe or socket. Only regular files can be used."
 
 
 def kind_of(status: os.stat_result) -> Kind:
@@ -221,7 +221,7 @@ def walk(folder: int, place: Place, *, deep: bool, hidden: bool) -> Iterator[Ent
 
 
 def is_binary(data: bytes) -> bool:
-    """Whether the data is no text: it has a NUL byte near the beginning, and no byte order mark of UTF-16."""
+    """Whether the data is not text: it has a NUL byte near the beginning, and no byte order mark of UTF-16."""
     return b"\0" in data[:8_192] and not data.startswith((b"\xff\xfe", b"\xfe\xff"))
 
 
@@ -262,7 +262,7 @@ def _enter(folder: int, name: str, place: Place, undo: ExitStack | None) -> int:
             if kind == "link":
                 raise ToolError(f"'{place}' is a symbolic link, and links are not followed.") from error
             if kind != "folder":
-                raise ToolError(f"'{place}' is no folder.") from error
+                raise ToolError(f"'{place}' is not a folder.") from error
         raise ToolError(f"'{place}' cannot be opened: {_reason(error)}.") from error
 
 
@@ -286,7 +286,7 @@ def _absent(folder: int, place: Place) -> str:
     if not names:
         return f"{said} The folder '{place.folder}' is empty."
     more = f" and {len(names) - 10} more" if len(names) > 10 else ""
-    return f"{said} The folder '{place.folder}' holds: {', '.join(map(shown, names[:10]))}{more}."
+    return f"{said} The folder '{place.folder}' contains: {', '.join(map(shown, names[:10]))}{more}."
 
 
 def _reason(error: OSError) -> str:

@@ -38,7 +38,9 @@ def write_file(path: str, content: str, mode: Literal["create", "overwrite", "ap
     try:
         data = content.encode()
     except UnicodeEncodeError:
-        raise ToolError("The content holds half a character (a lone surrogate), which no text file can hold.") from None
+        raise ToolError(
+            "The content contains half a character (a lone surrogate), which no text file can contain."
+        ) from None
     written = len(data)
     with open_folder(place.folder, make=True) as folder, _locked(folder, place):
         before = _status(folder, place)

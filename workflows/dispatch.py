@@ -95,7 +95,7 @@ async def call_model(request: ModelCall, facts: AgentFacts, inbox: Inbox) -> Mod
 
 
 async def compact_conversation(request: CompactConversation, facts: AgentFacts, inbox: Inbox) -> Compacted:
-    """Have the older messages summarized. A failure is returned, not raised, as the run can go on without a summary."""
+    """Have the older messages summarized. A failure is returned, not raised, as the run can continue without a summary."""
     try:
         return await _run_model_activity(
             COMPACT_CONVERSATION,
@@ -140,7 +140,7 @@ async def call_tool(request: CallTool, facts: ToolFacts | None, calls_in_step: i
                 schedule_to_start_timeout=timedelta(seconds=facts.queue_timeout) if facts.queue_timeout else None,
                 heartbeat_timeout=limits.HEARTBEAT_TIMEOUT,
                 retry_policy=retry,
-                # A cancelled run ends after its tools have: their spans are closed, and none goes on running unseen.
+                # A cancelled run ends after its tools have: their spans are closed, and none continues to run unseen.
                 cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
                 summary=request.call.name[:60],
             )
@@ -227,7 +227,7 @@ def _lost_call(request: CallTool, facts: ToolFacts, error: ActivityError, starte
         )
     else:
         if timeout is TimeoutType.START_TO_CLOSE:
-            kind, reason = "tool_timeout", f"did not come back within {facts.timeout:g} s"
+            kind, reason = "tool_timeout", f"did not finish within {facts.timeout:g} s"
         else:
             kind, reason = "tool_lost", "was lost: its worker died, stopped answering, or shut down"
         times = f", on each of {attempts} attempts" if attempts > 1 else ""

@@ -223,7 +223,7 @@ async def _start(
                 task_queue=call.facts.task_queue,
                 execution_timeout=timedelta(seconds=call.facts.timeout) if call.facts.timeout else None,
                 cancellation_type=workflow.ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
-                # If this run is terminated or times out, no sub-agent goes on working for nobody.
+                # If this run is terminated or times out, no sub-agent continues to work without it.
                 parent_close_policy=workflow.ParentClosePolicy.REQUEST_CANCEL,
                 memo={"agent": run.agent, CALL_MEMO: request.call.id},
                 static_summary=run.agent[:60],

@@ -35,7 +35,7 @@ BESIDE = {
     *("id", "call_id", "tool_call_id", "type", "index", "role", "content", "refusal"),
     *("thought", "thoughts", "reasoning"),
 }
-"""Keys that a call may have beside its name and arguments. Not `description`: a repeated definition of a tool is no call."""
+"""Keys that a call may have beside its name and arguments. Not `description`: a tool's definition, repeated, is not a call."""
 
 FINAL = "finalanswer"
 """LangChain's action for the final answer, without spaces and in lower case."""
@@ -174,7 +174,7 @@ class CallReader:
         """The block that begins with a mark, None if it contains anything else; and the position after it."""
         text, start, at, named = self.text, mark.start(), mark.end(), mark["named"]
         if mark["think"]:
-            # A model drafts calls in its thoughts. They are no calls.
+            # A model drafts calls in its thoughts. They are not calls.
             return None, text.find("</think>", at) if at <= self._last_thought_end else at
         if mark["bare"]:
             end, stopped = self.json.json_end(start, raw_breaks=False)
@@ -198,7 +198,7 @@ class CallReader:
         return (Block(start, at, items) if items else None), at
 
     def _values(self, at: int, kind: str, named: str | None) -> tuple[list[ToolCall | str], int]:
-        """The calls of a block, none if any of its values is no call; and the position after its last value."""
+        """The calls of a block, none if any of its values is not a call; and the position after its last value."""
         items: list[ToolCall | str] = []
         limit = -1
         while self.text[at : at + 1] in CLOSER and not self.json.exhausted:

@@ -19,7 +19,7 @@ FIELDS_SHOWN, EXAMPLE_SHOWN = 20, 2_000
 
 
 def times_before(messages: Sequence[Message], call: ToolCall, kind: str) -> int:
-    """How often the model got feedback on this very call before; for an unknown tool, on any call of it."""
+    """How often the model got feedback on this same call before; for an unknown tool, on any call of it."""
     if kind not in INPUT_KINDS:
         return 0
     failed = {m.call_id for m in messages if isinstance(m, ToolMessage) and m.error and m.error.kind in INPUT_KINDS}
@@ -37,11 +37,11 @@ def escalate_feedback(error: Mistake, times: int, call: ToolCall, accepts: JsonT
     """The error with a more explicit text if the call was wrong `times` times before; unchanged the first time."""
     if times == 0:
         return error
-    again = "You made this very call before, and it failed in the same way: sent again, it will fail again."
+    again = "You made this same call before, and it failed in the same way: sent again, it will fail again."
     if times > 1:
         again = (
-            f"This is the {_ordinal(times + 1)} time that you make this very call. Do not send it again: change it as said "
-            "below, call another tool, or go on without it."
+            f"This is the {_ordinal(times + 1)} time that you make this same call. Do not send it again: change it as "
+            "described below, call another tool, or continue without it."
         )
     detail = [error.detail]
     if accepts is not None:
@@ -72,13 +72,13 @@ def _compared(raw: str, accepts: JsonType) -> str:
     try:
         sent = parse_json(raw)
     except NotJson:
-        says = "text that is no JSON"
+        says = "text that is not JSON"
     else:
         if isinstance(sent, dict):
             fields_sent = [f"`{name[:100]}`: {_name_of(value)}" for name, value in list(sent.items())[:FIELDS_SHOWN]]
             says = "an object with " + (", ".join(fields_sent) or "no field")
         else:
-            says = f"no object but {_name_of(sent)}"
+            says = f"not an object but {_name_of(sent)}"
     return f"You sent {says}.\nIt takes an object with {'; '.join(expected) or 'no field'}."
 
 

@@ -95,7 +95,7 @@ class Target:
                 f"{faults}"
             )
         elif self.is_output:
-            message = f"Your output is no valid `{self.name}`, so it was not taken:\n{faults}"
+            message = f"Your output is not a valid `{self.name}`, so it was not taken:\n{faults}"
         sent = f"You sent: {_cut(json.dumps(value, ensure_ascii=False, default=str), INPUT_SHOWN)}"
         detail = "\n".join([sent, *quoting, _takes(self.accepts), self._again])
         return self._error(call, "invalid_arguments", message, detail, error)
@@ -144,7 +144,7 @@ def too_many_calls(call: ToolCall, count: int, most: int) -> InvalidToolInputErr
     return _invalid(
         call,
         "invalid_arguments",
-        f"You made {count:,} calls in one answer, and a step takes {most:,}: this one was not run, nor any after it. "
+        f"You made {count:,} calls in one answer, and a step can have {most:,}: this call was not run, nor any after it. "
         "Make them again, fewer at a time.",
         "",
         None,
@@ -154,7 +154,7 @@ def too_many_calls(call: ToolCall, count: int, most: int) -> InvalidToolInputErr
 def too_long_output(name: str, length: int, limit: int) -> StructuredOutputValidationError:
     """The output exceeds the limit of a step."""
     return StructuredOutputValidationError(
-        f"Your output `{name}` is {length:,} characters long, so it was not taken: about {limit:,} bytes can be. "
+        f"Your output `{name}` is {length:,} characters long, so it was not taken: the limit is about {limit:,} bytes. "
         "Give a shorter one.",
         kind="invalid_output",
         tool_name=name,
@@ -174,7 +174,7 @@ def truncated_call(call: ToolCall, by: str) -> InvalidToolInputError:
 
 
 def duplicate_call(call: ToolCall) -> InvalidToolInputError:
-    """The very same call twice in one step."""
+    """The same call twice in one step."""
     return _invalid(
         call,
         "duplicate_call",
@@ -237,7 +237,7 @@ def missing_output(targets: Sequence[Target], *, by_call: bool) -> StructuredOut
 def empty_answer() -> StructuredOutputValidationError:
     """No text and no call."""
     return StructuredOutputValidationError(
-        "You said nothing and called nothing. Call a tool, or give your final answer.", kind="missing_output"
+        "Your answer has no text and no call. Call a tool, or give your final answer.", kind="missing_output"
     )
 
 

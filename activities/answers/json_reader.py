@@ -111,7 +111,7 @@ class JsonReader:
         return Value(start, limit, False)
 
     def string(self, value: Value) -> str | None:
-        """The content of a string, also of a misspelled one; None if the value is no string."""
+        """The content of a string, also of a misspelled one; None if the value is not a string."""
         raw = self.text[value.start : value.end]
         if raw[:1] not in {'"', "'"}:
             return None

@@ -34,7 +34,7 @@ Kind = Literal["mark", "string", "word"]
 
 
 class NoToken(Exception):
-    """The text contains something that is no token of JSON, JavaScript or Python, so no reading of it is certain."""
+    """The text contains something that is not a token of JSON, JavaScript or Python, so no reading of it is certain."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def tokens_of(text: str, start: int = 0) -> Tokens:
     """Read tokens until the text or its code fence ends.
 
     Raises:
-        NoToken: something is no token, or is outside of the one list or object that the text consists of.
+        NoToken: something is not a token, or is outside of the one list or object that the text consists of.
     """
     found = Tokens()
     raw: list[Token] = []
@@ -109,7 +109,7 @@ def strict_token(token: Token) -> tuple[str, str | None]:
     """The token in strict JSON, and the name of the repair for that, if any.
 
     Raises:
-        NoToken: a bare word that is no literal, number or key; or an escape that the languages read differently.
+        NoToken: a bare word that is not a literal, number or key; or an escape that the languages read differently.
     """
     if token.kind == "mark":
         return token.text, None

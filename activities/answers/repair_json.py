@@ -48,8 +48,8 @@ _REASONS = {
     "Expecting ':' delimiter": "a ':' is expected after a name",
     "Expecting ',' delimiter": "a ',' or a closing bracket is expected after a value",
     "Unterminated string starting at": "the arguments stop in the middle of a string",
-    "Invalid control character at": "a string holds a raw line break or control character; write \\n, \\t or \\uXXXX",
-    "Invalid \\escape": "a string holds a backslash that begins no JSON escape; write \\\\ for a backslash",
+    "Invalid control character at": "a string contains a raw line break or control character; write \\n, \\t or \\uXXXX",
+    "Invalid \\escape": "a string contains a backslash that does not begin a JSON escape; write \\\\ for a backslash",
     "Invalid \\uXXXX escape": "a \\u in a string is not followed by four hexadecimal digits",
     "Extra data": "the JSON value has ended, but more text follows it",
     "Unexpected UTF-8 BOM (decode using utf-8-sig)": "the text begins with a byte order mark",
@@ -215,7 +215,7 @@ def _drop_comma(out: list[str], notes: set[str]) -> None:
 
 
 def _count(value: JsonValue) -> int:
-    """The number of names and of values that are no list or object."""
+    """The number of names and of values that are not a list or object."""
     if isinstance(value, dict):
         return len(value) + sum(map(_count, value.values()))
     return sum(map(_count, value)) if isinstance(value, list) else 1
@@ -262,7 +262,7 @@ def _int(token: str) -> int:
 def _float(token: str) -> float:
     value = float(token)
     if value in (float("inf"), float("-inf")):
-        raise _Refused(token, "a number is larger than a 64-bit float can hold")
+        raise _Refused(token, "a number is larger than the largest 64-bit float")
     return value
 
 

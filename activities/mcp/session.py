@@ -157,7 +157,7 @@ class McpSession:
         self._failures = 0
         return session
 
-    def _message(self, what: str, advice: str = " Go on without it, or try it again later.") -> str:
+    def _message(self, what: str, advice: str = " Continue without it, or try it again later.") -> str:
         return f"The MCP server `{self._server.name}` {what.rstrip('.')}.{advice}"
 
 

@@ -48,8 +48,8 @@ PERMANENT_ERROR_CODES = frozenset(
 )
 """Codes of errors with a retryable status (429) that last until somebody pays or changes the account: no retry helps."""
 NO_KEY = "There is no key for the model's endpoint: set OPENAI_API_KEY (any text, if the server asks for none)."
-BAD_HEADER = "The request could not be sent: OPENAI_API_KEY, or another header, holds what HTTP headers cannot."
-BAD_URL = "The request could not be sent: OPENAI_BASE_URL is no http:// or https:// address."
+BAD_HEADER = "The request could not be sent: OPENAI_API_KEY, or another header, contains what HTTP headers cannot."
+BAD_URL = "The request could not be sent: OPENAI_BASE_URL is not an http:// or https:// address."
 _MENTIONS_STREAMING = re.compile(r"\bstream", re.IGNORECASE)
 """How servers refuse streaming: "Unsupported value: 'stream' does not support true with this model.", and that the
 organisation must be verified to stream the model."""

@@ -13,7 +13,7 @@ HEADING = (
 )
 _INSTRUCTIONS = (
     "You sum up the earlier part of a conversation between a user, an assistant and the assistant's tools. The assistant "
-    "goes on with the work from your summary alone, and no longer sees that part. Write down:\n"
+    "continues the work from your summary alone, and no longer sees that part. Write down:\n"
     "- what the user asked for, with every condition, in the user's own words where they matter;\n"
     "- what was decided, and why;\n"
     "- what was done and found out, with ids, names, numbers, dates, paths and other values exactly as they stand;\n"

@@ -90,7 +90,7 @@ def _calls(message: Message) -> set[str]:
 
 
 Key = tuple[str, str]
-"""Workflow id and conversation. The run's id is no part of it, so that it stays the same after continue-as-new."""
+"""Workflow id and conversation. The run's id is not part of it, so that it stays the same after continue-as-new."""
 
 
 def conversation_key(context: RunContext) -> Key:

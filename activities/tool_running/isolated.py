@@ -2,7 +2,7 @@
 
 A thread cannot be ended from outside, and code that computes without returning to Python (a regular expression that
 backtracks, an SQL function) stops every thread of its process. Here such code runs in a process of its own, with limits on
-time, memory and the size of its result that hold whatever it does. Children are kept for the next call, so that only the
+time, memory and the size of its result that apply whatever it does. Children are kept for the next call, so that only the
 first ones pay for starting Python and importing the tool's module.
 """
 
@@ -140,7 +140,7 @@ async def _exchange(child: asyncio.subprocess.Process, request: bytes) -> dict[s
     """Send a request, and read the response.
 
     Raises:
-        ProcessDied: the child ended, or sent what is no response.
+        ProcessDied: the child ended, or sent what is not a response.
     """
     assert child.stdin is not None
     assert child.stdout is not None
@@ -154,7 +154,7 @@ async def _exchange(child: asyncio.subprocess.Process, request: bytes) -> dict[s
     except (asyncio.IncompleteReadError, ConnectionError):
         raise ProcessDied(f"its process {_how_it_ended(await child.wait())}") from None
     if not isinstance(response, dict):
-        raise ProcessDied("its process sent something that is no response")
+        raise ProcessDied("its process sent something that is not a response")
     return response
 
 

@@ -51,7 +51,7 @@ def render(value: object) -> str:
         if str(error).startswith("Circular reference"):
             raise UnusableResult("it refers to itself") from None
         if str(error).startswith("Out of range float"):
-            raise UnusableResult("it holds NaN or Infinity") from None
+            raise UnusableResult("it contains NaN or Infinity") from None
         raise UnusableResult(f"writing it raised {type(error).__name__}: {error}") from None
 
 
@@ -73,7 +73,7 @@ def _plain(value: object) -> Any:
         return str(value)
     if isinstance(value, _BY_PYDANTIC):
         return to_jsonable_python(value)
-    raise UnusableResult(f"it holds an object of type {type(value).__name__}")
+    raise UnusableResult(f"it contains an object of type {type(value).__name__}")
 
 
 def cut(text: str, max_chars: int, max_bytes: int | None = None) -> str:

@@ -44,7 +44,7 @@ class TooManyThreads(Exception):
     def __init__(self, count: int) -> None:
         super().__init__(
             f"was not run: {count} functions on this worker did not end within their limits, and still run. "
-            "Go on without it, or try it again later."
+            "Continue without it, or try it again later."
         )
 
 

@@ -188,7 +188,7 @@ def _print_state(state: _RunState) -> None:
     for name, value in state.start.items():
         out.print(f"{name}: {short(value)}", style="dim", markup=False, soft_wrap=True)
     if state.resumed_from:
-        out.print(f"goes on from {state.resumed_from}", style="dim", markup=False, soft_wrap=True)
+        out.print(f"resumed from {state.resumed_from}", style="dim", markup=False, soft_wrap=True)
     for agent, steps in state.agents:
         if agent:
             out.print(printable(agent), style="bold cyan", markup=False)

@@ -85,7 +85,7 @@ def parse_keys(text: str) -> dict[str, bytes]:
             key = b""
         if not colon or not re.fullmatch(r"[\w.-]{1,64}", key_id) or len(key) != KEY_BYTES or key_id in keys:
             raise DeclarationError(
-                f"{VARIABLE}: entry {number} is no key; give `id:key` with a unique id and base64 of {KEY_BYTES} "
+                f"{VARIABLE}: entry {number} is not a key; give `id:key` with a unique id and base64 of {KEY_BYTES} "
                 "random bytes, for example from `openssl rand -base64 32`."
             )
         keys[key_id] = key

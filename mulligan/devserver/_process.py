@@ -95,7 +95,7 @@ async def _started(
 ) -> AsyncIterator[asyncio.subprocess.Process]:
     """Start a shell in a session of its own, and end it by `end`, also if the caller is cancelled while the shell starts.
 
-    Without this, asyncio would kill the shell, which then could not clean up, and asyncio might wait for ever for its end
+    Without this, asyncio would kill the shell, which then could not clean up, and asyncio might wait forever for its end
     (Python 3.11 calls `process_exited` only after the pipes are connected).
     """
     starting = asyncio.ensure_future(

@@ -119,7 +119,7 @@ async def _packaged_go(scratch: Path, env: Mapping[str, str], progress: Callable
 
 
 def _installer() -> tuple[str, ...] | None:
-    # uv sets UV for its children; the project's own copy may be in .uv/; environments made by uv hold no pip.
+    # uv sets UV for its children; the project's own copy may be in .uv/; environments made by uv contain no pip.
     beside_the_project = _HERE.parents[1] / ".uv" / "bin" / "uv"
     for uv in (os.environ.get("UV"), shutil.which("uv"), str(beside_the_project)):
         if uv and os.access(uv, os.X_OK):

@@ -118,8 +118,8 @@ class ChatAttempt:
         provider: The provider's name in OpenTelemetry's conventions.
         step: The step of the run.
         attempt: Counted from 1.
-        repaired_call: The id of the tool call whose arguments this model repairs; "" if it is no repair.
-        compacted_messages: How many messages it sums up; 0 if it is no compaction.
+        repaired_call: The id of the tool call whose arguments this model repairs; "" if it is not a repair.
+        compacted_messages: How many messages it sums up; 0 if it is not a compaction.
         fallback: How many models failed before in this step.
     """
 

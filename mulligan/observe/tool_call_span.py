@@ -53,7 +53,7 @@ class ToolCallSpan:
             text: What is returned to the model.
             safe_text: The part of it that quotes no input.
             exception: The exception's type.
-            recovered: Whether it is returned to the model, so that the run goes on.
+            recovered: Whether it is returned to the model, so that the run continues.
         """
         shown = text if self._captures_content else safe_text
         mark_failed(self.span, tool_call_failure(kind, shown, recovered=recovered, exception=exception))

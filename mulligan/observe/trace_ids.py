@@ -85,5 +85,5 @@ def context_of(traceparent: str) -> Context:
 
 
 def context_of_caller(traceparent: str | None) -> Context:
-    """The context of the run's caller; an empty one if the text is no valid traceparent."""
+    """The context of the run's caller; an empty one if the text is not a valid traceparent."""
     return _PROPAGATOR.extract({"traceparent": traceparent} if traceparent else {}, context=Context())

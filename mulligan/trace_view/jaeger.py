@@ -89,7 +89,7 @@ def _id(text: str) -> str:
     try:
         return text if len(text) != 12 else base64.b64decode(text, validate=True).hex()
     except binascii.Error as error:
-        raise ValueError(f"{text!r} is no span id") from error
+        raise ValueError(f"{text!r} is not a span id") from error
 
 
 def _value(value: dict[str, Any]) -> Any:

@@ -1,9 +1,9 @@
 """Runs Temporal workers while a block runs, and reports a worker that stops by itself.
 
 `async with temporalio.worker.Worker(...)` cancels the task that entered the block when the worker fails. If that task has
-ended by then, like the task of a test's fixture, the cancellation has no effect and nothing is logged: the process goes on
+ended by then, like the task of a test's fixture, the cancellation has no effect and nothing is logged: the process continues
 as if it served. `Worker.run()` does not always raise either: if the polls for workflow tasks and for activity tasks end with
-an error one after the other, temporalio 1.35 waits for ever (docs/decisions/2026-11-22-a-worker-without-pollers.md).
+an error one after the other, temporalio 1.35 waits forever (docs/decisions/2026-11-22-a-worker-without-pollers.md).
 """
 
 from __future__ import annotations

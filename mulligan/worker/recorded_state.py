@@ -5,7 +5,7 @@ task (an activity's result, a signal) are in that history, although no workflow 
 delivers them to the workflow nevertheless: the workflow continues, and stays cached in that state. The next workflow task
 can contain an update: the workflow then sends the commands of both in an order that no replay produces, because a replay
 delivers an update before a result that came with the same workflow task. Every later replay of the run fails with
-`[TMPRL1100] Nondeterminism error: Update machine does not handle this event`, and the run is stuck for ever.
+`[TMPRL1100] Nondeterminism error: Update machine does not handle this event`, and the run is stuck forever.
 docs/decisions/2026-11-22-queries-and-updates.md has the evidence.
 
 `RecordedStateRunner` does not deliver such events: the query is answered without them, and the workflow is then removed

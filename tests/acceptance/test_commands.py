@@ -130,7 +130,7 @@ WRONG: list[tuple[list[str], dict[str, str], str]] = [
     (["start", "support", "x"], {"TEMPORAL_ADDRESS": NOWHERE}, f"no Temporal server answers at {NOWHERE}"),
     (["agents", "--load", "nowhere.at_all"], {}, "there is no module 'nowhere.at_all'"),
     (["agents"], {"MULLIGAN_GRACE_SECONDS": "soon"}, "MULLIGAN_GRACE_SECONDS is 'soon'"),
-    (["list", "--limit", "1"], {"MULLIGAN_ENCRYPTION_KEYS": "x"}, "MULLIGAN_ENCRYPTION_KEYS: entry 1 is no key"),
+    (["list", "--limit", "1"], {"MULLIGAN_ENCRYPTION_KEYS": "x"}, "MULLIGAN_ENCRYPTION_KEYS: entry 1 is not a key"),
     (["dev", "--port", "70000"], {}, "70000"),
     (["fly"], {}, "No such command 'fly'"),
 ]
@@ -160,7 +160,7 @@ BAD_MODULES = {
     ),
     "a function without @tool": (
         "from mulligan import Agent\ndef f(): ...\na = Agent(name='x', model='openai:y', tools=[f])\n",
-        "agent 'x': tools[0] (f) is no tool; declare it with @tool.",
+        "agent 'x': tools[0] (f) is not a tool; declare it with @tool.",
     ),
     "a syntax error": ("def f(:\n", "line 1: invalid syntax"),
     "a missing library": ("import nowhere_to_be_found\n", "imports 'nowhere_to_be_found', which is not installed"),

@@ -179,7 +179,7 @@ async def test_a_run_is_stopped_and_resumed_by_commands(in_process: Run, clerk_c
     await wait_for_call(clerk_client.get_workflow_handle("o-2-resumed"), "call_2")
     again, shown = await in_process("resume", "o-2"), await in_process("show", "o-2-resumed")
     assert (again.code, "there is a run 'o-2-resumed' already" in again.err) == (2, True)
-    assert "goes on from o-2" in shown.out
+    assert "resumed from o-2" in shown.out
     cancelled = await in_process("cancel", "o-2-resumed", "--json")
     assert json.loads(cancelled.out) == {"run": "o-2-resumed", "accepted": True}
 

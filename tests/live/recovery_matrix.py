@@ -79,7 +79,7 @@ def _line(row: Row, ran: Ran) -> str:
         if span.status == "UNSET" or span.attributes["mulligan.recovered"]
     ]
     repairs = [repair["by"] for call in ran.calls for repair in call["repairs"]]
-    happens = f"**{row.name}**<br>{_said(row.said[0])}" + (f"<br>mended by {', '.join(repairs)}" if repairs else "")
+    happens = f"**{row.name}**<br>{_said(row.said[0])}" + (f"<br>repaired by {', '.join(repairs)}" if repairs else "")
     cells = [happens, "<br>".join(map(_shown, messages)), str(len(RAN[ran.id])), ran.result["status"], ", ".join(spans)]
     return "| " + " | ".join(cells) + " |\n"
 

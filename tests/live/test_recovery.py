@@ -48,7 +48,7 @@ ROWS = [
     Row("huge result", [("give", '{"what": "huge"}')], [None], ["4,967,232 more characters were left out"], 1),
     Row("empty arguments", [("now", "")], [None], ["noon"], 1, ("empty_arguments",)),
     Row(
-        "mended JSON",
+        "repaired JSON",
         [("click", "```json\n{'selector': '#a',}\n```")],
         [None],
         ["clicked #a"],
@@ -69,7 +69,7 @@ ROWS = [
         1,
     ),
     Row(
-        "hundreds of kilobytes, mended",
+        "hundreds of kilobytes, repaired",
         [("click", "{'selector': '" + "x" * 400_000 + "'}")],
         [None],
         ["clicked xxx"],

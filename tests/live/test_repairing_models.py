@@ -96,8 +96,8 @@ async def test_feedback_on_a_repeated_mistake_says_more_each_time(lab: Lab) -> N
     """First it states the repetition with a valid example, then what was sent and what is accepted. max_steps is the limit."""
     ran = await lab.run([call("search_orders", '{"client": "Ada"}')] * 4 + [DONE], max_steps=9)
     texts = [each["result"]["text"] for each in ran.calls]
-    assert "very call before" not in texts[0]
-    assert "You made this very call before" in texts[1]
+    assert "same call before" not in texts[0]
+    assert "You made this same call before" in texts[1]
     example = json.loads(texts[1].partition("has the arguments: ")[2].splitlines()[0])
     assert set(example) == {"customer"}
     assert "This is the 3rd time" in texts[2]
@@ -111,7 +111,7 @@ async def test_feedback_on_a_repeated_mistake_says_more_each_time(lab: Lab) -> N
         [call("click", "{}"), call("click", '{"a": 1}'), call("clik"), call("clik", '{"x": 1}'), DONE]
     )
     texts = [each["result"]["text"] for each in other.calls]
-    assert ["very call before" in text for text in texts] == [False, False, False, True]
+    assert ["same call before" in text for text in texts] == [False, False, False, True]
 
 
 async def test_the_example_arguments_in_the_feedback_are_valid(lab: Lab) -> None:

@@ -206,7 +206,10 @@ BAD = {
     "cut off": (zstandard.compress(noise(9_000).encode())[:2_000], "cannot be decompressed|is cut off"),
     "damaged": (b"(\xb5/\xfd" + b"\xff" * 50, "cannot be decompressed"),
     "not JSON": (zstandard.compress(b"hello"), "The run's input is not JSON"),
-    "a run's state": (zstandard.compress(b'{"agent": "shop", "conversation": {}}'), '"conversation" is no known field'),
+    "a run's state": (
+        zstandard.compress(b'{"agent": "shop", "conversation": {}}'),
+        '"conversation" is not a known field',
+    ),
     "no state, no JSON": (b"\x00\x01", "The run's input is not JSON"),
 }
 

@@ -19,7 +19,7 @@ BAD: list[tuple[Any, str]] = [
     ({"agent": "nobody", "prompt": "x"}, '"agent" is "nobody", but this worker serves no agent of that name'),
     ({"agent": "shop", "prompt": "x", "max_steps": 0}, '"max_steps" is 0, but it must be greater than or equal to 1'),
     ({"agent": "shop", "prompt": "x", "maxSteps": "3"}, '"maxSteps" is "3"'),
-    ({"agent": "shop", "promt": "x"}, '"promt" is no known field; did you mean "prompt"?'),
+    ({"agent": "shop", "promt": "x"}, '"promt" is not a known field; did you mean "prompt"?'),
     ({"agent": "shop"}, 'no "prompt" and no "messages"'),
     ({"agent": "shop", "prompt": "  "}, '"prompt" is empty'),
     ({"agent": "shop", "prompt": 5}, '"prompt" is 5, but it must be a valid string'),

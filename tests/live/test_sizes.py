@@ -108,7 +108,7 @@ FAILS: dict[str, tuple[Turn, dict[str, Any], str, str]] = {
         "InvalidRunInputError",
         "at most 1000 characters",
     ),
-    "a field": (DONE, {"y" * 1_900_000: 1}, "InvalidRunInputError", "is no known field"),
+    "a field": (DONE, {"y" * 1_900_000: 1}, "InvalidRunInputError", "is not a known field"),
     "a traceparent": (DONE, {"traceparent": "0" * 1_900_000}, "InvalidRunInputError", "must be a W3C traceparent"),
 }
 

@@ -59,7 +59,7 @@ ROWS = [
     ),
     row("written in a fence", "written", [Turn(text=f"```json\n{GOOD}\n```")], REFUND),
     row(
-        "a call, mended",
+        "a call, repaired",
         "refund",
         [calls(("Refund", "{'order': 7, 'amount': '12.5',}"))],
         REFUND,

@@ -258,7 +258,7 @@ async def test_with_a_token_only_requests_that_send_it_are_served(environment: d
 
 WRONG: list[tuple[list[str], dict[str, str], str]] = [
     ([], {"MULLIGAN_ENCRYPTION_KEYS": ""}, "MULLIGAN_ENCRYPTION_KEYS is not set"),
-    ([], {"MULLIGAN_ENCRYPTION_KEYS": SECRET}, "MULLIGAN_ENCRYPTION_KEYS: entry 1 is no key"),
+    ([], {"MULLIGAN_ENCRYPTION_KEYS": SECRET}, "MULLIGAN_ENCRYPTION_KEYS: entry 1 is not a key"),
     (["--host", "0.0.0.0"], {}, "--host 0.0.0.0 can be reached from other machines: give a --token-file"),
     (["--host", "example.com"], {}, "give a --token-file"),
     (["--host", "192.0.2.1", "--token-file", "GOOD"], {}, "nothing can listen at 192.0.2.1 port 8081"),

@@ -418,7 +418,7 @@ async def test_feedback_does_not_refer_to_a_summarized_mistake() -> None:
     wrong = Say(calls=[Call("look", {"m": 1})])
     run = await run_agent(agent(), GO, model=Model(wrong, wrong, *looks(6), wrong, "done"))
     feedback = [call.result.text for call in run.calls if call.result and call.result.error]
-    assert ["You made this very call before" in text for text in feedback] == [False, True, False]
+    assert ["You made this same call before" in text for text in feedback] == [False, True, False]
 
 
 def test_a_compaction_has_one_line_in_the_terminal() -> None:

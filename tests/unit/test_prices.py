@@ -101,8 +101,8 @@ def test_a_price_file_overrides_and_extends_the_shipped_table(tmp_path: Path) ->
     ("content", "says"),
     [
         (None, "which cannot be read: No such file or directory"),
-        ("{", "which is no table of prices (Invalid JSON"),
-        ("[]", "which is no table of prices"),
+        ("{", "which is not a table of prices (Invalid JSON"),
+        ("[]", "which is not a table of prices"),
         ('{"llama3": {"input": 1, "output": 1}}', "models: field required"),
         ('{"models": {"llama3": {"input": 1}}}', "models.llama3.output: field required"),
         ('{"models": {"llama3": {"input": "1", "output": 1}}}', "models.llama3.input: input should be a valid number"),

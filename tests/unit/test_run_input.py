@@ -114,9 +114,9 @@ def test_conversations_that_can_be_continued_are_accepted(data: dict[str, Any]) 
         (with_prompt(metadata={"a": 1}), '"metadata.a" is 1, but it must be a valid string.'),
         (with_prompt(metadata={"user": 1}), '"metadata.user" is 1, but it must be a valid string.'),
         (with_prompt(metadata="a"), '"metadata" is "a", but it must be an object.'),
-        (with_prompt(promt="x"), '"promt" is no known field; did you mean "prompt"?'),
-        (with_prompt(maxStep=1), '"maxStep" is no known field; did you mean "max_steps"?'),
-        (with_prompt(zzz=1), '"zzz" is no known field; known are agent, prompt, messages, max_steps, model, on_invalid_tool_input, metadata, traceparent, max_total_tokens, max_cost, max_depth.'),
+        (with_prompt(promt="x"), '"promt" is not a known field; did you mean "prompt"?'),
+        (with_prompt(maxStep=1), '"maxStep" is not a known field; did you mean "max_steps"?'),
+        (with_prompt(zzz=1), '"zzz" is not a known field; known are agent, prompt, messages, max_steps, model, on_invalid_tool_input, metadata, traceparent, max_total_tokens, max_cost, max_depth.'),
         (with_prompt(traceparent="00-1-2-01"), "\"traceparent\" is '00-1-2-01'; it must be a W3C traceparent: 00-<32 hex>-<16 hex>-<2 hex>."),
         (with_prompt(traceparent=f"00-{0:032x}-{1:016x}-01"), "it must be a W3C traceparent"),
         (with_prompt(traceparent=f"00-{1:032x}-{0:016x}-01"), "it must be a W3C traceparent"),
@@ -125,7 +125,7 @@ def test_conversations_that_can_be_continued_are_accepted(data: dict[str, Any]) 
         (with_messages({"role": "system", "text": "x"}), '"messages[0]" needs a "role" of "user", "assistant" or "tool".'),
         (with_messages({"text": "x"}), '"messages[0]" needs a "role" of "user", "assistant" or "tool".'),
         (with_messages({"role": "user"}), '"messages[0].text" is missing; it is required.'),
-        (with_messages(user(), {**user(), "name": "x"}), '"messages[1].name" is no known field; leave it out.'),
+        (with_messages(user(), {**user(), "name": "x"}), '"messages[1].name" is not a known field; leave it out.'),
         (with_messages({**asks("a"), "tool_calls": [{"id": "a", "name": "look"}]}), '"messages[0].tool_calls[0].arguments" is missing; it is required.'),
         (with_messages(user(), found("a")), "\"messages[1]\" is a tool result for call 'a', but no call of that id is open."),
         (with_messages(asks("a"), found("a"), found("a")), "\"messages[2]\" is a tool result for call 'a', but no call of that id is open."),
@@ -145,9 +145,9 @@ def test_up_to_five_faults_of_a_run_input_are_named() -> None:
     assert refusal_of({"prompt": 1, "promt": 1, "max_steps": 0}) == (
         '"agent" is missing; it is required. "prompt" is 1, but it must be a valid string. '
         '"max_steps" is 0, but it must be greater than or equal to 1. '
-        '"promt" is no known field; did you mean "prompt"?'
+        '"promt" is not a known field; did you mean "prompt"?'
     )
-    assert refusal_of({f"zzz{n}": n for n in range(20)}).count("is no known field") == 4
+    assert refusal_of({f"zzz{n}": n for n in range(20)}).count("is not a known field") == 4
 
 
 def test_a_long_value_is_cut_in_the_sentence() -> None:
@@ -168,7 +168,7 @@ def test_values_are_quoted_as_they_were_written(data: Any, says: str) -> None:
 
 
 def test_an_unknown_field_named_like_a_role_is_reported() -> None:
-    assert refusal_of(with_messages({**user(), "tool": 1})) == '"messages[0].tool" is no known field; leave it out.'
+    assert refusal_of(with_messages({**user(), "tool": 1})) == '"messages[0].tool" is not a known field; leave it out.'
 
 
 JSON = st.recursive(

@@ -144,7 +144,10 @@ def foreign(x: int, y: pytest.Item) -> None:
         (lambda: tool(retry_on="OSError")(ship.function), "retry_on must be exception types"),  # type: ignore[call-overload]
         (lambda: Agent(name="a", model="gpt-5"), "agent 'a': the model is 'gpt-5'; it must be one of openai:NAME"),
         (lambda: Agent(name="", model="openai:x"), "an agent has no name"),
-        (lambda: Agent(name="a", model="openai:x", tools=[no_type]), "tools[0] (no_type) is no tool; declare it with"),  # type: ignore[list-item]
+        (
+            lambda: Agent(name="a", model="openai:x", tools=[no_type]),  # type: ignore[list-item]
+            "tools[0] (no_type) is not a tool; declare it with",
+        ),
         (lambda: Agent(name="a", model="openai:x", tools=[ship, ship]), "agent 'a': two tools are named 'ship' (in "),
         (lambda: Agent(name="a", model="openai:x", max_steps=0), "max_steps is 0; it must be 1 or more"),
         (lambda: Agent(name="a", model="openai:x", model_settings={"stream": True}), "may not set stream"),

@@ -157,7 +157,7 @@ def test_dangerous_functions_of_other_sqlite_builds_are_denied(name):
     [
         ("", "query is empty"),
         (" ;\n", "query is empty"),
-        ("-- nothing", "holds no statement"),
+        ("-- nothing", "contains no statement"),
         ("SELECT 1; SELECT 2", "one statement"),
         ("SELECT 1; DROP TABLE orders", "one statement"),
         ("SELEC 1", 'near "SELEC": syntax error'),

@@ -229,11 +229,11 @@ def test_a_wrong_path_is_answered_with_the_nearest_names(inside):
         read_file("notes/todya.txt")
     with pytest.raises(ToolError, match=r"no 'ntoes' in the workspace. Nearest: notes"):
         read_file("ntoes/today.txt")
-    with pytest.raises(ToolError, match=r"The folder 'notes/deep' holds: a.md"):
+    with pytest.raises(ToolError, match=r"The folder 'notes/deep' contains: a.md"):
         read_file("notes/deep/zzz")
     with pytest.raises(ToolError, match=r"is a folder, not a file. List what is in it with list_files"):
         read_file("notes")
-    with pytest.raises(ToolError, match=r"'notes/today.txt' is no folder"):
+    with pytest.raises(ToolError, match=r"'notes/today.txt' is not a folder"):
         list_files("notes/today.txt")
 
 

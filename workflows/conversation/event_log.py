@@ -107,7 +107,7 @@ class EventLog:
         self._add("waiting", call=call, data={"kind": kind, "text": text})
 
     def decided(self, call: int) -> None:
-        """The call of the newest step that waited for a person does so no longer."""
+        """A call of the newest step no longer waits for a person."""
         self._add("decided", call=call)
 
     def answer_rejected(self) -> None:

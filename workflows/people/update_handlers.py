@@ -153,7 +153,7 @@ class UpdateHandlers:
         if request.decision == "deny":
             raise UpdateRefusedError('"arguments" is allowed with "approve" only; a call that is denied does not run.')
         _check_size("arguments", request.model_dump_json(include={"arguments"}))
-        # Only the shape: a schema's pattern may take for ever. The activity `check_edit` validates them.
+        # Only the shape: a schema's pattern may take forever. The activity `check_edit` validates them.
         if is_deeper(request.arguments):
             raise UpdateRefusedError(f'"arguments" are nested more than {MOST_DEPTH} levels deep.')
 
@@ -239,7 +239,7 @@ def _parse(kind: type[_Request], argument: Any) -> _Request:
         known = ", ".join(f'"{name}"' for name in kind.model_fields)
         problem = {
             "missing": "is missing",
-            "extra_forbidden": f"is no known field; known are {known}",
+            "extra_forbidden": f"is not a known field; known are {known}",
             "too_long": f"has {len(str(fault['input'])):,} characters; at most {SHORT_CHARS:,} are accepted",
             "string_too_long": f"has {len(str(fault['input'])):,} characters; at most {SHORT_CHARS:,} are accepted",
         }.get(fault["type"], f"cannot be taken: {fault['msg'][0].lower()}{fault['msg'][1:]}")
