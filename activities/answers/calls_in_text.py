@@ -35,7 +35,7 @@ BESIDE = {
     *("id", "call_id", "tool_call_id", "type", "index", "role", "content", "refusal"),
     *("thought", "thoughts", "reasoning"),
 }
-"""Keys that a call may have beside its name and arguments. Not `description`: a tool's definition, repeated, is not a call."""
+"""Keys that a call may have beside its name and arguments. Not `description`: a tool's repeated definition is no call."""
 
 FINAL = "finalanswer"
 """LangChain's action for the final answer, without spaces and in lower case."""

@@ -1,9 +1,9 @@
 """Rate limits of models, as one worker observes them: after a 429 all of the worker's runs slow down together.
 
 Otherwise a thousand runs that all receive "retry in 5 s" send requests in the same second, and most get another 429. After
-a 429 no request is sent to that model for the time that the endpoint asked for. Then requests are sent one by one, at half the rate
-at which they were answered before, and the rate doubles every 5 s until the next 429: TCP's rule, and that of the AWS SDKs'
-adaptive mode. Calls that cannot be sent soon leave the worker: Temporal retries them later, spread over time.
+a 429 no request is sent to that model for the time that the endpoint asked for. Then requests are sent one by one, at half
+the rate at which they were answered before, and the rate doubles every 5 s until the next 429: TCP's rule, and that of the
+AWS SDKs' adaptive mode. Calls that cannot be sent soon leave the worker: Temporal retries them later, spread over time.
 """
 
 from __future__ import annotations

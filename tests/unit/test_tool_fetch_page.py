@@ -165,7 +165,7 @@ async def test_only_public_addresses_are_fetched(names, monkeypatch, url):
 @pytest.mark.parametrize(
     ("url", "said"),
     [
-        ("http://2130706433/", "no name. Write an IPv4 address as four decimal numbers"),
+        ("http://2130706433/", "not a name. Write an IPv4 address as four decimal numbers"),
         ("http://017700000001/", "four decimal numbers"),
         ("http://0x7f000001/", "four decimal numbers"),
         ("http://0x7f.1/", "four decimal numbers"),

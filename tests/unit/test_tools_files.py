@@ -194,7 +194,7 @@ def test_a_pipe_swapped_in_for_a_file_is_not_waited_for(inside, monkeypatch):
         return real("notes/today.txt" if path == "pipe" else path, **options)
 
     monkeypatch.setattr(os, "stat", seen_as_a_file)
-    with pytest.raises(ToolError, match="no regular file"):
+    with pytest.raises(ToolError, match="not a regular file"):
         read_file("pipe")
 
 
