@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from pydantic import JsonValue
 
-from mulligan.activities.mcp.schema_check import isolated_faults
-from mulligan.activities.mcp.tool_schema import provider_schema
+from mulligan.activities.mcp.tool_schema import isolated_faults, provider_schema
 from mulligan.activities.tool_running.isolated import ChildProcesses
 from mulligan.agent import Agent
 from mulligan.durations import seconds

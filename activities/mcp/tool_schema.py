@@ -1,13 +1,19 @@
-"""Convert the JSON schema of an MCP server's tool to one that every provider accepts.
+"""The JSON schemas of MCP servers' tools: converted to what every provider accepts, and validated by within limits.
 
-A schema that a provider refuses would fail every request of a run.
+A schema that a provider refuses would fail every request of a run. One that takes long to validate by is used in a child
+process, which is killed.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 
+from mulligan.activities.tool_running.isolated import ChildProcesses, ProcessDied
+from mulligan.activities.tool_running.tool_runtime import TookTooLong
+from mulligan.schema.json_schema import schema_faults, schema_validator
+from mulligan.schema.schema_cost import is_cheap
 from mulligan.wire.json_limits import is_deeper
 
 _ROOT_KEYWORDS = ("oneOf", "anyOf", "allOf", "enum", "not", "const", "if", "then", "else")
@@ -19,6 +25,8 @@ _SCHEMAS = {"items", "additionalProperties", "not", "if", "then", "else", "conta
 MAX_DEPTH = 100
 MAX_JSON_DEPTH = 150
 """Levels of lists and objects. Each level of a schema is two of them: a map of properties, and a property."""
+CHECK_SECONDS = 5.0
+"""Limit of one validation. An ordinary one takes milliseconds."""
 
 
 def provider_schema(schema: dict[str, Any]) -> dict[str, Any]:
@@ -119,3 +127,24 @@ def _is_pattern(value: Any) -> bool:
 
 def _dicts(values: Any) -> list[dict[str, Any]]:
     return [value for value in values if isinstance(value, dict)] if isinstance(values, list) else []
+
+
+def faults_by(schema: dict[str, Any], value: Any) -> list[tuple[str, str]]:
+    """What is wrong with a value, as (path, what is wrong). It runs in the child process."""
+    return schema_faults(schema_validator(schema), value)
+
+
+async def isolated_faults(children: ChildProcesses, schema: dict[str, Any], value: Any) -> list[tuple[str, str]]:
+    """As `faults_by`, in a child process unless it takes little time in any case.
+
+    A value that cannot be checked within the limits is at fault itself.
+    """
+    try:
+        if is_cheap(schema, value):
+            return faults_by(schema, value)
+        text = await children.run(f"{__name__}:{faults_by.__name__}", (schema, value), limit=CHECK_SECONDS)
+        return [(str(path), str(says)) for path, says in json.loads(text)]
+    except TookTooLong:
+        return [("", f"could not be checked within {CHECK_SECONDS:g} s: give a shorter or simpler value")]
+    except (ProcessDied, RecursionError, ValueError) as error:
+        return [("", f"could not be checked: {error}. Give a shorter or simpler value")]

@@ -356,7 +356,7 @@ async def longest_pause(during: Awaitable[Any]) -> tuple[float, Any]:
 async def test_a_validation_that_takes_too_long_is_ended_and_does_not_hold_up_the_worker(
     part: dict[str, Any], value: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mulligan.activities.mcp.schema_check.CHECK_SECONDS", 1.0)
+    monkeypatch.setattr("mulligan.activities.mcp.tool_schema.CHECK_SECONDS", 1.0)
     definition = ToolDefinition(
         name="files__find",
         description="",
