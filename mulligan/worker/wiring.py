@@ -17,12 +17,13 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxR
 import mulligan
 from mulligan.activities.call_model import CallModelActivity
 from mulligan.activities.call_tool import CallToolActivity
+from mulligan.activities.check_edit import CheckEditActivity
 from mulligan.activities.compact_conversation import CompactConversationActivity
 from mulligan.activities.mcp.servers import McpServers
 from mulligan.activities.models.providers import create_providers
 from mulligan.activities.models.retry_budget import RetryBudget
 from mulligan.activities.open_run import OpenRunActivity
-from mulligan.activities.record_decision import RecordDecisionActivities
+from mulligan.activities.record_decision import RecordDecisionActivity
 from mulligan.activities.record_run import RecordRunActivities
 from mulligan.activities.record_sub_run import RecordSubRunActivity
 from mulligan.activities.run_data.conversation_cache import ConversationCache
@@ -100,7 +101,7 @@ class AgentActivities:
             live_text_seconds=worker_settings.live_text_seconds,
             model_task_queue=model_task_queue,
         )
-        run_records, decisions = RecordRunActivities(services), RecordDecisionActivities(services)
+        run_records = RecordRunActivities(services)
         self.all: list[Callable[..., Any]] = [
             OpenRunActivity(services).open_run,
             CallModelActivity(services).call_model,
@@ -109,8 +110,8 @@ class AgentActivities:
             run_records.record_lost_call,
             run_records.finish_run,
             RecordSubRunActivity(services).record_sub_run,
-            decisions.record_decision,
-            decisions.check_edit,
+            RecordDecisionActivity(services).record_decision,
+            CheckEditActivity(services).check_edit,
         ]
 
     @asynccontextmanager

@@ -1,0 +1,67 @@
+"""Check the arguments that a person edited, before they approve a call with them. It runs users' code: validators, the guard."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from pydantic import ValidationError
+from temporalio import activity
+
+from mulligan.activities.answers.prepare_call import valid
+from mulligan.activities.answers.user_functions import GUARD_LIMIT, guard_refusal
+from mulligan.activities.services import Services
+from mulligan.activities.tool_running.tool_context import tool_context
+from mulligan.wire.updates import CHECK_EDIT, CheckedEdit, CheckEdit
+
+
+@dataclass(frozen=True)
+class CheckEditActivity:
+    """The activity `check_edit`."""
+
+    services: Services
+
+    @activity.defn(name=CHECK_EDIT)
+    async def check_edit(self, request: CheckEdit) -> CheckedEdit:
+        """Validate edited arguments, and call the guard with them; returns the valid arguments, or why they are refused."""
+        services = self.services
+        agent = services.registry.agents.get(request.where.agent)
+        definition = await services.definitions.find(request.definition, request.where)
+        tool = services.tools.find(request.where.agent, request.call.name, definition=definition) if agent else None
+        if agent is None or tool is None:
+            return CheckedEdit(
+                refused=f"The worker does not know the tool `{request.call.name}`, so it cannot check them."
+            )
+        if tool.arguments.blocks:
+            arguments = await asyncio.to_thread(valid, tool.arguments, request.arguments)
+        else:
+            arguments = valid(tool.arguments, request.arguments)
+        if isinstance(arguments, Exception):
+            return CheckedEdit(refused=f"`{tool.name}` does not take these arguments: {_faults(arguments)}.")
+        context = tool_context(
+            request.where,
+            request.call,
+            step=request.step,
+            metadata=request.metadata,
+            resources=services.resources.of_agent(agent.name),
+        )
+        refusal = await guard_refusal(agent, services.runtime, request.call, arguments, context, GUARD_LIMIT)
+        if refusal is not None:
+            return CheckedEdit(refused=f"The agent's guard refuses: {refusal}")
+        return CheckedEdit(arguments=arguments)
+
+
+def _faults(error: Exception) -> str:
+    """The faults in the words of the types' validators: the person who wrote the arguments reads them."""
+    if not isinstance(error, ValidationError):
+        return str(error) or type(error).__name__
+    faults = error.errors(include_url=False, include_input=False)
+    unknown = [".".join(map(str, fault["loc"])) for fault in faults if fault["type"] == "extra_forbidden"]
+    sentences = [
+        f"{'.'.join(map(str, fault['loc'])) or 'arguments'}: {fault['msg']}"
+        for fault in faults
+        if fault["type"] != "extra_forbidden"
+    ]
+    if unknown:
+        sentences.append("has fields that are not known: " + ", ".join(f'"{name}"' for name in unknown))
+    return "; ".join(sentences)
