@@ -1,4 +1,4 @@
-"""Check the arguments that a person edited, before they approve a call with them. It runs users' code: validators, the guard."""
+"""Check the arguments that a person edited for a call. It runs users' code: validators and the guard."""
 
 from __future__ import annotations
 

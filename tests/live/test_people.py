@@ -155,7 +155,7 @@ async def test_an_invalid_decision_is_refused_with_a_sentence_and_changes_nothin
         "'", '"'
     )
     assert '"call_id" is missing' in await refusal_of(handle, "decide", {"decision": "deny"})
-    assert "no known field" in await refusal_of(handle, "decide", {"call_id": "r", "decision": "deny", "why": "x"})
+    assert "not a known field" in await refusal_of(handle, "decide", {"call_id": "r", "decision": "deny", "why": "x"})
     assert 'No call "x" waits' in await refusal_of(handle, "decide", {"call_id": "x", "decision": "deny"})
     assert "answer" in await refusal_of(handle, "decide", {"call_id": "q", "decision": "deny"})
     assert "decide" in await refusal_of(handle, "answer", {"call_id": "r", "text": "yes"})
