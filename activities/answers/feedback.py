@@ -43,7 +43,7 @@ _MAY_QUOTE = frozenset({"value_error", "assertion_error", "union_tag_invalid", "
 _PYDANTICS = frozenset(get_args(ErrorType))
 
 
-_MAY_HAVE_RUN = "this call was started before, and may or may not have done its work."
+_MAY_HAVE_RUN = "This call was started before, and may or may not have done its work."
 
 
 def unknown_tool(call: ToolCall, available: Sequence[str]) -> UnknownToolError:
@@ -91,7 +91,7 @@ class Target:
         message = f"The arguments of `{self.name}` are not what it takes, so it was not run:\n{faults}"
         if attempt > 1:
             message = (
-                f"The arguments of `{self.name}` are no longer what it takes, as the tool was changed: {_MAY_HAVE_RUN}\n"
+                f"The arguments of `{self.name}` are no longer what it takes, as the tool was changed. {_MAY_HAVE_RUN}\n"
                 f"{faults}"
             )
         elif self.is_output:
@@ -116,7 +116,7 @@ def tool_missing_on_worker(
     call: ToolCall, task_queue: str, available: Sequence[str], *, attempt: int = 1
 ) -> UnknownToolError:
     """The worker that received the call does not have the tool. It may have run if this is not the first `attempt`."""
-    may_have_run = f" T{_MAY_HAVE_RUN[1:]}" if attempt > 1 else ""
+    may_have_run = f" {_MAY_HAVE_RUN}" if attempt > 1 else ""
     return UnknownToolError(
         f"The tool `{call.name}` is unavailable: the worker of task queue {task_queue!r} does not know it."
         f"{may_have_run} Continue without it.",

@@ -141,7 +141,7 @@ async def _describe(client: Client, execution: WorkflowExecution) -> dict[str, A
 
 async def _status(client: Client, execution: WorkflowExecution) -> str:
     """The status of a run: Temporal's, or its result's if it has one that can be read."""
-    from temporalio.client import WorkflowExecutionStatus
+    from temporalio.client import WorkflowContinuedAsNewError, WorkflowExecutionStatus
     from temporalio.service import RPCError
 
     from mulligan.client.connect import explain_unreadable_data
@@ -154,7 +154,7 @@ async def _status(client: Client, execution: WorkflowExecution) -> str:
     try:
         handle = client.get_workflow_handle(execution.id, run_id=execution.run_id)
         result = await handle.result(follow_runs=False)
-    except RPCError:
+    except (RPCError, WorkflowContinuedAsNewError):  # the latter: the next run of a cron schedule follows
         return "completed"
     except Exception as error:
         if not explain_unreadable_data(error):

@@ -167,7 +167,7 @@ async def test_a_run_is_stopped_and_resumed_by_commands(in_process: Run, clerk_c
     }
     assert [(run["id"], run["status"]) for run in json.loads(listed["stopped"].out)] == [("o-2", "stopped")]
     assert "o-2" not in [run["id"] for run in json.loads(listed["completed"].out)]
-    assert json.loads((await in_process("list", "--agent", "nobody", "--json")).out) == []
+    assert json.loads((await in_process("list", "--agent", "agent-of-no-run", "--json")).out) == []
     both = json.loads((await in_process("list", "--json")).out)
     assert [run["started"] for run in both] == sorted((run["started"] for run in both), reverse=True)
     start = json.loads((await in_process("show", "o-2", "--json")).out)["start"]

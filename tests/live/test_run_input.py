@@ -104,6 +104,7 @@ async def test_progress_messages_and_steps_can_be_queried_by_pages_after_the_end
     progress = await ran.handle.query("progress")
     assert progress == {
         "status": "completed",
+        "waiting_for": None,
         "step": 3,
         "max_steps": 6,
         "usage": ran.result["usage"],

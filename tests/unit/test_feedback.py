@@ -316,7 +316,7 @@ def test_a_call_that_was_started_before_is_not_said_to_be_not_run() -> None:
     first, again = (target.not_valid(call, {}, error, attempt=attempt).message for attempt in (1, 2))
     assert first.startswith("The arguments of `ship` are not what it takes, so it was not run:\n- ")
     assert again.startswith(
-        "The arguments of `ship` are no longer what it takes, as the tool was changed: this call was started before, and "
+        "The arguments of `ship` are no longer what it takes, as the tool was changed. This call was started before, and "
         "may or may not have done its work.\n- "
     )
 
