@@ -203,9 +203,8 @@ class _ExecutionSpans:
             self._spans[trace, "request", call.id] = TraceSpan.from_definition(definition, at, at)
         recorded = self._decisions.get((trace, call.id))
         if recorded is not None and recorded.decision.decision != "approve":
-            outcome = ToolOutcome(text=recorded.text, error=recorded.error, failure=recorded.failure)
             end = spans.decision_time(recorded.decision)
-            self._put_call(request, call, repaired_by, self._result(outcome, recorded.started, end))
+            self._put_call(request, call, repaired_by, self._result(recorded, recorded.started, end))
         elif prepared.waits is not None and recorded is None:
             return
         elif prepared.text is not None or prepared.failure is not None:
@@ -270,8 +269,11 @@ class _ExecutionSpans:
         """A call's result by its recorded outcome."""
         fatal = outcome.failure or outcome.unsettled
         failure = None
+        # The model never reads the result of a call that was stopped.
+        is_stopped = isinstance(outcome, RecordedDecision) and outcome.decision.decision == "stopped"
         if outcome.error is not None:
-            failure = spans.tool_call_failure(outcome.error.kind, outcome.error.message, recovered=fatal is None)
+            recovered = fatal is None and not is_stopped
+            failure = spans.tool_call_failure(outcome.error.kind, outcome.error.message, recovered=recovered)
         elif fatal is not None:
             kind = str(fatal.get("fields", {}).get("kind") or fatal.get("type"))
             failure = spans.tool_call_failure(kind, str(fatal.get("message", "")), recovered=False)
