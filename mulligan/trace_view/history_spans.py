@@ -204,8 +204,8 @@ class _ExecutionSpans:
         recorded = self._decisions.get((trace, call.id))
         if recorded is not None and recorded.decision.decision != "approve":
             end = spans.decision_time(recorded.decision)
-            outcome = recorded.model_copy(update={"attempts": 1})
-            self._put_call(request, call, repaired_by, self._result(outcome, recorded.started, end))
+            decided = recorded.model_copy(update={"attempts": 1})
+            self._put_call(request, call, repaired_by, self._result(decided, recorded.started, end))
         elif prepared.waits is not None and recorded is None:
             return
         elif prepared.text is not None or prepared.failure is not None:
