@@ -26,6 +26,8 @@ QUIET_TOOL, QUIET_MODEL = 2.0, 10.0
 """Seconds after which a wait for a tool, or for a model that has not failed, is printed."""
 QUERY_TIMEOUT = timedelta(seconds=2)
 """For the query for the agents of a workflow."""
+LAST_QUERY_TIMEOUT = timedelta(seconds=10)
+"""For the same query after the run has closed: agents that it does not find are not shown."""
 REPEAT_AFTER = 3.0
 """Seconds after which a wait whose attempt or heartbeat has changed is printed again."""
 
@@ -78,19 +80,22 @@ class RunFollower:
             self._start("0")
         watcher = asyncio.create_task(self._watch_waits())
         try:
-            while pending := [task for task in self._followers.values() if not task.done()]:
-                await asyncio.wait(pending, timeout=0.5, return_when=asyncio.FIRST_COMPLETED)
-                for task in self._followers.values():
-                    if task.done():
-                        task.result()
-            if await self._find_conversations():
-                # A short run: its other agents were not seen while it was open.
-                await asyncio.gather(*self._followers.values())
+            await self._all_followed()
+            # The other agents of a short run may not have been seen while it was open.
+            await self._find_conversations(LAST_QUERY_TIMEOUT)
+            await self._all_followed()
         finally:
             for task in (watcher, *self._followers.values()):
                 task.cancel()
             for view in self._views.values():
                 view.end_line()
+
+    async def _all_followed(self) -> None:
+        """Wait until the events of each agent are printed, also of those that are found meanwhile."""
+        while pending := [task for task in self._followers.values() if not task.done()]:
+            await asyncio.wait(pending, timeout=0.5, return_when=asyncio.FIRST_COMPLETED)
+        for task in self._followers.values():
+            task.result()
 
     def _start(self, conversation: str) -> None:
         self._views[conversation] = LiveView(self._console, self._run_id)
@@ -119,25 +124,23 @@ class RunFollower:
             self._console.print(f"{name} ({conversation})", style="bold cyan", markup=False)
         self._printing = conversation
 
-    async def _find_conversations(self) -> bool:
-        """Follow the agents that are not followed yet. Returns whether there were any."""
+    async def _find_conversations(self, timeout: timedelta = QUERY_TIMEOUT) -> None:
+        """Follow the agents that are not followed yet."""
         from temporalio.client import WorkflowQueryFailedError
         from temporalio.service import RPCError
 
         if not self._may_have_several:
-            return False
+            return
         handle = self._client.get_workflow_handle(self._run_id)
         with suppress(WorkflowQueryFailedError, RPCError):
-            return self._follow_new(await handle.query("progress", rpc_timeout=QUERY_TIMEOUT))
-        return False
+            self._follow_new(await handle.query("progress", rpc_timeout=timeout))
 
-    def _follow_new(self, progress: dict[str, Any] | None) -> bool:
+    def _follow_new(self, progress: dict[str, Any] | None) -> None:
         conversations = (progress or {}).get("conversations") or []
-        self._names = {each["conversation"]: each["agent"] for each in conversations}
-        new = [key for key in self._names if key not in self._followers]
-        for key in new:
-            self._start(key)
-        return bool(new)
+        self._names |= {each["conversation"]: each["agent"] for each in conversations}
+        for key in self._names:
+            if key not in self._followers:
+                self._start(key)
 
     async def _watch_waits(self) -> None:
         """Print what the run waits for, once it is clear that it waits."""
