@@ -74,7 +74,7 @@ class RecordDecisionActivity:
         policy = True if is_stopped else policy_for(error, agent=agent, tool=tool)
         failure = await apply_policy(error, policy, services.runtime)
         if is_stopped:
-            # The model never reads it, so it is no recovered failure.
+            # The model never reads it, so it is not a recovered failure.
             span.fail_attempt("denied", error.message, type(error).__name__)
         else:
             failure.end_span(span)

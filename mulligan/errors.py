@@ -121,7 +121,7 @@ class InvalidToolInputError(ToolCallError):
 
 
 class ToolExecutionError(ToolCallError):
-    """The tool failed, returned a value that is no JSON, or was not allowed to run."""
+    """The tool failed, returned a value that is not JSON, or was not allowed to run."""
 
 
 class ToolTimeoutError(ToolCallError):

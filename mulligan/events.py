@@ -1,51 +1,8 @@
 """What happens in a run, as typed events, and `follow`, which yields them as they come (docs/events.md)."""
 
 from mulligan.client.follow_events import follow
-from mulligan.wire.event_types import (
-    EVENT,
-    EVENTS_QUERY,
-    LIVE_TEXT,
-    Answered,
-    AnswerRejected,
-    Compacted,
-    Decided,
-    Event,
-    LiveText,
-    MessageReceived,
-    ModelFallback,
-    RunEnded,
-    RunStarted,
-    StepStarted,
-    Stopping,
-    TextDelta,
-    TextVoid,
-    ToolCallRepaired,
-    ToolCallSettled,
-    ToolCallStarted,
-    Waiting,
-)
+from mulligan.wire import event_types
+from mulligan.wire.event_types import *  # noqa: F403 - each new type of event is one that users import
 
-__all__ = [
-    "EVENT",
-    "EVENTS_QUERY",
-    "LIVE_TEXT",
-    "AnswerRejected",
-    "Answered",
-    "Compacted",
-    "Decided",
-    "Event",
-    "LiveText",
-    "MessageReceived",
-    "ModelFallback",
-    "RunEnded",
-    "RunStarted",
-    "StepStarted",
-    "Stopping",
-    "TextDelta",
-    "TextVoid",
-    "ToolCallRepaired",
-    "ToolCallSettled",
-    "ToolCallStarted",
-    "Waiting",
-    "follow",
-]
+__all__ = ["follow"]
+__all__ += event_types.__all__

@@ -19,7 +19,7 @@ MAX_TIMEOUT = 60.0
 class InvalidToolInput:
     """What a fixer gets: arguments that are not valid for the tool or the type of output, and the error.
 
-    `arguments` is the parsed JSON, or the raw text where it is no JSON; `schema` is the JSON schema of valid arguments.
+    `arguments` is the parsed JSON, or the raw text where it is not JSON; `schema` is the JSON schema of valid arguments.
     """
 
     tool_name: str

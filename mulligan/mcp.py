@@ -205,7 +205,7 @@ def check_servers(servers: Sequence[Any], tools: Sequence[str], context: str) ->
         require_extra("mcp", f"{context}: mcp=[…]")
     for index, server in enumerate(servers):
         if not isinstance(server, McpServer):
-            raise DeclarationError(f"{context}: mcp[{index}] is no McpServer.")
+            raise DeclarationError(f"{context}: mcp[{index}] is not a McpServer.")
     names = [server.name for server in servers]
     if duplicates := sorted({name for name in names if names.count(name) > 1}):
         raise DeclarationError(f"{context}: two MCP servers are named {duplicates[0]!r}; give one another name.")

@@ -173,7 +173,7 @@ def output_of(result: RunResult | Mapping[str, Any], schema: Any) -> Any:
         validated = kind.validate({_VALUE: run.output} if kind.is_wrapped else run.output)
     except ValueError as error:
         raise StructuredOutputValidationError(
-            f"The run's output is no {kind.name}: {error}", kind="invalid_output", tool_name=kind.name, source=error
+            f"The run's output is not a {kind.name}: {error}", kind="invalid_output", tool_name=kind.name, source=error
         ) from error
     if not kind.is_wrapped:
         return validated

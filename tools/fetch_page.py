@@ -269,7 +269,7 @@ def _convert() -> None:
     for tag in soup(lambda tag: tag.has_attr("hidden") or tag.get("role") == "navigation"):
         tag.decompose()
     for tag in soup("a", href=True):
-        with suppress(ValueError):  # a link that is no URL stays as it is
+        with suppress(ValueError):  # a link that is not a URL stays as it is
             tag["href"] = urljoin(work["url"], str(tag["href"]))
     for tag in soup("img"):
         tag.replace_with(str(tag.get("alt") or ""))

@@ -113,7 +113,7 @@ def _copied(place: Place) -> Iterator[Path]:
             with Path(private, "copy").open("rb") as copy:
                 start = copy.read(20)
             if start[:16] != _MAGIC:
-                raise ToolError(f"'{place}' is no SQLite database{'' if start else ': the file is empty'}.")
+                raise ToolError(f"'{place}' is not a SQLite database{'' if start else ': the file is empty'}.")
             Path(private, "copy-wal").unlink(missing_ok=True)
             if before[1] is not None and start[18] == 2:  # the format that says: there may be a write-ahead log
                 _copy(folder, log, Path(private, "copy-wal"))

@@ -49,7 +49,7 @@ def target_of(text: str, base: httpx2.URL | None = None) -> Target:
     """Parse a URL that a model wrote, or that a server sent in a redirect from `base`.
 
     Raises:
-        ToolError: it is no URL, is not for http or https, has credentials, or a host in an ambiguous notation.
+        ToolError: it is not a URL, is not for http or https, has credentials, or a host in an ambiguous notation.
     """
     rule = "Give a full address, for instance 'https://example.com/page'."
     text = text.strip().replace(" ", "%20")
@@ -68,7 +68,7 @@ def target_of(text: str, base: httpx2.URL | None = None) -> Target:
         url = base.join(text) if base is not None else httpx2.URL(text)
         host = url.raw_host.decode("ascii").removesuffix(".")
     except (httpx2.InvalidURL, ValueError):  # ValueError: idna's
-        raise ToolError(f"The address '{text[:200]}' is no URL. {rule}") from None
+        raise ToolError(f"The address '{text[:200]}' is not a URL. {rule}") from None
     if url.scheme not in ("http", "https"):
         raise ToolError(f"Only http and https can be fetched, and the address has '{url.scheme[:20]}'. {rule}")
     if url.userinfo:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
 from pydantic import BaseModel
@@ -85,11 +85,7 @@ class AgentQueries:
         if agent is None:
             return {"messages": [], "next": None, "total": 0}
         log = agent.conversation
-        since, first = max(0, since), log.first_message
-        if log.earlier and since < first:
-            return _earlier("messages", first, first + len(log.messages), log.earlier)
-        page = log.page(since, max(1, limit), limits.PAGE_BYTES)
-        return _page("messages", page, since, first + len(log.messages))
+        return _page("messages", log.page, log.first_message, len(log.messages), log.earlier, since, limit)
 
     def steps(self, since: int = 0, limit: int = 100, conversation: str | None = None) -> dict[str, Any]:
         """The conversation's steps from index `since` on: as many as fit."""
@@ -97,11 +93,7 @@ class AgentQueries:
         if agent is None:
             return {"steps": [], "next": None, "total": 0}
         log = agent.conversation
-        since, first = max(0, since), log.first_step
-        if log.earlier and since < first:
-            return _earlier("steps", first, first + len(log.steps), log.earlier)
-        page = log.step_page(since, max(1, limit), limits.PAGE_BYTES)
-        return _page("steps", page, since, first + len(log.steps))
+        return _page("steps", log.step_page, log.first_step, len(log.steps), log.earlier, since, limit)
 
     def events(self, since: int = 0, limit: int = 100, conversation: str | None = None) -> dict[str, Any]:
         """The conversation's events from offset `since` on: as many as fit."""
@@ -125,13 +117,29 @@ class AgentQueries:
         return working or (begun[-1] if begun else self._find(None))
 
 
-def _page(name: str, page: Sequence[BaseModel], since: int, total: int) -> dict[str, Any]:
-    """A page of a query's answer. `next` is where the next page begins, null at the end."""
-    end = since + len(page)
-    items = [item.model_dump(mode="json") for item in page]
+def _page(
+    name: str,
+    read: Callable[[int, int, int], Sequence[BaseModel]],
+    first: int,
+    count: int,
+    earlier: EarlierPart | None,
+    since: int,
+    limit: int,
+) -> dict[str, Any]:
+    """A page of a query's answer. `next` is where the next page begins, null at the end.
+
+    Args:
+        name: What the items are called in the answer.
+        read: Returns at most `limit` items from `since` on, of at most so many bytes.
+        first: The number of the first item that this run has.
+        count: How many it has.
+        earlier: The run that has those before `first`. A page of them is empty, and names that run.
+        since: The number of the first item that was asked for.
+        limit: The maximum number of items.
+    """
+    since, total = max(0, since), first + count
+    if earlier and since < first:
+        return {name: [], "next": first, "total": total, "earlier": {"run_id": earlier.run_id}}
+    items = [item.model_dump(mode="json") for item in read(since, max(1, limit), limits.PAGE_BYTES)]
+    end = since + len(items)
     return {name: items, "next": end if end < total else None, "total": total}
-
-
-def _earlier(name: str, first: int, total: int, earlier: EarlierPart) -> dict[str, Any]:
-    """An empty page that names the earlier run which has the items before `next`."""
-    return {name: [], "next": first, "total": total, "earlier": {"run_id": earlier.run_id}}

@@ -101,7 +101,7 @@ events (size_limits.MOST_CALLS)."""
 
 MESSAGE_IDS_KEPT, DECISIONS_KEPT = 10_000, 1_000
 """How many ids of messages are remembered, so that a repeated one is ignored; and how many decisions, so that a late
-update is told what was decided."""
+update is refused with what was decided."""
 
 
 def model_retry(attempts: int | None) -> RetryPolicy:

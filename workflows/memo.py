@@ -11,7 +11,7 @@ __all__ = ["memo_json"]
 
 
 def memo_json(name: str) -> Any:
-    """A value of the running workflow's memo; None if there is none of that name, or it is no JSON."""
+    """A value of the running workflow's memo; None if there is none of that name, or it is not JSON."""
     payload = workflow.info().raw_memo.get(name)
     if payload is None:
         return None

@@ -64,7 +64,7 @@ class StepCalls:
         result.tool_calls += len(answer.prepared)
         parts = zip(answer.message.tool_calls, answer.prepared, record.calls, strict=True)
         messages = await self._run_side_by_side([_StepCall(index, *part) for index, part in enumerate(parts)])
-        # A call that did not run because the run was stopped is no mistake that the model recovers from.
+        # A call that did not run because the run was stopped is not a mistake that the model recovers from.
         failed = [
             call
             for call, message, made in zip(answer.message.tool_calls, messages, record.calls, strict=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 from temporalio import workflow
 
@@ -50,8 +51,8 @@ def waiting_for(
         return _for_person(pending, key)
     model_call = conversation.event_log.writing
     if model_call is not None:
-        wait = _wait("model", model_call.at / 1000, f"waiting for `{turn.model}` (step {model_call.step})")
-        return wait.model_copy(update={"retried_for": _patience(turn, conversation)})
+        what = f"waiting for `{turn.model}` (step {model_call.step})"
+        return _wait("model", model_call.at / 1000, what, retried_for=_patience(turn, conversation))
     return None
 
 
@@ -79,8 +80,7 @@ def _for_tool(running: Sequence[RunningCall]) -> WaitingFor:
     run = oldest.record.run
     name = f"`{oldest.call.name}`" + (f" (run {run.id})" if run is not None and run.id else "")
     others = ", ".join(f"`{each.call.name}`" for each in running if each is not oldest)
-    wait = _wait("tool", oldest.since, f"running {name}")
-    return wait.model_copy(update={"detail": f"{wait.detail}; also running: {others}"}) if others else wait
+    return _wait("tool", oldest.since, f"running {name}", f"; also running: {others}" if others else "")
 
 
 def _for_person(pending: Sequence[PendingDecision], key: str) -> WaitingFor:
@@ -94,9 +94,16 @@ def _for_person(pending: Sequence[PendingDecision], key: str) -> WaitingFor:
     if is_question:
         command += ' "…"'
     more = f" (and {len(pending) - 1} more: mulligan pending {run_id})" if len(pending) > 1 else ""
-    wait = _wait("person", oldest.since, f"waiting for {what}")
-    return wait.model_copy(update={"detail": f"{wait.detail}: {command}{more}"})
+    return _wait("person", oldest.since, f"waiting for {what}", f": {command}{more}")
 
 
-def _wait(kind: str, since: float, what: str) -> WaitingFor:
-    return WaitingFor.model_validate({"kind": kind, "since": iso(since), "detail": f"{what} since {clock(since)}"})
+def _wait(
+    kind: Literal["person", "tool", "model", "worker"],
+    since: float,
+    what: str,
+    more: str = "",
+    *,
+    retried_for: float | None = None,
+) -> WaitingFor:
+    detail = f"{what} since {clock(since)}{more}"
+    return WaitingFor(kind=kind, since=iso(since), detail=detail, retried_for=retried_for)

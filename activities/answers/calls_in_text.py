@@ -35,7 +35,7 @@ BESIDE = {
     *("id", "call_id", "tool_call_id", "type", "index", "role", "content", "refusal"),
     *("thought", "thoughts", "reasoning"),
 }
-"""Keys that a call may have beside its name and arguments. Not `description`: a tool's repeated definition is no call."""
+"""Keys that a call may have beside its name and arguments. Not `description`: a tool's repeated definition is not a call."""
 
 FINAL = "finalanswer"
 """LangChain's action for the final answer, without spaces and in lower case."""
@@ -73,8 +73,8 @@ def find_calls(text: str, names: Collection[str]) -> tuple[str, list[ToolCall]]:
 
     Returns:
         The text without the calls, and the calls. `id` is "", and `arguments` is a slice of the text; if the model wrote
-        the arguments as a JSON string that contains JSON, it is that JSON. LangChain's "Final Answer" is no call: its input
-        becomes the text.
+        the arguments as a JSON string that contains JSON, it is that JSON. LangChain's "Final Answer" is not a call: its
+        input becomes the text.
     """
     blocks = list(CallReader(text, frozenset(names)).blocks())
     calls = [item for block in blocks for item in block.items if isinstance(item, ToolCall)]
@@ -302,7 +302,7 @@ class CallReader:
         return ToolCall(id="", name=name, arguments=raw)
 
     def _call_without_arguments(self, name: str, position: Value, value: Value, keys: set[str]) -> list[ToolCall | str]:
-        """A call whose object has no arguments. If the text ends before them, their beginning is kept: it is no JSON."""
+        """A call whose object has no arguments. If the text ends before them, their beginning is kept: it is not JSON."""
         tail = self.text[position.end : value.end].strip()
         if name not in self.names:
             return []

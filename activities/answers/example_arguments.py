@@ -14,6 +14,8 @@ from typing import Any
 
 from jsonschema import Draft202012Validator
 
+from mulligan.schema.json_schema import referenced_part
+
 __all__ = ["NoExample", "example"]
 
 MAX_DEPTH, MAX_LENGTH, MAX_VALUES = 12, 1_000, 100
@@ -121,12 +123,10 @@ class _Generator:
         return made
 
     def _target(self, reference: str) -> dict[str, Any]:
-        target: Any = self._root
-        for part in reference.removeprefix("#").split("/")[1:]:
-            target = target[part.replace("~1", "/").replace("~0", "~")]
-        if not reference.startswith("#"):
-            raise NoExample("the schema refers to another document")
-        return dict(target)
+        target = referenced_part(self._root, reference)
+        if not isinstance(target, dict):
+            raise NoExample("a reference of the schema leads nowhere in it")
+        return target
 
     def _first_valid(self, schema: dict[str, Any], candidates: list[Any]) -> Any:
         for candidate in candidates:

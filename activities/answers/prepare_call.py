@@ -70,7 +70,7 @@ async def prepare(
 
 @dataclass(frozen=True)
 class _Invalid:
-    """`arguments` is what could be read: the JSON value, or the raw text where it is no JSON."""
+    """`arguments` is what could be read: the JSON value, or the raw text where it is not JSON."""
 
     error: InvalidInput
     arguments: JsonValue
@@ -138,26 +138,14 @@ def valid(accepts: JsonType, value: JsonValue) -> JsonValue | Exception:
         return error
     try:
         shown = accepts.to_json(validated)
+        if not_finite := list(_not_finite(shown)):
+            return NotOfSchema(
+                [(path, "should be a finite number: JSON has no infinity and no NaN") for path in not_finite]
+            )
         # Some types are written differently from how they are read (SecretStr): then the model's own value is kept.
-        # NaN equals nothing, so what is not finite is returned here, and refused below.
-        is_kept = shown is not value and _is_finite(shown) and accepts.validate(shown) != validated
+        return shown if shown is value or accepts.validate(shown) == validated else value
     except Exception:  # noqa: BLE001 - a user's serializer may raise anything
-        is_kept = True
-    result = value if is_kept else shown
-    if _is_finite(result):
-        return result
-    return NotOfSchema(
-        [(path, "should be a finite number: JSON has no infinity and no NaN") for path in _not_finite(result)]
-    )
-
-
-def _is_finite(value: JsonValue) -> bool:
-    """Whether a JSON value has no infinity and no NaN."""
-    try:
-        json.dumps(value, allow_nan=False)
-    except ValueError:
-        return False
-    return True
+        return value
 
 
 def _not_finite(value: JsonValue, path: str = "") -> Iterator[str]:

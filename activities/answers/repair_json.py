@@ -88,7 +88,7 @@ def parse_json(text: str) -> JsonValue:
     """Read strict JSON (RFC 8259). The last one of two equal names counts. Lone surrogates become U+FFFD.
 
     Raises:
-        NotJson: the text is no JSON, or contains what Python cannot represent: NaN, 1e999, more than 100 levels.
+        NotJson: the text is not JSON, or contains what Python cannot represent: NaN, 1e999, more than 100 levels.
     """
     if (deep := too_deep(text)) is not None:
         raise NotJson(f"lists and objects stand more than {MAX_DEPTH} deep in each other", deep, text)

@@ -14,8 +14,8 @@ from pydantic import JsonValue
 
 from mulligan.activities.models.protocol import Reply
 from mulligan.activities.tool_running.render_result import cut
+from mulligan.schema.json_limits import is_deeper
 from mulligan.values import Repair, ToolCall
-from mulligan.wire.json_limits import is_deeper
 from mulligan.wire.model_call import ModelAnswer, PreparedCall
 from mulligan.wire.shorten import json_size, shorten
 

@@ -76,7 +76,7 @@ class McpServers:
             await self._children.close()
 
     async def offer_tools(self, agent: Agent) -> OfferedTools:
-        """List the tools of all of an agent's servers at once. The model is told which servers do not answer."""
+        """List the tools of all of an agent's servers at once. For those that do not answer, the model gets a note."""
         offered = OfferedTools()
         listings = await asyncio.gather(*(self._list_tools(server) for server in agent.mcp))
         room, size = MAX_TOOLS - len(agent.tools), 0

@@ -12,9 +12,9 @@ from typing import Any
 
 from mulligan.activities.tool_running.isolated import ChildProcesses, ProcessDied
 from mulligan.activities.tool_running.tool_runtime import TookTooLong
-from mulligan.schema.json_schema import schema_faults, schema_validator
+from mulligan.schema.json_limits import is_deeper
+from mulligan.schema.json_schema import referenced_part, schema_faults, schema_validator
 from mulligan.schema.schema_cost import is_cheap
-from mulligan.wire.json_limits import is_deeper
 
 _ROOT_KEYWORDS = ("oneOf", "anyOf", "allOf", "enum", "not", "const", "if", "then", "else")
 """Keywords that OpenAI refuses at the root of a function's parameters, and those that mean nothing without them. The server
@@ -41,7 +41,7 @@ def provider_schema(schema: dict[str, Any]) -> dict[str, Any]:
     for _ in range(MAX_DEPTH):
         if not isinstance(reference := root.get("$ref"), str):
             break
-        target = _resolve(schema, reference)
+        target = referenced_part(schema, reference)
         if not isinstance(target, dict):
             break
         definitions: dict[str, Any] = {key: schema[key] for key in ("$defs", "definitions", "$schema") if key in schema}
@@ -88,28 +88,13 @@ def _convert(schema: Any, root: dict[str, Any], depth: int) -> Any:
             converted[key] = _convert(value, root, depth + 1)
         elif key == "pattern" and not _is_pattern(value):
             continue  # a JavaScript pattern that Python cannot compile: no value could be checked against it
-        elif key in ("$ref", "$dynamicRef") and _resolve(root, value) is None:
+        elif key in ("$ref", "$dynamicRef") and not isinstance(referenced_part(root, value), dict | bool):
             continue  # schemas elsewhere are not fetched
         else:
             converted[key] = value
     if _is_array(converted) and "items" not in converted:
         converted["items"] = {}
     return converted
-
-
-def _resolve(root: dict[str, Any], reference: Any) -> Any:
-    """The schema that a reference within `root` points to, or None."""
-    if reference == "#":
-        return root
-    if not isinstance(reference, str) or not reference.startswith("#/"):
-        return None
-    target: Any = root
-    for part in reference[2:].split("/"):
-        name = part.replace("~1", "/").replace("~0", "~")
-        if not isinstance(target, dict) or name not in target:
-            return None
-        target = target[name]
-    return target if isinstance(target, (dict, bool)) else None
 
 
 def _is_array(schema: dict[str, Any]) -> bool:

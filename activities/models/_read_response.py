@@ -50,7 +50,7 @@ def read_json(text: str) -> dict[str, Any]:
     if data is None and text.lstrip().startswith("<"):
         raise Unavailable("the endpoint answered with a page of HTML, not with JSON (is its base URL right?)")
     if data is None:
-        raise Unavailable(f"the endpoint's answer is no JSON object; it begins {text[:80]!r}")
+        raise Unavailable(f"the endpoint's answer is not a JSON object; it begins {text[:80]!r}")
     return _replace_uncarriable(data) if "\\u" in text else data
 
 
@@ -72,7 +72,7 @@ async def read_stream(response: httpx2.Response, assembler: StreamAssembler) -> 
             continue  # read to the end, so that the connection can be used again
         event = _json_object(data)
         if event is None:
-            raise Unavailable(f"the endpoint's answer has a piece that is no JSON object; it begins {data[:80]!r}")
+            raise Unavailable(f"the endpoint's answer has a piece that is not a JSON object; it begins {data[:80]!r}")
         has_escapes = has_escapes or "\\u" in data
         assembler.add(event)
     result = assembler.result()

@@ -31,7 +31,7 @@ MIN_RATE = 1.0
 DOUBLING_TIME = 5.0
 """Seconds in which the rate doubles while there is no 429."""
 UNLIMITED_RATE = 1000.0
-"""Requests a second at which a limit is removed: no endpoint allows one worker so many."""
+"""Requests a second at which a limit is removed, as no endpoint allows one worker that many."""
 RATE_WINDOW = 10.0
 """Seconds over which the rate of answers is averaged."""
 MAX_MODELS = 1000

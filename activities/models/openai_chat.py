@@ -207,7 +207,7 @@ def _calls(message: dict[str, Any]) -> list[ToolCall]:
     for item in items:
         function = item.get("function") if isinstance(item, dict) else None
         if not isinstance(item, dict) or not isinstance(function, dict):
-            item, function = {}, {}  # it is still a call: the model is told that there is no such tool
+            item, function = {}, {}  # still a call: the model gets the feedback that there is no such tool
         name, arguments = as_text(function.get("name")), as_text(function.get("arguments"))
         calls.append(ToolCall(id=as_text(item.get("id")), name=name, arguments=arguments))
     return calls

@@ -73,7 +73,7 @@ class ToolRuntime:
 
         Raises:
             TookTooLong: the function did not end in time.
-            TooManyThreads: it is no coroutine function, and `MAX_ABANDONED` threads are left behind.
+            TooManyThreads: it is not a coroutine function, and `MAX_ABANDONED` threads are left behind.
             BaseException: the exception of the function, even a SystemExit.
         """
         try:

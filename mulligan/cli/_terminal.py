@@ -22,6 +22,15 @@ err = Console(stderr=True, highlight=False)
 OK, NOT_COMPLETED, WRONG_USE = 0, 1, 2
 """The exit codes."""
 
+Modules = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--load",
+        metavar="MODULE",
+        help="A module with your agents, or several, separated by commas; the option can be repeated.",
+        show_default="MULLIGAN_LOAD",
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on stdout, for programs.")]
 
 

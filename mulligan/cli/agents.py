@@ -7,18 +7,11 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from mulligan.cli._terminal import AsJson, fail, out, print_json, print_progress
+from mulligan.cli._terminal import AsJson, Modules, fail, out, print_json, print_progress
 
 
 def agents(
-    load: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="MODULE",
-            help="A module with your agents, or several, separated by commas; the option can be repeated.",
-            show_default="MULLIGAN_LOAD",
-        ),
-    ] = None,
+    load: Modules = None,
     with_shipped: Annotated[
         bool, typer.Option("--with-shipped", help="Also list the agents that come with Mulligan.")
     ] = False,
@@ -48,22 +41,24 @@ def agents(
         print_json(shown)
         return
     for agent in shown:
-        models = ", fallback ".join([agent["model"], *agent["fallbacks"]])
-        out.print(Text.assemble((agent["name"], "bold"), f"  {models}, {agent['max_steps']} steps"))
-        for tool in agent["tools"]:
-            fields = ", ".join(
-                _field_label(name, tool["parameters"]) for name in tool["parameters"].get("properties", {})
-            )
-            first_line = tool["description"].split("\n")[0]
-            runs = f"→ agent {tool['agent']}  " if "agent" in tool else ""
-            out.print(Text.assemble("  ", (tool["name"], "cyan"), f"({fields})  ", runs, (first_line, "dim")))
-        for server in agent["mcp"]:
-            out.print(Text.assemble("  ", (f"{server['name']}__…", "cyan"), f"  MCP: {server['address']}"))
-        for kind in agent["output"]:
-            fields = ", ".join(_field_label(name, kind["schema"]) for name in kind["schema"].get("properties", {}))
-            out.print(Text.assemble("  → ", (kind["name"], "green"), f"({fields})"))
+        _print_agent(agent)
     if other_tools := sorted(loaded.registry.tools):
         out.print(Text.assemble("tools for agents of other workers: ", (", ".join(other_tools), "cyan")))
+
+
+def _print_agent(agent: dict[str, Any]) -> None:
+    models = ", fallback ".join([agent["model"], *agent["fallbacks"]])
+    out.print(Text.assemble((agent["name"], "bold"), f"  {models}, {agent['max_steps']} steps"))
+    for tool in agent["tools"]:
+        fields = ", ".join(_field_label(name, tool["parameters"]) for name in tool["parameters"].get("properties", {}))
+        first_line = tool["description"].split("\n")[0]
+        runs = f"→ agent {tool['agent']}  " if "agent" in tool else ""
+        out.print(Text.assemble("  ", (tool["name"], "cyan"), f"({fields})  ", runs, (first_line, "dim")))
+    for server in agent["mcp"]:
+        out.print(Text.assemble("  ", (f"{server['name']}__…", "cyan"), f"  MCP: {server['address']}"))
+    for kind in agent["output"]:
+        fields = ", ".join(_field_label(name, kind["schema"]) for name in kind["schema"].get("properties", {}))
+        out.print(Text.assemble("  → ", (kind["name"], "green"), f"({fields})"))
 
 
 def _agent_json(agent: Any) -> dict[str, Any]:

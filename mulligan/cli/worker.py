@@ -6,16 +6,11 @@ from typing import Annotated
 
 import typer
 
+from mulligan.cli._terminal import Modules
+
 
 def worker(
-    load: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="MODULE",
-            help="A module with your agents, or several, separated by commas; the option can be repeated.",
-            show_default="MULLIGAN_LOAD",
-        ),
-    ] = None,
+    load: Modules = None,
     with_shipped: Annotated[
         bool, typer.Option("--with-shipped", help="Also serve the agents that come with Mulligan.")
     ] = False,

@@ -24,8 +24,8 @@ __all__ = ["CARRY_BYTES", "STORED_FROM", "external_storage"]
 
 VARIABLE = "MULLIGAN_EXTERNAL_STORAGE"
 STORED_FROM = 512 * 1024
-"""Payloads of at least so many bytes are stored. The SDK's default is half of this, but the result of a query is a payload
-too: each query for a page of up to 500 KB would leave a file behind."""
+"""The size, in bytes, from which a payload is stored. The SDK's default is half of this, but the result of a query is a
+payload too: each query for a page of up to 500 KB would leave a file behind."""
 CARRY_BYTES = 32_000_000
 """The maximum size in bytes of the state that continue-as-new carries with external storage (see docs/long-runs.md)."""
 

@@ -9,7 +9,15 @@ from typing import Any
 
 from pydantic import JsonValue
 
-__all__ = ["NotOfSchema", "check_references", "first_sentence", "schema_faults", "schema_validator", "tidy_schema"]
+__all__ = [
+    "NotOfSchema",
+    "check_references",
+    "first_sentence",
+    "referenced_part",
+    "schema_faults",
+    "schema_validator",
+    "tidy_schema",
+]
 
 
 _MAX_FAULTS = 100
@@ -27,7 +35,7 @@ def schema_validator(schema: dict[str, Any]) -> Any:
     """A validator for a schema of the draft that its `$schema` names; 2020-12 where it names none.
 
     Raises:
-        TypeError: it is no JSON schema: one sentence, with what is wrong.
+        TypeError: it is not a JSON schema: one sentence, with what is wrong.
     """
     # Imported here as most agents have no such schema.
     import referencing
@@ -39,9 +47,9 @@ def schema_validator(schema: dict[str, Any]) -> Any:
         of_draft.check_schema(schema)
         json.dumps(schema, allow_nan=False)
     except SchemaError as error:
-        raise TypeError(f"is no JSON schema: {error.message} (at {error.json_path}).") from error
+        raise TypeError(f"is not a JSON schema: {error.message} (at {error.json_path}).") from error
     except (TypeError, ValueError) as error:
-        raise TypeError(f"is no JSON schema: {error}.") from error
+        raise TypeError(f"is not a JSON schema: {error}.") from error
     # With an empty registry, no `$ref` is fetched over a network.
     return of_draft(schema, registry=referencing.Registry())
 
@@ -66,12 +74,27 @@ def check_references(schema: dict[str, Any]) -> None:
             try:
                 resolver.lookup(reference)
             except Unresolvable as error:
-                raise TypeError(f"is no JSON schema: its reference {reference!r} leads nowhere.") from error
+                raise TypeError(f"is not a JSON schema: its reference {reference!r} leads nowhere.") from error
         for inner in resource.subresources():
             check(inner, resolver)
 
     root = referencing.Resource.from_contents(schema, default_specification=DRAFT202012)
     check(root, REGISTRY.resolver_with_root(root))
+
+
+def referenced_part(schema: dict[str, Any], reference: Any) -> Any:
+    """What a reference within a schema (`#`, or `#/` and a JSON pointer) points to; None for any other reference."""
+    if reference == "#":
+        return schema
+    if not isinstance(reference, str) or not reference.startswith("#/"):
+        return None
+    part: Any = schema
+    for token in reference[2:].split("/"):
+        name = token.replace("~1", "/").replace("~0", "~")
+        if not isinstance(part, dict) or name not in part:
+            return None
+        part = part[name]
+    return part
 
 
 def schema_faults(validator: Any, value: JsonValue) -> list[tuple[str, str]]:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
+
+from mulligan.schema.json_schema import referenced_part
 
 __all__ = ["check_size", "is_cheap"]
 
@@ -25,6 +28,7 @@ _COSTLY = frozenset(
     }
 )
 """Keywords whose validation may take more than linear time."""
+_ANCHOR = re.compile(r"#[^/]")
 _MAPS = frozenset({"properties", "$defs", "definitions", "dependentSchemas", "dependencies", "dependentRequired"})
 _DATA = frozenset({"const", "enum", "default", "examples"})
 
@@ -116,20 +120,11 @@ def _expanded_nodes(root: dict[str, Any]) -> int:
                 continue
             if reference not in targets:
                 open_.add(reference)
-                targets[reference] = count(_target(root, reference))
+                # An anchor may be anywhere: the whole schema is at least as large.
+                target = root if _ANCHOR.match(reference) else referenced_part(root, reference)
+                targets[reference] = count(target)
                 open_.remove(reference)
             total += targets[reference]
         return total
 
     return count(root)
-
-
-def _target(root: Any, reference: str) -> Any:
-    """What a reference within the schema refers to; None for any other reference."""
-    if not reference.startswith("#"):
-        return None
-    target = root
-    for part in reference[1:].split("/")[1:]:
-        name = part.replace("~1", "/").replace("~0", "~")
-        target = target.get(name) if isinstance(target, dict) else None
-    return target

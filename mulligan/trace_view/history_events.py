@@ -191,7 +191,7 @@ class Reader:
             execution.result = await self._decoded(event.workflow_execution_completed_event_attributes.result, None)
 
     async def _decoded(self, payloads: Payloads, shape: type[BaseModel] | None) -> Any:
-        """The first payload; None if it is no `shape`, as for a user's own activity of the same name."""
+        """The first payload; None if it is not a `shape`, as for a user's own activity of the same name."""
         if not payloads.payloads:
             return None
         try:

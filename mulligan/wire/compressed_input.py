@@ -8,7 +8,7 @@ import zstandard
 
 from mulligan.errors import InvalidRunInputError
 from mulligan.run_input import RunInput
-from mulligan.wire.json_limits import MOST_DEPTH, JsonMeter
+from mulligan.schema.json_limits import MOST_DEPTH, JsonMeter
 
 __all__ = ["MOST_BYTES", "compress_input", "decompress_input"]
 

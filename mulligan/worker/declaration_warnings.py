@@ -9,6 +9,7 @@ import docstring_parser
 
 from mulligan.activities.registry import Registry
 from mulligan.agent import AgentTool
+from mulligan.model_name import ModelName
 from mulligan.script import BUILT_IN_SCRIPTS
 from mulligan.tool import Tool
 
@@ -25,11 +26,11 @@ def declaration_warnings(registry: Registry) -> list[str]:
 def _script_warnings(registry: Registry) -> Iterable[str]:
     for agent in registry.agents.values():
         for model in agent.all_models(agent.models):
-            provider, _, name = model.partition(":")
-            if provider == "scripted" and name not in registry.scripts and name not in BUILT_IN_SCRIPTS:
+            parsed = ModelName.parse(model)
+            if parsed.provider == "scripted" and not {parsed.name} & {*registry.scripts, *BUILT_IN_SCRIPTS}:
                 yield (
                     f"{agent.source}: agent {agent.name!r}: its model is {model!r}, but no loaded module has a script "
-                    f"{name!r}; its runs will fail."
+                    f"{parsed.name!r}; its runs will fail."
                 )
 
 
@@ -44,4 +45,4 @@ def _tool_warnings(tool: Tool) -> Iterable[str]:
     for name in dict.fromkeys(each.arg_name.lstrip("*") for each in documented if each.args[0] != "attribute"):
         if name not in parameters:
             known = ", ".join(parameters) or "none"
-            yield f"{context}: its docstring describes {name!r}, which is no parameter; the parameters are: {known}."
+            yield f"{context}: its docstring describes {name!r}, which is not a parameter; the parameters are: {known}."

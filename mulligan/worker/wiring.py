@@ -7,6 +7,7 @@ import inspect
 from collections.abc import AsyncIterator, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from pathlib import Path
 from pkgutil import iter_modules
 from typing import Any, cast
 
@@ -14,7 +15,6 @@ from temporalio.client import Client
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker, WorkerConfig, WorkflowRunner
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
-import mulligan
 from mulligan.activities.call_model import CallModelActivity
 from mulligan.activities.call_tool import CallToolActivity
 from mulligan.activities.check_edit import CheckEditActivity
@@ -51,7 +51,11 @@ from mulligan.workflows.agent_workflow import AgentWorkflow
 PASSED_THROUGH = (
     # Values and errors must be the same classes inside and outside of workflows, and these modules have no side effects.
     # Workflow code does not pass through: the sandbox imports it again, and checks it.
-    *(f"mulligan.{module.name}" for module in iter_modules(mulligan.__path__) if module.name != "workflows"),
+    *(
+        f"mulligan.{module.name}"
+        for module in iter_modules([str(Path(__file__).parents[1])])
+        if module.name != "workflows"
+    ),
     "pydantic",  # no side effects, and its models are slow to build again for each workflow
     "pydantic_core",
     "jsonschema",  # validates an agent's output that is declared as a JSON schema; no side effects

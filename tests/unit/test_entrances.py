@@ -37,12 +37,12 @@ from mulligan.activities.models._openai_client import token_count
 from mulligan.activities.models.protocol import Reply
 from mulligan.prices import Price
 from mulligan.run_input import parse_run_input
+from mulligan.schema.json_limits import MOST_DEPTH, JsonMeter, is_deeper
 from mulligan.testing._workflow_details import instance_details
 from mulligan.values import ToolCall, Usage
 from mulligan.wire.agent_facts import DEFINITION_QUERY, INPUT_QUERY
 from mulligan.wire.compressed_input import decompress_input
 from mulligan.wire.conversation_ref import CONVERSATION_QUERY, INPUT_MESSAGES_QUERY
-from mulligan.wire.json_limits import MOST_DEPTH, JsonMeter, is_deeper
 from mulligan.wire.resume_page import RESUME_STATE_QUERY
 from mulligan.wire.sub_run import CALL_MEMO
 from mulligan.worker.start_arguments import with_one_argument

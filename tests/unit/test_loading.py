@@ -274,7 +274,7 @@ def test_probable_mistakes_are_warnings() -> None:
     assert load(["t_doubtful"]).warnings == (
         f"{file}: agent 'asks': its model is 'scripted:nobody', but no loaded module has a script 'nobody'; its runs will fail.",
         f"{file}: tool 'bare' has no description; write a docstring that tells the model what it does.",
-        f"{file}: tool 'documented': its docstring describes 'customer', which is no parameter; the parameters are: order, ctx.",
+        f"{file}: tool 'documented': its docstring describes 'customer', which is not a parameter; the parameters are: order, ctx.",
     )
 
 

@@ -81,7 +81,7 @@ def test_server_names_are_unique_and_do_not_clash_with_tools() -> None:
         Agent(name="a", model="openai:x", mcp=[files, McpServer("files", url="http://a")])
     with pytest.raises(DeclarationError, match="'files__read' is named as a tool of its MCP server 'files' would be"):
         Agent(name="a", model="openai:x", tools=[read], mcp=[files])
-    with pytest.raises(DeclarationError, match=r"mcp\[0\] is no McpServer"):
+    with pytest.raises(DeclarationError, match=r"mcp\[0\] is not a McpServer"):
         Agent(name="a", model="openai:x", mcp=["npx server"])  # type: ignore[list-item]
     assert Agent(name="a", model="openai:x", tools=[read], mcp=[McpServer("file", command=RUN)]).mcp_server("file")
 

@@ -168,7 +168,7 @@ async def test_odd_chunks_of_compatible_servers_are_read(bench: Bench, case: str
 BROKEN: dict[str, tuple[str, list[dict[str, Any] | str], type[Exception], str]] = {
     "an end without a reason": ("openai-chat", [chunk({"content": "Once"})], Unavailable, "broke off"),
     "no end": ("openai", [{"type": "response.output_text.delta", "delta": "Once"}], Unavailable, "broke off"),
-    "no JSON": ("openai-chat", [chunk({"content": "a"}), "<html>"], Unavailable, "no JSON object"),
+    "no JSON": ("openai-chat", [chunk({"content": "a"}), "<html>"], Unavailable, "not a JSON object"),
     "an error": (
         "openai-chat",
         [chunk({"content": "a"}), chunk({}, "error", error={"code": 502, "message": "gone"})],

@@ -47,7 +47,26 @@ async def compact_if_due(
     cut = place_of_cut(conversation, limit)
     if cut is None:
         return known
-    request = CompactConversation(
+    request = _request(conversation, turn, context=context, known=known, cut=cut, limit=limit)
+    outcome = await dispatch.compact_conversation(request, facts, inbox)
+    if outcome.error is None:
+        removed = conversation.size(conversation.cut, cut)
+        conversation.replace_by_summary(_summary(conversation, cut, limit, outcome), cut)
+        size = max(0, size - removed // BYTES_PER_TOKEN)
+    conversation.compact_again_at = size + limit // PARTS
+    conversation.pending_compaction = Compaction(
+        messages=request.cut, text=outcome.summary, usage=outcome.usage, error=outcome.error
+    )
+    conversation.event_log.compacted(conversation.next_step)
+    turn.add_usage(outcome.usage, turn.cost_of(request.model, outcome.usage) if outcome.usage.total_tokens else 0.0)
+    return known if outcome.error else conversation.ref().count
+
+
+def _request(
+    conversation: Conversation, turn: Turn, *, context: RunContext, known: int, cut: int, limit: int
+) -> CompactConversation:
+    facts = turn.facts
+    return CompactConversation(
         where=context,
         model=facts.compact_model or turn.model,
         run_model=turn.model,
@@ -61,18 +80,6 @@ async def compact_if_due(
         timeout=facts.model_timeout,
         attempts=facts.model_attempts,
     )
-    outcome = await dispatch.compact_conversation(request, facts, inbox)
-    if outcome.error is None:
-        removed = conversation.size(conversation.cut, cut)
-        conversation.replace_by_summary(_summary(conversation, cut, limit, outcome), cut)
-        size = max(0, size - removed // BYTES_PER_TOKEN)
-    conversation.compact_again_at = size + limit // PARTS
-    conversation.pending_compaction = Compaction(
-        messages=request.cut, text=outcome.summary, usage=outcome.usage, error=outcome.error
-    )
-    conversation.event_log.compacted(conversation.next_step)
-    turn.add_usage(outcome.usage, turn.cost_of(request.model, outcome.usage) if outcome.usage.total_tokens else 0.0)
-    return known if outcome.error else conversation.ref().count
 
 
 def tokens(conversation: Conversation) -> int:

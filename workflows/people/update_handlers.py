@@ -13,8 +13,8 @@ from pydantic import BaseModel, ValidationError
 from temporalio import workflow
 
 from mulligan.errors import UpdateRefusedError
+from mulligan.schema.json_limits import MOST_DEPTH, is_deeper
 from mulligan.values import Decision, ToolCall
-from mulligan.wire.json_limits import MOST_DEPTH, is_deeper
 from mulligan.wire.updates import (
     ANSWER,
     DECIDE,

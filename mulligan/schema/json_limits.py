@@ -33,7 +33,7 @@ def is_deeper(value: Any, most: int = MOST_DEPTH) -> bool:
 
 
 class JsonMeter:
-    """Measures JSON that arrives in pieces. It also accepts what is no JSON: the parser will refuse that.
+    """Measures JSON that arrives in pieces. It also accepts what is not JSON: the parser will refuse that.
 
     `values` counts lists, objects and commas: about the number of values. `depth` is the deepest nesting so far.
     """
