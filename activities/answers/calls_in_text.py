@@ -17,10 +17,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from mulligan.activities.answers.json_reader import JsonReader, Value
-from mulligan.activities.answers.json_tokens import CLOSER, OPENER
+from mulligan.activities.answers.json_tokens import CLOSER, OPENER, NoToken, Token, strict_token, value_end
 from mulligan.activities.answers.repair_json import NotJson, parse_json
 from mulligan.values import ToolCall, well_formed
 from mulligan.wire.agent_facts import ToolDefinition
@@ -29,39 +28,61 @@ __all__ = ["as_text", "describe", "find_calls"]
 
 NAMES = ("name", "tool", "tool_name", "action", "function", "function_name")
 ARGUMENTS = ("arguments", "args", "parameters", "params", "input", "tool_input", "tool_args", "action_input", "kwargs")
-WRAPPERS = ("function", "function_call", "tool_call")
-LISTS = ("tool_calls", "function_calls")
-BESIDE = {
-    *("id", "call_id", "tool_call_id", "type", "index", "role", "content", "refusal"),
-    *("thought", "thoughts", "reasoning"),
-}
-"""Keys that a call may have beside its name and arguments. Not `description`: a tool's repeated definition is not a call."""
+WRAPPERS = {"function": "{", "function_call": "{", "tool_call": "{", "tool_calls": "[", "function_calls": "["}
+"""Keys of an object that contains a call, or a list of calls; and what their values begin with."""
+TYPES = ("function", "function_call", "tool_call", "tool_use", "tool")
+BESIDE = ("id", "call_id", "tool_call_id", "index", "role", "content", "refusal", "thought", "thoughts", "reasoning")
+"""Keys beside name, arguments and `type` that a call may have. Not `description`: a repeated definition is not a call."""
 
 FINAL = "finalanswer"
 """LangChain's action for the final answer, without spaces and in lower case."""
 MAX_NESTING = 4
 """Lists and wrappers that a call may be within."""
+MAX_WASTED = 3
+"""How often the text's length may be read in vain. Reading any text costs at most `MAX_WASTED + 9` times its length."""
+MAX_BROKEN = 1_000
+"""Limit of places that begin like JSON but are not: for each, Python's JSON decoder counts all lines before it."""
 
+_STRICT = json.JSONDecoder(parse_int=str, parse_float=str)
+_LOOSE = json.JSONDecoder(parse_int=str, parse_float=str, strict=False)
+"""Decoders for the extent of JSON. Both accept numbers of any size; `_LOOSE` also accepts raw line breaks in strings."""
+
+
+def _key(*names: str) -> str:
+    return rf"""["']?(?:{"|".join(names)})["']?\s*+:\s*+"""
+
+
+# Possessive quantifiers (`*+`) avoid the time and memory of backtracking.
+_STRING = r"""(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"|'[^'\\]*+(?:\\.[^'\\]*+)*+')"""
+_STRINGS = re.compile(_STRING, re.DOTALL)
+_BESIDE = rf"""(?:{_key(*BESIDE)}(?:{_STRING}|[\w.-]++)|{_key("type")}["'](?:{"|".join(TYPES)})["'])\s*+"""
+_NAME = rf"""(?:(?P<action>{_key("action")})|{_key(*NAMES)})(?P<quote>["'])(?P<name>[^"'\\\n]{{1,128}}+)(?P=quote)"""
+_BROKEN_CALL = re.compile(
+    rf"""[\s\[]*+\{{\s*+(?:{_BESIDE},\s*+|{_key(*WRAPPERS)}[\[{{][\s\[{{]*+)*+{_NAME}\s*+""", re.DOTALL
+)
+"""The beginning of a call in broken JSON, up to what follows its name: its arguments, `_NO_ARGUMENTS`, or neither."""
+_ARGUMENTS_KEY = rf"""(?:{_BESIDE},\s*+)*+{_key(*ARGUMENTS)}(?=\S)"""
+_BEFORE_ARGUMENTS = re.compile(rf",?\s*+{_ARGUMENTS_KEY}", re.DOTALL)
+_NO_ARGUMENTS = re.compile(r",?\s*+\}")
+_OTHER_KEY = re.compile(rf""",\s*+(?!{_key(*ARGUMENTS, *BESIDE, "type")})(["'])[\w ]++\1\s*+:""")
+_ARGUMENTS_FIRST = re.compile(rf"""\{{\s*+{_ARGUMENTS_KEY}(?P<raw>.*),\s*+{_NAME}[\s}}]*+\Z""", re.DOTALL)
+_AFTER_CALL = re.compile(rf"(?:[\s}}\],;]++|{_BESIDE})*+", re.DOTALL)
 _MARK = re.compile(
-    r"""(?P<fence>```)[\w+-]*\s*|(?P<think><think>)|<function=["']?(?P<named>[^\s<>"']{1,128})["']?>\s*
-    |(?P<tag><(?:tool_calls?|function_call)>|<\|python_tag\|>|\[TOOL_CALLS\])\s*
-    |(?P<bare>(?:\[\s*)?\{\s*")""",
+    r"""(?P<think><think>)
+    |(?P<tag>(?:```[\w+-]*+\s*+)?+(?:<(?:tool_calls?|function_call)>|<\|python_tag\|>
+        |<function=["']?(?P<llama>[^\s<>"']{1,128})["']?>
+        |\[TOOL_CALLS\]\s*+(?:(?P<mistral>[\w.-]{1,128}+)(?:\[CALL_ID\]\w*+)?(?:\[ARGS\])?\s*+(?=\{))?))
+    |(?P<fence>```)[\w+-]*+
+    |(?P<whole>\A\s*+)(?=\{|\[\s*+\{)
+    |(?P<bare>(?=(?:\[\s*+)?+\{\s*+"))""",
     re.VERBOSE,
 )
-_MISTRAL = re.compile(r"(?P<named>[\w.-]{1,128})(?:\[CALL_ID\]\w*)?(?:\[ARGS\])?\s*(?=\{)")
-_ENDS = {
-    "fence": (re.compile(r"```"), re.compile(r"[\s}\],;]*(?:```|\Z)")),
-    "tag": (
-        re.compile(
-            r"</(?:tool_calls?|function_call|function)>|<(?:tool_calls?|function_call)>|<function=|<\|\w+\|>|\[TOOL_CALLS\]"
-        ),
-        re.compile(r"[\s}\]]*(?:</(?:tool_calls?|function_call|function)>\s*|<\|(?:eom_id|eot_id|im_end)\|>|\Z)+"),
-    ),
-    "text": (re.compile(r"\Z"), re.compile(r"[\s}\]]*\Z")),
-}
-"""For each kind of block: the mark that ends it, and what must follow JSON that contains such marks itself."""
-_BETWEEN = re.compile(r"[\s,;]*(?=[{\[])")
+_VALUE = re.compile(r"[\s,;]*+(?=\{|\[\s*+\{)")
+_END = re.compile(r"```|</?(?:tool_calls?|function_call)>|</?function[=>]|<\|\w+\|>|\[TOOL_CALLS\]")
+_AFTER_VALUE = re.compile(r"[\s}\],;]*+(?:[{[]|```|</(?:tool_calls?|function|function_call)>|<\||\Z)")
+_CLOSING_TAGS = re.compile(r"[\s}\],;]*+(?:(?:</(?:tool_calls?|function|function_call)>|<\|(?:e|im_end)\w*\|>)\s*+)*+")
 _TOOL_NAME = re.compile(r"[\w.:/-]{1,128}")
+_GAP = re.compile(r"[\s,:]*+")
 
 
 def find_calls(text: str, names: Collection[str]) -> tuple[str, list[ToolCall]]:
@@ -111,7 +132,7 @@ def describe(tools: Sequence[ToolDefinition]) -> str:
 def as_text(call_name: str, raw_arguments: str, *, check: bool = True) -> str:
     """A call as text, in the form that `describe` asks for. `find_calls` can read it again.
 
-    Arguments that are no JSON are written as a JSON string, so the block is valid JSON and shows the model its own text.
+    Arguments that are not JSON are written as a JSON string, so the block is valid JSON and shows the model its own text.
     """
     raw = raw_arguments.strip() or "{}"
     if check:
@@ -122,203 +143,228 @@ def as_text(call_name: str, raw_arguments: str, *, check: bool = True) -> str:
     return f'```json\n{{"name": {json.dumps(call_name, ensure_ascii=False)}, "arguments": {raw}}}\n```'
 
 
+Item = ToolCall | str
+"""A call, or a final answer as text."""
+
+
 @dataclass(frozen=True)
 class Block:
-    """A part of the text that contains nothing but calls. `items`: the calls, and final answers as text."""
+    """A part of the text that contains nothing but calls."""
 
     start: int
     end: int
-    items: list[ToolCall | str]
-
-
-@dataclass(frozen=True)
-class _Context:
-    """Where a value is. `trusted`: in a fence or tag. `strict`: it is valid JSON. `depth`: the brackets around it."""
-
-    trusted: bool
-    strict: bool
-    depth: int = 0
-
-    @property
-    def inner(self) -> _Context:
-        """The context of what the value contains."""
-        return replace(self, depth=self.depth + 1)
+    items: list[Item]
 
 
 class CallReader:
-    """Reads the calls in one text."""
+    """Reads the calls in one text.
+
+    `read` counts the characters that it has read, `wasted` those of them that were not JSON, and `broken` the places that
+    begin like JSON but are none.
+    """
 
     def __init__(self, text: str, names: frozenset[str]) -> None:
         self.text = text
         self.names = names
-        self.json = JsonReader(text)
+        self.read = self.wasted = self.broken = 0
         self._last_thought_end = text.rfind("</think>")
 
     def blocks(self) -> Iterator[Block]:
         """The blocks of calls, in their order."""
-        start = len(self.text) - len(self.text.lstrip())
-        if self.text[start : start + 1] in CLOSER and self.json.json_end(start, raw_breaks=False)[0] is None:
-            # The whole text is broken JSON: read first, as its strings may contain fences and tags.
-            value = self.json.value(start, len(self.text))
-            items = self._calls(value, _Context(trusted=False, strict=False))
-            if items and _ENDS["text"][1].match(self.text, value.end):
-                yield Block(start, len(self.text), items)
-                return
         at = 0
-        while not self.json.exhausted and (mark := _MARK.search(self.text, at)):
-            block, at = self._block(mark)
-            if block:
-                yield block
+        while self.wasted <= MAX_WASTED * len(self.text) and self.broken < MAX_BROKEN:
+            if not (mark := _MARK.search(self.text, at)):
+                return
+            try:
+                items, at = self._read_trusted(mark) if mark["tag"] or mark["fence"] else self._read_bare(mark)
+            except RecursionError:
+                return  # lists or objects of about a thousand levels
+            if items:
+                yield Block(mark.start(), at, items)
 
-    def _block(self, mark: re.Match[str]) -> tuple[Block | None, int]:
-        """The block that begins with a mark, None if it contains anything else; and the position after it."""
-        text, start, at, named = self.text, mark.start(), mark.end(), mark["named"]
+    def _read_bare(self, mark: re.Match[str]) -> tuple[list[Item], int]:
+        """The calls in JSON that is in the prose or is the whole text; and the position after it, or after a thought."""
+        at = mark.end()
         if mark["think"]:
             # A model drafts calls in its thoughts. They are not calls.
-            return None, text.find("</think>", at) if at <= self._last_thought_end else at
-        if mark["bare"]:
-            end, stopped = self.json.json_end(start, raw_breaks=False)
-            context = _Context(trusted=False, strict=True)
-            items = self._calls(Value(start, end, True), context) if end else []
-            return (Block(start, end, items) if end and items else None), max(end or stopped, start + 1)
-        if mark["fence"] and (inner := _MARK.match(text, at)) and (inner["tag"] or inner["named"]):
-            block, at = self._block(inner)
-            closing = _ENDS["fence"][1].match(text, at)
-            at = closing.end() if closing else at
-            return (Block(start, at, block.items) if block else None), at
-        if mark["tag"] == "[TOOL_CALLS]" and (mistral := _MISTRAL.match(text, at)):
-            named, at = mistral["named"], mistral.end()
-        kind = "fence" if mark["fence"] else "tag"
-        items, at = self._values(at, kind, named)
-        closing = _ENDS[kind][1].match(text, at)
-        if closing:
-            at = closing.end()
-        elif mark["fence"]:
-            at = max(at, text.find("```", at) + 3)
-        return (Block(start, at, items) if items else None), at
+            return [], self.text.find("</think>", at) if at <= self._last_thought_end else at
+        end, is_json = self._decode(at, _STRICT)
+        if is_json:
+            return self._calls(self.text[at:end], is_trusted=False), end
+        if mark["whole"] is not None:
+            stop, is_whole = value_end(self.text, at)
+            self._waste(stop - at)
+            is_all = not is_whole or not self.text[stop:].strip("}] \t\r\n")
+            if is_all and (items := self._calls_in_broken(self.text[at : stop if is_whole else None])):
+                return items, len(self.text)
+        return [], max(end, at + 1)
 
-    def _values(self, at: int, kind: str, named: str | None) -> tuple[list[ToolCall | str], int]:
-        """The calls of a block, none if any of its values is not a call; and the position after its last value."""
-        items: list[ToolCall | str] = []
-        limit = -1
-        while self.text[at : at + 1] in CLOSER and not self.json.exhausted:
-            end, stopped = self.json.json_end(at, raw_breaks=True)
-            value = Value(at, end or at, True)
-            if not end:
-                if limit < at:
-                    mark = _ENDS[kind][0].search(self.text, at)
-                    limit = mark.start() if mark else len(self.text)
-                    self.json.read += limit - at
-                self.json.ahead -= max(0, stopped - limit)
-                value = self.json.extent(at, limit, _ENDS[kind][1])
-            context = _Context(trusted=True, strict=bool(end))
-            if named:
-                call = self._call(named, value, context)
-                return ([call] if call else []), value.end
-            more = self._calls(value, context)
-            if not more:
-                return [], value.end
-            items += more
-            at = value.end
-            between = _BETWEEN.match(self.text, at)
-            if not value.whole or not between:
+    def _read_trusted(self, mark: re.Match[str]) -> tuple[list[Item], int]:
+        """The calls in a fence or tag, none if it contains any other JSON; and the position after it."""
+        name = mark["llama"] or mark["mistral"]
+        items: list[Item] = []
+        at = mark.end()
+        while (begin := _VALUE.match(self.text, at)) and self.broken < MAX_BROKEN:
+            at = begin.end()
+            end, is_json = self._decode(at, _LOOSE)
+            value, is_whole = self.text[at:end], True
+            if not is_json:
+                limit = _END.search(self.text, at)
+                value, is_whole = self._broken_value(at, limit.start() if limit else len(self.text))
+            if name:
+                more = self._call(name, value, is_whole=is_whole, is_trusted=is_json)
+            else:
+                more = self._calls(value, is_trusted=True) if is_json else self._calls_in_broken(value)
+            at += len(value)
+            items = items + more if more else []
+            if name or not more:
                 break
-            at = between.end()
-        return items, at
+        if mark["fence"]:
+            end = self.text.find("```", at)
+            return items, end + 3 if end >= 0 else at
+        closing = _CLOSING_TAGS.match(self.text, at)
+        at = closing.end() if closing else at
+        return items, at + 3 if mark["tag"].startswith("```") and self.text.startswith("```", at) else at
 
-    def _calls(self, value: Value, context: _Context) -> list[ToolCall | str]:
-        """The calls that a value contains; none if it is anything else."""
-        if context.depth > MAX_NESTING:
+    def _decode(self, at: int, decoder: json.JSONDecoder) -> tuple[int, bool]:
+        """The position up to which the text is JSON, from `at` on; and whether it is one whole value of it."""
+        try:
+            end = decoder.raw_decode(self.text, at)[1]
+        except json.JSONDecodeError as error:
+            # For a string without an end, the error has the position of its start, but the decoder read the whole text.
+            self._waste((len(self.text) if error.msg.startswith("Unterminated") else error.pos) - at)
+            self.broken += 1
+            return error.pos, False
+        self.read += end - at
+        return end, True
+
+    def _broken_value(self, at: int, limit: int) -> tuple[str, bool]:
+        """The broken JSON at `at`, up to the end of its brackets or up to `limit`; and whether its brackets end there."""
+        end, is_whole = value_end(self.text, at)
+        self._waste(end - at)
+        # Quotes that are wrong make a value appear to reach beyond the mark that ends it.
+        is_whole = is_whole and bool(_AFTER_VALUE.match(self.text, end))
+        return self.text[at : end if is_whole else limit], is_whole
+
+    def _waste(self, length: int) -> None:
+        self.read += length
+        self.wasted += length
+
+    def _parts(self, raw: str) -> list[str]:
+        """The items of a JSON list, or the keys and values of a JSON object in turn, as they are written."""
+        self.read += len(raw)
+        parts: list[str] = []
+        at = 1
+        while (gap := _GAP.match(raw, at)) and gap.end() < len(raw) - 1:
+            at = _LOOSE.raw_decode(raw, gap.end())[1]
+            parts.append(raw[gap.end() : at])
+        return parts
+
+    def _calls(self, raw: str, *, is_trusted: bool, depth: int = 0) -> list[Item]:
+        """The calls that JSON contains; none if it is anything else. `is_trusted`: it is in a fence or tag."""
+        if depth > MAX_NESTING or raw[0] not in CLOSER:
             return []
-        if self.text[value.start] == "[":
-            return self._calls_in_list(value, context.inner)
-        members = self.json.members(value)
+        parts = self._parts(raw)
+        if raw[0] == "[":
+            each = [self._calls(item, is_trusted=is_trusted, depth=depth + 1) for item in parts]
+            return [call for calls in each for call in calls] if all(each) else []
+        members = {_string(key): value for key, value in zip(parts[::2], parts[1::2], strict=True)}
+        kind = members.pop("type", '"function"')
         keys = members.keys() - BESIDE
-        if len(keys) == 1:
-            key = next(iter(keys))
-            begin = self.text[members[key].start : members[key].start + 1]
-            if (key in LISTS and begin == "[") or (key in WRAPPERS and begin == "{"):
-                return self._calls(members[key], context.inner)
-        return self._call_in_object(value, members, context)
+        wrapped = [members[key] for key, opener in WRAPPERS.items() if key in keys and members[key][0] == opener]
+        if wrapped and len(keys) == 1:
+            return self._calls(wrapped[0], is_trusted=is_trusted, depth=depth + 1)
+        name_keys, argument_keys = keys & set(NAMES), keys & set(ARGUMENTS)
+        if len(name_keys) != 1 or len(argument_keys) > 1 or keys - name_keys - argument_keys:
+            return []
+        name = _string(members[name_keys.pop()])
+        if name is None or _string(kind) not in TYPES:
+            return []
+        if not argument_keys:
+            return [ToolCall(id="", name=name, arguments="")] if name in self.names and len(parts) == 2 else []
+        return self._call(name, members[argument_keys.pop()], is_action="action" in keys, is_trusted=is_trusted)
 
-    def _calls_in_list(self, value: Value, context: _Context) -> list[ToolCall | str]:
-        calls: list[ToolCall | str] = []
-        items = list(self.json.items(value))
-        for item in items:
-            more = self._calls(item, context) if self.text[item.start] == "{" else []
-            # A last item that is cut off may be of any kind. The calls before it remain calls.
-            if not more and (item is not items[-1] or item.whole):
+    def _calls_in_broken(self, raw: str) -> list[Item]:
+        """The calls of known tools that broken JSON consists of; none if it does not begin like a call, or contains more."""
+        self.read += len(raw)
+        calls: list[Item] = []
+        raw, at = raw.rstrip(), 0
+        if first := _ARGUMENTS_FIRST.match(raw):
+            return self._call(first["name"], first["raw"], is_action=first["action"] is not None)
+        while at < len(raw):
+            begin = _BROKEN_CALL.match(raw, at)
+            if not begin:
+                return []
+            arguments, is_whole, at = self._broken_arguments(raw, begin)
+            if arguments is None:
+                return []
+            more = self._call(begin["name"], arguments, is_action=begin["action"] is not None, is_whole=is_whole)
+            if not more:
                 return []
             calls += more
         return calls
 
-    def _call_in_object(self, value: Value, members: dict[str, Value], context: _Context) -> list[ToolCall | str]:
-        """The call, or the final answer, that an object is."""
-        keys = members.keys() - BESIDE
-        name_keys, argument_keys = keys & set(NAMES), keys & set(ARGUMENTS)
-        if len(name_keys) != 1 or len(argument_keys) > 1 or not self._has_type_of_call(members):
-            return []
-        name_key = name_keys.pop()
-        name = self.json.string(members[name_key])
-        if name is None or not members[name_key].whole:
-            return []
-        arguments = members[argument_keys.pop()] if argument_keys else None
-        if others := keys - {name_key} - set(ARGUMENTS):
-            # Broken arguments may look as if their last part was beside them: then all that follows belongs to them.
-            if context.strict or not arguments or any(members[key].start < arguments.start for key in others):
-                return []
-            arguments = Value(arguments.start, value.end, False)
-        if name_key == "action" and name not in self.names and re.sub(r"[\s_-]", "", name).lower() == FINAL:
-            return self._final_answer(arguments)
-        if arguments is None or arguments.start == arguments.end:
-            return self._call_without_arguments(name, members[name_key], value, set(members))
-        call = self._call(name, arguments, context.inner)
-        return [call] if call else []
+    def _broken_arguments(self, raw: str, call: re.Match[str]) -> tuple[str | None, bool, int]:
+        """The arguments of a call in broken JSON, None if it is not a call; whether they are whole; and what follows.
 
-    def _final_answer(self, arguments: Value | None) -> list[ToolCall | str]:
-        if arguments is None:
-            return []
-        text = self.json.string(arguments)
-        return [self.text[arguments.start : arguments.end].strip() if text is None else text]
+        What follows that is not another call belongs to the arguments: a quote or bracket in them is wrong.
+        """
+        key = _BEFORE_ARGUMENTS.match(raw, call.end())
+        if key:
+            start = key.end()
+            end, is_whole = value_end(raw, start)
+        elif empty := _NO_ARGUMENTS.match(raw, call.end()):
+            start = call.end()
+            end, is_whole = empty.end(), True
+        else:
+            # The text ends before the arguments, or their key is broken. What is there is not JSON.
+            rest = raw[call.end() :]
+            is_call = rest and call["name"] in self.names and not _OTHER_KEY.match(rest)
+            return rest if is_call else None, False, len(raw)
+        after = _AFTER_CALL.match(raw, end)
+        at = after.end() if after else end
+        if is_whole and (at == len(raw) or _BROKEN_CALL.match(raw, at)):
+            return raw[start:end] if key else "", True, at
+        before = _STRINGS.sub("", raw[call.start() : start])
+        return _without_outer_closers(raw[start:], before), False, len(raw)
 
-    def _call(self, name: str, arguments: Value, context: _Context) -> ToolCall | None:
-        """The call, if one with this name and these arguments is allowed in its context."""
+    def _call(
+        self, name: str, raw: str, *, is_action: bool = False, is_whole: bool = True, is_trusted: bool = False
+    ) -> list[Item]:
+        """The call, if one with this name and these arguments is allowed; or the final answer.
+
+        `is_trusted`: it is JSON in a fence or tag. `is_whole`: the arguments are not cut off. `is_action`: the name's key
+        is `action`.
+        """
         is_known = name in self.names
-        raw = self.text[arguments.start : arguments.end].strip()
-        if not is_known and not (context.trusted and context.strict and _TOOL_NAME.fullmatch(name)):
-            return None
-        if raw[:1] in {'"', "'"} and arguments.whole:
-            content = self.json.string(arguments) or ""
+        content = _string(raw if is_whole else raw + raw[0])
+        if is_action and not is_known and re.sub(r"[\s_-]", "", name).lower() == FINAL:
+            return [raw if content is None else content]
+        if not is_known and not (is_trusted and _TOOL_NAME.fullmatch(name)):
+            return []
+        if content is not None and is_whole:
             is_json = content.lstrip()[:1] in CLOSER
             raw = content.strip() if is_json or not content.strip() else json.dumps(content, ensure_ascii=False)
         elif raw == "null":
             raw = ""
-        elif not arguments.whole:
-            raw = _without_outer_closers(raw, context.depth)
-        if not is_known and raw[:1] != "{":
-            return None
-        if raw.startswith("{") and context.strict and _is_schema(raw):
-            return None
-        return ToolCall(id="", name=name, arguments=raw)
-
-    def _call_without_arguments(self, name: str, position: Value, value: Value, keys: set[str]) -> list[ToolCall | str]:
-        """A call whose object has no arguments. If the text ends before them, their beginning is kept: it is not JSON."""
-        tail = self.text[position.end : value.end].strip()
-        if name not in self.names:
+        if _is_schema(raw) or not (is_known or raw.startswith("{")):
             return []
-        if keys & set(ARGUMENTS) or (tail and not value.whole):
-            return [ToolCall(id="", name=name, arguments=tail)]
-        closed = value.whole or value.end < len(self.text)
-        return [ToolCall(id="", name=name, arguments="")] if closed and len(keys) == 1 else []
-
-    def _has_type_of_call(self, members: dict[str, Value]) -> bool:
-        kind = self.json.string(members["type"]) if "type" in members else "function"
-        return kind in {"function", "function_call", "tool_call", "tool_use", "tool"}
+        return [ToolCall(id="", name=name, arguments=raw)]
 
 
-def _without_outer_closers(raw: str, depth: int) -> str:
-    """Cut-off arguments without the closers of the brackets around them."""
-    for _ in range(depth):
+def _string(raw: str) -> str | None:
+    """The content of a string, also of a misspelled one; None if the text is not a string."""
+    if raw[:1] not in {'"', "'"}:
+        return None
+    try:
+        return str(well_formed(json.loads(strict_token(Token("string", raw))[0], strict=False)))
+    except (NoToken, ValueError):
+        return raw[1:-1]
+
+
+def _without_outer_closers(raw: str, before: str) -> str:
+    """Cut-off arguments without the closers of the brackets that are opened before them."""
+    for _ in range(before.count("{") + before.count("[")):
         if raw[-1:] in OPENER and raw[:-1].rstrip()[-1:] in OPENER:
             raw = raw[:-1].rstrip()
     return raw
@@ -326,10 +372,10 @@ def _without_outer_closers(raw: str, depth: int) -> str:
 
 def _is_schema(raw: str) -> bool:
     """Whether the arguments are a JSON schema: then the model repeated the definition of a tool."""
-    if len(raw) > 20_000 or '"properties"' not in raw:
+    if not raw.startswith("{") or len(raw) > 20_000 or '"properties"' not in raw:
         return False
     try:
         value = json.loads(raw, strict=False)
-    except (ValueError, RecursionError):
+    except ValueError:
         return False
     return value.get("type") == "object" and isinstance(value.get("properties"), dict)

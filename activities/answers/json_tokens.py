@@ -105,6 +105,26 @@ def tokens_of(text: str, start: int = 0) -> Tokens:
     return found
 
 
+def value_end(text: str, start: int) -> tuple[int, bool]:
+    """How far a value reaches by its brackets and quotes, and whether it ends there; otherwise the text or fence does."""
+    open_: list[str] = []
+    at = start
+    while (match := _TOKEN.match(text, at)) and match.lastgroup != "fence":
+        kind, token = match.lastgroup, match.group()
+        if kind not in {"space", "comment"}:
+            if not open_ and kind == "mark" and token not in CLOSER:
+                return at, False
+            try:
+                _follow(token if kind == "mark" else "", open_)
+            except NoToken:
+                return at, False
+            if not open_:
+                return match.end(), True
+        at = match.end()
+    # To find that a string or comment has no end, all of the text is read.
+    return (at, False) if match else (len(text), False)
+
+
 def strict_token(token: Token) -> tuple[str, str | None]:
     """The token in strict JSON, and the name of the repair for that, if any.
 

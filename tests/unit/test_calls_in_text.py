@@ -8,8 +8,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mulligan.activities.answers.calls_in_text import ARGUMENTS, NAMES, CallReader, as_text, describe, find_calls
-from mulligan.activities.answers.json_reader import AHEAD, MAX_BROKEN
+from mulligan.activities.answers.calls_in_text import (
+    ARGUMENTS,
+    MAX_BROKEN,
+    MAX_WASTED,
+    NAMES,
+    CallReader,
+    as_text,
+    describe,
+    find_calls,
+)
 from mulligan.activities.answers.repair_json import parse_json, repair_json
 from mulligan.values import well_formed
 from mulligan.wire.agent_facts import ToolDefinition
@@ -69,6 +77,14 @@ def test_each_dialect_is_read_with_its_arguments_unchanged(text: str) -> None:
         ('```json\n{"action": "search", "action_input": "of all"}\n```', "", [("search", '"of all"')]),
         ('```json\n{"name": "made_up", "arguments": {"q": "a\nb"}}\n```', "", [("made_up", '{"q": "a\nb"}')]),
         ("<function=search>{'q': 1,}</function>", "", [("search", "{'q': 1,}")]),
+        ("```\n{'arguments': {'q': 1}, 'name': 'search'}\n```", "", [("search", "{'q': 1}")]),
+        ("<tool_call>{'name': 'now'}</tool_call>", "", [("now", "")]),
+        # The second call of a broken list is unreadable: none of its text is lost, and the first call does not run alone.
+        ('```\n[{"name": "search", "arguments": {"q": 1}}, {"na"me": "now"}]\n```', "", [("search", '{"q": 1}}, {"na"me": "now"}')]),
+        # A string without its quote does not reach into the next block.
+        ('<tool_call>\n{"name\n</tool_call>\n<tool_call>{"name": "now"}</tool_call>', '<tool_call>\n{"name\n</tool_call>', [("now", "")]),
+        ('<tool_call>{"name": "search"</tool_call>\n<tool_call>{"a": {"name": "now", "arguments": {}}, "b": 2}</tool_call>',
+         '<tool_call>{"name": "search"</tool_call>\n<tool_call>{"a": {"name": "now", "arguments": {}}, "b": 2}</tool_call>', []),
         # A code fence inside a string of the arguments, in valid JSON and in broken JSON.
         ('```json\n{"name": "search", "arguments": {"q": "a\\n```py\\nb\\n```\\n"}}\n```', "", [("search", '{"q": "a\\n```py\\nb\\n```\\n"}')]),
         ('```json\n{"name": "search", "arguments": {"q": "a\n```py\nb\n```\n"}}\n```', "", [("search", '{"q": "a\n```py\nb\n```\n"}')]),
@@ -198,8 +214,8 @@ def test_time_is_bounded_by_the_length_of_the_text(unit: str, before: str) -> No
     text = before + (unit * (100_000 // len(unit)))
     reader = CallReader(text, frozenset(TOOLS))
     list(reader.blocks())
-    assert reader.json.read <= (AHEAD + 8) * len(text)
-    assert reader.json.broken <= MAX_BROKEN
+    assert reader.read <= (MAX_WASTED + 9) * len(text)
+    assert reader.broken <= MAX_BROKEN
 
 
 MADE = st.lists(
