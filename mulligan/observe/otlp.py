@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 from collections.abc import Mapping
+from contextlib import suppress
+from importlib.metadata import version
 from typing import Any, Literal
 
-from opentelemetry.sdk.resources import SERVICE_NAME, Resource
+from opentelemetry.sdk.resources import HOST_NAME, SERVICE_NAME, SERVICE_VERSION, Resource
 
 __all__ = [
     "Signal",
@@ -21,6 +24,9 @@ __all__ = [
 ]
 
 Signal = Literal["TRACES", "METRICS"]
+HOST_ADDRESS = "ip"
+"""Jaeger compares the clocks of spans unless they have the same `ip`, and then warns of each span that is not within its
+parent's time: nearly all of a run's are not, as `invoke_agent` ends when the run begins."""
 
 
 def is_configured(environ: Mapping[str, str] = os.environ, signal: Signal = "TRACES") -> bool:
@@ -73,8 +79,27 @@ def metric_exporter(environ: Mapping[str, str] = os.environ) -> Any:
 
 
 def resource() -> Resource:
-    """The resource: OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES override the default service name, `mulligan-worker`."""
-    ours = Resource.create()
-    if str(ours.attributes.get(SERVICE_NAME, "")).startswith("unknown_service"):
-        ours = ours.merge(Resource({SERVICE_NAME: "mulligan-worker"}))
-    return ours
+    """What every span and metric of this process says of its origin: service, host and instance.
+
+    OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME override all of it; the default service name is `mulligan-worker`. The
+    SDK sets `service.instance.id` to a random id of the process.
+    """
+    configured = Resource.create()
+    named: dict[str, str] = {}
+    if str(configured.attributes.get(SERVICE_NAME, "")).startswith("unknown_service"):
+        named[SERVICE_NAME] = "mulligan-worker"
+    # A service that somebody named has a version of its own, which we do not know.
+    if {**configured.attributes, **named}[SERVICE_NAME] == "mulligan-worker":
+        named[SERVICE_VERSION] = str(configured.attributes.get(SERVICE_VERSION) or version("mulligan"))
+    host = {HOST_NAME: socket.gethostname(), HOST_ADDRESS: _address_of_host()}
+    return Resource(host).merge(configured).merge(Resource(named))
+
+
+def _address_of_host() -> str:
+    """The address from which this host sends to others; the loopback's if it has no network. Nothing is sent."""
+    for family, documentation_address in ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1")):
+        with suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect((documentation_address, 9))
+            address: str = probe.getsockname()[0]
+            return address
+    return "127.0.0.1"

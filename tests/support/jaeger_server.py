@@ -28,6 +28,11 @@ class JaegerServer:
         """The environment that makes OpenTelemetry's exporters send traces here. Jaeger accepts no metrics."""
         return {"OTEL_EXPORTER_OTLP_ENDPOINT": self.otlp_url, "OTEL_METRICS_EXPORTER": "none"}
 
+    async def get(self, path: str) -> str:
+        """What it answers to a request, as text."""
+        async with httpx2.AsyncClient() as client:
+            return (await client.get(f"{self.query_url}/{path}")).raise_for_status().text
+
     async def spans(self, trace_id: str) -> list[dict[str, Any]]:
         """The spans of a trace as OTLP JSON; none if Jaeger does not know the trace."""
         async with httpx2.AsyncClient() as client:

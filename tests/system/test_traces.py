@@ -176,6 +176,27 @@ async def test_workers_killed_at_any_point_export_no_span_twice(
     assert gaps <= KILLS
 
 
+@pytest.mark.parametrize("api", ["api/traces", "api/v3/traces"])
+async def test_jaeger_warns_of_no_span_of_a_run(
+    jaeger: JaegerServer, model: OpenAIServer, temporal: DevServer, api: str
+) -> None:
+    """Nearly all spans begin after their parent, `invoke_agent`, has ended: Jaeger must know that they share a clock.
+
+    `api/traces` is what Jaeger's UI reads.
+    """
+    client = await connect_to(temporal)
+    queue = f"warned-{uuid.uuid4().hex[:6]}"
+    async with worker(temporal, queue, jaeger):
+        handle = await start(client, model, queue, [call("now"), call("serch_orders", ADA), call("flaky"), DONE])
+        result = await handle.result()
+    spans = await in_jaeger(jaeger, result["trace_id"])
+    assert len(spans) > 8
+    answer = await jaeger.get(f"{api}/{result['trace_id']}")
+    assert answer.count("agent.finish") == 1
+    assert "clock skew" not in answer
+    assert '"warnings":[' not in answer.replace(" ", "")
+
+
 async def test_a_model_call_lost_with_its_worker_has_one_span(
     jaeger: JaegerServer, model: OpenAIServer, temporal: DevServer
 ) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import os
+import socket
 import threading
 import time
+from importlib.metadata import version
 from types import SimpleNamespace
 from typing import Any
 
@@ -303,6 +306,32 @@ def test_resource_attributes_are_read_from_the_environment(
     attributes = spans.get_finished_spans()[0].resource.attributes
     tracing.shutdown()
     assert (attributes["team"], attributes["service.name"]) == (team, name)
+
+
+HOST_AND_SERVICE = ("host.name", "ip", "service.version", "service.instance.id")
+
+
+def test_the_resource_names_the_host_the_instance_and_the_version_of_the_worker() -> None:
+    attributes = otlp.resource().attributes
+    assert attributes["host.name"] == socket.gethostname()
+    assert attributes["service.version"] == version("mulligan")
+    ipaddress.ip_address(str(attributes["ip"]))
+    assert attributes["service.instance.id"]
+    assert attributes == otlp.resource().attributes  # spans, metrics and Temporal's metrics have the same
+
+
+def test_the_environment_overrides_each_attribute_of_the_resource(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = {name: f"my-{name}" for name in HOST_AND_SERVICE}
+    monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", ",".join(f"{name}={value}" for name, value in given.items()))
+    attributes = otlp.resource().attributes
+    assert {name: attributes[name] for name in HOST_AND_SERVICE} == given
+
+
+def test_a_service_with_another_name_does_not_get_the_version_of_mulligan(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_SERVICE_NAME", "shop")
+    assert "service.version" not in otlp.resource().attributes
+    monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "service.version=7")
+    assert otlp.resource().attributes["service.version"] == "7"
 
 
 def test_an_http_endpoint_on_another_port_uses_no_tls(monkeypatch: pytest.MonkeyPatch) -> None:
