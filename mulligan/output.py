@@ -91,7 +91,10 @@ class OutputType:
         """
         if self._adapter is not None:
             return self._adapter.validate_json(json.dumps(value))
-        if faults := schema_faults(self._validator, value):
+        faults = schema_faults(self._validator, value)
+        if not faults and not isinstance(value, dict):
+            faults = [("", "should be of type object")]
+        if faults:
             raise NotOfSchema(faults)
         return value
 
@@ -193,12 +196,7 @@ def _members(schema: Any) -> list[Any]:
 
 def _type(schema: Any) -> OutputType:
     if isinstance(schema, dict):
-        output_type = _of_json_schema(schema)
-        try:
-            check_references(output_type.schema)
-        except TypeError as error:
-            raise TypeError(f"its output {error}") from error
-        return output_type
+        return _of_json_schema(schema)
     name = _legal(getattr(schema, "__name__", "")) if len(_members(schema)) == 1 else "output"
     readable_type = replace_typed_dicts(schema)
     try:
@@ -217,24 +215,45 @@ def _type(schema: Any) -> OutputType:
 
 def _of_json_schema(schema: dict[str, Any]) -> OutputType:
     is_wrapped = schema.get("type", "object" if "properties" in schema else None) != "object"
+    checked_by = schema
     if is_wrapped:
-        inner = {key: value for key, value in schema.items() if key not in ("$defs", "definitions", "$schema")}
-        kept: dict[str, Any] = {key: schema[key] for key in ("$defs", "definitions", "$schema") if key in schema}
-        shown: dict[str, Any] = {
-            "type": "object",
-            "properties": {_VALUE: inner},
-            "required": [_VALUE],
-            "additionalProperties": False,
-            **kept,
-        }
+        # Definitions are at the root in the form that strict mode accepts; references may lead to them there.
+        moved = ("$defs", "definitions", "$schema") if "$id" not in schema else ("$schema",)
+        inner = {key: value for key, value in _moved(schema).items() if key not in moved}
+        shown = _wrapping(inner) | {key: value for key, value in _moved(schema).items() if key in moved}
+        # With an address of its own, a schema's references lead to its own parts wherever it is.
+        checked_by = _wrapping({"$id": "urn:mulligan:output", **schema})
     else:
         shown = {"type": "object", **schema}
     try:
-        validator = schema_validator(shown)
+        validator = schema_validator(checked_by)
+        check_references(checked_by)
     except TypeError as error:
         raise TypeError(f"its output {error}") from error
     name = _legal(str(schema.get("title", "output")))
     return OutputType(name, str(schema.get("description", "")), shown, is_wrapped, None, validator)
+
+
+def _wrapping(schema: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "properties": {_VALUE: schema}, "required": [_VALUE], "additionalProperties": False}
+
+
+def _moved(part: Any, *, is_schema: bool = True) -> Any:
+    """A part of a schema that is wrapped, with its references to the schema's root, or to places below it, adapted."""
+    if isinstance(part, list):
+        return [_moved(inner) for inner in part]
+    if not isinstance(part, dict):
+        return part
+    moved = {}
+    for key, value in part.items():
+        if is_schema and key == "$ref" and isinstance(value, str):
+            is_moved = value == "#" or (value.startswith("#/") and not value.startswith(("#/$defs/", "#/definitions/")))
+            moved[key] = f"#/properties/{_VALUE}{value[1:]}" if is_moved else value
+        elif is_schema and key in ("default", "const", "enum", "examples"):
+            moved[key] = value
+        else:
+            moved[key] = _moved(value, is_schema=not (is_schema and key in ("properties", "$defs", "definitions")))
+    return moved
 
 
 def _legal(name: str) -> str:

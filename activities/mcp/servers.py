@@ -7,14 +7,14 @@ import json
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, cast
 
 from pydantic import JsonValue
 
-from mulligan.activities.mcp.tool_schema import isolated_faults, provider_schema
+from mulligan.activities.mcp.tool_schema import checkable_schema, isolated_faults, provider_schema
 from mulligan.activities.tool_running.isolated import ChildProcesses
 from mulligan.agent import Agent
 from mulligan.durations import seconds
@@ -52,6 +52,8 @@ class OfferedTools:
     """The same tools, as the worker calls them."""
     originals: dict[str, str] = field(default_factory=dict)
     """The server's own name of a tool, by the name that the model uses, where the latter does not end with the former."""
+    schemas: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """The schema by which a tool's arguments are validated, by its name, where the one in its definition is simpler."""
     notes: list[str] = field(default_factory=list)
     """For the model: a sentence about each server that is unavailable."""
 
@@ -88,8 +90,8 @@ class McpServers:
                 )
                 continue
             left_out = 0
-            for original, tool in listing:
-                length = len(tool.model_dump_json().encode())
+            for original, tool, checked_by in listing:
+                length = len(tool.model_dump_json().encode()) + (len(json.dumps(checked_by)) if checked_by else 0)
                 if any(tool.name == other.name for other in offered.definitions):
                     continue
                 if len(offered.definitions) >= room or size + length > MAX_DEFINITION_BYTES:
@@ -98,8 +100,10 @@ class McpServers:
                 size += length
                 if not tool.name.endswith(SEPARATOR + original):
                     offered.originals[tool.name] = original
+                if checked_by is not None:
+                    offered.schemas[tool.name] = checked_by
                 offered.definitions.append(tool)
-                offered.tools.append(self.tool(server, tool.name, original, tool))
+                offered.tools.append(self.tool(server, tool.name, original, tool, checked_by))
             if left_out:
                 logger.warning(
                     "Agent %r: %d tools of MCP server %r are left out: more than a model takes. Choose by `include`.",
@@ -107,7 +111,14 @@ class McpServers:
                 )  # fmt: skip
         return offered
 
-    def tool(self, server: McpServer, name: str, original: str, definition: ToolDefinition | None = None) -> Tool:
+    def tool(
+        self,
+        server: McpServer,
+        name: str,
+        original: str,
+        definition: ToolDefinition | None = None,
+        checked_by: dict[str, Any] | None = None,
+    ) -> Tool:
         """Return a server's tool.
 
         Args:
@@ -115,6 +126,7 @@ class McpServers:
             name: The name that the model uses.
             original: The server's own name for it.
             definition: Its definition in the run. None: any object is valid, where the arguments were validated before.
+            checked_by: The schema by which its arguments are validated; the definition's where None.
         """
 
         async def call(context: ToolContext, arguments: dict[str, Any]) -> str:
@@ -136,12 +148,14 @@ class McpServers:
             queue_timeout=timedelta(hours=1),
             max_result_chars=server.max_result_chars,
             local=False,
-            arguments=self._arguments(definition) if definition else ANY_OBJECT,
+            arguments=self._arguments(definition, checked_by) if definition else ANY_OBJECT,
             mcp_server=server.name,
         )
 
-    def _arguments(self, definition: ToolDefinition) -> _Arguments:
-        return replace(_arguments_by(json.dumps(definition.parameters)), check_isolated=self._check_isolated)
+    def _arguments(self, definition: ToolDefinition, checked_by: dict[str, Any] | None) -> _Arguments:
+        schema = definition.parameters
+        validator = _validator(json.dumps(schema if checked_by is None else checked_by))
+        return _Arguments(schema, validator, self._check_isolated)
 
     def _check_isolated(self, schema: dict[str, Any], value: JsonValue) -> list[tuple[str, str]]:
         """What is wrong with a value. Child processes belong to the worker's event loop, so other threads call this."""
@@ -149,8 +163,11 @@ class McpServers:
         check = isolated_faults(self._children, schema, value)
         return asyncio.run_coroutine_threadsafe(check, self._loop).result()
 
-    async def _list_tools(self, server: McpServer) -> list[tuple[str, ToolDefinition]] | None:
-        """The tools to offer: the server's own name of each, and its definition. None if the server is unavailable."""
+    async def _list_tools(self, server: McpServer) -> list[tuple[str, ToolDefinition, dict[str, Any] | None]] | None:
+        """The tools to offer: the server's own name of each, its definition, and the schema that validates its arguments.
+
+        That schema is None where the definition's does. The result is None if the server is unavailable.
+        """
         try:
             async with asyncio.timeout(LIST_TIMEOUT):
                 tools = await self._session(server).tools()
@@ -164,20 +181,13 @@ class McpServers:
             if not server.offers(tool.name):
                 continue
             try:
-                check_size(tool.input_schema)
-                schema = provider_schema(tool.input_schema)
-                check_size(schema)
-                schema_validator(schema)
+                schema, checked_by = _schemas(tool.input_schema)
             except (TypeError, RecursionError) as error:
                 logger.warning("MCP server %r: the input of %r %s It is left out.", server.name, tool.name, error)
                 continue
             name = qualified_name(server.name, tool.name)
-            listed.append(
-                (
-                    tool.name,
-                    ToolDefinition(name=name, description=tool.description or tool.title or "", parameters=schema),
-                )
-            )
+            definition = ToolDefinition(name=name, description=tool.description or tool.title or "", parameters=schema)
+            listed.append((tool.name, definition, checked_by))
         return listed
 
     async def _call(self, server: McpServer, original: str, context: ToolContext, arguments: dict[str, Any]) -> str:
@@ -215,6 +225,7 @@ class _Arguments:
     """Arguments by a JSON schema. Valid ones are sent to the server as the model wrote them."""
 
     schema: dict[str, Any]
+    """The schema that the model gets. That of the validator may accept less."""
     validator: Any = None
     check_isolated: Callable[[dict[str, Any], JsonValue], list[tuple[str, str]]] | None = None
 
@@ -235,10 +246,11 @@ class _Arguments:
             NotOfSchema: they do not match the schema.
         """
         faults: list[tuple[str, str]] = []
-        if self.validator is not None and is_cheap(self.schema, value):
-            faults = schema_faults(self.validator, value)
-        elif self.check_isolated is not None:
-            faults = self.check_isolated(self.schema, value)
+        if self.validator is not None:
+            if self.check_isolated is None or is_cheap(self.validator.schema, value):
+                faults = schema_faults(self.validator, value)
+            else:
+                faults = self.check_isolated(self.validator.schema, value)
         if faults:
             raise NotOfSchema(faults)
         if not isinstance(value, dict):
@@ -258,9 +270,22 @@ ANY_OBJECT = _Arguments({"type": "object", "properties": {}})
 
 
 @lru_cache(maxsize=1_000)
-def _arguments_by(schema: str) -> _Arguments:
-    parsed = json.loads(schema)
-    return _Arguments(parsed, schema_validator(parsed))
+def _validator(schema: str) -> Any:
+    return schema_validator(json.loads(schema))
+
+
+def _schemas(schema: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    """The schema of a tool's arguments as the model gets it, and the one that validates them, where that is another.
+
+    Raises:
+        TypeError, RecursionError: it cannot be used; the message continues a sentence that names the tool.
+    """
+    check_size(schema)
+    shown, checked_by = provider_schema(schema), checkable_schema(schema)
+    for each in (shown, checked_by):
+        check_size(each)
+        schema_validator(each)
+    return shown, None if {"properties": {}, **checked_by} == shown else checked_by
 
 
 def _result_text(result: CallToolResult) -> str:

@@ -1,27 +1,40 @@
 """The JSON schemas of MCP servers' tools: converted to what every provider accepts, and validated by within limits.
 
-A schema that a provider refuses would fail every request of a run. One that takes long to validate by is used in a child
-process, which is killed.
+A schema that a provider refuses would fail every request of a run, so the model gets a simpler one. Arguments are validated
+by the server's own schema, which may take long: then it is used in a child process, which is killed.
 """
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from typing import Any
 
 from mulligan.activities.tool_running.isolated import ChildProcesses, ProcessDied
 from mulligan.activities.tool_running.tool_runtime import TookTooLong
 from mulligan.schema.json_limits import is_deeper
-from mulligan.schema.json_schema import referenced_part, schema_faults, schema_validator
+from mulligan.schema.json_schema import check_references, referenced_part, schema_faults, schema_validator
 from mulligan.schema.schema_cost import is_cheap
 
-_ROOT_KEYWORDS = ("oneOf", "anyOf", "allOf", "enum", "not", "const", "if", "then", "else")
-"""Keywords that OpenAI refuses at the root of a function's parameters, and those that mean nothing without them. The server
-still checks them."""
+_NOT_AT_ROOT = frozenset(
+    {
+        *("oneOf", "anyOf", "allOf", "enum", "not", "const", "if", "then", "else"),
+        *("$ref", "$dynamicRef", "$id", "dependentSchemas", "unevaluatedProperties"),
+    }
+)
+"""Keywords that OpenAI refuses at the root of a function's parameters, and those that mean nothing without them."""
+_NOT_MONOTONE = frozenset(
+    {"not", "if", "then", "else", "oneOf", "maxContains", "unevaluatedProperties", "unevaluatedItems"}
+)
+"""Keywords by which a schema may accept less where a part of it accepts more."""
+_BASES = ("$id", "$anchor", "$dynamicAnchor")
 _MAPS_OF_SCHEMAS = {"properties", "$defs", "definitions", "patternProperties", "dependentSchemas"}
 _LISTS_OF_SCHEMAS = {"anyOf", "oneOf", "allOf", "prefixItems"}
-_SCHEMAS = {"items", "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames"}
+_SCHEMAS = {
+    *("items", "additionalProperties", "additionalItems", "not", "if", "then", "else", "contains", "propertyNames"),
+    *("unevaluatedProperties", "unevaluatedItems"),
+}
 MAX_DEPTH = 100
 MAX_JSON_DEPTH = 150
 """Levels of lists and objects. Each level of a schema is two of them: a map of properties, and a property."""
@@ -30,71 +43,192 @@ CHECK_SECONDS = 5.0
 
 
 def provider_schema(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return the schema of an object that accepts all that the server's schema accepts, in keywords that providers support.
+    """Return the schema of an object in keywords that providers support; it accepts what the server's schema accepts.
 
-    What a provider or `jsonschema` cannot process is left out, so the result may accept more.
+    It may accept more: what a provider or `jsonschema` cannot process is left out. A property that only some of the
+    alternatives at the root define is described as they define it.
 
     Raises:
         TypeError: it is nested too deeply; the message continues a sentence that names the tool.
     """
-    root = schema
-    for _ in range(MAX_DEPTH):
-        if not isinstance(reference := root.get("$ref"), str):
-            break
-        target = referenced_part(schema, reference)
-        if not isinstance(target, dict):
-            break
-        definitions: dict[str, Any] = {key: schema[key] for key in ("$defs", "definitions", "$schema") if key in schema}
-        root = {**definitions, **{key: value for key, value in root.items() if key != "$ref"}, **target}
-    parts = [part for key in ("allOf", "anyOf", "oneOf") for part in _dicts(root.get(key))]
-    properties: dict[str, Any] = {}
-    for part in parts:
-        properties |= part.get("properties", {}) if isinstance(part.get("properties"), dict) else {}
-    # The properties of all alternatives, none of them required: the server checks which of them go together.
-    open_root = {key: value for key, value in root.items() if key not in (*_ROOT_KEYWORDS, "$ref", "$id")}
-    if parts:
-        own = open_root.get("properties")
-        open_root["properties"] = properties | (own if isinstance(own, dict) else {})
-        open_root.pop("additionalProperties", None)
-        open_root.pop("unevaluatedProperties", None)
-    open_root["type"] = "object"
-    open_root.setdefault("properties", {})
-    converted = _convert(open_root, open_root, 0)
-    assert isinstance(converted, dict)
+    root = _with_target(schema)
+    certain, possible = _root_parts(root, schema)
+    shown = {key: value for key, value in root.items() if key not in _NOT_AT_ROOT}
+    properties = _merged_properties(certain, possible)
+    if properties.keys() - _properties(root).keys() or root.get("unevaluatedProperties") is not None:
+        shown.pop("additionalProperties", None)
+    shown |= {"type": "object", "properties": properties}
+    if required := list(dict.fromkeys(name for part in certain for name in _names(part.get("required")))):
+        shown["required"] = required
+    converted = _Converter(shown, for_provider=True).convert(shown, leaves_out=not _NOT_AT_ROOT.isdisjoint(root))
     if is_deeper(converted, MAX_JSON_DEPTH):
         raise TypeError("is nested too deeply.")
     return converted
 
 
-def _convert(schema: Any, root: dict[str, Any], depth: int) -> Any:
-    if depth > MAX_DEPTH:
-        raise TypeError("is nested too deeply.")
-    if not isinstance(schema, dict):
-        return schema
-    converted: dict[str, Any] = {}
-    for key, value in schema.items():
+def checkable_schema(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return the server's schema without what cannot be checked here; it accepts what the server's schema accepts.
+
+    Left out are references to other documents, which are not fetched, and JavaScript's patterns that are not Python's.
+
+    Raises:
+        TypeError: it is nested too deeply; the message continues a sentence that names the tool.
+    """
+    own = {key: value for key, value in schema.items() if (key, value) != ("$ref", "#")}  # it would refer to itself
+    if own.get("additionalProperties") is False and not _properties(own) and "patternProperties" not in own:
+        # A frequent mistake: it forbids all properties, also those of the alternatives beside it.
+        certain, possible = _root_parts(own, own)
+        if any(_properties(part) for part in (*certain, *possible)):
+            del own["additionalProperties"]
+    converter = _Converter(own, for_provider=False, has_all_references=_has_all_references(own))
+    return converter.convert(own, leaves_out=False)
+
+
+def _has_all_references(schema: dict[str, Any]) -> bool:
+    try:
+        check_references(schema)
+    except (TypeError, ValueError):  # ValueError: a base URI that is none
+        return False
+    return True
+
+
+class _Converter:
+    """Converts one schema. A part that is left out makes it wider, so then keywords that are not monotone go too."""
+
+    def __init__(self, root: dict[str, Any], *, for_provider: bool, has_all_references: bool = False) -> None:
+        """`has_all_references`: each leads to a schema. Otherwise only JSON pointers are followed."""
+        self._root, self._for_provider, self._has_all_references = root, for_provider, has_all_references
+        self._has_left_out = False
+
+    def convert(self, schema: dict[str, Any], *, leaves_out: bool) -> dict[str, Any]:
+        """`leaves_out`: something is left out already."""
+        self._has_left_out = leaves_out
+        converted = self._convert(schema, 0)
+        if self._has_left_out and not leaves_out:
+            converted = self._convert(schema, 0)
+        assert isinstance(converted, dict)
+        return converted
+
+    def _convert(self, schema: Any, depth: int) -> Any:
+        if depth > MAX_DEPTH:
+            raise TypeError("is nested too deeply.")
+        if not isinstance(schema, dict):
+            return schema
+        converted: dict[str, Any] = {}
+        for key, value in schema.items():
+            if self._is_left_out(key, value, schema):
+                continue
+            converted["anyOf" if key == "oneOf" and self._has_left_out else key] = self._value(key, value, depth + 1)
+        if self._for_provider and _is_array(converted) and "items" not in converted:
+            converted["items"] = {}
+        return converted
+
+    def _is_left_out(self, key: str, value: Any, schema: dict[str, Any]) -> bool:
+        if key in _NOT_MONOTONE and self._has_left_out:
+            return key != "oneOf" or "anyOf" in schema
+        unusable = (
+            (key == "pattern" and not _is_pattern(value))
+            or (key in ("$ref", "$dynamicRef") and not self._resolves(value))
+            or (key == "additionalProperties" and not all(map(_is_pattern, _map(schema.get("patternProperties")))))
+            or (not self._has_all_references and key in _BASES and isinstance(value, str))
+        )
+        self._has_left_out |= unusable
+        return unusable
+
+    def _value(self, key: str, value: Any, depth: int) -> Any:
         if key in _MAPS_OF_SCHEMAS and isinstance(value, dict):
-            converted[key] = {
-                name: _convert(inner, root, depth + 1)
-                for name, inner in value.items()
-                if key != "patternProperties" or _is_pattern(name)
-            }
-        elif key == "items" and isinstance(value, list):
-            # Draft 7 has a schema for each position. Not every provider supports that, so each position accepts any of them.
-            converted[key] = {"anyOf": [_convert(inner, root, depth + 1) for inner in value]} if value else {}
-        elif key in _LISTS_OF_SCHEMAS and isinstance(value, list):
-            converted[key] = [_convert(inner, root, depth + 1) for inner in value]
-        elif key in _SCHEMAS:
-            converted[key] = _convert(value, root, depth + 1)
-        elif key == "pattern" and not _is_pattern(value):
-            continue  # a JavaScript pattern that Python cannot compile: no value could be checked against it
-        elif key in ("$ref", "$dynamicRef") and not isinstance(referenced_part(root, value), dict | bool):
-            continue  # schemas elsewhere are not fetched
-        else:
-            converted[key] = value
-    if _is_array(converted) and "items" not in converted:
-        converted["items"] = {}
-    return converted
+            names = [name for name in value if key != "patternProperties" or _is_pattern(name)]
+            self._has_left_out |= len(names) < len(value)
+            return {name: self._convert(value[name], depth) for name in names}
+        if key == "items" and isinstance(value, list) and not self._is_of_old_draft():
+            # A schema for each position, as before 2020-12. Not every provider supports that: each accepts any of them.
+            self._has_left_out = True
+            return {"anyOf": [self._convert(inner, depth) for inner in value]} if value else {}
+        if (key in _LISTS_OF_SCHEMAS or key == "items") and isinstance(value, list):
+            return [self._convert(inner, depth) for inner in value]
+        if self._for_provider and isinstance(value, float) and value.is_integer():
+            return int(value)  # JSON Schema takes 2.0 for a count, but not every provider does
+        return self._convert(value, depth) if key in _SCHEMAS else value
+
+    def _resolves(self, reference: Any) -> bool:
+        return self._has_all_references or isinstance(referenced_part(self._root, reference), dict | bool)
+
+    def _is_of_old_draft(self) -> bool:
+        draft = self._root.get("$schema")
+        return not self._for_provider and isinstance(draft, str) and "2020-12" not in draft
+
+
+def _with_target(schema: dict[str, Any]) -> dict[str, Any]:
+    """A schema whose root is little more than a reference, with the referenced part at the root."""
+    root = schema
+    for _ in range(MAX_DEPTH):
+        target = referenced_part(schema, root.get("$ref"))
+        rest = {key: value for key, value in root.items() if key not in ("$ref", "type")}
+        if not isinstance(target, dict) or target is root or (rest.keys() & target.keys()):
+            break
+        root = rest | target
+    return root
+
+
+def _root_parts(root: dict[str, Any], schema: dict[str, Any]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The schemas that apply to the root itself: those that always do, and those that may."""
+    certain: list[dict[str, Any]] = []
+    possible: list[dict[str, Any]] = []
+    followed: set[str] = set()
+
+    def collect(part: Any, is_certain: bool, depth: int) -> None:
+        if not isinstance(part, dict) or depth > MAX_DEPTH:
+            return
+        (certain if is_certain else possible).append(part)
+        reference = part.get("$ref", part.get("$dynamicRef"))
+        if isinstance(reference, str) and reference not in followed:
+            followed.add(reference)
+            collect(referenced_part(schema, reference), is_certain, depth + 1)
+        for inner in _list(part.get("allOf")):
+            collect(inner, is_certain, depth + 1)
+        for inner in _alternatives(part):
+            collect(inner, False, depth + 1)
+
+    collect(root, True, 0)
+    return certain, possible
+
+
+def _alternatives(part: dict[str, Any]) -> Iterator[Any]:
+    for key in ("anyOf", "oneOf"):
+        yield from _list(part.get(key))
+    yield from (part.get("then"), part.get("else"))
+    yield from _map(part.get("dependentSchemas")).values()
+
+
+def _merged_properties(certain: list[dict[str, Any]], possible: list[dict[str, Any]]) -> dict[str, Any]:
+    """The properties of all parts. What always applies describes a property; what may apply, only if nothing else does."""
+    merged: dict[str, Any] = {}
+    for parts, keyword in ((certain, "allOf"), (possible, "anyOf")):
+        found: dict[str, dict[str, Any]] = {}
+        for part in parts:
+            for name, inner in _properties(part).items():
+                if name not in merged:
+                    found.setdefault(name, {})[json.dumps(inner, sort_keys=True)] = inner
+        for name, of_json in found.items():
+            schemas = list(of_json.values())
+            merged[name] = schemas[0] if len(schemas) == 1 else {keyword: schemas}
+    return merged
+
+
+def _properties(part: dict[str, Any]) -> dict[str, Any]:
+    return _map(part.get("properties"))
+
+
+def _map(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _names(value: Any) -> list[str]:
+    return [name for name in _list(value) if isinstance(name, str)]
 
 
 def _is_array(schema: dict[str, Any]) -> bool:
@@ -110,13 +244,17 @@ def _is_pattern(value: Any) -> bool:
     return True
 
 
-def _dicts(values: Any) -> list[dict[str, Any]]:
-    return [value for value in values if isinstance(value, dict)] if isinstance(values, list) else []
-
-
 def faults_by(schema: dict[str, Any], value: Any) -> list[tuple[str, str]]:
-    """What is wrong with a value, as (path, what is wrong). It runs in the child process."""
-    return schema_faults(schema_validator(schema), value)
+    """What is wrong with a value, as (path, what is wrong). It runs in the child process.
+
+    Where the value needs a part of the schema that cannot be found, checking it is left to the server.
+    """
+    from referencing.exceptions import NoSuchResource, Unresolvable
+
+    try:
+        return schema_faults(schema_validator(schema), value)
+    except (NoSuchResource, Unresolvable):
+        return []
 
 
 async def isolated_faults(children: ChildProcesses, schema: dict[str, Any], value: Any) -> list[tuple[str, str]]:

@@ -71,7 +71,9 @@ def define(agent: Agent, instructions: str, model: str, offered: OfferedTools | 
             output = OutputFormat(name=whole.name, description=whole.description, json_schema=whole.schema)
     tools_in_text = describe(tools) if agent.calls_in_text else ""
     instructions = "\n\n".join(filter(None, (instructions, *offered.notes, tools_in_text)))
-    return Definition(instructions=instructions, tools=tools, output=output, mcp=offered.originals)
+    return Definition(
+        instructions=instructions, tools=tools, output=output, mcp=offered.originals, mcp_schemas=offered.schemas
+    )
 
 
 def _output_description(description: str) -> str:

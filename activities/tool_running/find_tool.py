@@ -36,13 +36,14 @@ class ToolFinder:
         server = known.mcp_server(server_name_of(name)) if known is not None and own is None else None
         if server is None:
             return own
-        shown = None
+        shown = checked_by = None
         if definition is not None:
             shown = next((tool for tool in definition.tools if tool.name == name), None)
             if shown is None:
                 return None
             mcp = definition.mcp.get(name)
-        return self.servers.tool(server, name, mcp or name.partition(SEPARATOR)[2], shown)
+            checked_by = definition.mcp_schemas.get(name)
+        return self.servers.tool(server, name, mcp or name.partition(SEPARATOR)[2], shown, checked_by)
 
     def of_run(self, agent: Agent, definition: Definition) -> RunTools:
         """The tools of one run."""

@@ -175,9 +175,11 @@ def _rebuilt(names: Sequence[str], message: str) -> Exception:
         return message
 
     name = names[0].rpartition(":")[2].rpartition(".")[2] if names else "Exception"
-    ancestor = next((kind for kind in map(_imported, names) if kind is not None), Exception)
-    kind: type[Exception] = type(name, (ancestor,), {"__str__": text})
-    return kind.__new__(kind)  # without `__init__`, which may need arguments of its own
+    for ancestor in filter(None, (*map(_imported, names), Exception)):
+        with suppress(Exception):  # a class may refuse to be subclassed
+            kind: type[Exception] = type(name, (ancestor,), {"__str__": text})
+            return kind.__new__(kind)  # without `__init__`, which may need arguments of its own
+    raise AssertionError("Exception can be subclassed")
 
 
 def _imported(name: str) -> type[Exception] | None:

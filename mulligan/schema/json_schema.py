@@ -41,6 +41,7 @@ def schema_validator(schema: dict[str, Any]) -> Any:
     import referencing
     from jsonschema.exceptions import SchemaError
     from jsonschema.validators import Draft202012Validator, validator_for
+    from referencing.jsonschema import DRAFT202012
 
     of_draft = validator_for(schema, default=Draft202012Validator)
     try:
@@ -50,8 +51,10 @@ def schema_validator(schema: dict[str, Any]) -> Any:
         raise TypeError(f"is not a JSON schema: {error.message} (at {error.json_path}).") from error
     except (TypeError, ValueError) as error:
         raise TypeError(f"is not a JSON schema: {error}.") from error
-    # With an empty registry, no `$ref` is fetched over a network.
-    return of_draft(schema, registry=referencing.Registry())
+    resource = referencing.Resource.from_contents(schema, default_specification=DRAFT202012)
+    # With this registry no `$ref` is fetched over a network, and jsonschema finds parts that have an `$id` of their own.
+    registry: Any = referencing.Registry().with_resource(resource.id() or "", resource)
+    return of_draft(schema, registry=registry.crawl())
 
 
 def check_references(schema: dict[str, Any]) -> None:

@@ -55,12 +55,15 @@ class Definition(BaseModel):
     """What the provider is sent of an agent in each request. Output tools are tools here.
 
     `mcp`: the name of a tool at its MCP server, by the tool's name, where the latter does not end with the former.
+    `mcp_schemas`: the JSON schema by which the arguments of a server's tool are validated, by the tool's name, where the
+    tool's `parameters`, which the model sees, are simpler.
     """
 
     instructions: str
     tools: list[ToolDefinition]
     output: OutputFormat | None = optional_field()
     mcp: dict[str, str] = optional_field({})
+    mcp_schemas: dict[str, dict[str, JsonValue]] = optional_field({})
 
 
 class ModelFacts(BaseModel):

@@ -30,6 +30,13 @@ class OwnError(LookupError):
         return "own words"
 
 
+class Final(Exception):
+    """An exception that refuses to be subclassed, as some libraries' do."""
+
+    def __init_subclass__(cls) -> None:
+        raise TypeError("no subclasses")
+
+
 def add(one: int, two: int) -> int:
     return one + two
 
@@ -69,6 +76,10 @@ def raises_own() -> None:
 
 def raises_known() -> None:
     raise FileNotFoundError("no such file")
+
+
+def raises_what_has_no_subclasses() -> None:
+    raise Final("final words")
 
 
 def exits() -> None:

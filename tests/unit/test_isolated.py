@@ -71,6 +71,9 @@ async def test_an_exception_keeps_its_name_its_message_and_its_base_classes(chil
     with pytest.raises(Exception, match="over") as says_exit:
         await children.run(name_of(functions.says_exit), limit=MUCH)
     assert type(says_exit.value).__name__ == "SystemExit"
+    with pytest.raises(Exception, match="final words") as final:
+        await children.run(name_of(functions.raises_what_has_no_subclasses), limit=MUCH)
+    assert type(final.value).__name__ == "Final"
     with pytest.raises(UnusableResult, match="refers to itself"):
         await children.run(name_of(functions.circular), limit=MUCH)
 

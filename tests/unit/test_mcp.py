@@ -22,14 +22,17 @@ from mulligan.activities.answers.feedback import Target
 from mulligan.activities.answers.prepare_call import ValidArguments, prepare
 from mulligan.activities.mcp.http_client import HttpOutcome
 from mulligan.activities.mcp.response_limit import LINES, MAX_RESPONSE_BYTES, TOO_LARGE
-from mulligan.activities.mcp.servers import McpServers
+from mulligan.activities.mcp.servers import McpServers, _Arguments, _schemas
 from mulligan.activities.mcp.tool_schema import provider_schema
+from mulligan.activities.registry import Registry
+from mulligan.activities.run_data.definitions import define
+from mulligan.activities.tool_running.find_tool import ToolFinder
 from mulligan.errors import InvalidToolInputError
 from mulligan.mcp import expand_variables, qualified_name, server_name_of
 from mulligan.schema.json_schema import schema_faults, schema_validator
 from mulligan.schema.schema_cost import check_size, is_cheap
-from mulligan.tool import is_legal_name
-from mulligan.wire.agent_facts import ToolDefinition
+from mulligan.tool import Tool, is_legal_name
+from mulligan.wire.agent_facts import Definition, ToolDefinition
 from tests.support.openai_schemas import check_schema
 
 PAGE = (Path(__file__).parents[2] / "docs/mcp.md").read_text()
@@ -405,3 +408,134 @@ async def test_a_tool_with_an_excessive_schema_is_left_out_with_the_reason(
     assert [definition.name for definition in offered.definitions] == ["files__good"]
     assert "the input of 'deep' is nested 194 levels deep; 150 are the most. It is left out." in caplog.text
     assert "the input of 'doubled' has a schema of more than 20,000 parts" in caplog.text
+
+
+async def tool_with(schema: dict[str, Any], servers: McpServers, monkeypatch: pytest.MonkeyPatch) -> Tool:
+    """The only tool of a server, as a later worker of the run finds it: from the pinned definition."""
+    from mcp.types import Tool as ListedTool
+
+    class Session:
+        async def tools(self) -> list[ListedTool]:
+            return [ListedTool(name="find", input_schema=schema)]
+
+    server = McpServer("files", command=RUN)
+    monkeypatch.setattr(servers, "_session", lambda server: Session())
+    agent = Agent(name="a", model="openai:x", mcp=[server])
+    offered = await servers.offer_tools(agent)
+    definition = Definition.model_validate_json(define(agent, "", "openai:x", offered).model_dump_json())
+    found = ToolFinder(Registry([agent]), servers).of_run(agent, definition).find("files__find")
+    assert found is not None
+    return found
+
+
+ADDRESS = {
+    "type": "object",
+    "properties": {"country": FIELD},
+    "required": ["country"],
+    "if": {"properties": {"country": {"const": "US"}}},
+    "then": {"properties": {"zip": {"type": "string", "pattern": "^[0-9]{5}$"}}, "required": ["zip"]},
+    "else": {"properties": {"postcode": FIELD}},
+    "unevaluatedProperties": False,
+}
+TREE = {
+    "type": "object",
+    "$defs": {
+        "node": {
+            "$dynamicAnchor": "node",
+            "properties": {"name": FIELD, "below": {"type": "array", "items": {"$dynamicRef": "#node"}}},
+        }
+    },
+    "$ref": "#/$defs/node",
+}
+
+
+@pytest.mark.parametrize(
+    ("schema", "fit", "unfit", "shown"),
+    [
+        (
+            ADDRESS,
+            [{"country": "US", "zip": "12345"}, {"country": "FR", "postcode": "x"}],
+            [{"country": "US"}, {"country": "US", "zip": "x"}, {"country": "FR", "zip": "12345"}, {"country": "FR", "x": 1}],
+            {"country", "zip", "postcode"},
+        ),
+        (TREE, [{"name": "a", "below": [{"name": "b", "below": []}]}], [{"below": [{"name": 1}]}], {"name", "below"}),
+        (
+            {"$ref": "#", "type": "object", "properties": {"a": FIELD, "b": {"$ref": "#"}}},
+            [{"b": {"a": "x"}}],
+            [{"b": {"a": 1}}],
+            {"a", "b"},
+        ),
+        (
+            {"type": "object", "allOf": [{"$ref": "#/$defs/A"}, {"required": ["b"]}], "$defs": {"A": {"properties": {"b": FIELD}}}},
+            [{"b": "x"}],
+            [{}, {"b": 1}],
+            {"b"},
+        ),
+    ],
+    ids=["conditional", "dynamic reference", "reference to the root at the root", "reference in allOf"],
+)  # fmt: skip
+async def test_arguments_are_validated_by_the_servers_own_schema_and_the_model_is_shown_all_fields(
+    schema: dict[str, Any], fit: list[Any], unfit: list[Any], shown: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    servers = McpServers()
+    async with servers.running():
+        found = await tool_with(schema, servers, monkeypatch)
+        check_schema(found.schema, "function 'x'", "tools", None, strict=False)
+        assert found.schema["properties"].keys() == shown
+        validator = schema_validator(found.schema)
+        assert [value for value in fit if schema_faults(validator, value)] == []
+        assert [value for value in fit if await refused(found, value)] == []
+        assert [value for value in unfit if not await refused(found, value)] == []
+
+
+async def refused(found: Tool, value: Any) -> bool:
+    call = ToolCall(id="1", name=found.name, arguments=json.dumps(value))
+    outcome = await outcome_of(prepare(call, Target(found.name, found.arguments), (), run_none))
+    assert "could not be checked" not in str(outcome)
+    return isinstance(outcome, Exception)
+
+
+@pytest.mark.parametrize(
+    "lenient",
+    [
+        {"not": {"properties": {"a": {"type": "string", "pattern": "^\\p{Lu}"}}}},
+        {"if": {"properties": {"a": {"$ref": "https://example.com/x"}}}, "then": {"required": ["b"]}},
+        {"patternProperties": {"^\\p{L}$": {}}, "additionalProperties": False},
+        {"properties": {"b": {}}, "allOf": [{"$ref": "https://example.com/x"}], "unevaluatedProperties": False},
+    ],
+)
+async def test_what_cannot_be_checked_here_is_left_to_the_server(
+    lenient: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where leaving it out would make the rest of the schema accept less."""
+    servers = McpServers()
+    async with servers.running():
+        found = await tool_with({"type": "object", **lenient}, servers, monkeypatch)
+        assert not await refused(found, {"a": "x"})
+
+
+async def test_a_tool_whose_schema_says_all_is_pinned_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server's own schema is in history only where the model is shown another one."""
+    servers = McpServers()
+    async with servers.running():
+        found = await tool_with({"type": "object", "properties": {"a": FIELD}}, servers, monkeypatch)
+        own = await tool_with(ADDRESS, servers, monkeypatch)
+    assert isinstance(found.arguments, _Arguments)
+    assert found.arguments.validator.schema == found.schema
+    assert isinstance(own.arguments, _Arguments)
+    assert own.arguments.validator.schema == ADDRESS
+
+
+def test_a_large_schema_is_converted_in_little_time() -> None:
+    """It happens on the worker's event loop: 200 KB of references, alternatives and conditions."""
+    branch = {"if": {"properties": {"a": {"const": 1}}}, "then": {"$ref": "#/$defs/b"}, "else": {"$ref": "#/$defs/c"}}
+    schema = {
+        "type": "object",
+        "$defs": {"b": {"properties": {"b": FIELD}}, "c": {"$anchor": "x", "properties": {"b": {"type": "integer"}}}},
+        "anyOf": [{"properties": {f"p{n}": {**branch, "const": n}}} for n in range(500)],
+        "unevaluatedProperties": False,
+    }
+    check_size(schema)
+    started = time.process_time()
+    _schemas(schema)
+    assert time.process_time() - started < 3

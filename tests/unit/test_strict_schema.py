@@ -13,10 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
-from pydantic import AnyUrl, BaseModel, Field
+from pydantic import AnyUrl, BaseModel, Field, JsonValue
 from typing_extensions import TypedDict
 
 from mulligan.activities.models._strict_schema import strict
+from mulligan.output import Output
+from mulligan.schema.json_schema import NotOfSchema, schema_faults, schema_validator
 
 FUZZ = settings(derandomize=True, deadline=None, max_examples=300)
 ALLOWED = {
@@ -328,3 +330,19 @@ JSON = st.recursive(st.none() | st.booleans() | st.integers() | st.text(max_size
 def test_adapting_an_invalid_schema_does_not_raise(schema: dict[str, Any]) -> None:
     strict(schema)
     strict({"type": "object", "properties": {"a": schema}, "required": ["a"]})
+
+
+def test_references_of_an_output_that_is_no_object_lead_to_it_inside_of_the_object_that_wraps_it() -> None:
+    tree = {
+        "type": "array",
+        "items": {"anyOf": [{"$ref": "#"}, {"$ref": "#/$defs/name"}]},
+        "$defs": {"name": {"type": "string"}},
+    }
+    output = Output.from_declaration(tree).whole
+    assert schema_faults(schema_validator(output.schema), {"value": ["a", ["b", []]]}) == []
+    wrongs: list[JsonValue] = [[1], ["a", [{"value": []}]]]
+    for wrong in wrongs:
+        assert schema_faults(schema_validator(output.schema), {"value": wrong})
+        with pytest.raises(NotOfSchema):
+            output.validate({"value": wrong})
+    assert output.validate({"value": ["a", ["b", []]]}) == {"value": ["a", ["b", []]]}
