@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import sys
@@ -15,7 +16,7 @@ import pytest
 from mulligan.devserver import DevServer, find_temporal, temporal_server
 from tests.support.bytecode_cache import keep_bytecode
 from tests.support.progress import Progress
-from tests.support.schedule import MORE_THAN_CORES, make_scheduler, rank
+from tests.support.schedule import MORE_THAN_CORES, in_order, make_scheduler
 from tests.support.temporal import SharedServer, allow_slow_workflows, own_namespace
 
 for name in list(os.environ):
@@ -80,15 +81,19 @@ def is_shared(config: pytest.Config) -> bool:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Sort long ones first if several processes run the tests."""
+    """Put them into the order for several processes."""
     if is_shared(config):
-        items.sort(key=lambda item: rank(item.nodeid))
+        by_id = {item.nodeid: item for item in items}
+        items[:] = [by_id[nodeid] for nodeid in in_order(list(by_id))]
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Get Temporal's dev server before the time limit of any test starts: on a new machine its build takes minutes."""
     if any({"live", "acceptance", "system"} & set(item.path.parts) for item in session.items):
         get_server(session.config)
+    # The garbage collector does not have to go through thousands of collected tests again and again.
+    gc.collect()
+    gc.freeze()
 
 
 def get_server(config: pytest.Config) -> None:

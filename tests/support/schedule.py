@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
-MORE_THAN_CORES = 1
+MORE_THAN_CORES = 2
 """Processes in addition to one for each core. Live tests wait for about a third of their time, but each process needs some
 seconds to collect all tests, and the more processes share a core, the closer tests come to their time limits.
 """
@@ -21,33 +22,47 @@ SHARED: Mapping[str, str] = {
 
 FIRST = (
     "tests/unit/test_memory_size.py",  # measures allocations: run before its process has a worker, whose threads allocate as well
+    "tests/acceptance/test_waiting_commands.py",
+    "tests/acceptance/test_commands.py",
     "tests/live/test_events.py",
     "tests/live/test_sub_agents.py",
+    "tests/live/test_resume.py",
+    "tests/acceptance/test_installed.py",
     "tests/live/test_compaction.py",
     "tests/live/test_continue_as_new.py",
+    "tests/acceptance/test_new.py",
     "tests/live/test_recovery_page.py",
     "tests/live/test_lost_workers.py",
 )
 """Then the files that take longest, so that no process is still busy with one when the others have finished."""
-FOLDERS = ("tests/system", "tests/live", "tests/acceptance")
-"""Then tests that wait a lot; the many short tests are last."""
+WAITING = ("tests/system", "tests/live", "tests/acceptance")
+"""The folders of tests that wait for servers and time limits."""
 
 
 class ByFile(LoadScopeScheduling):  # type: ignore[misc]
     """Schedules the tests of a file in one process, because they share fixtures; files in the order of collection."""
 
     def _split_scope(self, nodeid: str) -> str:
-        file = nodeid.partition("::")[0]
-        return SHARED.get(file, file)
+        return scope_of(nodeid)
 
 
-def rank(nodeid: str) -> tuple[int, ...]:
-    """The sort key of a test: long ones, then those that wait, then the rest."""
+def scope_of(nodeid: str) -> str:
+    """The file whose tests run in the same process as this one."""
     file = nodeid.partition("::")[0]
-    scope = SHARED.get(file, file)
-    first = FIRST.index(scope) if scope in FIRST else len(FIRST)
-    folder = next((n for n, folder in enumerate(FOLDERS) if file.startswith(folder)), len(FOLDERS))
-    return first, folder, scope != file
+    return SHARED.get(file, file)
+
+
+def in_order(nodeids: Sequence[str]) -> list[str]:
+    """Tests of long files first, then one file whose tests wait and two whose tests compute, by turns: both cores stay busy."""
+    scopes: dict[str, list[str]] = {}
+    for nodeid in sorted(nodeids, key=lambda nodeid: scope_of(nodeid) != nodeid.partition("::")[0]):
+        scopes.setdefault(scope_of(nodeid), []).append(nodeid)
+    rest = [scope for scope in sorted(scopes) if scope not in FIRST]
+    waiting = [scope for scope in rest if scope.startswith(WAITING)]
+    computing = [scope for scope in rest if scope not in waiting]
+    turns = zip_longest(waiting, computing[::2], computing[1::2])
+    ordered = [scope for scope in FIRST if scope in scopes] + [scope for turn in turns for scope in turn if scope]
+    return [nodeid for scope in ordered for nodeid in scopes[scope]]
 
 
 def make_scheduler(config: pytest.Config, log: object) -> ByFile:

@@ -267,18 +267,18 @@ def test_strings_that_were_cut_off_are_never_completed(value, data):
 @pytest.mark.parametrize(
     "text",
     [
-        "{" + "'a" * 100_000,
-        "[" + "," * 300_000,
-        "[" + "1," * 150_000,
-        '{"a": "' + "\\" * 300_000,
-        '{"a": "' + "\\n" * 150_000 + '",}',
-        "{" + "/*" * 133_333,
-        "{" + "//\n" * 100_000,
-        "```" * 100_000,
-        "{`" * 100_000,
-        "{'a': [" + "]" * 300_000,
-        "[" * 90 + "1," * 133_333,
-        "{" + "".join(f"a{n}: {n}," for n in range(16_666)) + "}",
+        "{" + "'a" * 33_333,
+        "[" + "," * 100_000,
+        "[" + "1," * 50_000,
+        '{"a": "' + "\\" * 100_000,
+        '{"a": "' + "\\n" * 50_000 + '",}',
+        "{" + "/*" * 44_444,
+        "{" + "//\n" * 33_333,
+        "```" * 33_333,
+        "{`" * 33_333,
+        "{'a': [" + "]" * 100_000,
+        "[" * 90 + "1," * 44_444,
+        "{" + "".join(f"a{n}: {n}," for n in range(5_555)) + "}",
     ],
     ids=lambda text: text[:10],
 )
@@ -287,4 +287,4 @@ def test_repair_time_is_bounded_by_the_length_of_the_text(text):
     list(repair_json(text))
     with pytest.raises(NotJson):
         parse_json(text)
-    assert time.process_time() - began < 8  # 0.3 to 1.6 s if nothing else runs
+    assert time.process_time() - began < 2.7  # 0.1 to 0.5 s if nothing else runs

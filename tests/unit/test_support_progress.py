@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.support.progress import Progress
-from tests.support.schedule import FIRST, SHARED, rank
+from tests.support.schedule import FIRST, SHARED, in_order
 
 ROOT = Path(__file__).parents[2]
 CONFTEST = """
@@ -129,12 +129,15 @@ def test_failures_are_named_at_once_and_printed_in_full_below(tmp_path: Path) ->
     )
 
 
-def test_long_files_come_first_and_files_that_share_rows_stay_together() -> None:
-    """The named files exist."""
+def test_long_files_come_first_then_waiting_and_computing_files_by_turns() -> None:
+    """The named files exist. Files that share rows stay together, and no test is lost."""
     for file in (*FIRST, *SHARED, *SHARED.values()):
         assert (ROOT / file).is_file()
-    ids = [
-        "tests/unit/test_a.py::t", "tests/acceptance/test_a.py::t", "tests/live/test_zz.py::t",
-        "tests/live/test_recovery.py::t", "tests/live/test_recovery_page.py::t", f"{FIRST[0]}::t",
+    page = "tests/live/test_recovery_page.py"
+    files = [
+        f"{FIRST[0]}", page, "tests/live/test_recovery.py",
+        "tests/acceptance/test_a.py", "tests/unit/test_a.py", "tests/unit/test_b.py",
+        "tests/live/test_zz.py", "tests/unit/test_c.py", "tests/unit/test_d.py",
     ]  # fmt: skip
-    assert sorted(ids, key=rank) == [ids[5], ids[4], ids[3], ids[2], ids[1], ids[0]]
+    expected = [f"{file}::{test}" for file in files for test in ("one", "two")]
+    assert in_order(sorted(expected)) == expected
