@@ -22,6 +22,7 @@ from mulligan.wire.run_context import TRACE_HEADER
 from mulligan.wire.run_end import FINISH_RUN, FinishRun
 from mulligan.wire.sub_run import CALL_MEMO
 from mulligan.wire.tool_call import CALL_TOOL, RECORD_LOST_CALL, CallTool, LostCall, ToolOutcome
+from mulligan.wire.ui_summary import ui_summary
 from mulligan.wire.updates import CHECK_EDIT, RECORD_DECISION, CheckedEdit, CheckEdit, RecordDecision, RecordedDecision
 from mulligan.workflows import limits
 from mulligan.workflows.memo import memo_json
@@ -68,7 +69,7 @@ async def open_run(run_input: RunInput, *, inline: bool, conversation: str, turn
             result_type=OpenedRun,
             start_to_close_timeout=limits.OPEN_RUN_TIMEOUT,
             retry_policy=limits.OPEN_RUN_RETRY,
-            summary=run_input.agent[:60],
+            summary=ui_summary(run_input.agent),
         )
         return opened
     except ActivityError as error:
@@ -86,7 +87,8 @@ async def call_model(request: ModelCall, facts: AgentFacts, inbox: Inbox) -> Mod
             patience.
     """
     try:
-        return await _run_model_activity(CALL_MODEL, request, ModelAnswer, facts=facts, inbox=inbox)
+        summary = ui_summary(f"step {request.step}: {request.model.partition(':')[2]}")
+        return await _run_model_activity(CALL_MODEL, request, ModelAnswer, facts=facts, inbox=inbox, summary=summary)
     except ActivityError as error:
         if is_cancelled_exception(error):
             raise
@@ -128,7 +130,12 @@ async def call_tool(request: CallTool, facts: ToolFacts | None, calls_in_step: i
     try:
         if facts.local:
             outcome = await workflow.execute_local_activity(
-                CALL_TOOL, request, result_type=ToolOutcome, start_to_close_timeout=limit, retry_policy=retry
+                CALL_TOOL,
+                request,
+                result_type=ToolOutcome,
+                start_to_close_timeout=limit,
+                retry_policy=retry,
+                summary=ui_summary(request.call.name),
             )
         else:
             outcome = await workflow.execute_activity(
@@ -142,14 +149,16 @@ async def call_tool(request: CallTool, facts: ToolFacts | None, calls_in_step: i
                 retry_policy=retry,
                 # A cancelled run ends after its tools have: their spans are closed, and none continues to run unseen.
                 cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
-                summary=request.call.name[:60],
+                summary=ui_summary(request.call.name),
             )
     except ActivityError as error:
         if is_cancelled_exception(error):
             raise
-        outcome = await record(RECORD_LOST_CALL, _lost_call(request, facts, error, started), ToolOutcome)
+        lost = _lost_call(request, facts, error, started)
+        outcome = await record(RECORD_LOST_CALL, lost, ToolOutcome, summary=f"{request.call.name}: {lost.kind}")
     if outcome.unsettled is not None:
-        outcome = await record(RECORD_LOST_CALL, _call_without_policy(request, outcome, started), ToolOutcome)
+        failed = _call_without_policy(request, outcome, started)
+        outcome = await record(RECORD_LOST_CALL, failed, ToolOutcome, summary=f"{request.call.name}: failed")
     return outcome
 
 
@@ -162,7 +171,7 @@ async def check_edit(request: CheckEdit) -> CheckedEdit:
             result_type=CheckedEdit,
             start_to_close_timeout=limits.CHECK_EDIT_TIMEOUT,
             schedule_to_close_timeout=limits.CHECK_EDIT_TOTAL_TIMEOUT,
-            summary=request.call.name[:60],
+            summary=ui_summary(request.call.name),
         )
         return edited
     except ActivityError as error:
@@ -173,16 +182,19 @@ async def check_edit(request: CheckEdit) -> CheckedEdit:
 
 async def record_decision(request: RecordDecision) -> RecordedDecision:
     """Record a person's decision in the trace. The result has the feedback for the model if the call does not run."""
-    recorded: RecordedDecision = await record(RECORD_DECISION, request, RecordedDecision)
+    summary = f"{request.call.name}: {request.decision.decision}"
+    recorded: RecordedDecision = await record(RECORD_DECISION, request, RecordedDecision, summary=summary)
     return recorded
 
 
 async def finish_run(request: FinishRun) -> None:
     """Close a run's trace."""
-    await record(FINISH_RUN, request)
+    await record(FINISH_RUN, request, summary=request.status)
 
 
-async def record(activity: str, request: BaseModel, result_type: type[Any] | None = None) -> Any:
+async def record(
+    activity: str, request: BaseModel, result_type: type[Any] | None = None, *, summary: str | None = None
+) -> Any:
     """Run a local activity that writes a span: it adds one event to the history, and runs on the workflow's own worker."""
     return await workflow.execute_local_activity(
         activity,
@@ -190,6 +202,7 @@ async def record(activity: str, request: BaseModel, result_type: type[Any] | Non
         result_type=result_type,
         start_to_close_timeout=limits.RECORD_TIMEOUT,
         retry_policy=limits.RECORD_RETRY,
+        summary=ui_summary(summary) if summary else None,
     )
 
 

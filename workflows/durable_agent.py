@@ -16,6 +16,7 @@ from mulligan.wire.agent_facts import AgentFacts
 from mulligan.wire.model_call import RejectedAnswer
 from mulligan.wire.resume_page import ResumeState
 from mulligan.wire.run_context import RunContext
+from mulligan.wire.ui_summary import task_of
 from mulligan.workflows import dispatch, limits
 from mulligan.workflows.conversation.compaction import compact_if_due
 from mulligan.workflows.conversation.continue_as_new import ContinueAsNewPolicy, decode_state, encode_state
@@ -205,6 +206,13 @@ class DurableAgent:
             cost=result.cost,
             waiting_for=self._waiting_for() if self.is_turn_open else None,
         )
+
+    @property
+    def task(self) -> str:
+        """What the turn was asked for, in one line."""
+        if self._turn is not None and self._preparation is None:
+            return self._turn.task
+        return task_of(self.input) if self.input else ""
 
     @property
     def has_begun(self) -> bool:

@@ -28,6 +28,7 @@ from mulligan.values import RunResult, SubRun, Usage
 from mulligan.wire.agent_facts import ToolFacts
 from mulligan.wire.sub_run import AGENT_WORKFLOW, CALL_MEMO, RECORD_SUB_RUN, RecordSubRun, SubRunOutcome
 from mulligan.wire.tool_call import CallTool, ToolOutcome
+from mulligan.wire.ui_summary import run_summary
 from mulligan.wire.updates import STOP
 from mulligan.workflows import dispatch, limits
 from mulligan.workflows.conversation.records import CallRecord
@@ -226,7 +227,7 @@ async def _start(
                 # If this run is terminated or times out, no sub-agent continues to work without it.
                 parent_close_policy=workflow.ParentClosePolicy.REQUEST_CANCEL,
                 memo={"agent": run.agent, CALL_MEMO: request.call.id},
-                static_summary=run.agent[:60],
+                static_summary=run_summary(run.agent, prompt),
             )
         except WorkflowAlreadyStartedError:
             if attempt == limits.CHILD_ID_ATTEMPTS:
@@ -291,6 +292,7 @@ async def _record(call: _SubAgentCall) -> ToolOutcome:
             cancelled=call.is_cancelled,
         ),
         SubRunOutcome,
+        summary=f"{request.call.name}: {call.run.status}",
     )
     text = call.text if recorded.as_given else recorded.text
     return ToolOutcome(text=text, error=recorded.error, failure=recorded.failure, attempts=recorded.attempts)

@@ -17,6 +17,7 @@ from mulligan.wire.agent_facts import AgentFacts, OpenedRun
 from mulligan.wire.model_call import GuardContext, ModelAnswer, ModelCall
 from mulligan.wire.run_context import RunContext
 from mulligan.wire.run_end import FinishRun
+from mulligan.wire.ui_summary import task_of
 from mulligan.workflows import limits
 from mulligan.workflows.conversation.conversation import Conversation
 from mulligan.workflows.conversation.records import StepRecord
@@ -47,6 +48,9 @@ class Turn(BaseModel):
     repeats: dict[str, int] = optional_field({})
     """In how many consecutive steps, the newest included, each failed call of the newest step has failed, by its digest."""
 
+    task: str = optional_field("")
+    """What the turn was asked for, in one line."""
+
     @classmethod
     def opened(cls, number: int, run_input: RunInput, run: OpenedRun) -> Turn:
         """A turn that has just been opened. Its messages are in the conversation, so they are left out here."""
@@ -57,6 +61,7 @@ class Turn(BaseModel):
             facts=run.facts,
             trace=run.trace,
             result=RunResult(status="completed", trace_id=trace_id),
+            task=task_of(run_input),
         )
         if run.facts.prices:
             turn.result.cost = 0.0

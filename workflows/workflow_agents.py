@@ -15,6 +15,7 @@ from mulligan.wire.updates import CheckedEdit, CheckEdit
 from mulligan.workflows import dispatch, limits
 from mulligan.workflows.agent_queries import AgentQueries, QueriedAgent
 from mulligan.workflows.conversation.conversation import messages_that_fit
+from mulligan.workflows.current_details import current_details, show_details
 from mulligan.workflows.people.update_handlers import UpdateHandlers
 
 __all__ = ["WorkflowAgents"]
@@ -24,6 +25,11 @@ class RegisteredAgent(QueriedAgent, Protocol):
     """What the handlers need of an agent: the part of DurableAgent that they read."""
 
     input: RunInput | None
+
+    @property
+    def task(self) -> str:
+        """What its turn was asked for, in one line."""
+        ...
 
     @property
     def facts(self) -> AgentFacts:
@@ -58,6 +64,7 @@ class WorkflowAgents:
         workflow.set_query_handler(INPUT_MESSAGES_QUERY, workflow_agents.input_messages)
         workflow.set_query_handler(DEFINITION_QUERY, workflow_agents.definition)
         workflow_agents.queries.set_handlers()
+        show_details(lambda: current_details(workflow_agents._agents, workflow_agents.handlers.pending()))
         return workflow_agents
 
     def register(self, agent: RegisteredAgent) -> str:

@@ -9,25 +9,19 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, NoReturn
 
-from opentelemetry import propagate
-from temporalio.api.common.v1 import Payload
 from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 from temporalio.client import (
     Client,
-    Interceptor,
-    OutboundInterceptor,
-    StartWorkflowInput,
-    WorkflowHandle,
     WorkflowQueryFailedError,
 )
-from temporalio.converter import DataConverter, JSONPlainPayloadConverter
+from temporalio.converter import DataConverter
 from temporalio.envconfig import ClientConfig, ClientConnectConfig
 from temporalio.service import RPCError, RPCStatusCode
 
 from mulligan.client.converter import data_converter
 from mulligan.client.settings import settings
+from mulligan.client.start_interceptor import StartInterceptor
 from mulligan.errors import DeclarationError
-from mulligan.wire.run_context import TRACE_HEADER
 
 __all__ = ["DEFAULT_ADDRESS", "check_namespace", "configured_converter", "connect", "data_converter"]
 
@@ -62,7 +56,7 @@ async def connect(address: str | None = None, **options: Any) -> Client:
     if address is None:
         config |= _load_connect_config()
     config = {"data_converter": configured_converter(), **config, **options}
-    config["interceptors"] = [*config.get("interceptors", ()), TraceHeader()]
+    config["interceptors"] = [*config.get("interceptors", ()), StartInterceptor()]
     try:
         return await Client.connect(**config)
     except ValueError as error:
@@ -173,22 +167,3 @@ def run_and_exit(main: Callable[[], object]) -> NoReturn:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code if isinstance(code, int) else int(code is not None))
-
-
-class TraceHeader(Interceptor):
-    """Passes the caller's trace to the workflows that it starts, in the header that Temporal's own tracing uses."""
-
-    def intercept_client(self, next: OutboundInterceptor) -> OutboundInterceptor:  # noqa: A002 - Temporal's name
-        """Wrap the client's calls."""
-        return _Outbound(next)
-
-
-class _Outbound(OutboundInterceptor):
-    async def start_workflow(self, input: StartWorkflowInput) -> WorkflowHandle[Any, Any]:  # noqa: A002 - Temporal's name
-        carrier: dict[str, str] = {}
-        propagate.inject(carrier)
-        if carrier and TRACE_HEADER not in input.headers:
-            payload: Payload | None = JSONPlainPayloadConverter().to_payload(carrier)
-            if payload is not None:
-                input.headers = {**input.headers, TRACE_HEADER: payload}
-        return await super().start_workflow(input)

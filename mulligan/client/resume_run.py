@@ -33,6 +33,7 @@ from mulligan.values import (
 )
 from mulligan.wire.compressed_input import LONGEST_MESSAGE, PACKED_BYTES, compress_input, decompress_input
 from mulligan.wire.resume_page import RESUME_STATE_QUERY, ResumeState
+from mulligan.wire.ui_summary import run_summary, task_of
 
 __all__ = [
     "NoWorkerError",
@@ -131,6 +132,7 @@ async def resume_run(  # noqa: PLR0913 - all but the first two are options
         _start_argument(client, run_input),
         id=id or default_workflow_id(workflow_id),
         task_queue=task_queue or description.task_queue,
+        static_summary=run_summary(run_input.agent, task_of(run_input)),
         id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE if id else WorkflowIDReusePolicy.REJECT_DUPLICATE,
     )
 

@@ -24,8 +24,9 @@ from temporalio.worker import (
 )
 
 from mulligan.agent import Agent
-from mulligan.client.connect import TraceHeader, configured_converter
+from mulligan.client.connect import configured_converter
 from mulligan.client.converter import PayloadConverter
+from mulligan.client.start_interceptor import StartInterceptor
 from mulligan.errors import DeclarationError
 from mulligan.observe.telemetry import Telemetry
 from mulligan.script import Script
@@ -67,10 +68,10 @@ class MulliganPlugin(ClientPlugin, WorkerPlugin):
         """The parts of each configured worker, by its workflow runner, which no other worker has."""
 
     def configure_client(self, config: ClientConfig) -> ClientConfig:
-        """Add the data converter, and the interceptor that passes the caller's trace to new runs."""
+        """Add the data converter, and the interceptor that gives new runs the caller's trace and a summary."""
         config["data_converter"] = _add_converter(config["data_converter"])
-        if not any(isinstance(each, TraceHeader) for each in config["interceptors"]):
-            config["interceptors"] = [*config["interceptors"], TraceHeader()]
+        if not any(isinstance(each, StartInterceptor) for each in config["interceptors"]):
+            config["interceptors"] = [*config["interceptors"], StartInterceptor()]
         return config
 
     async def connect_service_client(

@@ -102,7 +102,7 @@ class Inbox:
             self._model_activity = None
 
     async def _cancel_after_grace(self, handle: workflow.ActivityHandle[Any]) -> None:
-        await workflow.sleep(limits.STOP_GRACE)
+        await workflow.sleep(limits.STOP_GRACE, summary="stop requested: grace time of the model call")
         handle.cancel()
 
     def dump(self) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from pydantic import JsonValue
 from temporalio import workflow
 
 from mulligan.values import Decision, ToolCall
+from mulligan.wire.ui_summary import ui_summary
 from mulligan.wire.updates import Pending, Stop, iso
 from mulligan.workflows import limits
 from mulligan.workflows.memo import memo_json
@@ -96,7 +97,11 @@ class PendingDecisions:
         elif self._count_all() == 1:
             workflow.upsert_memo({_MEMO: 1})
         try:
-            await workflow.wait_condition(lambda: pending.decision is not None, timeout=pending.timeout)
+            await workflow.wait_condition(
+                lambda: pending.decision is not None,
+                timeout=pending.timeout,
+                timeout_summary=ui_summary(f"time limit of the {pending.kind}: {pending.call.name}"),
+            )
         except TimeoutError:
             # A decision in the same moment was already accepted.
             if pending.decision is None:
