@@ -265,6 +265,8 @@ class WaitingFor(BaseModel):
     """Until when a model call is retried (ISO 8601, UTC)."""
     last_heartbeat: str | None = optional_field()
     """What the tool has reported last (`ctx.heartbeat`)."""
+    run: str | None = optional_field()
+    """The id of the sub-agent's run that waits, where a run only waits for that one."""
 
 
 class ConversationInfo(BaseModel):

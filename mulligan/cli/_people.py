@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mulligan.cli._runs import fail_as_ended
-from mulligan.cli._terminal import OK, err, fail, print_json, print_line, printable
+from mulligan.cli._terminal import OK, err, fail, print_json, print_line, print_progress, printable
 
 if TYPE_CHECKING:
-    from temporalio.client import WorkflowHandle
+    from temporalio.client import Client, WorkflowHandle
 
 UPDATE_TIMEOUT = 20.0
 """Seconds until a run must have answered an update. Its worker may have to replay it first."""
@@ -40,51 +40,69 @@ def user_name() -> str | None:
         return None
 
 
-async def read_pending_calls(handle: WorkflowHandle[Any, Any]) -> list[dict[str, Any]]:
-    """The calls of a run that wait for a person; the command ends if they cannot be read."""
+async def read_pending_calls(client: Client, run_id: str) -> list[dict[str, Any]]:
+    """The calls of a run and of its sub-agents' runs that wait for a person; the command ends if they cannot be read."""
     from temporalio.client import WorkflowQueryFailedError
     from temporalio.service import RPCError
 
-    from mulligan.client.read_run import query_run
+    from mulligan.client.sub_runs import MOST_RUNS, read_pending
 
     try:
-        calls: list[dict[str, Any]] = await query_run(handle, "pending")
+        pending = await read_pending(client, run_id)
     except WorkflowQueryFailedError as error:
-        fail(f"{handle.id!r} does not answer the query for its waiting calls: {error}.")
+        fail(f"{run_id!r} does not answer the query for its waiting calls: {error}.")
     except RPCError as error:
-        fail(f"the waiting calls of {handle.id!r} cannot be read now: none of its workers answers ({error.message}).")
-    return calls
+        fail(f"the waiting calls of {run_id!r} cannot be read now: none of its workers answers ({error.message}).")
+    for unread in pending.unread:
+        print_progress(f"the sub-agent's run {unread} does not answer; its waiting calls are left out.")
+    if not pending.is_complete:
+        print_progress(f"{run_id} has more than {MOST_RUNS} open runs of sub-agents; not all of them are looked at.")
+    return pending.calls
 
 
 async def select_call(
-    handle: WorkflowHandle[Any, Any], call_id: str | None, kind: str, conversation: str | None
+    client: Client, run_id: str, call_id: str | None, kind: str, conversation: str | None
 ) -> dict[str, Any]:
-    """The waiting call of a kind (`approval`, `question`) with that id, or the only one. Anything else is an error."""
-    waiting = [call for call in await read_pending_calls(handle) if call["kind"] == kind]
+    """The waiting call of a kind (`approval`, `question`) with that id, or the only one. Anything else is an error.
+
+    The calls of sub-agents' runs are among them. A call id that is given means the run's own call, if it has one.
+    """
+    waiting = [call for call in await read_pending_calls(client, run_id) if call["kind"] == kind]
     if any("conversation" in call for call in waiting):
         waiting = [{"conversation": "0", **call} for call in waiting]
     waiting = [call for call in waiting if conversation in (None, call.get("conversation", "0"))]
     matching = [call for call in waiting if call_id in (None, call["call_id"])]
+    own = [call for call in matching if call["id"] == run_id]
+    if call_id is not None and own:
+        matching = own
     waits = "waits for approval" if kind == "approval" else "asks a question"
-    listed = ", ".join(f"{call['call_id']} ({call['tool']})" for call in waiting) or "none"
+    listed = ", ".join(_listed(call, run_id) for call in waiting) or "none"
     if matching and len({call["call_id"] for call in matching}) > 1:
-        fail(f"several calls of {handle.id!r} wait; name one: {listed}.")
+        fail(f"several calls of {run_id!r} wait; name one: {listed}.")
+    if len({call["id"] for call in matching}) > 1:
+        runs = " and ".join(repr(call["id"]) for call in matching)
+        fail(f"the call {matching[0]['call_id']!r} waits in several runs; name the run in place of {run_id!r}: {runs}.")
     if len(matching) > 1:
         agents = ", ".join(f"{call['conversation']} ({call.get('agent', '')})" for call in matching)
-        fail(f"several agents of {handle.id!r} have a call with this id; choose one with --conversation: {agents}.")
+        fail(f"several agents of {run_id!r} have a call with this id; choose one with --conversation: {agents}.")
     if not matching and call_id is None:
-        fail(f"no call of {handle.id!r} {waits}; see `mulligan pending`.")
+        fail(f"no call of {run_id!r} {waits}; see `mulligan pending`.")
     if not matching:
-        fail(f"no call {call_id!r} of {handle.id!r} {waits}; waiting calls: {listed}.")
+        fail(f"no call {call_id!r} of {run_id!r} {waits}; waiting calls: {listed}.")
     return matching[0]
 
 
-def print_call(run_id: str, call: dict[str, Any], arguments: Any = None) -> None:
+def _listed(call: dict[str, Any], run_id: str) -> str:
+    run = "" if call["id"] == run_id else f" in {call['id']}"
+    return f"{call['call_id']} ({call['tool']}{run})"
+
+
+def print_call(call: dict[str, Any], arguments: Any = None) -> None:
     """Print a waiting call on stderr, with other `arguments` if given. Characters that a terminal hides are escaped."""
     from rich.text import Text
 
     agent = f", agent {call['agent']}" if call.get("agent") else ""
-    head = f"{call['kind']} requested by {run_id}{agent}, since {call['since'][:19].replace('T', ' ')} UTC"
+    head = f"{call['kind']} requested by {call['id']}{agent}, since {call['since'][:19].replace('T', ' ')} UTC"
     err.print(Text(printable(head), "dim"), soft_wrap=True)
     if call["kind"] == "question":
         err.print(Text(_shortened(str(call["text"])), "bold"), soft_wrap=True)

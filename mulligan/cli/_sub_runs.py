@@ -9,25 +9,36 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import RenderableType
 from rich.padding import Padding
+from rich.text import Text
 
 from mulligan.cli._steps import run_line, step_view
+from mulligan.cli._terminal import printable
 
 if TYPE_CHECKING:
     from temporalio.client import Client
 
+    from mulligan.client.wait_reader import WaitReader
+    from mulligan.values import WaitingFor
+
 MAX_QUERIES = 200
 """How many sub-runs of one run are queried for their steps. A worker may have to replay each of them."""
+MAX_WAITS = 20
+"""How many open sub-runs are asked for what they wait for."""
 
 
 @dataclass
 class SubRun:
-    """A sub-run: the call that started it, its summary, its steps if they were read, and its own sub-runs."""
+    """A sub-run: the call that started it, its summary, its steps if they were read, and its own sub-runs.
+
+    `waiting`: what it waits for, if it is open and its steps were read.
+    """
 
     step: int
     call_id: str
     run: dict[str, Any]
     steps: list[dict[str, Any]] | None = None
     below: list[SubRun] = field(default_factory=list)
+    waiting: WaitingFor | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The entry in the JSON of `mulligan show`."""
@@ -35,16 +46,21 @@ class SubRun:
         return (
             {"step": self.step, "call_id": self.call_id, "run": self.run}
             | steps
+            | ({} if self.waiting is None else {"waiting_for": self.waiting.model_dump(mode="json")})
             | {"sub_agents": [each.to_json() for each in self.below]}
         )
 
 
 async def read_sub_runs(client: Client, root_id: str, steps: Sequence[dict[str, Any]], *, deep: bool) -> list[SubRun]:
     """The tree of sub-runs of a run that has these steps. `root_id`: the root run of the tree. `deep`: read their steps."""
-    queries_left, parents = MAX_QUERIES, set[str]()
+    from mulligan.client.wait_reader import WaitReader
+
+    queries_left, open_runs_left, parents = MAX_QUERIES, MAX_WAITS, set[str]()
+    # Each sub-run of the tree says for itself what it waits for.
+    reader = WaitReader(client, most_sub_runs=0)
 
     async def below(steps: Sequence[dict[str, Any]]) -> list[SubRun]:
-        nonlocal queries_left
+        nonlocal queries_left, open_runs_left
         runs = [
             SubRun(step["step"], call["id"], call["run"])
             for step in steps
@@ -57,6 +73,9 @@ async def read_sub_runs(client: Client, root_id: str, steps: Sequence[dict[str, 
                 queries_left -= 1
                 each.steps = await _read_steps(client, each.run)
                 each.below = await below(each.steps)
+                if deep and is_open and open_runs_left > 0:
+                    open_runs_left -= 1
+                    each.waiting = await _read_wait(reader, each.run["id"])
         return runs
 
     if any(call.get("run") for step in steps for call in step["tool_calls"]):
@@ -81,6 +100,16 @@ async def _read_steps(client: Client, run: dict[str, Any]) -> list[dict[str, Any
     if run["status"] == "running":
         run["steps"] = len(steps)
     return steps
+
+
+async def _read_wait(reader: WaitReader, run_id: str) -> WaitingFor | None:
+    """What a sub-run waits for; None if it has ended in the meantime, or cannot be decrypted here."""
+    from temporalio.service import RPCError
+
+    try:
+        return await reader.read(run_id)
+    except (RPCError, ValueError, KeyError):
+        return None
 
 
 async def _find_parents(client: Client, root_id: str) -> set[str]:
@@ -113,6 +142,8 @@ def _view(run: SubRun, indent: int) -> Iterator[RenderableType]:
     for step in run.steps or ():
         inner = partial(sub_run_views, run.below, step["step"])
         yield Padding(step_view(step, inner), (0, 0, 0, indent))
+    if run.waiting is not None:
+        yield Padding(Text(f"… {printable(run.waiting.detail)}", style="dim"), (0, 0, 0, indent))
     if run.steps is None:
         for each in run.below:
             yield Padding(run_line(each.run), (0, 0, 0, indent))

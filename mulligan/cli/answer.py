@@ -47,10 +47,17 @@ def answer(
 async def _answer(
     run_id: str, call_id: str | None, conversation: str | None, text: str | None, by: str | None, *, as_json: bool
 ) -> int:
-    handle = await find_open_run(await connect_or_fail(), run_id)
-    call = await select_call(handle, call_id, "question", conversation)
-    print_call(run_id, call)
+    client = await connect_or_fail()
+    await find_open_run(client, run_id)
+    call = await select_call(client, run_id, call_id, "question", conversation)
+    print_call(call)
     if text is None:
         text = read_text(prompt("answer: "))
     fields = {"call_id": call["call_id"], "text": text, "by": by, "conversation": call.get("conversation")}
-    return await send_update(handle, "answer", fields, as_json=as_json, message=f"The answer was sent to {run_id}.")
+    return await send_update(
+        client.get_workflow_handle(call["id"]),
+        "answer",
+        fields,
+        as_json=as_json,
+        message=f"The answer was sent to {call['id']}.",
+    )

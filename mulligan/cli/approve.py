@@ -64,16 +64,19 @@ async def _approve(
     yes: bool,
     as_json: bool,
 ) -> int:
-    handle = await find_open_run(await connect_or_fail(), run_id)
-    call = await select_call(handle, call_id, "approval", conversation)
+    client = await connect_or_fail()
+    await find_open_run(client, run_id)
+    call = await select_call(client, run_id, call_id, "approval", conversation)
     if edit:
         decision["arguments"] = _edit_arguments(call["arguments"])
-    print_call(run_id, call, decision.get("arguments"))
+    print_call(call, decision.get("arguments"))
     if not yes and prompt("run it? [y/N] ").lower() not in ("y", "yes"):
         print_progress("nothing was decided; the call still waits.")
         return NOT_COMPLETED
     fields = {**decision, "call_id": call["call_id"], "conversation": call.get("conversation")}
-    return await send_update(handle, DECIDE, fields, as_json=as_json, message=f"{call['tool']} is approved.")
+    return await send_update(
+        client.get_workflow_handle(call["id"]), DECIDE, fields, as_json=as_json, message=f"{call['tool']} is approved."
+    )
 
 
 def _edit_arguments(arguments: Any) -> dict[str, Any] | None:

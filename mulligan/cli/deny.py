@@ -32,8 +32,11 @@ def deny(
 async def _deny(
     run_id: str, call_id: str | None, conversation: str | None, decision: dict[str, str | None], *, as_json: bool
 ) -> int:
-    handle = await find_open_run(await connect_or_fail(), run_id)
-    call = await select_call(handle, call_id, "approval", conversation)
-    print_call(run_id, call)
+    client = await connect_or_fail()
+    await find_open_run(client, run_id)
+    call = await select_call(client, run_id, call_id, "approval", conversation)
+    print_call(call)
     fields = {**decision, "call_id": call["call_id"], "conversation": call.get("conversation")}
-    return await send_update(handle, "decide", fields, as_json=as_json, message=f"{call['tool']} is denied.")
+    return await send_update(
+        client.get_workflow_handle(call["id"]), "decide", fields, as_json=as_json, message=f"{call['tool']} is denied."
+    )

@@ -34,6 +34,8 @@ PARALLEL_READS = 20
 """Runs whose results are read at the same time."""
 MOST_WAITS = 100
 """Open runs for which it is read what they wait for."""
+MOST_SUB_RUNS = 5
+"""Runs of sub-agents that are looked at for one of them."""
 
 
 def list_runs(
@@ -169,7 +171,7 @@ async def _add_waits(client: Client, runs: list[dict[str, Any]]) -> None:
 
     from mulligan.client.wait_reader import WaitReader
 
-    reader, limit = WaitReader(client), asyncio.Semaphore(PARALLEL_READS)
+    reader, limit = WaitReader(client, MOST_SUB_RUNS), asyncio.Semaphore(PARALLEL_READS)
 
     async def add(run: dict[str, Any]) -> None:
         with suppress(RPCError, ValueError, KeyError):

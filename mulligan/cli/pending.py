@@ -23,7 +23,11 @@ PARALLEL_QUERIES = 20
 def pending(
     run_id: Annotated[
         str | None,
-        typer.Argument(metavar="ID", help="The id of one run. Without it, all open runs.", show_default=False),
+        typer.Argument(
+            metavar="ID",
+            help="The id of one run: its calls, and those of its sub-agents' runs. Without it, all open runs.",
+            show_default=False,
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -37,8 +41,8 @@ def pending(
 async def _pending(run_id: str | None, *, as_json: bool) -> int:
     client = await connect_or_fail()
     if run_id is not None:
-        handle = await find_open_run(client, run_id)
-        waits = [{"id": run_id, **call} for call in await read_pending_calls(handle)]
+        await find_open_run(client, run_id)
+        waits = await read_pending_calls(client, run_id)
     else:
         waits = await _read_all(client)
     waits.sort(key=lambda wait: str(wait["since"]))

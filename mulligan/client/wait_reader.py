@@ -1,11 +1,11 @@
-"""What an open run waits for, read from its workflow, its pending activities and the pollers of its task queue."""
+"""What an open run waits for: read from its workflow, its pending activities, its sub-runs and its queue's pollers."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -24,6 +24,7 @@ from temporalio.client import (
 )
 from temporalio.service import RPCError, RPCStatusCode
 
+from mulligan.client.sub_runs import open_children
 from mulligan.values import WaitingFor
 from mulligan.wire.agent_facts import OPEN_RUN
 from mulligan.wire.compaction_request import COMPACT_CONVERSATION
@@ -31,7 +32,7 @@ from mulligan.wire.event_types import LIVE_TEXT
 from mulligan.wire.model_call import CALL_MODEL
 from mulligan.wire.tool_call import CALL_TOOL
 
-__all__ = ["PendingCall", "WaitReader", "is_without_worker", "merge", "no_worker"]
+__all__ = ["PendingCall", "WaitReader", "is_without_worker", "merge", "merge_sub_runs", "no_worker"]
 
 REQUEST_TIMEOUT = timedelta(seconds=2.5)
 """For each request. A worker answers a query within milliseconds, unless it must replay a long history first."""
@@ -43,6 +44,12 @@ QUEUE_CACHE_SECONDS = 2.0
 """How long the pollers of a queue are remembered, as all runs of a list usually have the same queue."""
 MAX_TEXT_CHARS = 200
 """Characters of a failure's message, or of a heartbeat, that are shown."""
+MOST_SUB_RUNS = 50
+"""How many sub-runs are looked at for one run, on all levels."""
+SUB_RUNS_SECONDS = 4.0
+"""For all sub-runs of a run together. What they wait for is left out if it takes longer."""
+SHOWN_SUB_RUNS = 3
+"""Sub-runs that the sentence for people describes."""
 _NO_WORKER = "no worker polls task queue"
 _CLOCK_TOLERANCE = timedelta(milliseconds=2)
 _ACTIVITY_OF_KIND = {
@@ -72,10 +79,15 @@ class PendingCall:
 
 
 class WaitReader:
-    """Reads what runs wait for. Each request has a time limit, so that a run without workers is reported within 3 s."""
+    """Reads what runs wait for. Each request has a time limit, so that a run without workers is reported within 3 s.
 
-    def __init__(self, client: Client) -> None:
+    A run that waits for a sub-agent waits for what the sub-agent's run waits for, at any level. `most_sub_runs`: how many
+    of these are looked at for one run.
+    """
+
+    def __init__(self, client: Client, most_sub_runs: int = MOST_SUB_RUNS) -> None:
         self._client = client
+        self._most_sub_runs = most_sub_runs
         self.last_progress: dict[str, Any] | None = None
         """The answer of the query `progress` that was read last."""
         self._last_polls: dict[tuple[str, TaskQueueType.ValueType], tuple[float, datetime | None]] = {}
@@ -85,25 +97,36 @@ class WaitReader:
 
         `conversation`: the agent's number, in a workflow with several.
         """
+        waiting, progress = await self._read(workflow_id, conversation, _Allowance(self._most_sub_runs))
+        self.last_progress = progress if progress is not None else self.last_progress
+        return waiting
+
+    async def _read(
+        self, workflow_id: str, conversation: str | None, allowance: _Allowance
+    ) -> tuple[WaitingFor | None, dict[str, Any] | None]:
+        """What a run waits for, and the answer of its query `progress`, if it was read."""
         handle = self._client.get_workflow_handle(workflow_id)
+        progress: dict[str, Any] | None = None
         try:
             run = await handle.describe(rpc_timeout=REQUEST_TIMEOUT)
             if run.status != WorkflowExecutionStatus.RUNNING:
-                return None
+                return None, None
             last_poll = await self._last_poll(run.task_queue, TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW)
             # A worker may poll another partition of the queue than the one that was described, so that the query decides.
             patience = REQUEST_TIMEOUT if last_poll is not None else UNPOLLED_QUERY_TIMEOUT
-            answer = await _progress(handle, conversation, patience.total_seconds())
-            self.last_progress = answer
-            if answer is None:
-                return no_worker(run.task_queue, last_poll, run.start_time)
-            if not isinstance(answer.get("waiting_for"), dict):
-                return None
-            return await self._merged(run, WaitingFor.model_validate(answer["waiting_for"]))
+            progress = await _progress(handle, conversation, patience.total_seconds())
+            if progress is None:
+                return no_worker(run.task_queue, last_poll, run.start_time), None
+            if not isinstance(progress.get("waiting_for"), dict):
+                return None, progress
+            waiting = await self._merged(run, WaitingFor.model_validate(progress["waiting_for"]))
+            if waiting.kind == "tool":
+                waiting = await self._with_sub_runs(waiting, run, progress, allowance)
+            return waiting, progress
         except RPCError as error:
             if error.status == RPCStatusCode.NOT_FOUND:
                 raise
-            return None
+            return None, progress
 
     async def _merged(self, run: WorkflowExecutionDescription, waiting: WaitingFor) -> WaitingFor:
         raw = run.raw_description
@@ -117,6 +140,33 @@ class WaitReader:
             if not is_new and not _is_recent(last_poll):
                 return no_worker(call.task_queue, last_poll, call.scheduled)
         return merge(waiting, calls)
+
+    async def _with_sub_runs(
+        self,
+        waiting: WaitingFor,
+        run: WorkflowExecutionDescription,
+        progress: dict[str, Any],
+        allowance: _Allowance,
+    ) -> WaitingFor:
+        """What the run waits for, with what the sub-runs wait for that it waits for."""
+        children = open_children(run)
+        looked_at = allowance.take(children)
+        if not looked_at:
+            return waiting
+
+        async def read(child: str) -> WaitingFor | None:
+            try:
+                return (await self._read(child, None, allowance))[0]
+            except (RPCError, ValueError, KeyError):
+                return None  # it has ended in the meantime, or cannot be decrypted here
+
+        try:
+            async with asyncio.timeout(SUB_RUNS_SECONDS):
+                waits = await asyncio.gather(*map(read, looked_at))
+        except TimeoutError:
+            return waiting
+        is_alone = len(looked_at) == len(children) >= len(progress.get("running") or ())
+        return merge_sub_runs(waiting, dict(zip(looked_at, waits, strict=True)), is_alone=is_alone)
 
     async def _last_poll(self, queue: str, kind: TaskQueueType.ValueType) -> datetime | None:
         """When a worker polled the queue last, as far as Temporal remembers; None if it remembers no poll."""
@@ -205,6 +255,51 @@ def merge(waiting: WaitingFor, calls: Sequence[PendingCall]) -> WaitingFor:
     if not call.is_started and call.attempt <= 1:
         parts.append(f"not started yet (task queue {call.task_queue!r})")
     return waiting.model_copy(update={**update, "detail": "; ".join(parts)})
+
+
+def merge_sub_runs(waiting: WaitingFor, sub_runs: Mapping[str, WaitingFor | None], *, is_alone: bool) -> WaitingFor:
+    """What a run waits for, where some of its running calls are sub-agents' runs.
+
+    Args:
+        waiting: What the workflow says itself.
+        sub_runs: What each of the sub-runs waits for, by its id; None if that is not known.
+        is_alone: Whether the run waits for nothing but these.
+
+    Returns:
+        The wait of the sub-run, with its id in `run`, if the run waits for nothing else, or if all sub-runs wait for
+        people. Otherwise `waiting`, with the sub-runs in its `detail`. Those that wait for people are first.
+    """
+    known = [_of_sub_run(run_id, wait) for run_id, wait in sub_runs.items() if wait is not None]
+    if not known:
+        return waiting
+    known.sort(key=lambda wait: (wait.kind != "person", wait.since))
+    details = [wait.detail for wait in known[:SHOWN_SUB_RUNS]]
+    if len(known) > SHOWN_SUB_RUNS:
+        details.append(f"and {len(known) - SHOWN_SUB_RUNS} more sub-agents' runs")
+    is_one = len(sub_runs) == 1 or (len(known) == len(sub_runs) and known[-1].kind == "person")
+    if is_alone and is_one:
+        return known[0].model_copy(update={"detail": "; ".join(details)})
+    return waiting.model_copy(update={"detail": "; ".join([waiting.detail, *details])})
+
+
+def _of_sub_run(run_id: str, wait: WaitingFor) -> WaitingFor:
+    """The wait of a sub-run as it is shown for its calling run. One that waits for a sub-run of its own is shown as is."""
+    if wait.run is not None:
+        return wait
+    return wait.model_copy(update={"run": run_id, "detail": f"sub-agent's run {run_id}: {wait.detail}"})
+
+
+class _Allowance:
+    """How many more sub-runs may be looked at."""
+
+    def __init__(self, runs: int) -> None:
+        self._runs = runs
+
+    def take(self, run_ids: Sequence[str]) -> Sequence[str]:
+        """As many of the runs as are allowed."""
+        taken = run_ids[: self._runs]
+        self._runs -= len(taken)
+        return taken
 
 
 def no_worker(task_queue: str, last_poll: datetime | None, since: datetime) -> WaitingFor:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mulligan.client.wait_reader import PendingCall, merge, no_worker
+from mulligan.client.wait_reader import PendingCall, merge, merge_sub_runs, no_worker
 from mulligan.values import WaitingFor
 
 SINCE = datetime.now(UTC).replace(hour=12, minute=4, second=0, microsecond=0)
@@ -61,3 +61,61 @@ def test_a_queue_without_workers_is_named_with_the_command_to_start_one() -> Non
         "no worker polls task queue 'gpu one' (the last one was seen at 12:04:00 UTC); "
         "start one: mulligan worker --task-queue 'gpu one' --load …"
     )
+
+
+def _below(kind: str, since: int) -> WaitingFor:
+    return WaitingFor(kind=kind, since=f"2026-11-22T12:00:0{since}+00:00", detail=f"waiting for a {kind}")  # type: ignore[arg-type]
+
+
+RUNNING = WaitingFor(kind="tool", since="2026-11-22T12:00:00+00:00", detail="running `lead` (run p/1)")
+
+
+@pytest.mark.parametrize(
+    ("sub_runs", "is_alone", "kind", "run", "detail"),
+    [
+        ({"p/1": None}, True, "tool", None, "running `lead` (run p/1)"),
+        ({"p/1": _below("model", 1)}, True, "model", "p/1", "sub-agent's run p/1: waiting for a model"),
+        (
+            {"p/1": _below("person", 1)},
+            False,
+            "tool",
+            None,
+            "running `lead` (run p/1); sub-agent's run p/1: waiting for a person",
+        ),
+        (
+            {"p/1": _below("person", 2), "p/2": _below("person", 1)},
+            True,
+            "person",
+            "p/2",
+            "sub-agent's run p/2: waiting for a person; sub-agent's run p/1: waiting for a person",
+        ),
+        (
+            {"p/1": _below("model", 1), "p/2": _below("person", 2)},
+            True,
+            "tool",
+            None,
+            "running `lead` (run p/1); sub-agent's run p/2: waiting for a person; "
+            "sub-agent's run p/1: waiting for a model",
+        ),
+        ({"p/1": _below("person", 1), "p/2": None}, True, "tool", None, None),
+        (
+            {"p/1": _below("model", 1).model_copy(update={"run": "p/1/7", "detail": "below"})},
+            True,
+            "model",
+            "p/1/7",
+            "below",
+        ),
+    ],
+)
+def test_a_run_waits_for_what_its_sub_runs_wait_for_if_it_waits_for_nothing_else(
+    sub_runs: dict[str, WaitingFor | None], is_alone: bool, kind: str, run: str | None, detail: str | None
+) -> None:
+    merged = merge_sub_runs(RUNNING, sub_runs, is_alone=is_alone)
+    assert (merged.kind, merged.run) == (kind, run)
+    assert detail in (None, merged.detail)
+
+
+def test_the_sentence_describes_three_sub_runs_and_counts_the_others() -> None:
+    merged = merge_sub_runs(RUNNING, {f"p/{n}": _below("person", n) for n in range(5)}, is_alone=True)
+    assert merged.detail.count("waiting for a person") == 3
+    assert merged.detail.endswith("; and 2 more sub-agents' runs")
