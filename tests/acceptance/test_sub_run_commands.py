@@ -74,7 +74,7 @@ async def test_a_wait_two_levels_below_is_shown_and_decided_from_the_run_at_the_
 ) -> None:
     below = "s-1/head_0/clerk"
     handle = await start_chief(team_client, "s-1", "once", [below])
-    tailing = asyncio.create_task(mulligan("tail", "s-1"))
+    tailing = asyncio.ensure_future(mulligan("tail", "s-1"))
     said = f"sub-agent's run {below}: waiting for approval of `refund` since "
     command = f": mulligan approve {below} refund_7"
 

@@ -64,7 +64,7 @@ def test_a_queue_without_workers_is_named_with_the_command_to_start_one() -> Non
 
 
 def _below(kind: str, since: int) -> WaitingFor:
-    return WaitingFor(kind=kind, since=f"2026-11-22T12:00:0{since}+00:00", detail=f"waiting for a {kind}")  # type: ignore[arg-type]
+    return WaitingFor(kind=kind, since=f"2026-11-22T12:00:0{since}+00:00", detail=f"waiting for a {kind}")
 
 
 RUNNING = WaitingFor(kind="tool", since="2026-11-22T12:00:00+00:00", detail="running `lead` (run p/1)")
