@@ -2,7 +2,7 @@
 # A name on PATH is not enough: pyenv's shims are there for versions of Python that have no uv.
 UV := $(shell uv --version >/dev/null 2>&1 && command -v uv || echo .uv/bin/uv)
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-system docs bench lint format check pin
+.PHONY: help demo test test-system docs docs-site bench lint format check pin
 
 help:  ## This list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 14
@@ -14,10 +14,14 @@ test: | $(UV)  ## The tests, against real servers
 	@$(UV) run pytest -q --numprocesses auto --durations 10 --durations-min 1 --inline-snapshot disable
 
 test-system: | $(UV)  ## Tests with a real Jaeger (built once, in minutes), the deployment's files, the dashboard
-	@$(UV) run --group system pytest -q --numprocesses auto --durations 10 --durations-min 10 --inline-snapshot disable tests/system
+	@$(UV) run --group system --group docs pytest -q --numprocesses auto --durations 10 --durations-min 10 --inline-snapshot disable tests/system
 
 docs: | $(UV)  ## Print docs/recovery.md from what the tests see
 	@$(UV) run pytest -q tests/live/test_recovery_page.py --write-docs
+
+docs-site: | $(UV)  ## The docs as pages, with the reference from the docstrings, into site/; each warning is an error
+	@$(UV) run --group docs sphinx-build -q -W --keep-going -c docs/_site docs site
+	@echo "site/index.html"
 
 bench: | $(UV)  ## Mulligan measured beside its rivals, for hours; resumable. Minutes: `make bench ARGS=--quick`
 	@$(UV) run --group bench python -m benchmarks $(ARGS)
@@ -33,7 +37,7 @@ format: | $(UV)  ## Put the code into shape
 	@$(UV) run ruff format -q .
 	@$(UV) run ruff check --fix -q .
 
-check: lint test-system test  ## What CI runs
+check: lint docs-site test-system test  ## What CI runs
 
 pin: | $(UV)  ## Take the newest versions that pyproject.toml allows, and write them down there
 	@for project in . benchmarks/rivals/*/; do \

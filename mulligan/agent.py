@@ -26,7 +26,9 @@ from mulligan.values import ToolCall
 __all__ = ["Agent", "AgentTool", "with_sub_agents"]
 
 Instructions = str | Callable[[RunInput], str | Awaitable[str]]
+"""A system prompt, or a function of the run's input that returns one."""
 Guard = Callable[[ToolCall, ToolContext], str | Awaitable[str | None] | None]
+"""Returns why a call is denied, or None to let it run."""
 MIN_COMPACT_AT = 1_000
 """Tokens. Below it, the summary and the words around it would be most of the conversation."""
 RUNTIME_SETTINGS = frozenset({"model", "messages", "input", "instructions", "tools", "stream", "store", "n"})
@@ -263,6 +265,7 @@ class AgentTool(Tool):
 
     agent: Agent
     share_budget: bool
+    """Whether its runs use what is left of the calling run's tokens and cost."""
 
     @property
     def source(self) -> str:

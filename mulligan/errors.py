@@ -32,7 +32,12 @@ class RemoteSource(Exception):
 
 
 class MulliganError(ApplicationError):
-    """The base class of every error of Mulligan. `took`: what the failed run used; None where no run began."""
+    """The base class of every error of Mulligan.
+
+    Attributes:
+        took: What the failed run used; None where no run began.
+        detail: What follows the message in the feedback for the model. It may quote the input; empty for most errors.
+    """
 
     fields: ClassVar[tuple[str, ...]] = ()
     """Names of the attributes that are transferred to other processes, in the failure's first detail."""
@@ -68,7 +73,12 @@ class InvalidRunInputError(MulliganError):
 
 
 class ModelRequestError(MulliganError):
-    """The provider refused the request (with a 4xx status that a retry cannot change)."""
+    """The provider refused the request (with a 4xx status that a retry cannot change).
+
+    Attributes:
+        status: The HTTP status; None where the provider's SDK raised without one.
+        request_id: The provider's id of the request, for its support; None where it sent none.
+    """
 
     fields = ("status", "request_id")
 
@@ -83,7 +93,15 @@ class ModelUnavailableError(MulliganError):
 
 
 class ToolCallError(MulliganError):
-    """A tool call failed. `message` never quotes the input; `detail`, which the model gets as well, may."""
+    """A tool call failed. `message` never quotes the input; `detail`, which the model gets as well, may.
+
+    Attributes:
+        kind: Such as `tool_timeout`; docs/recovery.md shows each.
+        tool_name: The name that the model called.
+        call_id: The id of the call.
+        raw_arguments: The arguments as the model wrote them, cut to 32,768 characters in a failure.
+        source: The exception behind it (a `pydantic.ValidationError`, the tool's own); None where there is none.
+    """
 
     fields: ClassVar[tuple[str, ...]] = ("kind", "tool_name", "call_id", "raw_arguments", "source")
 
@@ -107,7 +125,11 @@ class ToolCallError(MulliganError):
 
 
 class UnknownToolError(ToolCallError):
-    """The model called a tool that does not exist."""
+    """The model called a tool that does not exist.
+
+    Attributes:
+        available: The names of the tools that it may call.
+    """
 
     fields = (*ToolCallError.fields, "available")
 
@@ -131,7 +153,9 @@ class ToolTimeoutError(ToolCallError):
 class StructuredOutputError(MulliganError):
     """The model's answer is not the structured output that the agent declares.
 
-    `model_message` is the answer, as the JSON of an `AssistantMessage`. (`message` is the failure's own sentence.)
+    Attributes:
+        kind: `invalid_output`, `multiple_outputs`, `missing_output` or `premature_output`.
+        model_message: The answer, as the JSON of an `AssistantMessage`. (`message` is the failure's own sentence.)
     """
 
     fields: ClassVar[tuple[str, ...]] = ("kind", "model_message")
@@ -143,7 +167,12 @@ class StructuredOutputError(MulliganError):
 
 
 class StructuredOutputValidationError(StructuredOutputError):
-    """The output is not valid, is missing, or was given together with ordinary calls."""
+    """The output is not valid, is missing, or was given together with ordinary calls.
+
+    Attributes:
+        tool_name: The name of the output type; empty where the model gave none.
+        source: The `pydantic.ValidationError`; None where there was nothing to validate.
+    """
 
     fields = (*StructuredOutputError.fields, "tool_name", "source")
 
@@ -156,7 +185,11 @@ class StructuredOutputValidationError(StructuredOutputError):
 
 
 class MultipleStructuredOutputsError(StructuredOutputError):
-    """The model gave several outputs instead of one."""
+    """The model gave several outputs instead of one.
+
+    Attributes:
+        tool_names: The names of the output types that it gave, in its order.
+    """
 
     fields = (*StructuredOutputError.fields, "tool_names")
 
@@ -200,9 +233,13 @@ def from_json(data: dict[str, Any]) -> MulliganError:
 
 
 def error_of(failure: BaseException) -> MulliganError | None:
-    """The typed error behind a Temporal failure (a `WorkflowFailureError`, an `ActivityError`), with its fields.
+    """The typed error behind a Temporal failure, with its fields.
 
-    Returns None for any other failure: a cancellation, a termination, a user's own error.
+    Args:
+        failure: A `WorkflowFailureError`, an `ActivityError`, or any other exception.
+
+    Returns:
+        The error; None for any other failure: a cancellation, a termination, a user's own error.
     """
     seen: BaseException | None = failure
     while seen is not None:

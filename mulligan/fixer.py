@@ -23,9 +23,12 @@ class InvalidToolInput:
     """
 
     tool_name: str
+    """The name of the tool, or of the type of output."""
     arguments: Any
     raw_arguments: str
+    """The text that the model wrote."""
     error: InvalidToolInputError | StructuredOutputError
+    """What is wrong with it."""
     schema: dict[str, Any]
 
 
@@ -34,8 +37,11 @@ class AskModel:
     """The options of `ask_model`. The worker makes the call, as it has the endpoint and the trace."""
 
     model: str
+    """The model, as `provider:NAME`."""
     instructions: str
+    """What else it should know about the arguments."""
     timeout: float
+    """Seconds."""
 
 
 Fixer = Callable[[InvalidToolInput], object | Awaitable[object | None] | None] | AskModel

@@ -43,6 +43,7 @@ class MissingVariable(Exception):
 
 
 Header = str | Callable[[], str | Awaitable[str]]
+"""A header's value, or a function that returns it and is called at each request."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)

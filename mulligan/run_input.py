@@ -26,7 +26,9 @@ class ResumedFrom(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     workflow_id: Annotated[str, Field(min_length=1, max_length=1000)]
+    """Its workflow id."""
     run_id: Annotated[str, Field(min_length=1, max_length=100)]
+    """Temporal's run id of it."""
     traceparent: Annotated[str | None, Field(max_length=100)] = None
 
 
@@ -36,27 +38,39 @@ class RunInput(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     agent: Annotated[str, Field(min_length=1, max_length=1000)]
+    """The name of the agent."""
     prompt: Text | None = None
+    """The user's message. A prompt or messages are needed."""
     messages: list[Message] = []
+    """A conversation to begin with; a prompt comes after it."""
     max_steps: Annotated[
         int | None, Field(ge=1, strict=True, validation_alias=AliasChoices("max_steps", "maxSteps"))
     ] = None
+    """Model calls at most, 1 or more. None: the agent's."""
     model: Annotated[str | None, Field(min_length=1, max_length=1000)] = None
+    """The model to use in place of the agent's, as `provider:NAME`."""
     on_invalid_tool_input: Annotated[
         Literal["feedback", "throw"] | None,
         Field(validation_alias=AliasChoices("on_invalid_tool_input", "onInvalidToolInput")),
     ] = None
+    """For the model's own mistakes: `feedback` returns them to the model, `throw` fails the run. None: the agent's
+    `handle_errors`."""
     metadata: dict[str, str] = {}
+    """Is copied to the root span, and a tool reads it as `ctx.metadata`."""
     traceparent: str | None = None
+    """W3C's header of the span that the run's trace continues."""
     max_total_tokens: int | None = optional_field(
         ge=1, strict=True, validation_alias=AliasChoices("max_total_tokens", "maxTotalTokens")
     )
+    """Input and output tokens after which the run ends. None: the agent's."""
     max_cost: float | None = optional_field(
         gt=0, strict=True, allow_inf_nan=False, validation_alias=AliasChoices("max_cost", "maxCost")
     )
     """USD."""
     max_depth: int | None = optional_field(ge=0, strict=True, validation_alias=AliasChoices("max_depth", "maxDepth"))
+    """How many levels of sub-agents may be below the run. None: the agent's."""
     resumed_from: ResumedFrom | None = optional_field()
+    """Set by `resume_run`: the run whose conversation this one continues."""
 
 
 _FIELDS = [name for name in RunInput.model_fields if name != "resumed_from"]

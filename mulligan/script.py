@@ -21,8 +21,10 @@ class Call:
     """A tool call of a script. `arguments` is a dict, or raw text where the script makes a mistake on purpose."""
 
     name: str
+    """The name of the tool."""
     arguments: dict[str, Any] | str = field(default_factory=dict)
     id: str | None = None
+    """The call's id; None: one is made."""
 
     @property
     def raw(self) -> str:
@@ -35,8 +37,11 @@ class Say:
     """One answer of the model: text, calls, or both. `pace`: seconds for each word, so that the text can be watched."""
 
     text: str = ""
+    """The text of the answer."""
     calls: Sequence[Call] = ()
+    """The tool calls of the answer."""
     finish_reason: str | None = None
+    """Such as `length` for an answer that was cut off. None: the model finished."""
     pace: float = 0
 
 
@@ -50,8 +55,11 @@ class Script:
     """
 
     name: str
+    """Selected as the model `scripted:NAME`."""
     turns: Sequence[Say | Callable[[Sequence[Message]], Say]]
+    """The answers in their order."""
     source: str = field(default="", init=False, repr=False)
+    """The file that declares it."""
 
     def __post_init__(self) -> None:
         frame = inspect.currentframe()
@@ -60,12 +68,12 @@ class Script:
         object.__setattr__(self, "source", frame.f_code.co_filename if frame else "<unknown file>")
 
     def answer(self, messages: Sequence[Message], summed_up: int = 0) -> Say:
-        """The answer to a conversation. `summed_up`: how many messages of the assistant a compaction removed from it."""
+        """The answer to a conversation (`messages`), of which a compaction removed `summed_up` messages of the assistant."""
         spoken = summed_up + sum(isinstance(message, AssistantMessage) for message in messages)
         turn = self.turns[min(spoken, len(self.turns) - 1)]
         return turn if isinstance(turn, Say) else turn(messages)
 
 
 def last_result(messages: Sequence[Message]) -> str:
-    """The text of the newest tool result, empty where there is none: a turn that is a function often needs it."""
+    """The text of the newest tool result of `messages`, empty without one: a turn that is a function often needs it."""
     return next((message.text for message in reversed(messages) if isinstance(message, ToolMessage)), "")

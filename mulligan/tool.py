@@ -40,22 +40,43 @@ class ToolContext:
 
     idempotency_key: str
     attempt: int
+    """The number of this attempt, from 1."""
     workflow_id: str
+    """The run's workflow id."""
     agent: str
+    """The agent's name."""
     call_id: str
+    """The call's id."""
     step: int
+    """The number of the step, from 1."""
     metadata: Mapping[str, str] = field(default_factory=dict)
+    """The `metadata` of the run's input."""
     resources: Any = None
+    """What `resources()` of the loaded module yields; None without it."""
     _heartbeat: Callable[..., None] = field(default=lambda *_: None, repr=False)
 
     def heartbeat(self, *details: Any) -> None:
-        """Record a tool's progress in Temporal. The heartbeats that show that the worker is alive are sent without this."""
+        """Record a tool's progress in Temporal. The heartbeats that show that the worker is alive are sent without this.
+
+        Args:
+            *details: JSON values; what was recorded last is shown while a run waits for the tool.
+        """
         self._heartbeat(*details)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Tool:
-    """A function with what a model and Temporal must know of it. `@tool` makes one, and describes the fields."""
+    """A function and what a model and Temporal must know about it. `@tool` makes one.
+
+    The options of `tool` are fields: `name`, `description`, `timeout`, `attempts`, `retry_on`, `fix`, `handle_errors`,
+    `needs_approval`, `approval_timeout`, `task_queue`, `queue_timeout`, `max_result_chars`, `local`.
+
+    Attributes:
+        function: The function that is called.
+        arguments: The parser and JSON schema of its arguments.
+        asks_person: Whether its result is a person's answer (as of `ask_person`).
+        isolated: Whether it runs in a process of its own.
+    """
 
     function: Callable[..., Any]
     arguments: Arguments

@@ -53,13 +53,16 @@ class ErrorInfo(BaseModel):
 
     kind: str
     message: Text
+    """One text for people and the model. It quotes no input value."""
 
 
 class ToolCall(BaseModel):
     """A call that the model made. `arguments` is the raw text that the model wrote, valid or not."""
 
     id: str
+    """The model's id of the call, at most 64 characters."""
     name: Text
+    """The name that the model wrote; there may be no such tool."""
     arguments: Text
 
 
@@ -70,6 +73,7 @@ class UserMessage(BaseModel):
 
     role: Literal["user"]
     text: Text
+    """The text of the message."""
 
 
 class AssistantMessage(BaseModel):
@@ -79,7 +83,9 @@ class AssistantMessage(BaseModel):
 
     role: Literal["assistant"]
     text: Text = ""
+    """What the model wrote; empty if it only made calls."""
     tool_calls: list[ToolCall] = []
+    """The calls that it made, in its order."""
     provider_data: dict[str, JsonValue] | None = optional_field()
 
 
@@ -90,21 +96,30 @@ class ToolMessage(BaseModel):
 
     role: Literal["tool"]
     call_id: str
+    """The id of the call that it answers."""
     name: Text
+    """The name of the tool."""
     text: Text
+    """The result, or the feedback on the failure."""
     error: ErrorInfo | None = None
+    """Why the call failed; None if it did not."""
 
 
 Message = Annotated[UserMessage | AssistantMessage | ToolMessage, Field(discriminator="role")]
+"""A message of a conversation, of the type that its `role` names."""
 
 
 class Usage(BaseModel):
     """Tokens, as the provider counted them."""
 
     input_tokens: int = 0
+    """All input tokens, those from a cache included."""
     output_tokens: int = 0
+    """All output tokens, those of reasoning included."""
     cached_input_tokens: int = 0
+    """Input tokens that the provider read from its cache."""
     reasoning_tokens: int = 0
+    """Output tokens that the model used to reason."""
     cache_write_tokens: int = optional_field(0)
     """Input tokens that were written to the provider's cache; some models have a price for them."""
 
@@ -131,13 +146,21 @@ class RunResult(BaseModel):
     """The result of a run. Running out of steps is a status, not an exception."""
 
     status: Status
+    """How the run ended; `completed` if the model gave its final answer."""
     output: Any = None
+    """The text of the answer, or the structured output as JSON values (`output_of` makes it an object of its type)."""
     steps: int = 0
+    """Model calls that were answered."""
     tool_calls: int = 0
+    """Tool calls, those that failed included."""
     recovered_failures: int = 0
+    """Failed calls and rejected answers that were returned to the model as feedback."""
     repairs: int = 0
+    """How many changes fixers and Mulligan made to calls' arguments."""
     usage: Usage = Usage()
+    """Tokens of all model calls, sub-agents included."""
     trace_id: str = ""
+    """The id of its trace: 32 hexadecimal digits."""
     output_type: str | None = optional_field()
     """Structured output: the name of its type, by which `output_of` finds a union's member."""
     cost: float | None = optional_field()
@@ -151,22 +174,29 @@ class Repair(BaseModel):
 
     by: str
     before: Any = None
+    """The arguments before; raw text where they were not JSON."""
     after: Any = None
+    """The arguments after it."""
 
 
 class StepResult(BaseModel):
     """The result of a call, as the model got it."""
 
     text: str
+    """The text that the model got."""
     error: ErrorInfo | None = None
+    """Why the call failed; None if it did not."""
 
 
 class Took(BaseModel):
     """What a run used until it failed: answered model calls, tokens, and USD where all prices are known."""
 
     steps: int = 0
+    """Model calls that were answered."""
     usage: Usage = Usage()
+    """Tokens of all model calls."""
     cost: float | None = optional_field()
+    """USD; None where the price of a model is not known."""
 
 
 class SubRun(BaseModel):
@@ -178,11 +208,15 @@ class SubRun(BaseModel):
 
     id: str
     agent: str
+    """The name of the sub-agent."""
     run_id: str = ""
     status: str = "running"
     steps: int = 0
+    """Its model calls that were answered."""
     usage: Usage = Usage()
+    """Its tokens."""
     cost: float | None = optional_field()
+    """USD; None where the price of a model is not known."""
 
 
 class Decision(BaseModel):
@@ -193,11 +227,15 @@ class Decision(BaseModel):
     """
 
     kind: Literal["approval", "question"]
+    """What the call waited for."""
     decision: Literal["approve", "deny", "answer", "timeout", "stopped"]
+    """What was decided, or what ended the waiting."""
     since: str
     at: str
     by: str | None = None
+    """Who decided; None where nobody was named."""
     reason: str | None = None
+    """Why, in the words of the person."""
     edited: bool = False
     before: Any = None
 
@@ -209,14 +247,21 @@ class StepCall(BaseModel):
     """
 
     id: str
+    """The call's id."""
     name: str
+    """The name of the tool."""
     raw_arguments: str
+    """The arguments as the model wrote them."""
     arguments: Any = None
     repairs: list[Repair] = []
+    """The changes of the arguments, in their order."""
     result: StepResult | None = None
+    """None while the call runs or waits."""
     attempts: int = 0
+    """How often the tool was started; 0 if it was not run."""
     run: SubRun | None = optional_field()
     decision: Decision | None = optional_field()
+    """The person's decision, if it waited for one."""
 
 
 class Compaction(BaseModel):
@@ -228,6 +273,7 @@ class Compaction(BaseModel):
     messages: int
     text: str = ""
     usage: Usage = Usage()
+    """Tokens of the call that wrote the summary."""
     error: ErrorInfo | None = None
 
 
@@ -235,11 +281,17 @@ class Step(BaseModel):
     """One model call with the tool calls in its answer."""
 
     step: int
+    """Its number, from 1."""
     text: str = ""
+    """What the model wrote."""
     usage: Usage = Usage()
+    """Tokens of the model call."""
     tool_calls: list[StepCall] = []
+    """The calls of the answer, in its order."""
     error: ErrorInfo | None = None
+    """Why the answer was rejected, if no call of it is at fault."""
     compaction: Compaction | None = optional_field()
+    """How the conversation was compacted before the step."""
     model: str | None = None
     """The model that answered, as `provider:NAME`; None in runs that an older version opened."""
 
@@ -251,6 +303,7 @@ class WaitingFor(BaseModel):
     """
 
     kind: Literal["worker", "model", "tool", "person", "callback", "timer"]
+    """What it waits for."""
     since: str
     detail: str
     next_attempt: str | None = optional_field()
@@ -274,19 +327,28 @@ class ConversationInfo(BaseModel):
 
     conversation: str
     agent: str
+    """The agent's name."""
     status: str
+    """As in its own progress."""
 
 
 class Progress(BaseModel):
     """The result of the `progress` query."""
 
     status: Status | Literal["running", "waiting", "failed", "cancelled"]
+    """The newest turn's: `running`, `waiting` for a person, or how it ended."""
     step: int
+    """The number of the newest step; 0 before the first."""
     max_steps: int
+    """How many model calls it may make."""
     usage: Usage
+    """Tokens of the model calls so far."""
     tool_calls: int
+    """Tool calls so far."""
     recovered_failures: int
+    """Failed calls and rejected answers so far that were returned to the model."""
     running: list[str] = []
+    """The names of the tools that are running, one per call."""
     cost: float | None = optional_field()
     """USD so far; None as in the RunResult."""
     waiting_for: WaitingFor | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import pkgutil
 import re
 from pathlib import Path
@@ -70,3 +71,12 @@ def test_each_python_block_of_a_page_parses_and_imports_what_exists(page: Path) 
             if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "mulligan":
                 for alias in node.names:
                     pkgutil.resolve_name(f"{node.module}:{alias.name}")
+
+
+@pytest.mark.parametrize("module", ["mulligan", "mulligan.tools", "mulligan.testing", "mulligan.events"])
+def test_each_public_name_has_a_line_in_the_reference(module: str) -> None:
+    """The lines of its `public-api` blocks; `make docs-site` replaces them by the names' descriptions."""
+    pages = "".join(page.read_text() for page in (ROOT / "docs/reference").glob("*.md"))
+    blocks = re.findall(rf"^:::\{{public-api\}} {re.escape(module)}\n(.*?)^:::", pages, re.MULTILINE | re.DOTALL)
+    listed = [line.partition(":")[0] for block in blocks for line in block.splitlines()]
+    assert sorted(listed) == sorted({*importlib.import_module(module).__all__} - {"events"})

@@ -45,6 +45,12 @@ class DurableAgent:
     The worker looks up the agent by its name (`--load`). A workflow that continues as new in the middle of a turn calls
     `begin()`, then `step()` until it returns True, then `finish()`. When `is_continue_as_new_suggested()`, it passes what
     `carry()` returns to the next run, whose `DurableAgent(state=…)` continues with `step()`.
+
+    Attributes:
+        agent: The name of the agent.
+        input: The input of the newest turn; None before the first one.
+        status: The status of the newest turn.
+        conversation: The messages of all turns.
     """
 
     def __init__(self, agent: str = "", *, state: bytes | None = None) -> None:
@@ -93,7 +99,11 @@ class DurableAgent:
         return await self.finish()
 
     async def begin(self, run_input: RunInput) -> None:
-        """Open a turn: add its messages to the conversation, resolve the agent on a worker, open the trace."""
+        """Open a turn: add the messages of `run_input` to the conversation, resolve the agent on a worker, open the trace.
+
+        Raises:
+            InvalidRunInputError: no worker has the agent, or a field is invalid.
+        """
         self.input, self.status = run_input, "running"
         self._inbox.begin_turn()
         first_new = len(self.conversation.messages)
@@ -160,7 +170,7 @@ class DurableAgent:
         return turn.result
 
     def events(self, since: int = 0, limit: int = 100) -> dict[str, Any]:
-        """A page of the run's events, for the query `events` of a workflow of your own (docs/events.md)."""
+        """A page of the run's events, from number `since` on and at most `limit` of them (docs/events.md)."""
         result = self._turn.result if self._turn and self.status not in ("failed", "cancelled") else None
         return event_page(self.conversation, self._key, result, since, limit)
 

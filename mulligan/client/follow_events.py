@@ -48,9 +48,15 @@ def follow(
     """Yield each event of a run until it is closed, from the beginning or after the event with the token `since`.
 
     A run that continued as new is one run here. Events of types that only newer versions know are skipped. A closed run can
-    be read as long as Temporal retains it. While no worker answers, it waits. `every`: seconds between two checks while
-    something happens. Otherwise it checks less often, and Temporal's long poll wakes it. `conversation`: the number
-    of the agent, in a workflow with several; None: the first.
+    be read as long as Temporal retains it. While no worker answers, it waits.
+
+    Args:
+        client: A client of the run's namespace.
+        workflow_id: The run's workflow id.
+        since: The `token` of the last event that was read; empty: from the beginning.
+        every: Seconds between two checks while something happens. Otherwise it checks less often, and Temporal's long
+            poll wakes it.
+        conversation: The number of the agent, in a workflow with several. None: the first.
 
     Raises:
         EventTokenError: `since` is not a token.

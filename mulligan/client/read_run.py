@@ -114,10 +114,16 @@ async def read_pages(query: Query, name: str, since: int = 0) -> list[Any]:
 async def read_steps(
     client: Client, handle: Handle, since: int = 0, conversation: str | None = None
 ) -> list[dict[str, Any]]:
-    """All steps of a run from number `since` on, counted from 0. `conversation`: the agent's number, if there are several.
+    """The steps of a run, as JSON values (`Step.model_validate` reads one). A worker has to answer the query.
+
+    Args:
+        client: A client of the run's namespace.
+        handle: The run's handle: `client.get_workflow_handle(id)`.
+        since: How many steps to skip.
+        conversation: The number of the agent, in a workflow with several. None: the first.
 
     Raises:
-        RPCError: no worker answers.
+        RPCError: no worker answers, or there is no such run.
     """
     selected = [] if conversation is None else [conversation]
 

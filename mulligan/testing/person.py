@@ -13,6 +13,7 @@ from mulligan.wire.updates import ANSWER, DECIDE, PENDING, Answer, Decide, Pendi
 __all__ = ["Person", "PersonDriver"]
 
 Reply = Decide | Answer | None
+"""None: no reply."""
 Person = Callable[[Pending], Reply | Awaitable[Reply]]
 """What a person replies to a call that waits: `Decide`, `Answer`, or None for no reply, so that its timeout passes."""
 

@@ -31,11 +31,13 @@ _CONVERSATION = "0"
 
 @dataclass(frozen=True)
 class SpanSeen:
-    """A span of the run. Its status is `UNSET` or `ERROR`."""
+    """A span of the run. Its `status` is `UNSET` or `ERROR`."""
 
     name: str
+    """As in docs/traces.md."""
     status: str
     attributes: dict[str, Any]
+    """Its attributes by their names."""
 
 
 @dataclass(frozen=True)
@@ -43,10 +45,15 @@ class AgentRun:
     """A run that has ended, with a result or with one of Mulligan's errors."""
 
     result: RunResult | None
+    """None if the run failed."""
     error: MulliganError | None
+    """Why it failed; None if it did not."""
     steps: list[Step]
+    """All steps, in their order."""
     messages: list[Message]
+    """The whole conversation."""
     spans: list[SpanSeen] = field(default_factory=list)
+    """All spans of its trace, in the order of their ends."""
     instructions: str = ""
     """The instructions that the model got with each call, beside the messages."""
     tools: list[ToolDefinition] = field(default_factory=list)
@@ -86,7 +93,7 @@ async def run_agent(
             If a sub-agent is called several times at once, a `Script` answers each run the same.
         person: Called for each call that waits for approval or an answer, also of a sub-agent, when nothing else can run. It
             returns a `Decide`, an `Answer`, or None for no reply, so that `approval_timeout` passes.
-        run_input: Fields of the RunInput: `max_steps`, `metadata`, `on_invalid_tool_input` …
+        **run_input: Fields of the RunInput: `max_steps`, `metadata`, `on_invalid_tool_input` …
 
     Raises:
         AssertionError: an assertion in a turn failed, or the model was called more or less often than it has turns.
@@ -118,8 +125,13 @@ async def run_workflow(
 ) -> Any:
     """Run your own workflow with `DurableAgent`s, and return its result as JSON values.
 
-    Agents use the models that they declare: declare `agents` with the `scripted:NAME` of one of `models`, or let the
-    workflow pass `model=`.
+    Args:
+        workflow: The workflow's class.
+        *arguments: The arguments of its `run`.
+        agents: The agents that it uses, with the models that they declare: the `scripted:NAME` of one of `models`, unless
+            the workflow passes `model=`.
+        models: The scripted models.
+        person: As for `run_agent`.
 
     Raises:
         WorkflowFailureError: the workflow failed.

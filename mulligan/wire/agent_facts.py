@@ -36,7 +36,7 @@ DEFINITION_QUERY = "mulligan_definition"
 
 
 class ToolDefinition(BaseModel):
-    """A tool as the model sees it. `parameters` is a JSON schema."""
+    """A tool as the model gets it: `name`, `description`, and `parameters`, a JSON schema."""
 
     name: str
     description: str

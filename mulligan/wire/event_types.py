@@ -40,6 +40,7 @@ __all__ = [
 ]
 
 EVENTS_QUERY = "events"
+"""Temporal's name of the query that returns a page of events."""
 LIVE_TEXT = "mulligan.text"
 """The field of a heartbeat's detail that contains a `LiveText`."""
 
@@ -48,23 +49,30 @@ class LiveText(BaseModel):
     """The end of the text that a model has written so far, after its first `start` characters (Unicode code points)."""
 
     conversation: str
+    """The number of the agent in its workflow."""
     step: int
+    """The number of the step, from 1."""
     attempt: int
+    """The number of the attempt of the model call, from 1."""
     start: int
     text: str
+    """The text from there on."""
 
 
 class _Event(BaseModel):
-    """`token`: `follow(since=…)` continues after this event."""
+    """Any event."""
 
     token: str | None = optional_field()
+    """`follow(since=…)` continues after this event."""
     at: datetime
+    """When it happened (UTC)."""
 
 
 class _StoredEvent(_Event):
-    """An event that the workflow stores. `offset`: its number in the run, from 0; it never changes."""
+    """An event that the workflow stores."""
 
     offset: int
+    """Its number in the run, from 0; it never changes."""
 
 
 class RunStarted(_StoredEvent):
@@ -72,9 +80,13 @@ class RunStarted(_StoredEvent):
 
     type: Literal["run_started"] = "run_started"
     turn: int
+    """The number of the turn, from 1."""
     agent: str
+    """The agent's name."""
     model: str
+    """The model, as `provider:NAME`."""
     max_steps: int
+    """How many model calls the turn may make."""
 
 
 class Compacted(_StoredEvent):
@@ -82,9 +94,12 @@ class Compacted(_StoredEvent):
 
     type: Literal["compacted"] = "compacted"
     step: int
+    """The number of the step, from 1."""
     messages: int
     text: str = ""
+    """The summary."""
     usage: Usage = Usage()
+    """Tokens of the call that wrote it."""
     error: ErrorInfo | None = None
 
 
@@ -93,7 +108,9 @@ class StepStarted(_StoredEvent):
 
     type: Literal["step_started"] = "step_started"
     step: int
+    """The number of the step, from 1."""
     model: str
+    """The model, as `provider:NAME`."""
 
 
 class ModelFallback(_StoredEvent):
@@ -101,6 +118,7 @@ class ModelFallback(_StoredEvent):
 
     type: Literal["model_fallback"] = "model_fallback"
     step: int
+    """The number of the step, from 1."""
     model: str
     error: ErrorInfo | None = None
 
@@ -113,9 +131,11 @@ class TextDelta(_Event):
 
     type: Literal["text_delta"] = "text_delta"
     step: int
+    """The number of the step, from 1."""
     attempt: int
     start: int
     text: str
+    """The part."""
 
 
 class TextVoid(_Event):
@@ -123,6 +143,7 @@ class TextVoid(_Event):
 
     type: Literal["text_void"] = "text_void"
     step: int
+    """The number of the step, from 1."""
     attempt: int
 
 
@@ -131,9 +152,13 @@ class Answered(_StoredEvent):
 
     type: Literal["answered"] = "answered"
     step: int
+    """The number of the step, from 1."""
     text: str
+    """The whole text."""
     tool_calls: list[ToolCall]
+    """The calls that it made, in its order."""
     usage: Usage
+    """Tokens of the model call."""
 
 
 class ToolCallRepaired(_StoredEvent):
@@ -141,9 +166,13 @@ class ToolCallRepaired(_StoredEvent):
 
     type: Literal["tool_call_repaired"] = "tool_call_repaired"
     step: int
+    """The number of the step, from 1."""
     call_id: str
+    """The call's id."""
     name: str
+    """The name of the tool."""
     repairs: list[Repair]
+    """The changes of the arguments, in their order."""
 
 
 class Waiting(_StoredEvent):
@@ -151,10 +180,14 @@ class Waiting(_StoredEvent):
 
     type: Literal["waiting"] = "waiting"
     step: int
+    """The number of the step, from 1."""
     call_id: str
+    """The call's id."""
     name: str
+    """The name of the tool."""
     kind: str
     arguments: Any = None
+    """Its validated arguments."""
     text: str = ""
 
 
@@ -166,11 +199,17 @@ class Decided(_StoredEvent):
 
     type: Literal["decided"] = "decided"
     step: int
+    """The number of the step, from 1."""
     call_id: str
+    """The call's id."""
     name: str
+    """The name of the tool."""
     decision: str
+    """One of the five above."""
     by: str | None = None
+    """Who decided; None where nobody was named."""
     reason: str | None = None
+    """Why, in the words of the person."""
     edited: bool = False
 
 
@@ -179,9 +218,13 @@ class ToolCallStarted(_StoredEvent):
 
     type: Literal["tool_call_started"] = "tool_call_started"
     step: int
+    """The number of the step, from 1."""
     call_id: str
+    """The call's id."""
     name: str
+    """The name of the tool."""
     arguments: Any = None
+    """Its validated arguments."""
 
 
 class ToolCallSettled(_StoredEvent):
@@ -189,10 +232,15 @@ class ToolCallSettled(_StoredEvent):
 
     type: Literal["tool_call_settled"] = "tool_call_settled"
     step: int
+    """The number of the step, from 1."""
     call_id: str
+    """The call's id."""
     name: str
+    """The name of the tool."""
     result: StepResult
+    """What the model got."""
     attempts: int
+    """How often the tool was started; 0 if it was not run."""
 
 
 class AnswerRejected(_StoredEvent):
@@ -200,7 +248,9 @@ class AnswerRejected(_StoredEvent):
 
     type: Literal["answer_rejected"] = "answer_rejected"
     step: int
+    """The number of the step, from 1."""
     error: ErrorInfo
+    """What was wrong with it."""
 
 
 class MessageReceived(_StoredEvent):
@@ -208,6 +258,7 @@ class MessageReceived(_StoredEvent):
 
     type: Literal["message"] = "message"
     text: str
+    """The text of the message."""
 
 
 class Stopping(_StoredEvent):
@@ -215,6 +266,7 @@ class Stopping(_StoredEvent):
 
     type: Literal["stopping"] = "stopping"
     reason: str | None = None
+    """Why, if a reason was given."""
 
 
 class RunEnded(_StoredEvent):
@@ -225,6 +277,7 @@ class RunEnded(_StoredEvent):
 
     type: Literal["run_ended"] = "run_ended"
     turn: int
+    """The number of the turn, from 1."""
     status: str
     result: RunResult | None = None
     error: ErrorInfo | None = None
@@ -249,6 +302,7 @@ Event = Annotated[
     | RunEnded,
     Field(discriminator="type"),
 ]
+"""Any event, of the class that its `type` names."""
 EVENT: TypeAdapter[Event] = TypeAdapter(Event)
 """Parses an event from JSON."""
 EVENT_TYPES = frozenset(each.model_fields["type"].default for each in get_args(get_args(Event)[0]))

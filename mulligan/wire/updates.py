@@ -52,17 +52,19 @@ def clock(at: float) -> str:
 
 
 class _PersonUpdate(BaseModel):
-    """`conversation`: the number of the agent, in a workflow with several of them (`pending` shows it)."""
+    """A person's update of a run."""
 
     model_config = ConfigDict(extra="forbid")
 
     conversation: Key | None = None
+    """The number of the agent, in a workflow with several of them (`pending` shows it)."""
 
 
 class SendMessage(_PersonUpdate):
     """A message for the agent. Updates with the same `id` are one message; without an `id`, each update is a message."""
 
     text: Annotated[Text, Field(min_length=1)]
+    """The message: at most 1,000,000 bytes of UTF-8."""
     id: Key | None = None
 
 
@@ -70,40 +72,57 @@ class Decide(_PersonUpdate):
     """A decision on a call that waits for approval. `arguments`: edited ones, with which the call runs instead."""
 
     call_id: Key
+    """The id of the call, as `pending` lists it."""
     decision: Literal["approve", "deny"]
+    """Whether the call runs. If it is denied, the model gets the error `denied` with the reason."""
     reason: Short | None = None
+    """Why; the model reads it if the call is denied. At most 1,000 characters."""
     arguments: dict[str, JsonValue] | None = None
     by: Short | None = None
+    """Who decided, at most 1,000 characters."""
 
 
 class Answer(_PersonUpdate):
     """A person's answer to a question of the agent."""
 
     call_id: Key
+    """The id of the call that asks, as `pending` lists it."""
     text: Annotated[Text, Field(min_length=1)]
+    """The answer: at most 1,000,000 bytes of UTF-8."""
     by: Short | None = None
+    """Who answered, at most 1,000 characters."""
 
 
 class Stop(_PersonUpdate):
     """End the run after the calls that are running."""
 
     reason: Short | None = None
+    """Why, at most 1,000 characters."""
     by: Short | None = None
+    """Who stops it, at most 1,000 characters."""
 
 
 class Pending(BaseModel):
     """A call that waits for a person, from `since` to at most `until` (ISO 8601, UTC)."""
 
     call_id: str
+    """The id to decide on or to answer."""
     tool: str
+    """The name of the tool."""
     arguments: Any
+    """The validated arguments of the call."""
     kind: Literal["approval", "question"]
+    """`approval` expects `decide`, `question` expects `answer`."""
     since: str
     text: str
+    """The question; for an approval, the call as one line."""
     agent: str
+    """The name of the agent that made the call."""
     step: int
+    """The number of its step."""
     until: str | None = optional_field()
     conversation: str = optional_field("0")
+    """The number of the agent, in a workflow with several."""
 
 
 class RecordDecision(BaseModel):

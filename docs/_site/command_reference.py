@@ -1,0 +1,61 @@
+"""The directive `commands`: every command of `mulligan` with its arguments and options, from the Typer application."""
+
+from typing import Any
+
+import typer.main
+from docutils import nodes
+from sphinx.util import logging
+from sphinx.util.docutils import SphinxDirective
+
+from mulligan.cli.app import app
+
+log = logging.getLogger(__name__)
+
+
+class CommandReference(SphinxDirective):
+    """A section per command. A command, argument or option without a help text fails the build."""
+
+    def run(self) -> list[nodes.Node]:
+        """Parse the commands' descriptions as Markdown."""
+        self.env.note_reread()
+        commands: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+        for name, command in commands.items():
+            for problem in problems(command):
+                log.warning("mulligan %s: %s", name, problem, location=self.get_location())
+        text = "\n\n".join(_rendered(name, command) for name, command in commands.items())
+        return self.parse_text_to_nodes(text, allow_section_headings=True)
+
+
+def problems(command: Any) -> list[str]:
+    """What of a command has no help text."""
+    missing = [] if command.help else ["no description"]
+    return missing + [f"{_spelled(parameter)} has no help text" for parameter in command.params if not parameter.help]
+
+
+def _rendered(name: str, command: Any) -> str:
+    synopsis = " ".join(["mulligan", name, *(_synopsis(parameter) for parameter in command.params)])
+    rows = [f"| `{_spelled(parameter)}` | {_about(parameter)} |" for parameter in command.params]
+    table = "\n".join(["| argument or option | what it means |", "|---|---|", *rows]) if rows else ""
+    return f"## mulligan {name}\n\n```text\n{synopsis}\n```\n\n{command.help or ''}\n\n{table}"
+
+
+def _synopsis(parameter: Any) -> str:
+    if parameter.param_type_name == "argument":
+        return parameter.name.upper() if parameter.required else f"[{parameter.name.upper()}]"
+    text = max(parameter.opts, key=len) + ("" if parameter.is_flag else f" {parameter.name.upper()}")
+    return (text if parameter.required else f"[{text}]") + ("…" if parameter.multiple else "")
+
+
+def _spelled(parameter: Any) -> str:
+    if parameter.param_type_name == "argument":
+        return str(parameter.name).upper()
+    return ", ".join([*parameter.opts, *parameter.secondary_opts])
+
+
+def _about(parameter: Any) -> str:
+    text = " ".join((parameter.help or "").split()).replace("|", "\\|")
+    facts = [f"Environment variable: `{parameter.envvar}`."] if parameter.envvar else []
+    default = parameter.default
+    if isinstance(default, str | int | float) and not isinstance(default, bool) and default != "":
+        facts.append(f"Default: `{default}`.")
+    return " ".join([text, *facts])
