@@ -123,6 +123,7 @@ def _facts(
         max_steps=agent.max_steps,
         max_repeats=agent.max_repeats,
         max_total_tokens=agent.max_total_tokens,
+        max_sub_runs=agent.max_sub_runs,
         model_timeout=seconds(agent.model_timeout),
         model_patience=model_patience(agent),
         model_attempts=agent.model_attempts,

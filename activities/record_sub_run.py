@@ -56,6 +56,8 @@ class RecordSubRunActivity:
             sub_run=ended.run.id if ended.run.run_id else "",
         )
         span = self._span(ended, outcome)
+        if ended.run.status in ("too_deep", "too_many"):
+            self.services.telemetry.metrics.count_refused_sub_run(ended.where.agent, ended.run.status)
         if ended.cancelled:
             cancelled = ErrorInfo(kind="cancelled", message="The run was cancelled.")
             span.fail_attempt(cancelled.kind, cancelled.message, "Cancelled")
@@ -102,6 +104,11 @@ def _error(ended: RecordSubRun) -> ToolCallError:
     detail = ""
     if run.status == "too_deep":
         reason = "was not started: agents may not hand work on any deeper than this. Do it without another agent."
+    elif run.status == "too_many":
+        reason = (
+            "was not started: this run and the agents that it hands work to have started as many agents as they may. "
+            "Do the rest without another agent."
+        )
     elif run.status == "not_started":
         reason = f"was not started: {ended.reason}."
     elif run.status == "failed":

@@ -55,6 +55,7 @@ class Agent:
             the run ends with status `max_repeats`. None: no limit.
         max_total_tokens: Input and output tokens after which a run ends with status `max_tokens`.
         max_depth: How many levels of sub-agents (`as_tool`) may be below a run of it.
+        max_sub_runs: How many runs of sub-agents may be started below a run of it, at all levels together.
         max_cost: USD after which a run ends with status `max_cost`. The prices of its models must be known.
         compact_at: Tokens (1,000 or more) of conversation from which on its older steps are summarized, by a model call
             for that purpose. None: never.
@@ -86,6 +87,7 @@ class Agent:
     max_repeats: int | None = 5
     max_total_tokens: int | None = None
     max_depth: int = 5
+    max_sub_runs: int = 100
     max_cost: float | None = None
     compact_at: int | None = None
     compact_model: str | None = None
@@ -231,6 +233,9 @@ class Agent:
             ),
             f"max_depth is {self.max_depth!r}; it must be a whole number, 0 or more": (
                 type(self.max_depth) is not int or self.max_depth < 0
+            ),
+            f"max_sub_runs is {self.max_sub_runs!r}; it must be a whole number, 0 or more": (
+                type(self.max_sub_runs) is not int or self.max_sub_runs < 0
             ),
             f"compact_at is {self.compact_at!r}; {at_least_compact}": self.compact_at is not None
             and (type(self.compact_at) is not int or self.compact_at < MIN_COMPACT_AT),

@@ -69,6 +69,10 @@ class RunInput(BaseModel):
     """USD."""
     max_depth: int | None = optional_field(ge=0, strict=True, validation_alias=AliasChoices("max_depth", "maxDepth"))
     """How many levels of sub-agents may be below the run. None: the agent's."""
+    max_sub_runs: int | None = optional_field(
+        ge=0, strict=True, validation_alias=AliasChoices("max_sub_runs", "maxSubRuns")
+    )
+    """How many runs of sub-agents may be started below the run, at all levels. None: the agent's."""
     resumed_from: ResumedFrom | None = optional_field()
     """Set by `resume_run`: the run whose conversation this one continues."""
 

@@ -167,6 +167,8 @@ class RunResult(BaseModel):
     """USD; None where the price of a model that was called is not known."""
     reason: str | None = optional_field()
     """Why it was stopped, if a reason was given."""
+    sub_runs: int = optional_field(0)
+    """Runs of sub-agents below it, at all levels. One that ended without its own number counts as many as it was allowed."""
 
 
 class Repair(BaseModel):
@@ -189,7 +191,7 @@ class StepResult(BaseModel):
 
 
 class Took(BaseModel):
-    """What a run used until it failed: answered model calls, tokens, and USD where all prices are known."""
+    """What a run used until it failed: answered model calls, tokens, USD where all prices are known, runs of sub-agents."""
 
     steps: int = 0
     """Model calls that were answered."""
@@ -197,6 +199,8 @@ class Took(BaseModel):
     """Tokens of all model calls."""
     cost: float | None = optional_field()
     """USD; None where the price of a model is not known."""
+    sub_runs: int = optional_field(0)
+    """Runs of sub-agents below it."""
 
 
 class SubRun(BaseModel):

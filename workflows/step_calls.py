@@ -63,6 +63,7 @@ class StepCalls:
         result = self.turn.result
         result.tool_calls += len(answer.prepared)
         parts = zip(answer.message.tool_calls, answer.prepared, record.calls, strict=True)
+        self.sub_agents.begin_step(self.turn, self._count_calls_of_sub_agents(answer))
         messages = await self._run_side_by_side([_StepCall(index, *part) for index, part in enumerate(parts)])
         # A call that did not run because the run was stopped is not a mistake that the model recovers from.
         failed = [
@@ -182,6 +183,14 @@ class StepCalls:
                 request, facts, turn=self.turn, record=record, sharing=self._calls_that_share_budget()
             )
         return await dispatch.call_tool(request, facts, len(self.conversation.steps[-1].calls))
+
+    def _count_calls_of_sub_agents(self, answer: ModelAnswer) -> int:
+        """How many of the step's calls start a run."""
+        tools, parts = self.turn.facts.tools, zip(answer.message.tool_calls, answer.prepared, strict=True)
+        return sum(
+            prepared.text is None and call.name in tools and tools[call.name].agent is not None
+            for call, prepared in parts
+        )
 
     def _calls_that_share_budget(self) -> int:
         """How many of the step's calls are sub-agents' that share the rest of the budget."""

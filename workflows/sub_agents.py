@@ -66,6 +66,8 @@ class _SubAgentCall:
     text: str = ""
     reason: str = ""
     failure: dict[str, Any] | None = None
+    reserved: int | None = None
+    """How many runs the call may use, its own included; None: no limit."""
 
     def __post_init__(self) -> None:
         self.run = SubRun(id="", agent=self.facts.agent or "", status="not_started")
@@ -83,6 +85,13 @@ class SubAgents:
     def __init__(self, inbox: Inbox) -> None:
         self._inbox = inbox
         self._open: dict[str, _SubAgentCall] = {}
+        self._runs_per_call: int | None = None
+
+    def begin_step(self, turn: Turn, calls: int) -> None:
+        """Divide the runs that the turn may still start among the step's `calls` of sub-agents."""
+        limit = turn.max_sub_runs
+        left = None if limit is None else limit - turn.result.sub_runs
+        self._runs_per_call = None if left is None else max(1, left // max(1, calls))
 
     async def run_call(
         self, request: CallTool, facts: ToolFacts, *, turn: Turn, record: CallRecord, sharing: int
@@ -117,6 +126,28 @@ class SubAgents:
         if depth <= 0:
             call.run.status = "too_deep"
             return
+        if not self._reserve_runs(call):
+            call.run.status = "too_many"
+            return
+        try:
+            await self._run_within_limits(call, depth)
+        finally:
+            if call.handle is None:
+                _return_unused_runs(call, used=0)
+
+    def _reserve_runs(self, call: _SubAgentCall) -> bool:
+        """Count the runs that the call may use as used; what it does not use is returned when it ends.
+
+        So all runs of a tree together keep to the limit of its root, however many of them are open at once.
+        """
+        limit, per_call = call.turn.max_sub_runs, self._runs_per_call
+        if limit is None or per_call is None:
+            return True
+        call.reserved = max(0, min(per_call, limit - call.turn.result.sub_runs))
+        call.turn.result.sub_runs += call.reserved
+        return call.reserved > 0
+
+    async def _run_within_limits(self, call: _SubAgentCall, depth: int) -> None:
         arguments = call.request.arguments
         prompt = arguments.get("prompt") if isinstance(arguments, dict) else None
         if not isinstance(prompt, str):
@@ -210,6 +241,7 @@ async def _start(
         metadata=request.metadata,
         traceparent=parent_of_step(context.trace, request.step),
         max_depth=depth,
+        max_sub_runs=None if call.reserved is None else call.reserved - 1,
         **budget,
     )
     attempt = 0
@@ -248,10 +280,16 @@ def _take_result(call: _SubAgentCall, result_json: Any) -> None:
     run = call.run
     run.status, run.steps, run.usage, run.cost = result.status, result.steps, result.usage, result.cost
     call.turn.add_usage(result.usage, result.cost)
+    _return_unused_runs(call, used=1 + result.sub_runs)
     if isinstance(result.output, str):
         call.text = result.output
     elif result.output is not None:
         call.text = json.dumps(result.output, ensure_ascii=False)
+
+
+def _return_unused_runs(call: _SubAgentCall, *, used: int) -> None:
+    if call.reserved is not None:
+        call.turn.result.sub_runs -= max(0, call.reserved - used)
 
 
 def _take_failure(call: _SubAgentCall, error: ChildWorkflowError) -> None:
@@ -265,7 +303,10 @@ def _take_failure(call: _SubAgentCall, error: ChildWorkflowError) -> None:
     if consumed is not None and workflow.patched("took"):
         call.run.steps, call.run.usage, call.run.cost = consumed.steps, consumed.usage, consumed.cost
         call.turn.add_usage(consumed.usage, consumed.cost)
-    elif not isinstance(typed, InvalidRunInputError):
+        _return_unused_runs(call, used=1 + consumed.sub_runs)
+    elif isinstance(typed, InvalidRunInputError):
+        _return_unused_runs(call, used=1)
+    else:
         call.turn.add_usage(Usage(), None)  # it has used something, but how much is unknown
     if call.run.status == "failed":
         call.reason = f"{type(typed or cause).__name__}: {getattr(typed or cause, 'message', '') or cause}"

@@ -83,6 +83,12 @@ class Turn(BaseModel):
         return self.input.max_cost or self.facts.max_cost
 
     @property
+    def max_sub_runs(self) -> int | None:
+        """The smaller one of the limits of the turn's input and of its agent; None for runs opened before it existed."""
+        declared, given = self.facts.max_sub_runs, self.input.max_sub_runs
+        return declared if declared is None or given is None else min(declared, given)
+
+    @property
     def models(self) -> list[str]:
         """The models that may be called: only the one of the turn's input, or else all of the agent's."""
         return [self.input.model] if self.input.model else [self.facts.model, *self.facts.fallbacks]
@@ -99,8 +105,9 @@ class Turn(BaseModel):
 
     @property
     def consumption(self) -> Took:
-        """Steps, tokens and cost so far: what the error of a failed run contains."""
-        return Took(steps=self.result.steps, usage=self.result.usage, cost=self.result.cost)
+        """Steps, tokens, cost and sub-agents' runs so far: what the error of a failed run contains."""
+        result = self.result
+        return Took(steps=result.steps, usage=result.usage, cost=result.cost, sub_runs=result.sub_runs)
 
     @property
     def limit_reached(self) -> Status | None:

@@ -73,9 +73,11 @@ class Metrics:
         self._cache_bytes = meter.create_up_down_counter(
             "mulligan.prefix_cache.size", "By", "Estimated memory of conversations and results."
         )
-
         self._abandoned_threads = meter.create_up_down_counter(
             "mulligan.abandoned_threads", "{thread}", "Threads of functions that still run after their limits."
+        )
+        self._refused_sub_runs = meter.create_counter(
+            "mulligan.sub_runs.refused", "{run}", "Runs of sub-agents that a limit of depth or number refused."
         )
 
     def record_model_call(self, seconds: float, *, provider: str, model: str, error: str | None) -> None:
@@ -115,6 +117,10 @@ class Metrics:
     def change_abandoned_threads(self, change: int) -> None:
         """Add to the number of threads whose functions still run after their limits."""
         self._abandoned_threads.add(change)
+
+    def count_refused_sub_run(self, agent: str, reason: str) -> None:
+        """Count a run of a sub-agent that was not started. `agent`: the calling one; `reason`: `too_deep` or `too_many`."""
+        self._refused_sub_runs.add(1, {semconv.AGENT_NAME: agent, semconv.ERROR_TYPE: reason})
 
     def flush(self) -> None:
         """Export now what was recorded."""

@@ -116,6 +116,8 @@ class AgentFacts(ModelFacts):
     max_repeats: int | None = optional_field()
     """In how many consecutive steps a call may fail; runs opened before this existed have None, no limit."""
     max_total_tokens: int | None = optional_field()
+    max_sub_runs: int | None = optional_field()
+    """How many runs of sub-agents may be started below the run; runs opened before this existed have None, no limit."""
     model_timeout: float
     model_patience: float
     model_attempts: int | None = optional_field()

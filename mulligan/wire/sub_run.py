@@ -27,9 +27,9 @@ CALL_MEMO = "mulligan_call"
 class RecordSubRun(BaseModel):
     """Input of `record_sub_run`: write the span of a sub-agent's call that has ended, and the feedback where it failed.
 
-    `run` says how it ended; its `status` may also be `not_started` or `too_deep`. `text` is its result, or the last text of
-    its model where it did not complete. `reason` and `failure` (a typed error as JSON) say why there is none. `limit`: its
-    timeout in seconds; 0: none. `cancelled`: the calling run was cancelled, so no model gets the result.
+    `run` says how it ended; its `status` may also be `not_started`, `too_deep` or `too_many`. `text` is its result, or the
+    last text of its model where it did not complete. `reason` and `failure` (a typed error as JSON) say why there is none.
+    `limit`: its timeout in seconds; 0: none. `cancelled`: the calling run was cancelled, so no model gets the result.
     """
 
     where: RunContext

@@ -29,6 +29,6 @@ def test_each_option_of_a_tool_is_in_the_table() -> None:
 def test_each_option_of_an_agent_is_in_the_table() -> None:
     options = {field.name: field.default for field in dataclasses.fields(Agent) if field.init}
     assert rows("Agent").keys() == options.keys()
-    for name in ("max_steps", "max_depth"):
+    for name in ("max_steps", "max_depth", "max_sub_runs"):
         assert rows("Agent")[name] == str(options[name])
     assert rows("Agent")["model_timeout"] == f"{options['model_timeout']} s"

@@ -74,6 +74,12 @@ def test_max_depth_must_be_a_whole_number() -> None:
             Agent(name="x", model="openai:x", max_depth=wrong)  # type: ignore[arg-type]
 
 
+def test_max_sub_runs_must_be_a_whole_number() -> None:
+    for wrong in (-1, True, 1.5):
+        with pytest.raises(DeclarationError, match=r"max_sub_runs is .*; it must be a whole number, 0 or more"):
+            Agent(name="x", model="openai:x", max_sub_runs=wrong)  # type: ignore[arg-type]
+
+
 def test_agents_that_others_call_are_served_too() -> None:
     """Agents may call each other. Tools that are added later count too. Two agents of the same name are refused."""
     tools: list[Tool] = []
@@ -198,6 +204,39 @@ async def test_a_run_at_the_depth_limit_starts_no_sub_agent() -> None:
     assert call.result is not None
     assert "may not hand work on any deeper" in call.result.text
     assert (call.run, call.attempts) == (None, 0)
+
+
+_CROWD: list[Tool] = []
+crowd = Agent(name="crowd", model="scripted:crowd", tools=_CROWD, max_depth=3, max_sub_runs=20)
+_CROWD.append(crowd.as_tool(description="Itself."))
+crowd_script = Script(
+    "crowd",
+    [
+        lambda _: asks(*"abcdef", name="crowd"),
+        lambda messages: Say(" ".join(message.text for message in messages[2:])),
+    ],
+)
+
+
+@pytest.mark.parametrize(("given", "most"), [({}, 20), ({"max_sub_runs": 7}, 7), ({"max_sub_runs": 0}, 0)])
+async def test_a_run_and_all_below_it_start_no_more_sub_runs_than_the_limit(given: dict[str, int], most: int) -> None:
+    """Six calls at each of three levels would be 258 runs. Those that are open at once share the limit; the model is told."""
+    run = await run_agent(crowd, "Go", model=Model(*crowd_script.turns), sub_agents={"crowd": crowd_script}, **given)
+    assert run.result is not None
+    started = [span.name for span in run.spans].count("invoke_agent crowd") - 1
+    assert 0.5 * most <= started == run.result.sub_runs <= most
+    assert "have started as many agents as they may. Do the rest without another agent." in str(run.output)
+
+
+async def test_runs_that_a_sub_agent_did_not_use_are_left_for_later_steps() -> None:
+    asks_often = [asks("a", "b", name="crowd") for _ in range(6)]
+    model = Model(*asks_often, "well")
+    quiet = Script("quiet", [Say("done")])
+    often = Agent(name="often", model="openai:x", tools=_CROWD, max_sub_runs=12)
+    run = await run_agent(often, "Go", model=model, sub_agents={"crowd": quiet})
+    assert [call.run and call.run.status for call in run.calls] == ["completed"] * 12
+    assert run.result is not None
+    assert run.result.sub_runs == 12
 
 
 async def test_a_script_for_an_unknown_sub_agent_is_refused() -> None:
