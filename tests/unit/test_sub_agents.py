@@ -219,7 +219,7 @@ crowd_script = Script(
 
 
 @pytest.mark.parametrize(("given", "most"), [({}, 20), ({"max_sub_runs": 7}, 7), ({"max_sub_runs": 0}, 0)])
-async def test_a_run_and_all_below_it_start_no_more_sub_runs_than_the_limit(given: dict[str, int], most: int) -> None:
+async def test_a_run_and_all_below_it_start_no_more_sub_runs_than_the_limit(given: dict[str, Any], most: int) -> None:
     """Six calls at each of three levels would be 258 runs. Those that are open at once share the limit; the model is told."""
     run = await run_agent(crowd, "Go", model=Model(*crowd_script.turns), sub_agents={"crowd": crowd_script}, **given)
     assert run.result is not None
