@@ -31,6 +31,8 @@ from mulligan.wire.agent_facts import (
     ToolFacts,
 )
 from mulligan.wire.conversation_ref import INPUT_MESSAGES_QUERY, Page, PageRequest
+from mulligan.wire.search_attributes import AGENT_ATTRIBUTE
+from mulligan.wire.sub_run import AGENT_WORKFLOW
 
 INSTRUCTIONS_LIMIT = 50.0
 """Seconds that an `instructions` function may take."""
@@ -66,8 +68,8 @@ class OpenRunActivity:
         model = run_input.model or agent.models[0]
         models = resolve_models(agent, run_input, services.prices)
         # Concurrently: each may take most of the time that opening a run has.
-        instructions, offered = await asyncio.gather(
-            self._instructions(agent, run_input), services.mcp_servers.offer_tools(agent)
+        instructions, offered, attributes = await asyncio.gather(
+            self._instructions(agent, run_input), services.mcp_servers.offer_tools(agent), self._search_attributes()
         )
         definition = define(agent, instructions, model, offered)
         if (length := len(definition.model_dump_json().encode())) > DEFINITION_BYTES:
@@ -92,6 +94,7 @@ class OpenRunActivity:
         facts = _facts(agent, model, models, definition, services.definitions.keep(definition), offered)
         facts.carry_bytes = services.carry_bytes
         facts.model_task_queue = services.model_task_queue
+        facts.search_attributes = attributes
         return OpenedRun(facts=facts, trace=trace)
 
     def _agent(self, name: str) -> Agent:
@@ -105,6 +108,16 @@ class OpenRunActivity:
                 f'"agent" is "{name}", but this worker serves no agent of that name; it serves: {known}.{meant}'
             )
         return agent
+
+    async def _search_attributes(self) -> list[str]:
+        """Those that the run sets. A workflow of a user's own decides about its attributes itself."""
+        if activity.info().workflow_type != AGENT_WORKFLOW:
+            return []
+        client = activity.client()
+        names = await self.services.registered_attributes.names(client)
+        if client.data_converter.payload_codec is not None:
+            names -= {AGENT_ATTRIBUTE.name}  # Temporal never encrypts search attributes
+        return sorted(names)
 
     async def _instructions(self, agent: Agent, run_input: RunInput) -> str:
         if isinstance(agent.instructions, str):

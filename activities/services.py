@@ -15,6 +15,7 @@ from mulligan.activities.tool_running.find_tool import ToolFinder
 from mulligan.activities.tool_running.isolated import ChildProcesses
 from mulligan.activities.tool_running.resources import Resources
 from mulligan.activities.tool_running.tool_runtime import ToolRuntime
+from mulligan.client.registered_attributes import RegisteredAttributes
 from mulligan.model_name import ModelName
 from mulligan.observe.telemetry import Telemetry
 from mulligan.prices import Prices
@@ -44,6 +45,7 @@ class Services:
     mcp_servers: McpServers
     retry_budget: RetryBudget
     prices: Prices
+    registered_attributes: RegisteredAttributes
     carry_bytes: int | None = None
     live_text_seconds: float = 0
     model_task_queue: str | None = None

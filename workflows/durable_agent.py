@@ -24,6 +24,7 @@ from mulligan.workflows.conversation.conversation import Conversation, messages_
 from mulligan.workflows.conversation.event_page import event_page
 from mulligan.workflows.conversation.records import StepRecord
 from mulligan.workflows.fallback import call_model_with_fallback
+from mulligan.workflows.listed_status import list_run, set_listed_status
 from mulligan.workflows.step_calls import StepCalls
 from mulligan.workflows.sub_agents import SubAgents
 from mulligan.workflows.turn import Turn, status_of
@@ -122,6 +123,7 @@ class DurableAgent:
         finally:
             self._preparation = None
         self._turn = Turn.opened(number, run_input, opened)
+        list_run(self.agent, opened.facts.search_attributes)
         self.conversation.event_log.run_started(number, self.agent, self._turn.model, self._turn.max_steps)
         self._inbox.log_early_stop()
 
@@ -167,6 +169,7 @@ class DurableAgent:
         self._inbox.end_turn()
         await dispatch.finish_run(turn.finish_request(self.context, turn.result.status))
         self.conversation.event_log.run_ended(turn.number, turn.result.status)
+        set_listed_status(turn.result.status)
         return turn.result
 
     def events(self, since: int = 0, limit: int = 100) -> dict[str, Any]:
@@ -354,3 +357,4 @@ class DurableAgent:
                 typed.took = turn.consumption
         await dispatch.finish_run(request)
         self.conversation.event_log.run_ended(turn.number, self.status, error_info)
+        set_listed_status(self.status)

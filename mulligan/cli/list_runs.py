@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
@@ -30,6 +31,8 @@ TEMPORAL_STATUSES = {
     name.lower(): name for name in ("Running", "Completed", "Failed", "Canceled", "Terminated", "TimedOut")
 } | {"cancelled": "Canceled", "timed_out": "TimedOut"}
 """Temporal's statuses, by the words that `--status` takes for them."""
+WAITING = "waiting"
+"""The status of an open run that waits for a person, as in `progress`. A run has a memo of this name while it does."""
 PARALLEL_READS = 20
 """Runs whose results are read at the same time."""
 MOST_WAITS = 100
@@ -43,8 +46,8 @@ def list_runs(
     status: Annotated[
         str | None,
         typer.Option(
-            help="Only runs with this status: running, failed, canceled, terminated, timedout, or a result's: completed, "
-            "stopped, max_steps, max_tokens, refused …",
+            help="Only runs with this status: running, waiting (for a person), failed, canceled, terminated, timedout, or a "
+            "result's: completed, stopped, max_steps, max_tokens, refused …",
             show_default=False,
         ),
     ] = None,
@@ -57,7 +60,7 @@ def list_runs(
     Open runs are shown with what they wait for, workflows of your own with their type in place of an agent.
     `mulligan show` shows the runs of sub-agents below the run that called them.
 
-    Examples: `mulligan list --status running`, `mulligan list --agent support --status stopped`
+    Examples: `mulligan list --status waiting`, `mulligan list --agent support --status stopped`
     """
     run_command(_list(limit, status, agent, sub_agents=sub_agents, as_json=as_json))
 
@@ -74,6 +77,7 @@ async def _list(limit: int, status: str | None, agent: str | None, *, sub_agents
     if wanted is not None:
         query += f' AND ExecutionStatus = "{_temporal_status(wanted)}"'
     client = await connect_or_fail()
+    query += await _attribute_conditions(client, wanted, agent)
     try:
         runs = await _read_runs(client, query, limit, wanted, agent)
     except RPCError as error:
@@ -89,14 +93,39 @@ async def _list(limit: int, status: str | None, agent: str | None, *, sub_agents
     return OK
 
 
+async def _attribute_conditions(client: Client, status: str | None, agent: str | None) -> str:
+    """What the server can select by search attributes, as far as it has them. Other runs may have none: all are checked."""
+    from mulligan.client.registered_attributes import RegisteredAttributes
+    from mulligan.wire.search_attributes import AGENT_ATTRIBUTE, STATUS_ATTRIBUTE
+
+    wanted = {AGENT_ATTRIBUTE.name: agent, STATUS_ATTRIBUTE.name: status if status in _listed_statuses() else None}
+    if not any(wanted.values()):
+        return ""
+    names = await RegisteredAttributes().names(client)
+    return "".join(
+        f" AND ({name} = {json.dumps(value, ensure_ascii=False)} OR {name} IS NULL)"
+        for name, value in wanted.items()
+        if value is not None and name in names
+    )
+
+
+def _listed_statuses() -> set[str]:
+    """The statuses that runs have as a search attribute, and not or not only as Temporal's status."""
+    from mulligan.values import Status
+
+    return {WAITING, *get_args(Status)}
+
+
 def _temporal_status(wanted: str) -> str:
     """Temporal's status of the runs whose status may be the wanted one. A result's status is not known to Temporal."""
     from mulligan.values import Status
 
     if wanted in get_args(Status):
         return "Completed"
+    if wanted == WAITING:
+        return "Running"
     if wanted not in TEMPORAL_STATUSES:
-        known = ", ".join(dict.fromkeys([*TEMPORAL_STATUSES, *get_args(Status)]))
+        known = ", ".join(dict.fromkeys([*TEMPORAL_STATUSES, WAITING, *get_args(Status)]))
         fail(f"--status is {wanted!r}; it must be one of: {known}.")
     return TEMPORAL_STATUSES[wanted]
 
@@ -107,15 +136,18 @@ async def _read_runs(
     """At most `limit` runs of a query, of that agent and with that status. Results are read only of these."""
     runs: list[dict[str, Any]] = []
     batch: list[WorkflowExecution] = []
+    is_certain = {WAITING, *TEMPORAL_STATUSES} - {"completed"}
 
     async def read_batch() -> None:
         for run in await asyncio.gather(*(_describe(client, execution) for execution in batch)):
-            if status is None or status in TEMPORAL_STATUSES.keys() - {"completed"} or run["status"] == status:
+            if status is None or status in is_certain or run["status"] == status:
                 runs.append(run)
         batch.clear()
 
     async for execution in client.list_workflows(query, page_size=limit):
-        if agent is not None and await _agent_name(execution) != agent:
+        if agent is not None and await _memo(execution, "agent") != agent:
+            continue
+        if status == WAITING and not await _memo(execution, WAITING):
             continue
         batch.append(execution)
         if len(batch) == min(PARALLEL_READS, limit - len(runs)):
@@ -132,7 +164,7 @@ async def _describe(client: Client, execution: WorkflowExecution) -> dict[str, A
 
     return {
         "id": execution.id,
-        "agent": await _agent_name(execution),
+        "agent": await _memo(execution, "agent"),
         **({"type": execution.workflow_type} if execution.workflow_type != AGENT_WORKFLOW else {}),
         **({"parent": execution.parent_id} if execution.parent_id else {}),
         "status": await _status(client, execution),
@@ -183,17 +215,16 @@ async def _add_waits(client: Client, runs: list[dict[str, Any]]) -> None:
     await asyncio.gather(*(add(run) for run in [run for run in runs if run["status"] == "running"][:MOST_WAITS]))
 
 
-async def _agent_name(execution: WorkflowExecution) -> str | None:
-    """The agent's name. None if it is encrypted and the key is missing; the other runs are still listed."""
+async def _memo(execution: WorkflowExecution, name: str) -> Any:
+    """A value of the memo. None if it is encrypted and the key is missing; the other runs are still listed."""
     from mulligan.client.connect import explain_unreadable_data
 
     try:
-        agent: str | None = (await execution.memo()).get("agent")
+        return (await execution.memo()).get(name)
     except (KeyError, ValueError) as error:
         if not explain_unreadable_data(error):
             raise
         return None
-    return agent
 
 
 def _table(runs: list[dict[str, Any]]) -> Table:

@@ -21,6 +21,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from mulligan.devserver._process import process_group
 from mulligan.devserver.download import quiet_runtime
 from mulligan.devserver.find import DevServerError, find_temporal
+from mulligan.wire.search_attributes import SEARCH_ATTRIBUTES
 
 LOOPBACK = "127.0.0.1"
 NAMESPACE = "default"
@@ -136,6 +137,8 @@ def _command(
     command += ["--port", str(port), "--ui-port", str(ui_port)]
     for setting in (*DYNAMIC_CONFIG, *dynamic_config):
         command += ["--dynamic-config-value", setting]
+    for attribute in SEARCH_ATTRIBUTES:
+        command += ["--search-attribute", f"{attribute.name}=Keyword"]
     if db is not None:
         command += ["--db-filename", db.absolute()]
     return command

@@ -13,8 +13,10 @@ from typing import Any
 
 from temporalio import activity
 from temporalio.api.failure.v1 import Failure
+from temporalio.api.operatorservice.v1 import ListSearchAttributesResponse
 from temporalio.bridge.proto.activity_result import ActivityResolution
 from temporalio.common import RetryPolicy
+from temporalio.converter import DataConverter
 from temporalio.exceptions import ApplicationError, TimeoutError, TimeoutType
 from temporalio.testing import ActivityEnvironment
 
@@ -115,6 +117,17 @@ class _Client:
     """The part of a client that activities use: the handle of their own workflow, for queries."""
 
     workflow: Any
+    namespace: str = NAMESPACE
+    data_converter: DataConverter = data_converter
+
+    @property
+    def operator_service(self) -> _Client:
+        """The service that knows the search attributes."""
+        return self
+
+    async def list_search_attributes(self, *_: Any, **__: Any) -> ListSearchAttributesResponse:
+        """None: nobody searches."""
+        return ListSearchAttributesResponse()
 
     def get_workflow_handle(self, *_: Any, **__: Any) -> Any:
         """The handle of the only workflow."""

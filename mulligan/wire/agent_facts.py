@@ -135,6 +135,8 @@ class AgentFacts(ModelFacts):
     """How many bytes continue-as-new may carry, where there is external storage; None: one of Temporal's payloads."""
     model_task_queue: str | None = optional_field()
     """The task queue of model calls, where these have limits of their own; None: the run's."""
+    search_attributes: list[str] = optional_field([])
+    """Those that the run sets, because the server has them (mulligan/wire/search_attributes.py)."""
 
 
 class OpenRun(BaseModel):

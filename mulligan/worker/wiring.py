@@ -34,6 +34,7 @@ from mulligan.activities.tool_running.isolated import ChildProcesses
 from mulligan.activities.tool_running.resources import Resources
 from mulligan.activities.tool_running.tool_runtime import ToolRuntime
 from mulligan.client.external_storage import CARRY_BYTES
+from mulligan.client.registered_attributes import RegisteredAttributes
 from mulligan.client.settings import settings
 from mulligan.observe.telemetry import Telemetry
 from mulligan.prices import Prices
@@ -101,6 +102,7 @@ class AgentActivities:
             mcp_servers=servers,
             retry_budget=RetryBudget(telemetry.metrics),
             prices=Prices.load(worker_settings.prices),
+            registered_attributes=RegisteredAttributes(),
             carry_bytes=CARRY_BYTES if worker_settings.external_storage else None,
             live_text_seconds=worker_settings.live_text_seconds,
             model_task_queue=model_task_queue,

@@ -156,6 +156,8 @@ async def approve_in_an_editor(environment: dict[str, str], tmp_path: Path) -> N
 async def test_a_run_is_stopped_and_resumed_by_commands(in_process: Run, clerk_client: Client) -> None:
     """`show` names the run that was resumed."""
     handle = await start_clerk(clerk_client, "o-2")
+    waiting = json.loads((await in_process("list", "--status", "waiting", "--agent", "clerk", "--json")).out)
+    assert "o-2" in [run["id"] for run in waiting]
     early, stopped = await in_process("resume", "o-2"), await in_process("stop", "o-2", "--reason", "lunch")
     assert "error: The run 'o-2' is open; stop it first: `mulligan stop o-2`" in early.err
     assert stopped.out == "The run o-2 is stopping.\n"
@@ -167,6 +169,7 @@ async def test_a_run_is_stopped_and_resumed_by_commands(in_process: Run, clerk_c
     }
     assert [(run["id"], run["status"]) for run in json.loads(listed["stopped"].out)] == [("o-2", "stopped")]
     assert "o-2" not in [run["id"] for run in json.loads(listed["completed"].out)]
+    assert "o-2" not in (await in_process("list", "--status", "waiting", "--json")).out
     assert json.loads((await in_process("list", "--agent", "agent-of-no-run", "--json")).out) == []
     both = json.loads((await in_process("list", "--json")).out)
     assert [run["started"] for run in both] == sorted((run["started"] for run in both), reverse=True)

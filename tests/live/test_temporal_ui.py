@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import uuid
 from pathlib import Path
 from typing import Any
 
 import pytest
-from temporalio.api.enums.v1 import EventType
-from temporalio.client import Client
+from google.protobuf.duration_pb2 import Duration
+from temporalio.api.enums.v1 import EventType, IndexedValueType
+from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest
+from temporalio.api.workflowservice.v1 import RegisterNamespaceRequest
+from temporalio.client import Client, WorkflowFailureError
 from temporalio.converter import DataConverter
 
 from mulligan import RunInput, UserMessage, connect, resume_run
+from mulligan.cli.list_runs import _attribute_conditions, _read_runs
 from mulligan.devserver import temporal_server
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
@@ -162,13 +167,100 @@ async def test_a_run_that_continued_as_new_still_says_its_task_in_its_details(la
         client = await connect(server.address)
         at = Lab(client, lab.model, lab.otlp, lab.telemetry, "ui")
         async with running_worker(client, load(["tests.support.shop_agents"]), lab.telemetry, "ui"):
-            handle = await at.start([call("now")] * 12 + [DONE], prompt="Where is order 7?")
+            handle = await at.start([call("now")] * 12 + [DONE], prompt="Where is order 7?", max_steps=20)
             await handle.result()
             newest = client.get_workflow_handle(handle.id)
             assert (await newest.describe()).run_id != handle.first_execution_run_id
             assert "**Task** `Where is order 7?`" in await details_of(newest)
+            assert await attributes_of(newest) == {"MulliganAgent": "shop", "MulliganStatus": "completed"}
             first = client.get_workflow_handle(handle.id, run_id=handle.first_execution_run_id)
             assert await (await first.describe()).static_summary() == "shop: Where is order 7?"
+
+
+async def attributes_of(handle: Any) -> dict[str, Any]:
+    """The search attributes of a run that are Mulligan's."""
+    found = (await handle.describe()).typed_search_attributes
+    return {pair.key.name: pair.value for pair in found if pair.key.name.startswith("Mulligan")}
+
+
+async def listed(client: Client, status: str, agent: str) -> list[str]:
+    """The ids that `mulligan list` would print, as soon as the server's lists are up to date."""
+    await asyncio.sleep(1)
+    temporal_status = "Running" if status == "waiting" else "Completed"
+    query = f'ExecutionStatus = "{temporal_status}"' + await _attribute_conditions(client, status, agent)
+    return [run["id"] for run in await _read_runs(client, query, 1_000, status, agent)]
+
+
+async def upserts_of(handle: Any) -> int:
+    events = (await handle.fetch_history()).events
+    return sum(event.event_type == EventType.EVENT_TYPE_UPSERT_WORKFLOW_SEARCH_ATTRIBUTES for event in events)
+
+
+async def test_search_attributes_say_the_agent_and_the_status_and_change_only_with_it(lab: Lab) -> None:
+    """Each change is an event of about 200 bytes: two for a run, and two more for each time that it waits for people."""
+    twice = Turn(calls=[("refund", REFUND, "t1"), ("refund", REFUND, "t2")])
+    handle = await lab.start([call("now"), twice, call("now"), DONE], agent="desk")
+    waiting = await pending(handle, 2)
+    assert handle.id in await listed(lab.client, "waiting", "desk")
+    assert await attributes_of(handle) == {"MulliganAgent": "desk", "MulliganStatus": "waiting"}
+    await handle.execute_update("decide", {"call_id": waiting[0]["call_id"], "decision": "approve"})
+    assert (await attributes_of(handle))["MulliganStatus"] == "waiting"
+    await handle.execute_update("decide", {"call_id": waiting[1]["call_id"], "decision": "approve"})
+    await handle.result()
+    assert await attributes_of(handle) == {"MulliganAgent": "desk", "MulliganStatus": "completed"}
+    assert await upserts_of(handle) == 4
+    ran = await lab.run([call("now")] * 5 + [DONE], max_steps=2)
+    assert await attributes_of(ran.handle) == {"MulliganAgent": "shop", "MulliganStatus": "max_steps"}
+    assert await upserts_of(ran.handle) == 2
+
+
+async def test_a_run_that_fails_or_is_cancelled_says_so_in_its_status(lab: Lab) -> None:
+    failed = await lab.run([call("clik")], agent="strict")
+    assert (await attributes_of(failed.handle))["MulliganStatus"] == "failed"
+    handle = await lab.start([call("refund", REFUND)], agent="desk")
+    await pending(handle)
+    await handle.cancel()
+    with pytest.raises(WorkflowFailureError):
+        await handle.result()
+    assert (await attributes_of(handle))["MulliganStatus"] == "cancelled"
+
+
+@pytest.mark.parametrize("registered", [{}, {"MulliganAgent": "INT", "MulliganStatus": "TEXT"}], ids=["none", "others"])
+async def test_where_the_server_has_no_such_attributes_runs_work_without_them(
+    lab: Lab, registered: dict[str, str]
+) -> None:
+    """Also if there are others of these names. Setting one would fail the workflow task again and again."""
+    name = f"bare-{uuid.uuid4().hex[:6]}"
+    kept = Duration(seconds=86_400)
+    await lab.client.workflow_service.register_namespace(
+        RegisterNamespaceRequest(namespace=name, workflow_execution_retention_period=kept)
+    )
+    if registered:
+        types = {each: IndexedValueType.Value(f"INDEXED_VALUE_TYPE_{kind}") for each, kind in registered.items()}
+        await lab.client.operator_service.add_search_attributes(
+            AddSearchAttributesRequest(namespace=name, search_attributes=types)
+        )
+    client = await connect(lab.client.service_client.config.target_host, namespace=name)
+    async with running_worker(client, load(["tests.support.people_agents"]), lab.telemetry, "agents"):
+        at = Lab(client, lab.model, lab.otlp, lab.telemetry)
+        handle = await at.start([call("refund", REFUND, "t1"), DONE], agent="desk")
+        await pending(handle)
+        assert await listed(client, "waiting", "desk") == [handle.id]
+        await handle.execute_update("decide", {"call_id": "t1", "decision": "approve"})
+        assert (await handle.result())["status"] == "completed"
+        assert await listed(client, "waiting", "desk") == []
+        assert await attributes_of(handle) == {}
+        assert await upserts_of(handle) == 0
+
+
+async def test_a_workflow_of_ones_own_keeps_its_search_attributes_to_itself(lab: Lab) -> None:
+    run_id = f"own-{uuid.uuid4().hex[:8]}"
+    lab.model.script(run_id, [DONE, DONE])
+    lab.model.script(run_id + "-b", [DONE])
+    models = [f"openai-chat:{run_id}", f"openai:{run_id}-b"]
+    handle = await lab.client.start_workflow("TwoTurns", models, id=run_id, task_queue="agents")
+    await handle.result()
+    assert await upserts_of(handle) == 0
 
 
 @pytest.mark.parametrize("keys", ["", KEY], ids=["open", "encrypted"])
@@ -185,6 +277,7 @@ async def test_summaries_and_details_of_an_encrypted_run_are_encrypted(
         handle = await at.start(turns, prompt=SECRET_PROMPT)
         await handle.result()
         assert await (await handle.describe()).static_summary() == f"shop: {SECRET_PROMPT}"
+        assert handle.id in await listed(client, "completed", "shop")
         assert SECRET_PROMPT in await details_of(handle)
         without_key = await Client.connect(
             lab.client.service_client.config.target_host,
@@ -192,6 +285,9 @@ async def test_summaries_and_details_of_an_encrypted_run_are_encrypted(
             data_converter=DataConverter.default,
         )
         seen = without_key.get_workflow_handle(handle.id)
+        # Temporal never encrypts search attributes, so the agent's name is not in one.
+        agent = {} if keys else {"MulliganAgent": "shop"}
+        assert await attributes_of(seen) == {**agent, "MulliganStatus": "completed"}
         described = (await seen.describe()).raw_description.SerializeToString()
         history = b"".join(event.SerializeToString() for event in (await seen.fetch_history()).events)
         model = handle.id.encode()

@@ -9,12 +9,15 @@ from functools import wraps
 from typing import Any
 
 from google.protobuf.duration_pb2 import Duration
+from temporalio.api.enums.v1 import IndexedValueType
+from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest
 from temporalio.api.workflowservice.v1 import RegisterNamespaceRequest
 from temporalio.client import Client
 from temporalio.worker import _workflow
 
 from mulligan import connect
 from mulligan.devserver import DevServer, temporal_server
+from mulligan.wire.search_attributes import SEARCH_ATTRIBUTES
 
 SECONDS_TO_START = 90
 SECONDS_TO_STOP = 20
@@ -67,6 +70,11 @@ async def own_namespace(address: str, name: str) -> DevServer:
     kept.FromTimedelta(timedelta(days=1))
     request = RegisterNamespaceRequest(namespace=name, workflow_execution_retention_period=kept)
     await client.workflow_service.register_namespace(request)
+    keyword = IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD
+    attributes = {each.name: keyword for each in SEARCH_ATTRIBUTES}
+    await client.operator_service.add_search_attributes(
+        AddSearchAttributesRequest(namespace=name, search_attributes=attributes)
+    )
     return DevServer(address, name, ui_url=None)
 
 

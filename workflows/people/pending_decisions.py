@@ -13,6 +13,7 @@ from mulligan.values import Decision, ToolCall
 from mulligan.wire.ui_summary import ui_summary
 from mulligan.wire.updates import Pending, Stop, iso
 from mulligan.workflows import limits
+from mulligan.workflows.listed_status import set_listed_status
 from mulligan.workflows.memo import memo_json
 
 __all__ = ["PendingDecision", "PendingDecisions"]
@@ -96,6 +97,7 @@ class PendingDecisions:
             pending.resolve("stopped", by=stop.by, reason=stop.reason)
         elif self._count_all() == 1:
             workflow.upsert_memo({_MEMO: 1})
+            set_listed_status("waiting")
         try:
             await workflow.wait_condition(
                 lambda: pending.decision is not None,
@@ -115,6 +117,7 @@ class PendingDecisions:
                 self._resolved = dict(resolved[-limits.DECISIONS_KEPT :])
         if self._count_all() == 0 and memo_json(_MEMO):
             workflow.upsert_memo({_MEMO: 0})
+            set_listed_status("running")
         assert pending.decision is not None
         return pending.decision
 

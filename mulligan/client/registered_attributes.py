@@ -1,0 +1,48 @@
+"""Which of Mulligan's search attributes a server has: a run that sets another one would not get on."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+from temporalio.api.enums.v1 import IndexedValueType
+from temporalio.api.operatorservice.v1 import ListSearchAttributesRequest
+from temporalio.client import Client
+from temporalio.service import RPCError
+
+from mulligan.wire.search_attributes import SEARCH_ATTRIBUTES
+
+__all__ = ["RegisteredAttributes"]
+
+REQUEST_TIMEOUT = timedelta(seconds=2)
+VALID_SECONDS = 60.0
+"""For how long an answer is used: attributes that are created while a worker runs are found after that time."""
+
+
+class RegisteredAttributes:
+    """The names of those that are registered in the client's namespace with their type. Its answer is kept for a while."""
+
+    def __init__(self) -> None:
+        self._lock = asyncio.Lock()
+        self._names: frozenset[str] = frozenset()
+        self._valid_until = 0.0
+
+    async def names(self, client: Client) -> frozenset[str]:
+        """The names; none if the server does not say, for example because it does not allow the question."""
+        loop = asyncio.get_running_loop()
+        async with self._lock:
+            if loop.time() >= self._valid_until:
+                self._names = await _read(client)
+                self._valid_until = loop.time() + VALID_SECONDS
+            return self._names
+
+
+async def _read(client: Client) -> frozenset[str]:
+    request = ListSearchAttributesRequest(namespace=client.namespace)
+    try:
+        answer = await client.operator_service.list_search_attributes(request, timeout=REQUEST_TIMEOUT)
+    except RPCError:
+        return frozenset()
+    keyword = IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD
+    names = [each.name for each in SEARCH_ATTRIBUTES]
+    return frozenset(name for name in names if answer.custom_attributes.get(name) == keyword)

@@ -1,0 +1,16 @@
+"""The search attributes of runs, by which Temporal's UI and `mulligan list` find them, where the server has them.
+
+They are never encrypted by Temporal, so nothing else of a run goes into one.
+"""
+
+from __future__ import annotations
+
+from temporalio.common import SearchAttributeKey
+
+__all__ = ["AGENT_ATTRIBUTE", "SEARCH_ATTRIBUTES", "STATUS_ATTRIBUTE"]
+
+AGENT_ATTRIBUTE = SearchAttributeKey.for_keyword("MulliganAgent")
+"""The agent's name. Encrypted runs do not have it."""
+STATUS_ATTRIBUTE = SearchAttributeKey.for_keyword("MulliganStatus")
+"""`running`, `waiting` (for a person), `failed`, `cancelled`, or the status of the result."""
+SEARCH_ATTRIBUTES = (AGENT_ATTRIBUTE, STATUS_ATTRIBUTE)
