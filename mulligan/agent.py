@@ -7,7 +7,8 @@ import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Annotated, Any
+from types import UnionType
+from typing import Annotated, Any, Generic
 
 from pydantic import Field
 
@@ -16,12 +17,12 @@ from mulligan.errors import DeclarationError
 from mulligan.fixer import AskModel, Fixer
 from mulligan.mcp import McpServer, check_servers
 from mulligan.model_name import check_model
-from mulligan.output import Output, Strategy
+from mulligan.output import Output, ProviderStrategy, Strategy, ToolStrategy
 from mulligan.policy import HandleErrors
 from mulligan.run_input import RunInput
 from mulligan.schema.arguments_model import arguments_model
 from mulligan.tool import Tool, ToolContext, ToolError
-from mulligan.values import ToolCall
+from mulligan.values import OutputT, ToolCall
 
 __all__ = ["Agent", "AgentTool", "with_sub_agents"]
 
@@ -38,8 +39,11 @@ NO_LIMIT = timedelta(0)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Agent:
+class Agent(Generic[OutputT]):
     """An agent. A worker that is given a module (`--load`) serves every agent that the module contains.
+
+    It is generic in the type of its output: type checkers read it from `output`. For a union, name it:
+    `Agent[Refund | Refusal](output=Refund | Refusal, …)`.
 
     Args:
         name: Its name; a run's input selects the agent by it.
@@ -82,7 +86,9 @@ class Agent:
     instructions: Instructions = ""
     tools: Sequence[Tool] = ()
     mcp: Sequence[McpServer] = ()
-    output: Any = None
+    output: type[OutputT] | ToolStrategy[OutputT] | ProviderStrategy[OutputT] | UnionType | Mapping[str, Any] | None = (
+        None
+    )
     max_steps: int = 20
     max_repeats: int | None = 5
     max_total_tokens: int | None = None

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import UnionType
-from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, overload
+from typing import Annotated, Any, Generic, Literal, TypeVar, Union, get_args, get_origin, overload
 
 from pydantic import BaseModel, ConfigDict, JsonValue, PydanticUserError, TypeAdapter, create_model
 from pydantic.errors import PydanticSchemaGenerationError
@@ -24,9 +24,9 @@ from mulligan.schema.json_schema import (
     tidy_schema,
 )
 from mulligan.schema.typed_dicts import replace_typed_dicts
-from mulligan.values import RunResult
+from mulligan.values import OutputT, RunResult
 
-__all__ = ["NotOfSchema", "Output", "OutputType", "ProviderStrategy", "ToolStrategy", "output_of"]
+__all__ = ["NotOfSchema", "Output", "OutputType", "ProviderStrategy", "ToolStrategy", "output_of", "with_typed_output"]
 
 T = TypeVar("T")
 Strategy = Literal["tool", "provider"]
@@ -35,7 +35,7 @@ _VALUE = "value"
 
 
 @dataclass(frozen=True, eq=False)
-class ToolStrategy:
+class ToolStrategy(Generic[OutputT]):
     """The model gives its answer as the arguments of an output tool: one tool for each member of a union.
 
     Args:
@@ -44,13 +44,13 @@ class ToolStrategy:
         tool_message_content: The text of the output call's result, for later turns of the conversation.
     """
 
-    schema: Any
+    schema: type[OutputT] | UnionType | Mapping[str, Any]
     handle_errors: HandleErrors | None = None
     tool_message_content: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
-class ProviderStrategy:
+class ProviderStrategy(Generic[OutputT]):
     """The provider makes the model write its answer to the JSON schema, in strict form where the schema allows that.
 
     Args:
@@ -58,7 +58,7 @@ class ProviderStrategy:
         handle_errors: The policy for an output that is not valid; the agent's where None.
     """
 
-    schema: Any
+    schema: type[OutputT] | UnionType | Mapping[str, Any]
     handle_errors: HandleErrors | None = None
 
 
@@ -166,7 +166,21 @@ def output_of(result: RunResult | Mapping[str, Any], schema: Any) -> Any:
             not valid (`invalid_output`).
     """
     run = result if isinstance(result, RunResult) else RunResult.model_validate(result)
-    output = Output.from_declaration(schema)
+    return _typed_output(run, Output.from_declaration(schema))
+
+
+def with_typed_output(result: RunResult[Any], output: Output | None) -> RunResult[Any]:
+    """The result with its output as an object of the declared type; unchanged where the run did not complete.
+
+    Raises:
+        StructuredOutputValidationError: the output is not valid (`invalid_output`).
+    """
+    if output is None or result.status != "completed":
+        return result
+    return result.model_copy(update={"output": _typed_output(result, output)})
+
+
+def _typed_output(run: RunResult[Any], output: Output) -> Any:
     kind = output.type_named(run.output_type or "") or output.whole
     if run.status != "completed":
         raise StructuredOutputValidationError(

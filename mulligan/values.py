@@ -5,9 +5,10 @@ All of them are in Temporal's history as JSON, so only optional fields may be ad
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Generic, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue
+from typing_extensions import TypeVar
 
 from mulligan.schema.optional_field import optional_field
 
@@ -18,6 +19,7 @@ __all__ = [
     "Decision",
     "ErrorInfo",
     "Message",
+    "OutputT",
     "Progress",
     "Repair",
     "RunResult",
@@ -33,6 +35,9 @@ __all__ = [
     "WaitingFor",
     "well_formed",
 ]
+
+OutputT = TypeVar("OutputT", covariant=True, default=Any)
+"""The type of a run's output, for type checkers: of the agent's `output=`. Any where it is not known."""
 
 
 def well_formed(text: object) -> object:
@@ -142,13 +147,17 @@ Status = Literal[
 `max_history`: Temporal's history of the run is nearly full, and its conversation is too large to continue as new."""
 
 
-class RunResult(BaseModel):
-    """The result of a run. Running out of steps is a status, not an exception."""
+class RunResult(BaseModel, Generic[OutputT]):
+    """The result of a run. Running out of steps is a status, not an exception.
+
+    `RunResult[Refund]` has a `Refund` as its `output`, for example as the `result_type` of a Temporal client's call.
+    """
 
     status: Status
     """How the run ended; `completed` if the model gave its final answer."""
-    output: Any = None
-    """The text of the answer, or the structured output as JSON values (`output_of` makes it an object of its type)."""
+    output: OutputT = None  # type: ignore[assignment]  # of a run that did not complete
+    """A text; or the structured output: an object of the agent's output type where that type is known, otherwise its JSON.
+    None where the run has another status than `completed` and has none."""
     steps: int = 0
     """Model calls that were answered."""
     tool_calls: int = 0

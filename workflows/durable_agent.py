@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Generic, Literal
 
 from temporalio import workflow
 from temporalio.exceptions import FailureError, is_cancelled_exception
 
+from mulligan.agent import Agent
 from mulligan.errors import ModelRequestError, ModelUnavailableError, error_of, from_json
+from mulligan.output import with_typed_output
 from mulligan.run_input import RunInput
-from mulligan.values import ErrorInfo, Message, Progress, RunResult, Status, UserMessage, WaitingFor
+from mulligan.values import ErrorInfo, Message, OutputT, Progress, RunResult, Status, UserMessage, WaitingFor
 from mulligan.wire.agent_facts import AgentFacts
 from mulligan.wire.model_call import RejectedAnswer
 from mulligan.wire.resume_page import ResumeState
@@ -34,7 +36,7 @@ from mulligan.workflows.workflow_agents import WorkflowAgents
 __all__ = ["DurableAgent"]
 
 
-class DurableAgent:
+class DurableAgent(Generic[OutputT]):
     """An agent inside a workflow: one conversation, of one turn or several.
 
     ```python
@@ -42,6 +44,9 @@ class DurableAgent:
     result = await agent.run("Where is order 7?")
     again = await agent.run("And order 8?")
     ```
+
+    `DurableAgent(support)`, with the declared agent itself: the `output` of its results is an object of the agent's output
+    type. With its name: the `output` is JSON.
 
     The worker looks up the agent by its name (`--load`). A workflow that continues as new in the middle of a turn calls
     `begin()`, then `step()` until it returns True, then `finish()`. When `is_continue_as_new_suggested()`, it passes what
@@ -54,9 +59,10 @@ class DurableAgent:
         conversation: The messages of all turns.
     """
 
-    def __init__(self, agent: str = "", *, state: bytes | None = None) -> None:
+    def __init__(self, agent: str | Agent[OutputT] = "", *, state: bytes | None = None) -> None:
         carried = decode_state(state) if state else {}
-        self.agent: str = carried["agent"] if carried else agent
+        self._output = agent.declared_output if isinstance(agent, Agent) else None
+        self.agent: str = carried["agent"] if carried else agent.name if isinstance(agent, Agent) else agent
         self.input: RunInput | None = None
         self.status: Status | Literal["running", "failed", "cancelled"] = carried.get("status", "running")
         self.conversation = Conversation.load(carried["conversation"]) if carried else Conversation()
@@ -80,7 +86,7 @@ class DurableAgent:
 
     async def run(
         self, prompt: str | Sequence[Message], *, max_steps: int | None = None, model: str | None = None
-    ) -> RunResult:
+    ) -> RunResult[OutputT]:
         """Run a turn: add the prompt to the conversation, and let the agent work until it is done.
 
         Args:
@@ -163,14 +169,14 @@ class DurableAgent:
         limit = turn.limit_reached
         return self._end_turn(limit) if limit else False
 
-    async def finish(self) -> RunResult:
+    async def finish(self) -> RunResult[OutputT]:
         """Close the turn's trace and return its result."""
         turn = self._open_turn
         self._inbox.end_turn()
         await dispatch.finish_run(turn.finish_request(self.context, turn.result.status))
         self.conversation.event_log.run_ended(turn.number, turn.result.status)
         set_listed_status(turn.result.status)
-        return turn.result
+        return with_typed_output(turn.result, self._output)
 
     def events(self, since: int = 0, limit: int = 100) -> dict[str, Any]:
         """A page of the run's events, from number `since` on and at most `limit` of them (docs/events.md)."""

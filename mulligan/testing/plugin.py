@@ -34,6 +34,7 @@ from mulligan.testing.run import (
     read_agent_run,
     reset_models,
 )
+from mulligan.values import OutputT
 
 T = TypeVar("T")
 
@@ -45,17 +46,17 @@ class AgentsOnTemporal:
         self.client = client
         self._loop = loop
 
-    def run(self, agent: Agent, prompt: str | RunInput, **options: Any) -> AgentRun:
+    def run(self, agent: Agent[OutputT], prompt: str | RunInput, **options: Any) -> AgentRun[OutputT]:
         """Like `mulligan.testing.run_agent`, but on a real server; for a sync test."""
         return _run_in(self._run(agent, prompt, **options), self._loop)
 
-    def run_async(self, agent: Agent, prompt: str | RunInput, **options: Any) -> Awaitable[AgentRun]:
+    def run_async(self, agent: Agent[OutputT], prompt: str | RunInput, **options: Any) -> Awaitable[AgentRun[OutputT]]:
         """Like `run`, for an `async def` test."""
         return asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._run(agent, prompt, **options), self._loop))
 
     async def _run(
         self,
-        agent: Agent,
+        agent: Agent[OutputT],
         prompt: str | RunInput,
         *,
         model: Model,
@@ -63,7 +64,7 @@ class AgentsOnTemporal:
         scripts: Sequence[Script] = (),
         sub_agents: Mapping[str, Script] | None = None,
         **run_input: Any,
-    ) -> AgentRun:
+    ) -> AgentRun[OutputT]:
         from mulligan.worker.wiring import running_worker
 
         run_input_model = make_run_input(agent, prompt, model, run_input)
@@ -80,7 +81,7 @@ class AgentsOnTemporal:
                     workflow_run = self.client.get_workflow_handle(queue, run_id=run_id)
                     return await workflow_run.query(name, args=arguments)
 
-                run = await read_agent_run(handle.result(), query, spans)
+                run = await read_agent_run(agent, handle.result(), query, spans)
         except Exception:
             check_turns(models)
             raise

@@ -6,14 +6,15 @@ import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic
 
 from mulligan.agent import Agent
 from mulligan.errors import DeclarationError, MulliganError, error_of
+from mulligan.output import with_typed_output
 from mulligan.run_input import RunInput
 from mulligan.script import Script
 from mulligan.testing.model import Model
-from mulligan.values import Message, RunResult, Step, StepCall
+from mulligan.values import Message, OutputT, RunResult, Step, StepCall
 from mulligan.wire.agent_facts import DEFINITION_QUERY, Definition, ToolDefinition
 from mulligan.worker.loading import LoadedModules, load_agents
 
@@ -41,10 +42,10 @@ class SpanSeen:
 
 
 @dataclass(frozen=True)
-class AgentRun:
+class AgentRun(Generic[OutputT]):
     """A run that has ended, with a result or with one of Mulligan's errors."""
 
-    result: RunResult | None
+    result: RunResult[OutputT] | None
     """None if the run failed."""
     error: MulliganError | None
     """Why it failed; None if it did not."""
@@ -65,13 +66,16 @@ class AgentRun:
         return [call for step in self.steps for call in step.tool_calls]
 
     @property
-    def output(self) -> Any:
-        """The output of the run; None if it failed."""
-        return self.result.output if self.result else None
+    def output(self) -> OutputT:
+        """The output of the run: a text, or an object of the agent's output type.
+
+        None, whatever its type says, if the run failed or did not complete: an assertion on it then fails.
+        """
+        return self.result.output if self.result else None  # type: ignore[return-value]
 
 
 async def run_agent(
-    agent: Agent,
+    agent: Agent[OutputT],
     prompt: str | RunInput,
     *,
     model: Model,
@@ -80,7 +84,7 @@ async def run_agent(
     sub_agents: Mapping[str, Script] | None = None,
     person: Person | None = None,
     **run_input: Any,
-) -> AgentRun:
+) -> AgentRun[OutputT]:
     """Run an agent in milliseconds: without server, network and API key. Timers and retries do not wait.
 
     Args:
@@ -111,7 +115,7 @@ async def run_agent(
         async def query(_: str | None, name: str, *arguments: Any) -> Any:
             return await engine.query(name, *arguments)
 
-        run = await read_agent_run(engine.run(make_run_input(agent, prompt, model, run_input)), query, spans)
+        run = await read_agent_run(agent, engine.run(make_run_input(agent, prompt, model, run_input)), query, spans)
     check_models(models, run)
     return run
 
@@ -225,8 +229,8 @@ async def _engine(
 
 
 async def read_agent_run(
-    result: Awaitable[Any], query: Callable[..., Awaitable[Any]], spans: InMemorySpanExporter
-) -> AgentRun:
+    agent: Agent[OutputT], result: Awaitable[Any], query: Callable[..., Awaitable[Any]], spans: InMemorySpanExporter
+) -> AgentRun[OutputT]:
     """Wait for a run's end, and read its steps, messages and spans. `query`: as in `mulligan.client.read_run.read_pages`."""
     from pydantic import TypeAdapter
     from temporalio.client import WorkflowFailureError, WorkflowQueryFailedError
@@ -235,7 +239,7 @@ async def read_agent_run(
 
     run_result, error, definition = None, None, Definition(instructions="", tools=[])
     try:
-        run_result = RunResult.model_validate(await result)
+        run_result = with_typed_output(RunResult.model_validate(await result), agent.declared_output)
     except WorkflowFailureError as failure:
         error = error_of(failure)
         if error is None:

@@ -399,7 +399,7 @@ async def test_structured_output_is_validated_after_a_compaction() -> None:
     """A missing output gets feedback, and a valid one is accepted."""
     model = Model(*looks(6), "A heron.", Say(calls=[Call("Found", {"bird": "heron"})]))
     run = await run_agent(agent(output=ToolStrategy(Found)), GO, model=model)
-    assert run.output == {"bird": "heron"}
+    assert run.output == Found(bird="heron")
     assert run.result is not None
     assert run.result.recovered_failures == 1
     assert any(step.compaction for step in run.steps)

@@ -97,7 +97,7 @@ async def test_run_agent_passes_the_context_and_returns_the_typed_output() -> No
         Say(calls=[Call("whoami")]), "I forgot", when_told("by calling `Sum`", Say(calls=[Call("Sum", {"total": "3"})]))
     )
     run = await run_agent(summing, "?", model=model, metadata={"city": "Graz"})
-    assert run.output == {"total": 3}
+    assert run.output == Sum(total=3)
     assert model.told[1][0].text == '{"agent": "summing", "metadata": {"city": "Graz"}, "resources": null}'
 
 
