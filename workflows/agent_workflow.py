@@ -9,6 +9,7 @@ from temporalio import workflow
 from temporalio.api.common.v1 import Payload
 from temporalio.common import RawValue
 
+from mulligan.client.converter import REFUSED
 from mulligan.errors import InvalidRunInputError
 from mulligan.run_input import parse_run_input
 from mulligan.wire.compressed_input import decompress_input
@@ -59,6 +60,8 @@ class AgentWorkflow:
                 raise InvalidRunInputError(
                     f"The run was started with {count.decode(errors='replace')[:20]} arguments; give it one JSON object."
                 )
+            if start.payload.metadata.get("encoding") == REFUSED:
+                raise InvalidRunInputError(f"The run's input cannot be read. {start.payload.data.decode()}")
             run_input = parse_run_input(decompress_input(start.payload.data))
             agent = self._agent = DurableAgent(run_input.agent)
             resumed_from = run_input.resumed_from

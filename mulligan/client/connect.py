@@ -102,7 +102,7 @@ def configured_converter() -> DataConverter:
     if keys := configured.encryption_keys.get_secret_value():
         from mulligan.client.encryption import parse_keys, with_encryption
 
-        converter = with_encryption(converter, parse_keys(keys))
+        converter = with_encryption(converter, parse_keys(keys), strict=configured.encryption_strict)
     if configured.external_storage:
         from mulligan.client.external_storage import external_storage
 

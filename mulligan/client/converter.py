@@ -16,6 +16,8 @@ from temporalio.converter import (
 )
 
 _ENCODING = "json/plain"
+REFUSED = b"binary/mulligan-refused"
+"""The encoding of what a codec (encryption.py) puts in the place of a payload that it refuses; the data says why."""
 
 
 class _Json(EncodingPayloadConverter):
@@ -54,12 +56,37 @@ class _Json(EncodingPayloadConverter):
         return adapter.validate_json(payload.data)
 
 
+class _Refused(EncodingPayloadConverter):
+    """Raises an error for payloads that the codec has refused."""
+
+    @property
+    def encoding(self) -> str:
+        """The encoding of such payloads."""
+        return REFUSED.decode()
+
+    def to_payload(self, value: Any) -> Payload | None:
+        """It encodes nothing."""
+        del value
+        return None
+
+    def from_payload(self, payload: Payload, type_hint: type | None = None) -> Any:
+        """Refuse the payload.
+
+        Raises:
+            ValueError: always, with the codec's reason.
+        """
+        del type_hint
+        raise ValueError(payload.data.decode())
+
+
 class PayloadConverter(CompositePayloadConverter):
     """The SDK's own converters, with pydantic's JSON for plain JSON."""
 
     def __init__(self) -> None:
         others = DefaultPayloadConverter.default_encoding_payload_converters
-        super().__init__(*(_Json() if isinstance(each, JSONPlainPayloadConverter) else each for each in others))
+        super().__init__(
+            *(_Json() if isinstance(each, JSONPlainPayloadConverter) else each for each in others), _Refused()
+        )
 
 
 data_converter = DataConverter(payload_converter_class=PayloadConverter)

@@ -1,22 +1,36 @@
 """Encrypts all payloads: the Temporal server and its database cannot read prompts, results and failures.
 
 AES-256-GCM with the `cryptography` package, as in Temporal's own samples. Each payload has the id of its key, so that keys
-can be changed while runs are open. `MULLIGAN_ENCRYPTION_KEYS` turns it on for workers, commands and `mulligan.connect()`.
+can be changed while runs are open, and a digest of the workflow id that it belongs to, which is authenticated with it: a
+payload that somebody copies into another workflow is refused. `MULLIGAN_ENCRYPTION_KEYS` turns encryption on for workers,
+commands and `mulligan.connect()`.
 """
 
 from __future__ import annotations
 
 import base64
+import copy
 import dataclasses
+import hashlib
 import os
 import re
 from collections.abc import Iterable, Mapping
+from typing import Self
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from temporalio.api.common.v1 import Payload
-from temporalio.converter import DataConverter, DefaultFailureConverterWithEncodedAttributes, PayloadCodec
+from temporalio.converter import (
+    ActivitySerializationContext,
+    DataConverter,
+    DefaultFailureConverterWithEncodedAttributes,
+    PayloadCodec,
+    SerializationContext,
+    WithSerializationContext,
+    WorkflowSerializationContext,
+)
 
+from mulligan.client.converter import REFUSED
 from mulligan.errors import DeclarationError
 
 __all__ = ["EncryptionCodec", "parse_keys", "with_encryption"]
@@ -24,23 +38,49 @@ __all__ = ["EncryptionCodec", "parse_keys", "with_encryption"]
 ENCODING = b"binary/encrypted"
 """The name in Temporal's samples, which codecs in other languages know."""
 KEY_ID = "encryption-key-id"
+WORKFLOW = "encryption-workflow"
+"""The key, in a payload's metadata, of a digest of its workflow id. Payloads of earlier versions have none."""
+DIGEST_BYTES = 16
 KEY_BYTES, NONCE_BYTES = 32, 12
 VARIABLE = "MULLIGAN_ENCRYPTION_KEYS"
+_SCHEDULED_AT = re.compile(r"-\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$")
+"""What a schedule appends to the workflow id that its input was encrypted with."""
 
 
-class EncryptionCodec(PayloadCodec):
-    """Encrypts with the first key, and decrypts with the key that a payload names."""
+class EncryptionCodec(PayloadCodec, WithSerializationContext):
+    """Encrypts with the first key, and decrypts with the key that a payload names.
 
-    def __init__(self, keys: Mapping[str, bytes]) -> None:
+    Args:
+        keys: The keys by their ids.
+        strict: Whether payloads that are not encrypted are refused.
+
+    A refused payload is replaced by one that no converter accepts, so that only the request that brought it fails. An error
+    here would fail a workflow task again and again. It is raised only where keys are missing or wrong, which a restart of
+    the worker with the right keys repairs.
+    """
+
+    def __init__(self, keys: Mapping[str, bytes], *, strict: bool = False) -> None:
         self._ciphers = {key_id: AESGCM(key) for key_id, key in keys.items()}
         self._newest = next(iter(keys))
+        self._strict = strict
+        self._workflow_id: str | None = None
+
+    def with_context(self, context: SerializationContext) -> Self:
+        """The codec of one workflow's payloads. Without it nothing is bound, and what is bound is not checked."""
+        is_known = isinstance(context, WorkflowSerializationContext | ActivitySerializationContext)
+        workflow_id = context.workflow_id if is_known else None
+        if workflow_id == self._workflow_id:
+            return self
+        bound = copy.copy(self)
+        bound._workflow_id = workflow_id
+        return bound
 
     async def encode(self, payloads: Iterable[Payload]) -> list[Payload]:
         """Encrypt payloads, each with its metadata."""
         return [self._encrypted(payload) for payload in payloads]
 
     async def decode(self, payloads: Iterable[Payload]) -> list[Payload]:
-        """Decrypt payloads. A payload that is not encrypted, for example of an older run, is returned unchanged.
+        """Decrypt payloads. Unless the codec is strict, those that are not encrypted are returned unchanged.
 
         Raises:
             ValueError: the key is missing, or the payload was changed.
@@ -48,26 +88,55 @@ class EncryptionCodec(PayloadCodec):
         return [self._decrypted(payload) for payload in payloads]
 
     def _encrypted(self, payload: Payload) -> Payload:
-        nonce, key_id = os.urandom(NONCE_BYTES), self._newest.encode()
-        secret = self._ciphers[self._newest].encrypt(nonce, payload.SerializeToString(), key_id)
-        return Payload(metadata={"encoding": ENCODING, KEY_ID: key_id}, data=nonce + secret)
+        metadata = {"encoding": ENCODING, KEY_ID: self._newest.encode()}
+        if self._workflow_id is not None:
+            metadata[WORKFLOW] = _digest(self._workflow_id)
+        nonce, associated = os.urandom(NONCE_BYTES), _associated_data(metadata)
+        secret = self._ciphers[self._newest].encrypt(nonce, payload.SerializeToString(), associated)
+        return Payload(metadata=metadata, data=nonce + secret)
 
     def _decrypted(self, payload: Payload) -> Payload:
         if payload.metadata.get("encoding") != ENCODING:
-            return payload
+            return (
+                _refused("A payload is not encrypted, but MULLIGAN_ENCRYPTION_STRICT is set.")
+                if self._strict
+                else payload
+            )
         key_id = payload.metadata.get(KEY_ID, b"")
         name = key_id.decode(errors="replace")[:64]
         cipher = self._ciphers.get(name)
         if cipher is None:
             raise ValueError(f"A payload is encrypted with the key {name!r}; {VARIABLE} has no such key.")
         try:
-            plain = cipher.decrypt(payload.data[:NONCE_BYTES], payload.data[NONCE_BYTES:], key_id)
+            associated = _associated_data(payload.metadata)
+            plain = cipher.decrypt(payload.data[:NONCE_BYTES], payload.data[NONCE_BYTES:], associated)
         except (InvalidTag, ValueError):  # too short for a nonce is a ValueError
             raise ValueError(
                 f"A payload cannot be decrypted with the key {name!r}: another key had the same id, or the payload "
                 "was changed."
             ) from None
+        digest = payload.metadata.get(WORKFLOW)
+        if digest is not None and self._workflow_id is not None and digest not in _digests(self._workflow_id):
+            return _refused(f"A payload in {self._workflow_id[:100]!r} was encrypted for another workflow.")
         return Payload.FromString(plain)
+
+
+def _associated_data(metadata: Mapping[str, bytes]) -> bytes:
+    """What is authenticated with a payload. Key ids have no byte 0, so no two payloads share it by accident."""
+    key_id, digest = metadata.get(KEY_ID, b""), metadata.get(WORKFLOW)
+    return key_id if digest is None else key_id + b"\0" + digest
+
+
+def _refused(reason: str) -> Payload:
+    return Payload(metadata={"encoding": REFUSED}, data=reason.encode())
+
+
+def _digest(workflow_id: str) -> bytes:
+    return hashlib.sha256(workflow_id.encode()).digest()[:DIGEST_BYTES]
+
+
+def _digests(workflow_id: str) -> set[bytes]:
+    return {_digest(workflow_id), _digest(_SCHEDULED_AT.sub("", workflow_id))}
 
 
 def parse_keys(text: str) -> dict[str, bytes]:
@@ -94,10 +163,10 @@ def parse_keys(text: str) -> dict[str, bytes]:
     return keys
 
 
-def with_encryption(converter: DataConverter, keys: Mapping[str, bytes]) -> DataConverter:
+def with_encryption(converter: DataConverter, keys: Mapping[str, bytes], *, strict: bool = False) -> DataConverter:
     """The converter with encryption, also of the messages and stack traces of failures."""
     return dataclasses.replace(
         converter,
-        payload_codec=EncryptionCodec(keys),
+        payload_codec=EncryptionCodec(keys, strict=strict),
         failure_converter_class=DefaultFailureConverterWithEncodedAttributes,
     )

@@ -64,6 +64,8 @@ class Settings(BaseSettings):
     """The two settings turn on Worker Versioning, and must be set together. Temporal's Worker Controller sets them."""
     encryption_keys: SecretStr = SecretStr("")
     """`id:key,id:key`: payloads are encrypted with the first key, and decrypted with any of them. Not set: no encryption."""
+    encryption_strict: bool = False
+    """Whether payloads that are not encrypted are refused. Needs `encryption_keys`."""
     external_storage: str = ""
     """`file:///folder` or `s3://bucket/prefix`, for payloads that are too large for Temporal. Not set: no such storage."""
     prices: str = ""
@@ -90,6 +92,12 @@ class Settings(BaseSettings):
                 "TEMPORAL_DEPLOYMENT_NAME and TEMPORAL_WORKER_BUILD_ID switch Worker Versioning on together; "
                 f"only {'the name' if self.deployment_name else 'the build id'} is set."
             )
+        return self
+
+    @model_validator(mode="after")
+    def _strict_needs_keys(self) -> Settings:
+        if self.encryption_strict and not self.encryption_keys.get_secret_value():
+            raise DeclarationError("MULLIGAN_ENCRYPTION_STRICT is set, but MULLIGAN_ENCRYPTION_KEYS is not; set both.")
         return self
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from opentelemetry import propagate
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from temporalio.api.common.v1 import Payload
 from temporalio.client import Interceptor, OutboundInterceptor, StartWorkflowInput, WorkflowHandle
 from temporalio.converter import JSONPlainPayloadConverter
@@ -29,7 +29,8 @@ class StartInterceptor(Interceptor):
 class _Outbound(OutboundInterceptor):
     async def start_workflow(self, input: StartWorkflowInput) -> WorkflowHandle[Any, Any]:  # noqa: A002 - Temporal's name
         carrier: dict[str, str] = {}
-        propagate.inject(carrier)
+        # Only the trace, not the caller's baggage: headers are not encrypted.
+        TraceContextTextMapPropagator().inject(carrier)
         if carrier and TRACE_HEADER not in input.headers:
             payload: Payload | None = JSONPlainPayloadConverter().to_payload(carrier)
             if payload is not None:

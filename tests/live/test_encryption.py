@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
+import uuid
 from pathlib import Path
+from typing import Any
 
 import pytest
+from opentelemetry import baggage, context
+from temporalio.client import WorkflowFailureError, WorkflowUpdateFailedError
+from temporalio.common import RawValue
 
-from mulligan import connect
+from mulligan import InvalidRunInputError, connect, error_of
 from mulligan.devserver import temporal_server
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
@@ -55,3 +61,82 @@ async def test_a_run_goes_on_when_the_encryption_key_is_rotated(
         go.touch()
         ran = await two.look(client.get_workflow_handle(handle.id))
     assert [each["result"]["text"] for each in ran.calls] == ["noon", "it is there"]
+
+
+ENCODING = {b"binary/encrypted"}
+
+
+def payloads_in(message: Any, skip: str = "") -> list[Any]:
+    """All payloads of a protobuf message, but those of headers, search attributes and the SDK's own markers."""
+    if message.DESCRIPTOR.full_name == "temporal.api.common.v1.Payload":
+        return [message]
+    skipped = {"header", "search_attributes", "marker_recorded_event_attributes", skip}
+    found = []
+    for field, value in message.ListFields():
+        if field.message_type is None or field.name in skipped:
+            continue
+        if field.message_type.GetOptions().map_entry:
+            found += [p for each in value.values() if hasattr(each, "ListFields") for p in payloads_in(each)]
+        elif field.is_repeated if hasattr(field, "is_repeated") else field.label == field.LABEL_REPEATED:
+            found += [p for each in value for p in payloads_in(each)]
+        else:
+            found += payloads_in(value)
+    return found
+
+
+async def test_a_strict_worker_runs_everything_that_is_encrypted_for_its_workflow_and_nothing_else(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sub-agents, updates, signals, queries, memos, continue-as-new and failures are readable where they belong. Plain
+    payloads, and those of another workflow, are refused without failing a workflow task."""
+    plain = lab.client
+    monkeypatch.setenv("MULLIGAN_ENCRYPTION_KEYS", NEW)
+    monkeypatch.setenv("MULLIGAN_ENCRYPTION_STRICT", "true")
+    client, queue = await lab.another_client(), f"strict-{uuid.uuid4().hex[:6]}"
+    modules = ["tests.support.shop_agents", "tests.support.sub_agent_teams", "tests.support.people_agents"]
+    async with running_worker(client, load(modules), lab.telemetry, queue):
+        at = Lab(client, lab.model, lab.otlp, lab.telemetry, queue)
+        ran = await at.run([call("researcher", '{"prompt": "x"}', "one"), DONE], agent="lead", prompt=SECRET)
+        assert ran.calls[0]["result"]["text"] == "found: x"
+        # Every payload is encrypted, and bound to the workflow in whose history it is, or to the child that it is for.
+        # Only the summary of the child was encrypted by the SDK for its parent.
+        of_child = {
+            p.metadata["encryption-workflow"] for p in await history_of(client, f"{ran.id}/one", skip="user_metadata")
+        }
+        of_run = await history_of(client, ran.id)
+        assert {p.metadata["encoding"] for p in of_run} == ENCODING
+        assert len(of_child) == 1
+        assert len({p.metadata["encryption-workflow"] for p in of_run} - of_child) == 1
+        assert (await (await client.get_workflow_handle(ran.id).describe()).memo())["agent"] == "lead"
+        [listed] = [each async for each in client.list_workflows(f'WorkflowId = "{ran.id}"')]
+        assert (await listed.memo())["agent"] == "lead"
+
+        token = context.attach(baggage.set_baggage("customer", SECRET))
+        waiting = await at.start([call("wait_for_file"), DONE], metadata={"file": "/never"})
+        context.detach(token)
+        started = (await waiting.fetch_history()).events[0]
+        assert SECRET.encode() not in started.SerializeToString()
+        with pytest.raises(WorkflowUpdateFailedError):
+            await plain.get_workflow_handle(waiting.id).execute_update("send_message", {"text": "not encrypted"})
+        await plain.get_workflow_handle(waiting.id).signal("stop", "not encrypted")
+        await waiting.execute_update("send_message", {"text": "encrypted"})
+        await waiting.cancel()
+
+        moved = (await history_of(client, ran.id))[0]
+        for given, reason in (
+            ({"agent": "shop", "prompt": "x"}, "is not encrypted, but MULLIGAN_ENCRYPTION_STRICT is set."),
+            (RawValue(moved), "was encrypted for another workflow."),
+        ):
+            handle = await plain.start_workflow(
+                "AgentWorkflow", given, id=f"run-{uuid.uuid4().hex[:8]}", task_queue=queue
+            )
+            with pytest.raises(WorkflowFailureError) as failed:
+                await asyncio.wait_for(client.get_workflow_handle(handle.id).result(), 20)
+            error = error_of(failed.value)
+            assert isinstance(error, InvalidRunInputError)
+            assert reason in str(error)
+
+
+async def history_of(client: Any, workflow_id: str, skip: str = "") -> list[Any]:
+    history = await client.get_workflow_handle(workflow_id).fetch_history()
+    return [payload for event in history.events for payload in payloads_in(event, skip)]
