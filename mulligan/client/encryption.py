@@ -67,8 +67,9 @@ class EncryptionCodec(PayloadCodec, WithSerializationContext):
 
     def with_context(self, context: SerializationContext) -> Self:
         """The codec of one workflow's payloads. Without it nothing is bound, and what is bound is not checked."""
-        is_known = isinstance(context, WorkflowSerializationContext | ActivitySerializationContext)
-        workflow_id = context.workflow_id if is_known else None
+        workflow_id = None
+        if isinstance(context, WorkflowSerializationContext | ActivitySerializationContext):
+            workflow_id = context.workflow_id
         if workflow_id == self._workflow_id:
             return self
         bound = copy.copy(self)
