@@ -75,11 +75,16 @@ class RunInput(BaseModel):
     """How many runs of sub-agents may be started below the run, at all levels. None: the agent's."""
     resumed_from: ResumedFrom | None = optional_field()
     """Set by `resume_run`: the run whose conversation this one continues."""
+    tenant: str | None = optional_field(min_length=1, max_length=64)
+    """Temporal's fairness key: workers serve tenants in turn, however much work each of them has."""
+    priority: int | None = optional_field(ge=1, le=5, strict=True)
+    """Temporal's priority, from 1 (first) to 5."""
 
 
 _FIELDS = [name for name in RunInput.model_fields if name != "resumed_from"]
 """The fields that an error lists where one is mistyped. `resumed_from` is not written by hand."""
 _EXAMPLE = '{"agent": "assistant", "prompt": "…"}'
+TENANT_BYTES = 64
 TRACEPARENT = re.compile(r"[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 
 
@@ -103,6 +108,10 @@ def parse_run_input(data: bytes) -> RunInput:
     if run_input.traceparent is not None and not TRACEPARENT.fullmatch(run_input.traceparent):
         raise InvalidRunInputError(
             f'"traceparent" is {run_input.traceparent[:80]!r}; it must be a W3C traceparent: 00-<32 hex>-<16 hex>-<2 hex>.'
+        )
+    if run_input.tenant is not None and len(run_input.tenant.encode()) > TENANT_BYTES:
+        raise InvalidRunInputError(
+            f'"tenant" has more than {TENANT_BYTES} bytes, the limit of Temporal\'s fairness keys.'
         )
     _check_messages(run_input.messages, prompted=run_input.prompt is not None)
     return run_input

@@ -29,7 +29,7 @@ LAYERS = [
     {"mulligan.tools"},
     {"mulligan.activities"},
     {"mulligan.workflows"},
-    {"mulligan.worker"},
+    {"mulligan.worker", "mulligan.serve"},
     DOORS,
 ]
 """The rooms from the bottom to the top: each may import from itself, its neighbours and what is below it."""

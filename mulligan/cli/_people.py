@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import getpass
 import json
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,8 +14,6 @@ from mulligan.cli._terminal import OK, err, fail, print_json, print_line, print_
 if TYPE_CHECKING:
     from temporalio.client import Client, WorkflowHandle
 
-UPDATE_TIMEOUT = 20.0
-"""Seconds until a run must have answered an update. Its worker may have to replay it first."""
 LONGEST_CALL = 20_000
 """Characters of a call that are shown before a person decides."""
 
@@ -119,28 +116,24 @@ async def send_update(
 
     The command ends with the run's own sentence if the run refuses the update.
     """
-    from temporalio.client import WorkflowUpdateFailedError, WorkflowUpdateRPCTimeoutOrCancelledError
-    from temporalio.exceptions import FailureError
-    from temporalio.service import RPCError, RPCStatusCode
+    from temporalio.service import RPCError
+
+    from mulligan.client import send_update as updates
+    from mulligan.errors import UpdateRefusedError
 
     result: dict[str, Any] = {}
     try:
-        async with asyncio.timeout(UPDATE_TIMEOUT):
-            result = await handle.execute_update(
-                update, {name: value for name, value in fields.items() if value is not None}
-            )
-    except WorkflowUpdateFailedError as error:
-        cause = error.cause
-        reason = cause.message if isinstance(cause, FailureError) else str(cause)
-        fail(f"{handle.id!r} refused this: {reason}")
-    except (TimeoutError, WorkflowUpdateRPCTimeoutOrCancelledError):
+        result = await updates.send_update(handle, update, fields)
+    except UpdateRefusedError as error:
+        fail(f"{handle.id!r} refused this: {error.message}")
+    except updates.UpdateTimeoutError:
         fail(
-            f"none of the workers of {handle.id!r} answered within {UPDATE_TIMEOUT:g} s, so the run may or may not have "
-            "received this; see `mulligan show`, and try again."
+            f"none of the workers of {handle.id!r} answered within {updates.UPDATE_TIMEOUT:g} s, so the run may or may not "
+            "have received this; see `mulligan show`, and try again."
         )
+    except updates.RunEndedError:
+        fail_as_ended(handle.id)
     except RPCError as error:
-        if error.status == RPCStatusCode.NOT_FOUND:
-            fail_as_ended(handle.id)
         fail(f"Temporal refused this: {error.message}")
     print_result(handle.id, result, as_json=as_json, message=message)
     return OK

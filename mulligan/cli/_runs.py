@@ -88,7 +88,7 @@ async def follow_to_end(
     from mulligan.cli._follow import RunFollower, run_continues
     from mulligan.cli._steps import end_view
     from mulligan.client.connect import explain_unreadable_data
-    from mulligan.client.follow_events import EventTokenError
+    from mulligan.client.event_position import EventTokenError
     from mulligan.client.read_run import wait_for_end
 
     console = err if to_stderr else out

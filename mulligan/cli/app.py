@@ -17,6 +17,7 @@ from mulligan.cli.new import new
 from mulligan.cli.pending import pending
 from mulligan.cli.resume import resume
 from mulligan.cli.send import send
+from mulligan.cli.serve import serve
 from mulligan.cli.show import show
 from mulligan.cli.start import start
 from mulligan.cli.stop import stop
@@ -49,6 +50,7 @@ app.command()(send)
 app.command()(stop)
 app.command()(cancel)
 app.command()(agents)
+app.command()(serve)
 app.command()(codec_server)
 
 

@@ -45,9 +45,9 @@ def codec_server(
     Everyone who can reach it can read what MULLIGAN_ENCRYPTION_KEYS encrypts. By default only this machine can reach it; see
     docs/connecting.md.
     """
-    from mulligan.client.codec_server import is_loopback, parse_origin
     from mulligan.client.encryption import EncryptionCodec, parse_keys
     from mulligan.client.settings import settings
+    from mulligan.client.web_origin import is_loopback, parse_origin
     from mulligan.errors import DeclarationError
 
     try:
@@ -67,6 +67,7 @@ def codec_server(
 
 async def _serve(codec: EncryptionCodec, host: str, port: int, origins: list[str], token: str) -> int:
     from mulligan.client import codec_server as endpoint
+    from mulligan.client.web_origin import is_loopback
     from mulligan.errors import DeclarationError
 
     stop = asyncio.Event()
@@ -75,7 +76,7 @@ async def _serve(codec: EncryptionCodec, host: str, port: int, origins: list[str
     try:
         async with endpoint.codec_server(codec, host, port, origins, token) as url:
             print_progress(f"Codec server at {url} for {', '.join(origins)}. Ctrl-C stops it.")
-            if not endpoint.is_loopback(host):
+            if not is_loopback(host):
                 print_progress("It uses plain HTTP: other machines should reach it only through a TLS proxy.")
             await stop.wait()
     except DeclarationError as error:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from contextlib import suppress
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.table import Table
@@ -25,16 +23,10 @@ from mulligan.cli._terminal import (
 )
 
 if TYPE_CHECKING:
-    from temporalio.client import Client, WorkflowExecution
+    from temporalio.client import Client
 
-TEMPORAL_STATUSES = {
-    name.lower(): name for name in ("Running", "Completed", "Failed", "Canceled", "Terminated", "TimedOut")
-} | {"cancelled": "Canceled", "timed_out": "TimedOut"}
-"""Temporal's statuses, by the words that `--status` takes for them."""
-WAITING = "waiting"
-"""The status of an open run that waits for a person, as in `progress`. A run has a memo of this name while it does."""
 PARALLEL_READS = 20
-"""Runs whose results are read at the same time."""
+"""Open runs that are read at the same time."""
 MOST_WAITS = 100
 """Open runs for which it is read what they wait for."""
 MOST_SUB_RUNS = 5
@@ -68,18 +60,22 @@ def list_runs(
 async def _list(limit: int, status: str | None, agent: str | None, *, sub_agents: bool, as_json: bool) -> int:
     from temporalio.service import RPCError
 
-    # Workflows of a user's own are listed, too: nothing that can be searched says that they have agents.
-    # A chain of workflow runs after continue-as-new is one run to its user: only the newest is listed.
-    query = 'ExecutionStatus != "ContinuedAsNew"'
-    if not sub_agents:
-        query += " AND ParentWorkflowId IS NULL"
-    wanted = None if status is None else status.lower()
-    if wanted is not None:
-        query += f' AND ExecutionStatus = "{_temporal_status(wanted)}"'
-    client = await connect_or_fail()
-    query += await _attribute_conditions(client, wanted, agent)
+    from mulligan.client.find_runs import RunQuery, StatusError, find_runs
+
+    query = RunQuery(status=status, agent=agent, sub_agents=sub_agents)
     try:
-        runs = await _read_runs(client, query, limit, wanted, agent)
+        query.check()
+    except StatusError as error:
+        fail(f"--status {error}")
+    client = await connect_or_fail()
+    runs: list[dict[str, Any]] = []
+    cursor = None
+    try:
+        while len(runs) < limit:
+            page = await find_runs(client, query, limit=limit - len(runs), cursor=cursor)
+            runs += page.runs
+            if (cursor := page.next) is None:
+                break
     except RPCError as error:
         fail(f"Temporal could not list the runs: {error.message}")
     await _add_waits(client, runs)
@@ -91,110 +87,6 @@ async def _list(limit: int, status: str | None, agent: str | None, *, sub_agents
     else:
         out.print(_table(runs))
     return OK
-
-
-async def _attribute_conditions(client: Client, status: str | None, agent: str | None) -> str:
-    """What the server can select by search attributes, as far as it has them. Other runs may have none: all are checked."""
-    from mulligan.client.registered_attributes import RegisteredAttributes
-    from mulligan.wire.search_attributes import AGENT_ATTRIBUTE, STATUS_ATTRIBUTE
-
-    wanted = {AGENT_ATTRIBUTE.name: agent, STATUS_ATTRIBUTE.name: status if status in _listed_statuses() else None}
-    if not any(wanted.values()):
-        return ""
-    names = await RegisteredAttributes().names(client)
-    return "".join(
-        f" AND ({name} = {json.dumps(value, ensure_ascii=False)} OR {name} IS NULL)"
-        for name, value in wanted.items()
-        if value is not None and name in names
-    )
-
-
-def _listed_statuses() -> set[str]:
-    """The statuses that runs have as a search attribute, and not or not only as Temporal's status."""
-    from mulligan.values import Status
-
-    return {WAITING, *get_args(Status)}
-
-
-def _temporal_status(wanted: str) -> str:
-    """Temporal's status of the runs whose status may be the wanted one. A result's status is not known to Temporal."""
-    from mulligan.values import Status
-
-    if wanted in get_args(Status):
-        return "Completed"
-    if wanted == WAITING:
-        return "Running"
-    if wanted not in TEMPORAL_STATUSES:
-        known = ", ".join(dict.fromkeys([*TEMPORAL_STATUSES, WAITING, *get_args(Status)]))
-        fail(f"--status is {wanted!r}; it must be one of: {known}.")
-    return TEMPORAL_STATUSES[wanted]
-
-
-async def _read_runs(
-    client: Client, query: str, limit: int, status: str | None, agent: str | None
-) -> list[dict[str, Any]]:
-    """At most `limit` runs of a query, of that agent and with that status. Results are read only of these."""
-    runs: list[dict[str, Any]] = []
-    batch: list[WorkflowExecution] = []
-    is_certain = {WAITING, *TEMPORAL_STATUSES} - {"completed"}
-
-    async def read_batch() -> None:
-        for run in await asyncio.gather(*(_describe(client, execution) for execution in batch)):
-            if status is None or status in is_certain or run["status"] == status:
-                runs.append(run)
-        batch.clear()
-
-    async for execution in client.list_workflows(query, page_size=limit):
-        if agent is not None and await _memo(execution, "agent") != agent:
-            continue
-        if status == WAITING and not await _memo(execution, WAITING):
-            continue
-        batch.append(execution)
-        if len(batch) == min(PARALLEL_READS, limit - len(runs)):
-            await read_batch()
-        if len(runs) == limit:
-            break
-    await read_batch()
-    return runs
-
-
-async def _describe(client: Client, execution: WorkflowExecution) -> dict[str, Any]:
-    """A run as JSON."""
-    from mulligan.wire.sub_run import AGENT_WORKFLOW
-
-    return {
-        "id": execution.id,
-        "agent": await _memo(execution, "agent"),
-        **({"type": execution.workflow_type} if execution.workflow_type != AGENT_WORKFLOW else {}),
-        **({"parent": execution.parent_id} if execution.parent_id else {}),
-        "status": await _status(client, execution),
-        "started": execution.start_time.isoformat(),
-        "seconds": ((execution.close_time or datetime.now(UTC)) - execution.start_time).total_seconds(),
-    }
-
-
-async def _status(client: Client, execution: WorkflowExecution) -> str:
-    """The status of a run: Temporal's, or its result's if it has one that can be read."""
-    from temporalio.client import WorkflowContinuedAsNewError, WorkflowExecutionStatus
-    from temporalio.service import RPCError
-
-    from mulligan.client.connect import explain_unreadable_data
-    from mulligan.wire.sub_run import AGENT_WORKFLOW
-
-    if execution.status == WorkflowExecutionStatus.COMPLETED and execution.workflow_type != AGENT_WORKFLOW:
-        return "completed"  # its result is the user's, whatever its fields mean
-    if execution.status != WorkflowExecutionStatus.COMPLETED:
-        return execution.status.name.lower() if execution.status else "unknown"
-    try:
-        handle = client.get_workflow_handle(execution.id, run_id=execution.run_id)
-        result = await handle.result(follow_runs=False)
-    except (RPCError, WorkflowContinuedAsNewError):  # the latter: the next run of a cron schedule follows
-        return "completed"
-    except Exception as error:
-        if not explain_unreadable_data(error):
-            raise
-        return "completed"
-    return str(result.get("status", "completed")) if isinstance(result, dict) else "completed"
 
 
 async def _add_waits(client: Client, runs: list[dict[str, Any]]) -> None:
@@ -213,18 +105,6 @@ async def _add_waits(client: Client, runs: list[dict[str, Any]]) -> None:
                 run["waiting_for"] = waiting.model_dump(mode="json")
 
     await asyncio.gather(*(add(run) for run in [run for run in runs if run["status"] == "running"][:MOST_WAITS]))
-
-
-async def _memo(execution: WorkflowExecution, name: str) -> Any:
-    """A value of the memo. None if it is encrypted and the key is missing; the other runs are still listed."""
-    from mulligan.client.connect import explain_unreadable_data
-
-    try:
-        return (await execution.memo()).get(name)
-    except (KeyError, ValueError) as error:
-        if not explain_unreadable_data(error):
-            raise
-        return None
 
 
 def _table(runs: list[dict[str, Any]]) -> Table:

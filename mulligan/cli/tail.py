@@ -58,7 +58,8 @@ async def _tail(run_id: str, since: str, *, as_events: bool, as_json: bool) -> i
 
 
 async def _print_events(client: Client, handle: WorkflowHandle[Any, Any], since: str) -> RunEnd:
-    from mulligan.client.follow_events import EventTokenError, follow
+    from mulligan.client.event_position import EventTokenError
+    from mulligan.client.follow_events import follow
     from mulligan.client.read_run import wait_for_end
 
     try:

@@ -8,11 +8,9 @@ can reach it, callers need a token.
 from __future__ import annotations
 
 import hmac
-import ipaddress
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable
 from contextlib import asynccontextmanager
-from urllib.parse import urlsplit
 
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
@@ -20,9 +18,10 @@ from google.protobuf import json_format
 from temporalio.api.common.v1 import Payload, Payloads
 
 from mulligan.client.encryption import EncryptionCodec
+from mulligan.client.web_origin import is_loopback
 from mulligan.errors import DeclarationError
 
-__all__ = ["codec_server", "is_loopback", "parse_origin"]
+__all__ = ["codec_server"]
 
 MOST_BYTES = 8 * 1024 * 1024
 """The maximum size of a request body: Temporal's messages have at most 4 MiB, and base64 adds a third."""
@@ -46,7 +45,7 @@ async def codec_server(
         codec: the codec with the keys.
         host: the address to listen at.
         port: the port to listen at.
-        origins: the origins whose pages may call it, as browsers send them (see `origin_of`).
+        origins: the origins whose pages may call it, as browsers send them (see `parse_origin`).
         token: callers must send it as `Authorization: Bearer …`. It may be empty only with a loopback `host`.
 
     Raises:
@@ -72,33 +71,6 @@ async def codec_server(
         yield f"http://{f'[{bound}]' if ':' in bound else bound}:{number}"
     finally:
         await runner.cleanup()
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach the host. A name other than localhost may resolve to any address."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
-def parse_origin(text: str) -> str:
-    """An origin as browsers send it in the `Origin` header: in lower case, without path and default port.
-
-    Raises:
-        DeclarationError: it is not an origin.
-    """
-    try:
-        url = urlsplit(text)
-        default = {"http": 80, "https": 443}[url.scheme]
-        if not url.hostname or "*" in text or "@" in text or url.path.strip("/") or url.query or url.fragment:
-            raise ValueError(text)
-        host = f"[{url.hostname}]" if ":" in url.hostname else url.hostname
-        return f"{url.scheme}://{host}" + (f":{url.port}" if url.port not in (None, default) else "")
-    except (ValueError, KeyError):
-        raise DeclarationError(
-            f"{text!r} is not an origin; give the scheme and the host of Temporal's UI, such as http://localhost:8233."
-        ) from None
 
 
 def _check_access(origins: Collection[str], token: str) -> Middleware:

@@ -5,8 +5,8 @@ from the heartbeats of the model call.
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -14,6 +14,7 @@ from temporalio.api.workflow.v1 import PendingActivityInfo
 from temporalio.client import Client, WorkflowExecutionDescription, WorkflowExecutionStatus
 from temporalio.service import RPCError, RPCStatusCode
 
+from mulligan.client.event_position import Position
 from mulligan.client.read_run import NO_WORKER_STATUSES, query_run, wait_for_end
 from mulligan.values import ErrorInfo, RunResult
 from mulligan.wire.event_types import (
@@ -29,17 +30,12 @@ from mulligan.wire.event_types import (
 )
 from mulligan.wire.model_call import CALL_MODEL
 
-_TOKEN = re.compile(r"([0-9]{1,15})(?:\.([0-9]{1,9})\.([0-9]{1,15}))?")
 _PAGE = 200
 _MAX_WAIT, _MAX_WAIT_FOR_TEXT = 60.0, 2.0
 """Seconds between two checks of a run in which nothing happens; shorter during a model call, as no history event shows
 that a model begins to write."""
 _ROUNDING = timedelta(milliseconds=2)
 """Times in events are rounded to milliseconds."""
-
-
-class EventTokenError(ValueError):
-    """A text is not the token of an event."""
 
 
 def follow(
@@ -67,24 +63,21 @@ def follow(
 
 
 class EventFollower:
-    """The position of one reader: the next event, and how much text of which attempt was yielded."""
+    """Reads the events of one run, after the one with the token `since`."""
 
     def __init__(
         self, client: Client, workflow_id: str, since: str, every: float, conversation: str | None = None
     ) -> None:
-        match = _TOKEN.fullmatch(since or "0")
-        if match is None:
-            raise EventTokenError(
-                f"{since[:80]!r} is not the token of an event: give the `token` of the last event that you have read."
-            )
         self._client = client
         self._handle = client.get_workflow_handle(workflow_id)
         self._every = every
         self._conversation = [] if conversation is None else [conversation]
         """The last argument of the queries, if there is one."""
-        self._next, self._attempt, self._seen = (int(part or 0) for part in match.groups())
+        self.position = Position.parse(since)
+        """That of the reader: after the event that was yielded last."""
         self._writing: dict[str, Any] | None = None
-        self._total = 0
+        self.total = 0
+        """The number of stored events, at the last query."""
         self._is_ended = False
 
     async def events(self) -> AsyncIterator[Event]:
@@ -100,15 +93,15 @@ class EventFollower:
                 changed = now != checked
                 if changed:
                     try:
-                        async for event in self._stored_events():
+                        async for event in self.stored_events():
                             yield event
                         checked = now
                     except RPCError as error:
                         if not is_open or error.status not in NO_WORKER_STATUSES:
                             raise
                 if not is_open:
-                    if not await self._end_was_yielded():
-                        yield await self._end_event(run)
+                    if not await self.end_was_yielded():
+                        yield await self.end_event(run)
                     return
                 call = self._model_call(run)
                 if call is not None and checked == now:
@@ -125,13 +118,21 @@ class EventFollower:
         finally:
             changes.stop()
 
-    async def _stored_events(self) -> AsyncIterator[Event]:
-        """The stored events from `self._next` on. Those before a compaction come from earlier workflow runs of the chain."""
-        ranges: list[tuple[str | None, int | None]] = [(None, None)]
+    async def stored_events(self, until: int | None = None) -> AsyncIterator[Event]:
+        """The stored events from the position on, those that are there now, or only those before the offset `until`.
+
+        Events before a compaction come from earlier workflow runs of the chain.
+
+        Raises:
+            RPCError: Temporal, or a worker of the run, does not answer.
+        """
+        if until is not None and until <= self.position.next:
+            return
+        ranges: list[tuple[str | None, int | None]] = [(None, until)]
         """Which run to query, and up to which event; the next one is last."""
         while ranges:
             run_id, end = ranges.pop()
-            start = self._next
+            start = self.position.next
             handle = self._client.get_workflow_handle(self._handle.id, run_id=run_id) if run_id else self._handle
             try:
                 limit = _PAGE if end is None else min(_PAGE, end - start)
@@ -139,10 +140,10 @@ class EventFollower:
             except RPCError as error:
                 if run_id is None or error.status != RPCStatusCode.NOT_FOUND:
                     raise
-                self._next = end or start  # its retention is over
+                self.position = Position(end or start)  # its retention is over
                 continue
             if run_id is None:
-                self._writing, self._total = page.get("writing"), page["total"]
+                self._writing, self.total = page.get("writing"), page["total"]
             for event in page["events"]:
                 if (parsed := self._parse(event)) is not None:
                     yield parsed
@@ -154,18 +155,14 @@ class EventFollower:
 
     def _parse(self, stored: dict[str, Any]) -> Event | None:
         """The typed event; None if this version does not know its type."""
-        self._next = stored["offset"] + 1
+        is_end_of_text = stored["type"] in ("step_started", "answered", "model_fallback", "run_ended")
+        self.position = Position(stored["offset"] + 1, *((0, 0) if is_end_of_text else self.position[1:]))
         if stored["type"] not in EVENT_TYPES:
             return None
         event = EVENT.validate_python(stored)
         self._is_ended = event.type == "run_ended"
-        if event.type in ("step_started", "answered", "model_fallback", "run_ended"):
-            self._attempt = self._seen = 0
-        event.token = self._token()
+        event.token = self.position.token
         return event
-
-    def _token(self) -> str:
-        return f"{self._next}.{self._attempt}.{self._seen}" if self._seen else str(self._next)
 
     def _model_call(self, run: WorkflowExecutionDescription) -> PendingActivityInfo | None:
         """The pending activity of the running model call, if Temporal shows it already."""
@@ -183,17 +180,19 @@ class EventFollower:
         assert self._writing is not None
         step = self._writing["step"]
         at = call.last_heartbeat_time.ToDatetime(tzinfo=datetime.fromisoformat(self._writing["at"]).tzinfo)
-        if self._seen and call.attempt > self._attempt:
-            void, self._attempt, self._seen = self._attempt, call.attempt, 0
-            yield TextVoid(token=self._token(), at=at, step=step, attempt=void)
+        read = self.position
+        if read.seen and call.attempt > read.attempt:
+            self.position = Position(read.next, call.attempt, 0)
+            yield TextVoid(token=self.position.token, at=at, step=step, attempt=read.attempt)
         text = await self._read_text(call)
         if text is None or text.attempt != call.attempt or text.conversation != self._writing["conversation"]:
             return
-        if text.start + len(text.text) > self._seen:
-            start = max(self._seen, text.start)
+        if text.start + len(text.text) > self.position.seen:
+            start = max(self.position.seen, text.start)
             new = text.text[start - text.start :]
-            self._attempt, self._seen = text.attempt, start + len(new)
-            yield TextDelta(token=self._token(), at=at, step=step, attempt=text.attempt, start=start, text=new)
+            self.position = Position(read.next, text.attempt, start + len(new))
+            token = self.position.token
+            yield TextDelta(token=token, at=at, step=step, attempt=text.attempt, start=start, text=new)
 
     async def _read_text(self, call: PendingActivityInfo) -> LiveText | None:
         details = await self._client.data_converter.decode(list(call.heartbeat_details.payloads))
@@ -202,24 +201,60 @@ class EventFollower:
                 return LiveText.model_validate(detail[LIVE_TEXT])
         return None
 
-    async def _end_was_yielded(self) -> bool:
+    async def end_was_yielded(self) -> bool:
         """Whether the event `run_ended` was yielded, now or before the token that this reader began with."""
-        if self._is_ended or self._next > self._total:
+        if self._is_ended or self.position.next > self.total:
             return True
-        if not self._total:
+        if not self.total:
             return False
-        page = await query_run(self._handle, EVENTS_QUERY, self._total - 1, 1, *self._conversation)
+        page = await query_run(self._handle, EVENTS_QUERY, self.total - 1, 1, *self._conversation)
         return bool(page["events"][0]["type"] == "run_ended")
 
-    async def _end_event(self, run: WorkflowExecutionDescription) -> Event:
+    async def end_event(self, run: WorkflowExecutionDescription) -> Event:
         """The event `run_ended` for a run that stored none: it was terminated, timed out, or failed before it began."""
         end = await wait_for_end(self._handle)
         status = run.status.name.lower() if run.status else "failed"
         error = ErrorInfo(kind=end.error["type"], message=end.error["message"]) if end.error else None
         result = RunResult.model_validate(end.result) if end.result and "usage" in end.result else None
-        self._next = self._total + 1
-        fields = {"at": run.close_time or run.start_time, "offset": self._total, "token": str(self._next), "turn": 1}
+        self.position = Position(self.total + 1)
+        fields = {"at": run.close_time or run.start_time, "offset": self.total, "token": self.position.token, "turn": 1}
         return RunEnded(**fields, status=status, error=error, result=result)
+
+
+@dataclass(frozen=True)
+class EventPage:
+    """A page of stored events. `next`: the position after it. `is_ended`: the run is closed, and these are the last."""
+
+    events: list[Event]
+    next: Position
+    is_ended: bool
+
+
+async def read_event_page(client: Client, workflow_id: str, since: str, limit: int) -> EventPage:
+    """At most `limit` stored events after the one with the token `since`.
+
+    Raises:
+        EventTokenError: `since` is not a token.
+        temporalio.service.RPCError: there is no such run, or no worker answers.
+        temporalio.client.WorkflowQueryFailedError: the workflow has no query `events`.
+    """
+    run = await client.get_workflow_handle(workflow_id).describe()
+    follower = EventFollower(client, workflow_id, since, 1)
+    page = [event async for event in follower.stored_events(follower.position.next + limit)]
+    is_last = run.status != WorkflowExecutionStatus.RUNNING and follower.position.next >= follower.total
+    if is_last and not await follower.end_was_yielded():
+        page.append(await follower.end_event(run))
+    return EventPage(page, follower.position, is_last)
+
+
+async def newest_offset(client: Client, workflow_id: str) -> int:
+    """The number of stored events of a run.
+
+    Raises:
+        temporalio.service.RPCError: there is no such run, or no worker answers.
+    """
+    page = await query_run(client.get_workflow_handle(workflow_id), EVENTS_QUERY, 0, 1)
+    return int(page["total"])
 
 
 class _HistoryChanges:

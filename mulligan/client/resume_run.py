@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -19,10 +18,10 @@ from temporalio.client import (
 from temporalio.common import WorkflowIDReusePolicy
 from temporalio.service import RPCError, RPCStatusCode
 
-from mulligan.client.external_storage import CARRY_BYTES
 from mulligan.client.read_run import query_run
+from mulligan.client.start_run import decode_start_input, priority_of, start_argument, start_memo
 from mulligan.errors import MulliganError, StructuredOutputError, ToolCallError, error_of
-from mulligan.run_input import ResumedFrom, RunInput, parse_run_input
+from mulligan.run_input import ResumedFrom
 from mulligan.values import (
     AssistantMessage,
     ErrorInfo,
@@ -31,7 +30,6 @@ from mulligan.values import (
     ToolMessage,
     UserMessage,
 )
-from mulligan.wire.compressed_input import LONGEST_MESSAGE, PACKED_BYTES, compress_input, decompress_input
 from mulligan.wire.resume_page import RESUME_STATE_QUERY, ResumeState
 from mulligan.wire.ui_summary import run_summary, task_of
 
@@ -129,11 +127,13 @@ async def resume_run(  # noqa: PLR0913 - all but the first two are options
     )
     return await client.start_workflow(
         WORKFLOW,
-        _start_argument(client, run_input),
+        start_argument(client, run_input),
         id=id or default_workflow_id(workflow_id),
         task_queue=task_queue or description.task_queue,
         static_summary=run_summary(run_input.agent, task_of(run_input)),
         id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE if id else WorkflowIDReusePolicy.REJECT_DUPLICATE,
+        memo=start_memo(run_input),
+        priority=priority_of(run_input),
     )
 
 
@@ -152,16 +152,6 @@ def _check_last_message(workflow_id: str, status: str, messages: Sequence[Messag
         raise PromptNeededError(f"The run {workflow_id!r} has completed; give the agent's next task as a prompt.")
     if isinstance(last, AssistantMessage):
         raise PromptNeededError(f"The run {workflow_id!r} ended with a message of the model; give the next prompt.")
-
-
-def _start_argument(client: Client, run_input: RunInput) -> Any:
-    """The workflow's argument: the checked input, compressed if it is long."""
-    is_stored = client.data_converter.external_storage is not None
-    return compress_input(
-        parse_run_input(run_input.model_dump_json().encode()),
-        most=CARRY_BYTES if is_stored else PACKED_BYTES,
-        longest_message=None if is_stored else LONGEST_MESSAGE,
-    )
 
 
 async def _describe_ended_run(client: Client, workflow_id: str, run_id: str | None) -> WorkflowExecutionDescription:
@@ -230,10 +220,7 @@ async def _state_of_input(
     client: Client, start: WorkflowExecutionStartedEventAttributes
 ) -> tuple[ResumeState, list[Message]]:
     """The state of a run that no worker began: its input, and the messages in it."""
-    [argument] = await client.data_converter.decode(start.input.payloads) or [b""]
-    run_input = parse_run_input(
-        decompress_input(argument) if isinstance(argument, bytes) else json.dumps(argument).encode()
-    )
+    run_input = await decode_start_input(client, start)
     prompt = [UserMessage(role="user", text=run_input.prompt)] if run_input.prompt is not None else []
     state = ResumeState(input=run_input.model_copy(update={"prompt": None}))
     return state, [*run_input.messages, *prompt]

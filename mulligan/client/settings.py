@@ -71,6 +71,10 @@ class Settings(BaseSettings):
     prices: str = ""
     """A file with prices of models, which override the built-in ones. Not set: only the built-in prices."""
 
+    serve_tokens: SecretStr = SecretStr("")
+    """`name:token` or `name:token:agent|agent`, separated by commas: who may call `mulligan serve`. Not set: only this
+    machine."""
+
     @field_validator("health_address")
     @classmethod
     def _has_port(cls, value: str) -> str:

@@ -17,9 +17,9 @@ from temporalio.client import WorkflowFailureError
 from temporalio.exceptions import WorkflowAlreadyStartedError
 
 from mulligan import InvalidRunInputError, error_of
-from mulligan.cli.list_runs import _read_runs
 from mulligan.client import read_run
 from mulligan.client.connect import explain_unreadable_data
+from mulligan.client.find_runs import describe_run
 from mulligan.client.resume_run import (
     NoWorkerError,
     PromptNeededError,
@@ -301,7 +301,8 @@ async def test_each_run_of_a_cron_reads_its_compressed_input(lab: Lab) -> None:
     # `mulligan list` reads the results: the first of the runs ended by starting the next one.
     runs: list[dict[str, Any]] = []
     while len(runs) < 2:
-        runs = await _read_runs(lab.client, f'WorkflowId = "{run_id}"', 10, None, None)
+        found = lab.client.list_workflows(f'WorkflowId = "{run_id}"')
+        runs = [await describe_run(lab.client, execution) async for execution in found]
     assert {run["status"] for run in runs} <= {"completed", "running"}
     await handle.terminate()
 

@@ -1,0 +1,67 @@
+"""`mulligan serve`: agents over HTTP."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from mulligan.cli._terminal import fail, print_progress
+
+
+def serve(
+    host: Annotated[
+        str, typer.Option(help="The address to listen at. Without MULLIGAN_SERVE_TOKENS only a loopback address.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The port to listen at; 0: a free port.")] = 8300,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A name under which clients reach this server, in the Host header; the option can be repeated.",
+            show_default="this machine's",
+        ),
+    ] = None,
+    allow_origin: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="The origin of pages that may call this server; the option can be repeated.", show_default="its own"
+        ),
+    ] = None,
+    task_queue: Annotated[
+        str | None, typer.Option(help="The task queue on which runs are started.", show_default="agents")
+    ] = None,
+) -> None:
+    """Serve agents over HTTP until Ctrl-C. Runs go on without it, and any number of these servers may run.
+
+    Example: `mulligan serve`, then `curl -d '{"agent": "assistant", "prompt": "Hello"}' http://127.0.0.1:8300/api/runs`
+
+    MULLIGAN_SERVE_TOKENS says who may call it (docs/serving.md). It speaks plain HTTP: other machines should use it
+    through a TLS proxy.
+
+    Exit code: 2 if a setting is invalid, or nothing can listen at the address.
+    """
+    from mulligan.client.settings import settings
+    from mulligan.client.web_origin import is_loopback
+    from mulligan.errors import DeclarationError
+    from mulligan.extras import require_extra
+
+    try:
+        require_extra("serve", "mulligan serve")
+        has_tokens = bool(settings().serve_tokens.get_secret_value().strip())
+        if not has_tokens and not is_loopback(host):
+            fail(
+                f"--host {host} can be reached from other machines: set MULLIGAN_SERVE_TOKENS to name:token, the token for "
+                "example from `openssl rand -hex 32`."
+            )
+        from mulligan.serve.listen import listen
+
+        listen(
+            host,
+            port,
+            allow_hosts=allow_host or [],
+            allow_origins=allow_origin or [],
+            task_queue=task_queue,
+            say=print_progress,
+        )
+    except DeclarationError as error:
+        fail(str(error))

@@ -1,0 +1,272 @@
+"""One reader of a run's events for all of its watchers in this process.
+
+The reader keeps the newest events. A watcher has a position of its own and takes from there on: what is older than the
+kept events it reads from the run itself. So a watcher that is slow, or comes late, takes no memory, and loses nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from bisect import bisect_right
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import cached_property
+
+from temporalio.client import Client, WorkflowQueryFailedError
+from temporalio.service import RPCError, RPCStatusCode
+
+from mulligan.client.event_position import Position
+from mulligan.client.follow_events import EventFollower, newest_offset
+from mulligan.wire.event_types import Event, TextDelta, TextVoid
+
+__all__ = ["EventFeed", "EventFeeds", "FeedEvent", "FeedReader"]
+
+MOST_KEPT, MOST_KEPT_BYTES = 2_000, 4_000_000
+"""The newest events that a feed keeps: their number, and about how many bytes."""
+KEPT_AT_START = 100
+"""How many stored events before the run's newest one a feed begins with."""
+SECONDS_WITHOUT_WATCHER = 5.0
+"""How long a feed continues to read when its last watcher has left: a page that is reloaded comes back."""
+FIRST_PAUSE, LONGEST_PAUSE = 0.25, 5.0
+"""Seconds until the next try while Temporal, or a worker of the run, does not answer."""
+_FATAL = {RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT, RPCStatusCode.PERMISSION_DENIED}
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class FeedEvent:
+    """An event, and the position after it."""
+
+    event: Event
+    position: Position
+
+    @property
+    def token(self) -> str:
+        """What no other event of the run has, and `since` takes."""
+        return self.position.token
+
+    @cached_property
+    def json(self) -> bytes:
+        """The event as JSON, encoded once for all watchers."""
+        return self.event.model_dump_json().encode()
+
+
+class EventFeed:
+    """The newest events of one run."""
+
+    def __init__(self, client: Client, workflow_id: str, every: float) -> None:
+        self.client, self.workflow_id, self.every = client, workflow_id, every
+        self.first = 0
+        """The number of the first kept event, among all that this feed has read."""
+        self.start: Position | None = None
+        """The position before the first kept event; None: it is not known yet."""
+        self.is_ended = False
+        """Whether the run is closed, and all of its events are here."""
+        self.failure: Exception | None = None
+        """Why the events cannot be read, now or ever: there is no such run, or it has no events."""
+        self.readers: set[FeedReader] = set()
+        self._kept: deque[FeedEvent] = deque()
+        self._bytes = 0
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def end(self) -> int:
+        """The number of the next event."""
+        return self.first + len(self._kept)
+
+    def get(self, number: int) -> FeedEvent:
+        """A kept event."""
+        return self._kept[number - self.first]
+
+    def number_after(self, position: Position) -> int:
+        """The number of the first kept event that a reader at a position has not read."""
+        return self.first + bisect_right(self._kept, position, key=lambda kept: kept.position)
+
+    def open(self) -> None:
+        """Begin to read, if nothing reads."""
+        if self._task is None:
+            self._task = asyncio.create_task(self._read())
+
+    async def close(self) -> None:
+        """Stop reading."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _read(self) -> None:
+        pause = FIRST_PAUSE
+        position: Position | None = None
+        while True:
+            try:
+                if position is None:
+                    newest = await newest_offset(self.client, self.workflow_id)
+                    self.start = position = Position(max(0, newest - KEPT_AT_START))
+                follower = EventFollower(self.client, self.workflow_id, position.token, self.every)
+                async for event in follower.events():
+                    position, pause, self.failure = follower.position, FIRST_PAUSE, None
+                    self._keep(FeedEvent(event, position))
+                self.is_ended = True
+                self._wake()
+                return
+            except (RPCError, WorkflowQueryFailedError, ValueError) as error:
+                self.failure = error
+                self._wake()
+                if not is_temporary(error):
+                    return
+                _log.info("The events of %s cannot be read now: %s", self.workflow_id, error)
+                await asyncio.sleep(pause * random.uniform(0.8, 1.2))  # noqa: S311 - spreads the load
+                pause = min(pause * 2, LONGEST_PAUSE)
+
+    def _keep(self, event: FeedEvent) -> None:
+        self._kept.append(event)
+        self._bytes += _about_bytes(event.event)
+        while len(self._kept) > MOST_KEPT or (self._bytes > MOST_KEPT_BYTES and len(self._kept) > 1):
+            dropped = self._kept.popleft()
+            self._bytes -= _about_bytes(dropped.event)
+            self.first += 1
+            self.start = dropped.position
+        self._wake()
+
+    def _wake(self) -> None:
+        for reader in self.readers:
+            reader.changed.set()
+
+
+class FeedReader:
+    """The position of one watcher in a feed. `changed` is set when there may be something to take."""
+
+    def __init__(self, feed: EventFeed, position: Position, changed: asyncio.Event) -> None:
+        self.position, self.changed = position, changed
+        self._feed = feed
+        self._number: int | None = None
+        """The number of the next event; None while what comes before the kept events is read from the run."""
+        self._earlier: AsyncIterator[Event] | None = None
+
+    @property
+    def is_at_end(self) -> bool:
+        """Whether the run is closed, and this reader has taken all of its events."""
+        return self._feed.is_ended and self._number == self._feed.end
+
+    @property
+    def failure(self) -> Exception | None:
+        """Why the feed cannot be read now; None if it can."""
+        return self._feed.failure
+
+    async def take(self) -> FeedEvent | None:
+        """The next event; None if there is none yet.
+
+        Raises:
+            RPCError: Temporal, or a worker of the run, does not answer. The next call continues at the same position.
+        """
+        feed = self._feed
+        if feed.start is None:
+            return None
+        if self._number is not None and self._number < feed.first:
+            self._number = None  # too slow: the event was dropped
+        if self._number is None:
+            if self.position < feed.start and (earlier := await self._take_earlier(feed.start)) is not None:
+                return earlier
+            if self.position < feed.start:
+                return None
+            self._number = feed.number_after(self.position)
+        if self._number >= feed.end:
+            return None
+        kept = feed.get(self._number)
+        event = self._trimmed(kept)
+        if event.position == kept.position:
+            self._number += 1
+        self.position = event.position
+        return event
+
+    async def _take_earlier(self, end: Position) -> FeedEvent | None:
+        """The next stored event before the kept ones, which comes from the run; None: they are all read."""
+        if self._earlier is None:
+            follower = EventFollower(self._feed.client, self._feed.workflow_id, self.position.token, self._feed.every)
+            self._earlier = follower.stored_events(end.next)
+        try:
+            event = await anext(self._earlier, None)
+        except BaseException:
+            self._earlier = None
+            raise
+        if event is None:
+            self._earlier = None
+            self.position = max(self.position, end)
+            return None
+        self.position = Position.parse(event.token or "")
+        return FeedEvent(event, self.position)
+
+    def _trimmed(self, kept: FeedEvent) -> FeedEvent:
+        """The kept event, without the text that this reader has, or before it the end of text that has become void."""
+        event, read = kept.event, self.position
+        if not isinstance(event, TextDelta) or read.next != kept.position.next or not read.seen:
+            return kept
+        if event.attempt != read.attempt:
+            position = Position(read.next, event.attempt, 0)
+            void = TextVoid(token=position.token, at=event.at, step=event.step, attempt=read.attempt)
+            return FeedEvent(void, position)
+        if event.start >= read.seen:
+            return kept
+        text = event.text[read.seen - event.start :]
+        return FeedEvent(event.model_copy(update={"start": read.seen, "text": text}), kept.position)
+
+
+class EventFeeds:
+    """The feeds of all runs that are watched in this process. One run is read once, however many watch it."""
+
+    def __init__(self, client: Client, every: float = 0.5) -> None:
+        self._client, self._every = client, every
+        self._feeds: dict[str, EventFeed] = {}
+        self._closing: dict[str, asyncio.TimerHandle] = {}
+        self._closed: set[asyncio.Task[None]] = set()
+
+    @asynccontextmanager
+    async def reading(self, workflow_id: str, position: Position, changed: asyncio.Event) -> AsyncIterator[FeedReader]:
+        """A reader of a run's feed, while the block runs. `changed` is set when it may have something to take."""
+        feed = self._feeds.get(workflow_id)
+        if feed is None or (feed.failure is not None and not is_temporary(feed.failure)):
+            feed = self._feeds[workflow_id] = EventFeed(self._client, workflow_id, self._every)
+        if closing := self._closing.pop(workflow_id, None):
+            closing.cancel()
+        reader = FeedReader(feed, position, changed)
+        feed.readers.add(reader)
+        feed.open()
+        changed.set()
+        try:
+            yield reader
+        finally:
+            feed.readers.discard(reader)
+            if not feed.readers and self._feeds.get(workflow_id) is feed:
+                loop = asyncio.get_running_loop()
+                self._closing[workflow_id] = loop.call_later(SECONDS_WITHOUT_WATCHER, self._close, workflow_id)
+
+    async def close(self) -> None:
+        """Stop all feeds."""
+        for closing in self._closing.values():
+            closing.cancel()
+        feeds = list(self._feeds.values())
+        self._feeds.clear()
+        self._closing.clear()
+        await asyncio.gather(*(feed.close() for feed in feeds))
+
+    def _close(self, workflow_id: str) -> None:
+        self._closing.pop(workflow_id, None)
+        if feed := self._feeds.pop(workflow_id, None):
+            task = asyncio.create_task(feed.close())
+            self._closed.add(task)
+            task.add_done_callback(self._closed.discard)
+
+
+def is_temporary(error: Exception) -> bool:
+    """Whether a run may be readable later: its worker or Temporal does not answer now."""
+    return isinstance(error, RPCError) and error.status not in _FATAL
+
+
+def _about_bytes(event: Event) -> int:
+    """About how much memory an event takes: most of it is text."""
+    texts = [value for value in (getattr(event, "text", ""), getattr(event, "result", None)) if value]
+    return 500 + sum(len(text) if isinstance(text, str) else len(str(text)) for text in texts)

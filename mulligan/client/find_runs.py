@@ -1,0 +1,241 @@
+"""Runs in Temporal's visibility: a query for them, pages of them, and what a list shows of each."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, get_args
+
+from temporalio.client import Client, WorkflowContinuedAsNewError, WorkflowExecution, WorkflowExecutionStatus
+from temporalio.service import RPCError
+
+from mulligan.client.connect import explain_unreadable_data
+from mulligan.client.registered_attributes import RegisteredAttributes
+from mulligan.values import Status
+from mulligan.wire.search_attributes import AGENT_ATTRIBUTE, STATUS_ATTRIBUTE
+from mulligan.wire.sub_run import AGENT_WORKFLOW
+
+__all__ = [
+    "CursorError",
+    "RunPage",
+    "RunQuery",
+    "StatusError",
+    "describe_run",
+    "find_runs",
+    "memo_of",
+]
+
+TEMPORAL_STATUSES = {
+    name.lower(): name for name in ("Running", "Completed", "Failed", "Canceled", "Terminated", "TimedOut")
+} | {"cancelled": "Canceled", "timed_out": "TimedOut"}
+"""Temporal's statuses, by the words for them that users may give."""
+WAITING = "waiting"
+"""The status of an open run that waits for a person, as in `progress`. A run has a memo of this name while it does."""
+_LISTED_STATUSES = {WAITING, *get_args(Status)}
+"""The statuses that runs have as a search attribute, and not or not only as Temporal's status."""
+_CERTAIN = {WAITING, *TEMPORAL_STATUSES} - {"completed"}
+"""The statuses that a run is known to have without its result."""
+PARALLEL_READS = 20
+"""Runs whose results are read at the same time."""
+MOST_PAGES = 20
+"""Pages of visibility that are read for one page of runs: a filter may leave out most of what is read."""
+
+
+class StatusError(ValueError):
+    """A text is not the status of a run. The message has no subject: "is 'x'; it must be one of …"."""
+
+
+class CursorError(ValueError):
+    """A text is not the cursor of a page. The message has no subject."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunQuery:
+    """Which runs: all but those of sub-agents, the one that started last first.
+
+    `status`: Temporal's, a result's, or `waiting` for a person. `since` and `until`: when they started. `is_wanted` decides by
+    a run's memo, as Temporal cannot search it.
+    """
+
+    status: str | None = None
+    agent: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    sub_agents: bool = False
+    is_wanted: Callable[[dict[str, Any]], bool] = lambda memo: True  # noqa: ARG005
+
+    def check(self) -> None:
+        """Check it without a server.
+
+        Raises:
+            StatusError: `status` is not a status.
+        """
+        if self.status is not None:
+            _temporal_status(self.status.lower())
+
+    def selects(self, memo: dict[str, Any]) -> bool:
+        """Whether a run with this memo is wanted."""
+        if self.agent not in (None, memo.get("agent")):
+            return False
+        if self.status is not None and self.status.lower() == WAITING and not memo.get(WAITING):
+            return False
+        return self.is_wanted(memo)
+
+
+@dataclass(frozen=True)
+class RunPage:
+    """A page of runs. `next`: the cursor of the next page; None at the end."""
+
+    runs: list[dict[str, Any]]
+    next: str | None
+
+
+async def _visibility_query(client: Client, query: RunQuery) -> str:
+    """The query in Temporal's language."""
+    # Workflows of a user's own are listed, too: nothing that can be searched says that they have agents.
+    # A chain of workflow runs after continue-as-new is one run to its user: only the newest is listed.
+    parts = ['ExecutionStatus != "ContinuedAsNew"']
+    if not query.sub_agents:
+        parts.append("ParentWorkflowId IS NULL")
+    if query.status is not None:
+        parts.append(f'ExecutionStatus = "{_temporal_status(query.status.lower())}"')
+    if query.since is not None:
+        parts.append(f'StartTime >= "{query.since.astimezone(UTC).isoformat()}"')
+    if query.until is not None:
+        parts.append(f'StartTime < "{query.until.astimezone(UTC).isoformat()}"')
+    return " AND ".join([*parts, *await _attribute_conditions(client, query)])
+
+
+async def _attribute_conditions(client: Client, query: RunQuery) -> list[str]:
+    """What the server can select by search attributes, as far as it has them. Other runs may have none: all are checked."""
+    status = query.status.lower() if query.status else None
+    wanted = {AGENT_ATTRIBUTE.name: query.agent, STATUS_ATTRIBUTE.name: status if status in _LISTED_STATUSES else None}
+    if not any(wanted.values()):
+        return []
+    names = await RegisteredAttributes().names(client)
+    return [
+        f"({name} = {json.dumps(value, ensure_ascii=False)} OR {name} IS NULL)"
+        for name, value in wanted.items()
+        if value is not None and name in names
+    ]
+
+
+async def find_runs(client: Client, query: RunQuery, *, limit: int, cursor: str | None = None) -> RunPage:
+    """A page of at most `limit` runs. It may have fewer, or none, and still have a next page.
+
+    Raises:
+        StatusError: `status` is not a status.
+        CursorError: `cursor` is not that of a page.
+        RPCError: Temporal does not answer.
+    """
+    token, skip = _parse_cursor(cursor)
+    runs: list[dict[str, Any]] = []
+    pages = client.list_workflows(await _visibility_query(client, query), page_size=limit, next_page_token=token)
+    for _ in range(MOST_PAGES):
+        token = pages.next_page_token
+        await pages.fetch_next_page()
+        executions = list(pages.current_page or ())
+        wanted = [
+            (number, execution)
+            for number, execution in enumerate(executions)
+            if number >= skip and query.selects(await memo_of(execution))
+        ]
+        for start in range(0, len(wanted), PARALLEL_READS):
+            batch = wanted[start : start + PARALLEL_READS]
+            described = await asyncio.gather(*(describe_run(client, execution) for _, execution in batch))
+            for (number, _), run in zip(batch, described, strict=True):
+                if not _has_status(run, query.status):
+                    continue
+                runs.append(run)
+                if len(runs) == limit:
+                    is_last = number + 1 >= len(executions)
+                    rest = (pages.next_page_token, 0) if is_last else (token, number + 1)
+                    return RunPage(runs, _cursor(*rest))
+        skip = max(0, skip - len(executions))
+        if not pages.next_page_token:
+            break
+    return RunPage(runs, _cursor(pages.next_page_token, skip if pages.next_page_token else 0))
+
+
+async def describe_run(client: Client, execution: WorkflowExecution) -> dict[str, Any]:
+    """A run as JSON: its id, agent, status, start and duration."""
+    memo = await memo_of(execution)
+    return {
+        "id": execution.id,
+        "agent": memo.get("agent"),
+        **({"tenant": memo["tenant"]} if memo.get("tenant") else {}),
+        **({"type": execution.workflow_type} if execution.workflow_type != AGENT_WORKFLOW else {}),
+        **({"parent": execution.parent_id} if execution.parent_id else {}),
+        "status": await _status(client, execution),
+        "started": execution.start_time.isoformat(),
+        "seconds": ((execution.close_time or datetime.now(UTC)) - execution.start_time).total_seconds(),
+    }
+
+
+async def memo_of(execution: WorkflowExecution) -> dict[str, Any]:
+    """The memo of a run. It is empty if it is encrypted and the key is missing, so that the other runs are still listed."""
+    try:
+        return dict(await execution.memo())
+    except (KeyError, ValueError) as error:
+        if not explain_unreadable_data(error):
+            raise
+        return {}
+
+
+async def _status(client: Client, execution: WorkflowExecution) -> str:
+    """The status of a run: Temporal's, or its result's if it has one that can be read."""
+    if execution.status == WorkflowExecutionStatus.COMPLETED and execution.workflow_type != AGENT_WORKFLOW:
+        return "completed"  # its result is the user's, whatever its fields mean
+    if execution.status != WorkflowExecutionStatus.COMPLETED:
+        return execution.status.name.lower() if execution.status else "unknown"
+    read_result: Callable[..., Awaitable[Any]] = client.get_workflow_handle(
+        execution.id, run_id=execution.run_id
+    ).result
+    try:
+        result = await read_result(follow_runs=False)
+    except (RPCError, WorkflowContinuedAsNewError):  # the latter: the next run of a cron schedule follows
+        return "completed"
+    except Exception as error:
+        if not explain_unreadable_data(error):
+            raise
+        return "completed"
+    return str(result.get("status", "completed")) if isinstance(result, dict) else "completed"
+
+
+def _temporal_status(wanted: str) -> str:
+    """Temporal's status of the runs whose status may be the wanted one. A result's status is not known to Temporal."""
+    if wanted in get_args(Status):
+        return "Completed"
+    if wanted == WAITING:
+        return "Running"
+    if wanted not in TEMPORAL_STATUSES:
+        known = ", ".join(dict.fromkeys([*TEMPORAL_STATUSES, WAITING, *get_args(Status)]))
+        raise StatusError(f"is {wanted[:80]!r}; it must be one of: {known}.")
+    return TEMPORAL_STATUSES[wanted]
+
+
+def _has_status(run: dict[str, Any], wanted: str | None) -> bool:
+    """Whether a run of the right status for Temporal has the wanted one."""
+    if wanted is None or wanted.lower() in _CERTAIN:
+        return True
+    return bool(run["status"] == wanted.lower())
+
+
+def _cursor(token: bytes | None, skip: int) -> str | None:
+    if not token and not skip:
+        return None
+    return base64.urlsafe_b64encode(json.dumps([base64.b64encode(token or b"").decode(), skip]).encode()).decode()
+
+
+def _parse_cursor(cursor: str | None) -> tuple[bytes | None, int]:
+    if not cursor:
+        return None, 0
+    try:
+        token, skip = json.loads(base64.urlsafe_b64decode(cursor))
+        return base64.b64decode(token, validate=True) or None, max(0, int(skip))
+    except (ValueError, TypeError, RecursionError):
+        raise CursorError(f"is {cursor[:80]!r}; give the `next` of the page before.") from None

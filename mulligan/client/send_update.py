@@ -1,0 +1,50 @@
+"""Sends an update to a run, and says what came of it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from temporalio.client import WorkflowHandle, WorkflowUpdateFailedError, WorkflowUpdateRPCTimeoutOrCancelledError
+from temporalio.exceptions import FailureError
+from temporalio.service import RPCError, RPCStatusCode
+
+from mulligan.errors import UpdateRefusedError
+
+__all__ = ["RunEndedError", "UpdateTimeoutError", "send_update"]
+
+UPDATE_TIMEOUT = 20.0
+"""Seconds until a run must have answered an update. Its worker may have to replay it first."""
+
+
+class RunEndedError(Exception):
+    """The run has ended, so nothing can be sent to it."""
+
+
+class UpdateTimeoutError(Exception):
+    """No worker of the run has answered in time: the run may or may not have received the update."""
+
+
+async def send_update(handle: WorkflowHandle[Any, Any], update: str, fields: dict[str, Any]) -> dict[str, Any]:
+    """Send an update, without the fields that are None, and return its result.
+
+    Raises:
+        UpdateRefusedError: the run refuses it; the message is the run's own sentence.
+        RunEndedError: the run has ended.
+        UpdateTimeoutError: no worker of the run answered within `UPDATE_TIMEOUT`.
+        RPCError: Temporal does not answer, or refuses the update.
+    """
+    argument = {name: value for name, value in fields.items() if value is not None}
+    try:
+        async with asyncio.timeout(UPDATE_TIMEOUT):
+            result: dict[str, Any] = await handle.execute_update(update, argument)
+            return result
+    except WorkflowUpdateFailedError as error:
+        cause = error.cause
+        raise UpdateRefusedError(cause.message if isinstance(cause, FailureError) else str(cause)) from None
+    except (TimeoutError, WorkflowUpdateRPCTimeoutOrCancelledError):
+        raise UpdateTimeoutError(f"No worker of the run answered within {UPDATE_TIMEOUT:g} s.") from None
+    except RPCError as error:
+        if error.status == RPCStatusCode.NOT_FOUND:
+            raise RunEndedError("The run has ended.") from None
+        raise

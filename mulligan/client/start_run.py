@@ -1,0 +1,121 @@
+"""Starts a run once for an id, however often the same start is requested; and reads the input of a run."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from temporalio.api.history.v1 import WorkflowExecutionStartedEventAttributes
+from temporalio.client import Client, WorkflowHandle
+from temporalio.common import Priority, WorkflowIDReusePolicy
+from temporalio.exceptions import WorkflowAlreadyStartedError
+
+from mulligan.client.external_storage import CARRY_BYTES
+from mulligan.errors import InvalidRunInputError
+from mulligan.run_input import RunInput, parse_run_input
+from mulligan.wire.compressed_input import LONGEST_MESSAGE, PACKED_BYTES, compress_input, decompress_input
+from mulligan.wire.sub_run import AGENT_WORKFLOW
+
+__all__ = [
+    "IdTakenError",
+    "StartedRun",
+    "decode_start_input",
+    "priority_of",
+    "read_input",
+    "start_argument",
+    "start_memo",
+    "start_run",
+]
+
+Handle = WorkflowHandle[Any, Any]
+
+
+class IdTakenError(Exception):
+    """There is a run with this id already, and its input is another one."""
+
+
+@dataclass(frozen=True)
+class StartedRun:
+    """A run, and whether this request started it: otherwise it was there before, with the same input."""
+
+    handle: Handle
+    is_new: bool
+
+
+async def start_run(client: Client, run_input: RunInput, workflow_id: str, task_queue: str) -> StartedRun:
+    """Start a run, or find the one that an earlier request with the same id and input has started.
+
+    Raises:
+        IdTakenError: there is a run with this id, and another input.
+        InvalidRunInputError: the input is too large for Temporal.
+        RPCError: Temporal does not answer, or refuses the start.
+    """
+    argument = start_argument(client, run_input)
+    try:
+        handle: Handle = await client.start_workflow(
+            AGENT_WORKFLOW,
+            argument,
+            id=workflow_id,
+            task_queue=task_queue,
+            id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
+            memo=start_memo(run_input),
+            priority=priority_of(run_input),
+        )
+    except WorkflowAlreadyStartedError:
+        existing: Handle = client.get_workflow_handle(workflow_id)
+        if await read_input(client, existing) != run_input:
+            raise IdTakenError(
+                f"There is a run {workflow_id!r} already, and its input is another one; choose another id."
+            ) from None
+        return StartedRun(existing, is_new=False)
+    return StartedRun(client.get_workflow_handle(handle.id), is_new=True)
+
+
+def start_argument(client: Client, run_input: RunInput) -> Any:
+    """The workflow's argument: the input, compressed if it is long.
+
+    Raises:
+        InvalidRunInputError: it is too large for Temporal even so.
+    """
+    is_stored = client.data_converter.external_storage is not None
+    return compress_input(
+        parse_run_input(run_input.model_dump_json().encode()),
+        most=CARRY_BYTES if is_stored else PACKED_BYTES,
+        longest_message=None if is_stored else LONGEST_MESSAGE,
+    )
+
+
+def start_memo(run_input: RunInput) -> dict[str, Any]:
+    """The memo with which a run is started: lists show it, and filter by it, before a worker has begun the run."""
+    return {"agent": run_input.agent, **({"tenant": run_input.tenant} if run_input.tenant else {})}
+
+
+def priority_of(run_input: RunInput) -> Priority:
+    """Temporal's priority and fairness key of a run's workflow tasks; its activities and sub-runs inherit both."""
+    return Priority(priority_key=run_input.priority, fairness_key=run_input.tenant)
+
+
+async def decode_start_input(client: Client, start: WorkflowExecutionStartedEventAttributes) -> RunInput:
+    """The input with which a run was started.
+
+    Raises:
+        InvalidRunInputError: it is not a valid one.
+    """
+    [argument] = await client.data_converter.decode(start.input.payloads) or [b""]
+    return parse_run_input(decompress_input(argument) if isinstance(argument, bytes) else json.dumps(argument).encode())
+
+
+async def read_input(client: Client, handle: Handle) -> RunInput | None:
+    """The input of the first workflow run of a chain; None if it was not the input of an agent's run."""
+    described = await handle.describe()
+    first_run_id = described.raw_description.workflow_execution_info.first_run_id or described.run_id
+    first = client.get_workflow_handle(handle.id, run_id=first_run_id)
+    async for event in first.fetch_history_events(page_size=1):
+        if described.workflow_type != AGENT_WORKFLOW:
+            return None
+        try:
+            return await decode_start_input(client, event.workflow_execution_started_event_attributes)
+        except InvalidRunInputError:
+            return None
+    return None

@@ -1,0 +1,65 @@
+"""`mulligan serve`: agents over HTTP. It keeps nothing: every replica answers for every run (docs/serving.md).
+
+A request passes gate.py (host, origin, token, size), then the routes of a protocol, which call `Runs` (runs.py).
+
+**A protocol is one file, which only translates.** api.py is the example. It has
+
+- an `APIRouter` with its routes. Each gets `runs: Annotated[Runs, Depends(runs_of)]` and
+  `caller: Annotated[Caller, Depends(caller_of)]` (both from http_protocol.py), and passes the caller to every method;
+- a `Protocol(prefix=…, router=…, refuse=…)`, where `refuse` makes a response of a `Problem` in the protocol's form. It
+  is used for everything that goes wrong: exceptions of `Runs` need not be caught. Its name is added to `PROTOCOLS` of
+  app.py.
+
+What `Runs` offers: `start` (once for an id), `resume`, `describe`, `find`, `read`, `steps`, `messages`, `pending`,
+`send_message`, `decide`, `answer`, `stop`, `cancel`, and
+
+    watched = await runs.watch(caller, run_id, since)     # raises before the response begins; None: all was read
+    async with aclosing(watched) as events:
+        async for each in events:                         # a FeedEvent: `event` (typed, docs/events.md), `token`, `json`
+            ...
+
+`each.token` is the id for a stream: no other event of the run has it, and on any replica `since` continues after it. The
+iterator ends after the event `run_ended`; while Temporal or the workers do not answer, it waits. What it raises once the
+response has begun, `problem_of` makes a `Problem` of: end the stream with the protocol's error. `each.position` is a
+tuple (`Position`) that only grows: a protocol can make sequence numbers of it that are the same on every replica. Send
+streams with `EventSourceResponse(frames, ping=15, send_timeout=SEND_SECONDS)`: it cuts off clients that do not read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+    from temporalio.client import Client
+
+__all__ = ["app"]
+
+
+def app(
+    *,
+    client: Client | None = None,
+    tokens: str | None = None,
+    allow_hosts: Iterable[str] = (),
+    allow_origins: Iterable[str] = (),
+    task_queue: str | None = None,
+) -> ASGIApp:
+    """The server as an ASGI application, to run by itself or to mount in another one.
+
+    Args:
+        client: a client of the runs' Temporal server; None: `mulligan.connect()` makes one at the first request.
+        tokens: who may call, as in `MULLIGAN_SERVE_TOKENS`; None: that variable; empty: everybody who reaches it.
+        allow_hosts: names in the Host header beside this machine's own; `*`: any, where something in front checks it.
+        allow_origins: origins of the pages that may call it, beside its own.
+        task_queue: where runs are started; None: `MULLIGAN_TASK_QUEUE`.
+
+    Raises:
+        DeclarationError: the extra `serve` is not installed, or a token, host or origin is invalid.
+    """
+    from mulligan.extras import require_extra
+
+    require_extra("serve", "mulligan.serve")
+    from mulligan.serve.app import create_app
+
+    return create_app(client=client, tokens=tokens, hosts=allow_hosts, origins=allow_origins, task_queue=task_queue)

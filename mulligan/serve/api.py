@@ -1,0 +1,266 @@
+"""Our own protocol, `/api`: runs, their events, and what people do with them. Errors are RFC 9457."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import aclosing
+from datetime import datetime
+from typing import Annotated, Any
+from urllib.parse import quote
+
+from fastapi import APIRouter, Body, Depends, Header, Query, Request, Response
+from fastapi.routing import APIRoute
+from pydantic import BaseModel, Field
+from sse_starlette import EventSourceResponse
+from starlette.responses import JSONResponse
+
+from mulligan.client.event_feed import FeedEvent
+from mulligan.run_input import RunInput
+from mulligan.serve.http_protocol import SEND_SECONDS, Protocol, caller_of, refuse_by_rfc_9457, runs_of
+from mulligan.serve.problems import Problem, problem_of
+from mulligan.serve.runs import MOST_ITEMS, RunInfo, Runs
+from mulligan.serve.security import Caller
+from mulligan.wire.updates import Answer, Decide, SendMessage, Stop
+
+PREFIX = "/api"
+SECONDS_BETWEEN_PINGS = 15
+MOST_WAIT_SECONDS = 60
+
+Serving = Annotated[Runs, Depends(runs_of)]
+Calling = Annotated[Caller, Depends(caller_of)]
+Since = Annotated[int, Query(ge=0, description="The number of the first entry.")]
+Limit = Annotated[int, Query(ge=1, le=MOST_ITEMS, description="The maximum number of entries.")]
+
+
+class _JsonRoute(APIRoute):
+    """A route that reads every body as JSON: `curl -d` calls it a form."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handle = super().get_route_handler()
+
+        async def handle_json(request: Request) -> Response:
+            headers = [header for header in request.scope["headers"] if header[0] != b"content-type"]
+            scope = {**request.scope, "headers": [*headers, (b"content-type", b"application/json")]}
+            return await handle(Request(scope, request.receive))
+
+        return handle_json
+
+
+router = APIRouter(prefix=PREFIX, tags=["runs"], route_class=_JsonRoute)
+
+
+class NewRun(RunInput):
+    """The input of a run, and the id that it gets: the same request again is the same run."""
+
+    id: str | None = None
+
+
+class RunStarted(BaseModel):
+    """A run that was started."""
+
+    id: str
+
+
+class Resume(BaseModel):
+    """How an ended run continues. `id`: the new run's."""
+
+    model_config = {"extra": "forbid"}
+
+    prompt: str | None = None
+    id: str | None = None
+    max_steps: Annotated[int | None, Field(ge=1)] = None
+    model: str | None = None
+
+
+class RunList(BaseModel):
+    """A page of runs. `next`: the `cursor` of the next page; null at the end."""
+
+    runs: list[dict[str, Any]]
+    next: str | None
+
+
+class EventPage(BaseModel):
+    """A page of stored events. `next`: the `since` of the next page. `ended`: there will be no more events."""
+
+    events: list[dict[str, Any]]
+    next: str
+    ended: bool
+
+
+class Accepted(BaseModel):
+    """The run has accepted it."""
+
+    model_config = {"extra": "allow"}
+
+    accepted: bool = True
+
+
+@router.post("/runs", status_code=201, response_model=RunStarted, responses={200: {"model": RunStarted}})
+async def start(request: Request, runs: Serving, caller: Calling) -> Response:
+    """Start a run. 201 for a new one; 200 if an earlier request with the same id and input has started it."""
+    body = await _json_object(request)
+    run_id = body.pop("id", None)
+    if run_id is not None and not isinstance(run_id, str):
+        raise Problem(422, "invalid_input", f'"id" is {json.dumps(run_id)[:80]}; it must be a text.')
+    started = await runs.start(caller, json.dumps(body).encode(), run_id)
+    return _started(started.id, is_new=started.is_new)
+
+
+@router.get("/runs")
+async def list_runs(  # noqa: PLR0913 - a parameter is one of the query's
+    runs: Serving,
+    caller: Calling,
+    agent: str | None = None,
+    status: str | None = None,
+    tenant: str | None = None,
+    since: Annotated[datetime | None, Query(description="Only runs that started at that time or later.")] = None,
+    until: Annotated[datetime | None, Query(description="Only runs that started before that time.")] = None,
+    sub_agents: Annotated[bool, Query(description="Also the runs of sub-agents.")] = False,
+    limit: Limit = 50,
+    cursor: Annotated[str | None, Query(description="The `next` of the page before.")] = None,
+) -> RunList:
+    """List runs, the one that started last first. A page may have fewer than `limit` and still have a next one."""
+    page = await runs.find(
+        caller,
+        agent=agent,
+        status=status,
+        tenant=tenant,
+        since=since,
+        until=until,
+        sub_agents=sub_agents,
+        limit=limit,
+        cursor=cursor,
+    )
+    return RunList(runs=page.runs, next=page.next)
+
+
+@router.get("/runs/{run_id:path}/steps")
+async def steps(run_id: str, runs: Serving, caller: Calling, since: Since = 0, limit: Limit = 100) -> dict[str, Any]:
+    """A page of the run's steps: {`steps`, `next`, `total`}."""
+    return await runs.steps(caller, run_id, since, limit)
+
+
+@router.get("/runs/{run_id:path}/messages")
+async def messages(run_id: str, runs: Serving, caller: Calling, since: Since = 0, limit: Limit = 100) -> dict[str, Any]:
+    """A page of the conversation: {`messages`, `next`, `total`}."""
+    return await runs.messages(caller, run_id, since, limit)
+
+
+@router.get("/runs/{run_id:path}/pending")
+async def pending(run_id: str, runs: Serving, caller: Calling) -> list[dict[str, Any]]:
+    """The calls that wait for a person."""
+    return await runs.pending(caller, run_id)
+
+
+@router.get(
+    "/runs/{run_id:path}/events",
+    response_model=EventPage,
+    responses={200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}},
+)
+async def events(
+    run_id: str,
+    request: Request,
+    runs: Serving,
+    caller: Calling,
+    since: Annotated[str, Query(description="The token of an event, to continue after it.")] = "",
+    limit: Limit = 100,
+    last_event_id: Annotated[str | None, Header(description="The same, as browsers send it.")] = None,
+) -> Response:
+    """The run's events: a JSON page of those that are stored, or with `Accept: text/event-stream` all as they come."""
+    since = last_event_id or since
+    if "text/event-stream" not in request.headers.get("accept", ""):
+        return JSONResponse(await runs.events(caller, run_id, since, limit))
+    watched = await runs.watch(caller, run_id, since)
+    if watched is None:
+        return Response(status_code=204)  # a browser's EventSource connects again after every other end
+    return EventSourceResponse(_frames(watched), sep="\n", ping=SECONDS_BETWEEN_PINGS, send_timeout=SEND_SECONDS)
+
+
+@router.post("/runs/{run_id:path}/messages")
+async def send_message(run_id: str, message: SendMessage, runs: Serving, caller: Calling) -> Accepted:
+    """Send a message to the agent, which reads it before its next step."""
+    return Accepted(**await runs.send_message(caller, run_id, message.model_dump()))
+
+
+@router.post("/runs/{run_id:path}/decisions")
+async def decide(run_id: str, decision: Decide, runs: Serving, caller: Calling) -> Accepted:
+    """Approve or deny a call. `by` is the name of the token."""
+    return Accepted(**await runs.decide(caller, run_id, decision.model_dump()))
+
+
+@router.post("/runs/{run_id:path}/answers")
+async def answer(run_id: str, answered: Answer, runs: Serving, caller: Calling) -> Accepted:
+    """Answer a question of the agent. `by` is the name of the token."""
+    return Accepted(**await runs.answer(caller, run_id, answered.model_dump()))
+
+
+@router.post("/runs/{run_id:path}/stop")
+async def stop(
+    run_id: str, runs: Serving, caller: Calling, stopping: Annotated[Stop | None, Body()] = None
+) -> Accepted:
+    """Let the running calls finish, then end the run."""
+    return Accepted(**await runs.stop(caller, run_id, stopping.model_dump() if stopping else {}))
+
+
+@router.post("/runs/{run_id:path}/cancel")
+async def cancel(run_id: str, runs: Serving, caller: Calling) -> Accepted:
+    """Cancel the run: its calls are cancelled at once."""
+    return Accepted(**await runs.cancel(caller, run_id))
+
+
+@router.post(
+    "/runs/{run_id:path}/resume", status_code=201, response_model=RunStarted, responses={200: {"model": RunStarted}}
+)
+async def resume(run_id: str, runs: Serving, caller: Calling, how: Annotated[Resume | None, Body()] = None) -> Response:
+    """Continue an ended run in a new one, with its conversation."""
+    options = how.model_dump(exclude_none=True) if how else {}
+    started = await runs.resume(caller, run_id, options)
+    return _started(started.id, is_new=started.is_new)
+
+
+# Last, as an id may contain slashes: a sub-agent's is `my-run/call_1`.
+@router.get("/runs/{run_id:path}")
+async def read(
+    run_id: str,
+    runs: Serving,
+    caller: Calling,
+    wait: Annotated[float, Query(ge=0, le=MOST_WAIT_SECONDS, description="Wait so long for its end.")] = 0,
+) -> RunInfo:
+    """A run: its status, progress, and result."""
+    return await runs.read(caller, run_id, wait=wait)
+
+
+async def _frames(watched: AsyncIterator[FeedEvent]) -> AsyncIterator[bytes]:
+    """The stream of events; if it cannot go on, its last event is the problem."""
+    async with aclosing(watched) as events:  # type: ignore[type-var]
+        try:
+            async for each in events:
+                yield _frame(each.token, each.event.type, each.json)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the client is told that the stream ends
+            problem = problem_of(error)
+            yield _frame(None, "error", json.dumps(problem.to_json()).encode())
+
+
+def _frame(token: str | None, kind: str, data: bytes) -> bytes:
+    """One server-sent event. JSON has no line breaks."""
+    head = f"id: {token}\nevent: {kind}\ndata: " if token else f"event: {kind}\ndata: "
+    return head.encode() + data + b"\n\n"
+
+
+def _started(run_id: str, *, is_new: bool) -> Response:
+    headers = {"Location": f"{PREFIX}/runs/{quote(run_id, safe='')}"}
+    return JSONResponse({"id": run_id}, 201 if is_new else 200, headers=headers)
+
+
+async def _json_object(request: Request) -> dict[str, Any]:
+    try:
+        body = json.loads(await request.body())
+    except (ValueError, RecursionError) as error:
+        raise Problem(400, "invalid_json", f"The body is not JSON: {str(error)[:200]}.") from None
+    if not isinstance(body, dict):
+        raise Problem(422, "invalid_input", 'The body must be one JSON object, such as {"agent": …, "prompt": …}.')
+    return body
+
+
+API = Protocol(prefix=PREFIX, router=router, refuse=refuse_by_rfc_9457, public=[f"{PREFIX}/openapi.json"])

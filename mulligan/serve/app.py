@@ -1,0 +1,173 @@
+"""The ASGI application: the protocols behind the gate, and the client of Temporal that they share."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+from temporalio.client import Client
+from temporalio.service import RetryConfig
+
+from mulligan.client.connect import connect
+from mulligan.client.settings import settings
+from mulligan.serve.api import API
+from mulligan.serve.gate import BODY_BYTES, Gate
+from mulligan.serve.http_protocol import Protocol, path_of, refuse_by_rfc_9457
+from mulligan.serve.problems import KNOWN_ERRORS, Problem, problem_of
+from mulligan.serve.runs import MOST_WATCHERS, Runs
+from mulligan.serve.security import Access, parse_tokens
+
+__all__ = ["PROTOCOLS", "create_app"]
+
+PROTOCOLS: Sequence[Protocol] = (API,)
+"""All protocols: a new one is a file beside api.py, and a name here."""
+RETRY = RetryConfig(max_elapsed_time_millis=3_000)
+"""How long a request is tried again while Temporal does not answer; then the client is told so, with Retry-After."""
+
+_log = logging.getLogger(__name__)
+
+
+def create_app(
+    *,
+    client: Client | None = None,
+    tokens: str | None = None,
+    hosts: Iterable[str] = (),
+    origins: Iterable[str] = (),
+    task_queue: str | None = None,
+    body_bytes: int = BODY_BYTES,
+    most_watchers: int = MOST_WATCHERS,
+) -> FastAPI:
+    """The application. See `mulligan.serve.app` for the arguments."""
+    configured = settings()
+    text = configured.serve_tokens.get_secret_value() if tokens is None else tokens
+    access = Access(parse_tokens(text), hosts, origins)
+    app = FastAPI(
+        title="Mulligan",
+        description="Durable agents: start runs, watch them, and reach them.",
+        openapi_url="/api/openapi.json",
+        docs_url=None,  # their pages load scripts from another host
+        redoc_url=None,
+        lifespan=_lifespan,
+    )
+    connection = _Connection(client, task_queue or configured.task_queue, most_watchers)
+    app.state.connection = connection
+    for protocol in PROTOCOLS:
+        app.include_router(protocol.router)
+    app.add_middleware(
+        Gate,
+        access=access,
+        refuse=_refuse,
+        public=[path for protocol in PROTOCOLS for path in protocol.public],
+        body_bytes=body_bytes,
+    )
+    _add_error_handlers(app)
+    return app
+
+
+class _Connection:
+    """The client of Temporal, connected at the first request: a mounted application has no lifespan of its own."""
+
+    def __init__(self, client: Client | None, task_queue: str, most_watchers: int) -> None:
+        self._client, self._task_queue, self._most_watchers = client, task_queue, most_watchers
+        self._runs: Runs | None = None
+
+    async def runs(self) -> Runs:
+        if self._runs is None:
+            client = self._client or await connect(lazy=True, retry_config=RETRY)
+            self._runs = self._runs or Runs(client, self._task_queue, most_watchers=self._most_watchers)
+        return self._runs
+
+    async def close(self) -> None:
+        if self._runs is not None:
+            await self._runs.close()
+
+
+@asynccontextmanager
+async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    try:
+        yield
+    finally:
+        await app.state.connection.close()
+
+
+def _refuse(path: str, problem: Problem) -> Response:
+    """A problem in the form of the protocol whose path it is."""
+    for protocol in PROTOCOLS:
+        if path == protocol.prefix or path.startswith(f"{protocol.prefix}/"):
+            return protocol.refuse(problem)
+    return refuse_by_rfc_9457(problem)
+
+
+def _add_error_handlers(app: FastAPI) -> None:
+    """Whatever goes wrong with a request becomes a problem: never a traceback, and never FastAPI's own form."""
+
+    def respond(request: Request, problem: Problem) -> Response:
+        return _refuse(path_of(request.scope), problem)
+
+    async def on_invalid(request: Request, error: Exception) -> Response:
+        assert isinstance(error, RequestValidationError)
+        return respond(request, _problem_of_fault(error.errors()[0]))
+
+    async def on_http(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        return respond(request, _problem_of_http(request, error))
+
+    async def on_problem(request: Request, error: Exception) -> Response:
+        problem = problem_of(error)
+        if problem.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            is_known = problem.status != HTTPStatus.INTERNAL_SERVER_ERROR
+            _log.error(
+                "%s %s: %s",
+                request.method,
+                path_of(request.scope),
+                problem.detail,
+                exc_info=None if is_known else error,
+            )
+        return respond(request, problem)
+
+    app.add_exception_handler(RequestValidationError, on_invalid)
+    app.add_exception_handler(HTTPException, on_http)
+    # Not Exception: Starlette would raise it again after the response, for the server to log with its traceback.
+    for kind in KNOWN_ERRORS:
+        app.add_exception_handler(kind, on_problem)
+    app.add_exception_handler(Exception, on_problem)
+
+
+def _problem_of_fault(fault: Any) -> Problem:
+    """The first thing that is wrong with the parameters or the body of a request."""
+    place, *path = fault["loc"]
+    if fault["type"] == "json_invalid":
+        return Problem(400, "invalid_json", f"The body is not JSON: {fault['ctx']['error']}.")
+    name = ".".join(str(part) for part in path) or f"the {place}"
+    subject = f'"{name[:200]}"' if path else "The body"
+    match fault["type"]:
+        case "missing":
+            return Problem(422, "invalid_input", f"{subject} is missing.")
+        case "extra_forbidden":
+            return Problem(422, "invalid_input", f"{subject} is not a known field; see /api/openapi.json.")
+    says = fault["msg"][0].lower() + fault["msg"][1:]
+    shown = json.dumps(fault["input"], ensure_ascii=False, default=str)
+    shown = shown if len(shown) <= 80 else shown[:80] + "…"
+    return Problem(422, "invalid_input", f"{subject} is {shown}, but {says.replace('input should be', 'it must be')}.")
+
+
+def _problem_of_http(request: Request, error: HTTPException) -> Problem:
+    headers = dict(error.headers or {})
+    path = path_of(request.scope)[:200]
+    match error.status_code:
+        case 404:
+            return Problem(404, "no_such_path", f"There is nothing at {path}; see /api/openapi.json.", headers)
+        case 405:
+            allowed = headers.get("Allow", headers.get("allow", "another method"))
+            return Problem(405, "wrong_method", f"{path} does not take {request.method}; use {allowed}.", headers)
+        case 400:
+            return Problem(400, "invalid_json", "The body cannot be read: it is not JSON, or nested too deep.", headers)
+    return Problem(error.status_code, "refused", str(error.detail), headers)

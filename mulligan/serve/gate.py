@@ -1,0 +1,114 @@
+"""What a request passes before any protocol sees it: its host, its origin, its token, the size of its body."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from mulligan.serve.http_protocol import path_of
+from mulligan.serve.problems import Problem
+from mulligan.serve.security import Access
+
+__all__ = ["BODY_BYTES", "Gate"]
+
+BODY_BYTES = 16_000_000
+"""Bytes of a request's body: a long conversation is 64 MB at most, and is compressed for Temporal."""
+PREFLIGHT_SECONDS = 600
+EXPOSED_HEADERS = "Location, Retry-After, Mcp-Session-Id, Mcp-Protocol-Version, x-vercel-ai-ui-message-stream"
+"""The headers of responses that pages of another origin may read."""
+
+Refuse = Callable[[str, Problem], Response]
+
+
+class Gate:
+    """ASGI middleware. `refuse` makes the response to a problem, by the path; `public` are paths that need no token;
+    one that ends with a slash stands for all below it.
+    """
+
+    def __init__(
+        self, app: ASGIApp, access: Access, refuse: Refuse, public: Sequence[str] = (), body_bytes: int = BODY_BYTES
+    ) -> None:
+        self._app, self._access, self._refuse = app, access, refuse
+        self._public = frozenset(public)
+        self._public_prefixes = tuple(path for path in public if path.endswith("/"))
+        self._body_bytes = body_bytes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request, or refuse it."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers, path = Headers(scope=scope), path_of(scope)
+        origin, host = headers.get("origin"), headers.get("host", "")
+        try:
+            self._access.check_host(host)
+            self._access.check_origin(origin, host)
+        except Problem as problem:
+            await self._refuse(path, problem)(scope, receive, send)
+            return
+        send = _with_cors(send, origin) if origin else send
+        if scope["method"] == "OPTIONS" and "access-control-request-method" in headers:
+            await _preflight(headers)(scope, receive, send)
+            return
+        try:
+            if path not in self._public and not path.startswith(self._public_prefixes):
+                scope["mulligan.caller"] = self._access.authenticate(headers.get("authorization"))
+            self._check_length(headers.get("content-length"))
+        except Problem as problem:
+            await self._refuse(path, problem)(scope, receive, send)
+            return
+        await self._app(scope, self._measured(receive), send)
+
+    def _check_length(self, length: str | None) -> None:
+        if length is not None and length.isdecimal() and int(length[:20]) > self._body_bytes:
+            raise self._too_large()
+
+    def _too_large(self) -> Problem:
+        return Problem(
+            413, "too_large", f"The body has more than {self._body_bytes:,} bytes; send less.", {"Connection": "close"}
+        )
+
+    def _measured(self, receive: Receive) -> Receive:
+        """`receive` that raises where a body of unknown length becomes too large."""
+        total = 0
+
+        async def measure() -> Message:
+            nonlocal total
+            message = await receive()
+            total += len(message.get("body", b""))
+            if total > self._body_bytes:
+                raise self._too_large()
+            return message
+
+        return measure
+
+
+def _preflight(headers: Headers) -> Response:
+    """The answer to a browser that asks whether a page of an allowed origin may send a request."""
+    return Response(
+        status_code=204,
+        headers={
+            "Access-Control-Allow-Methods": "GET, POST, DELETE, OPTIONS",
+            "Access-Control-Allow-Headers": headers.get(
+                "access-control-request-headers", "authorization, content-type"
+            ),
+            "Access-Control-Max-Age": str(PREFLIGHT_SECONDS),
+        },
+    )
+
+
+def _with_cors(send: Send, origin: str) -> Send:
+    """`send` that adds the CORS headers for an allowed origin, to refusals too: a browser hides those without them."""
+
+    async def add(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = MutableHeaders(scope=message)
+            headers["Access-Control-Allow-Origin"] = origin
+            headers["Access-Control-Expose-Headers"] = EXPOSED_HEADERS
+            headers.add_vary_header("Origin")
+        await send(message)
+
+    return add

@@ -1,0 +1,53 @@
+"""Runs the application with uvicorn."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterable
+
+import uvicorn
+
+from mulligan.errors import DeclarationError
+from mulligan.serve.app import create_app
+
+__all__ = ["listen"]
+
+SECONDS_TO_STOP = 10
+"""How long requests may take to end after Ctrl-C or SIGTERM. Streams are ended at once; their clients connect again."""
+BACKLOG = 2_048
+_WILDCARDS = {"0.0.0.0", "::"}  # noqa: S104 - compared with, not listened at
+
+
+def listen(
+    host: str,
+    port: int,
+    *,
+    allow_hosts: Iterable[str],
+    allow_origins: Iterable[str],
+    task_queue: str | None,
+    say: Callable[[str], None],
+) -> None:
+    """Serve until Ctrl-C or SIGTERM. `say` is given the URL.
+
+    Raises:
+        DeclarationError: nothing can listen there, or a setting is invalid.
+    """
+    hosts = [*allow_hosts, *([] if host in _WILDCARDS else [f"[{host}]" if ":" in host else host])]
+    application = create_app(hosts=hosts, origins=allow_origins, task_queue=task_queue)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
+    except (OSError, OverflowError) as error:
+        raise DeclarationError(f"nothing can listen at {host} port {port}: {error}.") from None
+    bound = listener.getsockname()[1]
+    say(f"Serving agents at http://{f'[{host}]' if ':' in host else host}:{bound}. Ctrl-C stops it.")
+    # No access log: paths contain ids of runs, and queries tokens of events.
+    config = uvicorn.Config(
+        application,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=SECONDS_TO_STOP,
+    )
+    with listener:
+        uvicorn.Server(config).run(sockets=[listener])

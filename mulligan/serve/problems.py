@@ -1,0 +1,118 @@
+"""What a request cannot have, and why: one sentence that says what to change. Each protocol has its own form for it."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Any
+
+from temporalio.client import WorkflowQueryFailedError
+from temporalio.service import RPCError, RPCStatusCode
+
+from mulligan.client.connect import explain_unreadable_data
+from mulligan.client.send_update import RunEndedError, UpdateTimeoutError
+from mulligan.errors import DeclarationError, InvalidRunInputError, UpdateRefusedError
+
+__all__ = ["KNOWN_ERRORS", "RETRY_AFTER", "Problem", "no_such_run", "problem_of"]
+
+RETRY_AFTER = 2
+"""Seconds after which a client may try again when Temporal, or a worker, does not answer."""
+_UNREACHABLE = {
+    RPCStatusCode.UNAVAILABLE,
+    RPCStatusCode.DEADLINE_EXCEEDED,
+    RPCStatusCode.CANCELLED,
+    RPCStatusCode.RESOURCE_EXHAUSTED,
+    RPCStatusCode.FAILED_PRECONDITION,
+}
+
+
+class Problem(Exception):
+    """The reason why a request is not served.
+
+    Attributes:
+        status: the HTTP status.
+        code: a word for programs, such as `run_not_found`. It never changes.
+        detail: a sentence for people, with what to do.
+        headers: more headers of the response.
+    """
+
+    def __init__(self, status: int, code: str, detail: str, headers: dict[str, str] | None = None) -> None:
+        super().__init__(detail)
+        self.status, self.code, self.detail = status, code, detail
+        self.headers = dict(headers or {})
+        if status == HTTPStatus.SERVICE_UNAVAILABLE:
+            self.headers.setdefault("Retry-After", str(RETRY_AFTER))
+
+    def to_json(self) -> dict[str, Any]:
+        """The problem by RFC 9457, with the extension member `code`."""
+        return {
+            "type": "about:blank",
+            "title": HTTPStatus(self.status).phrase,
+            "status": self.status,
+            "detail": self.detail,
+            "code": self.code,
+        }
+
+
+def no_such_run(run_id: str) -> Problem:
+    """The problem of a run that does not exist, or that the caller may not see: both look the same."""
+    return Problem(404, "run_not_found", f"There is no run {run_id[:200]!r}; GET /api/runs lists the runs.")
+
+
+def problem_of(error: Exception) -> Problem:
+    """The problem that an exception of the run's client means. One that is not known here is the server's own fault."""
+    match error:
+        case Problem():
+            return error
+        case InvalidRunInputError():
+            return Problem(422, "invalid_input", error.message)
+        case UpdateRefusedError():
+            return Problem(409, "refused", error.message)
+        case RunEndedError():
+            return Problem(409, "run_ended", "The run has ended; continue it in a new run: POST /api/runs/{id}/resume.")
+        case UpdateTimeoutError():
+            return Problem(
+                503,
+                "no_worker",
+                "No worker of the run has answered in time, so that the run may or may not have received this. "
+                "Read the run, then send it again.",
+            )
+        case RPCError():
+            return _problem_of_rpc(error)
+        case WorkflowQueryFailedError():
+            return Problem(409, "not_an_agent", "The workflow does not answer this: it has no agent of Mulligan.")
+        case DeclarationError():
+            return Problem(
+                503, "unavailable", "The server cannot connect to Temporal: a setting is wrong; see its log."
+            )
+        case RuntimeError() if "connect" in str(error).lower():
+            return Problem(503, "unavailable", "Temporal does not answer now. Try again.")
+    if explain_unreadable_data(error):
+        return Problem(
+            503, "unreadable", "The run's data cannot be decrypted, or read from its storage, by this server."
+        )
+    return Problem(500, "internal_error", "The server failed at this request; its log has the reason.")
+
+
+def _problem_of_rpc(error: RPCError) -> Problem:
+    if error.status == RPCStatusCode.NOT_FOUND:
+        return Problem(404, "run_not_found", "There is no such run; GET /api/runs lists the runs.")
+    if error.status == RPCStatusCode.INVALID_ARGUMENT:
+        return Problem(422, "invalid_input", f"Temporal refuses the request: {error.message}.")
+    if error.status in _UNREACHABLE:
+        return Problem(503, "unavailable", "Temporal, or a worker of the run, does not answer now. Try again.")
+    return Problem(502, "temporal_error", f"Temporal refuses the request ({error.status.name}).")
+
+
+KNOWN_ERRORS: tuple[type[Exception], ...] = (
+    Problem,
+    InvalidRunInputError,
+    UpdateRefusedError,
+    RunEndedError,
+    UpdateTimeoutError,
+    RPCError,
+    WorkflowQueryFailedError,
+    DeclarationError,
+    RuntimeError,
+    ValueError,
+)
+"""The exceptions that `problem_of` may know."""

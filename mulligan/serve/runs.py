@@ -1,0 +1,378 @@
+"""What every protocol does with runs: start, read, watch, and reach them. It decides what a caller may do.
+
+Each method takes the `Caller` of the request (`caller_of(request)`), and raises `Problem`, or an exception that
+`problem_of` makes one of. Nothing here is kept between requests: Temporal has it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from pydantic import BaseModel
+from temporalio.client import (
+    Client,
+    WorkflowExecutionDescription,
+    WorkflowExecutionStatus,
+    WorkflowHandle,
+    WorkflowQueryFailedError,
+)
+from temporalio.exceptions import WorkflowAlreadyStartedError
+from temporalio.service import RPCError, RPCStatusCode
+
+from mulligan.client.event_feed import EventFeeds, FeedEvent
+from mulligan.client.event_position import EventTokenError, Position
+from mulligan.client.find_runs import CursorError, RunPage, RunQuery, StatusError, describe_run, find_runs, memo_of
+from mulligan.client.follow_events import read_event_page
+from mulligan.client.read_run import NO_WORKER_STATUSES, query_run, wait_for_end
+from mulligan.client.resume_run import (
+    NoWorkerError,
+    PromptNeededError,
+    ResumeError,
+    RunNotFoundError,
+    default_workflow_id,
+    resume_run,
+)
+from mulligan.client.send_update import RunEndedError, send_update
+from mulligan.client.start_run import IdTakenError, read_input, start_run
+from mulligan.client.wait_reader import WaitReader
+from mulligan.client.watch_run import watch_run
+from mulligan.run_input import RunInput, parse_run_input
+from mulligan.serve.problems import Problem, no_such_run
+from mulligan.serve.security import Caller
+from mulligan.wire.compressed_input import decompress_input
+from mulligan.wire.updates import ANSWER, DECIDE, PENDING, SEND_MESSAGE, STOP
+
+__all__ = ["RunInfo", "Runs", "Started"]
+
+MOST_ID_CHARS = 500
+"""Characters of a run's id. Temporal accepts 1,000 bytes, and the ids of sub-agents' runs begin with their parent's."""
+MOST_WATCHERS = 5_000
+"""Streams that this process serves at the same time."""
+MOST_ITEMS = 1_000
+"""Entries of a page."""
+
+Handle = WorkflowHandle[Any, Any]
+
+
+@dataclass(frozen=True)
+class Started:
+    """A run that was started; `is_new` is False if an earlier request with the same id and input has started it."""
+
+    id: str
+    is_new: bool
+
+
+class RunInfo(BaseModel):
+    """A run: what a list shows, and what its workflow says."""
+
+    id: str
+    agent: str | None
+    tenant: str | None = None
+    status: str
+    started: datetime
+    ended: datetime | None = None
+    progress: dict[str, Any] | None = None
+    """The answer of the query `progress`; None if no worker answers."""
+    waiting_for: dict[str, Any] | None = None
+    """What an open run waits for."""
+    result: Any = None
+    """The RunResult of a run that ended with one."""
+    error: dict[str, str] | None = None
+    """{`kind`, `message`} of a run that failed."""
+
+
+class Runs:
+    """The runs on one Temporal server."""
+
+    def __init__(self, client: Client, task_queue: str, *, most_watchers: int = MOST_WATCHERS) -> None:
+        self.client, self._task_queue = client, task_queue
+        self._feeds = EventFeeds(client)
+        self._most_watchers = most_watchers
+        self._watchers = 0
+
+    async def close(self) -> None:
+        """Stop reading events."""
+        await self._feeds.close()
+
+    # Starting
+
+    async def start(self, caller: Caller, body: bytes | RunInput, run_id: str | None = None) -> Started:
+        """Start a run in the caller's tenant. The same id and input again is the same run.
+
+        `body`: a RunInput, or its JSON. `run_id`: None for a new one, made from the agent's name.
+        """
+        run_input = parse_run_input(decompress_input(body)) if isinstance(body, bytes) else body
+        run_input = _in_tenant(caller, run_input)
+        if run_id is None:
+            run_id = f"{run_input.agent}-{secrets.token_hex(8)}"
+        _check_id(run_id)
+        try:
+            started = await start_run(self.client, run_input, run_id, self._task_queue)
+        except IdTakenError as error:
+            raise Problem(409, "id_taken", str(error)) from None
+        return Started(run_id, started.is_new)
+
+    async def resume(self, caller: Caller, run_id: str, options: Mapping[str, Any]) -> Started:
+        """Continue an ended run in a new one. `options`: those of `mulligan.resume_run` without the task queue.
+
+        Requested again with the same new id, or without one, it is the same new run.
+        """
+        await self.describe(caller, run_id)
+        new_id = options.get("id") or default_workflow_id(run_id)
+        _check_id(new_id)
+        try:
+            handle = await resume_run(self.client, run_id, **options)
+        except WorkflowAlreadyStartedError:
+            existing = await read_input(self.client, self.client.get_workflow_handle(new_id))
+            if existing is None or existing.resumed_from is None or existing.resumed_from.workflow_id != run_id:
+                raise Problem(409, "id_taken", f"There is a run {new_id!r} already; choose another id.") from None
+            return Started(new_id, is_new=False)
+        except RunNotFoundError:
+            raise no_such_run(run_id) from None
+        except PromptNeededError as error:
+            raise Problem(422, "prompt_needed", str(error)) from None
+        except NoWorkerError as error:
+            raise Problem(503, "no_worker", str(error)) from None
+        except ResumeError as error:
+            raise Problem(409, "not_resumable", str(error)) from None
+        return Started(handle.id, is_new=True)
+
+    # Reading
+
+    async def describe(self, caller: Caller, run_id: str) -> WorkflowExecutionDescription:
+        """Temporal's description of a run, if the caller may see it. Every other method checks with this one."""
+        _check_id(run_id, most=1_000)
+        try:
+            described = await self.client.get_workflow_handle(run_id).describe()
+        except RPCError as error:
+            if error.status in (RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT):
+                raise no_such_run(run_id) from None
+            raise
+        if not caller.is_operator:
+            memo = await self._memo_of_root(described)
+            if not caller.may_see(agent=memo.get("agent"), tenant=memo.get("tenant")):
+                raise no_such_run(run_id)
+        return described
+
+    async def find(  # noqa: PLR0913 - a filter is a parameter
+        self,
+        caller: Caller,
+        *,
+        agent: str | None = None,
+        status: str | None = None,
+        tenant: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        sub_agents: bool = False,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> RunPage:
+        """A page of the runs that the caller may see, the one that started last first."""
+
+        def is_wanted(memo: dict[str, Any]) -> bool:
+            return tenant in (None, memo.get("tenant")) and caller.may_see(
+                agent=memo.get("agent"), tenant=memo.get("tenant")
+            )
+
+        query = RunQuery(
+            status=status, agent=agent, since=since, until=until, sub_agents=sub_agents, is_wanted=is_wanted
+        )
+        try:
+            return await find_runs(self.client, query, limit=min(max(1, limit), MOST_ITEMS), cursor=cursor)
+        except StatusError as error:
+            raise Problem(422, "invalid_input", f'"status" {error}') from None
+        except CursorError as error:
+            raise Problem(422, "invalid_input", f'"cursor" {error}') from None
+
+    async def read(self, caller: Caller, run_id: str, *, wait: float = 0) -> RunInfo:
+        """A run: its status, progress and result. `wait`: for at most so many seconds until it has ended."""
+        described = await self.describe(caller, run_id)
+        handle = self.client.get_workflow_handle(run_id)
+        if wait and described.status == WorkflowExecutionStatus.RUNNING:
+            await _wait(handle, wait)
+            described = await handle.describe()
+        summary = await describe_run(self.client, described)
+        info = RunInfo(**{name: value for name, value in summary.items() if name in RunInfo.model_fields})
+        info.ended = described.close_time
+        if described.status == WorkflowExecutionStatus.RUNNING:
+            reader = WaitReader(self.client)
+            waiting = await reader.read(run_id)
+            info.progress = reader.last_progress
+            info.waiting_for = waiting.model_dump(mode="json") if waiting else None
+            return info
+        end = await wait_for_end(handle)
+        info.status, info.result = (end.status if end.result else info.status), end.result
+        if end.error is not None:
+            info.error = {"kind": str(end.error["type"]), "message": str(end.error["message"])}
+        info.progress = await _progress_or_none(handle)
+        return info
+
+    async def steps(self, caller: Caller, run_id: str, since: int = 0, limit: int = 100) -> dict[str, Any]:
+        """A page of the query `steps`: {`steps`, `next`, `total`}."""
+        return await self._page(caller, run_id, "steps", since, limit)
+
+    async def messages(self, caller: Caller, run_id: str, since: int = 0, limit: int = 100) -> dict[str, Any]:
+        """A page of the query `messages`: {`messages`, `next`, `total`}."""
+        return await self._page(caller, run_id, "messages", since, limit)
+
+    async def pending(self, caller: Caller, run_id: str) -> list[dict[str, Any]]:
+        """The calls of a run that wait for a person."""
+        described = await self.describe(caller, run_id)
+        if described.status != WorkflowExecutionStatus.RUNNING:
+            return []
+        waiting: list[dict[str, Any]] = await query_run(self.client.get_workflow_handle(run_id), PENDING)
+        return waiting
+
+    # Watching
+
+    async def watch(self, caller: Caller, run_id: str, since: str = "") -> AsyncIterator[FeedEvent] | None:
+        """The events of a run after the one with the token `since`, as they come, until the run has ended.
+
+        Each has a `token` that no other event of the run has; on any replica it continues after this event. While Temporal
+        or the workers do not answer, the events pause. None: the run has ended, and `since` is its last event.
+
+        Close the iterator (`aclosing`) when the client has gone.
+        """
+        described = await self.describe(caller, run_id)
+        _parse_token(since)
+        if self._watchers >= self._most_watchers:
+            raise Problem(
+                503, "too_many_watchers", f"This server has {self._watchers:,} open streams, its limit. Try again."
+            )
+        if described.status != WorkflowExecutionStatus.RUNNING and since:
+            page = await read_event_page(self.client, run_id, since, 1)
+            if page.is_ended and not page.events:
+                return None
+        return self._counted(watch_run(self._feeds, run_id, since))
+
+    async def events(self, caller: Caller, run_id: str, since: str = "", limit: int = 100) -> dict[str, Any]:
+        """A page of the stored events after the one with the token `since`: {`events`, `next`, `ended`}.
+
+        `next`: the `since` of the next page. `ended`: no more events will come.
+        """
+        await self.describe(caller, run_id)
+        _parse_token(since)
+        page = await read_event_page(self.client, run_id, since, min(limit, MOST_ITEMS))
+        return {
+            "events": [event.model_dump(mode="json") for event in page.events],
+            "next": page.next.token,
+            "ended": page.is_ended,
+        }
+
+    async def _counted(self, events: AsyncIterator[FeedEvent]) -> AsyncIterator[FeedEvent]:
+        self._watchers += 1
+        try:
+            async with aclosing(events) as stream:  # type: ignore[type-var]
+                async for event in stream:
+                    yield event
+        finally:
+            self._watchers -= 1
+
+    # Reaching
+
+    async def send_message(self, caller: Caller, run_id: str, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """Send a message to the agent. `fields`: those of the update `send_message`."""
+        return await self._update(caller, run_id, SEND_MESSAGE, fields)
+
+    async def decide(self, caller: Caller, run_id: str, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """Decide on a waiting call. `by` is the caller's name."""
+        return await self._update(caller, run_id, DECIDE, _by(caller, fields))
+
+    async def answer(self, caller: Caller, run_id: str, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """Answer a question of the agent. `by` is the caller's name."""
+        return await self._update(caller, run_id, ANSWER, _by(caller, fields))
+
+    async def stop(self, caller: Caller, run_id: str, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """Let the running calls finish, then end the run. `by` is the caller's name."""
+        return await self._update(caller, run_id, STOP, _by(caller, fields))
+
+    async def cancel(self, caller: Caller, run_id: str) -> dict[str, Any]:
+        """Cancel a run: its calls are cancelled at once."""
+        described = await self.describe(caller, run_id)
+        if described.status != WorkflowExecutionStatus.RUNNING:
+            raise RunEndedError
+        await self.client.get_workflow_handle(run_id).cancel()
+        return {"accepted": True}
+
+    async def _update(self, caller: Caller, run_id: str, update: str, fields: Mapping[str, Any]) -> dict[str, Any]:
+        described = await self.describe(caller, run_id)
+        if described.status != WorkflowExecutionStatus.RUNNING:
+            raise RunEndedError
+        return await send_update(self.client.get_workflow_handle(run_id), update, dict(fields))
+
+    async def _page(self, caller: Caller, run_id: str, query: str, since: int, limit: int) -> dict[str, Any]:
+        await self.describe(caller, run_id)
+        handle = self.client.get_workflow_handle(run_id)
+        page: dict[str, Any] = await query_run(handle, query, since, min(limit, MOST_ITEMS))
+        return page
+
+    async def _memo_of_root(self, described: WorkflowExecutionDescription) -> dict[str, Any]:
+        """The memo that decides who may see a run: a sub-agent's run is seen by those who see the run that called it."""
+        root = described.raw_description.workflow_execution_info.root_execution
+        if not root.workflow_id or root.workflow_id == described.id:
+            return await memo_of(described)
+        try:
+            handle = self.client.get_workflow_handle(root.workflow_id, run_id=root.run_id)
+            return await memo_of(await handle.describe())
+        except RPCError as error:
+            if error.status != RPCStatusCode.NOT_FOUND:
+                raise
+            return await memo_of(described)  # the retention of the root is over
+
+
+def _in_tenant(caller: Caller, run_input: RunInput) -> RunInput:
+    """The input with the caller's tenant."""
+    if not caller.may_use(run_input.agent):
+        allowed = ", ".join(sorted(caller.agents or ()))
+        raise Problem(403, "agent_not_allowed", f'"agent" is {run_input.agent[:80]!r}; this token may use: {allowed}.')
+    if caller.name is None:
+        return run_input
+    named = {run_input.tenant, run_input.metadata.get("tenant")} - {None, caller.name}
+    if named and not caller.is_operator:
+        raise Problem(403, "foreign_tenant", f'"tenant" is another one than this token\'s, which is {caller.name!r}.')
+    tenant = run_input.tenant or run_input.metadata.get("tenant") or caller.name
+    return run_input.model_copy(update={"tenant": tenant, "metadata": {**run_input.metadata, "tenant": tenant}})
+
+
+def _parse_token(since: str) -> Position:
+    try:
+        return Position.parse(since)
+    except EventTokenError as error:
+        raise Problem(422, "invalid_input", str(error)) from None
+
+
+def _by(caller: Caller, fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {**fields, "by": caller.name or fields.get("by")}
+
+
+def _check_id(run_id: str, most: int = MOST_ID_CHARS) -> None:
+    if not run_id.strip() or len(run_id) > most or not run_id.isprintable():
+        raise Problem(422, "invalid_input", f'"id" is {run_id[:80]!r}; it must be 1 to {most} printable characters.')
+
+
+async def _wait(handle: Handle, seconds: float) -> None:
+    """Wait until a run has ended, or the time has passed."""
+    try:
+        async with asyncio.timeout(seconds):
+            await wait_for_end(handle)
+    except TimeoutError:
+        return
+
+
+async def _progress_or_none(handle: Handle) -> dict[str, Any] | None:
+    """The answer of the query `progress`; None if no worker answers, or the workflow has no agent."""
+    try:
+        progress: dict[str, Any] = await query_run(handle, "progress")
+    except WorkflowQueryFailedError:
+        return None
+    except RPCError as error:
+        if error.status not in NO_WORKER_STATUSES:
+            raise
+        return None
+    return progress
