@@ -57,8 +57,8 @@ class CursorError(ValueError):
 class RunQuery:
     """Which runs: all but those of sub-agents, the one that started last first.
 
-    `status`: Temporal's, a result's, or `waiting` for a person. `since` and `until`: when they started. `is_wanted` decides by
-    a run's memo, as Temporal cannot search it.
+    `status`: Temporal's, a result's, or `waiting` for a person. `since` and `until`: when they started. `is_wanted` decides
+    by a run's memo, as Temporal cannot search it.
     """
 
     status: str | None = None

@@ -68,13 +68,13 @@ class EventFollower:
     def __init__(
         self, client: Client, workflow_id: str, since: str, every: float, conversation: str | None = None
     ) -> None:
+        self.position = Position.parse(since)
+        """That of the reader: after the event that was yielded last."""
         self._client = client
         self._handle = client.get_workflow_handle(workflow_id)
         self._every = every
         self._conversation = [] if conversation is None else [conversation]
         """The last argument of the queries, if there is one."""
-        self.position = Position.parse(since)
-        """That of the reader: after the event that was yielded last."""
         self._writing: dict[str, Any] | None = None
         self.total = 0
         """The number of stored events, at the last query."""

@@ -17,7 +17,6 @@ from temporalio.client import Client, WorkflowFailureError
 from temporalio.converter import DataConverter
 
 from mulligan import RunInput, UserMessage, connect, resume_run
-from mulligan.cli.list_runs import _attribute_conditions, _read_runs
 from mulligan.devserver import temporal_server
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
@@ -186,9 +185,8 @@ async def attributes_of(handle: Any) -> dict[str, Any]:
 async def listed(client: Client, status: str, agent: str) -> list[str]:
     """The ids that `mulligan list` would print, as soon as the server's lists are up to date."""
     await asyncio.sleep(1)
-    temporal_status = "Running" if status == "waiting" else "Completed"
-    query = f'ExecutionStatus = "{temporal_status}"' + await _attribute_conditions(client, status, agent)
-    return [run["id"] for run in await _read_runs(client, query, 1_000, status, agent)]
+    page = await find_runs(client, RunQuery(status=status, agent=agent, sub_agents=True), limit=1_000)
+    return [run["id"] for run in page.runs]
 
 
 async def upserts_of(handle: Any) -> int:
