@@ -17,6 +17,7 @@ from temporalio.client import Client, WorkflowFailureError
 from temporalio.converter import DataConverter
 
 from mulligan import RunInput, UserMessage, connect, resume_run
+from mulligan.client.find_runs import RunQuery, find_runs
 from mulligan.devserver import temporal_server
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
