@@ -2,7 +2,7 @@
 # A name on PATH is not enough: pyenv's shims are there for versions of Python that have no uv.
 UV := $(shell uv --version >/dev/null 2>&1 && command -v uv || echo .uv/bin/uv)
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-system docs docs-site bench lint format check pin
+.PHONY: help demo test test-system docs docs-site bench lint format check pin pin-images
 
 help:  ## This list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 14
@@ -43,6 +43,9 @@ pin: | $(UV)  ## Take the newest versions that pyproject.toml allows, and write 
 	@for project in . benchmarks/rivals/*/; do \
 	  rm -f $$project/uv.lock && $(UV) lock --quiet --no-config --project $$project && \
 	  $(UV) run python .ci/pin.py $$project || exit 1; done
+
+pin-images: | $(UV)  ## Write the digests of all images into deploy/ (needs Docker and the images' registries)
+	@$(UV) run python .ci/pin_images.py
 
 .uv/bin/uv:
 	@echo "getting uv (once, into .uv)" >&2

@@ -1,5 +1,7 @@
 """Write the versions that uv resolved into pyproject.toml: what a lock file pins, without an index's address.
 
+Of Mulligan's own, also the version of the build backend, and the hashes of what deploy/Dockerfile installs.
+
 python .ci/pin.py [FOLDER]: of the project in that folder, else of Mulligan's own.
 """
 
@@ -10,6 +12,11 @@ import tomllib
 from pathlib import Path
 
 PROJECT = (Path(sys.argv[1]) if sys.argv[1:] else Path(__file__).parent.parent) / "pyproject.toml"
+OWN = not sys.argv[1:] or Path(sys.argv[1]).resolve() == Path(__file__).parent.parent.resolve()
+EXPORTS = {
+    "deploy/requirements.txt": ["--no-dev", "--extra", "all"],
+    "deploy/build-requirements.txt": ["--only-group", "build"],
+}
 BEGIN, END = "# versions: begin (written by `make pin`)", "# versions: end"
 
 
@@ -31,8 +38,13 @@ def main() -> None:
     )
     pinned = "\n".join([BEGIN, "constraint-dependencies = [", *packages, "]", END])
     text = PROJECT.read_text()
+    backend = next(package["version"] for package in lock["package"] if package["name"] == "hatchling") if OWN else ""
+    text = re.sub(r'(?m)^requires = \["hatchling==.*"\]$', f'requires = ["hatchling=={backend}"]', text)
     PROJECT.write_text(re.sub(f"{re.escape(BEGIN)}.*?{re.escape(END)}", lambda _: pinned, text, flags=re.DOTALL))
     subprocess.run(["uv", "lock", "--quiet"], cwd=PROJECT.parent, check=True)
+    for name, what in EXPORTS.items() if OWN else ():
+        command = ["uv", "export", "--quiet", "--no-emit-project", "--no-header", "--no-annotate", *what, "-o", name]
+        subprocess.run(command, cwd=PROJECT.parent, stdout=subprocess.DEVNULL, check=True)
 
 
 if __name__ == "__main__":

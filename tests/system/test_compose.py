@@ -6,6 +6,8 @@ import asyncio
 import json
 import os
 import re
+import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -93,7 +95,7 @@ def test_one_shot_services_restart_on_failure_only_and_others_always(services: d
 
 
 def test_images_have_the_versions_that_the_tests_run(services: dict[str, Any]) -> None:
-    images = dict(service["image"].rsplit(":", 1) for service in services.values())
+    images = dict(service["image"].partition("@")[0].rsplit(":", 1) for service in services.values())
     assert all(re.match(r"v?\d+\.\d+", tag) for tag in images.values()), images
     ours = (ROOT / "mulligan/devserver/go.mod").read_text()
     collectors = (ROOT / "tests/support/jaeger/go.mod").read_text()
@@ -129,6 +131,53 @@ def test_services_have_no_more_rights_than_they_need(services: dict[str, Any]) -
         assert service["security_opt"] == ["no-new-privileges:true"], name
         assert not {"privileged", "network_mode", "pid", "devices"} & set(service), name
     assert {name for name in services if "cap_add" in services[name]} == {"postgresql", "temporal-ui"}
+
+
+def test_services_are_limited_in_memory_and_processes(services: dict[str, Any]) -> None:
+    """Also as one limit of all together: it fits a machine of 12 GB."""
+    units = {"m": 1, "g": 1024}
+    limits = [int(service["mem_limit"][:-1]) * units[service["mem_limit"][-1]] for service in services.values()]
+    assert min(limits) >= 256
+    assert sum(limits) <= 12 * 1024
+    pids = {name: service["pids_limit"] for name, service in services.items()}
+    assert pids.pop("worker") == 2048
+    assert set(pids.values()) == {512}
+
+
+async def test_make_pin_images_writes_the_digest_of_every_image_or_changes_nothing(
+    compose_program: Path, tmp_path: Path
+) -> None:
+    """With a program in the place of Docker. The result is valid, and pinning again replaces the digests."""
+    names = ("compose.yaml", "Dockerfile", "example/Dockerfile")
+    (tmp_path / "deploy/example").mkdir(parents=True)
+    for name in names:
+        shutil.copy(DEPLOY / name, tmp_path / "deploy" / name)
+
+    async def pin(says: str) -> int:
+        docker = tmp_path / "bin/docker"
+        docker.parent.mkdir(exist_ok=True)
+        docker.write_text(f"#!/bin/sh\n{says}\n")
+        docker.chmod(0o755)
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, ROOT / ".ci/pin_images.py", tmp_path / "deploy", stderr=asyncio.subprocess.PIPE,
+            env={"PATH": f"{docker.parent}:{os.environ['PATH']}"},
+        )  # fmt: skip
+        await process.communicate()
+        assert process.returncode is not None
+        return process.returncode
+
+    before = {name: (tmp_path / "deploy" / name).read_text() for name in names}
+    unknown = 'test "$6" = grafana/grafana:12.2.1 && exit 1; echo sha256:' + "a" * 64
+    assert await pin(unknown) == 1
+    assert {name: (tmp_path / "deploy" / name).read_text() for name in names} == before
+    for digit in "ab":
+        assert await pin(f"echo sha256:{digit * 64}") == 0
+        code, out, err = await loaded(compose_program, tmp_path / "deploy/compose.yaml")
+        assert (code, err) == (0, "")
+        images = {service["image"] for name, service in json.loads(out)["services"].items() if name != "worker"}
+        assert {image.partition("@")[2] for image in images} == {f"sha256:{digit * 64}"}
+        froms = re.findall(r"^FROM (?!\$|build)(\S+)", (tmp_path / "deploy/Dockerfile").read_text(), re.MULTILINE)
+        assert all(image.endswith(f"@sha256:{digit * 64}") for image in froms)
 
 
 def test_the_worker_is_confined_and_drains(worker: dict[str, Any]) -> None:

@@ -13,6 +13,7 @@ import re
 import shlex
 import shutil
 import sys
+import tomllib
 from pathlib import Path
 
 import httpx2
@@ -120,6 +121,21 @@ async def test_the_image_serves_a_users_package_writes_nothing_and_drains(
     assert worker.returncode == 0, said.decode()
     assert b"Draining" in said
     assert snapshot(venv, agents, home) == before
+
+
+def test_everything_that_is_installed_has_the_pinned_version_and_a_hash() -> None:
+    """`make pin` writes both files. Without hashes, uv would install nothing (--require-hashes)."""
+    pinned = set(re.findall(r'^    "([\w.-]+==[^ ;"]+)', (ROOT / "pyproject.toml").read_text(), re.MULTILINE))
+    for name in ("requirements.txt", "build-requirements.txt"):
+        entries = re.split(r"\n(?=\S)", (DEPLOY / name).read_text().strip())
+        assert {re.split(r"[ ;\\]", entry)[0] for entry in entries} <= pinned
+        assert all("--hash=sha256:" in entry for entry in entries)
+        assert f"--require-hashes -r {name}" in (DEPLOY / "Dockerfile").read_text()
+    assert "apt-get" not in (DEPLOY / "Dockerfile").read_text()
+    wanted = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    names = {re.match(r"[\w-]+", each)[0] for each in wanted["project"]["dependencies"]}  # type: ignore[index]
+    assert names <= set(re.findall(r"^([\w-]+)==", (DEPLOY / "requirements.txt").read_text(), re.MULTILINE))
+    assert wanted["build-system"]["requires"] == [each for each in pinned if each.startswith("hatchling==")]
 
 
 def test_the_final_image_contains_no_build_tools(venv: Path) -> None:
