@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from opentelemetry import trace
 from temporalio import activity
@@ -13,6 +13,8 @@ from mulligan.activities.answers import feedback
 from mulligan.activities.answers.failure_policy import apply_policy, policy_for
 from mulligan.activities.answers.feedback import Target
 from mulligan.activities.heartbeat import Heartbeat, heartbeating, previous_attempt_was_lost
+from mulligan.activities.mcp.ask_by_update import ask_by_update
+from mulligan.activities.mcp.servers import AsksPerson
 from mulligan.activities.services import Services
 from mulligan.activities.tool_running.isolated import MAX_CHARS, ProcessDied
 from mulligan.activities.tool_running.render_result import UnusableResult, cut, render
@@ -45,7 +47,7 @@ class CallToolActivity:
         """
         outcome = await self._run_attempt(request)
         # A worker that does not know the agent never calls its model, so nothing there would read the result.
-        if outcome.unsettled is None and request.where.agent in self.services.registry.agents:
+        if outcome.unsettled is None and outcome.asks is None and request.where.agent in self.services.registry.agents:
             self.services.cache_result(request.where, request.call, outcome.text, outcome.error)
         return outcome
 
@@ -66,6 +68,9 @@ class CallToolActivity:
                         request.call, activity.info().task_queue, names, attempt=attempt
                     )
                 text = await self._run(request, agent, tool, heartbeat, span)
+        except AsksPerson as asked:
+            # No span: the call goes on, and the question has spans of its own (record_decision.py).
+            return ToolOutcome(asks=asked.questions, attempts=attempt)
         except ToolCallError as error:
             if tool is not None and may_retry and _is_retried(tool, error):
                 span.fail_attempt(error.kind, error.message, type(error.source or error).__name__)
@@ -135,6 +140,9 @@ class CallToolActivity:
             attempt=attempt,
             heartbeat=heartbeat.send_details,
         )
+        if tool.asks:
+            ask = ask_by_update(request.where.conversation, call.id)
+            context = replace(context, _ask=ask, _replies=request.replies)
         args, kwargs = tool.arguments.bind(arguments, context)
         limit = tool.timeout.total_seconds()
         try:
@@ -147,6 +155,8 @@ class CallToolActivity:
                     text = render(await services.runtime.run(tool.function, args, kwargs, limit=limit))
             return cut(text, tool.max_result_chars, request.max_bytes)
         except BaseException as error:
+            if isinstance(error, AsksPerson):
+                raise
             task = asyncio.current_task()
             if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
                 raise

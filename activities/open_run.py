@@ -160,6 +160,7 @@ def _tool_facts(agent: Agent, tool: Tool, mcp: str | None) -> ToolFacts:
         local=tool.local,
         approval_timeout=_approval_timeout(tool, agent),
         mcp=mcp,
+        asks=tool.asks,
     )
     if isinstance(tool, AgentTool):
         facts.agent, facts.max_depth, facts.share_budget = tool.agent.name, agent.max_depth, tool.share_budget
@@ -170,7 +171,7 @@ def _tool_facts(agent: Agent, tool: Tool, mcp: str | None) -> ToolFacts:
 
 def _approval_timeout(tool: Tool, agent: Agent) -> float | None:
     """Seconds that a call waits for a person's decision; None for no limit, or if the tool's calls never wait."""
-    if not (tool.needs_approval or tool.asks_person):
+    if not (tool.needs_approval or tool.asks_person or tool.asks):
         return None
     timeout = agent.approval_timeout if tool.approval_timeout is None else tool.approval_timeout
     return None if timeout is None else seconds(timeout)

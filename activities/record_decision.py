@@ -26,8 +26,18 @@ class RecordDecisionActivity:
     @activity.defn(name=RECORD_DECISION)
     async def record_decision(self, request: RecordDecision) -> RecordedDecision:
         """Write the span of a decision. If the call does not run, also write the call's span and return its result."""
-        self.services.telemetry.record_decision(
-            request.where, request.call, step=request.step, decision=request.decision
+        telemetry = self.services.telemetry
+        if request.question is not None:
+            telemetry.record_request(
+                request.where,
+                request.call,
+                step=request.step,
+                kind="question",
+                at=request.started,
+                question=request.question,
+            )
+        telemetry.record_decision(
+            request.where, request.call, step=request.step, decision=request.decision, question=request.question
         )
         recorded = RecordedDecision(
             trace=request.where.trace,
@@ -36,7 +46,8 @@ class RecordDecisionActivity:
             step=request.step,
             started=request.started,
             decision=request.decision,
-            attempts=0,
+            question=request.question,
+            attempts=0 if request.question is None else 1,
         )
         if request.run:
             return recorded
@@ -64,7 +75,7 @@ class RecordDecisionActivity:
             span.succeed(text)
             return {"text": text, "error": None, "failure": None}
         error = ToolExecutionError(
-            not_run(request.call, request.decision),
+            not_run(request.call, request.decision, is_begun=request.question is not None),
             kind="denied",
             tool_name=request.call.name,
             call_id=request.call.id,
@@ -81,9 +92,14 @@ class RecordDecisionActivity:
         return {"text": failure.text, "error": failure.error, "failure": failure.failure}
 
 
-def not_run(call: ToolCall, decision: Decision) -> str:
-    """The feedback on a call that a person denied or stopped, or that no person decided on in time."""
+def not_run(call: ToolCall, decision: Decision, *, is_begun: bool = False) -> str:
+    """The feedback on a call that a person denied or stopped, or that no person decided on in time.
+
+    `is_begun`: it had begun, and waited for the answer to a question of its MCP server.
+    """
     reason = f": {decision.reason}" if decision.reason else "."
+    if is_begun:
+        return f"`{call.name}` was not finished: the run was stopped before its question was answered{reason}"
     if decision.decision == "stopped":
         return f"`{call.name}` was not run: the run was stopped first{reason}"
     if decision.decision == "timeout":

@@ -74,6 +74,8 @@ class McpServer:
         attempts: How often a call may be started in all: after a timeout, a server that died, a lost worker.
         max_result_chars: A longer result is cut, with a note of how much was left out.
         handle_errors: The policy for failures; None: the agent's.
+        questions: Whether the server may ask people something in the middle of a call (the protocol's elicitation). A
+            question waits for an answer as a call waits for approval, `approval_timeout` included.
 
     Raises:
         DeclarationError: an option is invalid; the message says which, and what it must be.
@@ -96,6 +98,7 @@ class McpServer:
     attempts: int = 1
     max_result_chars: int = MAX_RESULT_CHARS
     handle_errors: HandleErrors | None = None
+    questions: bool = True
 
     def __post_init__(self) -> None:
         needs_approval = self.needs_approval

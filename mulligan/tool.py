@@ -54,6 +54,9 @@ class ToolContext:
     resources: Any = None
     """What `resources()` of the loaded module yields; None without it."""
     _heartbeat: Callable[..., None] = field(default=lambda *_: None, repr=False)
+    _ask: Any = field(default=None, repr=False)
+    """For tools of MCP servers: the function that asks a person, and what people replied before (wire/questions.py)."""
+    _replies: Any = field(default=None, repr=False)
 
     def heartbeat(self, *details: Any) -> None:
         """Record a tool's progress in Temporal. The heartbeats that show that the worker is alive are sent without this.
@@ -96,6 +99,7 @@ class Tool:
     local: bool = False
     isolated: bool = False
     mcp_server: str | None = None
+    asks: bool = False
     """The name of the MCP server that serves it; None for a tool of this process."""
 
     @property

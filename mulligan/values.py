@@ -253,6 +253,14 @@ class Decision(BaseModel):
     before: Any = None
 
 
+class AnsweredQuestion(BaseModel):
+    """A question that a call's MCP server asked a person. `content`: the answer, where there is one."""
+
+    text: str
+    content: Any = None
+    decision: Decision
+
+
 class StepCall(BaseModel):
     """A call within a step. `arguments` are the validated ones, after repair; None where they never became valid.
 
@@ -275,6 +283,8 @@ class StepCall(BaseModel):
     run: SubRun | None = optional_field()
     decision: Decision | None = optional_field()
     """The person's decision, if it waited for one."""
+    questions: list[AnsweredQuestion] = optional_field([])
+    """The questions that its MCP server asked people, in their order."""
 
 
 class Compaction(BaseModel):

@@ -18,6 +18,7 @@ from mulligan.values import ErrorInfo
 from mulligan.wire.agent_facts import OPEN_RUN, AgentFacts, OpenedRun, OpenRun, ToolFacts
 from mulligan.wire.compaction_request import COMPACT_CONVERSATION, CompactConversation, Compacted
 from mulligan.wire.model_call import CALL_MODEL, ConversationRequest, ModelAnswer, ModelCall
+from mulligan.wire.questions import CHECK_ANSWER, CheckAnswer, CheckedAnswer
 from mulligan.wire.run_context import TRACE_HEADER
 from mulligan.wire.run_end import FINISH_RUN, FinishRun
 from mulligan.wire.sub_run import CALL_MEMO
@@ -31,6 +32,7 @@ from mulligan.workflows.people.inbox import Inbox
 __all__ = [
     "call_model",
     "call_tool",
+    "check_answer",
     "check_edit",
     "compact_conversation",
     "finish_run",
@@ -178,6 +180,23 @@ async def check_edit(request: CheckEdit) -> CheckedEdit:
         if is_cancelled_exception(error):
             raise
         return CheckedEdit(refused=f"The arguments could not be checked ({error.cause or error}); try again.")
+
+
+async def check_answer(request: CheckAnswer) -> CheckedAnswer:
+    """Have a worker check a person's answer to a question with a schema. It is refused as well if no worker can."""
+    try:
+        checked: CheckedAnswer = await workflow.execute_activity(
+            CHECK_ANSWER,
+            request,
+            result_type=CheckedAnswer,
+            start_to_close_timeout=limits.CHECK_EDIT_TIMEOUT,
+            schedule_to_close_timeout=limits.CHECK_EDIT_TOTAL_TIMEOUT,
+        )
+        return checked
+    except ActivityError as error:
+        if is_cancelled_exception(error):
+            raise
+        return CheckedAnswer(refused=f"The answer could not be checked ({error.cause or error}); try again.")
 
 
 async def record_decision(request: RecordDecision) -> RecordedDecision:

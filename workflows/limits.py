@@ -41,6 +41,10 @@ COMPACTION_PATIENCE = 300.0
 CHECK_EDIT_TIMEOUT, CHECK_EDIT_TOTAL_TIMEOUT = timedelta(seconds=20), timedelta(seconds=60)
 """For one attempt, and for all of them. A person waits for the answer; the guard alone may take 10 s."""
 
+ASKING_ACTIVITIES = 4
+"""How many running calls may wait for a person by an update of their workflow. The server allows ten updates in progress
+for a workflow, and people's own must be among them; a further call tries again every few seconds."""
+
 STOP_GRACE = timedelta(seconds=30)
 """How long a model call may still run after a request to stop. Tool calls that run keep their own timeouts."""
 

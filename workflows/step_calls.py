@@ -14,6 +14,7 @@ from temporalio.exceptions import FailureError
 from mulligan.errors import ToolCallError, from_json
 from mulligan.values import AssistantMessage, Decision, ToolCall, ToolMessage
 from mulligan.wire.model_call import ModelAnswer, PreparedCall
+from mulligan.wire.questions import Replies
 from mulligan.wire.run_context import RunContext
 from mulligan.wire.shorten import shorten
 from mulligan.wire.tool_call import CallTool, ToolOutcome, tool_message
@@ -23,6 +24,7 @@ from mulligan.workflows.conversation.conversation import Conversation
 from mulligan.workflows.conversation.records import CallRecord, StepRecord
 from mulligan.workflows.people.inbox import Inbox
 from mulligan.workflows.people.pending_decisions import PendingDecision
+from mulligan.workflows.server_questions import ServerQuestions
 from mulligan.workflows.sub_agents import SubAgents
 from mulligan.workflows.turn import Turn
 from mulligan.workflows.waiting_for import RunningCall
@@ -116,7 +118,7 @@ class StepCalls:
         return message
 
     async def _outcome(self, step_call: _StepCall) -> ToolOutcome:
-        call, prepared = step_call.call, step_call.prepared
+        prepared = step_call.prepared
         if prepared.text is not None:
             return ToolOutcome(text=prepared.text, error=prepared.error, attempts=0)
         # After a request to stop nothing starts: the decision is `stopped` at once.
@@ -125,12 +127,48 @@ class StepCalls:
             if outcome is not None:
                 return outcome
         self.conversation.event_log.tool_call_started(step_call.index)
-        running = RunningCall(call=call, record=step_call.record)
+        questions = self._questions(step_call)
+        outcome = await self._run_noted(step_call, questions)
+        replies: Replies | None = None
+        while outcome.asks is not None:
+            asked = await questions.ask_all(outcome.asks, replies.round if replies else 0)
+            if isinstance(asked, ToolOutcome):
+                return asked
+            replies = asked
+            outcome = await self._run_noted(step_call, questions, replies)
+        return outcome
+
+    async def _run_noted(
+        self, step_call: _StepCall, questions: ServerQuestions, replies: Replies | None = None
+    ) -> ToolOutcome:
+        """Run a call, or continue it with `replies`. Until it ends it is among `running`, and may ask people."""
+        facts = self.turn.facts.tools.get(step_call.call.name)
+        may_ask = facts is not None and facts.asks
+        running = RunningCall(call=step_call.call, record=step_call.record)
         self.running.append(running)
+        if may_ask:
+            questions.begin_activity()
         try:
-            return await self._execute(step_call)
+            return await self._execute(step_call, replies)
         finally:
-            self.running.remove(running)
+            if running in self.running:
+                self.running.remove(running)
+            if may_ask:
+                await questions.end_activity()
+
+    def _questions(self, step_call: _StepCall) -> ServerQuestions:
+        facts = self.turn.facts.tools.get(step_call.call.name)
+        return ServerQuestions(
+            call=step_call.call.model_copy(update={"arguments": ""}),
+            index=step_call.index,
+            step=self.turn.result.steps,
+            record=step_call.record,
+            context=self.context,
+            inbox=self.inbox,
+            log=self.conversation.event_log,
+            running=self.running,
+            timeout=facts.approval_timeout if facts else None,
+        )
 
     async def _wait_for_decision(self, step_call: _StepCall) -> ToolOutcome | None:
         """Wait for a person's decision. Returns None if the call may run, with the arguments that are then in its record."""
@@ -165,7 +203,7 @@ class StepCalls:
         )
         return None if is_approved else recorded
 
-    async def _execute(self, step_call: _StepCall) -> ToolOutcome:
+    async def _execute(self, step_call: _StepCall, replies: Replies | None) -> ToolOutcome:
         """Run a valid call, as an activity or as a sub-agent's run."""
         call, record = step_call.call, step_call.record
         request = CallTool(
@@ -176,6 +214,7 @@ class StepCalls:
             step=self.turn.result.steps,
             metadata=self.turn.input.metadata,
             decision=_without_before(record.decision) if record.decision else None,
+            replies=replies,
         )
         facts = self.turn.facts.tools.get(call.name)
         if facts is not None and facts.agent is not None:

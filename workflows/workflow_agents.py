@@ -10,6 +10,7 @@ from mulligan.run_input import RunInput
 from mulligan.values import ToolCall
 from mulligan.wire.agent_facts import DEFINITION_QUERY, INPUT_QUERY, AgentFacts, Definition
 from mulligan.wire.conversation_ref import CONVERSATION_QUERY, INPUT_MESSAGES_QUERY, Page, PageRequest
+from mulligan.wire.questions import CheckAnswer, CheckedAnswer, Question
 from mulligan.wire.run_context import RunContext
 from mulligan.wire.updates import CheckedEdit, CheckEdit
 from mulligan.workflows import dispatch, limits
@@ -48,7 +49,7 @@ class WorkflowAgents:
     def __init__(self) -> None:
         self._agents: dict[str, RegisteredAgent] = {}
         self.queries = AgentQueries(self._agents)
-        self.handlers = UpdateHandlers(self._name_of, self._check_edited_arguments)
+        self.handlers = UpdateHandlers(self._name_of, self._check_edited_arguments, self._check_answer)
 
     @classmethod
     def of_this_workflow(cls) -> WorkflowAgents:
@@ -91,6 +92,10 @@ class WorkflowAgents:
                 metadata=agent.input.metadata if agent.input else {},
             )
         )
+
+    async def _check_answer(self, key: str, question: Question, text: str) -> CheckedAnswer:
+        """Have a worker of the agent check a person's answer to a question of an MCP server."""
+        return await dispatch.check_answer(CheckAnswer(where=self._agents[key].context, question=question, text=text))
 
     def conversation(self, request: PageRequest) -> Page:
         """Messages of an agent's view that a worker's cache does not have."""

@@ -23,6 +23,7 @@ from mulligan.schema.json_schema import NotOfSchema, schema_faults, schema_valid
 from mulligan.schema.schema_cost import check_size, is_cheap
 from mulligan.tool import Tool, ToolContext, ToolError
 from mulligan.wire.agent_facts import ToolDefinition
+from mulligan.wire.questions import Questions
 
 if TYPE_CHECKING:
     from mcp.types import CallToolResult, ContentBlock
@@ -30,6 +31,15 @@ if TYPE_CHECKING:
     from mulligan.activities.mcp.session import McpSession
 
 logger = logging.getLogger("mulligan.mcp")
+
+
+class AsksPerson(Exception):
+    """A call has no result yet: its server asks a person, and has to be called again with the replies."""
+
+    def __init__(self, questions: Questions) -> None:
+        super().__init__("the call asks a person")
+        self.questions = questions
+
 
 MAX_TOOLS = 128
 """OpenAI's limit for a request, with the agent's own tools: one more would fail every request of the run."""
@@ -39,6 +49,9 @@ MAX_PROGRESS_CHARS = 200
 """Characters of a progress message that a heartbeat carries."""
 LIST_TIMEOUT = 50.0
 """Seconds: the activity that opens a run has a minute, for instructions and servers side by side."""
+LONGEST_QUESTION = 86_400.0
+"""Seconds for which a call is held open while a person is asked. It takes a place of the worker, and the worker's next
+deploy ends it anyway. A server of the protocol's newest version waits without that, and without this limit."""
 NO_CONTENT = "[no content]"
 
 
@@ -76,6 +89,10 @@ class McpServers:
         finally:
             await asyncio.gather(*(session.close() for session in self._sessions.values()), return_exceptions=True)
             await self._children.close()
+
+    async def faults_by(self, schema: dict[str, Any], value: Any) -> list[tuple[str, str]]:
+        """What is wrong with a value by a server's schema, as (path, what is wrong); empty where it is valid."""
+        return await isolated_faults(self._children, schema, value)
 
     async def offer_tools(self, agent: Agent) -> OfferedTools:
         """List the tools of all of an agent's servers at once. For those that do not answer, the model gets a note."""
@@ -136,7 +153,7 @@ class McpServers:
             function=call,
             name=name,
             description=definition.description if definition else "",
-            timeout=timedelta(seconds=_timeout_with_start(server)),
+            timeout=timedelta(seconds=_longest_call(server)),
             attempts=server.attempts,
             retry_on=(McpUnavailable,),
             fix=None,
@@ -150,6 +167,7 @@ class McpServers:
             local=False,
             arguments=self._arguments(definition, checked_by) if definition else ANY_OBJECT,
             mcp_server=server.name,
+            asks=server.questions,
         )
 
     def _arguments(self, definition: ToolDefinition, checked_by: dict[str, Any] | None) -> _Arguments:
@@ -197,8 +215,12 @@ class McpServers:
         async def report(progress: float, total: float | None, message: str | None) -> None:
             context.heartbeat({"progress": progress, "total": total, "message": (message or "")[:MAX_PROGRESS_CHARS]})
 
-        call = self._session(server).call(original, arguments, report)
+        call = self._session(server).call(
+            original, arguments, report, ask=context._ask if server.questions else None, replies=context._replies
+        )
         result = await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(call, self._loop))
+        if isinstance(result, Questions):
+            raise AsksPerson(result)
         text = _result_text(result)
         if result.is_error:
             raise ToolError(text)
@@ -215,9 +237,16 @@ def _delta(duration: float | timedelta | None) -> timedelta | None:
     return None if duration is None else timedelta(seconds=seconds(duration))
 
 
-def _timeout_with_start(server: McpServer) -> float:
-    """Seconds for a call, and for the start of the server before it."""
-    return seconds(server.timeout) + seconds(server.start_timeout)
+def _longest_call(server: McpServer) -> float:
+    """Seconds for a call, for the start of the server before it, and for the people that an older server asks meanwhile.
+
+    The session itself limits the server's part.
+    """
+    asking = 0.0
+    if server.questions:
+        timeout = server.approval_timeout
+        asking = LONGEST_QUESTION if timeout is None else min(LONGEST_QUESTION, seconds(timeout))
+    return seconds(server.timeout) + seconds(server.start_timeout) + asking
 
 
 @dataclass(frozen=True)

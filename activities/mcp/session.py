@@ -7,13 +7,23 @@ import logging
 import math
 import time
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from contextvars import Context
+from dataclasses import dataclass
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
 
+from mulligan.activities.mcp.elicitation import (
+    MAX_ROUNDS,
+    Ask,
+    CallInProgress,
+    CallsInProgress,
+    questions_of,
+    responses_of,
+    url_questions_of,
+)
 from mulligan.activities.mcp.http_client import record_http
 from mulligan.activities.mcp.response_limit import MAX_RESPONSE_BYTES, TOO_LARGE, ResponseTooLarge
 from mulligan.activities.mcp.server_log import Stderr
@@ -28,6 +38,8 @@ if TYPE_CHECKING:  # imported with the first session otherwise: most workers hav
     from mcp.shared.dispatcher import ProgressFnT
     from mcp.types import CallToolResult, Tool
 
+    from mulligan.wire.questions import Questions, Replies
+
 T = TypeVar("T")
 FaultsBy = Callable[[dict[str, Any], Any], Awaitable[list[tuple[str, str]]]]
 logger = logging.getLogger("mulligan.mcp")
@@ -36,6 +48,8 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.5, 60.0
 """Seconds in which a server that could not be started is not started again; they double each time."""
 CLOSE_LIMIT = 10.0
 """Seconds that a session may take to close: the SDK gives a program two to end, and two more until it is killed."""
+FIRST_POLL, LONGEST_POLL = 0.05, 5.0
+"""Seconds until a server that is not done, and asks nothing, is asked again; they double each time."""
 MAX_PAGES = 100
 _NO_MESSAGE = "Server returned an error response"
 """The SDK's message where a server sent none."""
@@ -78,10 +92,19 @@ class McpSession:
                 # Its program had ended unnoticed. Listing changes nothing, so a new session may list again.
         return (await self._open()).listed
 
-    async def call(self, tool: str, arguments: dict[str, Any], progress: ProgressFnT) -> Any:
-        """Call a tool by the server's own name for it, and return the SDK's CallToolResult.
+    async def call(
+        self,
+        tool: str,
+        arguments: dict[str, Any],
+        progress: ProgressFnT,
+        *,
+        ask: Ask | None = None,
+        replies: Replies | None = None,
+    ) -> CallToolResult | Questions:
+        """Call a tool by the server's own name for it; returns its result, or what the server asks before it continues.
 
-        The time in which the server starts does not count against the call's timeout.
+        The time in which the server starts does not count against the call's timeout, nor does that in which a person is
+        asked. `ask`: asks a person while the call runs; None: nobody. `replies`: continue a call that asked before.
 
         Raises:
             TookTooLong: the server did not answer in time; the call was cancelled.
@@ -90,9 +113,10 @@ class McpSession:
         """
         await self._open()
         limit = seconds(self._server.timeout)
+        call = _ToolCall(tool, arguments, progress, replies, may_ask=self._server.questions)
         try:
-            async with asyncio.timeout(limit):
-                return await self._use(lambda client: client.call_tool(tool, arguments, progress_callback=progress))
+            async with asyncio.timeout(limit) as clock:
+                return await self._use(call.run, CallInProgress(ask, clock))
         except TimeoutError:
             raise TookTooLong(limit) from None
 
@@ -100,15 +124,17 @@ class McpSession:
         """Close the session, and end its program."""
         await asyncio.gather(*(session.close() for session in self._running))
 
-    async def _use(self, request: Callable[[Client], Awaitable[T]]) -> T:
+    async def _use(self, request: Callable[[Client], Awaitable[T]], call: CallInProgress | None = None) -> T:
         from mcp import MCPError
         from mcp.types import CONNECTION_CLOSED
 
         session = await self._open()
         for may_retry in (True, False):
-            with record_http() as http, session.in_use():
+            with record_http() as http, session.in_use(call):
                 try:
                     return await request(session.client)
+                except McpError as error:
+                    raise type(error)(self._message(f"cannot be used like this: {error}", "")) from error
                 except MCPError as error:
                     if http.is_expired and may_retry:
                         session.end()
@@ -161,6 +187,76 @@ class McpSession:
         return f"The MCP server `{self._server.name}` {what.rstrip('.')}.{advice}"
 
 
+@dataclass(frozen=True)
+class _ToolCall:
+    """A request to call a tool. `replies`: what people replied to the questions that the server asked before."""
+
+    tool: str
+    arguments: dict[str, Any]
+    progress: ProgressFnT
+    replies: Replies | None
+    may_ask: bool
+
+    async def run(self, client: Client) -> CallToolResult | Questions:
+        """Call the tool until the server has a result, or questions.
+
+        Raises:
+            McpError: the server asks for what it is not offered, or does not stop asking.
+            MCPError: the server refused the call.
+        """
+        from mcp.shared.exceptions import MCPError
+        from mcp.types import CallToolResult
+        from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+        is_modern = client.protocol_version in MODERN_PROTOCOL_VERSIONS
+        responses, state = None, None
+        if self.replies is not None and is_modern:
+            responses, state = responses_of(self.replies), self.replies.state
+        elif self.replies is not None and any(reply.action != "accept" for reply in self.replies.replies.values()):
+            raise McpError("it needs a person to open a page first, and nobody agreed to that")
+        pause = FIRST_POLL
+        while True:
+            try:
+                result = await self._send(client, responses, state)
+            except MCPError as error:
+                questions = url_questions_of(error)
+            else:
+                if isinstance(result, CallToolResult):
+                    return result
+                questions = questions_of(result)
+            if questions.questions:
+                if not self.may_ask:
+                    raise McpError("it asked a person, which is not offered to it")
+                if self.replies is not None and self.replies.round >= MAX_ROUNDS:
+                    raise McpError(f"it asked people {MAX_ROUNDS} times in one call, and asks again")
+                return questions
+            # The server is not done, and wants to be asked again with its state.
+            await asyncio.sleep(pause)
+            pause = min(LONGEST_POLL, pause * 2)
+            responses, state = None, questions.state
+
+    async def _send(self, client: Client, responses: dict[str, Any] | None, state: str | None) -> Any:
+        from mcp.shared.exceptions import MCPError
+        from mcp.types import HEADER_MISMATCH
+
+        for may_list in (True, False):
+            try:
+                return await client.session.call_tool(
+                    self.tool,
+                    self.arguments,
+                    progress_callback=self.progress,
+                    input_responses=responses,
+                    request_state=state,
+                    allow_input_required=True,
+                )
+            except MCPError as error:
+                if error.code != HEADER_MISMATCH or not may_list:
+                    raise
+                # The tool's schema has changed: the headers of its calls are derived from it.
+                await list_tools(client)
+        raise AssertionError("a call is sent twice")
+
+
 class _Session:
     """One session. One task opens and closes it: the SDK's cancel scopes must be left by the task that entered them."""
 
@@ -177,15 +273,17 @@ class _Session:
         self.listed: list[Tool] = []
         """The tools that the server listed when the session opened."""
         self.stderr = Stderr(server.name)
+        self._calls = CallsInProgress()
         # Not in the context of the activity that opens it: the session outlives that, and logs about no run.
         self.task = asyncio.create_task(self._run(), name=f"MCP server {server.name}", context=Context())
 
     @contextmanager
-    def in_use(self) -> Iterator[None]:
-        """Count a request that is in progress."""
+    def in_use(self, call: CallInProgress | None = None) -> Iterator[None]:
+        """Count a request that is in progress. `call`: the tool's call, if it is one."""
         self.requests_in_progress += 1
         try:
-            yield
+            with self._calls.add(call) if call is not None else nullcontext():
+                yield
         finally:
             self.requests_in_progress -= 1
 
@@ -233,7 +331,10 @@ class _Session:
                     self._scope.deadline = anyio.current_time() + limit
                     client_info = Implementation(name="mulligan", version=version("mulligan"))
                     async with Client(
-                        connect_to(self._server, self.stderr, self.end), client_info=client_info, cache=None
+                        connect_to(self._server, self.stderr, self.end),
+                        client_info=client_info,
+                        cache=None,
+                        elicitation_callback=self._calls.elicit if self._server.questions else None,
                     ) as client:
                         self.client = client
                         self.listed = await list_tools(client)

@@ -58,13 +58,21 @@ async def read_pending_calls(client: Client, run_id: str) -> list[dict[str, Any]
 
 
 async def select_call(
-    client: Client, run_id: str, call_id: str | None, kind: str, conversation: str | None
+    client: Client,
+    run_id: str,
+    call_id: str | None,
+    kind: str,
+    conversation: str | None,
+    *,
+    or_question: bool = False,
 ) -> dict[str, Any]:
     """The waiting call of a kind (`approval`, `question`) with that id, or the only one. Anything else is an error.
 
     The calls of sub-agents' runs are among them. A call id that is given means the run's own call, if it has one.
+    `or_question`: also a question that can be denied.
     """
-    waiting = [call for call in await read_pending_calls(client, run_id) if call["kind"] == kind]
+    calls = await read_pending_calls(client, run_id)
+    waiting = [call for call in calls if call["kind"] == kind or (or_question and call.get("can_deny"))]
     if any("conversation" in call for call in waiting):
         waiting = [{"conversation": "0", **call} for call in waiting]
     waiting = [call for call in waiting if conversation in (None, call.get("conversation", "0"))]
@@ -103,6 +111,8 @@ def print_call(call: dict[str, Any], arguments: Any = None) -> None:
     err.print(Text(printable(head), "dim"), soft_wrap=True)
     if call["kind"] == "question":
         err.print(Text(_shortened(str(call["text"])), "bold"), soft_wrap=True)
+        for line in _fields(call.get("answer_schema")):
+            err.print(Text(_shortened(line)), soft_wrap=True)
         return
     err.print(Text.assemble((printable(call["tool"]), "bold"), f"  {printable(call['call_id'])}"))
     written = json.dumps(call["arguments"] if arguments is None else arguments, indent=2, ensure_ascii=False)
@@ -145,6 +155,23 @@ def print_result(run_id: str, result: dict[str, Any], *, as_json: bool, message:
         print_json({"run": run_id, **result})
     else:
         print_line(printable(message))
+
+
+def _fields(schema: dict[str, Any] | None) -> list[str]:
+    """The fields of the JSON object that answers a question of an MCP server, one a line; empty for a plain text."""
+    fields = (schema or {}).get("properties")
+    if not isinstance(fields, dict) or schema is None:
+        return []
+    required = schema.get("required")
+    lines = ["Answer with a JSON object:"]
+    for name, field in fields.items():
+        facts = field if isinstance(field, dict) else {}
+        needed = "required" if isinstance(required, list) and name in required else "optional"
+        limits = {key: value for key, value in facts.items() if key not in ("type", "title", "description")}
+        about = " ".join(str(facts[key]) for key in ("title", "description") if key in facts)
+        more = f", {json.dumps(limits, ensure_ascii=False)}" if limits else ""
+        lines.append(f"  {name} ({facts.get('type', 'any')}, {needed}{more}) {about}".rstrip())
+    return lines
 
 
 def _shortened(text: str) -> str:

@@ -19,7 +19,8 @@ def deny(
     conversation: Conversation = None,
     as_json: AsJson = False,
 ) -> None:
-    """Deny a tool call that waits for approval. It does not run, and the model gets the denial with the reason.
+    """Deny a tool call that waits for approval: it does not run, and the model gets the denial with the reason. Or decline
+    the question of an MCP server, which then continues without an answer.
 
     Example: `mulligan deny my-run --reason "Twelve euros are too much; offer six."`
 
@@ -34,7 +35,7 @@ async def _deny(
 ) -> int:
     client = await connect_or_fail()
     await find_open_run(client, run_id)
-    call = await select_call(client, run_id, call_id, "approval", conversation)
+    call = await select_call(client, run_id, call_id, "approval", conversation, or_question=True)
     print_call(call)
     fields = {**decision, "call_id": call["call_id"], "conversation": call.get("conversation")}
     return await send_update(

@@ -268,15 +268,18 @@ def tool_call_failure(kind: str, text: str, *, recovered: bool, exception: str =
     return SpanFailure(kind=kind, text=text, exception=exception, attributes=attributes)
 
 
-def agent_request(trace: str, call: ToolCall, *, step: int, kind: str) -> SpanDefinition:
-    """`agent.request`: a call begins to wait for a person. `kind`: `approval` or `question`."""
-    return _beside_call(semconv.AGENT_REQUEST, trace, call, step, {semconv.DECISION_KIND: kind})
+def agent_request(trace: str, call: ToolCall, *, step: int, kind: str, question: int = 0) -> SpanDefinition:
+    """`agent.request`: a call begins to wait for a person. `kind`: `approval` or `question`.
+
+    `question`: the number of the question, from 1, if the call's MCP server asks it.
+    """
+    return _beside_call(semconv.AGENT_REQUEST, trace, call, step, {semconv.DECISION_KIND: kind}, question)
 
 
-def agent_decision(trace: str, call: ToolCall, *, step: int, decision: Decision) -> SpanDefinition:
-    """`agent.decision`: what was decided on a call that waited for a person."""
+def agent_decision(trace: str, call: ToolCall, *, step: int, decision: Decision, question: int = 0) -> SpanDefinition:
+    """`agent.decision`: what was decided on a call that waited for a person. `question`: as for `agent_request`."""
     attributes: Attributes = {semconv.DECISION_KIND: decision.kind, **_decision(decision)}
-    return _beside_call(semconv.AGENT_DECISION, trace, call, step, attributes)
+    return _beside_call(semconv.AGENT_DECISION, trace, call, step, attributes, question)
 
 
 def decision_time(decision: Decision) -> float:
@@ -309,10 +312,14 @@ def _child(
     )
 
 
-def _beside_call(name: str, trace: str, call: ToolCall, step: int, attributes: Attributes) -> SpanDefinition:
-    """A span about a call that is a sibling of the call's own span."""
+def _beside_call(
+    name: str, trace: str, call: ToolCall, step: int, attributes: Attributes, number: int = 0
+) -> SpanDefinition:
+    """A span about a call that is a sibling of the call's own span. `number` tells several of a name apart."""
     about_call: Attributes = {semconv.TOOL_NAME: cut(call.name), semconv.TOOL_CALL_ID: call.id, semconv.STEP: step}
-    return _child(name, parent_of_step(trace, step), (name, call.id, step), {**about_call, **attributes})
+    return _child(
+        name, parent_of_step(trace, step), (name, call.id, step, *[number][: number > 0]), {**about_call, **attributes}
+    )
 
 
 def _decision(decision: Decision) -> Attributes:

@@ -200,14 +200,19 @@ class Telemetry:
 
         return ToolCallSpan(span, time.time() if start is None else start, captures_content=self.content, count=count)
 
-    def record_request(self, context: RunContext, call: ToolCall, *, step: int, kind: str, at: float) -> None:
+    def record_request(
+        self, context: RunContext, call: ToolCall, *, step: int, kind: str, at: float, question: int = 0
+    ) -> None:
         """Write `agent.request`: a call begins to wait for a person. How long it waits is on its `agent.decision`."""
-        self._write_short(spans.agent_request(context.trace, call, step=step, kind=kind), at)
+        self._write_short(spans.agent_request(context.trace, call, step=step, kind=kind, question=question), at)
 
-    def record_decision(self, context: RunContext, call: ToolCall, *, step: int, decision: Decision) -> None:
+    def record_decision(
+        self, context: RunContext, call: ToolCall, *, step: int, decision: Decision, question: int | None = None
+    ) -> None:
         """Write `agent.decision`: what a person decided on a call."""
         at = spans.decision_time(decision)
-        span = self._start(spans.agent_decision(context.trace, call, step=step, decision=decision), at)
+        definition = spans.agent_decision(context.trace, call, step=step, decision=decision, question=question or 0)
+        span = self._start(definition, at)
         self._add_reason(span, decision)
         span.end(nanoseconds(at + _SHORT))
 

@@ -95,7 +95,7 @@ class _ExecutionSpans:
         self._decisions = {
             (activity.outcome.trace, activity.outcome.call_id): activity.outcome
             for activity in local
-            if isinstance(activity.outcome, RecordedDecision)
+            if isinstance(activity.outcome, RecordedDecision) and _settles(activity.outcome)
         }
         self._scheduled_calls = {
             (activity.request.where.trace, activity.request.call.id)
@@ -127,9 +127,18 @@ class _ExecutionSpans:
             self._add_ended_sub_run(outcome, activity.ended)
         elif isinstance(outcome, RecordedDecision):
             call = ToolCall(id=outcome.call_id, name=outcome.name, arguments="")
-            definition = spans.agent_decision(outcome.trace, call, step=outcome.step, decision=outcome.decision)
+            number = outcome.question or 0
+            definition = spans.agent_decision(
+                outcome.trace, call, step=outcome.step, decision=outcome.decision, question=number
+            )
             at = spans.decision_time(outcome.decision)
-            self._spans[outcome.trace, "decision", call.id] = TraceSpan.from_definition(definition, at, at)
+            self._spans[outcome.trace, "decision", call.id, str(number)] = TraceSpan.from_definition(definition, at, at)
+            if number:
+                asked = spans.agent_request(outcome.trace, call, step=outcome.step, kind="question", question=number)
+                start = outcome.started
+                self._spans[outcome.trace, "request", call.id, str(number)] = TraceSpan.from_definition(
+                    asked, start, start
+                )
 
     def _add_run(self, activity: Activity, request: OpenRun) -> None:
         if not isinstance(activity.outcome, OpenedRun):
@@ -249,6 +258,8 @@ class _ExecutionSpans:
             self._put_call(request, call, repaired_by, _CallResult(start=at, end=None))
 
     def _add_tool_call(self, activity: Activity, request: CallTool) -> None:
+        if isinstance(activity.outcome, ToolOutcome) and activity.outcome.asks is not None:
+            return  # the activity that continues the call has its span
         self._put_call(request, request.call, request.repaired_by, self._activity_result(activity))
 
     def _activity_result(self, activity: Activity) -> _CallResult:
@@ -352,3 +363,8 @@ def _usage(recorded: Any) -> Usage | None:
         return Usage.model_validate(recorded)
     except ValidationError:
         return None
+
+
+def _settles(recorded: RecordedDecision) -> bool:
+    """Whether a decision is on the call itself: not the answer to a question of its MCP server, after which it goes on."""
+    return recorded.question is None or recorded.decision.decision == "stopped"

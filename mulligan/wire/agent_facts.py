@@ -97,7 +97,7 @@ class ToolFacts(SubAgentFacts):
     """How the workflow schedules a tool. Times are seconds.
 
     `queue_timeout`: how long a call may wait until a worker starts it. `mcp`: the tool's name at its MCP server, as in
-    Definition.
+    Definition. `asks`: whether its MCP server may ask people in the middle of a call.
     """
 
     timeout: float
@@ -107,6 +107,7 @@ class ToolFacts(SubAgentFacts):
     local: bool = False
     approval_timeout: float | None = optional_field()
     mcp: str | None = optional_field()
+    asks: bool = optional_field(False)
 
 
 class AgentFacts(ModelFacts):

@@ -11,6 +11,7 @@ from pydantic import BaseModel, JsonValue
 
 from mulligan.schema.optional_field import optional_field
 from mulligan.values import Decision, ErrorInfo, ToolCall, ToolMessage
+from mulligan.wire.questions import Questions, Replies
 from mulligan.wire.run_context import RunContext
 
 __all__ = ["CALL_TOOL", "RECORD_LOST_CALL", "CallTool", "LostCall", "ToolOutcome", "tool_message"]
@@ -41,6 +42,8 @@ class CallTool(BaseModel):
     decision: Decision | None = optional_field()
     """The approval, where a person gave one."""
     mcp: str | None = optional_field()
+    replies: Replies | None = optional_field()
+    """What people replied to the questions of the call's MCP server, where the call is continued with that."""
 
 
 class ToolOutcome(BaseModel):
@@ -52,6 +55,8 @@ class ToolOutcome(BaseModel):
     attempts: int = 1
     unsettled: dict[str, Any] | None = optional_field()
     """The typed error, where the tool's worker does not know the agent, and so not its policy: the agent's worker does."""
+    asks: Questions | None = optional_field()
+    """What the call's MCP server asks a person. The call has no result yet: it is continued with the replies."""
 
 
 class LostCall(BaseModel):

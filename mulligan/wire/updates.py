@@ -34,6 +34,8 @@ RECORD_DECISION, CHECK_EDIT = "record_decision", "check_edit"
 
 MESSAGE_BYTES = 1_000_000
 """UTF-8 bytes of a message, an answer, or edited arguments as JSON. Temporal refuses payloads of more than 2 MB."""
+FORM_BYTES = 100_000
+"""UTF-8 bytes of the answer to a question of an MCP server. The run keeps it for its steps."""
 SHORT_CHARS = 1_000
 """Characters of an id, a name or a reason."""
 
@@ -123,6 +125,12 @@ class Pending(BaseModel):
     until: str | None = optional_field()
     conversation: str = optional_field("0")
     """The number of the agent, in a workflow with several."""
+    answer_schema: dict[str, JsonValue] | None = optional_field()
+    """The JSON schema of the answer to a question of an MCP server: the answer's text is JSON then."""
+    url: str | None = optional_field()
+    """The page that an MCP server asks the person to open."""
+    can_deny: bool = optional_field(False)
+    """Whether a question may also be denied, by the update `decide`: it is an MCP server's."""
 
 
 class RecordDecision(BaseModel):
@@ -138,6 +146,8 @@ class RecordDecision(BaseModel):
     decision: Decision
     answer: str | None = None
     run: bool = False
+    question: int | None = optional_field()
+    """The number of the question, from 1, where the MCP server of a call that had begun asked it."""
     repaired_by: list[str] = optional_field([])
     started: float
 
@@ -151,6 +161,7 @@ class RecordedDecision(ToolOutcome):
     step: int
     started: float
     decision: Decision
+    question: int | None = optional_field()
 
 
 class CheckEdit(BaseModel):

@@ -21,6 +21,7 @@ from mulligan.tool import Tool
 from mulligan.wire.agent_facts import OPEN_RUN
 from mulligan.wire.compaction_request import COMPACT_CONVERSATION
 from mulligan.wire.model_call import CALL_MODEL
+from mulligan.wire.questions import CHECK_ANSWER
 from mulligan.wire.run_end import FINISH_RUN
 from mulligan.wire.sub_run import RECORD_SUB_RUN
 from mulligan.wire.tool_call import CALL_TOOL, RECORD_LOST_CALL
@@ -32,7 +33,7 @@ DEFINITION = "__temporal_activity_definition"
 """The attribute that `@activity.defn` sets on a function. Importing temporalio to ask for it would take half a second."""
 ACTIVITY_TYPES = {
     *(OPEN_RUN, CALL_MODEL, CALL_TOOL, FINISH_RUN, RECORD_LOST_CALL),
-    *(COMPACT_CONVERSATION, RECORD_DECISION, CHECK_EDIT, RECORD_SUB_RUN),
+    *(COMPACT_CONVERSATION, RECORD_DECISION, CHECK_EDIT, CHECK_ANSWER, RECORD_SUB_RUN),
 }
 """The types of Mulligan's own activities."""
 SHIPPED = ("mulligan.workflows.agents.assistant", "mulligan.workflows.agents.demo")

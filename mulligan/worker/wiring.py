@@ -17,6 +17,7 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxR
 
 from mulligan.activities.call_model import CallModelActivity
 from mulligan.activities.call_tool import CallToolActivity
+from mulligan.activities.check_answer import CheckAnswerActivity
 from mulligan.activities.check_edit import CheckEditActivity
 from mulligan.activities.compact_conversation import CompactConversationActivity
 from mulligan.activities.mcp.servers import McpServers
@@ -118,6 +119,7 @@ class AgentActivities:
             RecordSubRunActivity(services).record_sub_run,
             RecordDecisionActivity(services).record_decision,
             CheckEditActivity(services).check_edit,
+            CheckAnswerActivity(services).check_answer,
         ]
 
     @asynccontextmanager

@@ -109,6 +109,15 @@ RUNS: dict[str, dict[str, Any]] = {
             ("decide", {"call_id": "no", "decision": "deny", "reason": "No."}),
         ],
     },
+    "asked": {
+        "turns": [Turn(calls=[("ask__book", '{"city": "Rome"}', "b"), ("ask__open_page", "{}", "p")]), DONE],
+        "agent": "booker",
+        UPDATES: [
+            ("decide", {"call_id": "p", "decision": "approve"}),
+            ("answer", {"call_id": "b", "text": '{"nights": 2}'}),
+            ("decide", {"call_id": "p", "decision": "deny"}),
+        ],
+    },
     "stopped": {
         "turns": [Turn(calls=[("refund", REFUND, "r"), ("nap", '{"seconds": 1}', "n")])],
         "agent": "desk",
@@ -142,6 +151,7 @@ async def record(prefix: str, names: Sequence[str]) -> None:
             "compaction_agents",
             "sub_agent_teams",
             "people_agents",
+            "mcp_agents",
         )
         loaded = load([f"tests.support.{name}" for name in modules])
         async with running_worker(client, loaded, Telemetry(), "agents"):
@@ -175,9 +185,13 @@ async def say(handle: Any, update: str, argument: dict[str, Any]) -> None:
             await asyncio.sleep(0.2)
         await handle.cancel()
         return
-    while "call_id" in argument and argument["call_id"] not in [
-        wait["call_id"] for wait in await handle.query("pending")
-    ]:
+    kind = "question" if update == "answer" else None
+    while "call_id" in argument and not any(
+        wait["call_id"] == argument["call_id"]
+        and kind in (None, wait["kind"])
+        and (argument.get("decision") != "deny" or wait["kind"] == "approval" or wait.get("can_deny"))
+        for wait in await handle.query("pending")
+    ):
         await asyncio.sleep(0.1)
     await handle.execute_update(update, argument)
 

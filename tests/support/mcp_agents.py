@@ -40,6 +40,13 @@ asking = Agent(
     model="openai-chat:nobody",
     mcp=[McpServer("asks", command=SERVER, exclude=["s*", "h*"], needs_approval=["*.delete/*", "count"])],
 )
+booker = Agent(
+    name="booker",
+    model="openai-chat:nobody",
+    mcp=[
+        McpServer("ask", command=SERVER, env={"ASKS": "1"}, include=["book", "open_page"], needs_approval=["open_page"])
+    ],
+)
 forlorn = Agent(
     name="forlorn",
     model="openai-chat:nobody",

@@ -62,6 +62,9 @@ TOOLS: dict[str, dict[str, Any]] = {
 }
 
 
+if os.environ.get("ASKS"):
+    TOOLS |= {"book": schema(city=TEXT), "open_page": NONE, "endless": NONE}
+
 for number in range(int(os.environ.get("MANY", "0"))):
     TOOLS[f"many_{number}"] = schema(text={**TEXT, "description": "y" * int(os.environ.get("LONG", "0"))})
 
@@ -178,10 +181,71 @@ RESULTS: dict[str, Callable[[Arguments], types.CallToolResult]] = {
 """Tools that need nothing but their arguments, by name."""
 
 
-async def call_tool(ctx: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
+BOOKING = {
+    "type": "object",
+    "properties": {
+        "nights": {"type": "integer", "minimum": 1, "title": "How many nights?"},
+        "breakfast": {"type": "boolean", "default": True},
+    },
+    "required": ["nights"],
+}
+BOOKINGS = os.environ.get("BOOKINGS", "")
+"""The file in which each start of `book` leaves a line."""
+
+
+def elicit(message: str, requested: dict[str, Any]) -> types.ElicitRequest:
+    return types.ElicitRequest(params=types.ElicitRequestFormParams(message=message, requested_schema=requested))
+
+
+def booked(city: str, reply: Any) -> types.CallToolResult:
+    return text(f"{city}: {reply.action} {json.dumps(reply.content)}")
+
+
+def note_start(what: str) -> None:
+    if BOOKINGS:
+        with Path(BOOKINGS).open("a") as file:
+            file.write(f"{what}\n")
+
+
+async def book(ctx: Any, params: types.CallToolRequestParams) -> Any:
+    """Asks a person for how many nights: by the protocol of 2026, or within the call for an older client."""
+    city = (params.arguments or {})["city"]
+    message = f"Book a room in {city}?"
+    if ctx.session.protocol_version < "2026":
+        note_start("started")
+        return booked(city, await ctx.session.elicit_form(message, BOOKING, ctx.request_id))
+    if not params.input_responses:
+        note_start("asked")
+        return types.InputRequiredResult(input_requests={"stay": elicit(message, BOOKING)}, request_state="state-1")
+    note_start(f"continued with {params.request_state}")
+    return booked(city, params.input_responses["stay"])
+
+
+async def open_page(ctx: Any, params: types.CallToolRequestParams) -> Any:
+    """Asks a person to open a page."""
+    if not params.input_responses:
+        page = types.ElicitRequestURLParams(message="Sign in.", url="https://example.com/in", elicitation_id="1")
+        return types.InputRequiredResult(input_requests={"page": types.ElicitRequest(params=page)})
+    reply: Any = params.input_responses["page"]
+    return text(f"page: {reply.action}")
+
+
+async def endless(ctx: Any, params: types.CallToolRequestParams) -> Any:
+    """Asks again and again."""
+    once = {"type": "object", "properties": {"more": {"type": "boolean"}}, "required": ["more"]}
+    number = int(params.request_state or 0) + 1
+    return types.InputRequiredResult(
+        input_requests={"more": elicit(f"More ({number})?", once)}, request_state=str(number)
+    )
+
+
+async def call_tool(ctx: Any, params: types.CallToolRequestParams) -> types.CallToolResult | types.InputRequiredResult:
     given = params.arguments or {}
     if params.name in RESULTS:
         return RESULTS[params.name](given)
+    if params.name in ASKING:
+        result: types.CallToolResult | types.InputRequiredResult = await ASKING[params.name](ctx, params)
+        return result
     match params.name:
         case "hang":
             return await hang(Path(given["file"]))
@@ -191,6 +255,9 @@ async def call_tool(ctx: Any, params: types.CallToolRequestParams) -> types.Call
             return await progress(ctx)
     return text(f"there is no {params.name}", wrong=True)
 
+
+ASKING: dict[str, Callable[..., Any]] = {"book": book, "open_page": open_page, "endless": endless}
+"""Tools that ask people."""
 
 server = Server("support", version="1", on_list_tools=list_tools, on_call_tool=call_tool)
 

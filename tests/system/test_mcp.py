@@ -238,3 +238,61 @@ async def steps_of(handle: Any) -> list[dict[str, Any]]:
         return list((await handle.query("steps", args=[0, 10]))["steps"])
     except RPCError:  # no worker polls yet
         return []
+
+
+async def test_a_question_of_an_mcp_server_survives_a_killed_worker(
+    lab: Lab, temporal: DevServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """kill -9 while it waits: by the newest protocol another worker continues the call, which is not begun twice.
+
+    An older server's call dies with its worker: it is lost, or begun again where it may be (`attempts`), and then the answer
+    that was given meanwhile is used.
+    """
+    bookings = tmp_path / "bookings"
+    monkeypatch.setenv("BOOKINGS", str(bookings))
+    monkeypatch.setenv("ASKS", "1")
+    with http_server("--sessions") as port:
+        module = tmp_path / "booking_agents.py"
+        module.write_text(
+            "from mulligan import Agent, McpServer\n"
+            f"new = McpServer('new', command={SERVER!r}, env={{'ASKS': '1', 'BOOKINGS': '${{BOOKINGS}}'}})\n"
+            f"old = McpServer('old', url='http://127.0.0.1:{port}/mcp', include=['book'])\n"
+            f"again = McpServer('again', url='http://127.0.0.1:{port}/mcp', include=['book'], attempts=2)\n"
+            "agent = Agent(name='booking', model='openai-chat:nobody', mcp=[new, old, again])\n"
+        )
+        queue = f"mcp-{uuid.uuid4().hex[:6]}"
+        at = Lab(lab.client, lab.model, lab.otlp, lab.telemetry, queue)
+
+        async def worker() -> asyncio.subprocess.Process:
+            return await asyncio.create_subprocess_exec(
+                sys.executable, "worker.py", "--load", module.stem, "--task-queue", queue,
+                env={**os.environ, **environment_of(temporal), "PYTHONPATH": str(tmp_path)},
+                stdin=asyncio.subprocess.DEVNULL,
+            )  # fmt: skip
+
+        async def waiting(handle: Any, count: int) -> dict[str, str]:
+            while len(waits := await handle.query("pending")) != count:
+                await asyncio.sleep(0.1)
+            return {wait["tool"]: wait["call_id"] for wait in waits}
+
+        first = await worker()
+        booked = [(f"{server}__book", {"city": server}) for server in ("new", "old", "again")]
+        handle = await at.start([calls(*booked), DONE], agent="booking")
+        ids = await waiting(handle, 3)
+        first.kill()
+        await first.wait()
+        second = await worker()
+        try:
+            assert set(await waiting(handle, 2)) == {"new__book", "again__book"}
+            for tool in ("again__book", "new__book"):
+                await handle.execute_update("answer", {"call_id": ids[tool], "text": '{"nights": 2}'})
+            ran = await at.look(handle)
+        finally:
+            second.terminate()
+            await second.wait()
+    new, old, again = (each["result"] for each in ran.calls)
+    assert new["text"] == 'new: accept {"nights": 2, "breakfast": true}'
+    assert (old["error"]["kind"], again["error"]) == ("tool_lost", None)
+    assert again["text"] == 'again: accept {"nights": 2, "breakfast": true}'
+    starts = bookings.read_text().split("\n")
+    assert sorted(starts) == ["", "asked", "continued with state-1", "started", "started", "started"]

@@ -234,6 +234,7 @@ class Conversation:
                     attempts=call_record.attempts,
                     run=call_record.run,
                     decision=call_record.decision,
+                    questions=call_record.questions,
                     result=StepResult(text=result.text, error=result.error) if result else None,
                 )
             )

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from temporalio import workflow
 
-from mulligan.values import ErrorInfo
+from mulligan.values import Decision, ErrorInfo
 
 __all__ = ["Entry", "EventLog"]
 
@@ -106,9 +106,13 @@ class EventLog:
         """A call of the newest step waits for a person."""
         self._add("waiting", call=call, data={"kind": kind, "text": text})
 
-    def decided(self, call: int) -> None:
-        """A call of the newest step no longer waits for a person."""
-        self._add("decided", call=call)
+    def decided(self, call: int, decision: Decision | None = None) -> None:
+        """A call of the newest step no longer waits for a person.
+
+        `decision`: of a question of the call's MCP server, which may ask several. Others are in the call's record.
+        """
+        data = decision.model_dump(include={"decision", "by", "reason"}) if decision is not None else None
+        self._add("decided", call=call, data=data)
 
     def answer_rejected(self) -> None:
         """The newest step's answer was rejected."""

@@ -89,7 +89,10 @@ class _EventBuilder:
                 return {"step": step.step, "error": step.error}
         if entry.call is None:
             return {"step": entry.step}
-        return _call_fields(entry.type, step.step, step.tool_calls[entry.call])
+        call = step.tool_calls[entry.call]
+        if entry.type == "decided" and entry.data is not None:
+            return {"step": step.step, "call_id": call.id, "name": call.name}
+        return _call_fields(entry.type, step.step, call)
 
     def _step(self, number: int) -> Step | None:
         if number not in self._steps:

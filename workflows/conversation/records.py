@@ -9,7 +9,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from mulligan.values import Compaction, Decision, ErrorInfo, Repair, SubRun, Usage, UserMessage
+from mulligan.schema.optional_field import optional_field
+from mulligan.values import AnsweredQuestion, Compaction, Decision, ErrorInfo, Repair, SubRun, Usage, UserMessage
 
 
 class CallRecord(BaseModel):
@@ -20,6 +21,7 @@ class CallRecord(BaseModel):
     attempts: int = 0
     run: SubRun | None = None
     decision: Decision | None = None
+    questions: list[AnsweredQuestion] = optional_field([])
 
 
 class StepRecord(BaseModel):

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from temporalio import workflow
 
 from mulligan.values import UserMessage
+from mulligan.wire.questions import Question, Reply
 from mulligan.wire.updates import SendMessage, Stop
 from mulligan.workflows import limits
 from mulligan.workflows.people.pending_decisions import PendingDecisions
@@ -36,6 +37,8 @@ class Inbox:
         """Whether messages are refused, as the workflow is about to end."""
         self.is_idle = False
         """Whether the agent is between two turns, so that there is nothing to stop."""
+        self.ask_for: dict[str, Callable[[Question], Awaitable[Reply]]] = {}
+        """For each running call that may ask a person something: the function that asks, by the call's id."""
         self._is_stop_unlogged = False
         self._seen_ids: dict[str, None] = {}
         self._model_activity: workflow.ActivityHandle[Any] | None = None

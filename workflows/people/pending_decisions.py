@@ -10,6 +10,7 @@ from pydantic import JsonValue
 from temporalio import workflow
 
 from mulligan.values import Decision, ToolCall
+from mulligan.wire.questions import Question
 from mulligan.wire.ui_summary import ui_summary
 from mulligan.wire.updates import Pending, Stop, iso
 from mulligan.workflows import limits
@@ -26,7 +27,8 @@ _MEMO = "waiting"
 class PendingDecision:
     """A call that waits for a person, until it has a `decision`.
 
-    `arguments` are the model's. `text` tells the person what to decide on. `timeout`: seconds; None: no limit.
+    `arguments` are the model's. `text` tells the person what to decide on. `timeout`: seconds; None: no limit. `question`:
+    the question of the call's MCP server, if it asks one; `content`: the answer to it.
     """
 
     call: ToolCall
@@ -35,11 +37,13 @@ class PendingDecision:
     text: str
     step: int
     timeout: float | None = None
+    question: Question | None = None
     since: float = field(default_factory=workflow.time)
     """Seconds since the epoch."""
     decision: Decision | None = None
     answer: str | None = None
     edited_arguments: JsonValue = None
+    content: dict[str, JsonValue] | None = None
 
     def resolve(
         self,
@@ -74,6 +78,9 @@ class PendingDecision:
             step=self.step,
             until=iso(self.since + self.timeout) if self.timeout is not None else None,
             conversation=conversation,
+            answer_schema=self.question.answer_schema if self.question else None,
+            url=self.question.url if self.question else None,
+            can_deny=self.question is not None,
         )
 
 

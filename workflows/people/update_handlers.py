@@ -15,9 +15,11 @@ from temporalio import workflow
 from mulligan.errors import UpdateRefusedError
 from mulligan.schema.json_limits import MOST_DEPTH, is_deeper
 from mulligan.values import Decision, ToolCall
+from mulligan.wire.questions import ASK_PERSON, TOO_MANY_ASK, AskPerson, CheckedAnswer, Question, Reply
 from mulligan.wire.updates import (
     ANSWER,
     DECIDE,
+    FORM_BYTES,
     MESSAGE_BYTES,
     PENDING,
     SEND_MESSAGE,
@@ -40,6 +42,8 @@ FIRST_AGENT_KEY = "0"
 """The key of a workflow's first agent, which is the only one of an AgentWorkflow."""
 CheckEditedArguments = Callable[[str, ToolCall, int, dict[str, Any]], Awaitable[CheckedEdit]]
 """Checks the arguments that a person has edited. Its arguments: the agent's key, the call, its step, the new arguments."""
+CheckAnswerToServer = Callable[[str, Question, str], Awaitable[CheckedAnswer]]
+"""Checks the answer to the question of an MCP server. Its arguments: the agent's key, the question, the answer's text."""
 
 
 class UpdateHandlers:
@@ -48,15 +52,24 @@ class UpdateHandlers:
     `agent_name` returns the name of the agent with a key.
     """
 
-    def __init__(self, agent_name: Callable[[str], str], check_edited_arguments: CheckEditedArguments) -> None:
+    def __init__(
+        self,
+        agent_name: Callable[[str], str],
+        check_edited_arguments: CheckEditedArguments,
+        check_answer: CheckAnswerToServer,
+    ) -> None:
         self._agent_name = agent_name
         self._check_edited_arguments = check_edited_arguments
+        self._check_answer_to_server = check_answer
+        self._asking = 0
+        """How many running activities wait for a person."""
         self._inboxes: dict[str, Inbox] = {}
         for name, handler, validator in (
             (SEND_MESSAGE, self.send_message, self._check_message),
             (DECIDE, self.decide, self._check_decision),
             (ANSWER, self.answer, self._check_answer),
             (STOP, self.stop, self._check_stop),
+            (ASK_PERSON, self.ask_person, self._check_ask),
         ):
             if workflow.get_update_handler(name) is None:
                 workflow.set_update_handler(name, handler, validator=validator)
@@ -87,7 +100,7 @@ class UpdateHandlers:
     async def decide(self, argument: Any = None) -> dict[str, Any]:
         """Accept a decision on a call that waits for approval."""
         request = _parse(Decide, argument)
-        key, pending = self._find_pending(request.call_id, request.conversation, "approval")
+        key, pending = self._find_decidable(request)
         if request.arguments is not None:
             edit = await self._check_edited_arguments(key, pending.call, pending.step, request.arguments)
             if edit.refused is not None:
@@ -101,10 +114,32 @@ class UpdateHandlers:
     async def answer(self, argument: Any = None) -> dict[str, Any]:
         """Accept the answer to an agent's question."""
         request = _parse(Answer, argument)
-        _, pending = self._find_pending(request.call_id, request.conversation, "question")
-        pending.answer = request.text
+        key, pending = self._find_pending(request.call_id, request.conversation, "question")
+        if pending.question is None:
+            pending.answer = request.text
+        elif pending.question.answer_schema is not None:
+            checked = await self._check_answer_to_server(key, pending.question, request.text)
+            if checked.refused is not None:
+                raise UpdateRefusedError(checked.refused)
+            # Somebody else may have answered during the check, and the call may have asked something else.
+            _, now = self._find_pending(request.call_id, request.conversation, "question")
+            if now is not pending:
+                raise UpdateRefusedError(f'"{request.call_id}" asks another question by now.')
+            pending.content = checked.content
         pending.resolve("answer", by=request.by)
         return {"accepted": True, "call_id": request.call_id}
+
+    async def ask_person(self, argument: Any = None) -> dict[str, Any]:
+        """Ask a person for a running call, and wait for the reply. Only activities of this workflow send it."""
+        request = _parse(AskPerson, argument)
+        ask = self._inbox_of(request.conversation).ask_for.get(request.call_id)
+        if ask is None:
+            return Reply(action="cancel").model_dump(mode="json")
+        self._asking += 1
+        try:
+            return (await ask(request.question)).model_dump(mode="json")
+        finally:
+            self._asking -= 1
 
     async def stop(self, argument: Any = None) -> dict[str, Any]:
         """Stop a run gracefully: running calls finish, nothing new starts."""
@@ -147,7 +182,7 @@ class UpdateHandlers:
 
     def _check_decision(self, argument: Any = None) -> None:
         request = _parse(Decide, argument)
-        self._find_pending(request.call_id, request.conversation, "approval")
+        self._find_decidable(request)
         if request.arguments is None:
             return
         if request.decision == "deny":
@@ -160,7 +195,16 @@ class UpdateHandlers:
     def _check_answer(self, argument: Any = None) -> None:
         request = _parse(Answer, argument)
         _check_size("text", request.text)
-        self._find_pending(request.call_id, request.conversation, "question")
+        _, pending = self._find_pending(request.call_id, request.conversation, "question")
+        if pending.question is not None:
+            _check_size("text", request.text, FORM_BYTES)
+
+    def _check_ask(self, argument: Any = None) -> None:
+        request = _parse(AskPerson, argument)
+        if request.call_id not in self._inbox_of(request.conversation).ask_for:
+            raise UpdateRefusedError(f'No call "{request.call_id}" is running that may ask a person.')
+        if self._asking >= limits.ASKING_ACTIVITIES:
+            raise UpdateRefusedError(TOO_MANY_ASK)
 
     def _check_stop(self, argument: Any = None) -> None:
         request = _parse(Stop, argument)
@@ -193,6 +237,20 @@ class UpdateHandlers:
         if key is None and self._inboxes:
             return list(self._inboxes.values())
         return [self._inbox_of(key)]
+
+    def _find_decidable(self, request: Decide) -> tuple[str, PendingDecision]:
+        """As `_find_pending`: a call that waits for approval; or a question of an MCP server, which may be denied.
+
+        Raises:
+            UpdateRefusedError: there is no such call.
+        """
+        if request.decision == "deny":
+            inboxes = {one: box for one, box in self._inboxes.items() if request.conversation in (None, one)}
+            for inbox in inboxes.values():
+                pending = inbox.decisions.waiting.get(request.call_id)
+                if pending is not None and pending.question is not None:
+                    return self._find_pending(request.call_id, request.conversation, "question")
+        return self._find_pending(request.call_id, request.conversation, "approval")
 
     def _find_pending(
         self, call_id: str, key: str | None, kind: Literal["approval", "question"]
@@ -247,9 +305,9 @@ def _parse(kind: type[_Request], argument: Any) -> _Request:
         raise UpdateRefusedError(f"{subject} {problem}.") from None
 
 
-def _check_size(field: str, text: str) -> None:
-    if (size := len(text.encode())) > MESSAGE_BYTES:
-        raise UpdateRefusedError(f'"{field}" has {size:,} bytes; at most {MESSAGE_BYTES:,} are accepted.')
+def _check_size(field: str, text: str, most: int = MESSAGE_BYTES) -> None:
+    if (size := len(text.encode())) > most:
+        raise UpdateRefusedError(f'"{field}" has {size:,} bytes; at most {most:,} are accepted.')
 
 
 def _describe(decision: Decision) -> str:
