@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import difflib
 import inspect
+import json
 from dataclasses import dataclass
 
 from temporalio import activity
@@ -30,6 +31,7 @@ from mulligan.wire.agent_facts import (
     OpenRun,
     ToolFacts,
 )
+from mulligan.wire.compressed_input import LONGEST_MESSAGE
 from mulligan.wire.conversation_ref import INPUT_MESSAGES_QUERY, Page, PageRequest
 from mulligan.wire.search_attributes import AGENT_ATTRIBUTE
 from mulligan.wire.sub_run import AGENT_WORKFLOW
@@ -38,6 +40,9 @@ INSTRUCTIONS_LIMIT = 50.0
 """Seconds that an `instructions` function may take."""
 INPUT_PAGE = 10_000
 """Messages of a run's input that one query asks for."""
+METADATA_BYTES = 1_200_000
+"""Bytes of a run's metadata as JSON. The input of each tool call has it, with up to size_limits.ARGUMENTS_BYTES of arguments;
+the server terminates a run whose input of an activity has more than 2 MB."""
 DEFINITION_BYTES = 1_500_000
 """Bytes of an agent's definition for the provider. It is part of this activity's result, whose limit is 2 MB."""
 
@@ -65,6 +70,8 @@ class OpenRunActivity:
                 check_model(run_input.model, '"model"')
             except DeclarationError as error:
                 raise InvalidRunInputError(str(error)) from None
+        if services.carry_bytes is None:
+            _check_sizes(request, run_input)
         model = run_input.model or agent.models[0]
         models = resolve_models(agent, run_input, services.prices)
         # Concurrently: each may take most of the time that opening a run has.
@@ -125,6 +132,21 @@ class OpenRunActivity:
         instructions = await self.services.runtime.run(agent.instructions, (run_input,), limit=INSTRUCTIONS_LIMIT)
         assert not inspect.isawaitable(instructions)
         return str(instructions)
+
+
+def _check_sizes(request: OpenRun, run_input: RunInput) -> None:
+    """Refuse what Temporal could not carry without external storage.
+
+    Raises:
+        InvalidRunInputError: a message or the metadata is too large.
+    """
+    storage = "without external storage (MULLIGAN_EXTERNAL_STORAGE)"
+    if (length := request.longest_message or 0) > LONGEST_MESSAGE:
+        raise InvalidRunInputError(
+            f'"messages" has a message of {length:,} bytes; a message can have {LONGEST_MESSAGE:,} {storage}.'
+        )
+    if (length := len(json.dumps(run_input.metadata, ensure_ascii=False).encode(errors="replace"))) > METADATA_BYTES:
+        raise InvalidRunInputError(f'"metadata" has {length:,} bytes; it can have {METADATA_BYTES:,} {storage}.')
 
 
 def _facts(

@@ -69,8 +69,7 @@ class AgentWorkflow:
             workflow.upsert_memo(memo | ({"resumed_from": resumed_from.model_dump()} if resumed_from else {}))
             await agent.begin(run_input)
         while not await agent.step():
-            if agent.is_continue_as_new_suggested():
-                await workflow.wait_condition(workflow.all_handlers_finished)
+            if await agent.can_continue_as_new():
                 workflow.continue_as_new(state_argument(agent.carry()))
         self._handlers.close()
         result = await agent.finish()

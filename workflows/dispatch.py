@@ -17,6 +17,7 @@ from mulligan.run_input import TRACEPARENT, RunInput
 from mulligan.values import ErrorInfo
 from mulligan.wire.agent_facts import OPEN_RUN, AgentFacts, OpenedRun, OpenRun, ToolFacts
 from mulligan.wire.compaction_request import COMPACT_CONVERSATION, CompactConversation, Compacted
+from mulligan.wire.compressed_input import LONGEST_MESSAGE
 from mulligan.wire.model_call import CALL_MODEL, ConversationRequest, ModelAnswer, ModelCall
 from mulligan.wire.questions import CHECK_ANSWER, CheckAnswer, CheckedAnswer
 from mulligan.wire.run_context import TRACE_HEADER
@@ -46,14 +47,16 @@ _CALL_ID_CHARS = 1_000
 _FACTS_OF_UNKNOWN_TOOL = ToolFacts(timeout=limits.UNKNOWN_TOOL_TIMEOUT)
 
 
-async def open_run(run_input: RunInput, *, inline: bool, conversation: str, turn: int) -> OpenedRun:
+async def open_run(
+    run_input: RunInput, *, inline: bool, conversation: str, turn: int, longest_message: int
+) -> OpenedRun:
     """Resolve the agent on a worker, pin its facts, open the trace.
 
     `inline`: whether the input is small enough to be part of the activity's; the worker queries for it otherwise.
-    `conversation`: the agent's key.
+    `conversation`: the agent's key. `longest_message`: bytes of the longest new message.
 
     Raises:
-        InvalidRunInputError: there is no such agent, or its model is not a valid one.
+        InvalidRunInputError: there is no such agent, its model is not a valid one, or a part of the input is too large.
     """
     info = workflow.info()
     try:
@@ -67,6 +70,7 @@ async def open_run(run_input: RunInput, *, inline: bool, conversation: str, turn
                 first_run_id=info.first_execution_run_id,
                 parent=run_input.traceparent or _traceparent_in(info.headers),
                 call_id=_call_id_in_memo() if info.parent else None,
+                longest_message=longest_message if longest_message > LONGEST_MESSAGE else None,
             ),
             result_type=OpenedRun,
             start_to_close_timeout=limits.OPEN_RUN_TIMEOUT,

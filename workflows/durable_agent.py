@@ -21,7 +21,12 @@ from mulligan.wire.run_context import RunContext
 from mulligan.wire.ui_summary import task_of
 from mulligan.workflows import dispatch, limits
 from mulligan.workflows.conversation.compaction import compact_if_due
-from mulligan.workflows.conversation.continue_as_new import ContinueAsNewPolicy, decode_state, encode_state
+from mulligan.workflows.conversation.continue_as_new import (
+    ContinueAsNewPolicy,
+    decode_state,
+    encode_state,
+    fits_in_state,
+)
 from mulligan.workflows.conversation.conversation import Conversation, messages_that_fit
 from mulligan.workflows.conversation.event_page import event_page
 from mulligan.workflows.conversation.records import StepRecord
@@ -116,12 +121,16 @@ class DurableAgent(Generic[OutputT]):
         first_new = len(self.conversation.messages)
         prompt = [UserMessage(role="user", text=run_input.prompt)] if run_input.prompt is not None else []
         self.conversation.append_request([*run_input.messages, *prompt])
+        added = range(first_new, len(self.conversation.messages))
+        longest_message = max((self.conversation.size(index, index + 1) for index in added), default=0)
         input_bytes = self.conversation.size(first_new) + limits.bytes_of(run_input.metadata)
         is_inline = input_bytes <= limits.INLINE_BYTES
         number = self._turn.number + 1 if self._turn else 1
         self._preparation = waiting_for_opening(self.agent, workflow.time())
         try:
-            opened = await dispatch.open_run(run_input, inline=is_inline, conversation=self._key, turn=number)
+            opened = await dispatch.open_run(
+                run_input, inline=is_inline, conversation=self._key, turn=number, longest_message=longest_message
+            )
         except FailureError:
             self._add_new_messages()
             self.status, self._inbox.is_closed = "failed", True
@@ -190,11 +199,25 @@ class DurableAgent(Generic[OutputT]):
         """
         if not self._continue_as_new.is_due():
             return False
-        most_bytes = self._turn.facts.carry_bytes if self._turn else None
-        fits = len(self.carry()) <= (most_bytes or limits.CARRY_BYTES)
+        fits = self._is_small_enough_to_carry()
         if not fits:
             self._continue_as_new.postpone()
         return fits
+
+    async def can_continue_as_new(self) -> bool:
+        """The same, once the handlers of updates have finished: what they bring may be too large to be carried as well."""
+        if not self.is_continue_as_new_suggested():
+            return False
+        await workflow.wait_condition(workflow.all_handlers_finished)
+        if self._is_small_enough_to_carry() or not workflow.patched("measured_again"):
+            return True
+        self._continue_as_new.postpone()
+        return False
+
+    def _is_small_enough_to_carry(self) -> bool:
+        most_bytes = self._turn.facts.carry_bytes if self._turn else None
+        size, most = len(self.carry()), most_bytes or limits.CARRY_BYTES
+        return fits_in_state(size, most, at=self.conversation.next_step)
 
     def carry(self) -> bytes:
         """The state of the agent, for the next run's `DurableAgent(state=…)`: its turn and its conversation, compressed."""

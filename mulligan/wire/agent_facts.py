@@ -150,6 +150,8 @@ class OpenRun(BaseModel):
     first_run_id: str
     parent: str | None = None
     call_id: str | None = optional_field()
+    longest_message: int | None = optional_field()
+    """Bytes of the longest new message as JSON, where only external storage can hold it."""
 
 
 class OpenedRun(BaseModel):

@@ -7,6 +7,7 @@ import uuid
 from typing import Any
 
 import pytest
+import zstandard
 from temporalio.client import WorkflowFailureError
 from temporalio.exceptions import ApplicationError
 
@@ -44,6 +45,14 @@ BAD: list[tuple[Any, str]] = [
     ("hello", "must be one JSON object"),
     (None, "without an input"),
     (b"\x00\xff", "input is not JSON"),
+    (
+        zstandard.compress(b'{"agent": "shop", "messages": [{"role": "user", "text": "' + b"x" * 2_500_000 + b'"}]}'),
+        "a message can have 1,900,000 without external storage",
+    ),
+    (
+        {"agent": "shop", "prompt": "x", "metadata": {"k": "x" * 1_500_000}},
+        "it can have 1,200,000 without external storage",
+    ),
 ]
 
 

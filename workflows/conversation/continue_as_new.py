@@ -19,9 +19,12 @@ __all__ = [
     "carried_state",
     "decode_state",
     "encode_state",
+    "fits_in_state",
     "state_argument",
 ]
 
+_ZSTD_DIFFERENCE = 0.05
+"""How much larger or smaller, as a fraction, the output of another version of zstandard is at most."""
 _CHAIN = "mulligan-chain"
 """The key in a state's metadata of the id of the first run of the chain, which no client knows when it starts a run."""
 
@@ -56,6 +59,20 @@ class ContinueAsNewPolicy:
     def postpone(self) -> None:
         """Wait for more history before the next try: the state did not fit, and encoding it at each step costs time."""
         self._retry_at_bytes = workflow.info().get_current_history_size() + limits.CONTINUE_AS_NEW_RETRY_BYTES
+
+
+def fits_in_state(size: int, most: int, *, at: int) -> bool:
+    """Whether a compressed state of `size` bytes is within the limit. `at`: the number of the next step.
+
+    Another version of zstandard compresses to another size, so near the limit a replay could decide differently. There
+    the decision is recorded.
+    """
+    if abs(size - most) > most * _ZSTD_DIFFERENCE:
+        return size <= most
+    patch = f"carried-{at}"
+    if workflow.unsafe.is_replaying():
+        return workflow.patched(patch)
+    return size <= most and workflow.patched(patch)
 
 
 class InvalidStateError(ValueError):

@@ -1,0 +1,73 @@
+"""Whether a run continues as new: the same in each replay, and decided by all that is carried."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from unittest.mock import MagicMock
+
+import pytest
+from temporalio import workflow
+
+from mulligan.workflows.conversation.continue_as_new import fits_in_state
+from mulligan.workflows.durable_agent import DurableAgent
+
+MOST = 1_000_000
+
+
+@pytest.fixture
+def history(monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], set[str]]:
+    """Sets whether the workflow is replaying; returns the recorded markers."""
+    markers: set[str] = set()
+    replaying = False
+
+    def patched(name: str) -> bool:
+        if not replaying:
+            markers.add(name)
+        return name in markers
+
+    def set_replaying(value: bool) -> set[str]:
+        nonlocal replaying
+        replaying = value
+        return markers
+
+    monkeypatch.setattr(workflow, "patched", patched)
+    monkeypatch.setattr(workflow.unsafe, "is_replaying", lambda: replaying)
+    return set_replaying
+
+
+@pytest.mark.parametrize(("size", "other_size"), [(MOST - 10, MOST + 10), (MOST + 10, MOST - 10)])
+def test_a_replay_decides_as_the_run_did_where_zstandard_compresses_otherwise(
+    history: Callable[[bool], set[str]], size: int, other_size: int
+) -> None:
+    history(False)
+    decided = fits_in_state(size, MOST, at=7)
+    assert decided is (size <= MOST)
+    history(True)
+    assert fits_in_state(other_size, MOST, at=7) is decided
+    assert fits_in_state(other_size, MOST, at=8) is False
+
+
+def test_far_from_the_limit_nothing_is_recorded(history: Callable[[bool], set[str]]) -> None:
+    """Histories from before the decision was recorded replay as they ran."""
+    for replaying in (False, True):
+        markers = history(replaying)
+        assert (fits_in_state(10, MOST, at=1), fits_in_state(2 * MOST, MOST, at=1)) == (True, False)
+        assert not markers
+
+
+async def test_a_state_that_grew_while_handlers_finished_is_not_carried(
+    history: Callable[[bool], set[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent: Any = MagicMock()
+    agent.is_continue_as_new_suggested.return_value = True
+
+    async def handlers_finish(_: Any) -> None:
+        agent._is_small_enough_to_carry.return_value = False
+
+    monkeypatch.setattr(workflow, "wait_condition", handlers_finish)
+    assert await DurableAgent.can_continue_as_new(agent) is False
+    agent._continue_as_new.postpone.assert_called_once()
+    # A history from before the state was measured again continued as new here.
+    history(True).clear()
+    assert await DurableAgent.can_continue_as_new(agent) is True
