@@ -6,6 +6,7 @@ import asyncio
 import difflib
 import inspect
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from temporalio import activity
@@ -41,8 +42,8 @@ INSTRUCTIONS_LIMIT = 50.0
 INPUT_PAGE = 10_000
 """Messages of a run's input that one query asks for."""
 METADATA_BYTES = 1_200_000
-"""Bytes of a run's metadata as JSON. The input of each tool call has it, with up to size_limits.ARGUMENTS_BYTES of arguments;
-the server terminates a run whose input of an activity has more than 2 MB."""
+"""Bytes of a run's metadata as JSON. The input of each tool call has it, with up to size_limits.ARGUMENTS_BYTES of
+arguments; the server terminates a run whose input of an activity has more than 2 MB."""
 DEFINITION_BYTES = 1_500_000
 """Bytes of an agent's definition for the provider. It is part of this activity's result, whose limit is 2 MB."""
 
@@ -58,10 +59,14 @@ class OpenRunActivity:
         """Resolve the agent and open its trace.
 
         Raises:
-            InvalidRunInputError: the agent or the model does not exist, or the cost is limited and a price is unknown.
+            InvalidRunInputError: the agent or the model does not exist, the cost is limited and a price is unknown, or a
+                message or the metadata is too large.
         """
         services, info = self.services, activity.info()
         agent = self._agent(request.agent)
+        if services.carry_bytes is None:
+            # Before the query for the input, which could not be answered.
+            _check_size("a message", request.longest_message or 0, LONGEST_MESSAGE)
         run_input = request.input or await _query_input(
             request.conversation, whole=not isinstance(agent.instructions, str)
         )
@@ -71,7 +76,7 @@ class OpenRunActivity:
             except DeclarationError as error:
                 raise InvalidRunInputError(str(error)) from None
         if services.carry_bytes is None:
-            _check_sizes(request, run_input)
+            _check_size("metadata", _json_bytes(run_input.metadata), METADATA_BYTES)
         model = run_input.model or agent.models[0]
         models = resolve_models(agent, run_input, services.prices)
         # Concurrently: each may take most of the time that opening a run has.
@@ -134,19 +139,21 @@ class OpenRunActivity:
         return str(instructions)
 
 
-def _check_sizes(request: OpenRun, run_input: RunInput) -> None:
+def _json_bytes(metadata: Mapping[str, str]) -> int:
+    return len(json.dumps(metadata, ensure_ascii=False).encode(errors="replace"))
+
+
+def _check_size(what: str, length: int, most: int) -> None:
     """Refuse what Temporal could not carry without external storage.
 
     Raises:
-        InvalidRunInputError: a message or the metadata is too large.
+        InvalidRunInputError: it is too large.
     """
-    storage = "without external storage (MULLIGAN_EXTERNAL_STORAGE)"
-    if (length := request.longest_message or 0) > LONGEST_MESSAGE:
+    if length > most:
         raise InvalidRunInputError(
-            f'"messages" has a message of {length:,} bytes; a message can have {LONGEST_MESSAGE:,} {storage}.'
+            f"The run's input: {what} has {length:,} bytes; {most:,} are the most without external storage "
+            "(MULLIGAN_EXTERNAL_STORAGE)."
         )
-    if (length := len(json.dumps(run_input.metadata, ensure_ascii=False).encode(errors="replace"))) > METADATA_BYTES:
-        raise InvalidRunInputError(f'"metadata" has {length:,} bytes; it can have {METADATA_BYTES:,} {storage}.')
 
 
 def _facts(

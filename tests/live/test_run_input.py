@@ -47,11 +47,11 @@ BAD: list[tuple[Any, str]] = [
     (b"\x00\xff", "input is not JSON"),
     (
         zstandard.compress(b'{"agent": "shop", "messages": [{"role": "user", "text": "' + b"x" * 2_500_000 + b'"}]}'),
-        "a message can have 1,900,000 without external storage",
+        "1,900,000 are the most without external storage",
     ),
     (
         {"agent": "shop", "prompt": "x", "metadata": {"k": "x" * 1_500_000}},
-        "it can have 1,200,000 without external storage",
+        "1,200,000 are the most without external storage",
     ),
 ]
 
