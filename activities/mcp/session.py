@@ -144,7 +144,7 @@ class McpSession:
                     if is_too_large or isinstance(http.error, ResponseTooLarge):
                         raise McpError(self._message(TOO_LARGE, " Ask it for less at a time.")) from error
                     if http.error is not None or (http.status or 0) >= 500:
-                        raise McpUnavailable(self._message(f"did not take the call: {http}")) from error
+                        raise McpUnavailable(self._message(f"rejected the call: {http}")) from error
                     if error.code == CONNECTION_CLOSED:
                         raise McpUnavailable(
                             f"The MCP server `{self._server.name}` ended, or broke off, before it answered: it may or may "

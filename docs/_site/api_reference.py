@@ -182,10 +182,15 @@ def _foreign_types(target: griffe.Object) -> Iterator[str]:
             if (
                 isinstance(part, griffe.ExprName)
                 and part.canonical_path.startswith("mulligan.")
-                and len(part.name) > 1  # a type variable
+                and not _is_type_variable(part.canonical_path)
                 and part.name not in names_in_reference() | SHORT_NAMES.keys()
             ):
                 yield f"`{target.name}` names the type {part.canonical_path}, which is not in the reference"
+
+
+def _is_type_variable(path: str) -> bool:
+    found = package()[path.removeprefix("mulligan.")]
+    return isinstance(found, griffe.Attribute) and re.match(r"TypeVar|ParamSpec", str(found.value)) is not None
 
 
 @cache
