@@ -78,7 +78,7 @@ class Target:
         """The arguments are not JSON."""
         message = f"The arguments of `{self.name}` are not valid JSON, so it was not run: {reason}."
         if self.is_output:
-            message = f"Your output `{self.name}` is not valid JSON, so it was not taken: {reason}."
+            message = f"Your output `{self.name}` is not valid JSON, so it was not accepted: {reason}."
         detail = "\n".join(filter(None, (excerpt, _takes(self.accepts), self._again)))
         return self._error(call, "invalid_json", message, detail, source)
 
@@ -95,7 +95,7 @@ class Target:
                 f"{faults}"
             )
         elif self.is_output:
-            message = f"Your output is not a valid `{self.name}`, so it was not taken:\n{faults}"
+            message = f"Your output is not a valid `{self.name}`, so it was not accepted:\n{faults}"
         sent = f"You sent: {_cut(json.dumps(value, ensure_ascii=False, default=str), INPUT_SHOWN)}"
         detail = "\n".join([sent, *quoting, _takes(self.accepts), self._again])
         return self._error(call, "invalid_arguments", message, detail, error)
@@ -154,7 +154,7 @@ def too_many_calls(call: ToolCall, count: int, most: int) -> InvalidToolInputErr
 def too_long_output(name: str, length: int, limit: int) -> StructuredOutputValidationError:
     """The output exceeds the limit of a step."""
     return StructuredOutputValidationError(
-        f"Your output `{name}` is {length:,} characters long, so it was not taken: the limit is about {limit:,} bytes. "
+        f"Your output `{name}` is {length:,} characters long, so it was not accepted: the limit is about {limit:,} bytes. "
         "Give a shorter one.",
         kind="invalid_output",
         tool_name=name,
@@ -202,7 +202,7 @@ def multiple_outputs(names: Sequence[str]) -> MultipleStructuredOutputsError:
     """Several outputs where one is the answer."""
     given = ", ".join(f"`{name}`" for name in names)
     return MultipleStructuredOutputsError(
-        f"You gave {len(names)} outputs in one step ({given}), so none was taken. Give exactly one.",
+        f"You gave {len(names)} outputs in one step ({given}), so none was accepted. Give exactly one.",
         kind="multiple_outputs",
         tool_names=names,
     )
@@ -211,7 +211,7 @@ def multiple_outputs(names: Sequence[str]) -> MultipleStructuredOutputsError:
 def premature_output(name: str) -> StructuredOutputValidationError:
     """The output together with calls of tools, whose results may change it."""
     return StructuredOutputValidationError(
-        f"Your output `{name}` came together with other calls, so it was not taken. Read their results, then give the "
+        f"Your output `{name}` came together with other calls, so it was not accepted. Read their results, then give the "
         "output again, by itself.",
         kind="premature_output",
         tool_name=name,

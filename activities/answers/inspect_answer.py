@@ -50,7 +50,7 @@ LONGEST_ID = 40
 DIGEST_SUFFIX, STEP_SUFFIX = 18, 16
 """The most characters that are added to an id to make it unique: `_DIGEST_INDEX`, and `_STEP_INDEX` with a number."""
 _CUT_OFF = {"length": "the length limit", "content_filter": "a content filter"}
-_OUTPUT_ACCEPTED = "The output is taken."
+_OUTPUT_ACCEPTED = "The output is accepted."
 
 
 @dataclass(frozen=True)

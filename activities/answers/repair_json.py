@@ -91,7 +91,7 @@ def parse_json(text: str) -> JsonValue:
         NotJson: the text is not JSON, or contains what Python cannot represent: NaN, 1e999, more than 100 levels.
     """
     if (deep := too_deep(text)) is not None:
-        raise NotJson(f"lists and objects stand more than {MAX_DEPTH} deep in each other", deep, text)
+        raise NotJson(f"lists and objects are nested more than {MAX_DEPTH} levels deep", deep, text)
     try:
         value = json.loads(text, parse_int=_int, parse_float=_float, parse_constant=_constant)
     except _Refused as refused:

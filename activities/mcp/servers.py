@@ -123,7 +123,7 @@ class McpServers:
                 offered.tools.append(self.tool(server, tool.name, original, tool, checked_by))
             if left_out:
                 logger.warning(
-                    "Agent %r: %d tools of MCP server %r are left out: more than a model takes. Choose by `include`.",
+                    "Agent %r: %d tools of MCP server %r are left out: more than a model accepts. Choose by `include`.",
                     agent.name, left_out, server.name,
                 )  # fmt: skip
         return offered

@@ -86,7 +86,7 @@ class EndpointLimits:
             limit = self._limits[model] = _Limit(self._rate_of_answers(model, now), now)
             limit.slow_down(now, retry_after)
             logger.warning(
-                "%s limits us. For %.0f s this worker asks it no more, then %.1f times a second at first.",
+                "%s limits this worker, which sends no request for %.0f s, and then %.1f a second at first.",
                 model,
                 limit.until - now,
                 limit.rate,
@@ -121,7 +121,7 @@ class EndpointLimits:
         limit = self._limits.get(model)
         if limit is not None and limit.is_over(self._clock()):
             del self._limits[model]
-            logger.warning("%s limits us no more.", model)
+            logger.warning("%s no longer limits this worker.", model)
             return None
         return limit
 

@@ -56,7 +56,7 @@ class RetryBudget:
                 heartbeat.send_details(first, failures)
                 self._metrics.count_unsent_request(request.model)
                 raise ApplicationError(
-                    f"{request.model} limits this worker: not asked now, again in {delay:.0f} s",
+                    f"{request.model} limits this worker: no request was sent; next attempt in {delay:.0f} s",
                     type="ModelLimited",
                     category=ApplicationErrorCategory.BENIGN,
                     next_retry_delay=timedelta(seconds=delay),

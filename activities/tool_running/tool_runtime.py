@@ -209,7 +209,7 @@ class ToolRuntime:
     def _abandon(self, thread: threading.Thread) -> None:
         self._update_abandoned(added=thread)
         logger.warning(
-            "%s was given up but its thread still runs; %d such threads in this worker.",
+            "%s was abandoned, but its thread still runs; this worker has %d such threads.",
             thread.name,
             len(self._abandoned),
         )

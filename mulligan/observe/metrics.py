@@ -187,7 +187,7 @@ class _WarnOnce(logging.Filter):
             return True
         if not self._has_warned:
             self._has_warned = True
-            logger.warning("The OTLP endpoint takes no metrics; OTEL_METRICS_EXPORTER=none switches them off.")
+            logger.warning("The OTLP endpoint does not accept metrics; OTEL_METRICS_EXPORTER=none turns them off.")
         return False
 
 

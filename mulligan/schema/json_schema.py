@@ -132,7 +132,7 @@ def _fault(error: Any) -> tuple[str, str]:
             return path, f"has fields that are not known: {_unknown_fields(error)}"
         case "anyOf" | "oneOf":
             return path, "is of none of the forms that are allowed"
-    return path, f"does not keep to {error.validator}: {wanted[:200]}"
+    return path, f"violates {error.validator}: {wanted[:200]}"
 
 
 def first_sentence(error: Exception) -> str:

@@ -11,7 +11,7 @@ from tests.live.conftest import DONE, Lab, Ran
 from tests.support.openai_turn import Turn
 from tests.support.shop_agents import RAN
 
-INTRODUCTION = """# What a model and a tool may do wrong, and what becomes of it
+INTRODUCTION = """# What happens after each kind of mistake
 
 Printed from the tests (`make docs`): each row was run on a real Temporal server, with the real `openai` client and an OTLP
 receiver. No row fails a run. `runs`: how often a tool was started. A span with `ERROR` and a kind is an `ai.toolCall` with

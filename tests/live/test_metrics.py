@@ -93,5 +93,5 @@ async def test_an_endpoint_that_takes_no_metrics_is_reported_once(lab: Lab, temp
         process.terminate()
         rest = (await process.stderr.read()).decode()
         await process.wait()
-    assert rest.count("takes no metrics") == 1
+    assert rest.count("does not accept metrics") == 1
     assert len(rest.splitlines()) <= 3  # this line, and those that it logs while it drains

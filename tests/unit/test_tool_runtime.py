@@ -235,9 +235,9 @@ async def test_threads_that_still_run_after_their_limit_are_counted(
         await runtime.run(over.wait, [30], limit=0.05)
     over.set()
     assert [record.getMessage().split(";")[1] for record in caplog.records if record.name == "mulligan.tools"] == [
-        " 1 such threads in this worker.",
-        " 2 such threads in this worker.",
-        " 1 such threads in this worker.",
+        " this worker has 1 such threads.",
+        " this worker has 2 such threads.",
+        " this worker has 1 such threads.",
     ]
 
 
