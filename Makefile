@@ -2,7 +2,7 @@
 # A name on PATH is not enough: pyenv's shims are there for versions of Python that have no uv.
 UV := $(shell uv --version >/dev/null 2>&1 && command -v uv || echo .uv/bin/uv)
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-system docs docs-site bench lint format check pin pin-images
+.PHONY: help demo test test-system docs docs-site fuzz bench lint format check pin pin-images
 
 help:  ## This list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 14
@@ -22,6 +22,9 @@ docs: | $(UV)  ## Print docs/recovery.md from what the tests see
 docs-site: | $(UV)  ## The docs as pages, with the reference from the docstrings, into site/; each warning is an error
 	@$(UV) run --group docs sphinx-build -q -W --keep-going -c docs/_site docs site
 	@echo "site/index.html"
+
+fuzz: | $(UV)  ## Random inputs for each parser, longer than the tests do; failing ones are kept: `make fuzz ARGS="--minutes 10"`
+	@$(UV) run python -m tests.fuzz $(ARGS)
 
 bench: | $(UV)  ## Mulligan measured beside its rivals, for hours; resumable. Minutes: `make bench ARGS=--quick`
 	@$(UV) run --group bench python -m benchmarks $(ARGS)

@@ -60,13 +60,18 @@ class Tokens:
     """Where the last token begins, also if it is cut off."""
 
 
+MAX_TOKENS = 80_000
+"""Tokens, spaces and comments of a text: reading them takes half a second. A model writes fewer in an answer."""
+
+
 def tokens_of(text: str, start: int = 0) -> Tokens:
     """Read tokens until the text or its code fence ends.
 
     Raises:
-        NoToken: something is not a token, or is outside of the one list or object that the text consists of.
+        NoToken: something is not a token, or is outside of the one list or object that the text consists of; or there are
+            more than `MAX_TOKENS`.
     """
-    found = Tokens()
+    found, count = Tokens(), 0
     raw: list[Token] = []
     open_: list[str] = []
     closed = False  # whether the outermost list or object has ended
@@ -82,7 +87,9 @@ def tokens_of(text: str, start: int = 0) -> Tokens:
         kind, token = match.lastgroup, match.group()
         if kind == "fence":
             break
-        at = match.end()
+        at, count = match.end(), count + 1
+        if count > MAX_TOKENS:
+            raise NoToken
         if kind == "space":
             if token.strip(" \t\r\n"):
                 found.skipped.add("whitespace")

@@ -288,3 +288,12 @@ def test_repair_time_is_bounded_by_the_length_of_the_text(text):
     with pytest.raises(NotJson):
         parse_json(text)
     assert time.process_time() - began < 2.7  # 0.1 to 0.5 s if nothing else runs
+
+
+def test_a_text_of_very_many_tokens_is_not_repaired() -> None:
+    """Found by fuzzing: half a megabyte of commas took four seconds."""
+    started = time.process_time()
+    assert list(repair_json("[" + "," * 499_999)) == []
+    assert time.process_time() - started < 1.5
+    [repaired] = repair_json("[" + "1, " * 20_000 + "]")
+    assert repaired.by == "trailing_commas"

@@ -1,0 +1,49 @@
+"""Random inputs for each parser and entrance, for a second each. `make fuzz` runs the same targets for as long as wanted."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from hypothesis import strategies as st
+
+from mulligan.activities.mcp.tool_schema import checkable_schema
+from tests.fuzz.run_target import MAX_BYTES, run_target
+from tests.fuzz.targets import TARGETS, Target
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_no_input_raises_or_takes_more_than_a_second_or_200_mb(name: str) -> None:
+    report = run_target(TARGETS[name], seconds=1.0, batch=30)
+    assert report.findings == []
+    assert report.inputs >= 10
+
+
+def _raise(_: object) -> None:
+    raise KeyError("x")
+
+
+def _compute(_: object) -> None:
+    until = time.process_time() + 1.2
+    while time.process_time() < until:
+        pass
+
+
+def _fill(_: object) -> None:
+    bytearray(b"x" * (MAX_BYTES + 100_000_000))
+
+
+@pytest.mark.parametrize(
+    ("parser", "says"),
+    [(_raise, "KeyError"), (_compute, "s of CPU time"), (_fill, "MB")],
+    ids=["raises", "computes", "fills memory"],
+)
+def test_a_finding_is_reported(parser: object, says: str) -> None:
+    report = run_target(Target(st.none(), parser), seconds=0.1, batch=1)  # type: ignore[arg-type]
+    assert len(report.findings) == 1
+    assert says in report.findings[0]
+
+
+def test_a_schema_that_is_none_is_converted_and_refused_later() -> None:
+    """Found by fuzzing: `referencing` cannot walk it."""
+    assert checkable_schema({"properties": None}) == {"properties": None}
