@@ -62,6 +62,12 @@ ROWS = [
     Row("deep nesting", [("click", '{"selector": ' + "[" * 5000 + "]" * 5000 + "}")], ["invalid_json"], ["deep"]),
     Row("NaN argument", [("click", '{"selector": NaN}')], ["invalid_json"], ["NaN and Infinity are not JSON"]),
     Row(
+        "infinity as a text",
+        [("forget_orders", '{"older_than_days": "Infinity"}'), ("forget_orders", '{"older_than_days": "-inf"}')],
+        ["invalid_arguments", "invalid_arguments"],
+        ["older_than_days", "JSON has no infinity"],
+    ),
+    Row(
         "megabytes",
         [("click", '{"selector": "' + "x" * 3_000_000 + '"}'), ("now", "{}")],
         ["invalid_arguments", None],

@@ -172,6 +172,13 @@ async def die_once(ctx: ToolContext) -> str:
     return await die(ctx)
 
 
+@tool
+def forget_orders(older_than_days: float | None, ctx: ToolContext) -> str:
+    """Forget old orders; all of them where no age is given."""
+    RAN[ctx.workflow_id].append(("forget_orders", {"older_than_days": older_than_days}))
+    return "forgot all" if older_than_days is None else f"forgot those older than {older_than_days}"
+
+
 TOOLS: list[Tool] = [
     search_orders,
     click,
@@ -187,6 +194,7 @@ TOOLS: list[Tool] = [
     wait_for_file,
     die,
     die_once,
+    forget_orders,
 ]
 
 shop = Agent(
