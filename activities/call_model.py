@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from opentelemetry.trace import Span
 from temporalio import activity
-from temporalio.exceptions import ApplicationError
 
+from mulligan.activities.agent_not_served import served_agent
 from mulligan.activities.answers.inspect_answer import inspect_answer
 from mulligan.activities.heartbeat import Heartbeat, attempt_was_abandoned, heartbeating, previous_attempt_was_lost
 from mulligan.activities.models.call_provider import call_provider
@@ -38,15 +38,12 @@ class CallModelActivity:
 
         Raises:
             ModelRequestError, ModelUnavailableError: Temporal does not retry.
-            ApplicationError: Temporal retries after the delay in the error.
+            ApplicationError: Temporal retries after the delay in the error; or this worker does not serve the agent.
         """
         services, context = self.services, request.where
+        agent = await served_agent(services, context.agent)
         await self._open_spans(request)
         async with heartbeating() as heartbeat:
-            agent = services.registry.agents.get(context.agent)
-            if agent is None:
-                # During a rolling deploy another worker of the task queue may serve it.
-                raise ApplicationError(f"This worker serves no agent {context.agent!r}.", type="AgentNotLoaded")
             definition = await services.definitions.find(request.definition, context)
             provider = services.provider_of(request.model)
             async with conversation_of(request, provider, services) as conversation:

@@ -9,6 +9,7 @@ from opentelemetry import trace
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
+from mulligan.activities.agent_not_served import served_agent
 from mulligan.activities.answers import feedback
 from mulligan.activities.answers.failure_policy import apply_policy, policy_for
 from mulligan.activities.answers.feedback import Target
@@ -43,7 +44,8 @@ class CallToolActivity:
         """Run the tool, and keep its result in this worker's memory for the next model call.
 
         Raises:
-            ApplicationError: this attempt failed, and the tool's declaration allows another one.
+            ApplicationError: this attempt failed, and the tool's declaration allows another one; or this worker does not
+                serve the agent.
         """
         outcome = await self._run_attempt(request)
         # A worker that does not know the agent never calls its model, so nothing there would read the result.
@@ -55,6 +57,8 @@ class CallToolActivity:
         services, attempt = self.services, activity.info().attempt
         agent = services.registry.agents.get(request.where.agent)
         tool = services.tools.find(request.where.agent, request.call.name, mcp=request.mcp)
+        if agent is None and tool is None and not request.has_own_queue:
+            await served_agent(services, request.where.agent)
         may_retry = tool is not None and attempt < tool.attempts
         self._record_lost_attempt(request, tool)
         span = self._start_span(request, tool, attempt, request.decision)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pydantic import ValidationError
 from temporalio import activity
 
+from mulligan.activities.agent_not_served import served_agent
 from mulligan.activities.answers.prepare_call import valid
 from mulligan.activities.answers.user_functions import GUARD_LIMIT, guard_refusal
 from mulligan.activities.services import Services
@@ -23,12 +24,16 @@ class CheckEditActivity:
 
     @activity.defn(name=CHECK_EDIT)
     async def check_edit(self, request: CheckEdit) -> CheckedEdit:
-        """Validate edited arguments, and call the guard with them; returns the valid arguments, or why they are refused."""
+        """Validate edited arguments, and call the guard with them; returns the valid arguments, or why they are refused.
+
+        Raises:
+            ApplicationError: this worker does not serve the agent.
+        """
         services = self.services
-        agent = services.registry.agents.get(request.where.agent)
+        agent = await served_agent(services, request.where.agent)
         definition = await services.definitions.find(request.definition, request.where)
-        tool = services.tools.find(request.where.agent, request.call.name, definition=definition) if agent else None
-        if agent is None or tool is None:
+        tool = services.tools.find(request.where.agent, request.call.name, definition=definition)
+        if tool is None:
             return CheckedEdit(
                 refused=f"The worker does not know the tool `{request.call.name}`, so it cannot check them."
             )

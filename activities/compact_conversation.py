@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from temporalio import activity
-from temporalio.exceptions import ApplicationError
 
+from mulligan.activities.agent_not_served import served_agent
 from mulligan.activities.answers.size_limits import fit_text
 from mulligan.activities.heartbeat import Heartbeat, attempt_was_abandoned, heartbeating, previous_attempt_was_lost
 from mulligan.activities.models.call_provider import call_provider
@@ -52,15 +52,13 @@ class CompactConversationActivity:
         """Request a summary of the older messages. A mistake of the model or its endpoint is in the result.
 
         Raises:
-            ApplicationError: Temporal retries after the delay in the error.
+            ApplicationError: Temporal retries after the delay in the error; or this worker does not serve the agent.
         """
         services = self.services
+        await served_agent(services, request.where.agent)
         if previous_attempt_was_lost():
             self._record_lost_attempt(request)
         async with heartbeating() as heartbeat:
-            if request.where.agent not in services.registry.agents:
-                # During a rolling deploy another worker of the task queue may serve it.
-                raise ApplicationError(f"This worker serves no agent {request.where.agent!r}.", type="AgentNotLoaded")
             run_provider = services.provider_of(request.run_model)
             try:
                 async with conversation_of(request, run_provider, services) as conversation:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import difflib
 import inspect
 import json
 from collections.abc import Mapping
@@ -11,6 +10,7 @@ from dataclasses import dataclass
 
 from temporalio import activity
 
+from mulligan.activities.agent_not_served import decline, other_queues, unknown_agent
 from mulligan.activities.mcp.servers import OfferedTools
 from mulligan.activities.models.resolve_models import compact_model, model_patience, resolve_models
 from mulligan.activities.run_data.definitions import QUERY_TIMEOUT, define, this_workflow
@@ -61,9 +61,10 @@ class OpenRunActivity:
         Raises:
             InvalidRunInputError: the agent or the model does not exist, the cost is limited and a price is unknown, or a
                 message or the metadata is too large.
+            ApplicationError: this worker does not serve the agent, but another one may.
         """
         services, info = self.services, activity.info()
-        agent = self._agent(request.agent)
+        agent = await self._agent(request.agent)
         if services.carry_bytes is None:
             # Before the query for the input, which could not be answered.
             _check_size("a message", request.longest_message or 0, LONGEST_MESSAGE)
@@ -109,17 +110,19 @@ class OpenRunActivity:
         facts.search_attributes = attributes
         return OpenedRun(facts=facts, trace=trace)
 
-    def _agent(self, name: str) -> Agent:
-        agents = self.services.registry.agents
-        agent = agents.get(name)
-        if agent is None:
-            known = ", ".join(sorted(agents)) or "none"
-            near = difflib.get_close_matches(name, agents, n=1)
-            meant = f' Did you mean "{near[0]}"?' if near else ""
-            raise InvalidRunInputError(
-                f'"agent" is "{name}", but this worker serves no agent of that name; it serves: {known}.{meant}'
-            )
-        return agent
+    async def _agent(self, name: str) -> Agent:
+        """The agent of that name.
+
+        Raises:
+            InvalidRunInputError: no worker of the task queue serves it.
+            ApplicationError: only another one may serve it. The workflow opens the run there.
+        """
+        agent = self.services.registry.agents.get(name)
+        if agent is not None:
+            return agent
+        if queues := await other_queues(self.services):
+            raise decline(self.services, name, queues)
+        raise InvalidRunInputError(unknown_agent(self.services, name))
 
     async def _search_attributes(self) -> list[str]:
         """Those that the run sets. A workflow of a user's own decides about its attributes itself."""

@@ -7,6 +7,7 @@ from typing import Any
 
 from temporalio import activity
 
+from mulligan.activities.agent_not_served import served_agent
 from mulligan.activities.answers.failure_policy import apply_policy, policy_for
 from mulligan.activities.services import Services
 from mulligan.activities.tool_running.render_result import cut
@@ -25,7 +26,13 @@ class RecordDecisionActivity:
 
     @activity.defn(name=RECORD_DECISION)
     async def record_decision(self, request: RecordDecision) -> RecordedDecision:
-        """Write the span of a decision. If the call does not run, also write the call's span and return its result."""
+        """Write the span of a decision. If the call does not run, also write the call's span and return its result.
+
+        Raises:
+            ApplicationError: the agent's policy is needed, and this worker does not serve the agent.
+        """
+        if not request.run and request.decision.decision != "stopped":
+            await served_agent(self.services, request.where.agent)
         telemetry = self.services.telemetry
         if request.question is not None:
             telemetry.record_request(

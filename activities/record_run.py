@@ -1,6 +1,7 @@
 """Record what only another worker or the workflow knows: a tool call whose worker was lost, and the end of a run.
 
-Both are local activities: they run on the workflow's own worker, which knows the agent.
+Both are local activities: they run on the workflow's own worker. If that does not serve the agent, the first one runs
+again where it is served.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from dataclasses import dataclass
 
 from temporalio import activity
 
+from mulligan.activities.agent_not_served import served_agent
 from mulligan.activities.answers.failure_policy import apply_policy, policy_for
 from mulligan.activities.services import Services
 from mulligan.errors import ToolCallError, ToolTimeoutError, from_json
@@ -25,10 +27,14 @@ class RecordRunActivities:
 
     @activity.defn(name=RECORD_LOST_CALL)
     async def record_lost_call(self, lost: LostCall) -> ToolOutcome:
-        """Write the span of a call whose own worker did not write it, and apply the policy to its failure."""
+        """Write the span of a call whose own worker did not write it, and apply the policy to its failure.
+
+        Raises:
+            ApplicationError: this worker does not serve the agent.
+        """
         services = self.services
-        agent = services.registry.agents.get(lost.where.agent)
-        tool = services.tools.find(lost.where.agent, lost.call.name) if agent else None
+        agent = await served_agent(services, lost.where.agent)
+        tool = services.tools.find(lost.where.agent, lost.call.name)
         error = _error(lost)
         attempt = ToolCallAttempt(
             call=lost.call,

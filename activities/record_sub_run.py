@@ -1,6 +1,6 @@
 """Record the end of a sub-agent's run: the span of its call, and the call's result for the calling model.
 
-A local activity: it runs on the calling workflow's own worker, which knows the calling agent.
+A local activity: it runs on the calling workflow's own worker; if that does not serve the calling agent, on one that does.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from typing import Any
 
 from temporalio import activity
 
+from mulligan.activities.agent_not_served import served_agent
 from mulligan.activities.answers.failure_policy import apply_policy, policy_for
 from mulligan.activities.services import Services
 from mulligan.activities.tool_running.render_result import cut
@@ -42,8 +43,16 @@ class RecordSubRunActivity:
 
     @activity.defn(name=RECORD_SUB_RUN)
     async def record_sub_run(self, ended: RecordSubRun) -> SubRunOutcome:
-        """Write the span of the call, and return its result. The result stays in memory for the next model call."""
-        agent = self.services.registry.agents.get(ended.where.agent)
+        """Write the span of the call, and return its result. The result stays in memory for the next model call.
+
+        Raises:
+            ApplicationError: this worker does not serve the agent.
+        """
+        # A cancelled run ends without the agent's policy.
+        agents = self.services.registry.agents
+        agent = (
+            agents.get(ended.where.agent) if ended.cancelled else await served_agent(self.services, ended.where.agent)
+        )
         tool = agent.tool(ended.call.name) if agent else None
         outcome = SubRunOutcome(
             attempts=1 if ended.run.run_id else 0,

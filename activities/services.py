@@ -16,6 +16,7 @@ from mulligan.activities.tool_running.isolated import ChildProcesses
 from mulligan.activities.tool_running.resources import Resources
 from mulligan.activities.tool_running.tool_runtime import ToolRuntime
 from mulligan.client.registered_attributes import RegisteredAttributes
+from mulligan.client.served_agents import ServedAgents
 from mulligan.model_name import ModelName
 from mulligan.observe.telemetry import Telemetry
 from mulligan.prices import Prices
@@ -31,6 +32,7 @@ class Services:
     `carry_bytes`: bytes that a run may pass to the run that continues it; None for the workflow's default.
     `live_text_seconds`: seconds between two heartbeats with an answer's text so far; 0 for none.
     `model_task_queue`: where model calls are scheduled; None for the task queue of their run.
+    `served`: the worker's task queue and agents; None if other workers are not looked for.
     """
 
     registry: Registry
@@ -49,6 +51,7 @@ class Services:
     carry_bytes: int | None = None
     live_text_seconds: float = 0
     model_task_queue: str | None = None
+    served: ServedAgents | None = None
 
     def provider_of(self, model: str) -> Provider:
         """The provider of a model that is written as `provider:NAME`."""

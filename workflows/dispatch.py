@@ -12,7 +12,7 @@ from temporalio import workflow
 from temporalio.api.common.v1 import Payload
 from temporalio.exceptions import ActivityError, TimeoutError, TimeoutType, is_cancelled_exception
 
-from mulligan.errors import ModelUnavailableError, error_of
+from mulligan.errors import InvalidRunInputError, ModelUnavailableError, error_of
 from mulligan.run_input import TRACEPARENT, RunInput
 from mulligan.values import ErrorInfo
 from mulligan.wire.agent_facts import OPEN_RUN, AgentFacts, OpenedRun, OpenRun, ToolFacts
@@ -27,6 +27,7 @@ from mulligan.wire.tool_call import CALL_TOOL, RECORD_LOST_CALL, CallTool, LostC
 from mulligan.wire.ui_summary import ui_summary
 from mulligan.wire.updates import CHECK_EDIT, RECORD_DECISION, CheckedEdit, CheckEdit, RecordDecision, RecordedDecision
 from mulligan.workflows import limits
+from mulligan.workflows.agent_route import AgentRoute, is_declined
 from mulligan.workflows.memo import memo_json
 from mulligan.workflows.people.inbox import Inbox
 
@@ -48,7 +49,7 @@ _FACTS_OF_UNKNOWN_TOOL = ToolFacts(timeout=limits.UNKNOWN_TOOL_TIMEOUT)
 
 
 async def open_run(
-    run_input: RunInput, *, inline: bool, conversation: str, turn: int, longest_message: int
+    run_input: RunInput, *, inline: bool, conversation: str, turn: int, longest_message: int, route: AgentRoute
 ) -> OpenedRun:
     """Resolve the agent on a worker, pin its facts, open the trace.
 
@@ -59,33 +60,43 @@ async def open_run(
         InvalidRunInputError: there is no such agent, its model is not a valid one, or a part of the input is too large.
     """
     info = workflow.info()
-    try:
+    request = OpenRun(
+        agent=run_input.agent,
+        conversation=conversation,
+        turn=turn,
+        input=run_input if inline else None,
+        first_run_id=info.first_execution_run_id,
+        parent=run_input.traceparent or _traceparent_in(info.headers),
+        call_id=_call_id_in_memo() if info.parent else None,
+        longest_message=longest_message if longest_message > LONGEST_MESSAGE else None,
+    )
+
+    async def schedule(queue: str | None) -> OpenedRun:
         opened: OpenedRun = await workflow.execute_activity(
             OPEN_RUN,
-            OpenRun(
-                agent=run_input.agent,
-                conversation=conversation,
-                turn=turn,
-                input=run_input if inline else None,
-                first_run_id=info.first_execution_run_id,
-                parent=run_input.traceparent or _traceparent_in(info.headers),
-                call_id=_call_id_in_memo() if info.parent else None,
-                longest_message=longest_message if longest_message > LONGEST_MESSAGE else None,
-            ),
+            request,
             result_type=OpenedRun,
+            task_queue=queue,
+            schedule_to_start_timeout=limits.AGENT_START_TIMEOUT if queue else None,
             start_to_close_timeout=limits.OPEN_RUN_TIMEOUT,
             retry_policy=limits.OPEN_RUN_RETRY,
             summary=ui_summary(run_input.agent),
         )
         return opened
+
+    try:
+        return await route.run(schedule, waits=False)
     except ActivityError as error:
+        if is_declined(error):
+            message = f"{getattr(error.cause, 'message', '')} Nor do the other workers of the task queue serve it."
+            raise InvalidRunInputError(message) from None
         typed = error_of(error)
         if typed is None:
             raise
         raise typed from error
 
 
-async def call_model(request: ModelCall, facts: AgentFacts, inbox: Inbox) -> ModelAnswer:
+async def call_model(request: ModelCall, facts: AgentFacts, inbox: Inbox, route: AgentRoute) -> ModelAnswer:
     """Call the model for one step. After a request to stop, it may run for the grace time only.
 
     Raises:
@@ -94,7 +105,9 @@ async def call_model(request: ModelCall, facts: AgentFacts, inbox: Inbox) -> Mod
     """
     try:
         summary = ui_summary(f"step {request.step}: {request.model.partition(':')[2]}")
-        return await _run_model_activity(CALL_MODEL, request, ModelAnswer, facts=facts, inbox=inbox, summary=summary)
+        return await _run_model_activity(
+            CALL_MODEL, request, ModelAnswer, facts=facts, inbox=inbox, route=route, summary=summary
+        )
     except ActivityError as error:
         if is_cancelled_exception(error):
             raise
@@ -102,7 +115,9 @@ async def call_model(request: ModelCall, facts: AgentFacts, inbox: Inbox) -> Mod
         raise error_of(error) or unavailable from error
 
 
-async def compact_conversation(request: CompactConversation, facts: AgentFacts, inbox: Inbox) -> Compacted:
+async def compact_conversation(
+    request: CompactConversation, facts: AgentFacts, inbox: Inbox, route: AgentRoute
+) -> Compacted:
     """Have the older messages summarized. A failure is returned, not raised, as the run can continue without a summary."""
     try:
         return await _run_model_activity(
@@ -111,6 +126,7 @@ async def compact_conversation(request: CompactConversation, facts: AgentFacts, 
             Compacted,
             facts=facts,
             inbox=inbox,
+            route=route,
             summary=f"sum up {request.cut} messages",
         )
     except ActivityError as error:
@@ -121,7 +137,9 @@ async def compact_conversation(request: CompactConversation, facts: AgentFacts, 
         return Compacted(error=ErrorInfo(kind=kind, message=f"{error.cause or error}"))
 
 
-async def call_tool(request: CallTool, facts: ToolFacts | None, calls_in_step: int = 1) -> ToolOutcome:
+async def call_tool(
+    request: CallTool, facts: ToolFacts | None, route: AgentRoute, calls_in_step: int = 1
+) -> ToolOutcome:
     """Run one tool call. `facts` is None if the tool was added to the agent after the turn had opened.
 
     A tool that fails is an outcome, and so is one whose worker was lost, which only the workflow can see.
@@ -129,57 +147,81 @@ async def call_tool(request: CallTool, facts: ToolFacts | None, calls_in_step: i
     facts = facts or _FACTS_OF_UNKNOWN_TOOL
     request.max_bytes = limits.share_of_results(calls_in_step, local=facts.local)
     request.mcp = facts.mcp
+    request.has_own_queue = facts.task_queue is not None
     started = workflow.time()
-    limit = timedelta(seconds=facts.timeout) + limits.TOOL_ATTEMPT_MARGIN
-    retry = limits.tool_retry(facts.attempts)
+
+    async def schedule(queue: str | None) -> ToolOutcome:
+        return await _schedule_tool(request, facts, queue)
+
     outcome: ToolOutcome
     try:
-        if facts.local:
-            outcome = await workflow.execute_local_activity(
-                CALL_TOOL,
-                request,
-                result_type=ToolOutcome,
-                start_to_close_timeout=limit,
-                retry_policy=retry,
-                summary=ui_summary(request.call.name),
-            )
-        else:
-            outcome = await workflow.execute_activity(
-                CALL_TOOL,
-                request,
-                result_type=ToolOutcome,
-                task_queue=facts.task_queue,
-                start_to_close_timeout=limit,
-                schedule_to_start_timeout=timedelta(seconds=facts.queue_timeout) if facts.queue_timeout else None,
-                heartbeat_timeout=limits.HEARTBEAT_TIMEOUT,
-                retry_policy=retry,
-                # A cancelled run ends after its tools have: their spans are closed, and none continues to run unseen.
-                cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
-                summary=ui_summary(request.call.name),
-            )
+        outcome = await (schedule(None) if facts.task_queue else route.run(schedule))
     except ActivityError as error:
         if is_cancelled_exception(error):
             raise
         lost = _lost_call(request, facts, error, started)
-        outcome = await record(RECORD_LOST_CALL, lost, ToolOutcome, summary=f"{request.call.name}: {lost.kind}")
+        outcome = await record(
+            RECORD_LOST_CALL, lost, ToolOutcome, route=route, summary=f"{request.call.name}: {lost.kind}"
+        )
     if outcome.unsettled is not None:
         failed = _call_without_policy(request, outcome, started)
-        outcome = await record(RECORD_LOST_CALL, failed, ToolOutcome, summary=f"{request.call.name}: failed")
+        outcome = await record(
+            RECORD_LOST_CALL, failed, ToolOutcome, route=route, summary=f"{request.call.name}: failed"
+        )
     return outcome
 
 
-async def check_edit(request: CheckEdit) -> CheckedEdit:
+async def _schedule_tool(request: CallTool, facts: ToolFacts, queue: str | None) -> ToolOutcome:
+    """Run a tool's activity. `queue`: of the workers that serve the agent; None: the tool's own, or that of the run."""
+    limit = timedelta(seconds=facts.timeout) + limits.TOOL_ATTEMPT_MARGIN
+    retry = limits.tool_retry(facts.attempts)
+    outcome: ToolOutcome
+    if facts.local and queue is None:
+        outcome = await workflow.execute_local_activity(
+            CALL_TOOL,
+            request,
+            result_type=ToolOutcome,
+            start_to_close_timeout=limit,
+            retry_policy=retry,
+            summary=ui_summary(request.call.name),
+        )
+        return outcome
+    queue_timeout = timedelta(seconds=facts.queue_timeout) if facts.queue_timeout else None
+    outcome = await workflow.execute_activity(
+        CALL_TOOL,
+        request,
+        result_type=ToolOutcome,
+        task_queue=queue or facts.task_queue,
+        start_to_close_timeout=limit,
+        schedule_to_start_timeout=limits.AGENT_START_TIMEOUT if queue else queue_timeout,
+        heartbeat_timeout=limits.HEARTBEAT_TIMEOUT,
+        retry_policy=retry,
+        # A cancelled run ends after its tools have: their spans are closed, and none continues to run unseen.
+        cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
+        summary=ui_summary(request.call.name),
+    )
+    return outcome
+
+
+async def check_edit(request: CheckEdit, route: AgentRoute) -> CheckedEdit:
     """Have a worker check arguments that a person has edited. They are refused as well if no worker can check them."""
-    try:
+
+    async def schedule(queue: str | None) -> CheckedEdit:
         edited: CheckedEdit = await workflow.execute_activity(
             CHECK_EDIT,
             request,
             result_type=CheckedEdit,
+            task_queue=queue,
+            schedule_to_start_timeout=limits.AGENT_START_TIMEOUT if queue else None,
             start_to_close_timeout=limits.CHECK_EDIT_TIMEOUT,
             schedule_to_close_timeout=limits.CHECK_EDIT_TOTAL_TIMEOUT,
+            retry_policy=limits.CHECK_EDIT_RETRY,
             summary=ui_summary(request.call.name),
         )
         return edited
+
+    try:
+        return await route.run(schedule, waits=False)
     except ActivityError as error:
         if is_cancelled_exception(error):
             raise
@@ -203,10 +245,10 @@ async def check_answer(request: CheckAnswer) -> CheckedAnswer:
         return CheckedAnswer(refused=f"The answer could not be checked ({error.cause or error}); try again.")
 
 
-async def record_decision(request: RecordDecision) -> RecordedDecision:
+async def record_decision(request: RecordDecision, route: AgentRoute | None = None) -> RecordedDecision:
     """Record a person's decision in the trace. The result has the feedback for the model if the call does not run."""
     summary = f"{request.call.name}: {request.decision.decision}"
-    recorded: RecordedDecision = await record(RECORD_DECISION, request, RecordedDecision, summary=summary)
+    recorded: RecordedDecision = await record(RECORD_DECISION, request, RecordedDecision, route=route, summary=summary)
     return recorded
 
 
@@ -216,17 +258,41 @@ async def finish_run(request: FinishRun) -> None:
 
 
 async def record(
-    activity: str, request: BaseModel, result_type: type[Any] | None = None, *, summary: str | None = None
+    activity: str,
+    request: BaseModel,
+    result_type: type[Any] | None = None,
+    *,
+    route: AgentRoute | None = None,
+    summary: str | None = None,
 ) -> Any:
-    """Run a local activity that writes a span: it adds one event to the history, and runs on the workflow's own worker."""
-    return await workflow.execute_local_activity(
-        activity,
-        request,
-        result_type=result_type,
-        start_to_close_timeout=limits.RECORD_TIMEOUT,
-        retry_policy=limits.RECORD_RETRY,
-        summary=ui_summary(summary) if summary else None,
-    )
+    """Run a local activity that writes a span: it adds one event to the history, and runs on the workflow's own worker.
+
+    `route`: for one that needs the agent. If the workflow's own worker does not serve it, the activity is not a local one.
+    """
+    shown = ui_summary(summary) if summary else None
+
+    async def schedule(queue: str | None) -> Any:
+        if queue is None:
+            return await workflow.execute_local_activity(
+                activity,
+                request,
+                result_type=result_type,
+                start_to_close_timeout=limits.RECORD_TIMEOUT,
+                retry_policy=limits.RECORD_RETRY,
+                summary=shown,
+            )
+        return await workflow.execute_activity(
+            activity,
+            request,
+            result_type=result_type,
+            task_queue=queue,
+            schedule_to_start_timeout=limits.AGENT_START_TIMEOUT,
+            start_to_close_timeout=limits.RECORD_TIMEOUT,
+            retry_policy=limits.RECORD_RETRY,
+            summary=shown,
+        )
+
+    return await (schedule(None) if route is None else route.run(schedule))
 
 
 async def _run_model_activity(
@@ -236,20 +302,28 @@ async def _run_model_activity(
     *,
     facts: AgentFacts,
     inbox: Inbox,
+    route: AgentRoute,
     summary: str | None = None,
 ) -> Result:
     """Run an activity that calls a model, with the timeout, the attempts and the task queue of the agent's model calls."""
-    handle: workflow.ActivityHandle[Result] = workflow.start_activity(
-        activity,
-        request,
-        result_type=result_type,
-        task_queue=facts.model_task_queue,
-        start_to_close_timeout=timedelta(seconds=facts.model_timeout) + limits.MODEL_ATTEMPT_MARGIN,
-        heartbeat_timeout=limits.HEARTBEAT_TIMEOUT,
-        retry_policy=limits.model_retry(facts.model_attempts),
-        summary=summary,
-    )
-    return await inbox.unless_stopped(handle)
+
+    async def schedule(queue: str | None) -> Result:
+        if queue is not None and facts.model_task_queue is not None:
+            queue = f"{queue}-models"
+        handle: workflow.ActivityHandle[Result] = workflow.start_activity(
+            activity,
+            request,
+            result_type=result_type,
+            task_queue=queue or facts.model_task_queue,
+            schedule_to_start_timeout=limits.AGENT_START_TIMEOUT if queue else None,
+            start_to_close_timeout=timedelta(seconds=facts.model_timeout) + limits.MODEL_ATTEMPT_MARGIN,
+            heartbeat_timeout=limits.HEARTBEAT_TIMEOUT,
+            retry_policy=limits.model_retry(facts.model_attempts),
+            summary=summary,
+        )
+        return await inbox.unless_stopped(handle)
+
+    return await route.run(schedule)
 
 
 def _lost_call(request: CallTool, facts: ToolFacts, error: ActivityError, started: float) -> LostCall:
@@ -261,6 +335,8 @@ def _lost_call(request: CallTool, facts: ToolFacts, error: ActivityError, starte
         problem = (
             f"was not started: no worker of task queue {facts.task_queue!r} took it within {facts.queue_timeout:g} s."
         )
+    elif is_declined(error):
+        kind, attempts, problem = "tool_lost", 0, "was not started: no worker serves its agent."
     else:
         if timeout is TimeoutType.START_TO_CLOSE:
             kind, reason = "tool_timeout", f"did not finish within {facts.timeout:g} s"

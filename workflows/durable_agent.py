@@ -20,6 +20,7 @@ from mulligan.wire.resume_page import ResumeState
 from mulligan.wire.run_context import RunContext
 from mulligan.wire.ui_summary import task_of
 from mulligan.workflows import dispatch, limits
+from mulligan.workflows.agent_route import AgentRoute
 from mulligan.workflows.conversation.compaction import compact_if_due
 from mulligan.workflows.conversation.continue_as_new import (
     ContinueAsNewPolicy,
@@ -35,7 +36,13 @@ from mulligan.workflows.listed_status import list_run, set_listed_status
 from mulligan.workflows.step_calls import StepCalls
 from mulligan.workflows.sub_agents import SubAgents
 from mulligan.workflows.turn import Turn, status_of
-from mulligan.workflows.waiting_for import RunningCall, waiting_for, waiting_for_opening, waiting_for_summary
+from mulligan.workflows.waiting_for import (
+    RunningCall,
+    waiting_for,
+    waiting_for_agent,
+    waiting_for_opening,
+    waiting_for_summary,
+)
 from mulligan.workflows.workflow_agents import WorkflowAgents
 
 __all__ = ["DurableAgent"]
@@ -83,7 +90,8 @@ class DurableAgent(Generic[OutputT]):
         workflow_agents = WorkflowAgents.of_this_workflow()
         self._key = workflow_agents.register(self)
         self._inbox = workflow_agents.handlers.inbox(self._key)
-        self._sub_agents = SubAgents(self._inbox)
+        self.route = AgentRoute(lambda: self._inbox.stop is not None)
+        self._sub_agents = SubAgents(self._inbox, self.route)
         self._inbox.on_stop = self.conversation.event_log.stopping
         if carried:
             self._inbox.load(carried.get("inbox", {}))
@@ -129,7 +137,12 @@ class DurableAgent(Generic[OutputT]):
         self._preparation = waiting_for_opening(self.agent, workflow.time())
         try:
             opened = await dispatch.open_run(
-                run_input, inline=is_inline, conversation=self._key, turn=number, longest_message=longest_message
+                run_input,
+                inline=is_inline,
+                conversation=self._key,
+                turn=number,
+                longest_message=longest_message,
+                route=self.route,
             )
         except FailureError:
             self._add_new_messages()
@@ -156,7 +169,9 @@ class DurableAgent(Generic[OutputT]):
                 return self._end_turn("stopped")
             conversation.event_log.step_started(conversation.next_step, turn.model)
             request = turn.model_request(self.context, conversation, self._cached_messages)
-            answer = await call_model_with_fallback(request, turn, inbox=inbox, event_log=conversation.event_log)
+            answer = await call_model_with_fallback(
+                request, turn, inbox=inbox, route=self.route, event_log=conversation.event_log
+            )
             record = conversation.begin_step(answer.message, answer.prepared, answer.usage, turn.model)
             self._cached_messages = conversation.ref().count
             turn.add_answer(answer)
@@ -269,6 +284,8 @@ class DurableAgent(Generic[OutputT]):
     def _waiting_for(self) -> WaitingFor | None:
         if self._preparation is not None or self._turn is None:
             return self._preparation
+        if self.route.waiting_since is not None:
+            return waiting_for_agent(self.agent, self.route.waiting_since)
         return waiting_for(
             pending=[each for each in self._inbox.decisions.waiting.values() if each.decision is None],
             running=self._running,
@@ -319,6 +336,7 @@ class DurableAgent(Generic[OutputT]):
             context=self.context,
             conversation=self.conversation,
             inbox=self._inbox,
+            route=self.route,
             sub_agents=self._sub_agents,
             running=self._running,
         )
@@ -354,7 +372,12 @@ class DurableAgent(Generic[OutputT]):
         self._preparation = waiting_for_summary(turn.facts.compact_model or turn.model, workflow.time())
         try:
             self._cached_messages = await compact_if_due(
-                self.conversation, turn, context=self.context, known=self._cached_messages, inbox=self._inbox
+                self.conversation,
+                turn,
+                context=self.context,
+                known=self._cached_messages,
+                inbox=self._inbox,
+                route=self.route,
             )
         finally:
             self._preparation = None

@@ -6,6 +6,7 @@ from mulligan.errors import ModelRequestError, ModelUnavailableError
 from mulligan.values import ErrorInfo
 from mulligan.wire.model_call import ModelAnswer, ModelCall
 from mulligan.workflows import dispatch
+from mulligan.workflows.agent_route import AgentRoute
 from mulligan.workflows.conversation.event_log import EventLog
 from mulligan.workflows.people.inbox import Inbox
 from mulligan.workflows.turn import Turn
@@ -13,7 +14,9 @@ from mulligan.workflows.turn import Turn
 __all__ = ["call_model_with_fallback"]
 
 
-async def call_model_with_fallback(request: ModelCall, turn: Turn, *, inbox: Inbox, event_log: EventLog) -> ModelAnswer:
+async def call_model_with_fallback(
+    request: ModelCall, turn: Turn, *, inbox: Inbox, route: AgentRoute, event_log: EventLog
+) -> ModelAnswer:
     """Call the turn's models in order, each at most once, until one answers. The turn continues with that one.
 
     Raises:
@@ -33,7 +36,7 @@ async def call_model_with_fallback(request: ModelCall, turn: Turn, *, inbox: Inb
             }
         )
         try:
-            return await dispatch.call_model(attempt, turn.facts, inbox)
+            return await dispatch.call_model(attempt, turn.facts, inbox, route)
         except (ModelRequestError, ModelUnavailableError) as error:
             if models == 1 or inbox.stop is not None:
                 raise

@@ -8,6 +8,8 @@ from datetime import timedelta
 from temporalio import workflow
 from temporalio.common import RetryPolicy
 
+from mulligan.wire.agent_facts import AGENT_NOT_SERVED
+
 # Activities
 
 HEARTBEAT_TIMEOUT = timedelta(seconds=8)
@@ -25,11 +27,21 @@ UNKNOWN_TOOL_TIMEOUT = 60.0
 """Seconds for a tool that was not pinned when the turn opened: the default of every tool."""
 
 OPEN_RUN_TIMEOUT = timedelta(seconds=60)
-OPEN_RUN_RETRY = RetryPolicy(maximum_attempts=5)
+OPEN_RUN_RETRY = RetryPolicy(maximum_attempts=5, non_retryable_error_types=[AGENT_NOT_SERVED])
 """`open_run` calls the user's instructions function. After five failures the run fails, with the reason."""
 
+AGENT_START_TIMEOUT = timedelta(seconds=15)
+"""How long an activity may wait in the queue of the workers that serve its agent, before the run's own queue is used again:
+these workers may be gone, or serve other agents since a deploy."""
+
+QUEUES_TRIED = 8
+"""On how many task queues an activity is tried in a row that the workers decline, as they do not serve its agent."""
+
+NOT_SERVED_FIRST_PAUSE, NOT_SERVED_LONGEST_PAUSE = 2.0, 60.0
+"""Seconds between two such rows of tries while no worker serves the agent. Each adds about ten events to the history."""
+
 RECORD_TIMEOUT = timedelta(seconds=10)
-RECORD_RETRY = RetryPolicy(maximum_attempts=3)
+RECORD_RETRY = RetryPolicy(maximum_attempts=3, non_retryable_error_types=[AGENT_NOT_SERVED])
 """For the local activities that write spans. A local activity that hangs blocks queries, so the time is short."""
 
 TOOL_RETRY_FIRST, TOOL_RETRY_LONGEST = timedelta(milliseconds=500), timedelta(seconds=30)
@@ -38,6 +50,7 @@ TOOL_RETRY_FIRST, TOOL_RETRY_LONGEST = timedelta(milliseconds=500), timedelta(se
 COMPACTION_PATIENCE = 300.0
 """Seconds for which a compaction retries an endpoint that is down. It is short: the run can continue without a summary."""
 
+CHECK_EDIT_RETRY = RetryPolicy(non_retryable_error_types=[AGENT_NOT_SERVED])
 CHECK_EDIT_TIMEOUT, CHECK_EDIT_TOTAL_TIMEOUT = timedelta(seconds=20), timedelta(seconds=60)
 """For one attempt, and for all of them. A person waits for the answer; the guard alone may take 10 s."""
 
@@ -111,14 +124,20 @@ update is refused with what was decided."""
 def model_retry(attempts: int | None) -> RetryPolicy:
     """For model calls. The activity sets each delay itself (Retry-After, jitter) and gives up after the agent's patience."""
     return RetryPolicy(
-        initial_interval=timedelta(seconds=1), maximum_interval=timedelta(seconds=60), maximum_attempts=attempts or 0
+        initial_interval=timedelta(seconds=1),
+        maximum_interval=timedelta(seconds=60),
+        maximum_attempts=attempts or 0,
+        non_retryable_error_types=[AGENT_NOT_SERVED],
     )
 
 
 def tool_retry(attempts: int) -> RetryPolicy:
     """For tool calls: at most `attempts` starts in all; 1, the default, means at most once."""
     return RetryPolicy(
-        initial_interval=TOOL_RETRY_FIRST, maximum_interval=TOOL_RETRY_LONGEST, maximum_attempts=attempts
+        initial_interval=TOOL_RETRY_FIRST,
+        maximum_interval=TOOL_RETRY_LONGEST,
+        maximum_attempts=attempts,
+        non_retryable_error_types=[AGENT_NOT_SERVED] if attempts > 1 else None,
     )
 
 

@@ -20,6 +20,7 @@ from mulligan.wire.shorten import shorten
 from mulligan.wire.tool_call import CallTool, ToolOutcome, tool_message
 from mulligan.wire.updates import RecordDecision
 from mulligan.workflows import dispatch, limits
+from mulligan.workflows.agent_route import AgentRoute
 from mulligan.workflows.conversation.conversation import Conversation
 from mulligan.workflows.conversation.records import CallRecord, StepRecord
 from mulligan.workflows.people.inbox import Inbox
@@ -50,6 +51,7 @@ class StepCalls:
     context: RunContext
     conversation: Conversation
     inbox: Inbox
+    route: AgentRoute
     sub_agents: SubAgents
     running: list[RunningCall]
 
@@ -199,7 +201,8 @@ class StepCalls:
                 run=is_approved,
                 repaired_by=[repair.by for repair in prepared.repairs],
                 started=pending.since,
-            )
+            ),
+            self.route,
         )
         return None if is_approved else recorded
 
@@ -221,7 +224,7 @@ class StepCalls:
             return await self.sub_agents.run_call(
                 request, facts, turn=self.turn, record=record, sharing=self._calls_that_share_budget()
             )
-        return await dispatch.call_tool(request, facts, len(self.conversation.steps[-1].calls))
+        return await dispatch.call_tool(request, facts, self.route, len(self.conversation.steps[-1].calls))
 
     def _count_calls_of_sub_agents(self, answer: ModelAnswer) -> int:
         """How many of the step's calls start a run."""

@@ -31,6 +31,7 @@ from mulligan.wire.tool_call import CallTool, ToolOutcome
 from mulligan.wire.ui_summary import run_summary
 from mulligan.wire.updates import STOP
 from mulligan.workflows import dispatch, limits
+from mulligan.workflows.agent_route import AgentRoute
 from mulligan.workflows.conversation.records import CallRecord
 from mulligan.workflows.people.inbox import Inbox
 from mulligan.workflows.people.update_handlers import FIRST_AGENT_KEY
@@ -82,8 +83,9 @@ class _SubAgentCall:
 class SubAgents:
     """The runs of sub-agents that one agent of a workflow waits for."""
 
-    def __init__(self, inbox: Inbox) -> None:
+    def __init__(self, inbox: Inbox, route: AgentRoute) -> None:
         self._inbox = inbox
+        self._route = route
         self._open: dict[str, _SubAgentCall] = {}
         self._runs_per_call: int | None = None
 
@@ -114,7 +116,7 @@ class SubAgents:
     async def _run_and_record(self, call: _SubAgentCall) -> ToolOutcome:
         try:
             await self._run(call)
-            return await _record(call)
+            return await _record(call, self._route)
         finally:
             del self._open[call.request.call.id]
 
@@ -312,7 +314,7 @@ def _take_failure(call: _SubAgentCall, error: ChildWorkflowError) -> None:
         call.reason = f"{type(typed or cause).__name__}: {getattr(typed or cause, 'message', '') or cause}"
 
 
-async def _record(call: _SubAgentCall) -> ToolOutcome:
+async def _record(call: _SubAgentCall, route: AgentRoute) -> ToolOutcome:
     """Write the call's span, and return its result: the run's output, or the feedback for the model."""
     request = call.request
     recorded: SubRunOutcome = await dispatch.record(
@@ -333,6 +335,7 @@ async def _record(call: _SubAgentCall) -> ToolOutcome:
             cancelled=call.is_cancelled,
         ),
         SubRunOutcome,
+        route=route,
         summary=f"{request.call.name}: {call.run.status}",
     )
     text = call.text if recorded.as_given else recorded.text

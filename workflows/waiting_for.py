@@ -16,7 +16,7 @@ from mulligan.workflows.conversation.records import CallRecord
 from mulligan.workflows.people.pending_decisions import PendingDecision
 from mulligan.workflows.turn import Turn
 
-__all__ = ["RunningCall", "waiting_for", "waiting_for_opening", "waiting_for_summary"]
+__all__ = ["RunningCall", "waiting_for", "waiting_for_agent", "waiting_for_opening", "waiting_for_summary"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,6 +73,11 @@ def waiting_for_summary(model: str, since: float) -> WaitingFor:
 def waiting_for_opening(agent: str, since: float) -> WaitingFor:
     """The wait for a worker that opens the turn."""
     return _wait("worker", since, f"waiting for a worker that opens the run of agent `{agent}`")
+
+
+def waiting_for_agent(agent: str, since: float) -> WaitingFor:
+    """The wait for a worker that serves the agent, in the middle of a turn."""
+    return _wait("worker", since, f"waiting for a worker that serves agent `{agent}`")
 
 
 def _for_tool(running: Sequence[RunningCall]) -> WaitingFor:

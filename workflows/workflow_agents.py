@@ -15,6 +15,7 @@ from mulligan.wire.run_context import RunContext
 from mulligan.wire.updates import CheckedEdit, CheckEdit
 from mulligan.workflows import dispatch, limits
 from mulligan.workflows.agent_queries import AgentQueries, QueriedAgent
+from mulligan.workflows.agent_route import AgentRoute
 from mulligan.workflows.conversation.conversation import messages_that_fit
 from mulligan.workflows.current_details import current_details, show_details
 from mulligan.workflows.people.update_handlers import UpdateHandlers
@@ -26,6 +27,7 @@ class RegisteredAgent(QueriedAgent, Protocol):
     """What the handlers need of an agent: the part of DurableAgent that they read."""
 
     input: RunInput | None
+    route: AgentRoute
 
     @property
     def task(self) -> str:
@@ -90,7 +92,8 @@ class WorkflowAgents:
                 step=step,
                 definition=agent.facts.digest,
                 metadata=agent.input.metadata if agent.input else {},
-            )
+            ),
+            agent.route,
         )
 
     async def _check_answer(self, key: str, question: Question, text: str) -> CheckedAnswer:

@@ -24,6 +24,7 @@ from temporalio.client import (
 )
 from temporalio.service import RPCError, RPCStatusCode
 
+from mulligan.client.served_agents import untagged
 from mulligan.client.sub_runs import open_children
 from mulligan.values import WaitingFor
 from mulligan.wire.agent_facts import OPEN_RUN
@@ -305,11 +306,13 @@ class _Allowance:
 def no_worker(task_queue: str, last_poll: datetime | None, since: datetime) -> WaitingFor:
     """The wait for a worker of a queue. `last_poll`: of the queue; None if there was none. `since`: if there was none."""
     seen = f" (the last one was seen at {_clock(last_poll)})" if last_poll is not None else ""
-    option = f" --task-queue {shlex.quote(task_queue)}" if task_queue != "agents" else ""
+    queue = untagged(task_queue)
+    option = f" --task-queue {shlex.quote(queue)}" if queue != "agents" else ""
+    what = f"{_NO_WORKER} {queue!r}" if queue == task_queue else f"no worker that serves the agent polls {queue!r}"
     return WaitingFor(
         kind="worker",
         since=_iso(last_poll or since),
-        detail=f"{_NO_WORKER} {task_queue!r}{seen}; start one: mulligan worker{option} --load …",
+        detail=f"{what}{seen}; start one: mulligan worker{option} --load …",
     )
 
 

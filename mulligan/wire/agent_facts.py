@@ -13,6 +13,7 @@ from mulligan.run_input import RunInput
 from mulligan.schema.optional_field import optional_field
 
 __all__ = [
+    "AGENT_NOT_SERVED",
     "DEFINITION_QUERY",
     "INPUT_QUERY",
     "OPEN_RUN",
@@ -29,6 +30,9 @@ __all__ = [
 
 OPEN_RUN = "open_run"
 """Temporal's activity type. The workflow calls activities by their type, and so never imports code with side effects."""
+AGENT_NOT_SERVED = "AgentNotServed"
+"""The type of the failure of an activity that was declined: its worker does not serve the agent, and has done nothing. Its
+detail is a list of the task queues of other workers, which may serve it."""
 INPUT_QUERY = "mulligan_input"
 """The query for the RunInput of a conversation's newest turn, where it was too large for the input of `open_run`."""
 DEFINITION_QUERY = "mulligan_definition"

@@ -44,6 +44,8 @@ class CallTool(BaseModel):
     mcp: str | None = optional_field()
     replies: Replies | None = optional_field()
     """What people replied to the questions of the call's MCP server, where the call is continued with that."""
+    has_own_queue: bool = optional_field(False)
+    """Whether the tool has a task queue of its own, whose workers need not serve the agent."""
 
 
 class ToolOutcome(BaseModel):

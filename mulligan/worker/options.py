@@ -7,11 +7,17 @@ from importlib.metadata import version
 from typing import Any
 
 from temporalio.common import VersioningBehavior
-from temporalio.worker import WorkerDeploymentConfig, WorkerDeploymentVersion
+from temporalio.worker import PollerBehaviorAutoscaling, WorkerDeploymentConfig, WorkerDeploymentVersion
 
 from mulligan.client.settings import Settings
 
-__all__ = ["agent_worker_options", "deployment", "longest_heartbeat_interval", "model_worker_options"]
+__all__ = [
+    "activity_worker_options",
+    "agent_worker_options",
+    "deployment",
+    "longest_heartbeat_interval",
+    "model_worker_options",
+]
 
 HEARTBEAT_WITHIN = timedelta(seconds=3)
 """The SDK sends heartbeats to the server at least this often. The heartbeat timeout is 8 s."""
@@ -30,6 +36,17 @@ def agent_worker_options(chosen: Settings) -> dict[str, Any]:
         "disable_eager_activity_execution": chosen.limits_activities,
         # After this, another worker takes the workflows of a dead one. The default is 10 s.
         "sticky_queue_schedule_to_start_timeout": timedelta(seconds=2),
+    }
+
+
+def activity_worker_options(chosen: Settings) -> dict[str, Any]:
+    """The options of the worker for activities that other workers have declined: few polls, as there are few of these."""
+    return {
+        **_common(chosen),
+        "max_concurrent_activities": chosen.max_concurrent_activities,
+        "max_activities_per_second": chosen.max_activities_per_second,
+        "max_task_queue_activities_per_second": chosen.max_task_queue_activities_per_second,
+        "activity_task_poller_behavior": PollerBehaviorAutoscaling(minimum=1, maximum=5, initial=1),
     }
 
 

@@ -22,6 +22,8 @@ from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
 
+from mulligan.client.served_agents import untagged
+
 __all__ = ["ActivitySlots", "PollMonitor", "activity_monitor"]
 
 SECONDS_BETWEEN_CHECKS = 60.0
@@ -77,7 +79,7 @@ class PollMonitor:
     A check is one DescribeTaskQueue, and if the first partition shows no new poll, one more for each other partition.
 
     Args:
-        client: the worker's client. Its identity is the one that the polls have.
+        client: the worker's client. Its identity is the one that the polls have, which may end with a tag.
         task_queue: the worker's task queue.
         task_type: `workflow` or `activity`.
         report: called with each line that operators should see.
@@ -162,7 +164,7 @@ class PollMonitor:
             namespace=self._client.namespace, task_queue=TaskQueue(name=name), task_queue_type=_TYPES[self.task_type]
         )
         described = await self._client.workflow_service.describe_task_queue(request, timeout=timedelta(seconds=5))
-        ours = [each.last_access_time for each in described.pollers if each.identity == self._identity]
+        ours = [each.last_access_time for each in described.pollers if untagged(each.identity) == self._identity]
         last = max((time.ToNanoseconds() for time in ours), default=0)
         # Compared with the server's own earlier time, not with our clock. After a restart of the server it is a new time.
         before = self._last_poll.get(name, 0)

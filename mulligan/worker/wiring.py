@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -36,7 +36,8 @@ from mulligan.activities.tool_running.resources import Resources
 from mulligan.activities.tool_running.tool_runtime import ToolRuntime
 from mulligan.client.external_storage import CARRY_BYTES
 from mulligan.client.registered_attributes import RegisteredAttributes
-from mulligan.client.settings import settings
+from mulligan.client.served_agents import ServedAgents
+from mulligan.client.settings import Settings, settings
 from mulligan.observe.telemetry import Telemetry
 from mulligan.prices import Prices
 from mulligan.wire.compaction_request import COMPACT_CONVERSATION
@@ -44,7 +45,13 @@ from mulligan.wire.model_call import CALL_MODEL
 from mulligan.worker.group import WorkerGroup
 from mulligan.worker.loading import LoadedModules
 from mulligan.worker.logs import ActivityLogFields, say
-from mulligan.worker.options import agent_worker_options, longest_heartbeat_interval, model_worker_options
+from mulligan.worker.options import (
+    activity_worker_options,
+    agent_worker_options,
+    longest_heartbeat_interval,
+    model_worker_options,
+)
+from mulligan.worker.other_agents import served_agents, warning_of_other_agents
 from mulligan.worker.poll_monitor import ActivitySlots, PollMonitor, activity_monitor
 from mulligan.worker.recorded_state import RecordedStateRunner
 from mulligan.worker.workflow_cache import WorkflowCache
@@ -86,8 +93,14 @@ def sandbox(
 class AgentActivities:
     """The activities of one worker for the loaded modules, and their shared services."""
 
-    def __init__(self, loaded: LoadedModules, telemetry: Telemetry, model_task_queue: str | None = None) -> None:
-        """`model_task_queue`: the task queue of model calls, if it is not that of their run."""
+    def __init__(
+        self,
+        loaded: LoadedModules,
+        telemetry: Telemetry,
+        model_task_queue: str | None = None,
+        served: ServedAgents | None = None,
+    ) -> None:
+        """`model_task_queue`: the task queue of model calls, if it is not that of their run. `served`: see Services."""
         worker_settings, registry, children = settings(), loaded.registry, ChildProcesses()
         servers = McpServers(children)
         self._services = services = Services(
@@ -107,6 +120,7 @@ class AgentActivities:
             carry_bytes=CARRY_BYTES if worker_settings.external_storage else None,
             live_text_seconds=worker_settings.live_text_seconds,
             model_task_queue=model_task_queue,
+            served=served,
         )
         run_records = RecordRunActivities(services)
         self.all: list[Callable[..., Any]] = [
@@ -190,14 +204,17 @@ async def running_worker(
         WorkerStoppedError: the worker stopped by itself. The block was cancelled, unless the task that entered it has ended.
     """
     worker_settings = settings()
+    served = served_agents(loaded, task_queue) if not worker_settings.build_id else None
     model_task_queue = f"{task_queue}-models" if worker_settings.limits_model_calls else None
     cache = WorkflowCache(worker_settings.max_cached_workflows)
     group = WorkerGroup(say, seconds_to_stop=worker_settings.grace_seconds + SECONDS_AFTER_GRACE)
-    async with AgentActivities(loaded, telemetry, model_task_queue).opened() as activities:
+    async with AgentActivities(loaded, telemetry, model_task_queue, served).opened() as activities:
         slots = ActivitySlots(worker_settings.max_concurrent_activities)
+        identity = f"{client.identity}{served.tag}" if served else client.identity
         config = agent_worker_options(worker_settings) | {
             "client": client,
             "task_queue": task_queue,
+            "identity": identity,
             "interceptors": [slots],
             "on_fatal_error": group.on_fatal_error(task_queue),
         }
@@ -205,22 +222,50 @@ async def running_worker(
         cache.attach(worker)
         workers, monitors = [worker], [PollMonitor(client, task_queue, "workflow", say)]
         monitors += [activity_monitor(client, task_queue, say, slots, worker_settings.max_activities_per_second)]
-        if model_task_queue:
-            # A second worker in this process: it shares the cache and connections, with its own slots and rate limit.
-            model_slots = ActivitySlots(
-                worker_settings.max_concurrent_model_calls or worker_settings.max_concurrent_activities
-            )
-            model_worker = Worker(
-                client,
-                task_queue=model_task_queue,
-                activities=[each for each in activities if each.__name__ in (CALL_MODEL, COMPACT_CONVERSATION)],
-                interceptors=[model_slots, ActivityLogFields()],
-                on_fatal_error=group.on_fatal_error(model_task_queue),
-                **model_worker_options(worker_settings),
-            )
-            workers += [model_worker]
-            monitors += [
-                activity_monitor(client, model_task_queue, say, model_slots, worker_settings.max_model_calls_per_second)
-            ]
-        async with group.running(workers, monitors):
+        for queue in (task_queue, *([served.queue] if served is not None and served.tag else [])):
+            for name, of_queue, options in _activity_queues(queue, activities, worker_settings):
+                if name == task_queue:
+                    continue  # the worker above takes these
+                queue_slots = ActivitySlots(options["max_concurrent_activities"])
+                workers += [_activity_worker(client, name, of_queue, options, slots=queue_slots, group=group)]
+                if queue == task_queue:
+                    monitors += [activity_monitor(client, name, say, queue_slots, options["max_activities_per_second"])]
+        async with group.running(workers, monitors), warning_of_other_agents(client, served):
             yield group
+
+
+def _activity_queues(
+    task_queue: str, activities: Sequence[Callable[..., Any]], chosen: Settings
+) -> list[tuple[str, Sequence[Callable[..., Any]], dict[str, Any]]]:
+    """The queues for the activities of a task queue, with the activities and the worker options of each.
+
+    Model calls have a queue of their own where they have limits of their own.
+    """
+    queues = [(task_queue, activities, activity_worker_options(chosen))]
+    if chosen.limits_model_calls:
+        of_models = [each for each in activities if each.__name__ in (CALL_MODEL, COMPACT_CONVERSATION)]
+        queues += [(f"{task_queue}-models", of_models, model_worker_options(chosen))]
+    return queues
+
+
+def _activity_worker(
+    client: Client,
+    task_queue: str,
+    activities: Sequence[Callable[..., Any]],
+    options: dict[str, Any],
+    *,
+    slots: ActivitySlots,
+    group: WorkerGroup,
+) -> Worker:
+    """A worker for activities of another task queue, beside the worker that also serves the workflows.
+
+    It shares the cache and connections, and has slots and a rate limit of its own.
+    """
+    return Worker(
+        client,
+        task_queue=task_queue,
+        activities=activities,
+        interceptors=[slots, ActivityLogFields()],
+        on_fatal_error=group.on_fatal_error(task_queue),
+        **options,
+    )

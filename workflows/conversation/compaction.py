@@ -7,6 +7,7 @@ from mulligan.wire.compaction_request import CompactConversation, Compacted
 from mulligan.wire.run_context import RunContext
 from mulligan.wire.shorten import shorten_middle
 from mulligan.workflows import dispatch, limits
+from mulligan.workflows.agent_route import AgentRoute
 from mulligan.workflows.conversation.conversation import Conversation
 from mulligan.workflows.conversation.records import ConversationSummary
 from mulligan.workflows.people.inbox import Inbox
@@ -21,7 +22,7 @@ PARTS = 4
 
 
 async def compact_if_due(
-    conversation: Conversation, turn: Turn, *, context: RunContext, known: int, inbox: Inbox
+    conversation: Conversation, turn: Turn, *, context: RunContext, known: int, inbox: Inbox, route: AgentRoute
 ) -> int:
     """Replace the older steps by a summary, if the conversation has reached the agent's limit.
 
@@ -34,6 +35,7 @@ async def compact_if_due(
         context: What identifies the run to the activity.
         known: How many messages of the view are in the worker's cache.
         inbox: The agent's: a request to stop ends the wait for the summary.
+        route: Where the agent is served.
 
     Returns:
         `known`, as it is after the compaction.
@@ -48,7 +50,7 @@ async def compact_if_due(
     if cut is None:
         return known
     request = _request(conversation, turn, context=context, known=known, cut=cut, limit=limit)
-    outcome = await dispatch.compact_conversation(request, facts, inbox)
+    outcome = await dispatch.compact_conversation(request, facts, inbox, route)
     if outcome.error is None:
         removed = conversation.size(conversation.cut, cut)
         conversation.replace_by_summary(_summary(conversation, cut, limit, outcome), cut)

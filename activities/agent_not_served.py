@@ -1,0 +1,57 @@
+"""An activity whose agent its worker does not serve. It is declined, and the workflow schedules it where the agent is."""
+
+from __future__ import annotations
+
+import difflib
+
+from temporalio import activity
+from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
+from temporalio.service import RPCError
+
+from mulligan.activities.services import Services
+from mulligan.agent import Agent
+from mulligan.client.served_agents import read_other_workers
+from mulligan.wire.agent_facts import AGENT_NOT_SERVED
+
+__all__ = ["decline", "other_queues", "served_agent", "unknown_agent"]
+
+
+async def served_agent(services: Services, name: str) -> Agent:
+    """The agent of that name.
+
+    Raises:
+        ApplicationError: this worker does not serve it. See `decline`.
+    """
+    agent = services.registry.agents.get(name)
+    if agent is None:
+        raise decline(services, name, await other_queues(services))
+    return agent
+
+
+def decline(services: Services, name: str, queues: list[str]) -> ApplicationError:
+    """The error of an activity that has done nothing. `queues`: the task queues of workers that may serve the agent."""
+    # Benign: nobody has to act on it, so the worker logs no traceback.
+    return ApplicationError(
+        unknown_agent(services, name), queues, type=AGENT_NOT_SERVED, category=ApplicationErrorCategory.BENIGN
+    )
+
+
+def unknown_agent(services: Services, name: str) -> str:
+    """The sentence that says which agents this worker serves, as the agent of that name is not one of them."""
+    agents = services.registry.agents
+    known = ", ".join(sorted(agents)) or "none"
+    near = difflib.get_close_matches(name, agents, n=1)
+    meant = f' Did you mean "{near[0]}"?' if near else ""
+    return f'"agent" is "{name}", but this worker serves no agent of that name; it serves: {known}.{meant}'
+
+
+async def other_queues(services: Services) -> list[str]:
+    """The task queues of the workers beside this one that serve other agents. Empty if Temporal does not answer."""
+    served = services.served
+    if served is None:
+        return []
+    try:
+        others = await read_other_workers(activity.client(), served)
+    except RPCError:
+        return []
+    return [f"{served.task_queue}{tag}" for tag in others]

@@ -1,0 +1,147 @@
+"""Workers of one task queue that serve different agents: every run opens, and works, where its agent is served."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from temporalio.client import Client, WorkflowFailureError
+
+from mulligan import error_of
+from mulligan.client.served_agents import ServedAgents, read_other_workers
+from mulligan.client.wait_reader import WaitReader
+from mulligan.worker import other_agents
+from mulligan.worker.group import WorkerGroup
+from mulligan.worker.loading import load
+from mulligan.worker.wiring import running_worker
+from mulligan.workflows import limits
+from tests.live.conftest import Lab
+from tests.live.test_waiting_for import waits_for
+
+EAST, WEST = "tests.support.east_agents", "tests.support.west_agents"
+PACKED = "7 g / 8 g / in the words of the packer / 9 g"
+
+
+class Sides:
+    """The two workers, each with a client of its own, on one task queue."""
+
+    def __init__(self, lab: Lab) -> None:
+        self.lab = lab
+        self.queue = f"sides-{uuid.uuid4().hex[:6]}"
+
+    async def worker(self, module: str) -> AbstractAsyncContextManager[WorkerGroup]:
+        return running_worker(await self.lab.another_client(), load([module]), self.lab.telemetry, self.queue)
+
+    async def start(self, agent: str) -> Any:
+        return await self.lab.client.start_workflow(
+            "AgentWorkflow",
+            {"agent": agent, "prompt": "Go."},
+            id=f"{agent}-{uuid.uuid4().hex[:6]}",
+            task_queue=self.queue,
+        )
+
+
+@pytest.fixture
+async def sides(lab: Lab) -> AsyncIterator[Sides]:
+    sides = Sides(lab)
+    async with AsyncExitStack() as stack:
+        for module in (EAST, WEST):
+            await stack.enter_async_context(await sides.worker(module))
+        await until_polled(lab.client, sides.queue, 2)
+        yield sides
+
+
+async def until_polled(client: Client, queue: str, workers: int) -> None:
+    """Wait until that many workers poll the queue."""
+    async with asyncio.timeout(20):
+        while len(await read_other_workers(client, ServedAgents(queue, frozenset()))) < workers:
+            await asyncio.sleep(0.05)
+
+
+async def test_every_run_ends_well_whichever_worker_takes_its_first_task(sides: Sides) -> None:
+    """Model calls, tools, local tools, the agent's policy, and the runs of sub-agents: all where the agent is served."""
+    expected = {"east_packer": PACKED, "west_clerk": "A is stamped"}
+    runs = [(agent, await sides.start(agent)) for _ in range(12) for agent in expected]
+    results = await asyncio.gather(*(run.result() for _, run in runs), return_exceptions=True)
+    for (agent, run), result in zip(runs, results, strict=True):
+        assert not isinstance(result, BaseException), error_of(result) or result
+        assert result["output"] == expected[agent], run.id
+        assert result["recovered_failures"] == (agent == "east_packer")
+
+
+async def test_a_workflow_of_ones_own_has_agents_of_both_workers(sides: Sides) -> None:
+    runs = [
+        await sides.lab.client.start_workflow("BothSides", id=f"both-{uuid.uuid4().hex[:6]}", task_queue=sides.queue)
+        for _ in range(2)
+    ]
+    assert await asyncio.gather(*(run.result() for run in runs)) == [[PACKED, "A is stamped"]] * 2
+
+
+async def test_a_denial_has_the_agents_words_although_the_other_worker_records_it(sides: Sides) -> None:
+    runs = [await sides.start("east_shipper") for _ in range(10)]
+    for run in runs:
+        await waits_for(run, "person")
+        await run.execute_update("decide", {"call_id": "s", "decision": "deny"})
+    assert {(await run.result())["output"] for run in runs} == {"in the shipper's words"}
+
+
+async def test_an_agent_of_no_worker_fails_with_what_is_served(sides: Sides) -> None:
+    run = await sides.start("east_shiper")
+    with pytest.raises(WorkflowFailureError) as failed:
+        await asyncio.wait_for(run.result(), 20)
+    error = error_of(failed.value)
+    assert type(error).__name__ == "InvalidRunInputError"
+    assert '"agent" is "east_shiper", but this worker serves no agent of that name; it serves: ' in str(error)
+    assert str(error).endswith("Nor do the other workers of the task queue serve it.")
+
+
+async def test_a_run_waits_for_the_worker_of_its_agent_and_says_so_while_another_worker_has_its_workflow(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "AGENT_START_TIMEOUT", timedelta(seconds=2))
+    sides = Sides(lab)
+    async with await sides.worker(WEST):
+        async with await sides.worker(EAST):
+            await until_polled(lab.client, sides.queue, 2)
+            run = await sides.start("east_shipper")
+            await waits_for(run, "person")
+        await run.execute_update("decide", {"call_id": "s", "decision": "approve"})
+        waiting = None
+        async with asyncio.timeout(60):
+            while waiting is None or waiting.kind != "worker":
+                waiting = await WaitReader(lab.client).read(run.id)
+                await asyncio.sleep(0.2)
+        assert "serves" in waiting.detail
+        assert (await run.query("steps"))["steps"][0]["tool_calls"][0]["result"] is None
+        async with await sides.worker(EAST):
+            result = await asyncio.wait_for(run.result(), 90)
+        if target := os.environ.get("RECORD_OTHER_AGENTS"):
+            Path(target).write_text((await run.fetch_history()).to_json())
+    assert (result["output"], result["recovered_failures"]) == ("7 g are shipped", 0)
+
+
+async def test_a_worker_warns_once_of_another_one_that_serves_other_agents(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(other_agents, "say", said.append)
+    monkeypatch.setattr(other_agents, "SECONDS_BETWEEN_CHECKS", 0.1)
+    sides = Sides(lab)
+    async with await sides.worker(EAST):
+        async with await sides.worker(EAST):
+            await asyncio.sleep(1)
+            assert said == []
+        async with await sides.worker(WEST):
+            async with asyncio.timeout(20):
+                while len(said) < 2:
+                    await asyncio.sleep(0.05)
+            await asyncio.sleep(0.5)
+    assert len(said) == 2
+    assert all(f"another worker of task queue '{sides.queue}' (" in line for line in said)
