@@ -43,6 +43,8 @@ def schema_validator(schema: dict[str, Any]) -> Any:
     from jsonschema.validators import Draft202012Validator, validator_for
     from referencing.jsonschema import DRAFT202012
 
+    if not isinstance(schema.get("$schema", ""), str):
+        raise TypeError("is not a JSON schema: its $schema is not a text.")
     of_draft = validator_for(schema, default=Draft202012Validator)
     try:
         of_draft.check_schema(schema)

@@ -17,6 +17,8 @@ from mulligan.devserver.build import find_go, run_with_progress
 
 JAEGER, KUSTOMIZE, COMPOSE, KEDA = "2.13", "v5.7.1", "v2.16.2", "v2.21.0"
 _JAEGER_SOURCE = Path(__file__).parent / "jaeger"
+OTEL, CONVENTIONS = "v1.44.0", "v1.41.0"
+"""The version of the Go module, and that of the conventions in it: the one that mulligan/observe/semconv.py states."""
 _OF_KEDA = ("config/crd/bases", "schema/generated")
 
 Say = Callable[[str], None]
@@ -31,6 +33,7 @@ MADE = {
     "kustomize_program": _cached("kustomize", KUSTOMIZE),
     "compose_program": _cached("cmd", COMPOSE),
     "keda_schemas": _cached("keda", KEDA),
+    "conventions": _cached("conventions", OTEL),
 }
 """The path of each program, built or not, by the name of its fixture (tests/system/conftest.py)."""
 
@@ -48,7 +51,7 @@ async def make(name: str, say: Say) -> Path:
 
 async def make_all(say: Say) -> None:
     """All programs; the one that takes longest is last, as are its tests."""
-    for name in ("kustomize_program", "compose_program", "keda_schemas", "jaeger_program"):
+    for name in ("conventions", "kustomize_program", "compose_program", "keda_schemas", "jaeger_program"):
         await make(name, say)
 
 
@@ -75,21 +78,34 @@ async def _compose(scratch: Path, say: Say) -> Path:
 
 async def _keda(scratch: Path, say: Say) -> Path:
     """The part of KEDA's source with the schemas of its resources and scalers."""
-    go, env = await find_go(scratch, say)
-    say(f"downloading KEDA {KEDA} for the tests, once")
-    process = await asyncio.create_subprocess_exec(
-        go, "mod", "download", "-json", f"github.com/kedacore/keda/v2@{KEDA}",
-        cwd=scratch, env=env, stdout=asyncio.subprocess.PIPE,
-    )  # fmt: skip
-    out, _ = await process.communicate()
-    assert process.returncode == 0, out.decode()
-    source = Path(json.loads(out)["Dir"])
+    source = await _source(f"github.com/kedacore/keda/v2@{KEDA}", scratch, say)
     for name in _OF_KEDA:
         shutil.copytree(source / name, scratch / "keda" / name, copy_function=shutil.copyfile)
     for copied in (scratch / "keda").rglob("*/"):
         # Go's module cache is read-only, and could not be removed otherwise.
         copied.chmod(0o755)
     return scratch / "keda"
+
+
+async def _conventions(scratch: Path, say: Say) -> Path:
+    """OpenTelemetry's semantic conventions with the type of each attribute, as its Go module has them."""
+    source = await _source(f"go.opentelemetry.io/otel@{OTEL}", scratch, say)
+    (scratch / "conventions").mkdir()
+    shutil.copyfile(source / f"semconv/{CONVENTIONS}/attribute_group.go", scratch / "conventions/attributes.go")
+    shutil.copyfile(source / f"semconv/{CONVENTIONS}/genaiconv/metric.go", scratch / "conventions/metrics.go")
+    return scratch / "conventions"
+
+
+async def _source(module: str, scratch: Path, say: Say) -> Path:
+    """The folder of a Go module's source, in Go's read-only cache."""
+    go, env = await find_go(scratch, say)
+    say(f"downloading {module} for the tests, once")
+    process = await asyncio.create_subprocess_exec(
+        go, "mod", "download", "-json", module, cwd=scratch, env=env, stdout=asyncio.subprocess.PIPE
+    )
+    out, _ = await process.communicate()
+    assert process.returncode == 0, out.decode()
+    return Path(json.loads(out)["Dir"])
 
 
 async def _go(what: str, command: tuple[str, ...], scratch: Path, say: Say) -> None:
@@ -108,6 +124,7 @@ _MAKERS: dict[str, Callable[[Path, Say], Awaitable[Path]]] = {
     "kustomize_program": _kustomize,
     "compose_program": _compose,
     "keda_schemas": _keda,
+    "conventions": _conventions,
 }
 
 

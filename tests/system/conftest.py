@@ -119,6 +119,12 @@ async def keda_schemas() -> Path:
 
 
 @pytest.fixture(scope="session")
+async def conventions() -> Path:
+    """OpenTelemetry's semantic conventions, as Go source."""
+    return await make("conventions", say_on_stderr)
+
+
+@pytest.fixture(scope="session")
 async def jaeger(jaeger_program: Path) -> AsyncIterator[JaegerServer]:
     """A real Jaeger for each process that runs tests; it starts in 0.2 s."""
     async with jaeger_server(jaeger_program) as server:

@@ -7,6 +7,7 @@ import time
 import pytest
 from hypothesis import strategies as st
 
+from mulligan.activities.mcp.servers import _schemas
 from mulligan.activities.mcp.tool_schema import checkable_schema
 from tests.fuzz.run_target import MAX_BYTES, run_target
 from tests.fuzz.targets import TARGETS, Target
@@ -47,3 +48,9 @@ def test_a_finding_is_reported(parser: object, says: str) -> None:
 def test_a_schema_that_is_none_is_converted_and_refused_later() -> None:
     """Found by fuzzing: `referencing` cannot walk it."""
     assert checkable_schema({"properties": None}) == {"properties": None}
+
+
+def test_a_schema_whose_draft_is_a_number_is_refused() -> None:
+    """Found by fuzzing: a server with such a tool ended the opening of every run."""
+    with pytest.raises(TypeError, match="its \\$schema is not a text"):
+        _schemas({"type": "object", "$schema": 7})
