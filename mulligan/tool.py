@@ -99,8 +99,9 @@ class Tool:
     local: bool = False
     isolated: bool = False
     mcp_server: str | None = None
-    asks: bool = False
     """The name of the MCP server that serves it; None for a tool of this process."""
+    asks: bool = False
+    """Whether its MCP server may ask a person during a call."""
 
     @property
     def schema(self) -> dict[str, Any]:

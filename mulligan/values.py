@@ -257,8 +257,10 @@ class AnsweredQuestion(BaseModel):
     """A question that a call's MCP server asked a person. `content`: the answer, where there is one."""
 
     text: str
+    """The question."""
     content: Any = None
     decision: Decision
+    """Who answered it and when, or what ended the waiting."""
 
 
 class StepCall(BaseModel):

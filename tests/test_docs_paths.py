@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-import importlib
+import importlib.util
 import pkgutil
 import re
 from pathlib import Path
@@ -19,6 +19,11 @@ FOLDERS = "mulligan|workflows|activities|tools|tests|examples|deploy|benchmarks|
 SUBPACKAGES = "workflows|activities|tools|client|worker|wire|observe|testing|schema|events|data_converter"
 IN_BACKTICKS = re.compile(rf"`((?:{FOLDERS})(?:/[\w.*/-]+)?)(?:::?[\w.]+)?/?`")
 LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[\w-]*)?\)")
+spec = importlib.util.spec_from_file_location("docstrings", ROOT / "docs/_site/docstrings.py")
+assert spec is not None
+assert spec.loader is not None
+DOCSTRINGS = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(DOCSTRINGS)
 PAST = {"CHANGELOG.md"}
 """It names files under the names that they had."""
 NO_FILES_OF_OURS = {"tools/call", "deploy/.env", "deploy/compose.override.yaml"}
@@ -80,3 +85,11 @@ def test_each_public_name_has_a_line_in_the_reference(module: str) -> None:
     blocks = re.findall(rf"^:::\{{public-api\}} {re.escape(module)}\n(.*?)^:::", pages, re.MULTILINE | re.DOTALL)
     listed = [line.partition(":")[0] for block in blocks for line in block.splitlines()]
     assert sorted(listed) == sorted({*importlib.import_module(module).__all__} - {"events"})
+
+
+@pytest.mark.parametrize(("module", "line"), DOCSTRINGS.reference_lines())
+def test_each_name_of_the_reference_is_described_with_its_fields_and_parameters(module: str, line: str) -> None:
+    """A description under the field or parameter, in `Args:` or `Attributes:`, or in the text of the docstring."""
+    entry = DOCSTRINGS.find_entry(module, line)
+    assert entry is not None
+    assert list(entry.problems()) == []
