@@ -69,6 +69,7 @@ class DurableAgent(Generic[OutputT]):
         input: The input of the newest turn; None before the first one.
         status: The status of the newest turn.
         conversation: The messages of all turns.
+        route: The task queue of a worker that has the agent, where workers of one queue serve different agents.
     """
 
     def __init__(self, agent: str | Agent[OutputT] = "", *, state: bytes | None = None) -> None:
