@@ -12,6 +12,7 @@ from mulligan.cli.codec_server import codec_server
 from mulligan.cli.demo import demo
 from mulligan.cli.deny import deny
 from mulligan.cli.dev import dev
+from mulligan.cli.doctor import doctor
 from mulligan.cli.list_runs import list_runs
 from mulligan.cli.new import new
 from mulligan.cli.pending import pending
@@ -36,6 +37,7 @@ app = typer.Typer(
 app.command()(demo)
 app.command()(new)
 app.command()(dev)
+app.command()(doctor)
 app.command()(worker)
 app.command()(start)
 app.command()(resume)
