@@ -22,6 +22,7 @@ from mulligan.errors import (
 )
 from mulligan.fixer import InvalidToolInput, ask_model
 from mulligan.mcp import McpServer
+from mulligan.mcp_auth import OAuthClientCredentials, OAuthLogin
 from mulligan.output import ProviderStrategy, ToolStrategy, output_of
 from mulligan.run_input import RunInput
 from mulligan.script import Call, Say, Script, last_result
@@ -80,6 +81,8 @@ __all__ = [
     "MulliganPlugin",
     "MultipleStructuredOutputsError",
     "NoWorkerError",
+    "OAuthClientCredentials",
+    "OAuthLogin",
     "Pending",
     "PromptNeededError",
     "ProviderStrategy",

@@ -17,6 +17,7 @@ from typing import Any
 from mulligan.durations import seconds
 from mulligan.errors import DeclarationError
 from mulligan.extras import require_extra
+from mulligan.mcp_auth import Auth
 from mulligan.policy import HandleErrors
 from mulligan.tool import MAX_RESULT_CHARS, is_legal_name
 
@@ -76,6 +77,7 @@ class McpServer:
         handle_errors: The policy for failures; None: the agent's.
         questions: Whether the server may ask people something in the middle of a call (the protocol's elicitation). A
             question waits for an answer as a call waits for approval, `approval_timeout` included.
+        auth: OAuth for a server with a url: OAuthClientCredentials, or OAuthLogin.
 
     Raises:
         DeclarationError: an option is invalid; the message says which, and what it must be.
@@ -99,6 +101,7 @@ class McpServer:
     max_result_chars: int = MAX_RESULT_CHARS
     handle_errors: HandleErrors | None = None
     questions: bool = True
+    auth: Auth | None = None
 
     def __post_init__(self) -> None:
         needs_approval = self.needs_approval
@@ -116,6 +119,8 @@ class McpServer:
             and (isinstance(self.command, str) or not self.command or not _are_texts(self.command)),
             "url must begin with http:// or https://": self.url is not None
             and not re.match(r"https?://[^/]", self.url),
+            "auth is for a server with a url": self.auth is not None and self.url is None,
+            "auth must be OAuthClientCredentials(…) or OAuthLogin(…)": not isinstance(self.auth, Auth | None),
             "headers are for a server with a url": bool(self.headers) and self.url is None,
             "env, pass_env and cwd are for a server with a command": self.command is None
             and bool(self.env or self.pass_env or self.cwd is not None),

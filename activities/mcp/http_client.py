@@ -12,6 +12,7 @@ import httpx2
 
 from mulligan.activities.mcp.response_limit import ResponseTooLarge, read_limited
 from mulligan.mcp import MissingVariable
+from mulligan.mcp_auth import LoginNeeded
 
 _CONNECT_TIMEOUT = 30.0
 """Seconds to connect, and to write. Reading has no limit here: the tool's timeout limits a call."""
@@ -32,7 +33,7 @@ class HttpOutcome:
             return f"nothing answers there ({type(self.error).__name__})"
         if self.error is not None:
             # Without the error's own message: it may quote the value of a header.
-            is_ours = isinstance(self.error, (MissingVariable, ResponseTooLarge))
+            is_ours = isinstance(self.error, (LoginNeeded, MissingVariable, ResponseTooLarge))
             return str(self.error) if is_ours else f"the request could not be sent ({type(self.error).__name__})"
         return f"it answered with HTTP {self.status}" if self.status is not None else ""
 
@@ -57,9 +58,9 @@ class McpHttpClient(httpx2.AsyncClient):
     It does not raise: the SDK's transport ends at the first request that raises, and with it all calls of the session.
     """
 
-    def __init__(self, header_values: Callable[[], Awaitable[dict[str, str]]]) -> None:
+    def __init__(self, header_values: Callable[[], Awaitable[dict[str, str]]], auth: httpx2.Auth | None = None) -> None:
         timeout = httpx2.Timeout(_CONNECT_TIMEOUT, read=None)
-        super().__init__(timeout=timeout, headers={"Accept-Encoding": "gzip, deflate"})
+        super().__init__(timeout=timeout, headers={"Accept-Encoding": "gzip, deflate"}, auth=auth)
         self._header_values = header_values
 
     async def send(self, request: httpx2.Request, *, stream: bool = False, **options: Any) -> httpx2.Response:

@@ -19,6 +19,7 @@ from mulligan.activities.tool_running.isolated import ChildProcesses
 from mulligan.agent import Agent
 from mulligan.durations import seconds
 from mulligan.mcp import SEPARATOR, McpError, McpServer, McpUnavailable, matches_any, qualified_name
+from mulligan.mcp_auth import LoginNeeded
 from mulligan.schema.json_schema import NotOfSchema, schema_faults, schema_validator
 from mulligan.schema.schema_cost import check_size, is_cheap
 from mulligan.tool import Tool, ToolContext, ToolError
@@ -100,9 +101,12 @@ class McpServers:
         listings = await asyncio.gather(*(self._list_tools(server) for server in agent.mcp))
         room, size = MAX_TOOLS - len(agent.tools), 0
         for server, listing in zip(agent.mcp, listings, strict=True):
-            if listing is None:
+            if isinstance(listing, Exception):
+                why = "it did not answer"
+                if isinstance(listing.__cause__, LoginNeeded):
+                    why = f"the worker may not use it ({listing.__cause__})"
                 offered.notes.append(
-                    f"The tools of the MCP server `{server.name}` are not there, as it did not answer when this run began: "
+                    f"The tools of the MCP server `{server.name}` are not there, as {why} when this run began: "
                     "do without them, and say so where it matters."
                 )
                 continue
@@ -181,17 +185,19 @@ class McpServers:
         check = isolated_faults(self._children, schema, value)
         return asyncio.run_coroutine_threadsafe(check, self._loop).result()
 
-    async def _list_tools(self, server: McpServer) -> list[tuple[str, ToolDefinition, dict[str, Any] | None]] | None:
+    async def _list_tools(
+        self, server: McpServer
+    ) -> list[tuple[str, ToolDefinition, dict[str, Any] | None]] | Exception:
         """The tools to offer: the server's own name of each, its definition, and the schema that validates its arguments.
 
-        That schema is None where the definition's does. The result is None if the server is unavailable.
+        That schema is None where the definition's does. The result is an error if the server is unavailable.
         """
         try:
             async with asyncio.timeout(LIST_TIMEOUT):
                 tools = await self._session(server).tools()
         except (McpError, TimeoutError) as error:
             logger.info("A run opens without the tools of an MCP server. %s", error)
-            return None
+            return error
         if unknown := [name for name in server.include or () if not any(matches_any(t.name, [name]) for t in tools)]:
             logger.warning("MCP server %r has no tool %s, which `include` names.", server.name, ", ".join(unknown))
         listed = []

@@ -31,6 +31,7 @@ from mulligan.activities.mcp.transport import connect_to
 from mulligan.activities.tool_running.tool_runtime import TookTooLong
 from mulligan.durations import seconds
 from mulligan.mcp import McpError, McpServer, McpUnavailable
+from mulligan.mcp_auth import LoginNeeded
 from mulligan.schema.schema_cost import check_size
 
 if TYPE_CHECKING:  # imported with the first session otherwise: most workers have no MCP server
@@ -55,6 +56,7 @@ _NO_MESSAGE = "Server returned an error response"
 """The SDK's message where a server sent none."""
 _TOO_LARGE_EVENT = "SSE stream failed: Server-sent event exceeded"
 """The beginning of the SDK's message where a server's event is too long."""
+_TELL = " Tell the user, and continue without it."
 _CLOSED = "Connection closed"
 """The SDK's message where a program has ended."""
 
@@ -143,6 +145,8 @@ class McpSession:
                     is_too_large = error.message == TOO_LARGE or error.message.startswith(_TOO_LARGE_EVENT)
                     if is_too_large or isinstance(http.error, ResponseTooLarge):
                         raise McpError(self._message(TOO_LARGE, " Ask it for less at a time.")) from error
+                    if isinstance(http.error, LoginNeeded):
+                        raise McpError(self._message(f"did not take the call: {http}", _TELL)) from error
                     if http.error is not None or (http.status or 0) >= 500:
                         raise McpUnavailable(self._message(f"rejected the call: {http}")) from error
                     if error.code == CONNECTION_CLOSED:
@@ -167,19 +171,19 @@ class McpSession:
         session = self._current
         if session is None or session.is_over:
             if session is not None and session.open_error and time.monotonic() < self._not_before:
-                raise McpUnavailable(self._message(session.open_error))
+                raise McpUnavailable(self._message(session.open_error)) from session.login_needed
             session = self._current = _Session(self._server, self._faults_by)
             self._running = {each for each in self._running if not each.task.done()} | {session}
         await session.opened.wait()
         if session.open_error:
             if session.is_error_logged:
-                raise McpUnavailable(self._message(session.open_error))
+                raise McpUnavailable(self._message(session.open_error)) from session.login_needed
             session.is_error_logged = True
             pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2**self._failures)
             self._failures, self._not_before = self._failures + 1, time.monotonic() + pause
             last = f" Its last words: {session.stderr.last_line}" if session.stderr.last_line else ""
             logger.warning("MCP server %r %s.%s", self._server.name, session.open_error, last)
-            raise McpUnavailable(self._message(session.open_error))
+            raise McpUnavailable(self._message(session.open_error)) from session.login_needed
         self._failures = 0
         return session
 
@@ -269,6 +273,8 @@ class _Session:
         self.requests_in_progress = 0
         self.open_error = ""
         """Why it could not be opened; empty if it is open."""
+        self.login_needed: LoginNeeded | None = None
+        """The same, if it needs a login."""
         self.client: Client
         self.listed: list[Tool] = []
         """The tools that the server listed when the session opened."""
@@ -345,6 +351,7 @@ class _Session:
                         await self._stop.wait()
             except Exception as error:  # noqa: BLE001 - whatever the SDK, the program or the network does
                 if not self.opened.is_set():
+                    self.login_needed = http.error if isinstance(http.error, LoginNeeded) else None
                     self.open_error = f"could not be started: {str(http) or _reason(error)}"
                 elif not self._stop.is_set():
                     logger.warning("The session with MCP server %r broke: %s", self._server.name, _reason(error))

@@ -11,6 +11,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import anyio
+import httpx2
 
 from mulligan.activities.mcp import _child
 from mulligan.activities.mcp.http_client import McpHttpClient
@@ -20,13 +21,26 @@ from mulligan.mcp import McpServer
 
 
 @asynccontextmanager
-async def connect_to(server: McpServer, stderr: Stderr, on_end: Callable[[], None]) -> AsyncIterator[Any]:
-    """Yield the SDK's transport to a server. `on_end` is called when a program closes its stdout: it ends then."""
+async def connect_to(
+    server: McpServer, stderr: Stderr, on_end: Callable[[], None], auth: httpx2.Auth | None = None
+) -> AsyncIterator[Any]:
+    """Yield the SDK's transport to a server.
+
+    Args:
+        server: The server.
+        stderr: Where a program writes its errors.
+        on_end: Called when a program closes its stdout: it ends then.
+        auth: The authorization of the requests in place of the declared one.
+    """
     if server.url is not None:
+        if auth is None and server.auth is not None:
+            from mulligan.activities.mcp.oauth import auth_of
+
+            auth = auth_of(server)
         from mcp.client.streamable_http import streamable_http_client
 
         async with (
-            McpHttpClient(server.header_values) as http,
+            McpHttpClient(server.header_values, auth) as http,
             streamable_http_client(server.url, http_client=http, max_sse_event_size=MAX_RESPONSE_BYTES) as streams,
         ):
             yield streams

@@ -14,6 +14,7 @@ from mulligan.cli.deny import deny
 from mulligan.cli.dev import dev
 from mulligan.cli.doctor import doctor
 from mulligan.cli.list_runs import list_runs
+from mulligan.cli.mcp import mcp
 from mulligan.cli.new import new
 from mulligan.cli.pending import pending
 from mulligan.cli.resume import resume
@@ -54,6 +55,7 @@ app.command()(cancel)
 app.command()(agents)
 app.command()(serve)
 app.command()(codec_server)
+app.add_typer(mcp, name="mcp")
 
 
 def main() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Literal
 
+from platformdirs import user_data_path
 from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
@@ -55,6 +56,8 @@ class Settings(BaseSettings):
     """What a worker writes its log as, to stderr: lines of text, or one JSON object a line."""
     health_address: str = ""
     """`host:port` at which a worker serves `/livez` and `/readyz` over HTTP. Not set: not served."""
+    mcp_logins: str = Field(default_factory=lambda: str(user_data_path("mulligan") / "mcp"))
+    """The folder with the logins to MCP servers (`mulligan mcp login`)."""
     temporal_ui_url: str = ""
     """The URL of Temporal's UI, for links. Not set: that of the dev server, if it answers, or of Temporal Cloud."""
     jaeger_url: str = ""
