@@ -17,7 +17,7 @@ from typing import Any
 from mulligan.durations import seconds
 from mulligan.errors import DeclarationError
 from mulligan.extras import require_extra
-from mulligan.mcp_auth import Auth
+from mulligan.mcp_auth import OAuthClientCredentials, OAuthLogin
 from mulligan.policy import HandleErrors
 from mulligan.tool import MAX_RESULT_CHARS, is_legal_name
 
@@ -101,7 +101,7 @@ class McpServer:
     max_result_chars: int = MAX_RESULT_CHARS
     handle_errors: HandleErrors | None = None
     questions: bool = True
-    auth: Auth | None = None
+    auth: OAuthClientCredentials | OAuthLogin | None = None
 
     def __post_init__(self) -> None:
         needs_approval = self.needs_approval
@@ -120,7 +120,9 @@ class McpServer:
             "url must begin with http:// or https://": self.url is not None
             and not re.match(r"https?://[^/]", self.url),
             "auth is for a server with a url": self.auth is not None and self.url is None,
-            "auth must be OAuthClientCredentials(…) or OAuthLogin(…)": not isinstance(self.auth, Auth | None),
+            "auth must be OAuthClientCredentials(…) or OAuthLogin(…)": not isinstance(
+                self.auth, OAuthClientCredentials | OAuthLogin | None
+            ),
             "headers are for a server with a url": bool(self.headers) and self.url is None,
             "env, pass_env and cwd are for a server with a command": self.command is None
             and bool(self.env or self.pass_env or self.cwd is not None),

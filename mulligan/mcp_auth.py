@@ -91,6 +91,3 @@ class OAuthLogin:
     def file(self, server: str, folder: str) -> Path:
         """The file with the login to a server of that name. `folder`: where it is without a `token_file`."""
         return Path(self.token_file) if self.token_file is not None else Path(folder) / f"{server}.json"
-
-
-Auth = OAuthClientCredentials | OAuthLogin
