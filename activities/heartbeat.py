@@ -43,7 +43,7 @@ async def heartbeating() -> AsyncIterator[Heartbeat]:
 def previous_attempt_was_lost() -> bool:
     """Whether the attempt before this one was lost with its worker: its last heartbeat does not say that it ended."""
     info = activity.info()
-    return info.attempt > 1 and not info.is_local and _ended(info.attempt - 1) not in info.heartbeat_details
+    return info.attempt > 1 and not info.is_local and ended_details(info.attempt - 1) not in info.heartbeat_details
 
 
 def attempt_was_abandoned() -> bool:
@@ -102,7 +102,7 @@ class Heartbeat:
 
     def send_ended(self) -> None:
         """Tell the next attempt that this one has ended, and writes its own spans."""
-        activity.heartbeat(*self.details, *self._live, _ended(self._attempt))
+        activity.heartbeat(*self.details, *self._live, ended_details(self._attempt))
 
     def _send(self) -> None:
         self._sent_at = self._loop.time()
@@ -114,7 +114,8 @@ class Heartbeat:
             self._send()
 
 
-def _ended(attempt: int) -> dict[str, int]:
+def ended_details(attempt: int) -> dict[str, int]:
+    """What the last heartbeat of an attempt contains that has ended, and writes its own spans."""
     return {_ENDED: attempt}
 
 

@@ -30,7 +30,7 @@ LAYERS = [
     {"mulligan.activities"},
     {"mulligan.workflows"},
     {"mulligan.worker", "mulligan.serve"},
-    {"mulligan.doctor"},
+    {"mulligan.supervisor"},
     DOORS,
 ]
 """The rooms from the bottom to the top: each may import from itself, its neighbours and what is below it."""

@@ -1,4 +1,4 @@
-"""What every provider implements: a provider is one file in this folder with a class that has these methods."""
+"""What every provider implements: a provider is one file in this folder with a class that has these three methods."""
 
 from __future__ import annotations
 
@@ -87,15 +87,6 @@ class Provider(Protocol):
         Raises:
             ModelRequestError: the provider refuses the request, and would refuse it again.
             Unavailable: the request may be retried.
-        """
-        ...
-
-    async def model_names(self) -> list[str] | None:
-        """Request the names of the models that the endpoint offers, for `mulligan doctor`. None: it has no list of them.
-
-        Raises:
-            ModelRequestError: the provider refuses the request, for example because of the key.
-            Unavailable: the endpoint cannot be reached, or its response cannot be used.
         """
         ...
 

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import importlib
+from collections.abc import Iterable, Mapping
 
 from mulligan.activities.models._openai_client import OpenAIClient
 from mulligan.activities.models.openai_chat import OpenAIChat
 from mulligan.activities.models.openai_responses import OpenAIResponses
 from mulligan.activities.models.protocol import Provider
 from mulligan.activities.models.scripted import Scripted
-from mulligan.model_name import PROVIDERS, SCRIPTED
+from mulligan.model_name import PROVIDERS, SCRIPTED, ModelName
 from mulligan.script import Script
+
+
+def import_sdks(models: Iterable[str]) -> None:
+    """Import the SDKs of the providers of these models now, and not at the first request. It takes seconds."""
+    if any(ModelName.parse(model).provider.startswith("openai") for model in models):
+        importlib.import_module("openai")
 
 
 def create_providers(scripts: Mapping[str, Script]) -> dict[str, Provider]:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from mulligan.cli._terminal import Modules
+from mulligan.cli._terminal import Modules, fail
 
 
 def worker(
@@ -17,17 +17,49 @@ def worker(
     task_queue: Annotated[
         str | None, typer.Option(help="The task queue that the worker polls.", show_default="agents")
     ] = None,
+    processes: Annotated[
+        int | None,
+        typer.Option(
+            help="How many worker processes to run under a supervisor, which replaces those that die.",
+            show_default="MULLIGAN_PROCESSES; one, without a supervisor",
+        ),
+    ] = None,
 ) -> None:
     """Serve all agents, workflows and activities of the loaded modules until Ctrl-C.
 
     With no module named, the agents that come with Mulligan are served: `assistant` and `demo`.
 
-    Example: `mulligan worker --load shop.agents`
+    With `--processes N`, N processes serve them. If one dies, a supervisor tells Temporal at once which calls were lost, so
+    that their runs continue in another process, and starts a new one.
+
+    Example: `mulligan worker --load shop.agents --processes 4`
 
     Exit code: 2 if a declaration or a setting is invalid, or no Temporal server answers; 1 if the worker stopped because of
     an error. One sentence on stderr says why.
     """
-    from mulligan.worker.process import main
+    from mulligan.worker.supervisor_link import is_supervised
 
-    if code := main(load or [], task_queue, with_shipped=with_shipped):
+    chosen = None if is_supervised() else _processes(processes)
+    if chosen is None:
+        from mulligan.worker.process import main
+
+        code = main(load or [], task_queue, with_shipped=with_shipped)
+    else:
+        from mulligan.supervisor.supervisor import supervise
+
+        code = supervise(chosen)
+    if code:
         raise typer.Exit(code)
+
+
+def _processes(option: int | None) -> int | None:
+    """How many processes to supervise; None for a single worker without a supervisor."""
+    from mulligan.client.settings import MAX_PROCESSES, settings
+    from mulligan.errors import DeclarationError
+
+    if option is not None and not 1 <= option <= MAX_PROCESSES:
+        fail(f"--processes is {option}, but it must be from 1 to {MAX_PROCESSES}.")
+    try:
+        return option or settings().processes
+    except DeclarationError as error:
+        fail(str(error))

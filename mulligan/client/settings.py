@@ -14,8 +14,10 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from mulligan.errors import DeclarationError
 
-__all__ = ["Settings", "settings"]
+__all__ = ["MAX_PROCESSES", "Settings", "settings"]
 
+MAX_PROCESSES = 256
+"""Of one supervisor. Each takes more than 100 MB of memory; more than one for each core gains nothing."""
 _Rate = Annotated[float | None, Field(gt=0, allow_inf_nan=False)]
 """A number per second."""
 
@@ -31,6 +33,8 @@ class Settings(BaseSettings):
     """Modules with agents that a worker loads, separated by commas."""
     grace_seconds: Annotated[float, Field(ge=0)] = 30
     """Seconds that a stopping worker waits for its running calls."""
+    processes: Annotated[int | None, Field(ge=1, le=MAX_PROCESSES)] = None
+    """How many worker processes `mulligan worker` runs under a supervisor. Not set: one, without a supervisor."""
     prefix_cache_bytes: Annotated[int, Field(ge=0)] = 256 * 1024 * 1024
     """Bytes of memory for a worker's cache of conversations. 0: no cache, so that each step queries the workflow."""
     max_cached_workflows: Annotated[int, Field(ge=0)] = 1000

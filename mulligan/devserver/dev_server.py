@@ -33,6 +33,8 @@ DYNAMIC_CONFIG = (
     "matching.numTaskqueueWritePartitions=1",
     # Activities then run on the worker of the workflow, which has the conversation in its cache.
     "system.enableActivityEagerExecution=true",
+    # By default a timer, and so each retry of an activity, fires up to a second late.
+    'history.timerProcessorMaxTimeShift="50ms"',
 )
 
 _SECONDS_TO_START = 60

@@ -8,6 +8,7 @@ import threading
 import time
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Protocol
 
 from opentelemetry.context import _SUPPRESS_INSTRUMENTATION_KEY, Context, attach, detach, set_value
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
@@ -16,13 +17,25 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, Spa
 from mulligan.observe import otlp
 from mulligan.observe.semconv import AGENT_STEPS, INVOKE_AGENT
 
-__all__ = ["DelayedSpanProcessor", "otlp_processor"]
+__all__ = ["DelayedSpanProcessor", "ParentSpans", "is_parent_span", "otlp_processor"]
 
 DELAY_SECONDS = 0.5
 PARENT_EXPORT_SECONDS = 1.0
 """How long a run waits for the export of a parent span. After that the batch processor exports it."""
 _BATCH_MILLISECONDS = 200
 _CHECK_SECONDS = 0.1
+
+
+class ParentSpans(Protocol):
+    """A span processor that can wait for the export of the spans that are parents of others."""
+
+    async def wait_for_parent_spans(self) -> None:
+        """Wait until the parent spans that have ended are exported, at most `PARENT_EXPORT_SECONDS`."""
+
+
+def is_parent_span(span: ReadableSpan) -> bool:
+    """Whether other spans have this one as their parent: it is exported at once."""
+    return span.name == AGENT_STEPS or span.name.startswith(f"{INVOKE_AGENT} ")
 
 
 def otlp_processor() -> DelayedSpanProcessor:
@@ -64,7 +77,7 @@ class DelayedSpanProcessor(SpanProcessor):
         """Delay the span, or export it at once if it is a parent span."""
         if span.context is None or not span.context.trace_flags.sampled:
             return
-        if span.name == AGENT_STEPS or span.name.startswith(f"{INVOKE_AGENT} "):
+        if is_parent_span(span):
             export = self._executor.submit(self._export_parent, span)
             self._exports.add(export)
             export.add_done_callback(self._exports.discard)

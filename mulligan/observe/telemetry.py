@@ -17,8 +17,9 @@ from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 from opentelemetry.trace import Span
 
 from mulligan.observe import otlp, semconv, spans
+from mulligan.observe.forwarded_spans import ForwardedSpans
 from mulligan.observe.metrics import UNKNOWN_TOOL, Metrics
-from mulligan.observe.span_export import DelayedSpanProcessor, otlp_processor
+from mulligan.observe.span_export import ParentSpans, otlp_processor
 from mulligan.observe.spans import AgentRun, ChatAttempt, RunSummary, SpanDefinition, SpanFailure, ToolCallAttempt
 from mulligan.observe.tool_call_span import ToolCallSpan, add_content, mark_failed, nanoseconds
 from mulligan.observe.trace_ids import DerivedIds, begins_group, context_of, use_ids
@@ -40,6 +41,7 @@ class Telemetry:
         content: Whether spans carry prompts, arguments and results; as the environment says if None.
         exports: Whether spans and metrics are exported by OTLP; as the environment says if None.
         metrics: The metrics; those that the environment asks for if None.
+        forwarded: Sends the spans to the supervisor of this process, in place of an export by OTLP.
     """
 
     def __init__(
@@ -48,11 +50,12 @@ class Telemetry:
         content: bool | None = None,
         exports: bool | None = None,
         metrics: Metrics | None = None,
+        forwarded: ForwardedSpans | None = None,
     ) -> None:
         self.content = otlp.captures_content() if content is None else content
         self.metrics = Metrics(exports=exports) if metrics is None else metrics
         self._provider: TracerProvider | None = None
-        self._exporting: DelayedSpanProcessor | None = None
+        self._parents: ParentSpans | None = None
         exports = otlp.is_configured() if exports is None else exports
         if exports or processors:
             ids = DerivedIds()
@@ -60,15 +63,16 @@ class Telemetry:
             for processor in processors:
                 self._provider.add_span_processor(processor)
             if exports:
-                self._exporting = otlp_processor()
-                self._provider.add_span_processor(self._exporting)
+                exporting = forwarded or otlp_processor()
+                self._parents = exporting
+                self._provider.add_span_processor(exporting)
         source = self._provider or trace.NoOpTracerProvider()
         self._tracer = source.get_tracer("mulligan", version("mulligan"))
 
     async def wait_for_parent_spans(self) -> None:
         """Wait, for a second at most, until `invoke_agent` and `agent.steps` are exported: no child lacks its parent."""
-        if self._exporting is not None:
-            await self._exporting.wait_for_parent_spans()
+        if self._parents is not None:
+            await self._parents.wait_for_parent_spans()
 
     def flush(self) -> None:
         """Export now what has ended."""

@@ -4,26 +4,35 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Sequence
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 from temporalio.api.workflowservice.v1 import GetSystemInfoRequest
 from temporalio.client import Client
 from temporalio.service import RPCError
 
+from mulligan.activities.models.providers import import_sdks
 from mulligan.client.connect import check_namespace, connect, explain_connection_error
 from mulligan.client.settings import settings
 from mulligan.errors import DeclarationError
+from mulligan.observe import otlp
+from mulligan.observe.forwarded_spans import ForwardedSpans
 from mulligan.observe.metrics import temporal_runtime
 from mulligan.observe.telemetry import Telemetry
 from mulligan.worker.group import WorkerGroup, WorkerStoppedError
 from mulligan.worker.health import health_server
 from mulligan.worker.loading import load, modules_to_load
 from mulligan.worker.logs import say, set_up_logging
+from mulligan.worker.supervisor_link import Kind, SupervisorLink
 from mulligan.worker.wiring import running_worker
 
 __all__ = ["main", "serve"]
+
+SECONDS_BETWEEN_STATES = 1.0
+"""Between two reports of a supervised process to its supervisor."""
 
 
 def main(modules: Sequence[str], task_queue: str | None, *, with_shipped: bool = False) -> int:
@@ -60,48 +69,117 @@ def main(modules: Sequence[str], task_queue: str | None, *, with_shipped: bool =
 async def serve(modules: Sequence[str], task_queue: str) -> None:
     """Serve until SIGTERM or Ctrl-C, then wait for running calls, at most for the grace time.
 
+    A process of a supervisor also stops when its supervisor dies.
+
     Raises:
         DeclarationError: a loaded module or a setting is invalid, or the namespace does not exist.
         RuntimeError: no Temporal server answers.
         WorkerStoppedError: Temporal's worker stopped because of an error, which has been logged.
     """
+    link = SupervisorLink.from_environment()
+    announce = say if link is None or link.is_first else _say_nothing
     loaded = load(modules)
     for warning in loaded.warnings:
-        say(f"warning: {warning}")
-    telemetry = Telemetry()
+        announce(f"warning: {warning}")
     stop = asyncio.Event()
+    async with AsyncExitStack() as stack:
+        telemetry = await stack.enter_async_context(_telemetry(link, stop))
+        health = await stack.enter_async_context(_health(link, stop))
+        # Before connecting: process 1 of a container ignores signals without a handler.
+        for sign in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(sign, stop.set)
+        client = await connect(runtime=temporal_runtime())
+        await check_namespace(client)
+        if link is not None:
+            # A process that replaces another one takes over its runs at once, and the first request should not wait.
+            models = [model for agent in loaded.registry.agents.values() for model in agent.models]
+            await asyncio.to_thread(import_sdks, models)
+            link.send(Kind.HELLO, body={"identity": client.service_client.config.identity})
+        async with running_worker(client, loaded, telemetry, task_queue, link) as group:
+            health.client, health.group = client, group
+            agents = ", ".join(sorted(loaded.registry.agents))
+            address = client.service_client.config.target_host
+            announce(
+                f"Serving {agents} on task queue {task_queue!r} at {address}. Ctrl-C stops the worker after its "
+                "running calls."
+            )
+            if build := settings().build_id:
+                announce(f"Build {build} of {settings().deployment_name}: it gets runs when it is the current version.")
+            await stop.wait()
+            announce("Draining: running calls may finish; no new ones are started.")
+
+
+@asynccontextmanager
+async def _telemetry(link: SupervisorLink | None, stop: asyncio.Event) -> AsyncIterator[Telemetry]:
+    """The telemetry of this process, which exports the last spans at the end; opens and closes the link."""
+    forwarded = None
+    if link is not None:
+        link.open()
+
+        def send(number: int, span: dict[str, Any]) -> None:
+            link.send(Kind.SPAN, link.attempt, {"number": number, "span": span})
+
+        if otlp.is_configured():
+            forwarded = ForwardedSpans(send)
+            link.on_acknowledged = forwarded.acknowledge
+            link.on_lost.append(forwarded.export_here)
+
+        def drain() -> None:
+            if not stop.is_set():
+                say("The supervisor has died: this worker drains, and ends.")
+                stop.set()
+
+        link.on_lost.append(drain)
+    telemetry = Telemetry(forwarded=forwarded)
+    try:
+        yield telemetry
+    finally:
+        await asyncio.to_thread(telemetry.shutdown)
+        if link is not None:
+            link.close()
+
+
+@dataclass
+class _Health:
+    """What readiness depends on."""
+
+    stop: asyncio.Event
     client: Client | None = None
     group: WorkerGroup | None = None
 
-    async def unready() -> str:
-        if client is None or group is None or stop.is_set():
-            return "draining" if stop.is_set() else "starting"
-        return group.unready or await _connection_error(client)
+    async def unready(self) -> str:
+        """Why this process serves nothing; "" while it serves."""
+        if self.client is None or self.group is None or self.stop.is_set():
+            return "draining" if self.stop.is_set() else "starting"
+        return self.group.unready or await _connection_error(self.client)
 
-    try:
+
+@asynccontextmanager
+async def _health(link: SupervisorLink | None, stop: asyncio.Event) -> AsyncIterator[_Health]:
+    """Serve health checks if they are configured; a supervised process tells its supervisor instead."""
+    health = _Health(stop)
+    if link is None:
         async with AsyncExitStack() as stack:
             if health_address := settings().health_address:
-                bound_address = await stack.enter_async_context(health_server(health_address, unready))
+                bound_address = await stack.enter_async_context(health_server(health_address, health.unready))
                 say(f"Health checks at http://{bound_address}/readyz")
-            # Before connecting: process 1 of a container ignores signals without a handler.
-            for sign in (signal.SIGTERM, signal.SIGINT):
-                asyncio.get_running_loop().add_signal_handler(sign, stop.set)
-            client = await connect(runtime=temporal_runtime())
-            await check_namespace(client)
-            async with running_worker(client, loaded, telemetry, task_queue) as group:
-                agents = ", ".join(sorted(loaded.registry.agents))
-                address = client.service_client.config.target_host
-                say(
-                    f"Serving {agents} on task queue {task_queue!r} at {address}. Ctrl-C stops the worker after its "
-                    "running calls."
-                )
-                if build := settings().build_id:
-                    say(f"Build {build} of {settings().deployment_name}: it gets runs when it is the current version.")
-                await stop.wait()
-                say("Draining: running calls may finish; no new ones are started.")
+            yield health
+        return
+
+    async def report() -> None:
+        while True:
+            link.send(Kind.STATE, body={"unready": await health.unready()})
+            await asyncio.sleep(SECONDS_BETWEEN_STATES)
+
+    reporting = asyncio.create_task(report())
+    try:
+        yield health
     finally:
-        # Export the last spans.
-        await asyncio.to_thread(telemetry.shutdown)
+        reporting.cancel()
+
+
+def _say_nothing(line: str) -> None:
+    """For lines that the first process of a supervisor prints for all."""
 
 
 async def _connection_error(client: Client) -> str:

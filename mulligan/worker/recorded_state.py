@@ -37,9 +37,13 @@ _Activate = Callable[[WorkflowActivation], WorkflowActivationCompletion]
 class RecordedStateRunner(WorkflowRunner):
     """Wraps another runner: limits the worker's cache, and delays events that no workflow task has recorded."""
 
-    def __init__(self, runner: WorkflowRunner, cache: WorkflowCache) -> None:
+    def __init__(
+        self, runner: WorkflowRunner, cache: WorkflowCache, on_task: Callable[[str, str], None] | None = None
+    ) -> None:
+        """`on_task` is called when a workflow task or a query begins, with the ids of workflow and run, in its thread."""
         self._runner = runner
         self._cache = cache
+        self._on_task = on_task
 
     def prepare_workflow(self, defn: _Definition) -> None:
         """Call the other runner."""
@@ -55,8 +59,18 @@ class RecordedStateRunner(WorkflowRunner):
         activate: _Activate = instance.activate
         if issubclass(det.defn.cls, AgentWorkflow):
             activate = with_one_argument(activate)
-        instance.activate = _RecordedActivations(activate, self._cache)  # type: ignore[method-assign]
+        recorded = _RecordedActivations(activate, self._cache)
+        reported = _reported(recorded, self._on_task, det.info.workflow_id) if self._on_task else recorded
+        instance.activate = reported  # type: ignore[method-assign, assignment]
         return instance
+
+
+def _reported(activate: _Activate, on_task: Callable[[str, str], None], workflow_id: str) -> _Activate:
+    def report_and_activate(act: WorkflowActivation) -> WorkflowActivationCompletion:
+        on_task(workflow_id, act.run_id)
+        return activate(act)
+
+    return report_and_activate
 
 
 class _RecordedActivations:

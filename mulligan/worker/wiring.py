@@ -12,7 +12,7 @@ from pkgutil import iter_modules
 from typing import Any, cast
 
 from temporalio.client import Client
-from temporalio.worker import UnsandboxedWorkflowRunner, Worker, WorkerConfig, WorkflowRunner
+from temporalio.worker import Interceptor, UnsandboxedWorkflowRunner, Worker, WorkerConfig, WorkflowRunner
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
 from mulligan.activities.call_model import CallModelActivity
@@ -54,6 +54,7 @@ from mulligan.worker.options import (
 from mulligan.worker.other_agents import served_agents, warning_of_other_agents
 from mulligan.worker.poll_monitor import ActivitySlots, PollMonitor, activity_monitor
 from mulligan.worker.recorded_state import RecordedStateRunner
+from mulligan.worker.supervisor_link import SupervisorLink
 from mulligan.worker.workflow_cache import WorkflowCache
 from mulligan.workflows.agent_workflow import AgentWorkflow
 
@@ -154,11 +155,15 @@ class AgentActivities:
 
 
 def with_agents(
-    config: WorkerConfig, loaded: LoadedModules, activities: Iterable[Callable[..., Any]], cache: WorkflowCache
+    config: WorkerConfig,
+    loaded: LoadedModules,
+    activities: Iterable[Callable[..., Any]],
+    cache: WorkflowCache,
+    link: SupervisorLink | None = None,
 ) -> WorkerConfig:
     """Add agents to the configuration of a worker: their workflow, their activities, and the options that these need.
 
-    The caller attaches `cache` to the worker.
+    The caller attaches `cache` to the worker. `link`: the connection to the supervisor of this process, if it has one.
     """
     if not config.get("activity_executor") and not all(map(inspect.iscoroutinefunction, loaded.activities)):
         # For `def` activities of users. Mulligan's own are coroutines; the executor starts threads only when needed.
@@ -168,8 +173,9 @@ def with_agents(
     config["workflows"] = without_duplicates(config.get("workflows"), [AgentWorkflow, *loaded.workflows])
     config["interceptors"] = [*(config.get("interceptors") or ()), ActivityLogFields()]
     config["activities"] = without_duplicates(config.get("activities"), [*activities, *loaded.activities])
-    config["workflow_runner"] = RecordedStateRunner(with_passthrough(config.get("workflow_runner"), loaded), cache)
-    config["unsandboxed_workflow_runner"] = RecordedStateRunner(unsandboxed, cache)
+    sandboxed, on_task = with_passthrough(config.get("workflow_runner"), loaded), link.send_run if link else None
+    config["workflow_runner"] = RecordedStateRunner(sandboxed, cache, on_task)
+    config["unsandboxed_workflow_runner"] = RecordedStateRunner(unsandboxed, cache, on_task)
     limits = cache.limits(config.get("max_concurrent_workflow_tasks") or WORKFLOW_TASKS)
     config["max_cached_workflows"] = limits["max_cached_workflows"]
     # Without a cache: one task at a time (see WorkflowCache.limits).
@@ -196,9 +202,9 @@ def with_passthrough(runner: WorkflowRunner | None, loaded: LoadedModules) -> Wo
 
 @asynccontextmanager
 async def running_worker(
-    client: Client, loaded: LoadedModules, telemetry: Telemetry, task_queue: str
+    client: Client, loaded: LoadedModules, telemetry: Telemetry, task_queue: str, link: SupervisorLink | None = None
 ) -> AsyncIterator[WorkerGroup]:
-    """Run a worker for the loaded modules while the block runs.
+    """Run a worker for the loaded modules while the block runs. `link`: to the supervisor of this process, if it has one.
 
     Raises:
         WorkerStoppedError: the worker stopped by itself. The block was cancelled, unless the task that entered it has ended.
@@ -207,6 +213,7 @@ async def running_worker(
     served = served_agents(loaded, task_queue) if not worker_settings.build_id else None
     model_task_queue = f"{task_queue}-models" if worker_settings.limits_model_calls else None
     cache = WorkflowCache(worker_settings.max_cached_workflows)
+    reported: list[Interceptor] = [link] if link else []
     group = WorkerGroup(say, seconds_to_stop=worker_settings.grace_seconds + SECONDS_AFTER_GRACE)
     async with AgentActivities(loaded, telemetry, model_task_queue, served).opened() as activities:
         slots = ActivitySlots(worker_settings.max_concurrent_activities)
@@ -215,10 +222,10 @@ async def running_worker(
             "client": client,
             "task_queue": task_queue,
             "identity": identity,
-            "interceptors": [slots],
+            "interceptors": [slots, *reported],
             "on_fatal_error": group.on_fatal_error(task_queue),
         }
-        worker = Worker(**with_agents(cast("WorkerConfig", config), loaded, activities, cache))
+        worker = Worker(**with_agents(cast("WorkerConfig", config), loaded, activities, cache, link))
         cache.attach(worker)
         workers, monitors = [worker], [PollMonitor(client, task_queue, "workflow", say)]
         monitors += [activity_monitor(client, task_queue, say, slots, worker_settings.max_activities_per_second)]
@@ -227,7 +234,8 @@ async def running_worker(
                 if name == task_queue:
                     continue  # the worker above takes these
                 queue_slots = ActivitySlots(options["max_concurrent_activities"])
-                workers += [_activity_worker(client, name, of_queue, options, slots=queue_slots, group=group)]
+                interceptors = [queue_slots, *reported]
+                workers += [_activity_worker(client, name, of_queue, options, interceptors=interceptors, group=group)]
                 if queue == task_queue:
                     monitors += [activity_monitor(client, name, say, queue_slots, options["max_activities_per_second"])]
         async with group.running(workers, monitors), warning_of_other_agents(client, served):
@@ -254,7 +262,7 @@ def _activity_worker(
     activities: Sequence[Callable[..., Any]],
     options: dict[str, Any],
     *,
-    slots: ActivitySlots,
+    interceptors: Sequence[Interceptor],
     group: WorkerGroup,
 ) -> Worker:
     """A worker for activities of another task queue, beside the worker that also serves the workflows.
@@ -265,7 +273,7 @@ def _activity_worker(
         client,
         task_queue=task_queue,
         activities=activities,
-        interceptors=[slots, ActivityLogFields()],
+        interceptors=[*interceptors, ActivityLogFields()],
         on_fatal_error=group.on_fatal_error(task_queue),
         **options,
     )

@@ -32,3 +32,14 @@ def is_running(pid: int) -> bool:
     """Whether it runs, and is not a zombie: in a container nobody may collect those."""
     told = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], stdout=subprocess.PIPE, text=True).stdout.strip()
     return bool(told) and not told.startswith("Z")
+
+
+def children_of(parent: int, word: str) -> list[int]:
+    """The ids of running child processes whose command line contains a word."""
+    listed = subprocess.run(
+        ["ps", "-ww", "-o", "pid=", "-o", "stat=", "-o", "args=", "--ppid", str(parent)],
+        stdout=subprocess.PIPE,
+        text=True,
+    ).stdout
+    rows = [line.split() for line in listed.splitlines()]
+    return sorted(int(pid) for pid, state, *words in rows if word in words and not state.startswith("Z"))

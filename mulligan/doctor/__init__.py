@@ -1,1 +1,0 @@
-"""The checks of `mulligan doctor`: is everything there that a run needs?"""

@@ -1,0 +1,310 @@
+"""Tells the server what was lost with a worker process, so that it need not wait for a timeout.
+
+The server decides: it refuses to fail an attempt, or a workflow task, that it has already a result of. Three things keep a
+run waiting, and each is ended here:
+
+- An attempt of an activity in the dead process: its heartbeat timeout is 8 s. The supervisor knows the task tokens. Attempts
+  that the server had sent but that no code had seen are found as pending activities of the dead process's identity.
+- A workflow task in the dead process: its timeout is 10 s. `workflow_tasks.py` fails it.
+- The run's next workflow task: it would wait 2 s for the dead process, which has the run in its cache.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import time
+from collections import defaultdict
+from collections.abc import Awaitable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TypeVar
+
+from google.protobuf.duration_pb2 import Duration
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.enums.v1 import EventType, PendingActivityState, PendingWorkflowTaskState
+from temporalio.api.failure.v1 import ApplicationFailureInfo, Failure
+from temporalio.api.history.v1 import HistoryEvent
+from temporalio.api.workflow.v1 import PendingActivityInfo
+from temporalio.api.workflowservice.v1 import (
+    DescribeWorkflowExecutionRequest,
+    DescribeWorkflowExecutionResponse,
+    GetWorkflowExecutionHistoryReverseRequest,
+    ResetStickyTaskQueueRequest,
+    RespondActivityTaskFailedByIdRequest,
+    RespondActivityTaskFailedRequest,
+)
+from temporalio.client import Client
+from temporalio.service import RPCError, RPCStatusCode
+
+from mulligan.activities.heartbeat import ended_details
+from mulligan.client.served_agents import untagged
+from mulligan.supervisor.worker_process import Attempt, WorkerProcess
+from mulligan.supervisor.workflow_tasks import (
+    Run,
+    TokenFormat,
+    fail_made_task,
+    return_waiting_task,
+    started_task,
+    sticky_queue,
+)
+
+__all__ = ["LostWork", "LostWorkReport"]
+
+T = TypeVar("T")
+
+WORKER_LOST = "WorkerLost"
+"""The type of the failure that is reported. Retry policies treat it like a timeout."""
+NO_BACK_OFF_ATTEMPTS = 2
+"""An attempt after this one is delayed as its retry policy says: it may be what kills the processes."""
+NO_DELAY = Duration(nanos=1_000_000)
+ACTIVE_SECONDS = 15.0
+"""Runs that a process has handled within this time may have a workflow task in flight."""
+CHECKS_AFTER = (0.1, 0.2, 0.4, 0.8, 1.5, 3.0)
+"""Seconds between one look for work that no code had seen, and the next: the server may still send some to the dead process
+before it knows that the connection has ended."""
+AT_ONCE = 32
+"""How many calls to the server run at the same time."""
+MARKER_EVENTS = 100
+"""How many of a run's last events are searched for the result of a local activity that ended less than a second ago."""
+CALL_TIMEOUT = timedelta(seconds=10)
+_GONE = {RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT}
+
+
+@dataclass(frozen=True)
+class LostWork:
+    """What a dead process may have had in flight."""
+
+    identity: str
+    """Of the process's polls."""
+    reason: str
+    """How the process ended."""
+    attempts: tuple[Attempt, ...]
+    """Those that ran, and then those that had ended so lately that the server may not know it."""
+    in_flight: frozenset[int]
+    """The numbers of those that ran."""
+    undecided: frozenset[int]
+    """The numbers of the attempts whose spans depend on what the server knows."""
+    completed_elsewhere: frozenset[tuple[Run, str, int]]
+    cached: tuple[Run, ...]
+    """The runs that it handled last of all processes, the most recent first: they are in its cache."""
+    active: tuple[Run, ...]
+    """The runs that any process of the supervisor has handled lately."""
+    token_format: TokenFormat | None
+    """None if the tokens of workflow tasks cannot be made."""
+
+    @staticmethod
+    def of(
+        process: WorkerProcess, all_processes: Sequence[WorkerProcess], undecided: frozenset[int], reason: str
+    ) -> LostWork:
+        """From what the process has sent."""
+        attempts, recent = process.in_flight(), process.recently_finished()
+        since = time.monotonic() - ACTIVE_SECONDS
+        of_attempts = [each.run for each in attempts]
+        others = [each.runs for each in all_processes if each is not process]
+        cached = [
+            run
+            for run, at in reversed(process.runs.items())
+            if at >= max((runs.get(run, 0.0) for runs in others), default=0)
+        ]
+        active = [run for each in (process, *all_processes) for run, at in each.runs.items() if at > since]
+        return LostWork(
+            identity=process.identity,
+            reason=reason,
+            attempts=(*attempts, *recent),
+            in_flight=frozenset(each.number for each in attempts),
+            undecided=undecided,
+            completed_elsewhere=frozenset(process.completed_elsewhere),
+            cached=tuple(cached),
+            active=tuple(dict.fromkeys([*of_attempts, *active])),
+            token_format=next((each.token_format for each in all_processes if each.token_format), process.token_format),
+        )
+
+
+class LostWorkReport:
+    """Reports the lost work of one process."""
+
+    def __init__(self, client: Client, lost: LostWork) -> None:
+        self._client = client
+        self._service = client.workflow_service
+        self._lost = lost
+        self._slots = asyncio.Semaphore(AT_ONCE)
+        self._cached = frozenset(lost.cached)
+        self._counts: dict[int, bool] = {}
+        self._failure_of_task = Failure(
+            message=f"The worker process died ({lost.reason}).",
+            source="mulligan",
+            application_failure_info=ApplicationFailureInfo(type=WORKER_LOST),
+        )
+        self._in_flight: defaultdict[Run, list[Attempt]] = defaultdict(list)
+        self._undecided: dict[tuple[Run, str, int], Attempt] = {}
+        for each in lost.attempts:
+            if each.token and each.number in lost.undecided:
+                self._undecided[each.run, each.activity_id, each.attempt] = each
+            elif each.token and each.number in lost.in_flight:
+                self._in_flight[each.run].append(each)
+        self._drained: set[str] = set()
+
+    async def report(self) -> dict[int, bool]:
+        """Report attempts and workflow tasks; returns whether the server has the result of each undecided attempt."""
+        self._counts = {each.number: True for each in self._undecided.values()}
+        await self._all(self._report_run(run) for run in self._lost.active)
+        undecided = [each for each in self._lost.attempts if not each.token and each.number in self._lost.undecided]
+        await self._all(self._look_for_marker(attempt) for attempt in undecided)
+        return self._counts
+
+    async def look_again(self) -> None:
+        """Look for work that the server sends to the dead process before it knows that the connection has ended."""
+        active = set(self._lost.active)
+        await self._all(self._report_run(run) for run in self._lost.cached if run not in active)
+        for seconds in CHECKS_AFTER:
+            await asyncio.sleep(seconds)
+            await self._all(self._check(run, is_first=False) for run in self._lost.active)
+
+    async def _all(self, calls: Iterable[Awaitable[None]]) -> None:
+        async def with_slot(call: Awaitable[None]) -> None:
+            async with self._slots:
+                await call
+
+        await asyncio.gather(*(with_slot(call) for call in calls))
+
+    async def _report_run(self, run: Run) -> None:
+        await self._reset_sticky(run)
+        for attempt in self._in_flight[run]:
+            await self._fail(attempt)
+        await self._check(run)
+
+    async def _reset_sticky(self, run: Run) -> None:
+        """Let the run's next workflow task go to any worker, if the dead one has the run in its cache."""
+        if run in self._cached:
+            request = ResetStickyTaskQueueRequest(namespace=self._client.namespace, execution=_execution(run))
+            await _unless_gone(self._service.reset_sticky_task_queue(request, retry=True, timeout=CALL_TIMEOUT))
+
+    async def _fail(self, attempt: Attempt) -> None:
+        request = RespondActivityTaskFailedRequest(
+            namespace=self._client.namespace,
+            task_token=base64.b64decode(attempt.token),
+            failure=self._failure(attempt.attempt),
+            identity=self._lost.identity,
+        )
+        call = self._service.respond_activity_task_failed(request, retry=True, timeout=CALL_TIMEOUT)
+        if await _unless_gone(call) is None:
+            # After a refusal the server reads the run from its database, which has no record of the reset yet.
+            await self._reset_sticky(attempt.run)
+
+    async def _check(self, run: Run, *, is_first: bool = True) -> None:
+        """Fail what the server believes to be in the dead process."""
+        described = await self._describe(run)
+        if described is None:
+            return
+        for pending in described.pending_activities:
+            key = run, pending.activity_id, pending.attempt
+            if self._is_in_dead_process(pending) and key not in self._lost.completed_elsewhere:
+                await self._fail_pending(run, pending)
+        task = described.pending_workflow_task
+        if task.state == PendingWorkflowTaskState.PENDING_WORKFLOW_TASK_STATE_STARTED:
+            await self._fail_started_task(run, task.attempt, is_first=is_first)
+        elif task.state == PendingWorkflowTaskState.PENDING_WORKFLOW_TASK_STATE_SCHEDULED and run in self._cached:
+            await self._drain_sticky_queue(run)
+
+    async def _fail_pending(self, run: Run, pending: PendingActivityInfo) -> None:
+        undecided = self._undecided.get((run, pending.activity_id, pending.attempt))
+        has_ended = undecided is not None and await self._has_reported_its_end(pending)
+        request = RespondActivityTaskFailedByIdRequest(
+            namespace=self._client.namespace,
+            workflow_id=run.workflow_id,
+            run_id=run.run_id,
+            activity_id=pending.activity_id,
+            failure=self._failure(pending.attempt),
+            identity=self._lost.identity,
+        )
+        call = self._service.respond_activity_task_failed_by_id(request, retry=True, timeout=CALL_TIMEOUT)
+        if await _unless_gone(call) is None:
+            await self._reset_sticky(run)
+        elif undecided is not None:
+            self._counts[undecided.number] = has_ended
+
+    async def _has_reported_its_end(self, pending: PendingActivityInfo) -> bool:
+        """Whether the attempt's last heartbeat says that it has ended: then the next attempt does not write its span."""
+        details = await self._client.data_converter.decode(pending.heartbeat_details.payloads)
+        return ended_details(pending.attempt) in details
+
+    async def _fail_started_task(self, run: Run, attempt: int, *, is_first: bool) -> None:
+        task = started_task(await self._last_events(run, 1), attempt)
+        if task is None or self._lost.token_format is None or untagged(task.identity) not in ("", self._lost.identity):
+            return
+        # Whose task it is cannot be known if the history does not have it. Later, another process has taken the run over.
+        if not task.identity and not (is_first and run in self._cached):
+            return
+        call = fail_made_task(self._client, self._lost.token_format, run, task, failure=self._failure_of_task)
+        if await _unless_gone(call) is None:
+            await self._reset_sticky(run)
+
+    async def _drain_sticky_queue(self, run: Run) -> None:
+        """Return the workflow tasks that wait in the dead process's own queue; they would wait for 2 s."""
+        queue = sticky_queue(await self._last_events(run, 1))
+        # The name begins with the identity, and maybe a tag.
+        own = f"{self._lost.identity}-", f"{self._lost.identity}#"
+        if queue is None or not queue.name.startswith(own) or queue.name in self._drained:
+            return
+        self._drained.add(queue.name)
+        while await return_waiting_task(self._client, queue, failure=self._failure_of_task):
+            pass
+        self._drained.discard(queue.name)
+
+    async def _look_for_marker(self, attempt: Attempt) -> None:
+        """Whether the history has the result of a local activity: if not, its workflow task runs it again."""
+        events = await self._last_events(attempt.run, MARKER_EVENTS)
+        self._counts[attempt.number] = any(_local_activity_of(event) == attempt.activity_id for event in events)
+
+    async def _describe(self, run: Run) -> DescribeWorkflowExecutionResponse | None:
+        request = DescribeWorkflowExecutionRequest(namespace=self._client.namespace, execution=_execution(run))
+        return await _unless_gone(self._service.describe_workflow_execution(request, retry=True, timeout=CALL_TIMEOUT))
+
+    async def _last_events(self, run: Run, most: int) -> Sequence[HistoryEvent]:
+        request = GetWorkflowExecutionHistoryReverseRequest(
+            namespace=self._client.namespace, execution=_execution(run), maximum_page_size=most
+        )
+        page = await _unless_gone(
+            self._service.get_workflow_execution_history_reverse(request, retry=True, timeout=CALL_TIMEOUT)
+        )
+        return page.history.events if page is not None else ()
+
+    def _is_in_dead_process(self, pending: PendingActivityInfo) -> bool:
+        is_started = pending.state == PendingActivityState.PENDING_ACTIVITY_STATE_STARTED
+        return is_started and untagged(pending.last_worker_identity) == self._lost.identity
+
+    def _failure(self, attempt: int) -> Failure:
+        info = ApplicationFailureInfo(type=WORKER_LOST)
+        if attempt <= NO_BACK_OFF_ATTEMPTS:
+            info.next_retry_delay.CopyFrom(NO_DELAY)
+        return Failure(message=self._failure_of_task.message, source="mulligan", application_failure_info=info)
+
+
+async def _unless_gone(call: Awaitable[T]) -> T | None:
+    """The answer of the server; None if it does not know, or no longer waits for, what the call is about."""
+    try:
+        return await call
+    except RPCError as error:
+        if error.status in _GONE:
+            return None
+        raise
+
+
+def _execution(run: Run) -> WorkflowExecution:
+    return WorkflowExecution(workflow_id=run.workflow_id, run_id=run.run_id)
+
+
+def _local_activity_of(event: HistoryEvent) -> str | None:
+    """The id of the local activity whose result the event records."""
+    if event.event_type != EventType.EVENT_TYPE_MARKER_RECORDED:
+        return None
+    for payload in event.marker_recorded_event_attributes.details["data"].payloads:
+        try:
+            data = json.loads(payload.data)
+        except ValueError:
+            continue
+        if isinstance(data, dict) and "activity_id" in data:
+            return str(data["activity_id"])
+    return None

@@ -1,0 +1,200 @@
+"""The supervisor: starts worker processes, replaces those that die, and reports what they had in flight as lost."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from contextlib import AsyncExitStack, suppress
+
+from temporalio.client import Client
+
+from mulligan.client.connect import connect
+from mulligan.client.settings import Settings, settings
+from mulligan.errors import DeclarationError
+from mulligan.supervisor.held_spans import HeldSpans
+from mulligan.supervisor.lost_work import LostWork, LostWorkReport
+from mulligan.supervisor.worker_process import WorkerProcess
+from mulligan.worker.health import health_server
+from mulligan.worker.logs import say, set_up_logging
+
+__all__ = ["supervise"]
+
+FIRST_DELAY, LONGEST_DELAY = 0.5, 30.0
+"""Seconds before a process that dies again and again is replaced. The first replacement is made at once."""
+SECONDS_OF_GOOD_SERVICE = 60.0
+"""A process that lived this long is replaced at once."""
+SECONDS_AFTER_GRACE = 15.0
+"""Beyond the grace time, in which a process may export and close what it has opened. Then it is killed."""
+SECONDS_OF_SILENCE = 60.0
+"""A process whose event loop has sent nothing for this long is killed: it may be blocked for ever."""
+WRONG_USE = 2
+"""The exit code of a worker that cannot start."""
+
+
+def supervise(processes: int) -> int:
+    """Run worker processes, with the command of this process, until SIGTERM or Ctrl-C; returns the exit code.
+
+    Returns:
+        0; 2 if a worker cannot start because of a setting or a declaration, which it has reported.
+    """
+    try:
+        chosen = settings()
+        set_up_logging(chosen.log_format)
+        return asyncio.run(_Supervisor(processes, chosen).run())
+    except DeclarationError as error:
+        say(f"error: {error}")
+        return WRONG_USE
+
+
+class _Supervisor:
+    def __init__(self, processes: int, chosen: Settings) -> None:
+        self._count = processes
+        self._settings = chosen
+        self._processes: dict[int, WorkerProcess] = {}
+        self._stop = asyncio.Event()
+        self._client: Client | None = None
+        self._spans = HeldSpans()
+        self._exit_code = 0
+        self._reports: set[asyncio.Task[None]] = set()
+
+    async def run(self) -> int:
+        """Run until a signal; returns the exit code."""
+        for sign in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(sign, self._on_signal)
+        async with AsyncExitStack() as stack:
+            if address := self._settings.health_address:
+                bound_address = await stack.enter_async_context(health_server(address, self._unready))
+                say(f"Health checks at http://{bound_address}/readyz")
+            stack.push_async_callback(self._spans.close)
+            stack.enter_context(self._spans.exporting())
+            # One before the others: what keeps it from starting is reported once.
+            first = asyncio.create_task(self._keep(1, is_first=True))
+            watching = asyncio.create_task(self._kill_the_silent())
+            await self._until_ready_or_done(first)
+            others = [] if self._stop.is_set() else [self._keep(n, is_first=False) for n in range(2, self._count + 1)]
+            if not self._stop.is_set():
+                self._client = await connect()
+                word = "process" if self._count == 1 else "processes"
+                say(f"Supervising {self._count} worker {word}.")
+            await asyncio.gather(first, *others)
+            watching.cancel()
+            await asyncio.gather(*self._reports)
+        return self._exit_code
+
+    def _on_signal(self) -> None:
+        if self._stop.is_set():
+            say("Second signal: the worker processes are killed; their calls are reported as lost.")
+        self._signal_all(signal.SIGKILL if self._stop.is_set() else signal.SIGTERM)
+        self._stop.set()
+
+    def _signal_all(self, sign: signal.Signals) -> None:
+        for process in self._processes.values():
+            process.send_signal(sign)
+
+    async def _until_ready_or_done(self, first: asyncio.Task[None]) -> None:
+        while not first.done() and not self._stop.is_set():
+            process = self._processes.get(1)
+            if process is not None and process.is_ready.is_set():
+                return
+            await asyncio.sleep(0.05)
+
+    async def _keep(self, index: int, *, is_first: bool) -> None:
+        """Run the process of this place, and replace it when it ends, until the supervisor stops."""
+        delay = 0.0
+        while not self._stop.is_set():
+            process = WorkerProcess(index, self._spans.add, self._spans.release)
+            self._processes[index] = process
+            await process.start(is_first=is_first)
+            if self._stop.is_set():
+                process.send_signal(signal.SIGTERM)
+            code = await self._ended(process)
+            if code == WRONG_USE and is_first and not process.is_ready.is_set():
+                self._exit_code = code
+                self._stop.set()
+            self._on_end(process, code)
+            if self._stop.is_set():
+                return
+            lived = time.monotonic() - process.started_at
+            delay = 0.0 if lived > SECONDS_OF_GOOD_SERVICE else delay
+            is_first = is_first and not process.is_ready.is_set()
+            wait = f"in {delay:g} s" if delay else "now"
+            say(f"Worker process {index} (pid {process.pid}) has ended: {_describe(code)}. It is replaced {wait}.")
+            await self._sleep(delay)
+            delay = min(LONGEST_DELAY, delay * 2) or FIRST_DELAY
+
+    async def _ended(self, process: WorkerProcess) -> int:
+        """Wait for the end of a process; when the supervisor stops, at most for the grace time."""
+        ending = asyncio.create_task(process.wait())
+        stopping = asyncio.create_task(self._stop.wait())
+        await asyncio.wait((ending, stopping), return_when=asyncio.FIRST_COMPLETED)
+        if not ending.done():
+            await asyncio.wait((ending,), timeout=self._settings.grace_seconds + SECONDS_AFTER_GRACE)
+        stopping.cancel()
+        if not ending.done():
+            say(f"Worker process {process.index} (pid {process.pid}) did not end within its grace time: it is killed.")
+            process.send_signal(signal.SIGKILL)
+        return await ending
+
+    def _on_end(self, process: WorkerProcess, code: int) -> None:
+        """Report what was lost with a process, in the background."""
+        if not process.identity:
+            self._spans.settle(process, {})
+            return
+        report = asyncio.create_task(self._report(process, code))
+        self._reports.add(report)
+        report.add_done_callback(self._reports.discard)
+
+    async def _report(self, process: WorkerProcess, code: int) -> None:
+        if code == 0 and not process.attempts:
+            self._spans.settle(process, {})
+            return
+        lost = LostWork.of(process, list(self._processes.values()), self._spans.held_attempts(process), _describe(code))
+        try:
+            if self._client is None:
+                self._client = await connect()
+            report = LostWorkReport(self._client, lost)
+            self._spans.settle(process, await report.report())
+            await report.look_again()
+        except Exception as error:  # noqa: BLE001 - the server's timeouts apply then; the supervisor must live
+            say(f"error: what process {process.index} had in flight could not be reported as lost: {error}")
+            self._spans.settle(process, {})
+
+    async def _kill_the_silent(self) -> None:
+        while True:
+            await asyncio.sleep(SECONDS_OF_SILENCE / 10)
+            now = time.monotonic()
+            for process in self._processes.values():
+                if process.identity and now - process.heard_at > SECONDS_OF_SILENCE and process.unready != "ended":
+                    say(f"Worker process {process.index} (pid {process.pid}) does not respond: it is killed.")
+                    process.send_signal(signal.SIGKILL)
+
+    async def _sleep(self, seconds: float) -> None:
+        """Wait, or until the supervisor stops."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._stop.wait(), seconds)
+
+    async def _unready(self) -> str:
+        if self._stop.is_set():
+            return "draining"
+        reasons = {index: self._unready_process(index) for index in range(1, self._count + 1)}
+        return "; ".join(f"process {index}: {reason}" for index, reason in reasons.items() if reason)
+
+    def _unready_process(self, index: int) -> str:
+        process = self._processes.get(index)
+        if process is None:
+            return "starting"
+        silent = time.monotonic() - process.heard_at
+        if process.identity and silent > SECONDS_OF_SILENCE / 6 and not process.unready:
+            return f"has not responded for {silent:.0f} s"
+        return process.unready
+
+
+def _describe(code: int) -> str:
+    """An exit code or a signal in words."""
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        return f"killed by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"killed by signal {-code}"

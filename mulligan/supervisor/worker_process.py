@@ -1,0 +1,216 @@
+"""One worker process, as its supervisor sees it: the process, and what it has in flight."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import os
+import signal
+import socket
+import sys
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from mulligan.supervisor.workflow_tasks import Run, TokenFormat
+from mulligan.worker.supervisor_link import FD_VARIABLE, FIRST_VARIABLE, Frames, Kind, frame
+
+__all__ = ["Attempt", "WorkerProcess"]
+
+MAX_RUNS = 4_000
+"""How many runs that a process has handled are remembered; more than its cache has."""
+MAX_ASYNC = 100_000
+SECONDS_TO_BE_ACCEPTED = 2.0
+"""After its end in the process, the server may not know an attempt's result for this long."""
+_INSTANCE = "service.instance.id="
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One attempt of an activity that a process has begun."""
+
+    number: int
+    """Of the process's own count."""
+    token: str
+    """The task token in base64; "" for a local activity."""
+    run: Run
+    activity_id: str
+    attempt: int
+
+    @staticmethod
+    def parse(number: int, body: bytes) -> Attempt:
+        """From the body of the message `STARTED`."""
+        data = json.loads(body)
+        run = Run(data["workflow"], data["run"])
+        return Attempt(number, data["token"], run, data["activity"], data["attempt"])
+
+
+class WorkerProcess(asyncio.Protocol):
+    """A process and the messages that it sends.
+
+    Messages that come with each attempt are kept as they are, and only read if the process dies: the supervisor's work for
+    a step must be small.
+
+    Args:
+        index: its place, from 1.
+        on_span: called with each span that it sends: the process, the number of the attempt, the body.
+        on_finished: called when an attempt has ended: the process and the attempt's number.
+    """
+
+    def __init__(
+        self,
+        index: int,
+        on_span: Callable[[WorkerProcess, int, dict[str, Any]], None],
+        on_finished: Callable[[WorkerProcess, int], None],
+    ) -> None:
+        self.index = index
+        self.identity = ""
+        """The identity of its polls; "" until it is connected to Temporal."""
+        self.unready = "starting"
+        self.heard_at = time.monotonic()
+        """When its last message arrived."""
+        self.started_at = time.monotonic()
+        self.runs: OrderedDict[Run, float] = OrderedDict()
+        """The runs whose workflow tasks it has handled, and when it last said so."""
+        self.is_ready = asyncio.Event()
+        self.attempts: dict[int, bytes] = {}
+        """The attempts that run in it: `STARTED` messages by number."""
+        self.finished: deque[tuple[float, int, bytes]] = deque()
+        """Those that have ended lately."""
+        self.completed_elsewhere: set[tuple[Run, str, int]] = set()
+        """Attempts that another program will complete: run, activity id, attempt."""
+        self.token_format: TokenFormat | None = None
+        """What the server's tokens have in common; None if it is unknown."""
+        self._knows_tokens = False
+        self._on_span = on_span
+        self._on_finished = on_finished
+        self._frames = Frames()
+        self._transport: asyncio.WriteTransport | None = None
+        self._process: asyncio.subprocess.Process | None = None
+        self._disconnected = asyncio.Event()
+        self._handlers: dict[int, Callable[[int, bytes], None]] = {
+            Kind.STARTED: self._started,
+            Kind.FINISHED: self._has_finished,
+            Kind.ASYNC: self._async,
+            Kind.RUN: self._run,
+            Kind.SPAN: self._span,
+            Kind.STATE: self._state,
+            Kind.HELLO: self._hello,
+        }
+
+    async def start(self, *, is_first: bool) -> None:
+        """Start it: the command of this process once more, connected by an inherited socket."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            environment = {**os.environ, FD_VARIABLE: str(theirs.fileno())}
+            if is_first:
+                environment[FIRST_VARIABLE] = "1"
+            if attributes := environment.get("OTEL_RESOURCE_ATTRIBUTES"):
+                # Each process exports its own metrics: two processes of one instance would overwrite each other's.
+                parts = [
+                    f"{part}-{self.index}" if part.startswith(_INSTANCE) else part for part in attributes.split(",")
+                ]
+                environment["OTEL_RESOURCE_ATTRIBUTES"] = ",".join(parts)
+            self._process = await asyncio.create_subprocess_exec(
+                sys.executable, *sys.orig_argv[1:], env=environment, pass_fds=[theirs.fileno()]
+            )
+        await asyncio.get_running_loop().create_unix_connection(lambda: self, sock=ours)
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        assert self._process is not None
+        return self._process.pid
+
+    async def wait(self) -> int:
+        """Wait until it has ended and all its messages are read; returns the exit code, or the negative signal."""
+        assert self._process is not None
+        code = await self._process.wait()
+        # A process that it has started may have inherited the socket, though none should.
+        try:
+            await asyncio.wait_for(self._disconnected.wait(), 1)
+        except TimeoutError:
+            self.close()
+        self.unready = "ended"
+        return code
+
+    def send_signal(self, number: signal.Signals) -> None:
+        """Send a signal, if it still runs."""
+        if self._process is not None and self._process.returncode is None:
+            self._process.send_signal(number)
+
+    def acknowledge(self, span_number: int) -> None:
+        """Tell it that a span is exported."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(frame(Kind.ACKNOWLEDGED, span_number))
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._transport is not None:
+            self._transport.close()
+
+    def in_flight(self) -> list[Attempt]:
+        """The attempts that run in it."""
+        return [Attempt.parse(number, body) for number, body in self.attempts.items()]
+
+    def recently_finished(self) -> list[Attempt]:
+        """Attempts that ended so lately that the server may not have the result."""
+        now = time.monotonic()
+        return [Attempt.parse(number, body) for at, number, body in self.finished if now - at < SECONDS_TO_BE_ACCEPTED]
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Called by asyncio."""
+        assert isinstance(transport, asyncio.WriteTransport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        """Called by asyncio."""
+        self.heard_at = time.monotonic()
+        for kind, number, body in self._frames.add(data):
+            if handler := self._handlers.get(kind):
+                handler(number, body)
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
+        """Called by asyncio."""
+        self._disconnected.set()
+
+    def _started(self, number: int, body: bytes) -> None:
+        self.attempts[number] = body
+        if self.token_format is None and not self._knows_tokens and (attempt := Attempt.parse(number, body)).token:
+            self._knows_tokens = True
+            self.token_format = TokenFormat.of(base64.b64decode(attempt.token), attempt.run)
+
+    def _has_finished(self, number: int, _: bytes) -> None:
+        if (body := self.attempts.pop(number, None)) is not None:
+            self.finished.append((self.heard_at, number, body))
+            while self.heard_at - self.finished[0][0] > SECONDS_TO_BE_ACCEPTED:
+                self.finished.popleft()
+            self._on_finished(self, number)
+
+    def _async(self, number: int, _: bytes) -> None:
+        if (body := self.attempts.pop(number, None)) is not None and len(self.completed_elsewhere) < MAX_ASYNC:
+            attempt = Attempt.parse(number, body)
+            self.completed_elsewhere.add((attempt.run, attempt.activity_id, attempt.attempt))
+            self._on_finished(self, number)
+
+    def _run(self, _: int, body: bytes) -> None:
+        data = json.loads(body)
+        run = Run(data["workflow"], data["run"])
+        self.runs[run] = self.heard_at
+        self.runs.move_to_end(run)
+        if len(self.runs) > MAX_RUNS:
+            self.runs.popitem(last=False)
+
+    def _span(self, number: int, body: bytes) -> None:
+        self._on_span(self, number, json.loads(body))
+
+    def _state(self, _: int, body: bytes) -> None:
+        self.unready = json.loads(body)["unready"]
+        if not self.unready:
+            self.is_ready.set()
+
+    def _hello(self, _: int, body: bytes) -> None:
+        self.identity = json.loads(body)["identity"]

@@ -1,0 +1,105 @@
+"""What a worker process and its supervisor send to each other, and the tokens that are made for the server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import Link, SpanKind, Status, StatusCode
+from opentelemetry.util.types import Attributes
+from temporalio.api.enums.v1 import EventType
+from temporalio.api.history.v1 import HistoryEvent, WorkflowTaskStartedEventAttributes
+
+from mulligan.observe.forwarded_spans import ForwardedSpans, span_from_json, span_to_json
+from mulligan.supervisor.workflow_tasks import Run, TokenFormat, started_task
+from mulligan.worker.supervisor_link import MAX_FRAME_BYTES, Frames, Kind, frame
+
+SENT = [(Kind.STARTED, 7, b'{"token": "x"}'), (Kind.FINISHED, 7, b""), (Kind.SPAN, 2**40, b"y" * 70_000)]
+
+
+@pytest.mark.parametrize("size", [1, 13, 65_536, 10**6])
+def test_messages_arrive_whole_however_they_are_cut(size: int) -> None:
+    data, frames = b"".join(frame(*each) for each in SENT), Frames()
+    received = [each for at in range(0, len(data), size) for each in frames.add(data[at : at + size])]
+    assert received == SENT
+
+
+def test_a_message_that_is_too_large_is_refused_before_it_is_kept() -> None:
+    header = frame(Kind.SPAN, 1, b"")[4:]
+    with pytest.raises(ValueError, match="bytes"):
+        list(Frames().add((MAX_FRAME_BYTES + 1).to_bytes(4) + header))
+
+
+@pytest.fixture
+def spans() -> Iterator[list[ReadableSpan]]:
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    tracer = provider.get_tracer("mulligan", "1")
+    with tracer.start_as_current_span("parent") as parent:
+        link = Link(parent.get_span_context(), {"why": "before"})
+        attributes: Attributes = {"text": "ä", "number": 1, "share": 0.5, "flag": True, "names": ["a", "b"]}
+        child = tracer.start_span("child", kind=SpanKind.CLIENT, links=[link], attributes=attributes)
+        child.record_exception(ValueError("no"))
+        child.set_status(Status(StatusCode.ERROR, "it failed"))
+        child.end()
+    yield list(exporter.get_finished_spans())
+    provider.shutdown()
+
+
+def test_a_span_is_the_same_after_it_was_sent(spans: list[ReadableSpan]) -> None:
+    for span in spans:
+        received = span_from_json(span_to_json(span), Resource({}))
+        assert {**vars(received), "_resource": None}.keys() == {**vars(span), "_resource": None}.keys()
+        assert span_to_json(received) == span_to_json(span)
+
+
+def test_spans_that_the_supervisor_has_not_exported_are_exported_when_it_dies(
+    spans: list[ReadableSpan], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exported: list[ReadableSpan] = []
+
+    class Processor:
+        def on_end(self, span: ReadableSpan) -> None:
+            exported.append(span)
+
+    monkeypatch.setattr("mulligan.observe.forwarded_spans.otlp_processor", Processor)
+    sent: list[int] = []
+    forwarded = ForwardedSpans(lambda number, _: sent.append(number))
+    for span in spans:
+        forwarded.on_end(span)
+    forwarded.acknowledge(sent[0])
+    forwarded.export_here()
+    assert exported == [spans[1]]
+    forwarded.on_end(spans[0])
+    assert exported == [spans[1], spans[0]]
+    assert len(sent) == 2
+
+
+def test_a_token_is_made_only_in_the_format_that_the_server_uses() -> None:
+    data = b"\x0a\x02ns\x12\x02wf\x1a\x03run \x05(\x01"
+    assert TokenFormat.of(data, Run("wf", "run")) == TokenFormat("ns")
+    assert TokenFormat.of(data, Run("another", "run")) is None
+    assert TokenFormat.of(b"\xff\xff", Run("wf", "run")) is None
+    assert TokenFormat.of(b"", Run("", "")) is None
+
+
+def test_the_task_in_flight_is_the_last_event_or_follows_it() -> None:
+    attributes = WorkflowTaskStartedEventAttributes(scheduled_event_id=8, identity="1@host")
+    started = HistoryEvent(
+        event_id=9,
+        version=3,
+        event_type=EventType.EVENT_TYPE_WORKFLOW_TASK_STARTED,
+        workflow_task_started_event_attributes=attributes,
+    )
+    first = started_task([started], 1)
+    assert first is not None
+    assert (first.scheduled_event_id, first.started_event_id, first.identity) == (8, 9, "1@host")
+    later = started_task([HistoryEvent(event_id=12, event_type=EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED)], 2)
+    assert later is not None
+    assert (later.scheduled_event_id, later.started_event_id, later.attempt, later.identity) == (13, 14, 2, "")
+    assert started_task([], 1) is None
