@@ -2,7 +2,7 @@
 # A name on PATH is not enough: pyenv's shims are there for versions of Python that have no uv.
 UV := $(shell uv --version >/dev/null 2>&1 && command -v uv || echo .uv/bin/uv)
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-system docs docs-site fuzz bench lint format check pin pin-images
+.PHONY: help demo test test-system docs docs-site fuzz bench chaos lint format check pin pin-images
 
 help:  ## This list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 14
@@ -28,6 +28,9 @@ fuzz: | $(UV)  ## Random inputs for each parser, longer than the tests do; faili
 
 bench: | $(UV)  ## Mulligan measured beside its rivals, for hours; resumable. Minutes: `make bench ARGS=--quick`
 	@$(UV) run --group bench python -m benchmarks $(ARGS)
+
+chaos: | $(UV)  ## Worker processes killed at random moments, every effect checked; resumable. `make chaos ARGS="--seeds 1-200"`
+	@$(UV) run --group system python -m tests.chaos $(ARGS)
 
 lint: | $(UV)  ## Format and types, as CI checks them
 	@$(UV) run ruff format --check -q .

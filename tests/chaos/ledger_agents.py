@@ -1,0 +1,85 @@
+"""An agent whose tools write each of their effects to a file that outlives every process."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import time
+
+from mulligan import Agent, ToolContext, ToolError, tool
+
+LEDGER = "CHAOS_LEDGER"
+"""The environment variable with the path of the file."""
+
+
+def record(event: str, name: str, ctx: ToolContext) -> None:
+    """Append a line in one write, so that lines of several processes are never mixed."""
+    entry = {
+        "event": event,
+        "tool": name,
+        "run": ctx.workflow_id,
+        "call": ctx.call_id,
+        "key": ctx.idempotency_key,
+        "attempt": ctx.attempt,
+        "pid": os.getpid(),
+        "at": time.time(),
+    }
+    with open(os.environ[LEDGER], "ab", buffering=0) as file:
+        file.write(json.dumps(entry).encode() + b"\n")
+
+
+@tool
+async def pay(milliseconds: int, ctx: ToolContext) -> str:
+    """An effect that must happen at most once."""
+    record("start", "pay", ctx)
+    await asyncio.sleep(milliseconds / 1000)
+    record("end", "pay", ctx)
+    return "paid"
+
+
+@tool(attempts=3)
+def fetch(milliseconds: int, ctx: ToolContext) -> str:
+    """An effect that may be repeated twice."""
+    record("start", "fetch", ctx)
+    time.sleep(milliseconds / 1000)
+    record("end", "fetch", ctx)
+    return "fetched"
+
+
+@tool(attempts=2, retry_on=(OSError,))
+async def flaky(milliseconds: int, ctx: ToolContext) -> str:
+    """Fails at its first attempt."""
+    record("start", "flaky", ctx)
+    await asyncio.sleep(milliseconds / 1000)
+    record("end", "flaky", ctx)
+    if ctx.attempt == 1:
+        raise OSError("not yet")
+    return "done"
+
+
+@tool
+async def refuse(milliseconds: int, ctx: ToolContext) -> str:
+    """Returns an error to the model."""
+    record("start", "refuse", ctx)
+    await asyncio.sleep(milliseconds / 1000)
+    record("end", "refuse", ctx)
+    raise ToolError("The shop is closed.")
+
+
+@tool(local=True)
+async def look(milliseconds: int, ctx: ToolContext) -> str:
+    """A local tool, which may run again."""
+    record("start", "look", ctx)
+    await asyncio.sleep(milliseconds / 1000)
+    record("end", "look", ctx)
+    return "seen"
+
+
+ledger = Agent(
+    name="ledger",
+    model="openai-chat:chaos",
+    instructions="Work.",
+    tools=[pay, fetch, flaky, refuse, look],
+    max_steps=100,
+)
