@@ -25,6 +25,7 @@ def agents(
 
     Exit code: 2 if a declaration is invalid, with one sentence that names the file, the tool and the error.
     """
+    from mulligan.activities.list_agents import agent_json
     from mulligan.client.settings import settings
     from mulligan.errors import DeclarationError
     from mulligan.worker.loading import load as load_modules
@@ -36,7 +37,7 @@ def agents(
         fail(str(error))
     for warning in loaded.warnings:
         print_progress(f"warning: {warning}")
-    shown = [_agent_json(agent) for _, agent in sorted(loaded.registry.agents.items())]
+    shown = [agent_json(agent) for _, agent in sorted(loaded.registry.agents.items())]
     if as_json:
         print_json(shown)
         return
@@ -59,42 +60,6 @@ def _print_agent(agent: dict[str, Any]) -> None:
     for kind in agent["output"]:
         fields = ", ".join(_field_label(name, kind["schema"]) for name in kind["schema"].get("properties", {}))
         out.print(Text.assemble("  → ", (kind["name"], "green"), f"({fields})"))
-
-
-def _agent_json(agent: Any) -> dict[str, Any]:
-    from mulligan.agent import AgentTool
-
-    return {
-        "name": agent.name,
-        "model": agent.models[0],
-        "fallbacks": list(agent.models[1:]),
-        "max_steps": agent.max_steps,
-        "source": agent.source,
-        "tools": [
-            {
-                "name": tool.name,
-                "description": tool.description,
-                "parameters": tool.schema,
-                "timeout": tool.timeout.total_seconds(),
-                "attempts": tool.attempts,
-                **({"agent": tool.agent.name} if isinstance(tool, AgentTool) else {}),
-            }
-            for tool in agent.tools
-        ],
-        "mcp": [
-            {
-                "name": server.name,
-                "address": server.address,
-                "include": None if server.include is None else list(server.include),
-                "exclude": list(server.exclude),
-            }
-            for server in agent.mcp
-        ],
-        "output": [
-            {"name": kind.name, "schema": kind.schema}
-            for kind in (agent.declared_output.types if agent.declared_output else ())
-        ],
-    }
 
 
 def _field_label(name: str, schema: dict[str, Any]) -> str:

@@ -16,6 +16,7 @@ from temporalio.service import RPCError
 from mulligan.client.connect import explain_unreadable_data
 from mulligan.client.registered_attributes import RegisteredAttributes
 from mulligan.values import Status
+from mulligan.wire.agent_list import AGENTS_WORKFLOW
 from mulligan.wire.search_attributes import AGENT_ATTRIBUTE, STATUS_ATTRIBUTE
 from mulligan.wire.sub_run import AGENT_WORKFLOW
 
@@ -98,7 +99,7 @@ async def _visibility_query(client: Client, query: RunQuery) -> str:
     """The query in Temporal's language."""
     # Workflows of a user's own are listed, too: nothing that can be searched says that they have agents.
     # A chain of workflow runs after continue-as-new is one run to its user: only the newest is listed.
-    parts = ['ExecutionStatus != "ContinuedAsNew"']
+    parts = ['ExecutionStatus != "ContinuedAsNew"', f'WorkflowType != "{AGENTS_WORKFLOW}"']
     if not query.sub_agents:
         parts.append("ParentWorkflowId IS NULL")
     if query.status is not None:

@@ -11,7 +11,7 @@ A request passes gate.py (host, origin, token, size), then the routes of a proto
   app.py.
 
 What `Runs` offers: `start` (once for an id), `resume`, `describe`, `find`, `read`, `steps`, `messages`, `pending`,
-`send_message`, `decide`, `answer`, `stop`, `cancel`, and
+`agents`, `agent`, `send_message`, `decide`, `answer`, `stop`, `cancel`, and
 
     watched = await runs.watch(caller, run_id, since)     # raises before the response begins; None: all was read
     async with aclosing(watched) as events:

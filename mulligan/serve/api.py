@@ -231,6 +231,12 @@ async def read(
     return await runs.read(caller, run_id, wait=wait)
 
 
+@router.get("/agents", tags=["agents"])
+async def list_agents(runs: Serving, caller: Calling) -> list[dict[str, Any]]:
+    """The agents that the workers serve, and this token may use, with their tools and schemas."""
+    return await runs.agents(caller)
+
+
 async def _frames(watched: AsyncIterator[FeedEvent]) -> AsyncIterator[bytes]:
     """The stream of events; if it cannot go on, its last event is the problem."""
     async with aclosing(watched) as events:  # type: ignore[type-var]

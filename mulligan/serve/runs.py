@@ -29,6 +29,7 @@ from mulligan.client.event_feed import EventFeeds, FeedEvent
 from mulligan.client.event_position import EventTokenError, Position
 from mulligan.client.find_runs import CursorError, RunPage, RunQuery, StatusError, describe_run, find_runs, memo_of
 from mulligan.client.follow_events import read_event_page
+from mulligan.client.read_agents import RECENT_SECONDS, AgentReader
 from mulligan.client.read_run import NO_WORKER_STATUSES, query_run, wait_for_end
 from mulligan.client.resume_run import (
     NoWorkerError,
@@ -93,6 +94,7 @@ class Runs:
     def __init__(self, client: Client, task_queue: str, *, most_watchers: int = MOST_WATCHERS) -> None:
         self.client, self._task_queue = client, task_queue
         self._feeds = EventFeeds(client)
+        self._agents = AgentReader(client, task_queue)
         self._most_watchers = most_watchers
         self._watchers = 0
 
@@ -108,6 +110,7 @@ class Runs:
         `body`: a RunInput, or its JSON. `run_id`: None for a new one, made from the agent's name.
         """
         run_input = parse_run_input(decompress_input(body)) if isinstance(body, bytes) else body
+        await self.agent(caller, run_input.agent)
         run_input = _in_tenant(caller, run_input)
         if run_id is None:
             run_id = f"{run_input.agent}-{secrets.token_hex(8)}"
@@ -229,6 +232,23 @@ class Runs:
         waiting: list[dict[str, Any]] = await query_run(self.client.get_workflow_handle(run_id), PENDING)
         return waiting
 
+    async def agents(self, caller: Caller) -> list[dict[str, Any]]:
+        """The agents that the workers serve, and the caller may use, each as `mulligan agents --json` prints it."""
+        agents = await self._agents.read()
+        if agents is None:
+            raise Problem(503, "no_worker", f"No worker of the task queue {self._task_queue!r} answers now. Start one.")
+        return [agent for name, agent in agents.items() if caller.may_use(name)]
+
+    async def agent(self, caller: Caller, name: str) -> dict[str, Any]:
+        """One of them. While no worker answers, each agent that the caller may use is taken to be there: {`name`}."""
+        agents = await self._agents.read()
+        if agents is not None and name not in agents:
+            agents = await self._agents.read(valid_seconds=RECENT_SECONDS)
+        if not caller.may_use(name) or (agents is not None and name not in agents):
+            known = ", ".join(each for each in sorted(agents or caller.agents or ()) if caller.may_use(each)) or "none"
+            raise Problem(404, "unknown_agent", f"There is no agent {name[:80]!r}; there are: {known[:1_000]}.")
+        return agents[name] if agents else {"name": name}
+
     # Watching
 
     async def watch(self, caller: Caller, run_id: str, since: str = "") -> AsyncIterator[FeedEvent] | None:
@@ -328,9 +348,6 @@ class Runs:
 
 def _in_tenant(caller: Caller, run_input: RunInput) -> RunInput:
     """The input with the caller's tenant."""
-    if not caller.may_use(run_input.agent):
-        allowed = ", ".join(sorted(caller.agents or ()))
-        raise Problem(403, "agent_not_allowed", f'"agent" is {run_input.agent[:80]!r}; this token may use: {allowed}.')
     if caller.name is None:
         return run_input
     named = {run_input.tenant, run_input.metadata.get("tenant")} - {None, caller.name}

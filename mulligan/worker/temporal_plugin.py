@@ -34,6 +34,7 @@ from mulligan.worker.loading import LoadedModules, load
 from mulligan.worker.recorded_state import RecordedStateRunner
 from mulligan.worker.wiring import CACHED_WORKFLOWS, AgentActivities, with_agents, with_passthrough, without_duplicates
 from mulligan.worker.workflow_cache import WorkflowCache
+from mulligan.workflows.agent_list_workflow import AgentListWorkflow
 from mulligan.workflows.agent_workflow import AgentWorkflow
 
 __all__ = ["MulliganPlugin"]
@@ -109,7 +110,9 @@ class MulliganPlugin(ClientPlugin, WorkerPlugin):
     def configure_replayer(self, config: ReplayerConfig) -> ReplayerConfig:
         """Add workflows and the data converter."""
         config["data_converter"] = _add_converter(config.get("data_converter") or DataConverter.default)
-        config["workflows"] = without_duplicates(config.get("workflows"), [AgentWorkflow, *self._loaded.workflows])
+        config["workflows"] = without_duplicates(
+            config.get("workflows"), [AgentWorkflow, AgentListWorkflow, *self._loaded.workflows]
+        )
         config["workflow_runner"] = with_passthrough(config.get("workflow_runner"), self._loaded)
         return config
 

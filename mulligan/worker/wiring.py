@@ -20,6 +20,7 @@ from mulligan.activities.call_tool import CallToolActivity
 from mulligan.activities.check_answer import CheckAnswerActivity
 from mulligan.activities.check_edit import CheckEditActivity
 from mulligan.activities.compact_conversation import CompactConversationActivity
+from mulligan.activities.list_agents import ListAgentsActivity
 from mulligan.activities.mcp.servers import McpServers
 from mulligan.activities.models.providers import create_providers
 from mulligan.activities.models.retry_budget import RetryBudget
@@ -56,6 +57,7 @@ from mulligan.worker.poll_monitor import ActivitySlots, PollMonitor, activity_mo
 from mulligan.worker.recorded_state import RecordedStateRunner
 from mulligan.worker.supervisor_link import SupervisorLink
 from mulligan.worker.workflow_cache import WorkflowCache
+from mulligan.workflows.agent_list_workflow import AgentListWorkflow
 from mulligan.workflows.agent_workflow import AgentWorkflow
 
 PASSED_THROUGH = (
@@ -135,6 +137,7 @@ class AgentActivities:
             RecordDecisionActivity(services).record_decision,
             CheckEditActivity(services).check_edit,
             CheckAnswerActivity(services).check_answer,
+            ListAgentsActivity(services).list_agents,
         ]
 
     @asynccontextmanager
@@ -170,7 +173,9 @@ def with_agents(
         slots = config.get("max_concurrent_activities") or ACTIVITIES
         config["activity_executor"] = ThreadPoolExecutor(slots, thread_name_prefix="activity")
     unsandboxed = config.get("unsandboxed_workflow_runner") or UnsandboxedWorkflowRunner()
-    config["workflows"] = without_duplicates(config.get("workflows"), [AgentWorkflow, *loaded.workflows])
+    config["workflows"] = without_duplicates(
+        config.get("workflows"), [AgentWorkflow, AgentListWorkflow, *loaded.workflows]
+    )
     config["interceptors"] = [*(config.get("interceptors") or ()), ActivityLogFields()]
     config["activities"] = without_duplicates(config.get("activities"), [*activities, *loaded.activities])
     sandboxed, on_task = with_passthrough(config.get("workflow_runner"), loaded), link.send_run if link else None

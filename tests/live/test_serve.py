@@ -112,6 +112,19 @@ async def test_a_run_is_stopped_and_cancelled_over_http(lab: Lab, door: Door, ho
     assert read["status"] == status
 
 
+async def test_the_agents_are_those_that_the_workers_serve(lab: Lab, door: Door) -> None:
+    """And a run of another agent is refused at once, with the names of those that there are."""
+    listed = {agent["name"]: agent for agent in (await door.http.get("/api/agents")).json()}
+    assert {"shop", "desk"} <= set(listed)
+    assert "customer" in listed["shop"]["tools"][0]["parameters"]["properties"]
+    refused = await door.http.post("/api/runs", json={"agent": "shopp", "prompt": "Go."})
+    assert (refused.status_code, refused.json()["code"]) == (404, "unknown_agent")
+    assert "desk" in refused.json()["detail"]
+    async with http_server(lab.client, task_queue="nobody-polls") as alone:
+        assert (await alone.http.get("/api/agents")).json()["code"] == "no_worker"
+        assert (await alone.http.post("/api/runs", json={"agent": "shop", "prompt": "Go."})).status_code == 201
+
+
 async def pending(door: Door, path: str) -> list[dict[str, Any]]:
     """The waiting calls of a run, once there are some."""
     while True:

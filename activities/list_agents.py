@@ -1,0 +1,69 @@
+"""List the agents that this worker serves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from temporalio import activity
+
+from mulligan.activities.services import Services
+from mulligan.agent import Agent, AgentTool
+from mulligan.wire.agent_list import LIST_AGENTS, AgentList
+from mulligan.wire.shorten import json_size
+
+__all__ = ["ListAgentsActivity", "agent_json"]
+
+MOST_BYTES = 1_000_000
+"""Bytes of the list. Temporal's limit for a result is 2 MB."""
+_DETAILS = ("tools", "mcp", "output")
+
+
+@dataclass(frozen=True)
+class ListAgentsActivity:
+    """The activity `list_agents`."""
+
+    services: Services
+
+    @activity.defn(name=LIST_AGENTS)
+    async def list_agents(self) -> AgentList:
+        """The agents, in the order of their names."""
+        agents = [agent_json(agent) for _, agent in sorted(self.services.registry.agents.items())]
+        if json_size(agents) > MOST_BYTES:
+            agents = [{name: value for name, value in agent.items() if name not in _DETAILS} for agent in agents]
+        return AgentList(agents=agents)
+
+
+def agent_json(agent: Agent) -> dict[str, Any]:
+    """An agent as JSON: its models, tools with their schemas, MCP servers, and output types."""
+    return {
+        "name": agent.name,
+        "model": agent.models[0],
+        "fallbacks": list(agent.models[1:]),
+        "max_steps": agent.max_steps,
+        "source": agent.source,
+        "tools": [
+            {
+                "name": tool.name,
+                "description": tool.description,
+                "parameters": tool.schema,
+                "timeout": tool.timeout.total_seconds(),
+                "attempts": tool.attempts,
+                **({"agent": tool.agent.name} if isinstance(tool, AgentTool) else {}),
+            }
+            for tool in agent.tools
+        ],
+        "mcp": [
+            {
+                "name": server.name,
+                "address": server.address,
+                "include": None if server.include is None else list(server.include),
+                "exclude": list(server.exclude),
+            }
+            for server in agent.mcp
+        ],
+        "output": [
+            {"name": kind.name, "schema": kind.schema}
+            for kind in (agent.declared_output.types if agent.declared_output else ())
+        ],
+    }

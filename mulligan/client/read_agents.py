@@ -1,0 +1,55 @@
+"""Which agents the workers of a task queue serve."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from datetime import timedelta
+from typing import Any
+
+from temporalio.client import Client, WorkflowFailureError
+
+from mulligan.wire.agent_list import AGENTS_WORKFLOW
+
+__all__ = ["RECENT_SECONDS", "AgentReader"]
+
+WORKER_TIMEOUT = timedelta(seconds=3)
+"""How long a worker may take to answer."""
+VALID_SECONDS, RECENT_SECONDS = 60.0, 2.0
+"""How long an answer is used; and how long for an agent that is not in it, which a new worker may serve by now."""
+
+
+class AgentReader:
+    """Asks a worker of the task queue, and keeps the answer for a while."""
+
+    def __init__(self, client: Client, task_queue: str) -> None:
+        self._client, self._task_queue = client, task_queue
+        self._agents: dict[str, dict[str, Any]] | None = None
+        self._read_at = 0.0
+        self._lock = asyncio.Lock()
+
+    async def read(self, *, valid_seconds: float = VALID_SECONDS) -> dict[str, dict[str, Any]] | None:
+        """The agents by their names, each as `mulligan agents --json` prints it. None: no worker answers.
+
+        Raises:
+            RPCError: Temporal does not answer.
+        """
+        loop = asyncio.get_running_loop()
+        async with self._lock:
+            if self._agents is None or loop.time() - self._read_at > valid_seconds:
+                self._agents, self._read_at = await self._ask(), loop.time()
+            return self._agents
+
+    async def _ask(self) -> dict[str, dict[str, Any]] | None:
+        # Each answer is a workflow of a few events, so that any worker of the queue can give it.
+        handle: Any = await self._client.start_workflow(
+            AGENTS_WORKFLOW,
+            id=f"mulligan-agents-{secrets.token_hex(6)}",
+            task_queue=self._task_queue,
+            execution_timeout=WORKER_TIMEOUT,
+        )
+        try:
+            answer = await handle.result()
+        except WorkflowFailureError:
+            return None
+        return {agent["name"]: agent for agent in answer["agents"]}
