@@ -135,6 +135,7 @@ class CallToolActivity:
             raise Target(tool.name, tool.arguments).not_valid(
                 call, request.arguments, error, attempt=attempt
             ) from error
+        heartbeat.report_for(call.id, call.name, request.step)
         context = tool_context(
             request.where,
             call,

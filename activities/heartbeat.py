@@ -10,7 +10,7 @@ from typing import Any
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from mulligan.wire.event_types import LIVE_TEXT
+from mulligan.wire.event_types import LIVE_TEXT, TOOL_PROGRESS, ProgressMark
 
 FIRST_AFTER, INTERVAL = 2.0, 3.0
 """Seconds until the first heartbeat, and between two. The workflow's heartbeat timeout is 8 seconds."""
@@ -59,6 +59,7 @@ class Heartbeat:
         info = activity.info()
         self.details: tuple[Any, ...] = tuple(each for each in info.heartbeat_details if not _is_internal(each))
         """The last details that this attempt, or the one before it, sent."""
+        self._mark: ProgressMark | None = None
         self._live: tuple[dict[str, Any], ...] = ()
         self._is_stopped = False
         self._sent_at = -INTERVAL
@@ -67,9 +68,15 @@ class Heartbeat:
         self._loop = asyncio.get_running_loop()
         self._next: asyncio.TimerHandle | None = None
 
+    def report_for(self, call_id: str, name: str, step: int) -> None:
+        """The details are the progress of a tool call from now on: followers of the run see them as such."""
+        self._mark = ProgressMark(call_id=call_id, name=name, step=step, attempt=self._attempt, number=0)
+
     def send_details(self, *details: Any) -> None:
         """Set new details. They are sent now or, shortly after another heartbeat, with the next. From any thread."""
         self.details = details
+        if self._mark is not None:
+            self._mark = self._mark.model_copy(update={"number": self._mark.number + 1})
         if self._is_local:
             return
         try:
@@ -106,7 +113,10 @@ class Heartbeat:
 
     def _send(self) -> None:
         self._sent_at = self._loop.time()
-        activity.heartbeat(*self.details, *self._live)
+        mark = self._mark
+        is_reported = mark is not None and mark.number and self.details
+        marked = ({TOOL_PROGRESS: mark.model_dump()},) if mark is not None and is_reported else ()
+        activity.heartbeat(*self.details, *self._live, *marked)
 
     def _send_if_due(self) -> None:
         # The next heartbeat, or the last one, contains the details. A tool may set new ones a thousand times a second.
@@ -120,4 +130,4 @@ def ended_details(attempt: int) -> dict[str, int]:
 
 
 def _is_internal(details: Any) -> bool:
-    return isinstance(details, dict) and list(details) in ([_ENDED], [LIVE_TEXT])
+    return isinstance(details, dict) and list(details) in ([_ENDED], [LIVE_TEXT], [TOOL_PROGRESS])

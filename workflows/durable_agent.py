@@ -206,7 +206,10 @@ class DurableAgent(Generic[OutputT]):
     def events(self, since: int = 0, limit: int = 100) -> dict[str, Any]:
         """A page of the run's events, from number `since` on and at most `limit` of them (docs/events.md)."""
         result = self._turn.result if self._turn and self.status not in ("failed", "cancelled") else None
-        return event_page(self.conversation, self._key, result, since, limit)
+        # With external storage, results may be as large as what is carried: a query's answer is stored, too.
+        carried = (self._turn.facts.carry_bytes if self._turn else None) or 0
+        most_bytes = max(limits.EVENT_BYTES, carried)
+        return event_page(self.conversation, self._key, result, since, limit, most_bytes)
 
     def is_continue_as_new_suggested(self) -> bool:
         """Whether to call `workflow.continue_as_new` with what `carry()` returns. Call it between two steps or turns.

@@ -75,6 +75,9 @@ RESULT_BYTES = 1_400_000
 PAGE_BYTES = 500_000
 """One page of a query's answer: the server warns above 512 KB and refuses 2 MB."""
 
+EVENT_BYTES = 1_900_000
+"""One event, which is then a page alone: what an activity returned, so at most 2 MB with what is beside it."""
+
 INPUT_BYTES = 1_000_000
 """Messages of a run's input up to this size are in one query answer with its prompt and metadata, which may be large too."""
 

@@ -14,14 +14,15 @@ from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
+from typing import Any
 
 from temporalio.client import Client, WorkflowQueryFailedError
 from temporalio.service import RPCError, RPCStatusCode
 
-from mulligan.client.event_position import Position
+from mulligan.client.event_position import Position, StreamPosition
 from mulligan.client.follow_events import EventFollower, newest_offset
-from mulligan.wire.event_types import Event, TextDelta, TextVoid
+from mulligan.wire.event_types import Event, TextDelta, TextVoid, ToolProgress
 
 __all__ = ["EventFeed", "EventFeeds", "FeedEvent", "FeedReader"]
 
@@ -40,15 +41,10 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class FeedEvent:
-    """An event, and the position after it."""
+    """An event of a run, and the position after it, without that of sub-runs."""
 
     event: Event
     position: Position
-
-    @property
-    def token(self) -> str:
-        """What no other event of the run has, and `since` takes."""
-        return self.position.token
 
     @cached_property
     def json(self) -> bytes:
@@ -69,6 +65,8 @@ class EventFeed:
         """Whether the run is closed, and all of its events are here."""
         self.failure: Exception | None = None
         """Why the events cannot be read, now or ever: there is no such run, or it has no events."""
+        self.sub_runs: list[dict[str, Any]] = []
+        """The open runs of sub-agents: {`call_id`, `id`, `agent`}."""
         self.readers: set[FeedReader] = set()
         self._kept: deque[FeedEvent] = deque()
         self._bytes = 0
@@ -83,9 +81,18 @@ class EventFeed:
         """A kept event."""
         return self._kept[number - self.first]
 
-    def number_after(self, position: Position) -> int:
+    def number_after(self, stream: StreamPosition) -> int:
         """The number of the first kept event that a reader at a position has not read."""
-        return self.first + bisect_right(self._kept, position, key=lambda kept: kept.position)
+        number = self.first + bisect_right(self._kept, stream.base, key=lambda kept: kept.position)
+        # Reports of progress have the position of the event before them.
+        while number > self.first:
+            before = self.get(number - 1)
+            if not isinstance(before.event, ToolProgress) or before.position != stream.base:
+                break
+            if not stream.is_new(before.event):
+                break
+            number -= 1
+        return number
 
     def open(self) -> None:
         """Begin to read, if nothing reads."""
@@ -100,16 +107,18 @@ class EventFeed:
 
     async def _read(self) -> None:
         pause = FIRST_PAUSE
-        position: Position | None = None
+        token = ""
         while True:
             try:
-                if position is None:
+                if self.start is None:
                     newest = await newest_offset(self.client, self.workflow_id)
-                    self.start = position = Position(max(0, newest - KEPT_AT_START))
-                follower = EventFollower(self.client, self.workflow_id, position.token, self.every)
+                    self.start = Position(max(0, newest - KEPT_AT_START))
+                    token = self.start.token
+                follower = EventFollower(self.client, self.workflow_id, token, self.every)
+                follower.on_query = partial(self._see_sub_runs, follower)
                 async for event in follower.events():
-                    position, pause, self.failure = follower.position, FIRST_PAUSE, None
-                    self._keep(FeedEvent(event, position))
+                    token, pause, self.failure = follower.token, FIRST_PAUSE, None
+                    self._keep(FeedEvent(event, follower.position))
                 self.is_ended = True
                 self._wake()
                 return
@@ -121,6 +130,11 @@ class EventFeed:
                 _log.info("The events of %s cannot be read now: %s", self.workflow_id, error)
                 await asyncio.sleep(pause * random.uniform(0.8, 1.2))  # noqa: S311 - spreads the load
                 pause = min(pause * 2, LONGEST_PAUSE)
+
+    def _see_sub_runs(self, follower: EventFollower) -> None:
+        if follower.sub_runs != self.sub_runs:
+            self.sub_runs = follower.sub_runs
+            self._wake()
 
     def _keep(self, event: FeedEvent) -> None:
         self._kept.append(event)
@@ -138,55 +152,59 @@ class EventFeed:
 
 
 class FeedReader:
-    """The position of one watcher in a feed. `changed` is set when there may be something to take."""
+    """One watcher of a feed. `changed` is set when there may be something to read; `stream` is the watcher's position."""
 
-    def __init__(self, feed: EventFeed, position: Position, changed: asyncio.Event) -> None:
-        self.position, self.changed = position, changed
-        self._feed = feed
+    def __init__(self, feed: EventFeed, stream: StreamPosition, changed: asyncio.Event) -> None:
+        self.feed, self.stream, self.changed = feed, stream, changed
         self._number: int | None = None
         """The number of the next event; None while what comes before the kept events is read from the run."""
         self._earlier: AsyncIterator[Event] | None = None
+        self._next: FeedEvent | None = None
 
     @property
     def is_at_end(self) -> bool:
-        """Whether the run is closed, and this reader has taken all of its events."""
-        return self._feed.is_ended and self._number == self._feed.end
+        """Whether the run is closed, and this reader has read all of its events."""
+        return self.feed.is_ended and self._next is None and self._number == self.feed.end
 
-    @property
-    def failure(self) -> Exception | None:
-        """Why the feed cannot be read now; None if it can."""
-        return self._feed.failure
-
-    async def take(self) -> FeedEvent | None:
-        """The next event; None if there is none yet.
+    async def next(self) -> FeedEvent | None:
+        """The next event; None if there is none yet. It is the same one until `advance` is called.
 
         Raises:
             RPCError: Temporal, or a worker of the run, does not answer. The next call continues at the same position.
         """
-        feed = self._feed
+        if self._next is None:
+            self._next = await self._take()
+        return self._next
+
+    def advance(self) -> None:
+        """The next event was read: go to the position after it."""
+        assert self._next is not None
+        self.stream.pass_event(self._next.event, self._next.position)
+        self._next = None
+
+    async def _take(self) -> FeedEvent | None:
+        feed, position = self.feed, self.stream.base
         if feed.start is None:
             return None
         if self._number is not None and self._number < feed.first:
-            self._number = None  # too slow: the event was dropped
+            self._number = None  # too slow: the event is not kept any more
         if self._number is None:
-            if self.position < feed.start and (earlier := await self._take_earlier(feed.start)) is not None:
-                return earlier
-            if self.position < feed.start:
-                return None
-            self._number = feed.number_after(self.position)
+            if position < feed.start:
+                return await self._take_earlier(feed.start)
+            self._number = feed.number_after(self.stream)
         if self._number >= feed.end:
             return None
         kept = feed.get(self._number)
         event = self._trimmed(kept)
-        if event.position == kept.position:
+        if event is kept or event.position == kept.position:
             self._number += 1
-        self.position = event.position
         return event
 
     async def _take_earlier(self, end: Position) -> FeedEvent | None:
-        """The next stored event before the kept ones, which comes from the run; None: they are all read."""
+        """The next event before the kept ones, which comes from the run; None: they are all read."""
         if self._earlier is None:
-            follower = EventFollower(self._feed.client, self._feed.workflow_id, self.position.token, self._feed.every)
+            token = self.stream.base.token
+            follower = EventFollower(self.feed.client, self.feed.workflow_id, token, self.feed.every)
             self._earlier = follower.stored_events(end.next)
         try:
             event = await anext(self._earlier, None)
@@ -195,20 +213,18 @@ class FeedReader:
             raise
         if event is None:
             self._earlier = None
-            self.position = max(self.position, end)
-            return None
-        self.position = Position.parse(event.token or "")
-        return FeedEvent(event, self.position)
+            self.stream.base = max(self.stream.base, end)
+            return await self._take()
+        return FeedEvent(event, StreamPosition.parse(event.token or "").base)
 
     def _trimmed(self, kept: FeedEvent) -> FeedEvent:
         """The kept event, without the text that this reader has, or before it the end of text that has become void."""
-        event, read = kept.event, self.position
+        event, read = kept.event, self.stream.base
         if not isinstance(event, TextDelta) or read.next != kept.position.next or not read.seen:
             return kept
         if event.attempt != read.attempt:
-            position = Position(read.next, event.attempt, 0)
-            void = TextVoid(token=position.token, at=event.at, step=event.step, attempt=read.attempt)
-            return FeedEvent(void, position)
+            void = TextVoid(at=event.at, step=event.step, attempt=read.attempt)
+            return FeedEvent(void, Position(read.next, event.attempt, 0))
         if event.start >= read.seen:
             return kept
         text = event.text[read.seen - event.start :]
@@ -225,14 +241,16 @@ class EventFeeds:
         self._closed: set[asyncio.Task[None]] = set()
 
     @asynccontextmanager
-    async def reading(self, workflow_id: str, position: Position, changed: asyncio.Event) -> AsyncIterator[FeedReader]:
-        """A reader of a run's feed, while the block runs. `changed` is set when it may have something to take."""
+    async def reading(
+        self, workflow_id: str, stream: StreamPosition, changed: asyncio.Event
+    ) -> AsyncIterator[FeedReader]:
+        """A reader of a run's feed, while the block runs. `changed` is set when it may have something to read."""
         feed = self._feeds.get(workflow_id)
         if feed is None or (feed.failure is not None and not is_temporary(feed.failure)):
             feed = self._feeds[workflow_id] = EventFeed(self._client, workflow_id, self._every)
         if closing := self._closing.pop(workflow_id, None):
             closing.cancel()
-        reader = FeedReader(feed, position, changed)
+        reader = FeedReader(feed, stream, changed)
         feed.readers.add(reader)
         feed.open()
         changed.set()

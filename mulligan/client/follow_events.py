@@ -5,16 +5,18 @@ from the heartbeats of the model call.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import json
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from pydantic import ValidationError
 from temporalio.api.workflow.v1 import PendingActivityInfo
 from temporalio.client import Client, WorkflowExecutionDescription, WorkflowExecutionStatus
 from temporalio.service import RPCError, RPCStatusCode
 
-from mulligan.client.event_position import Position
+from mulligan.client.event_position import Position, StreamPosition
 from mulligan.client.read_run import NO_WORKER_STATUSES, query_run, wait_for_end
 from mulligan.values import ErrorInfo, RunResult
 from mulligan.wire.event_types import (
@@ -22,18 +24,24 @@ from mulligan.wire.event_types import (
     EVENT_TYPES,
     EVENTS_QUERY,
     LIVE_TEXT,
+    TOOL_PROGRESS,
     Event,
     LiveText,
+    ProgressMark,
     RunEnded,
     TextDelta,
     TextVoid,
+    ToolProgress,
 )
 from mulligan.wire.model_call import CALL_MODEL
+from mulligan.wire.tool_call import CALL_TOOL
 
 _PAGE = 200
-_MAX_WAIT, _MAX_WAIT_FOR_TEXT = 60.0, 2.0
-"""Seconds between two checks of a run in which nothing happens; shorter during a model call, as no history event shows
-that a model begins to write."""
+_MAX_WAIT, _MAX_WAIT_FOR_TEXT, _MAX_WAIT_FOR_PROGRESS = 60.0, 2.0, 5.0
+"""Seconds between two checks of a run in which nothing happens; shorter during a call, as no history event shows
+that a model begins to write, or that a tool reports its progress."""
+MOST_REPORT_CHARS = 2_000
+"""Characters of a call's progress in an event."""
 _ROUNDING = timedelta(milliseconds=2)
 """Times in events are rounded to milliseconds."""
 
@@ -68,8 +76,7 @@ class EventFollower:
     def __init__(
         self, client: Client, workflow_id: str, since: str, every: float, conversation: str | None = None
     ) -> None:
-        self.position = Position.parse(since)
-        """That of the reader: after the event that was yielded last."""
+        self._stream = StreamPosition.parse(since)
         self._client = client
         self._handle = client.get_workflow_handle(workflow_id)
         self._every = every
@@ -78,7 +85,21 @@ class EventFollower:
         self._writing: dict[str, Any] | None = None
         self.total = 0
         """The number of stored events, at the last query."""
+        self.sub_runs: list[dict[str, Any]] = []
+        """The runs of sub-agents that are open, at the last query: {`call_id`, `id`, `run_id`, `agent`}."""
+        self.on_query: Callable[[], None] = lambda: None
+        """Called after each query of the newest workflow run."""
         self._is_ended = False
+
+    @property
+    def token(self) -> str:
+        """That of the event that was yielded last."""
+        return self._stream.token
+
+    @property
+    def position(self) -> Position:
+        """That of the reader: after the event that was yielded last."""
+        return self._stream.base
 
     async def events(self) -> AsyncIterator[Event]:
         """Yield all events until the run is closed."""
@@ -108,11 +129,12 @@ class EventFollower:
                     async for event in self._live_text(call):
                         changed = True
                         yield event
-                wait = (
-                    self._every
-                    if changed
-                    else min(wait * 1.5, max(self._every, _MAX_WAIT_FOR_TEXT if call else _MAX_WAIT))
-                )
+                if not changed:  # otherwise the call may have been settled since the run was described
+                    async for event in self._progress(run):
+                        changed = True
+                        yield event
+                longest = _MAX_WAIT_FOR_TEXT if call else _MAX_WAIT_FOR_PROGRESS if _may_report(run) else _MAX_WAIT
+                wait = self._every if changed else min(wait * 1.5, max(self._every, longest))
                 # The long poll reads the history once, so it is used only if nothing happens.
                 await changes.wait(run, wait, long_poll=wait > _MAX_WAIT_FOR_TEXT)
         finally:
@@ -140,10 +162,12 @@ class EventFollower:
             except RPCError as error:
                 if run_id is None or error.status != RPCStatusCode.NOT_FOUND:
                     raise
-                self.position = Position(end or start)  # its retention is over
+                self._stream.base = Position(end or start)  # its retention is over
                 continue
             if run_id is None:
                 self._writing, self.total = page.get("writing"), page["total"]
+                self.sub_runs = page.get("sub_runs", [])
+                self.on_query()
             for event in page["events"]:
                 if (parsed := self._parse(event)) is not None:
                     yield parsed
@@ -156,12 +180,18 @@ class EventFollower:
     def _parse(self, stored: dict[str, Any]) -> Event | None:
         """The typed event; None if this version does not know its type."""
         is_end_of_text = stored["type"] in ("step_started", "answered", "model_fallback", "run_ended")
-        self.position = Position(stored["offset"] + 1, *((0, 0) if is_end_of_text else self.position[1:]))
+        base = Position(stored["offset"] + 1, *((0, 0) if is_end_of_text else self.position[1:]))
         if stored["type"] not in EVENT_TYPES:
+            self._stream.base = base
             return None
         event = EVENT.validate_python(stored)
         self._is_ended = event.type == "run_ended"
-        event.token = self.position.token
+        return self._passed(event, base)
+
+    def _passed(self, event: Event, base: Position) -> Event:
+        """The event with its token."""
+        self._stream.pass_event(event, base)
+        event.token = self._stream.token
         return event
 
     def _model_call(self, run: WorkflowExecutionDescription) -> PendingActivityInfo | None:
@@ -182,17 +212,26 @@ class EventFollower:
         at = call.last_heartbeat_time.ToDatetime(tzinfo=datetime.fromisoformat(self._writing["at"]).tzinfo)
         read = self.position
         if read.seen and call.attempt > read.attempt:
-            self.position = Position(read.next, call.attempt, 0)
-            yield TextVoid(token=self.position.token, at=at, step=step, attempt=read.attempt)
+            void = TextVoid(at=at, step=step, attempt=read.attempt)
+            yield self._passed(void, Position(read.next, call.attempt, 0))
         text = await self._read_text(call)
         if text is None or text.attempt != call.attempt or text.conversation != self._writing["conversation"]:
             return
         if text.start + len(text.text) > self.position.seen:
             start = max(self.position.seen, text.start)
             new = text.text[start - text.start :]
-            self.position = Position(read.next, text.attempt, start + len(new))
-            token = self.position.token
-            yield TextDelta(token=token, at=at, step=step, attempt=text.attempt, start=start, text=new)
+            delta = TextDelta(at=at, step=step, attempt=text.attempt, start=start, text=new)
+            yield self._passed(delta, Position(read.next, text.attempt, start + len(new)))
+
+    async def _progress(self, run: WorkflowExecutionDescription) -> AsyncIterator[Event]:
+        """What running calls have reported since the last check."""
+        for activity in run.raw_description.pending_activities:
+            if activity.activity_type.name != CALL_TOOL or not activity.HasField("heartbeat_details"):
+                continue
+            details = await self._client.data_converter.decode(list(activity.heartbeat_details.payloads))
+            report = _report(details, activity.last_heartbeat_time.ToDatetime(tzinfo=UTC))
+            if report is not None and report.attempt == activity.attempt and self._stream.is_new(report):
+                yield self._passed(report, self.position)
 
     async def _read_text(self, call: PendingActivityInfo) -> LiveText | None:
         details = await self._client.data_converter.decode(list(call.heartbeat_details.payloads))
@@ -216,17 +255,38 @@ class EventFollower:
         status = run.status.name.lower() if run.status else "failed"
         error = ErrorInfo(kind=end.error["type"], message=end.error["message"]) if end.error else None
         result = RunResult.model_validate(end.result) if end.result and "usage" in end.result else None
-        self.position = Position(self.total + 1)
-        fields = {"at": run.close_time or run.start_time, "offset": self.total, "token": self.position.token, "turn": 1}
-        return RunEnded(**fields, status=status, error=error, result=result)
+        fields = {"at": run.close_time or run.start_time, "offset": self.total, "turn": 1}
+        end_event = RunEnded(**fields, status=status, error=error, result=result)
+        return self._passed(end_event, Position(self.total + 1))
+
+
+def _may_report(run: WorkflowExecutionDescription) -> bool:
+    """Whether a tool call runs, which may report its progress."""
+    return any(activity.activity_type.name == CALL_TOOL for activity in run.raw_description.pending_activities)
+
+
+def _report(details: Sequence[Any], at: datetime) -> ToolProgress | None:
+    """The progress in the details of a heartbeat."""
+    marks = [each[TOOL_PROGRESS] for each in details if isinstance(each, dict) and TOOL_PROGRESS in each]
+    reported = [each for each in details if not (isinstance(each, dict) and TOOL_PROGRESS in each)]
+    if not marks or not reported:
+        return None
+    try:
+        mark = ProgressMark.model_validate(marks[0])
+    except ValidationError:
+        return None
+    last = reported[-1]
+    text = last if isinstance(last, str) else json.dumps(last, ensure_ascii=False)
+    text = text if len(text) <= MOST_REPORT_CHARS else text[:MOST_REPORT_CHARS] + "…"
+    return ToolProgress(**mark.model_dump(), at=at, text=text)
 
 
 @dataclass(frozen=True)
 class EventPage:
-    """A page of stored events. `next`: the position after it. `is_ended`: the run is closed, and these are the last."""
+    """A page of stored events. `next`: the token after it. `is_ended`: the run is closed, and these are the last."""
 
     events: list[Event]
-    next: Position
+    next: str
     is_ended: bool
 
 
@@ -244,7 +304,7 @@ async def read_event_page(client: Client, workflow_id: str, since: str, limit: i
     is_last = run.status != WorkflowExecutionStatus.RUNNING and follower.position.next >= follower.total
     if is_last and not await follower.end_was_yielded():
         page.append(await follower.end_event(run))
-    return EventPage(page, follower.position, is_last)
+    return EventPage(page, follower.token, is_last)
 
 
 async def newest_offset(client: Client, workflow_id: str) -> int:

@@ -29,7 +29,7 @@ from mulligan.client.sub_runs import open_children
 from mulligan.values import WaitingFor
 from mulligan.wire.agent_facts import OPEN_RUN
 from mulligan.wire.compaction_request import COMPACT_CONVERSATION
-from mulligan.wire.event_types import LIVE_TEXT
+from mulligan.wire.event_types import LIVE_TEXT, TOOL_PROGRESS
 from mulligan.wire.model_call import CALL_MODEL
 from mulligan.wire.tool_call import CALL_TOOL
 
@@ -58,7 +58,7 @@ _ACTIVITY_OF_KIND = {
     "tool": (CALL_TOOL,),
     "worker": (OPEN_RUN,),
 }
-_INTERNAL_DETAILS = {LIVE_TEXT, "mulligan.ended"}
+_INTERNAL_DETAILS = {LIVE_TEXT, TOOL_PROGRESS, "mulligan.ended"}
 
 
 @dataclass(frozen=True, kw_only=True)

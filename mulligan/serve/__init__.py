@@ -15,13 +15,14 @@ What `Runs` offers: `start` (once for an id), `resume`, `describe`, `find`, `rea
 
     watched = await runs.watch(caller, run_id, since)     # raises before the response begins; None: all was read
     async with aclosing(watched) as events:
-        async for each in events:                         # a FeedEvent: `event` (typed, docs/events.md), `token`, `json`
+        async for each in events:                         # a WatchedEvent: `event` (docs/events.md), `token`, `json`
             ...
 
 `each.token` is the id for a stream: no other event of the run has it, and on any replica `since` continues after it. The
 iterator ends after the event `run_ended`; while Temporal or the workers do not answer, it waits. What it raises once the
 response has begun, `problem_of` makes a `Problem` of: end the stream with the protocol's error. `each.position` is a
-tuple (`Position`) that only grows: a protocol can make sequence numbers of it that are the same on every replica. Send
+tuple that never goes back: a protocol can make sequence numbers of it that are the same on every replica (leave out
+`sub_run` and `tool_progress` there). Send
 streams with `EventSourceResponse(frames, ping=15, send_timeout=SEND_SECONDS)`: it cuts off clients that do not read.
 """
 

@@ -15,7 +15,7 @@ from pydantic import BaseModel, Field
 from sse_starlette import EventSourceResponse
 from starlette.responses import JSONResponse
 
-from mulligan.client.event_feed import FeedEvent
+from mulligan.client.watch_run import WatchedEvent
 from mulligan.run_input import RunInput
 from mulligan.serve.http_protocol import SEND_SECONDS, Protocol, caller_of, refuse_by_rfc_9457, runs_of
 from mulligan.serve.problems import Problem, problem_of
@@ -237,7 +237,7 @@ async def list_agents(runs: Serving, caller: Calling) -> list[dict[str, Any]]:
     return await runs.agents(caller)
 
 
-async def _frames(watched: AsyncIterator[FeedEvent]) -> AsyncIterator[bytes]:
+async def _frames(watched: AsyncIterator[WatchedEvent]) -> AsyncIterator[bytes]:
     """The stream of events; if it cannot go on, its last event is the problem."""
     async with aclosing(watched) as events:  # type: ignore[type-var]
         try:

@@ -25,8 +25,8 @@ from temporalio.client import (
 from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
-from mulligan.client.event_feed import EventFeeds, FeedEvent
-from mulligan.client.event_position import EventTokenError, Position
+from mulligan.client.event_feed import EventFeeds
+from mulligan.client.event_position import EventTokenError, StreamPosition
 from mulligan.client.find_runs import CursorError, RunPage, RunQuery, StatusError, describe_run, find_runs, memo_of
 from mulligan.client.follow_events import read_event_page
 from mulligan.client.read_agents import RECENT_SECONDS, AgentReader
@@ -41,13 +41,14 @@ from mulligan.client.resume_run import (
 )
 from mulligan.client.send_update import RunEndedError, send_update
 from mulligan.client.start_run import IdTakenError, read_input, start_run
+from mulligan.client.sub_runs import read_pending
 from mulligan.client.wait_reader import WaitReader
-from mulligan.client.watch_run import watch_run
+from mulligan.client.watch_run import WatchedEvent, watch_run
 from mulligan.run_input import RunInput, parse_run_input
 from mulligan.serve.problems import Problem, no_such_run
 from mulligan.serve.security import Caller
 from mulligan.wire.compressed_input import decompress_input
-from mulligan.wire.updates import ANSWER, DECIDE, PENDING, SEND_MESSAGE, STOP
+from mulligan.wire.updates import ANSWER, DECIDE, SEND_MESSAGE, STOP
 
 __all__ = ["RunInfo", "Runs", "Started"]
 
@@ -225,12 +226,11 @@ class Runs:
         return await self._page(caller, run_id, "messages", since, limit)
 
     async def pending(self, caller: Caller, run_id: str) -> list[dict[str, Any]]:
-        """The calls of a run that wait for a person."""
+        """The calls of a run, and of the runs below it, that wait for a person: each has the `id` of its run."""
         described = await self.describe(caller, run_id)
         if described.status != WorkflowExecutionStatus.RUNNING:
             return []
-        waiting: list[dict[str, Any]] = await query_run(self.client.get_workflow_handle(run_id), PENDING)
-        return waiting
+        return (await read_pending(self.client, run_id)).calls
 
     async def agents(self, caller: Caller) -> list[dict[str, Any]]:
         """The agents that the workers serve, and the caller may use, each as `mulligan agents --json` prints it."""
@@ -251,7 +251,7 @@ class Runs:
 
     # Watching
 
-    async def watch(self, caller: Caller, run_id: str, since: str = "") -> AsyncIterator[FeedEvent] | None:
+    async def watch(self, caller: Caller, run_id: str, since: str = "") -> AsyncIterator[WatchedEvent] | None:
         """The events of a run after the one with the token `since`, as they come, until the run has ended.
 
         Each has a `token` that no other event of the run has; on any replica it continues after this event. While Temporal
@@ -260,7 +260,7 @@ class Runs:
         Close the iterator (`aclosing`) when the client has gone.
         """
         described = await self.describe(caller, run_id)
-        _parse_token(since)
+        _check_token(since)
         if self._watchers >= self._most_watchers:
             raise Problem(
                 503, "too_many_watchers", f"This server has {self._watchers:,} open streams, its limit. Try again."
@@ -277,15 +277,15 @@ class Runs:
         `next`: the `since` of the next page. `ended`: no more events will come.
         """
         await self.describe(caller, run_id)
-        _parse_token(since)
+        _check_token(since)
         page = await read_event_page(self.client, run_id, since, min(limit, MOST_ITEMS))
         return {
             "events": [event.model_dump(mode="json") for event in page.events],
-            "next": page.next.token,
+            "next": page.next,
             "ended": page.is_ended,
         }
 
-    async def _counted(self, events: AsyncIterator[FeedEvent]) -> AsyncIterator[FeedEvent]:
+    async def _counted(self, events: AsyncIterator[WatchedEvent]) -> AsyncIterator[WatchedEvent]:
         self._watchers += 1
         try:
             async with aclosing(events) as stream:  # type: ignore[type-var]
@@ -357,9 +357,9 @@ def _in_tenant(caller: Caller, run_input: RunInput) -> RunInput:
     return run_input.model_copy(update={"tenant": tenant, "metadata": {**run_input.metadata, "tenant": tenant}})
 
 
-def _parse_token(since: str) -> Position:
+def _check_token(since: str) -> None:
     try:
-        return Position.parse(since)
+        StreamPosition.parse(since)
     except EventTokenError as error:
         raise Problem(422, "invalid_input", str(error)) from None
 

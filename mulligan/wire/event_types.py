@@ -12,13 +12,14 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import BaseModel, Field, TypeAdapter
 
 from mulligan.schema.optional_field import optional_field
-from mulligan.values import ErrorInfo, Repair, RunResult, StepResult, ToolCall, Usage
+from mulligan.values import ErrorInfo, Repair, RunResult, StepResult, SubRun, ToolCall, Usage
 
 __all__ = [
     "EVENT",
     "EVENTS_QUERY",
     "EVENT_TYPES",
     "LIVE_TEXT",
+    "TOOL_PROGRESS",
     "AnswerRejected",
     "Answered",
     "Compacted",
@@ -31,11 +32,14 @@ __all__ = [
     "RunStarted",
     "StepStarted",
     "Stopping",
+    "SubRunEvent",
+    "SubRunSource",
     "TextDelta",
     "TextVoid",
     "ToolCallRepaired",
     "ToolCallSettled",
     "ToolCallStarted",
+    "ToolProgress",
     "Waiting",
 ]
 
@@ -43,6 +47,20 @@ EVENTS_QUERY = "events"
 """Temporal's name of the query that returns a page of events."""
 LIVE_TEXT = "mulligan.text"
 """The field of a heartbeat's detail that contains a `LiveText`."""
+
+
+TOOL_PROGRESS = "mulligan.progress"
+"""The field of a heartbeat's detail that contains a `ProgressMark`. The progress itself is the detail before it."""
+
+
+class ProgressMark(BaseModel):
+    """Whose progress a heartbeat reports: `number` counts the reports of the attempt, from 1."""
+
+    call_id: str
+    name: str
+    step: int
+    attempt: int
+    number: int
 
 
 class LiveText(BaseModel):
@@ -241,6 +259,26 @@ class ToolCallSettled(_StoredEvent):
     """What the model got."""
     attempts: int
     """How often the tool was started; 0 if it was not run."""
+    run: SubRun | None = optional_field()
+    """The run of the sub-agent, if the call started one."""
+
+
+class ToolProgress(_Event):
+    """What a running call has reported with `ctx.heartbeat`: the newest report, as those in between may be left out.
+
+    `number` counts the reports of the attempt, from 1. `text`: the last argument, as JSON if it is not a text.
+    """
+
+    type: Literal["tool_progress"] = "tool_progress"
+    step: int
+    """The number of the step, from 1."""
+    call_id: str
+    """The call's id."""
+    name: str
+    """The name of the tool."""
+    attempt: int
+    number: int
+    text: str
 
 
 class AnswerRejected(_StoredEvent):
@@ -283,6 +321,27 @@ class RunEnded(_StoredEvent):
     error: ErrorInfo | None = None
 
 
+class SubRunSource(BaseModel):
+    """The run of a sub-agent: its id, its agent, and the call of the run `parent` that started it.
+
+    `depth`: 1 for a sub-agent of the run whose events are read, 2 for a sub-agent of that one.
+    """
+
+    id: str
+    agent: str
+    call_id: str
+    parent: str
+    depth: int
+
+
+class SubRunEvent(_Event):
+    """An event of a sub-agent's run. Its events come in their order, before the `tool_call_settled` of the call."""
+
+    type: Literal["sub_run"] = "sub_run"
+    source: SubRunSource
+    event: Event
+
+
 Event = Annotated[
     RunStarted
     | Compacted
@@ -295,14 +354,17 @@ Event = Annotated[
     | Waiting
     | Decided
     | ToolCallStarted
+    | ToolProgress
     | ToolCallSettled
     | AnswerRejected
     | MessageReceived
     | Stopping
-    | RunEnded,
+    | RunEnded
+    | SubRunEvent,
     Field(discriminator="type"),
 ]
 """Any event, of the class that its `type` names."""
+SubRunEvent.model_rebuild()
 EVENT: TypeAdapter[Event] = TypeAdapter(Event)
 """Parses an event from JSON."""
 EVENT_TYPES = frozenset(each.model_fields["type"].default for each in get_args(get_args(Event)[0]))

@@ -212,6 +212,11 @@ class Conversation:
             page.append(step if size <= max_bytes else _shortened_step(step, max_bytes))
         return page
 
+    def step(self, number: int) -> Step | None:
+        """The step with a number, from 1, whole; None if this run does not have it."""
+        index = number - 1 - self.first_step
+        return self._step(index) if 0 <= index < len(self.steps) else None
+
     def _step(self, index: int) -> Step:
         record = self.steps[index]
         answer = self.messages[record.at]

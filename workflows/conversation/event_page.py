@@ -12,13 +12,22 @@ from mulligan.workflows import limits
 from mulligan.workflows.conversation.conversation import Conversation
 from mulligan.workflows.conversation.event_log import Entry
 
+MOST_SUB_RUNS = 200
+"""Open runs of sub-agents that a page names."""
+
 
 def event_page(
-    conversation: Conversation, key: str, result: RunResult | None, since: int, limit: int
+    conversation: Conversation,
+    key: str,
+    result: RunResult | None,
+    since: int,
+    limit: int,
+    most_bytes: int = limits.EVENT_BYTES,
 ) -> dict[str, Any]:
     """The answer of the query `events`: as many events as fit.
 
-    `key`: the agent's in its workflow. `result`: the result of the newest turn.
+    `key`: the agent's in its workflow. `result`: the result of the newest turn. `most_bytes`: of an event that is larger
+    than a page, and so is a page alone; beyond that its texts are cut.
     """
     log = conversation.event_log
     since = max(0, since)
@@ -26,6 +35,8 @@ def event_page(
     header: dict[str, Any] = {"total": log.total, "writing": None}
     if model_call is not None:
         header["writing"] = {"conversation": key, "step": model_call.step, "at": _iso_time(model_call)}
+    if sub_runs := _open_sub_runs(conversation):
+        header["sub_runs"] = sub_runs
     if since < log.first and conversation.earlier is not None:
         return {"events": [], "next": log.first, "earlier": {"run_id": conversation.earlier.run_id}, **header}
     builder = _EventBuilder(conversation, result)
@@ -37,14 +48,27 @@ def event_page(
         event_bytes = json_size(event)
         if event_bytes > bytes_left and page:
             break
-        page.append(event if event_bytes <= bytes_left else shorten(event, bytes_left))
+        page.append(event if event_bytes <= max(bytes_left, most_bytes) else shorten(event, most_bytes))
         bytes_left -= event_bytes
     end = max(since, log.first) + len(page)
     return {"events": page, "next": end if end < log.total else None, **header}
 
 
+def _open_sub_runs(conversation: Conversation) -> list[dict[str, Any]]:
+    """The runs of sub-agents that the newest step has started, and whose calls have no result yet."""
+    if not conversation.steps or not any(call.run for call in conversation.steps[-1].calls):
+        return []
+    step = conversation.step(conversation.next_step - 1)
+    calls = [call for call in step.tool_calls if call.run and call.run.id and not call.result] if step else []
+    return [
+        {"call_id": call.id, "id": call.run.id, "run_id": call.run.run_id, "agent": call.run.agent}
+        for call in calls[:MOST_SUB_RUNS]
+        if call.run
+    ]
+
+
 class _EventBuilder:
-    """Builds the events of one page. Each step is put together once."""
+    """Builds the events of one page. Each step is put together once, and whole: it may be larger than a page of steps."""
 
     def __init__(self, conversation: Conversation, result: RunResult | None) -> None:
         self._conversation = conversation
@@ -96,10 +120,10 @@ class _EventBuilder:
 
     def _step(self, number: int) -> Step | None:
         if number not in self._steps:
-            page = self._conversation.step_page(number - 1, 1, limits.PAGE_BYTES)
-            if not page:
+            step = self._conversation.step(number)
+            if step is None:
                 return None
-            self._steps[number] = page[0]
+            self._steps[number] = step
         return self._steps[number]
 
 
@@ -109,7 +133,7 @@ def _call_fields(event_type: str, step: int, call: StepCall) -> dict[str, Any]:
         case "tool_call_repaired":
             return {**fields, "repairs": call.repairs}
         case "tool_call_settled":
-            return {**fields, "result": call.result, "attempts": call.attempts}
+            return {**fields, "result": call.result, "attempts": call.attempts, "run": call.run}
         case "decided" if call.decision is not None:
             return {**fields, **call.decision.model_dump(include={"decision", "by", "reason", "edited"})}
         case "waiting" if call.decision is not None and call.decision.edited:
