@@ -7,6 +7,7 @@ from typing import Any
 
 from temporalio import activity
 
+from mulligan.activities.agent_not_served import other_queues
 from mulligan.activities.services import Services
 from mulligan.agent import Agent, AgentTool
 from mulligan.wire.agent_list import LIST_AGENTS, AgentList
@@ -31,7 +32,7 @@ class ListAgentsActivity:
         agents = [agent_json(agent) for _, agent in sorted(self.services.registry.agents.items())]
         if json_size(agents) > MOST_BYTES:
             agents = [{name: value for name, value in agent.items() if name not in _DETAILS} for agent in agents]
-        return AgentList(agents=agents)
+        return AgentList(agents=agents, queues=await other_queues(self.services))
 
 
 def agent_json(agent: Agent) -> dict[str, Any]:

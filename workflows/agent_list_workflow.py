@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from temporalio import workflow
+from temporalio.exceptions import ActivityError
 
 from mulligan.wire.agent_list import AGENTS_WORKFLOW, LIST_AGENTS, AgentList
 from mulligan.workflows import limits
@@ -14,15 +15,32 @@ __all__ = ["AgentListWorkflow"]
 
 @workflow.defn(name=AGENTS_WORKFLOW, sandboxed=False)
 class AgentListWorkflow:
-    """One local activity: the worker that takes the workflow answers."""
+    """The worker that takes the workflow answers, and names the queues of others that serve other agents."""
 
     @workflow.run
     async def run(self) -> dict[str, Any]:
-        """{`agents`}, each as JSON."""
-        listed: AgentList = await workflow.execute_local_activity(
+        """{`agents`}, each as JSON, in the order of their names."""
+        own: AgentList = await workflow.execute_local_activity(
             LIST_AGENTS,
             result_type=AgentList,
             start_to_close_timeout=limits.RECORD_TIMEOUT,
             retry_policy=limits.RECORD_RETRY,
         )
-        return listed.model_dump(mode="json")
+        agents = {agent["name"]: agent for agent in own.agents}
+        for queue in own.queues[: limits.QUEUES_TRIED]:
+            agents = await _read_queue(queue) | agents
+        return {"agents": [agents[name] for name in sorted(agents)]}
+
+
+async def _read_queue(queue: str) -> dict[str, dict[str, Any]]:
+    """The agents of the workers of another queue, by their names. None of them if no worker is there any more."""
+    try:
+        listed: AgentList = await workflow.execute_activity(
+            LIST_AGENTS,
+            result_type=AgentList,
+            task_queue=queue,
+            schedule_to_close_timeout=limits.LIST_AGENTS_TIMEOUT,
+        )
+    except ActivityError:
+        return {}
+    return {agent["name"]: agent for agent in listed.agents}

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from temporalio import workflow
+from temporalio.common import Priority
 from temporalio.exceptions import ActivityError, ApplicationError, TimeoutError, TimeoutType
 
 from mulligan.wire.agent_facts import AGENT_NOT_SERVED
@@ -32,12 +33,13 @@ class _NotServedError(Exception):
 class AgentRoute:
     """The task queue of the workers that serve one agent: the run's own, until an activity is declined there.
 
-    `is_stopped`: whether the run is to stop, so that it waits no longer for a worker.
+    `is_stopped`: whether the run is to stop, so that it waits no longer for a worker. `priority`: that of its activities.
     """
 
     def __init__(self, is_stopped: Callable[[], bool]) -> None:
         self._is_stopped = is_stopped
         self._queue: str | None = None
+        self.priority = Priority.default
         self.waiting_since: float | None = None
         """Since when no worker serves the agent, in seconds since the epoch; None while one does."""
 

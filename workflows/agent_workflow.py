@@ -14,6 +14,7 @@ from mulligan.errors import InvalidRunInputError
 from mulligan.run_input import parse_run_input
 from mulligan.wire.compressed_input import decompress_input
 from mulligan.wire.resume_page import RESUME_STATE_QUERY
+from mulligan.wire.run_priority import TENANT_MEMO
 from mulligan.workflows.conversation.continue_as_new import InvalidStateError, carried_state, state_argument
 from mulligan.workflows.durable_agent import DurableAgent
 from mulligan.workflows.people.update_handlers import FIRST_AGENT_KEY
@@ -65,7 +66,8 @@ class AgentWorkflow:
             run_input = parse_run_input(decompress_input(start.payload.data))
             agent = self._agent = DurableAgent(run_input.agent)
             resumed_from = run_input.resumed_from
-            memo = {"agent": run_input.agent}
+            memo: dict[str, Any] = {"agent": run_input.agent}
+            memo |= {TENANT_MEMO: run_input.tenant} if run_input.tenant else {}
             workflow.upsert_memo(memo | ({"resumed_from": resumed_from.model_dump()} if resumed_from else {}))
             await agent.begin(run_input)
         while not await agent.step():

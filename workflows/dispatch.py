@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel
 from temporalio import workflow
 from temporalio.api.common.v1 import Payload
+from temporalio.common import Priority
 from temporalio.exceptions import ActivityError, TimeoutError, TimeoutType, is_cancelled_exception
 
 from mulligan.errors import InvalidRunInputError, ModelUnavailableError, error_of
@@ -80,6 +81,7 @@ async def open_run(
             schedule_to_start_timeout=limits.AGENT_START_TIMEOUT if queue else None,
             start_to_close_timeout=limits.OPEN_RUN_TIMEOUT,
             retry_policy=limits.OPEN_RUN_RETRY,
+            priority=route.priority,
             summary=ui_summary(run_input.agent),
         )
         return opened
@@ -151,7 +153,7 @@ async def call_tool(
     started = workflow.time()
 
     async def schedule(queue: str | None) -> ToolOutcome:
-        return await _schedule_tool(request, facts, queue)
+        return await _schedule_tool(request, facts, queue, route.priority)
 
     outcome: ToolOutcome
     try:
@@ -171,7 +173,7 @@ async def call_tool(
     return outcome
 
 
-async def _schedule_tool(request: CallTool, facts: ToolFacts, queue: str | None) -> ToolOutcome:
+async def _schedule_tool(request: CallTool, facts: ToolFacts, queue: str | None, priority: Priority) -> ToolOutcome:
     """Run a tool's activity. `queue`: of the workers that serve the agent; None: the tool's own, or that of the run."""
     limit = timedelta(seconds=facts.timeout) + limits.TOOL_ATTEMPT_MARGIN
     retry = limits.tool_retry(facts.attempts)
@@ -196,6 +198,7 @@ async def _schedule_tool(request: CallTool, facts: ToolFacts, queue: str | None)
         schedule_to_start_timeout=limits.AGENT_START_TIMEOUT if queue else queue_timeout,
         heartbeat_timeout=limits.HEARTBEAT_TIMEOUT,
         retry_policy=retry,
+        priority=priority,
         # A cancelled run ends after its tools have: their spans are closed, and none continues to run unseen.
         cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
         summary=ui_summary(request.call.name),
@@ -216,6 +219,7 @@ async def check_edit(request: CheckEdit, route: AgentRoute) -> CheckedEdit:
             start_to_close_timeout=limits.CHECK_EDIT_TIMEOUT,
             schedule_to_close_timeout=limits.CHECK_EDIT_TOTAL_TIMEOUT,
             retry_policy=limits.CHECK_EDIT_RETRY,
+            priority=route.priority,
             summary=ui_summary(request.call.name),
         )
         return edited
@@ -289,6 +293,7 @@ async def record(
             schedule_to_start_timeout=limits.AGENT_START_TIMEOUT,
             start_to_close_timeout=limits.RECORD_TIMEOUT,
             retry_policy=limits.RECORD_RETRY,
+            priority=route.priority if route else Priority.default,
             summary=shown,
         )
 
@@ -319,6 +324,7 @@ async def _run_model_activity(
             start_to_close_timeout=timedelta(seconds=facts.model_timeout) + limits.MODEL_ATTEMPT_MARGIN,
             heartbeat_timeout=limits.HEARTBEAT_TIMEOUT,
             retry_policy=limits.model_retry(facts.model_attempts),
+            priority=route.priority,
             summary=summary,
         )
         return await inbox.unless_stopped(handle)

@@ -18,6 +18,7 @@ from mulligan.wire.agent_facts import AgentFacts
 from mulligan.wire.model_call import RejectedAnswer
 from mulligan.wire.resume_page import ResumeState
 from mulligan.wire.run_context import RunContext
+from mulligan.wire.run_priority import run_priority
 from mulligan.wire.ui_summary import task_of
 from mulligan.workflows import dispatch, limits
 from mulligan.workflows.agent_route import AgentRoute
@@ -92,6 +93,7 @@ class DurableAgent(Generic[OutputT]):
         self._key = workflow_agents.register(self)
         self._inbox = workflow_agents.handlers.inbox(self._key)
         self.route = AgentRoute(lambda: self._inbox.stop is not None)
+        self.route.priority = run_priority(self._turn.input if self._turn else None)
         self._sub_agents = SubAgents(self._inbox, self.route)
         self._inbox.on_stop = self.conversation.event_log.stopping
         if carried:
@@ -126,6 +128,7 @@ class DurableAgent(Generic[OutputT]):
             InvalidRunInputError: no worker has the agent, or a field is invalid.
         """
         self.input, self.status = run_input, "running"
+        self.route.priority = run_priority(run_input)
         self._inbox.begin_turn()
         first_new = len(self.conversation.messages)
         prompt = [UserMessage(role="user", text=run_input.prompt)] if run_input.prompt is not None else []

@@ -75,6 +75,9 @@ RESULT_BYTES = 1_400_000
 PAGE_BYTES = 500_000
 """One page of a query's answer: the server warns above 512 KB and refuses 2 MB."""
 
+LIST_AGENTS_TIMEOUT = timedelta(seconds=2)
+"""For a worker that serves other agents than the one that was asked which agents there are. A person may wait for it."""
+
 EVENT_BYTES = 1_900_000
 """One event, which is then a page alone: what an activity returned, so at most 2 MB with what is beside it."""
 

@@ -26,6 +26,7 @@ from mulligan.observe.trace_ids import parent_of_step
 from mulligan.run_input import RunInput
 from mulligan.values import RunResult, SubRun, Usage
 from mulligan.wire.agent_facts import ToolFacts
+from mulligan.wire.run_priority import TENANT_MEMO, run_priority
 from mulligan.wire.sub_run import AGENT_WORKFLOW, CALL_MEMO, RECORD_SUB_RUN, RecordSubRun, SubRunOutcome
 from mulligan.wire.tool_call import CallTool, ToolOutcome
 from mulligan.wire.ui_summary import run_summary
@@ -244,8 +245,11 @@ async def _start(
         traceparent=parent_of_step(context.trace, request.step),
         max_depth=depth,
         max_sub_runs=None if call.reserved is None else call.reserved - 1,
+        tenant=call.turn.input.tenant,
+        priority=call.turn.input.priority,
         **budget,
     )
+    tenant = {TENANT_MEMO: run_input.tenant} if run_input.tenant else {}
     attempt = 0
     while True:
         attempt += 1
@@ -260,7 +264,8 @@ async def _start(
                 cancellation_type=workflow.ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
                 # If this run is terminated or times out, no sub-agent continues to work without it.
                 parent_close_policy=workflow.ParentClosePolicy.REQUEST_CANCEL,
-                memo={"agent": run.agent, CALL_MEMO: request.call.id},
+                memo={"agent": run.agent, CALL_MEMO: request.call.id, **tenant},
+                priority=run_priority(run_input),
                 static_summary=run_summary(run.agent, prompt),
             )
         except WorkflowAlreadyStartedError:

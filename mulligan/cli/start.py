@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import secrets
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from mulligan.cli._input import read_json_object
 from mulligan.cli._runs import report_start
 from mulligan.cli._terminal import AsJson, connect_or_fail, fail, run_command
+
+if TYPE_CHECKING:
+    from mulligan.run_input import RunInput
 
 
 def start(
@@ -25,6 +28,10 @@ def start(
     model: Annotated[
         str | None, typer.Option(help="The model, as `provider:name`.", show_default="the agent's")
     ] = None,
+    tenant: Annotated[
+        str | None, typer.Option(help="For whom it runs: workers serve tenants in turn.", show_default=False)
+    ] = None,
+    priority: Annotated[int | None, typer.Option(min=1, max=5, help="From 1 (first) to 5.", show_default="3")] = None,
     input: Annotated[  # noqa: A002 - it names the option
         str | None,
         typer.Option(
@@ -50,25 +57,38 @@ def start(
 
     run_input = {} if input is None else read_json_object(input, "--input", '{"metadata": {"team": "a"}}')
     options = {"agent": agent, "prompt": prompt, "max_steps": max_steps, "model": model}
+    options |= {"tenant": tenant, "priority": priority}
     run_input |= {name: value for name, value in options.items() if value is not None}
     if max_steps is not None:
         run_input.pop("maxSteps", None)
     try:
-        parse_run_input(json.dumps(run_input).encode())
+        parsed = parse_run_input(json.dumps(run_input).encode())
         queue = task_queue or settings().task_queue
     except (InvalidRunInputError, DeclarationError) as error:
         fail(getattr(error, "message", None) or str(error))
     run_id = id or f"{run_input['agent']}-{secrets.token_hex(4)}"
-    run_command(_start(run_input, run_id, queue, wait=wait, as_json=as_json))
+    run_command(_start(run_input, parsed, run_id, queue, wait=wait, as_json=as_json))
 
 
-async def _start(run_input: dict[str, Any], run_id: str, queue: str, *, wait: bool, as_json: bool) -> int:
+async def _start(
+    run_input: dict[str, Any], parsed: RunInput, run_id: str, queue: str, *, wait: bool, as_json: bool
+) -> int:
     from temporalio.exceptions import WorkflowAlreadyStartedError
     from temporalio.service import RPCError
 
+    from mulligan.client.start_run import start_memo
+    from mulligan.wire.run_priority import run_priority
+
     client = await connect_or_fail()
     try:
-        handle = await client.start_workflow("AgentWorkflow", run_input, id=run_id, task_queue=queue)
+        handle = await client.start_workflow(
+            "AgentWorkflow",
+            run_input,
+            id=run_id,
+            task_queue=queue,
+            memo=start_memo(parsed),
+            priority=run_priority(parsed),
+        )
     except WorkflowAlreadyStartedError:
         fail(f"a run with the id {run_id!r} is open; choose another --id, or see `mulligan show {run_id}`.")
     except RPCError as error:

@@ -13,8 +13,8 @@ from mulligan.wire.agent_list import AGENTS_WORKFLOW
 
 __all__ = ["RECENT_SECONDS", "AgentReader"]
 
-WORKER_TIMEOUT = timedelta(seconds=3)
-"""How long a worker may take to answer."""
+WORKER_TIMEOUT = timedelta(seconds=6)
+"""How long the workers may take to answer."""
 VALID_SECONDS, RECENT_SECONDS = 60.0, 2.0
 """How long an answer is used; and how long for an agent that is not in it, which a new worker may serve by now."""
 

@@ -19,7 +19,7 @@ from temporalio.common import WorkflowIDReusePolicy
 from temporalio.service import RPCError, RPCStatusCode
 
 from mulligan.client.read_run import query_run
-from mulligan.client.start_run import decode_start_input, priority_of, start_argument, start_memo
+from mulligan.client.start_run import decode_start_input, start_argument, start_memo
 from mulligan.errors import MulliganError, StructuredOutputError, ToolCallError, error_of
 from mulligan.run_input import ResumedFrom
 from mulligan.values import (
@@ -31,6 +31,7 @@ from mulligan.values import (
     UserMessage,
 )
 from mulligan.wire.resume_page import RESUME_STATE_QUERY, ResumeState
+from mulligan.wire.run_priority import run_priority
 from mulligan.wire.ui_summary import run_summary, task_of
 
 __all__ = [
@@ -133,7 +134,7 @@ async def resume_run(  # noqa: PLR0913 - all but the first two are options
         static_summary=run_summary(run_input.agent, task_of(run_input)),
         id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE if id else WorkflowIDReusePolicy.REJECT_DUPLICATE,
         memo=start_memo(run_input),
-        priority=priority_of(run_input),
+        priority=run_priority(run_input),
     )
 
 

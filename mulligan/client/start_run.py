@@ -8,20 +8,20 @@ from typing import Any
 
 from temporalio.api.history.v1 import WorkflowExecutionStartedEventAttributes
 from temporalio.client import Client, WorkflowHandle
-from temporalio.common import Priority, WorkflowIDReusePolicy
+from temporalio.common import WorkflowIDReusePolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
 
 from mulligan.client.external_storage import CARRY_BYTES
 from mulligan.errors import InvalidRunInputError
 from mulligan.run_input import RunInput, parse_run_input
 from mulligan.wire.compressed_input import LONGEST_MESSAGE, PACKED_BYTES, compress_input, decompress_input
+from mulligan.wire.run_priority import TENANT_MEMO, run_priority
 from mulligan.wire.sub_run import AGENT_WORKFLOW
 
 __all__ = [
     "IdTakenError",
     "StartedRun",
     "decode_start_input",
-    "priority_of",
     "read_input",
     "start_argument",
     "start_memo",
@@ -60,7 +60,7 @@ async def start_run(client: Client, run_input: RunInput, workflow_id: str, task_
             task_queue=task_queue,
             id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
             memo=start_memo(run_input),
-            priority=priority_of(run_input),
+            priority=run_priority(run_input),
         )
     except WorkflowAlreadyStartedError:
         existing: Handle = client.get_workflow_handle(workflow_id)
@@ -88,12 +88,7 @@ def start_argument(client: Client, run_input: RunInput) -> Any:
 
 def start_memo(run_input: RunInput) -> dict[str, Any]:
     """The memo with which a run is started: lists show it, and filter by it, before a worker has begun the run."""
-    return {"agent": run_input.agent, **({"tenant": run_input.tenant} if run_input.tenant else {})}
-
-
-def priority_of(run_input: RunInput) -> Priority:
-    """Temporal's priority and fairness key of a run's workflow tasks; its activities and sub-runs inherit both."""
-    return Priority(priority_key=run_input.priority, fairness_key=run_input.tenant)
+    return {"agent": run_input.agent, **({TENANT_MEMO: run_input.tenant} if run_input.tenant else {})}
 
 
 async def decode_start_input(client: Client, start: WorkflowExecutionStartedEventAttributes) -> RunInput:

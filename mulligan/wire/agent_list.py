@@ -18,3 +18,5 @@ class AgentList(BaseModel):
     """The agents of a worker, each as `mulligan agents --json` prints it. Without tools and schemas if they are too many."""
 
     agents: list[dict[str, Any]]
+    queues: list[str] = []
+    """The task queues of the workers of the same queue that serve other agents."""

@@ -34,9 +34,9 @@ def _for_both(messages: Sequence[Message]) -> Say:
 
 
 foreman = Agent(name="foreman", model="scripted:foreman", tools=[loader.as_tool(description="Imports a file.")])
-foreman_script = Script("foreman", [_for_both, "Both are imported."])
+foreman_script = Script("foreman", [_for_both, Say("Both are imported.")])
 director = Agent(name="director", model="scripted:director", tools=[foreman.as_tool(description="Imports a folder.")])
 director_script = Script(
     "director",
-    [lambda messages: Say(calls=[Call("foreman", {"prompt": messages[0].text})]), "All is imported."],
+    [lambda messages: Say(calls=[Call("foreman", {"prompt": messages[0].text})]), Say("All is imported.")],
 )
