@@ -13,7 +13,7 @@ from mulligan.wire.agent_list import AGENTS_WORKFLOW
 
 __all__ = ["RECENT_SECONDS", "AgentReader"]
 
-WORKER_TIMEOUT = timedelta(seconds=6)
+WORKER_TIMEOUT = timedelta(seconds=5)
 """How long the workers may take to answer."""
 VALID_SECONDS, RECENT_SECONDS = 60.0, 2.0
 """How long an answer is used; and how long for an agent that is not in it, which a new worker may serve by now."""
@@ -25,7 +25,7 @@ class AgentReader:
     def __init__(self, client: Client, task_queue: str) -> None:
         self._client, self._task_queue = client, task_queue
         self._agents: dict[str, dict[str, Any]] | None = None
-        self._read_at = 0.0
+        self._read_at: float | None = None
         self._lock = asyncio.Lock()
 
     async def read(self, *, valid_seconds: float = VALID_SECONDS) -> dict[str, dict[str, Any]] | None:
@@ -36,7 +36,9 @@ class AgentReader:
         """
         loop = asyncio.get_running_loop()
         async with self._lock:
-            if self._agents is None or loop.time() - self._read_at > valid_seconds:
+            if self._agents is None:
+                valid_seconds = min(valid_seconds, RECENT_SECONDS)
+            if self._read_at is None or loop.time() - self._read_at > valid_seconds:
                 self._agents, self._read_at = await self._ask(), loop.time()
             return self._agents
 

@@ -111,11 +111,11 @@ class Runs:
         `body`: a RunInput, or its JSON. `run_id`: None for a new one, made from the agent's name.
         """
         run_input = parse_run_input(decompress_input(body)) if isinstance(body, bytes) else body
-        await self.agent(caller, run_input.agent)
-        run_input = _in_tenant(caller, run_input)
         if run_id is None:
-            run_id = f"{run_input.agent}-{secrets.token_hex(8)}"
+            run_id = f"{run_input.agent[:80]}-{secrets.token_hex(8)}"
         _check_id(run_id)
+        run_input = _in_tenant(caller, run_input)
+        await self.agent(caller, run_input.agent)
         try:
             started = await start_run(self.client, run_input, run_id, self._task_queue)
         except IdTakenError as error:

@@ -15,6 +15,7 @@ import pytest
 from temporalio.client import Client, WorkflowFailureError
 
 from mulligan import error_of
+from mulligan.client.read_agents import AgentReader
 from mulligan.client.served_agents import ServedAgents, read_other_workers
 from mulligan.client.wait_reader import WaitReader
 from mulligan.worker import other_agents
@@ -74,6 +75,13 @@ async def test_every_run_ends_well_whichever_worker_takes_its_first_task(sides: 
         assert not isinstance(result, BaseException), error_of(result) or result
         assert result["output"] == expected[agent], run.id
         assert result["recovered_failures"] == (agent == "east_packer")
+
+
+async def test_all_workers_of_the_queue_say_which_agents_there_are(sides: Sides) -> None:
+    """Whichever of them is asked."""
+    for _ in range(5):
+        agents = await AgentReader(sides.lab.client, sides.queue).read()
+        assert {"east_packer", "west_clerk"} <= set(agents or ())
 
 
 async def test_a_workflow_of_ones_own_has_agents_of_both_workers(sides: Sides) -> None:
