@@ -28,6 +28,7 @@ __all__ = [
     "LiveText",
     "MessageReceived",
     "ModelFallback",
+    "ProgressMark",
     "RunEnded",
     "RunStarted",
     "StepStarted",
@@ -54,13 +55,18 @@ TOOL_PROGRESS = "mulligan.progress"
 
 
 class ProgressMark(BaseModel):
-    """Whose progress a heartbeat reports: `number` counts the reports of the attempt, from 1."""
+    """Whose progress a heartbeat reports."""
 
     call_id: str
+    """The call's id."""
     name: str
+    """The name of the tool."""
     step: int
+    """The number of the step, from 1."""
     attempt: int
+    """The number of the call's attempt, from 1."""
     number: int
+    """How many reports the attempt has sent, with this one."""
 
 
 class LiveText(BaseModel):
@@ -264,10 +270,7 @@ class ToolCallSettled(_StoredEvent):
 
 
 class ToolProgress(_Event):
-    """What a running call has reported with `ctx.heartbeat`: the newest report, as those in between may be left out.
-
-    `number` counts the reports of the attempt, from 1. `text`: the last argument, as JSON if it is not a text.
-    """
+    """What a running call has reported with `ctx.heartbeat`: the newest report, as those in between may be left out."""
 
     type: Literal["tool_progress"] = "tool_progress"
     step: int
@@ -277,8 +280,11 @@ class ToolProgress(_Event):
     name: str
     """The name of the tool."""
     attempt: int
+    """The number of the call's attempt, from 1."""
     number: int
+    """How many reports the attempt had sent, with this one."""
     text: str
+    """The last argument of `ctx.heartbeat`, as JSON if it is not a text."""
 
 
 class AnswerRejected(_StoredEvent):
@@ -322,16 +328,18 @@ class RunEnded(_StoredEvent):
 
 
 class SubRunSource(BaseModel):
-    """The run of a sub-agent: its id, its agent, and the call of the run `parent` that started it.
-
-    `depth`: 1 for a sub-agent of the run whose events are read, 2 for a sub-agent of that one.
-    """
+    """The run of a sub-agent."""
 
     id: str
+    """The run's id."""
     agent: str
+    """The name of its agent."""
     call_id: str
+    """The call that started it."""
     parent: str
+    """The id of the run that made the call."""
     depth: int
+    """1 for a sub-agent of the run whose events are read, 2 for a sub-agent of that one."""
 
 
 class SubRunEvent(_Event):
@@ -339,7 +347,9 @@ class SubRunEvent(_Event):
 
     type: Literal["sub_run"] = "sub_run"
     source: SubRunSource
+    """Which run."""
     event: Event
+    """Its event, without a token."""
 
 
 Event = Annotated[
