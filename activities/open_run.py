@@ -32,7 +32,6 @@ from mulligan.wire.agent_facts import (
     OpenRun,
     ToolFacts,
 )
-from mulligan.wire.compressed_input import LONGEST_MESSAGE
 from mulligan.wire.conversation_ref import INPUT_MESSAGES_QUERY, Page, PageRequest
 from mulligan.wire.search_attributes import AGENT_ATTRIBUTE
 from mulligan.wire.sub_run import AGENT_WORKFLOW
@@ -41,6 +40,9 @@ INSTRUCTIONS_LIMIT = 50.0
 """Seconds that an `instructions` function may take."""
 INPUT_PAGE = 10_000
 """Messages of a run's input that one query asks for."""
+QUERIED_MESSAGE = 2_096_500
+"""Bytes of one message as JSON that a query can answer: with the page around it, the server's 2 MiB. Our clients send less
+(compressed_input.LONGEST_MESSAGE)."""
 METADATA_BYTES = 1_200_000
 """Bytes of a run's metadata as JSON. The input of each tool call has it, with up to size_limits.ARGUMENTS_BYTES of
 arguments; the server terminates a run whose input of an activity has more than 2 MB."""
@@ -67,7 +69,7 @@ class OpenRunActivity:
         agent = await self._agent(request.agent)
         if services.carry_bytes is None:
             # Before the query for the input, which could not be answered.
-            _check_size("a message", request.longest_message or 0, LONGEST_MESSAGE)
+            _check_size("a message", request.longest_message or 0, QUERIED_MESSAGE)
         run_input = request.input or await _query_input(
             request.conversation, whole=not isinstance(agent.instructions, str)
         )

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Generic, Literal, TypeVar, Union, get_args, g
 
 from pydantic import BaseModel, ConfigDict, JsonValue, PydanticUserError, TypeAdapter, create_model
 from pydantic.errors import PydanticSchemaGenerationError
+from pydantic_core import to_jsonable_python
 
 from mulligan.errors import StructuredOutputValidationError
 from mulligan.model_name import ModelName
@@ -186,8 +187,9 @@ def _typed_output(run: RunResult[Any], output: Output) -> Any:
         raise StructuredOutputValidationError(
             f"The run ended as {run.status!r}, so it has no {kind.name}.", kind="missing_output", tool_name=kind.name
         )
+    as_json = to_jsonable_python(run.output, by_alias=True)  # of a typed result it is an object already
     try:
-        validated = kind.validate({_VALUE: run.output} if kind.is_wrapped else run.output)
+        validated = kind.validate({_VALUE: as_json} if kind.is_wrapped else as_json)
     except ValueError as error:
         raise StructuredOutputValidationError(
             f"The run's output is not a {kind.name}: {error}", kind="invalid_output", tool_name=kind.name, source=error

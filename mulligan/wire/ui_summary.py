@@ -9,8 +9,8 @@ from mulligan.values import UserMessage
 
 __all__ = ["first_line", "one_line", "run_summary", "task_of", "ui_summary"]
 
-SUMMARY_BYTES = 200
-"""Bytes of a summary as JSON. Temporal's limit is 400 for the payload, which is up to 190 bytes longer with encryption."""
+SUMMARY_BYTES = 180
+"""Bytes of a summary as JSON. Temporal's limit is 400 for the payload, which is up to 211 bytes longer with encryption."""
 AGENT_CHARS = 60
 PROMPT_CHARS = 100
 _NOTE = "…"

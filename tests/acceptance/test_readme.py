@@ -45,7 +45,8 @@ def test_each_setting_is_in_docs_settings_with_its_default() -> None:
         variable = field.validation_alias or f"MULLIGAN_{name.upper()}"
         row = next(line for line in SETTINGS.splitlines() if f"`{variable}`" in line)
         if field.default not in ([], None, SecretStr(""), ""):
-            assert str(field.default) in row
+            default = str(field.default)
+            assert (default.lower() if isinstance(field.default, bool) else default) in row
     read = {str(field.validation_alias or f"MULLIGAN_{name.upper()}") for name, field in Settings.model_fields.items()}
     elsewhere = {"MULLIGAN_WORKSPACE", "MULLIGAN_FETCH_ALLOW"}  # of tools: mulligan/tools/workspace.py, web_address.py
     assert set(re.findall(r"MULLIGAN_[A-Z_]+", SETTINGS)) <= read | elsewhere

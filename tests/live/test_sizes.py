@@ -70,6 +70,7 @@ GOES_ON: dict[str, tuple[Turn, dict[str, Any], int]] = {
     "a text": (Turn(text=noise(3 * MEGABYTE)), {}, 0),
     "metadata": (calls(6, "take", text_of("x")), {"metadata": {"k": noise(900_000)}}, 0),
     "a prompt": (calls(1, "take", text_of("x")), {"prompt": noise(2_096_000)}, 0),
+    "the longest message": (calls(1, "take", text_of("x")), {"prompt": noise(2_096_400)}, 0),
 }
 
 

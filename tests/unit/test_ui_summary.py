@@ -46,7 +46,7 @@ def test_the_task_of_a_run_without_prompt_is_the_last_message_of_its_user() -> N
 
 
 def test_a_long_name_is_cut() -> None:
-    assert ui_summary("n" * 1_000) == "n" * 189 + "…"
+    assert ui_summary("n" * 1_000) == "n" * 169 + "…"
 
 
 def test_nothing_in_the_details_leaves_its_code_block_or_is_a_link() -> None:
