@@ -1,0 +1,401 @@
+"""The protocol AG-UI, `/ag-ui/{agent}`: a thread is a conversation, a run of the protocol a turn or the rest of one.
+
+docs/serving-chat.md has a table of what each event becomes. What AG-UI has no event for is a CUSTOM event `mulligan.TYPE` whose
+value is our event.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Sequence
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Depends, Response
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+from sse_starlette import EventSourceResponse
+from starlette.responses import JSONResponse
+
+from mulligan.run_input import RunInput
+from mulligan.serve.http_protocol import SEND_SECONDS, Protocol, caller_of, runs_of
+from mulligan.serve.problems import Problem, problem_of
+from mulligan.serve.replies import Reply, send_replies
+from mulligan.serve.runs import Runs
+from mulligan.serve.security import Caller
+from mulligan.serve.threads import MESSAGE_ID, Thread, Turn, UserMessage
+from mulligan.serve.turn_stream import TurnStream, Wait, open_turn
+from mulligan.values import AssistantMessage, ErrorInfo, Message, ToolCall, ToolMessage
+from mulligan.wire.event_types import (
+    Answered,
+    Event,
+    MessageReceived,
+    ModelFallback,
+    RunEnded,
+    RunStarted,
+    StepStarted,
+    TextDelta,
+    TextVoid,
+    ToolCallSettled,
+    ToolCallStarted,
+    Waiting,
+)
+
+PREFIX = "/ag-ui"
+OWN_ID = "mulligan-"
+"""What the ids of messages begin with that no client has sent."""
+MOST_REPLIES = 1_000
+CANCELLED = {"stopped", "cancelled", "canceled", "terminated"}
+
+Json = dict[str, Any]
+router = APIRouter(prefix=PREFIX, tags=["ag-ui"])
+
+
+class _FromClient(BaseModel):
+    """A part of `RunAgentInput`. Fields that are not read here may be anything."""
+
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True)
+
+
+class ResumeEntry(_FromClient):
+    """The answer to an interrupt."""
+
+    interrupt_id: str
+    status: Literal["resolved", "cancelled"]
+    payload: Any = None
+
+
+class RunAgentInput(_FromClient):
+    """The input of a run. Of `messages` only a new one of the user at the end is read; `tools` and `state` are not."""
+
+    thread_id: str
+    run_id: Annotated[str, Field(min_length=1, max_length=1000)]
+    messages: list[Json] = []
+    resume: Annotated[list[ResumeEntry] | None, Field(max_length=MOST_REPLIES)] = None
+
+
+@router.post(
+    "/{agent}",
+    response_class=Response,
+    responses={200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}},
+)
+async def run(
+    agent: str,
+    body: RunAgentInput,
+    runs: Annotated[Runs, Depends(runs_of)],
+    caller: Annotated[Caller, Depends(caller_of)],
+) -> Response:
+    """Send the user's message, or the answers to interrupts; with neither, return to the thread."""
+    thread = Thread(runs, caller, agent, body.thread_id)
+    message = _new_message(body.messages)
+    newest = await thread.newest()
+    if body.resume and newest is not None:
+        since, decided = await send_replies(runs, caller, newest.run_id, [_reply(each) for each in body.resume])
+        stream = await open_turn(runs, caller, newest.run_id, since=since, decided=decided)
+        return _respond(body, Translator(body, newest), stream)
+    if body.resume:
+        raise Problem(
+            409, "no_such_thread", f"The thread {body.thread_id[:80]!r} has no interrupt: nobody has used it."
+        )
+    if message is not None and not (newest is not None and newest.answers(message)):
+        turn = await thread.reply(message)
+        stream = await open_turn(runs, caller, turn.run_id)
+        return _respond(body, Translator(body, turn), stream)
+    if newest is None:
+        return _respond(body, Translator(body, None), None, snapshot=True)
+    stream = await open_turn(runs, caller, newest.run_id, since=None)
+    return _respond(body, Translator(body, newest), stream, snapshot=True)
+
+
+def _new_message(messages: Sequence[Json]) -> UserMessage | None:
+    """The user's message at the end; None: the client sends none, or one that came from here."""
+    last = messages[-1] if messages else {}
+    if last.get("role") != "user" or str(last.get("id", "")).startswith(OWN_ID):
+        return None
+    content, message_id = last.get("content"), last.get("id")
+    if isinstance(content, list):
+        if any(not isinstance(part, dict) or part.get("type") != "text" for part in content):
+            raise Problem(422, "invalid_input", "The user's message has a part that is not text; send text only.")
+        content = "\n".join(str(part.get("text", "")) for part in content)
+    if not isinstance(content, str) or not isinstance(message_id, str | None):
+        raise Problem(422, "invalid_input", 'The last message needs an "id" and a "content", which are texts.')
+    return UserMessage(message_id, content)
+
+
+def _reply(entry: ResumeEntry) -> Reply:
+    """The answer to an interrupt, as our updates take it. Besides the form of `responseSchema`, simpler ones are read."""
+    payload = entry.payload
+    if entry.status == "cancelled":
+        return Reply(wait_id=entry.interrupt_id, approved=False, reason="The person cancelled it.")
+    if isinstance(payload, bool):
+        return Reply(wait_id=entry.interrupt_id, approved=payload, text=json.dumps(payload))
+    if not isinstance(payload, dict):
+        text = payload if isinstance(payload, str) else json.dumps(payload, ensure_ascii=False)
+        return Reply(wait_id=entry.interrupt_id, text=text)
+    approved, reason, edited = payload.get("approved"), payload.get("reason"), payload.get("editedArgs")
+    if edited is not None and not isinstance(edited, dict):
+        raise Problem(422, "invalid_input", '"editedArgs" must be an object: all arguments of the call.')
+    answer = payload.get("answer")
+    return Reply(
+        wait_id=entry.interrupt_id,
+        approved=approved if isinstance(approved, bool) else None,
+        text=answer if isinstance(answer, str) and len(payload) == 1 else json.dumps(payload, ensure_ascii=False),
+        reason=reason if isinstance(reason, str) else None,
+        arguments=edited,
+    )
+
+
+def _respond(
+    body: RunAgentInput, translator: Translator, stream: TurnStream | None, *, snapshot: bool = False
+) -> Response:
+    return EventSourceResponse(
+        _frames(body, translator, stream, snapshot=snapshot), sep="\n", ping=15, send_timeout=SEND_SECONDS
+    )
+
+
+async def _frames(
+    body: RunAgentInput, translator: Translator, stream: TurnStream | None, *, snapshot: bool
+) -> AsyncIterator[bytes]:
+    """The run: from RUN_STARTED to RUN_FINISHED or RUN_ERROR."""
+    try:
+        yield _frame({"type": "RUN_STARTED", "threadId": body.thread_id, "runId": body.run_id})
+        end: list[Json] = []
+        for event in stream.earlier if stream else ():
+            sent = translator.translate(event)
+            end = sent[-1:] if isinstance(event, RunEnded) else []
+        translator.forget_open_parts()
+        if snapshot:
+            yield _frame(translator.snapshot())
+        for each in end:
+            yield _frame(each)
+        if end:
+            return
+        if stream is None:
+            yield _frame(translator.finished({"outcome": {"type": "success"}}))
+            return
+        async for event in stream.live():
+            for each in translator.translate(event):
+                yield _frame(each)
+        if stream.waits:
+            for each in translator.interrupted(stream.waits):
+                yield _frame(each)
+    except Exception as error:  # noqa: BLE001 - whatever it is, the client is told that the stream ends
+        problem = problem_of(error)
+        yield _frame({"type": "RUN_ERROR", "message": problem.detail, "code": problem.code})
+
+
+def _frame(event: Json) -> bytes:
+    return b"data: " + json.dumps(event, ensure_ascii=False).encode() + b"\n\n"
+
+
+class Translator:
+    """Our events as AG-UI's. It also keeps the messages of the thread, of which MESSAGES_SNAPSHOT consists."""
+
+    def __init__(self, body: RunAgentInput, turn: Turn | None) -> None:
+        self._body = body
+        self._messages = _history(turn.input) if turn else []
+        self._answers = sum(message["role"] == "assistant" for message in self._messages)
+        """How many answers of the model are in the messages: ids are made of it, so that each stream has the same ones."""
+        self._step: str | None = None
+        self._text: str | None = None
+        """The text that was sent of the message that is open; None: none is open."""
+
+    def forget_open_parts(self) -> None:
+        """What was translated so far is not sent: the client has it, or gets it in a snapshot."""
+        self._step = self._text = None
+
+    def snapshot(self) -> Json:
+        """The messages so far."""
+        return {"type": "MESSAGES_SNAPSHOT", "messages": list(self._messages)}
+
+    def translate(self, event: Event) -> list[Json]:
+        """What is sent for an event."""
+        match event:
+            case StepStarted():
+                step = f"step {event.step}"
+                sent = [*self._end_step(), {"type": "STEP_STARTED", "stepName": step}]
+                self._step = step
+                return sent
+            case TextDelta():
+                return self._write(event.text)
+            case TextVoid() | ModelFallback():
+                return [*self._withdraw_text(), _custom(event)]
+            case Answered():
+                return self._answer(event)
+            case ToolCallSettled():
+                return self._settle(event)
+            case MessageReceived():
+                message_id = f"{OWN_ID}message-{event.offset}"
+                self._messages.append({"id": message_id, "role": "user", "content": event.text})
+                return _whole_text(message_id, event.text, role="user")
+            case RunStarted() | ToolCallStarted() | Waiting():
+                return []  # RUN_STARTED, the call and the interrupt say it
+            case RunEnded():
+                return [*self._withdraw_text(), *self._end_step(), self._ended(event)]
+        return [_custom(event)]
+
+    def interrupted(self, waits: Sequence[Wait]) -> list[Json]:
+        """The end of a run that waits for people."""
+        outcome = {"type": "interrupt", "interrupts": [_interrupt(wait) for wait in waits]}
+        return [*self._withdraw_text(), *self._end_step(), self.finished({"outcome": outcome})]
+
+    def finished(self, fields: Json) -> Json:
+        """The event RUN_FINISHED."""
+        return {"type": "RUN_FINISHED", "threadId": self._body.thread_id, "runId": self._body.run_id, **fields}
+
+    def _ended(self, event: RunEnded) -> Json:
+        result = event.result.model_dump(mode="json") if event.result else {"status": event.status}
+        if event.status in CANCELLED:
+            return self.finished({"outcome": {"type": "cancelled"}, "metadata": {"mulligan": result}})
+        if event.error is not None or event.result is None:
+            error = event.error or ErrorInfo(kind=event.status, message=f"The run ended: {event.status}.")
+            return {"type": "RUN_ERROR", "message": error.message, "code": error.kind}
+        return self.finished({"result": result, "outcome": {"type": "success"}})
+
+    @property
+    def _answer_id(self) -> str:
+        """The id of the message that the model writes now."""
+        return f"{OWN_ID}answer-{self._answers + 1}"
+
+    def _write(self, text: str) -> list[Json]:
+        sent: list[Json] = []
+        if self._text is None:
+            self._text = ""
+            sent.append({"type": "TEXT_MESSAGE_START", "messageId": self._answer_id, "role": "assistant"})
+        if text:
+            self._text += text
+            sent.append({"type": "TEXT_MESSAGE_CONTENT", "messageId": self._answer_id, "delta": text})
+        return sent
+
+    def _end_text(self) -> list[Json]:
+        if self._text is None:
+            return []
+        self._text = None
+        return [{"type": "TEXT_MESSAGE_END", "messageId": self._answer_id}]
+
+    def _withdraw_text(self) -> list[Json]:
+        """End the text that is being written, and take it back: a snapshot does not have it."""
+        return [*self._end_text(), self.snapshot()] if self._text is not None else []
+
+    def _end_step(self) -> list[Json]:
+        step, self._step = self._step, None
+        return [{"type": "STEP_FINISHED", "stepName": step}] if step else []
+
+    def _answer(self, event: Answered) -> list[Json]:
+        sent: list[Json] = []
+        if self._text is not None and not event.text.startswith(self._text):
+            sent += self._withdraw_text()
+        if event.text:
+            sent += self._write(event.text[len(self._text or "") :])
+        sent += self._end_text()
+        message_id = self._answer_id
+        for call in event.tool_calls:
+            sent += _call(call, message_id)
+        self._answers += 1
+        self._messages.append(_assistant(message_id, event.text, event.tool_calls))
+        return sent
+
+    def _settle(self, event: ToolCallSettled) -> list[Json]:
+        result = _result(event.call_id, event.result.text, event.result.error)
+        self._messages.append(result)
+        sent: Json = {
+            "type": "TOOL_CALL_RESULT",
+            "messageId": result["id"],
+            "toolCallId": event.call_id,
+            "content": event.result.text,
+            "role": "tool",
+        }
+        if event.result.error is None:
+            return [sent]
+        recovered = {"call_id": event.call_id, "name": event.name, "error": event.result.error.model_dump()}
+        return [sent, {"type": "CUSTOM", "name": "mulligan.recovered_failure", "value": recovered}]
+
+
+def _custom(event: Event) -> Json:
+    return {"type": "CUSTOM", "name": f"mulligan.{event.type}", "value": event.model_dump(mode="json")}
+
+
+def _whole_text(message_id: str, text: str, role: str) -> list[Json]:
+    return [
+        {"type": "TEXT_MESSAGE_START", "messageId": message_id, "role": role},
+        {"type": "TEXT_MESSAGE_CONTENT", "messageId": message_id, "delta": text},
+        {"type": "TEXT_MESSAGE_END", "messageId": message_id},
+    ]
+
+
+def _call(call: ToolCall, message_id: str) -> list[Json]:
+    arguments = [{"type": "TOOL_CALL_ARGS", "toolCallId": call.id, "delta": call.arguments}] if call.arguments else []
+    started = {
+        "type": "TOOL_CALL_START",
+        "toolCallId": call.id,
+        "toolCallName": call.name,
+        "parentMessageId": message_id,
+    }
+    return [started, *arguments, {"type": "TOOL_CALL_END", "toolCallId": call.id}]
+
+
+def _interrupt(wait: Wait) -> Json:
+    """A wait as an interrupt, with the schema of the answer to it."""
+    fields = wait.fields
+    interrupt: Json = {"id": wait.id, "message": fields["text"], "toolCallId": wait.call_id}
+    if fields["kind"] == "approval":
+        properties: Json = {
+            "approved": {"type": "boolean"},
+            "reason": {"type": "string"},
+            "editedArgs": {"type": "object", "description": "All arguments of the call, in place of its own."},
+        }
+        interrupt["reason"] = "tool_call"
+        interrupt["responseSchema"] = {"type": "object", "properties": properties, "required": ["approved"]}
+    else:
+        text = {"type": "object", "properties": {"answer": {"type": "string"}}, "required": ["answer"]}
+        interrupt["reason"] = "input_required"
+        interrupt["responseSchema"] = fields.get("answer_schema") or text
+    if fields.get("until"):
+        interrupt["expiresAt"] = fields["until"]
+    shown = {name: fields[name] for name in ("tool", "arguments", "since", "url") if fields.get(name) is not None}
+    return {**interrupt, "metadata": {"mulligan": shown}}
+
+
+def _history(run_input: RunInput) -> list[Json]:
+    """The messages with which a turn begins, in AG-UI's form."""
+    messages: list[Json] = []
+    answers = 0
+    for index, message in enumerate(run_input.messages):
+        answers += isinstance(message, AssistantMessage)
+        messages.append(_message(message, f"{OWN_ID}user-{index}", f"{OWN_ID}answer-{answers}"))
+    if run_input.prompt is not None:
+        message_id = run_input.metadata.get(MESSAGE_ID) or f"{OWN_ID}user-{len(messages)}"
+        messages.append({"id": message_id, "role": "user", "content": run_input.prompt})
+    return messages
+
+
+def _message(message: Message, user_id: str, answer_id: str) -> Json:
+    if isinstance(message, AssistantMessage):
+        return _assistant(answer_id, message.text, message.tool_calls)
+    if isinstance(message, ToolMessage):
+        return _result(message.call_id, message.text, message.error)
+    return {"id": user_id, "role": "user", "content": message.text}
+
+
+def _assistant(message_id: str, text: str, calls: Sequence[ToolCall]) -> Json:
+    message: Json = {"id": message_id, "role": "assistant"}
+    if text:
+        message["content"] = text
+    if calls:
+        message["toolCalls"] = [
+            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+            for call in calls
+        ]
+    return message
+
+
+def _result(call_id: str, text: str, error: ErrorInfo | None) -> Json:
+    message = {"id": f"{OWN_ID}result-{call_id}", "role": "tool", "toolCallId": call_id, "content": text}
+    return {**message, "error": error.message} if error else message
+
+
+def _refuse(problem: Problem) -> Response:
+    """A problem before the stream, with the fields of RUN_ERROR."""
+    return JSONResponse({"code": problem.code, "message": problem.detail}, problem.status, headers=problem.headers)
+
+
+AG_UI = Protocol(prefix=PREFIX, router=router, refuse=_refuse)

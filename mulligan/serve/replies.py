@@ -1,0 +1,57 @@
+"""What people reply to the approvals and questions at which a chat protocol's stream has ended."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mulligan.serve.problems import Problem
+from mulligan.serve.runs import Runs
+from mulligan.serve.security import Caller
+from mulligan.serve.turn_stream import parse_wait_id
+
+__all__ = ["Reply", "send_replies"]
+
+NO_ANSWER = "The question was closed without an answer."
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reply:
+    """A reply to a wait. `approved`: to an approval. `text`: to a question; None: the person does not answer it."""
+
+    wait_id: str
+    approved: bool | None = None
+    text: str | None = None
+    reason: str | None = None
+    arguments: dict[str, Any] | None = None
+
+
+async def send_replies(runs: Runs, caller: Caller, run_id: str, replies: Sequence[Reply]) -> tuple[int, set[str]]:
+    """Send replies to a run. Those that it has already are left out, so a request may be repeated.
+
+    Returns:
+        How many stored events the client has read, and the calls that were decided.
+
+    Raises:
+        Problem: an id was never sent, or a reply says neither yes nor no.
+        UpdateRefusedError: the run refuses it, as edited arguments are invalid.
+    """
+    parsed = [(*parse_wait_id(reply.wait_id), reply) for reply in replies]
+    waiting = {each["call_id"]: each for each in await runs.pending(caller, run_id) if each.get("id", run_id) == run_id}
+    for _, call_id, reply in parsed:
+        if call_id in waiting:
+            await _send(runs, caller, run_id, waiting[call_id], reply)
+    return max(position for position, _, _ in parsed), {call_id for _, call_id, _ in parsed}
+
+
+async def _send(runs: Runs, caller: Caller, run_id: str, waiting: dict[str, Any], reply: Reply) -> None:
+    call_id = waiting["call_id"]
+    if waiting["kind"] == "question" and not (reply.text is None and waiting.get("can_deny")):
+        await runs.answer(caller, run_id, {"call_id": call_id, "text": reply.text or NO_ANSWER})
+        return
+    approved = False if waiting["kind"] == "question" else reply.approved
+    if approved is None:
+        raise Problem(422, "invalid_input", f"The reply to {reply.wait_id[:80]!r} says neither yes nor no.")
+    decision = {"call_id": call_id, "decision": "approve" if approved else "deny", "reason": reply.reason}
+    await runs.decide(caller, run_id, {**decision, "arguments": reply.arguments if approved else None})

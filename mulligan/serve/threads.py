@@ -1,0 +1,161 @@
+"""Conversations over several requests, for protocols whose clients name a conversation and not a run.
+
+Each turn of a conversation is a run. The first turn's id is made from the tenant, the agent and the conversation's id; the
+next turn resumes the run of the one before, so its id follows from that. No server keeps anything, and Temporal starts a
+turn once, however many requests ask for it. The history that a client sends is not read: the run has it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import secrets
+from dataclasses import dataclass
+from http import HTTPStatus
+
+from temporalio.client import WorkflowExecutionDescription, WorkflowExecutionStatus
+from temporalio.service import RPCError, RPCStatusCode
+
+from mulligan.client.resume_run import default_workflow_id
+from mulligan.client.start_run import read_input
+from mulligan.run_input import RunInput
+from mulligan.serve.problems import Problem
+from mulligan.serve.runs import Runs
+from mulligan.serve.security import Caller
+
+__all__ = ["Thread", "Turn", "UserMessage"]
+
+THREAD_ID, MESSAGE_ID = "thread_id", "message_id"
+"""Keys in the metadata of a turn's run: the conversation's id, and that of the user's message, as the client names them."""
+MOST_ID_CHARS = 500
+MOST_TRIES = 3
+"""How often a turn is looked for again when another request has started one at the same time."""
+LISTED = 20
+"""Runs of a conversation, the newest first, that are read from Temporal's visibility."""
+
+
+@dataclass(frozen=True)
+class UserMessage:
+    """What a user says. `id`: the client's; None: the client has none, so each request is a new message."""
+
+    id: str | None
+    text: str
+
+
+@dataclass(frozen=True)
+class Turn:
+    """A turn: its run, the input of that, and whether it is open."""
+
+    run_id: str
+    input: RunInput
+    is_open: bool
+
+    def answers(self, message: UserMessage) -> bool:
+        """Whether the turn is the reply to a message.
+
+        Raises:
+            Problem: the message has the id of the turn's, and another text.
+        """
+        if message.id is None or message.id != self.input.metadata.get(MESSAGE_ID):
+            return False
+        if message.text != self.input.prompt:
+            raise Problem(
+                409, "message_changed", f"The message {message.id[:80]!r} was sent before, with another text. "
+                "A conversation cannot be changed; send a message with a new id.",
+            )  # fmt: skip
+        return True
+
+
+class Thread:
+    """A conversation of a caller with an agent."""
+
+    def __init__(self, runs: Runs, caller: Caller, agent: str, thread_id: str) -> None:
+        """`thread_id`: the client's.
+
+        Raises:
+            Problem: it is no valid id.
+        """
+        if not thread_id.strip() or len(thread_id) > MOST_ID_CHARS:
+            raise Problem(
+                422, "invalid_input", f"The conversation's id is {thread_id[:80]!r}; "
+                f"it must be 1 to {MOST_ID_CHARS} characters.",
+            )  # fmt: skip
+        self._runs, self._caller, self._agent, self._id = runs, caller, agent, thread_id
+        named = json.dumps([caller.name, agent, thread_id])
+        digest = hashlib.sha256(named.encode()).hexdigest()[:32]
+        self._first = f"{re.sub(r'[^A-Za-z0-9_.-]', '_', agent)[:60]}-thread-{digest}"
+
+    async def newest(self) -> Turn | None:
+        """The newest turn; None: nobody has said anything yet."""
+        run_id = await self._listed()
+        found = await self._describe(run_id)
+        if found is None:
+            return None
+        # Visibility is a little late, so later turns may have been started.
+        while (later := await self._describe(default_workflow_id(run_id))) is not None:
+            run_id, found = later.id, later
+        run_input = await read_input(self._runs.client, self._runs.client.get_workflow_handle(run_id))
+        if run_input is None:
+            raise Problem(409, "not_an_agent", f"The workflow {run_id!r} is not a run of an agent.")
+        return Turn(run_id, run_input, found.status == WorkflowExecutionStatus.RUNNING)
+
+    async def reply(self, message: UserMessage) -> Turn:
+        """The turn that replies to a message. It is started, unless an earlier request has done so.
+
+        Raises:
+            Problem: the turn before has not ended; or two messages were sent at the same time, and this is the other one.
+        """
+        if message.id is not None and (not message.id or len(message.id) > MOST_ID_CHARS):
+            raise Problem(422, "invalid_input", f"A message's id must be 1 to {MOST_ID_CHARS} characters.")
+        if not message.text.strip():
+            raise Problem(422, "invalid_input", "The user's message has no text.")
+        for _ in range(MOST_TRIES):
+            newest = await self.newest()
+            if newest is not None and newest.answers(message):
+                return newest
+            if newest is not None and newest.is_open:
+                raise Problem(
+                    409, "busy", "The agent has not finished its reply to an earlier message. Wait for its end, decide "
+                    f"what it waits for, or stop it: POST /api/runs/{newest.run_id}/stop.",
+                )  # fmt: skip
+            await self._start(newest, message)
+        raise Problem(
+            409, "busy", "Another message of this conversation was sent at the same time. Send this one again."
+        )
+
+    async def _start(self, before: Turn | None, message: UserMessage) -> None:
+        """Start the turn after `before`. It may be there already: with this message, or another one."""
+        named = {THREAD_ID: self._id, MESSAGE_ID: message.id or secrets.token_hex(8)}
+        if before is not None:
+            metadata = {**before.input.metadata, **named}
+            await self._runs.resume(self._caller, before.run_id, {"prompt": message.text, "metadata": metadata})
+            return
+        run_input = RunInput(agent=self._agent, prompt=message.text, metadata=named)
+        try:
+            await self._runs.start(self._caller, run_input, self._first)
+        except Problem as problem:
+            if problem.code != "id_taken":
+                raise
+
+    async def _listed(self) -> str:
+        """The newest turn that Temporal's visibility knows, or else the first one."""
+        pattern = re.compile(rf"{re.escape(self._first)}(?:-resumed(?:-(\d+))?)?")
+        query = f'WorkflowId STARTS_WITH "{self._first}" AND ParentWorkflowId IS NULL'
+        pages = self._runs.client.list_workflows(query, page_size=LISTED)
+        try:
+            await pages.fetch_next_page()
+        except RPCError as error:
+            if error.status != RPCStatusCode.INVALID_ARGUMENT:
+                raise
+            return self._first  # an old server, which cannot search for ids
+        ids = [each.id for each in pages.current_page or () if pattern.fullmatch(each.id)]
+        return max(ids, key=lambda each: (len(each), each), default=self._first)
+
+    async def _describe(self, run_id: str) -> WorkflowExecutionDescription | None:
+        try:
+            return await self._runs.describe(self._caller, run_id)
+        except Problem as problem:
+            if problem.status != HTTPStatus.NOT_FOUND:
+                raise
+            return None
