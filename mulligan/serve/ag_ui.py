@@ -1,7 +1,7 @@
 """The protocol AG-UI, `/ag-ui/{agent}`: a thread is a conversation, a run of the protocol a turn or the rest of one.
 
-docs/serving-chat.md has a table of what each event becomes. What AG-UI has no event for is a CUSTOM event `mulligan.TYPE` whose
-value is our event.
+docs/serving-chat.md has a table of what each event becomes. What AG-UI has no event for is a CUSTOM event `mulligan.TYPE`
+with our event as its value.
 """
 
 from __future__ import annotations
