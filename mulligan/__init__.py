@@ -144,8 +144,8 @@ _LAZY = {
 def __getattr__(name: str) -> Any:
     import importlib
 
-    if name == "events":
-        return importlib.import_module("mulligan.events")
+    if name in ("events", "serve"):
+        return importlib.import_module(f"mulligan.{name}")
     if name in _LAZY:
         return getattr(importlib.import_module(_LAZY[name]), name)
     raise AttributeError(f"module 'mulligan' has no attribute {name!r}")

@@ -23,7 +23,7 @@ iterator ends after the event `run_ended`; while Temporal or the workers do not 
 response has begun, `problem_of` makes a `Problem` of: end the stream with the protocol's error. `each.position` is a
 tuple that never goes back: a protocol can make sequence numbers of it that are the same on every replica (leave out
 `sub_run` and `tool_progress` there). Send
-streams with `EventSourceResponse(frames, ping=15, send_timeout=SEND_SECONDS)`: it cuts off clients that do not read.
+streams with `EventStream` (http_protocol.py): it cuts off clients that do not read.
 """
 
 from __future__ import annotations

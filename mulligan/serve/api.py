@@ -12,19 +12,17 @@ from urllib.parse import quote
 from fastapi import APIRouter, Body, Depends, Header, Query, Request, Response
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, Field
-from sse_starlette import EventSourceResponse
 from starlette.responses import JSONResponse
 
 from mulligan.client.watch_run import WatchedEvent
 from mulligan.run_input import RunInput
-from mulligan.serve.http_protocol import SEND_SECONDS, Protocol, caller_of, refuse_by_rfc_9457, runs_of
+from mulligan.serve.http_protocol import EventStream, Protocol, caller_of, refuse_by_rfc_9457, runs_of
 from mulligan.serve.problems import Problem, problem_of
 from mulligan.serve.runs import MOST_ITEMS, RunInfo, Runs
 from mulligan.serve.security import Caller
 from mulligan.wire.updates import Answer, Decide, SendMessage, Stop
 
 PREFIX = "/api"
-SECONDS_BETWEEN_PINGS = 15
 MOST_WAIT_SECONDS = 60
 
 Serving = Annotated[Runs, Depends(runs_of)]
@@ -174,7 +172,7 @@ async def events(
     watched = await runs.watch(caller, run_id, since)
     if watched is None:
         return Response(status_code=204)  # a browser's EventSource connects again after every other end
-    return EventSourceResponse(_frames(watched), sep="\n", ping=SECONDS_BETWEEN_PINGS, send_timeout=SEND_SECONDS)
+    return EventStream(_frames(watched))
 
 
 @router.post("/runs/{run_id:path}/messages")

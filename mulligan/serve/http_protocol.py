@@ -2,22 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from fastapi import APIRouter, Request
+from sse_starlette import EventSourceResponse
+from sse_starlette.sse import SendTimeoutError
 from starlette.responses import JSONResponse, Response
-from starlette.types import Scope
+from starlette.types import Receive, Scope, Send
 
 from mulligan.serve.problems import Problem
 from mulligan.serve.runs import Runs
 from mulligan.serve.security import Caller
 
-__all__ = ["SEND_SECONDS", "Protocol", "caller_of", "path_of", "refuse_by_rfc_9457", "runs_of"]
+__all__ = ["SEND_SECONDS", "EventStream", "Protocol", "caller_of", "path_of", "refuse_by_rfc_9457", "runs_of"]
 
 SEND_SECONDS = 30.0
 """How long a client may take to read what a stream has written, before it is cut off. What is written is little: see
 docs/serving.md."""
+
+
+SECONDS_BETWEEN_PINGS = 15
+_log = logging.getLogger(__name__)
+
+
+class EventStream(EventSourceResponse):
+    """Server-sent events. A client that does not read them is cut off."""
+
+    def __init__(self, frames: AsyncIterator[bytes], headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(frames, headers=headers, sep="\n", ping=SECONDS_BETWEEN_PINGS, send_timeout=SEND_SECONDS)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the stream. The server closes the connection of a response that does not end."""
+        try:
+            await super().__call__(scope, receive, send)
+        except SendTimeoutError:
+            _log.info("A client of %s did not read for %g s, and was cut off.", path_of(scope), SEND_SECONDS)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,6 +14,8 @@ __all__ = ["listen"]
 
 SECONDS_TO_STOP = 10
 """How long requests may take to end after Ctrl-C or SIGTERM. Streams are ended at once; their clients connect again."""
+SECONDS_UNREAD = 60
+"""After which a connection is dropped whose client does not take what was sent: its buffers would be kept for ever."""
 BACKLOG = 2_048
 _WILDCARDS = {"0.0.0.0", "::"}  # noqa: S104 - compared with, not listened at
 
@@ -39,6 +41,8 @@ def listen(
         listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
     except (OSError, OverflowError) as error:
         raise DeclarationError(f"nothing can listen at {host} port {port}: {error}.") from None
+    if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux: connections that are accepted here have it too
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, SECONDS_UNREAD * 1_000)
     bound = listener.getsockname()[1]
     say(f"Serving agents at http://{f'[{host}]' if ':' in host else host}:{bound}. Ctrl-C stops it.")
     # No access log: paths contain ids of runs, and queries tokens of events.

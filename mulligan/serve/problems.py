@@ -18,6 +18,7 @@ RETRY_AFTER = 2
 """Seconds after which a client may try again when Temporal, or a worker, does not answer."""
 _UNREACHABLE = {
     RPCStatusCode.UNAVAILABLE,
+    RPCStatusCode.UNKNOWN,  # a connection that breaks off
     RPCStatusCode.DEADLINE_EXCEEDED,
     RPCStatusCode.CANCELLED,
     RPCStatusCode.RESOURCE_EXHAUSTED,

@@ -202,6 +202,7 @@ NEEDS_AN_EXTRA = {
         "from mulligan import Agent, McpServer\n\n"
         "notes = McpServer('notes', command=['notes'])\nbot = Agent(name='notes', model='scripted:x', mcp=[notes])"
     ),
+    "serve": "from mulligan import serve\n\nserve.app()",
     "s3": "import os\n\nos.environ['MULLIGAN_EXTERNAL_STORAGE'] = 's3://bucket/prefix'",
 }
 

@@ -1,0 +1,63 @@
+"""A proxy between a client and a server that can be cut off, as a network is."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+
+class TcpProxy:
+    """Passes bytes on while it is not cut."""
+
+    def __init__(self, target: str) -> None:
+        self._host, _, self._port = target.rpartition(":")
+        self._writers: set[asyncio.StreamWriter] = set()
+        self._is_cut = False
+        self.address = ""
+
+    def cut(self) -> None:
+        """End all connections, and refuse new ones."""
+        self._is_cut = True
+        for writer in self._writers:
+            writer.transport.abort()
+
+    def restore(self) -> None:
+        """Accept connections again."""
+        self._is_cut = False
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One connection."""
+        if self._is_cut:
+            writer.transport.abort()
+            return
+        upstream_reader, upstream = await asyncio.open_connection(self._host, int(self._port))
+        self._writers |= {writer, upstream}
+        with suppress(OSError):
+            await asyncio.wait(
+                [asyncio.create_task(_pass(reader, upstream)), asyncio.create_task(_pass(upstream_reader, writer))],
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+        for each in (writer, upstream):
+            self._writers.discard(each)
+            each.transport.abort()
+
+
+async def _pass(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with suppress(OSError):
+        while data := await reader.read(65_536):
+            writer.write(data)
+            await writer.drain()
+
+
+@asynccontextmanager
+async def tcp_proxy(target: str) -> AsyncIterator[TcpProxy]:
+    """A proxy of `host:port` on a free port, while the block runs."""
+    proxy = TcpProxy(target)
+    server = await asyncio.start_server(proxy.serve, "127.0.0.1", 0)
+    proxy.address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    try:
+        yield proxy
+    finally:
+        proxy.cut()
+        server.close()
