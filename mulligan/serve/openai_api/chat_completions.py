@@ -1,0 +1,129 @@
+"""`/v1/chat/completions`: each request starts a run with the given messages. It goes on when its client has gone."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Request, Response
+from sse_starlette import EventSourceResponse
+from starlette.responses import JSONResponse
+
+from mulligan.serve.http_protocol import SEND_SECONDS, caller_of, runs_of
+from mulligan.serve.openai_api.chat_text import ChatText, chat_usage_json, finish_reason, output_text
+from mulligan.serve.openai_api.input_items import chat_messages, run_input_json
+from mulligan.serve.openai_api.openai_errors import error_json
+from mulligan.serve.openai_api.request_fields import (
+    CHAT_FIELDS,
+    flag,
+    invalid,
+    json_object,
+    new_id,
+    read_metadata,
+    read_model,
+    refuse_fields,
+)
+from mulligan.serve.openai_api.responses import SECONDS_BETWEEN_PINGS, follow_while_connected
+from mulligan.serve.problems import Problem, problem_of
+from mulligan.serve.runs import Runs
+from mulligan.serve.security import Caller
+from mulligan.wire.event_types import RunEnded
+
+__all__ = ["router"]
+
+ID_PREFIX = "chatcmpl-"
+Serving = Annotated[Runs, Depends(runs_of)]
+Calling = Annotated[Caller, Depends(caller_of)]
+router = APIRouter(prefix="/v1/chat/completions", include_in_schema=False)
+
+
+@router.post("")
+async def create(request: Request, runs: Serving, caller: Calling) -> Response:
+    """Start a run with the messages, and answer with its output."""
+    body = await json_object(request)
+    refuse_fields(body, CHAT_FIELDS)
+    options = body.get("stream_options") or {}
+    if not isinstance(options, dict):
+        raise invalid("stream_options", "must be an object.")
+    streams, with_usage = flag(body, "stream"), flag(options, "include_usage")
+    agent, metadata = read_model(body), read_metadata(body)
+    run_id = new_id(request, caller, ID_PREFIX)
+    await runs.start(caller, run_input_json(agent, chat_messages(body.get("messages")), metadata, "messages"), run_id)
+    head = {"id": run_id, "created": int(time.time()), "model": agent}
+    if streams:
+        watched = await runs.watch(caller, run_id)
+        frames = _frames(head, watched, with_usage=with_usage)
+        return EventSourceResponse(frames, sep="\n", ping=SECONDS_BETWEEN_PINGS, send_timeout=SEND_SECONDS)
+    return JSONResponse(_completion(head, await _end(request, runs, caller, run_id)))
+
+
+async def _end(request: Request, runs: Runs, caller: Caller, run_id: str) -> RunEnded:
+    """The end of a run, which a request without a stream waits for."""
+    where = f"The run {run_id!r} goes on: GET /v1/responses/{run_id} reads it."
+    async for event in follow_while_connected(request, await runs.watch(caller, run_id)):
+        if event.type == "waiting":
+            raise Problem(
+                409,
+                "waiting_for_person",
+                f"The call of {event.name} waits for a person: POST /api/runs/{{id}}/decisions. {where}",
+            )
+        if event.type == "run_ended":
+            return _with_result(event)
+    raise Problem(
+        504, "still_running", f"The run has not ended in time; use stream or /v1/responses with background. {where}"
+    )
+
+
+def _with_result(end: RunEnded) -> RunEnded:
+    """The end of a run that has a result.
+
+    Raises:
+        Problem: the run has failed, or was cancelled.
+    """
+    if end.result is None:
+        message = f"{end.error.kind}: {end.error.message}" if end.error else f"the run was {end.status}"
+        raise Problem(500, "run_failed", f"The run has no result: {message}")
+    return end
+
+
+def _completion(head: dict[str, Any], end: RunEnded) -> dict[str, Any]:
+    message: dict[str, Any] = {"role": "assistant", "content": output_text(end), "refusal": None, "annotations": []}
+    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": finish_reason(end)}
+    return {**head, "object": "chat.completion", "choices": [choice], "usage": chat_usage_json(end)}
+
+
+async def _frames(
+    head: dict[str, Any], watched: AsyncIterator[Any] | None, *, with_usage: bool
+) -> AsyncIterator[bytes]:
+    """The chunks of a run to its end; the last one is the error if it has failed."""
+    chat, more = ChatText(), {"usage": None} if with_usage else {}
+
+    def chunk(delta: dict[str, Any], finished: str | None = None) -> bytes:
+        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finished}
+        return _frame({**head, "object": "chat.completion.chunk", "choices": [choice], **more})
+
+    yield chunk({"role": "assistant", "content": "", "refusal": None})
+    assert watched is not None
+    async with aclosing(watched) as events:  # type: ignore[type-var]
+        try:
+            async for each in events:
+                for piece in chat.pieces(each.event):
+                    yield chunk({"content": piece})
+                if chat.end is None:
+                    continue
+                end = _with_result(chat.end)
+                yield chunk({}, finish_reason(end))
+                if with_usage:
+                    usage = chat_usage_json(end)
+                    yield _frame({**head, "object": "chat.completion.chunk", "choices": [], "usage": usage})
+                yield b"data: [DONE]\n\n"
+                return
+        except Exception as error:  # noqa: BLE001 - whatever it is, the client is told that the stream ends
+            yield _frame(error_json(problem_of(error)))
+
+
+def _frame(data: dict[str, Any]) -> bytes:
+    return f"data: {json.dumps(data, ensure_ascii=False)}\n\n".encode()

@@ -1,0 +1,194 @@
+"""What a client sends to an agent: the `input` of a response and the `messages` of a chat, as messages of a run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mulligan.serve.openai_api.request_fields import invalid
+from mulligan.serve.openai_api.response_events import APPROVAL_PREFIX
+from mulligan.serve.problems import Problem
+
+__all__ = ["Reply", "chat_messages", "input_messages", "replies"]
+
+MOST_MESSAGES = 10_000
+_TEXT_PARTS = {"text", "input_text", "output_text", "refusal"}
+_IGNORED = {"reasoning", "mcp_approval_request", "mcp_approval_response", "mcp_list_tools", "compaction"}
+"""Items of an earlier response that a client sends back, and that say nothing to another run."""
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Reply:
+    """A person's reply to a call that waits: `approve` for an approval, otherwise the `text` of an answer."""
+
+    call_id: str
+    approve: bool | None = None
+    text: str = ""
+
+
+def input_messages(given: Any) -> list[Json]:
+    """The `input` of a response, a text or a list of items, as messages of a run.
+
+    Raises:
+        Problem: an item is not one that an agent can read.
+    """
+    if isinstance(given, str):
+        return [_user(given)]
+    messages: list[Json] = []
+    for number, item in enumerate(_items(given, "input")):
+        where = f"input[{number}]"
+        kind = item.get("type") or "message"
+        match kind:
+            case "message":
+                messages.append(_message(item, where))
+            case "mcp_call" | "function_call":
+                call_id = str(item.get("call_id") or item.get("id"))
+                messages.append(_assistant_call(call_id, item))
+                if kind == "mcp_call":
+                    messages.append(
+                        _result(call_id, item.get("name"), item.get("output") or json.dumps(item.get("error")))
+                    )
+            case "function_call_output":
+                call_id = str(item.get("call_id"))
+                messages.append(
+                    _result(call_id, _name_of(messages, call_id), _text(item.get("output"), f"{where}.output"))
+                )
+            case _ if kind not in _IGNORED:
+                raise invalid(where, f'has the type {json.dumps(kind)[:80]}; send messages, as "input_text".')
+    return messages
+
+
+def chat_messages(given: Any) -> list[Json]:
+    """The `messages` of a chat as messages of a run.
+
+    Raises:
+        Problem: a message is not one that an agent can read.
+    """
+    messages: list[Json] = []
+    for number, item in enumerate(_items(given, "messages")):
+        where = f"messages[{number}]"
+        if item.get("role") == "tool":
+            call_id = str(item.get("tool_call_id"))
+            messages.append(
+                _result(call_id, _name_of(messages, call_id), _text(item.get("content"), f"{where}.content"))
+            )
+            continue
+        message = _message(item, where)
+        calls = item.get("tool_calls") or []
+        if message["role"] == "assistant" and calls:
+            message["tool_calls"] = [_chat_call(call, f"{where}.tool_calls") for call in calls]
+        messages.append(message)
+    return [message for message in messages if message]
+
+
+def replies(given: Any) -> list[Reply]:
+    """The replies to waiting calls in the `input` of a response that continues a run; none if it has no such items.
+
+    Raises:
+        Problem: there are replies and other items.
+    """
+    if not isinstance(given, list):
+        return []
+    found = [reply for item in given if isinstance(item, dict) and (reply := _reply(item)) is not None]
+    others = [item for item in given if not isinstance(item, dict) or _reply(item) is None]
+    if found and others:
+        raise invalid("input", "has replies to waiting calls and other items; send the others when the run has ended.")
+    return found
+
+
+def _reply(item: Json) -> Reply | None:
+    match item.get("type"):
+        case "mcp_approval_response":
+            approve, request_id = item.get("approve"), str(item.get("approval_request_id"))
+            if not isinstance(approve, bool):
+                raise invalid("approve", "of an mcp_approval_response must be true or false.")
+            return Reply(request_id.removeprefix(APPROVAL_PREFIX), approve, str(item.get("reason") or ""))
+        case "function_call_output":
+            return Reply(str(item.get("call_id")), text=_text(item.get("output"), "output"))
+    return None
+
+
+def _items(given: Any, name: str) -> Sequence[Json]:
+    if not isinstance(given, list) or not given or not all(isinstance(item, dict) for item in given):
+        what = "a text or a list of items" if name == "input" else "a list of messages"
+        raise invalid(name, f"must be {what}, and not empty.")
+    if len(given) > MOST_MESSAGES:
+        raise invalid(name, f"has {len(given):,} entries; at most {MOST_MESSAGES:,} are allowed.")
+    return given
+
+
+def _message(item: Json, where: str) -> Json:
+    role = item.get("role")
+    text = _text(item.get("content"), f"{where}.content", may_be_empty=role != "user")
+    match role:
+        case "user":
+            return _user(text)
+        case "assistant":
+            return {"role": "assistant", "text": text}
+        case "system" | "developer" if not text.strip():
+            return {}
+        case "system" | "developer":
+            raise invalid(
+                where, f"is a {role} message, which is refused: the agent has its own instructions. Leave it out."
+            )
+    raise invalid(f"{where}.role", f"is {json.dumps(role)[:80]}; it must be user or assistant.")
+
+
+def _text(content: Any, where: str, *, may_be_empty: bool = True) -> str:
+    """The text of a message, of which the content is a text or a list of parts."""
+    if isinstance(content, str):
+        text = content
+    elif isinstance(content, list):
+        text = "".join(_part_text(part, f"{where}[{number}]") for number, part in enumerate(content))
+    elif content is None and may_be_empty:
+        text = ""
+    else:
+        raise invalid(where, "must be a text or a list of parts.")
+    return text
+
+
+def _part_text(part: Any, where: str) -> str:
+    if isinstance(part, dict) and part.get("type") in _TEXT_PARTS:
+        text = part.get("text", part.get("refusal"))
+        if isinstance(text, str):
+            return text
+    kind = part.get("type") if isinstance(part, dict) else part
+    raise invalid(where, f"is {json.dumps(kind)[:80]}; agents read parts of the type text.")
+
+
+def _user(text: str) -> Json:
+    return {"role": "user", "text": text}
+
+
+def _assistant_call(call_id: str, item: Json) -> Json:
+    call = {"id": call_id, "name": str(item.get("name")), "arguments": str(item.get("arguments") or "{}")}
+    return {"role": "assistant", "text": "", "tool_calls": [call]}
+
+
+def _chat_call(call: Any, where: str) -> Json:
+    function = call.get("function") if isinstance(call, dict) else None
+    if not isinstance(function, dict):
+        raise invalid(where, "must be calls of functions.")
+    return {"id": str(call.get("id")), "name": str(function.get("name")), "arguments": str(function.get("arguments"))}
+
+
+def _result(call_id: str, name: Any, text: str) -> Json:
+    return {"role": "tool", "call_id": call_id, "name": str(name), "text": text}
+
+
+def _name_of(messages: Sequence[Json], call_id: str) -> str:
+    """The name of the tool of an earlier call."""
+    calls = (call for message in reversed(messages) for call in message.get("tool_calls", ()))
+    return next((call["name"] for call in calls if call["id"] == call_id), "")
+
+
+def run_input_json(agent: str, messages: Sequence[Json], metadata: dict[str, str], param: str) -> bytes:
+    """The RunInput of a new run, as JSON."""
+    if not messages:
+        raise Problem(400, "invalid_value", f'"{param}" has no message for the agent; end with a user message.')
+    if len(messages) == 1 and messages[0]["role"] == "user":
+        return json.dumps({"agent": agent, "prompt": messages[0]["text"], "metadata": metadata}).encode()
+    return json.dumps({"agent": agent, "messages": list(messages), "metadata": metadata}).encode()

@@ -1,0 +1,408 @@
+"""The events of a run as those of OpenAI's Responses API, and the run as a Response.
+
+Both come from the same translation of the stored events. Nothing is kept: another replica that reads the run makes the same
+items, and the same events with the same numbers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from mulligan.client.event_position import START, Position
+from mulligan.serve.openai_api.sequence import (
+    LAST_SLOT,
+    ReadUpTo,
+    number_of_live,
+    number_of_stored,
+)
+from mulligan.serve.openai_api.step_text import StepText, TextClosed, TextOpened, TextPart
+from mulligan.values import Usage
+from mulligan.wire.event_types import (
+    Answered,
+    Decided,
+    Event,
+    RunEnded,
+    RunStarted,
+    StepStarted,
+    SubRunEvent,
+    TextDelta,
+    TextVoid,
+    ToolCallRepaired,
+    ToolCallSettled,
+    ToolCallStarted,
+    Waiting,
+)
+
+__all__ = ["APPROVAL_PREFIX", "SERVER_LABEL", "ResponseEvents", "ResponseHead", "usage_json"]
+
+SERVER_LABEL = "mulligan"
+"""The `server_label` of the run's tool calls: they ran on the server, as those of an MCP server do at OpenAI."""
+APPROVAL_PREFIX = "mcpr_"
+"""What the id of an approval request has before the id of the call."""
+_LIMITS = {"max_steps", "max_tokens", "max_cost", "max_repeats", "max_history", "truncated"}
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class ResponseHead:
+    """What a Response has from the start of its run."""
+
+    id: str
+    agent: str
+    created: float
+    metadata: dict[str, str] = field(default_factory=dict)
+    previous: str | None = None
+
+
+@dataclass
+class _Numbering:
+    """Where the events that are made now belong: after a stored event, or in live text."""
+
+    offset: int = 0
+    live: Position | None = None
+
+    def number(self, slot: int, seen: int = 0) -> int:
+        if self.live is not None:
+            return number_of_live(self.live, slot, seen)
+        return number_of_stored(self.offset, slot)
+
+
+@dataclass
+class _Call:
+    """A call and its item."""
+
+    id: str
+    item: Json
+    index: int
+    repairs: list[Json] = field(default_factory=list)
+    has_arguments: bool = False
+    is_settled: bool = False
+
+
+class ResponseEvents:
+    """Translates the events of one run, from its first one on."""
+
+    def __init__(self, head: ResponseHead) -> None:
+        self._head = head
+        self._digest = hashlib.sha256(head.id.encode()).hexdigest()[:16]
+        self._at = _Numbering()
+        self._next_index = 0
+        self._items: list[Json] = []
+        """Those of the Response: without void ones."""
+        self._text = StepText()
+        self._message: tuple[int, Json] | None = None
+        self._last_text = ""
+        self._calls: list[_Call] = []
+        self._usage = Usage()
+        self._step = 0
+        self._has_started = False
+        self._waiting: dict[str, Json] = {}
+        self.end: RunEnded | None = None
+        """The last event, once it was translated."""
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a call waits for a person."""
+        return bool(self._waiting) and self.end is None
+
+    def begin(self) -> Iterator[Json]:
+        """The events with which each response begins."""
+        for slot, kind in enumerate(("response.created", "response.in_progress")):
+            started = {**self.to_json(), "status": "in_progress", "output": []}
+            yield {"type": kind, "sequence_number": number_of_stored(0, slot), "response": started}
+
+    def translate(self, event: Event, position: Position = START) -> Iterator[Json]:
+        """The events of OpenAI that one of ours becomes. `position`: of the text that is being written."""
+        if isinstance(event, SubRunEvent):
+            return
+        if isinstance(event, (TextDelta, TextVoid)):
+            self._at.live = position
+        elif (offset := getattr(event, "offset", None)) is not None:
+            self._at = _Numbering(offset)
+        self._note(event)
+        yield from self._text_events(event)
+        match event:
+            case Answered():
+                yield from self._answered(event)
+            case Waiting():
+                yield from self._wait(event)
+            case ToolCallStarted():
+                yield from self._arguments(self._call(event.call_id), _text_of(event.arguments))
+            case ToolCallSettled():
+                yield from self._settled(event)
+            case RunEnded():
+                yield from self._ended(event)
+
+    def _note(self, event: Event) -> None:
+        """Remember what an event says that becomes none of OpenAI's."""
+        match event:
+            case RunStarted():
+                self._has_started = True
+            case StepStarted():
+                self._step = event.step
+            case ToolCallRepaired():
+                self._call(event.call_id).repairs += [repair.model_dump(mode="json") for repair in event.repairs]
+            case Decided():
+                self._waiting.pop(event.call_id, None)
+
+    def take_over(self, read: ReadUpTo) -> Iterator[Json]:
+        """Continue after live text that the client got from another replica."""
+        if read.attempt:
+            self._at.live = Position(read.offset + 1, read.attempt, read.seen)
+            yield from self._open(self._text.open_at(self._step, read.attempt, read.seen))
+
+    def to_json(self) -> Json:
+        """The Response as it is now."""
+        status, details, error = self._status()
+        end = self.end.result if self.end else None
+        usage = end.usage if end else self._usage
+        return {
+            "id": self._head.id,
+            "object": "response",
+            "created_at": int(self._head.created),
+            "completed_at": int(self.end.at.timestamp()) if self.end and status == "completed" else None,
+            "status": status,
+            "background": True,
+            "error": error,
+            "incomplete_details": details,
+            "instructions": None,
+            "max_output_tokens": None,
+            "metadata": self._head.metadata,
+            "model": self._head.agent,
+            "output": [dict(item) for item in self._items],
+            "parallel_tool_calls": True,
+            "previous_response_id": self._head.previous,
+            "reasoning": {"effort": None, "summary": None},
+            "service_tier": "default",
+            "store": True,
+            "temperature": None,
+            "text": {"format": {"type": "text"}},
+            "tool_choice": "auto",
+            "tools": [],
+            "top_p": None,
+            "truncation": "disabled",
+            "usage": usage_json(usage) if self.end else None,
+            "mulligan": {
+                "status": self.end.status if self.end else "waiting" if self._waiting else "running",
+                "waiting_for": list(self._waiting.values()),
+                "trace_id": end.trace_id if end else None,
+                "cost": end.cost if end else None,
+            },
+        }
+
+    # Text
+
+    def _text_events(self, event: Event) -> Iterator[Json]:
+        for change in self._text.changes(event):
+            match change:
+                case TextOpened():
+                    yield from self._open(change)
+                case TextPart():
+                    yield self._text_event("delta", 5, change.seen, delta=change.text)
+                case TextClosed():
+                    yield from self._close(change, 0 if change.is_void else 6)
+
+    def _open(self, opened: TextOpened) -> Iterator[Json]:
+        suffix = f"_{opened.attempt}" if opened.attempt > 1 else ""
+        yield from self._open_message(f"msg_{self._digest}_{opened.step}{suffix}")
+
+    def _open_message(self, item_id: str) -> Iterator[Json]:
+        item: Json = {"id": item_id, "type": "message", "role": "assistant", "status": "in_progress", "content": []}
+        self._message = self._new_index(), item
+        yield self._item_event("added", 3, *self._message)
+        yield self._part_event("added", 4, "")
+
+    def _close(self, closed: TextClosed, slot: int) -> Iterator[Json]:
+        assert self._message is not None
+        index, item = self._message
+        yield self._text_event("done", slot, 0, text=closed.text)
+        yield self._part_event("done", slot + 1, closed.text)
+        status = "incomplete" if closed.is_void else "completed"
+        item = {**item, "status": status, "content": [_output_text(closed.text)]}
+        yield self._item_event("done", slot + 2, index, item)
+        self._message = None
+        if not closed.is_void:
+            self._items.append(item)
+            self._last_text = closed.text
+
+    def _text_event(self, kind: str, slot: int, seen: int, **fields: str) -> Json:
+        assert self._message is not None
+        index, item = self._message
+        place = {"item_id": item["id"], "output_index": index, "content_index": 0, "logprobs": [], **fields}
+        return self._event(f"response.output_text.{kind}", slot, seen, **place)
+
+    def _part_event(self, kind: str, slot: int, text: str) -> Json:
+        assert self._message is not None
+        index, item = self._message
+        place = {"item_id": item["id"], "output_index": index, "content_index": 0}
+        return self._event(f"response.content_part.{kind}", slot, **place, part=_output_text(text))
+
+    # Calls
+
+    def _answered(self, event: Answered) -> Iterator[Json]:
+        self._usage += event.usage
+        for number, called in enumerate(event.tool_calls):
+            item: Json = {
+                "id": self._item_id("mcp_", called.id),
+                "type": "mcp_call",
+                "status": "in_progress",
+                "server_label": SERVER_LABEL,
+                "name": called.name,
+                "arguments": "",
+                "output": None,
+                "error": None,
+                "approval_request_id": None,
+            }
+            call = _Call(called.id, {**item, "arguments": called.arguments}, self._new_index())
+            self._calls.append(call)
+            self._items.append(call.item)
+            yield self._item_event("added", 9 + 2 * number, call.index, item)
+            yield self._call_event("mcp_call.in_progress", 10 + 2 * number, call)
+
+    def _arguments(self, call: _Call, arguments: str) -> Iterator[Json]:
+        """The arguments with which a call runs; those that the model wrote, if it never runs."""
+        if call.has_arguments:
+            return
+        call.has_arguments = True
+        call.item["arguments"] = arguments
+        yield self._call_event("mcp_call_arguments.delta", 0, call, delta=arguments)
+        yield self._call_event("mcp_call_arguments.done", 1, call, arguments=arguments)
+
+    def _settled(self, event: ToolCallSettled) -> Iterator[Json]:
+        call = self._call(event.call_id)
+        yield from self._arguments(call, call.item["arguments"])
+        error = event.result.error
+        call.is_settled = True
+        call.item["status"] = "failed" if error else "completed"
+        if error:
+            content = [{"type": "text", "text": event.result.text}]
+            call.item["error"] = {"type": "mcp_tool_execution_error", "content": content}
+        else:
+            call.item["output"] = event.result.text
+        call.item["mulligan"] = {
+            "error_kind": error.kind if error else None,
+            "attempts": event.attempts,
+            "repairs": call.repairs,
+        }
+        yield self._call_event(f"mcp_call.{'failed' if error else 'completed'}", 2, call)
+        yield self._item_event("done", 3, call.index, dict(call.item))
+
+    def _wait(self, event: Waiting) -> Iterator[Json]:
+        """A person is asked by an item: an approval request, or for a question a call that the client answers."""
+        arguments = _text_of(event.arguments)
+        if event.kind == "approval":
+            item_id = f"{APPROVAL_PREFIX}{event.call_id}"
+            self._call(event.call_id).item["approval_request_id"] = item_id
+            item = {"type": "mcp_approval_request", "server_label": SERVER_LABEL}
+        else:
+            item_id = self._item_id("fc_", event.call_id)
+            arguments = json.dumps({"question": event.text}, ensure_ascii=False)
+            item = {"type": "function_call", "call_id": event.call_id, "status": "completed"}
+        item = {"id": item_id, **item, "name": event.name, "arguments": arguments}
+        self._waiting[event.call_id] = {"kind": event.kind, "call_id": event.call_id, "text": event.text}
+        index = self._new_index()
+        self._items.append(item)
+        yield self._item_event("added", 0, index, item)
+        yield self._item_event("done", 1, index, item)
+
+    def _call(self, call_id: str) -> _Call:
+        """The newest call with an id that has no result yet."""
+        found = [call for call in self._calls if call.id == call_id]
+        return next((call for call in reversed(found) if not call.is_settled), found[-1])
+
+    def _call_event(self, kind: str, slot: int, call: _Call, **fields: str) -> Json:
+        place: Json = {"item_id": call.item["id"], "output_index": call.index, **fields}
+        return self._event(f"response.{kind}", slot, **place)
+
+    # The end
+
+    def _ended(self, event: RunEnded) -> Iterator[Json]:
+        self.end = event
+        result = event.result
+        if result and result.status == "completed" and result.output is not None:
+            yield from self._structured_output(result.output)
+        for number, call in enumerate(call for call in self._calls if not call.is_settled):
+            call.item["status"] = "incomplete"
+            yield self._item_event("done", 16 + number, call.index, dict(call.item))
+        self._waiting.clear()
+        response = self.to_json()
+        status = response["status"]
+        kind = "incomplete" if status == "cancelled" else status
+        yield self._event(f"response.{kind}", LAST_SLOT, response=response)
+
+    def _structured_output(self, output: Any) -> Iterator[Json]:
+        """The output as a message, unless it is the text that the model has written."""
+        text = output if isinstance(output, str) else json.dumps(output, ensure_ascii=False)
+        if text == self._last_text or _loaded(self._last_text) == output:
+            return
+        yield from self._open_message(f"msg_{self._digest}_output")
+        yield self._text_event("delta", 5, 0, delta=text)
+        yield from self._close(TextClosed(text, is_void=False), 6)
+
+    def _status(self) -> tuple[str, Json | None, Json | None]:
+        """`status`, `incomplete_details` and `error`."""
+        if self.end is None:
+            return "in_progress" if self._has_started else "queued", None, None
+        status, error = self.end.status, self.end.error
+        if status == "completed":
+            return "completed", None, None
+        if status in _LIMITS:
+            return "incomplete", {"reason": "max_output_tokens"}, None
+        if status == "refused":
+            return "incomplete", {"reason": "content_filter"}, None
+        if status == "stopped":
+            return "incomplete", {"reason": None}, None
+        if status in ("cancelled", "canceled"):
+            return "cancelled", None, None
+        message = f"{error.kind}: {error.message}" if error else f"The run has {status}."
+        return "failed", None, {"code": "server_error", "message": message}
+
+    # Events
+
+    def _event(self, kind: str, slot: int, seen: int = 0, **fields: Any) -> Json:
+        return {"type": kind, "sequence_number": self._at.number(slot, seen), **fields}
+
+    def _item_event(self, kind: str, slot: int, index: int, item: Json) -> Json:
+        return self._event(f"response.output_item.{kind}", slot, output_index=index, item=dict(item))
+
+    def _item_id(self, prefix: str, call_id: str) -> str:
+        """An id that no other item has: models use ids of calls again."""
+        uses = sum(call.id == call_id for call in self._calls) if prefix == "mcp_" else 0
+        return f"{prefix}{call_id}_{uses + 1}" if uses else f"{prefix}{call_id}"
+
+    def _new_index(self) -> int:
+        self._next_index += 1
+        return self._next_index - 1
+
+
+def usage_json(usage: Usage) -> Json:
+    """Tokens, as the Responses API names them."""
+    return {
+        "input_tokens": usage.input_tokens,
+        "input_tokens_details": {
+            "cached_tokens": usage.cached_input_tokens,
+            "cache_write_tokens": usage.cache_write_tokens,
+        },
+        "output_tokens": usage.output_tokens,
+        "output_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
+        "total_tokens": usage.total_tokens,
+    }
+
+
+def _output_text(text: str) -> Json:
+    return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+
+
+def _text_of(arguments: Any) -> str:
+    return json.dumps(arguments if arguments is not None else {}, ensure_ascii=False)
+
+
+def _loaded(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return None

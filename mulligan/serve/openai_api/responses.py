@@ -1,0 +1,272 @@
+"""`/v1/responses`: a response is a run, by the same id. It goes on when its client has gone."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterable
+from contextlib import aclosing
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Query, Request, Response
+from sse_starlette import EventSourceResponse
+from starlette.responses import JSONResponse
+from temporalio.client import WorkflowExecutionStatus
+from temporalio.service import RPCError
+
+from mulligan.client.read_run import NO_WORKER_STATUSES
+from mulligan.client.send_update import RunEndedError
+from mulligan.client.start_run import read_input
+from mulligan.serve.http_protocol import SEND_SECONDS, caller_of, runs_of
+from mulligan.serve.openai_api.input_items import Reply, input_messages, replies, run_input_json
+from mulligan.serve.openai_api.request_fields import (
+    RESPONSE_FIELDS,
+    flag,
+    invalid,
+    json_object,
+    new_id,
+    read_metadata,
+    read_model,
+    refuse_fields,
+)
+from mulligan.serve.openai_api.response_events import ResponseEvents, ResponseHead
+from mulligan.serve.openai_api.sequence import MOST_NUMBER, read_up_to
+from mulligan.serve.problems import Problem, problem_of
+from mulligan.serve.runs import MOST_ITEMS, Runs
+from mulligan.serve.security import Caller
+from mulligan.wire.event_types import EVENT, Event
+
+__all__ = ["SECONDS_BETWEEN_PINGS", "follow_while_connected", "router"]
+
+ID_PREFIX = "resp_"
+SECONDS_BETWEEN_PINGS = 15
+WAIT_SECONDS = 540
+"""How long a request that does not stream waits for the end of its run; then the response is `in_progress`. OpenAI's SDKs
+wait for 600 s."""
+CANCEL_SECONDS = 10
+SECONDS_BETWEEN_CHECKS = 1.0
+"""How soon it is noticed that the client of a waiting request has gone."""
+
+Serving = Annotated[Runs, Depends(runs_of)]
+Calling = Annotated[Caller, Depends(caller_of)]
+router = APIRouter(prefix="/v1/responses", include_in_schema=False)
+
+
+@router.post("")
+async def create(request: Request, runs: Serving, caller: Calling) -> Response:
+    """Start a run, continue the conversation of one that has ended, or reply to the waiting calls of one."""
+    body = await json_object(request)
+    refuse_fields(body, RESPONSE_FIELDS)
+    streams, is_background = flag(body, "stream"), flag(body, "background")
+    previous = body.get("previous_response_id")
+    if previous is not None and not isinstance(previous, str):
+        raise invalid("previous_response_id", "must be the id of a response.")
+    replied = replies(body.get("input")) if previous else []
+    if previous and replied:
+        await _reply(runs, caller, previous, replied)
+        run_id = previous
+    elif previous:
+        run_id = await _continue(request, runs, caller, previous, body)
+    else:
+        run_id = new_id(request, caller, ID_PREFIX)
+        agent, metadata = read_model(body), read_metadata(body)
+        given = run_input_json(agent, [each for each in input_messages(body.get("input")) if each], metadata, "input")
+        await runs.start(caller, given, run_id)
+    events = ResponseEvents(await _head(runs, caller, run_id))
+    if streams:
+        return await _stream(runs, caller, run_id, events)
+    if is_background and not replied:
+        return JSONResponse(events.to_json())
+    if not is_background:
+        await _wait(request, runs, caller, run_id)
+    return JSONResponse(await _read(runs, caller, run_id, events))
+
+
+@router.post("/{response_id:path}/cancel")
+async def cancel(response_id: str, runs: Serving, caller: Calling) -> Response:
+    """Cancel the run of a response. One that has ended stays as it is."""
+    try:
+        await runs.cancel(caller, response_id)
+        await runs.read(caller, response_id, wait=CANCEL_SECONDS)
+    except RunEndedError:
+        pass
+    events = ResponseEvents(await _head(runs, caller, response_id))
+    return JSONResponse(await _read(runs, caller, response_id, events))
+
+
+@router.get("/{response_id:path}")
+async def retrieve(
+    response_id: str,
+    runs: Serving,
+    caller: Calling,
+    stream: bool = False,
+    starting_after: Annotated[int | None, Query(ge=0, le=MOST_NUMBER)] = None,
+) -> Response:
+    """A response; or its events, from the first one or after the one with the number `starting_after`."""
+    events = ResponseEvents(await _head(runs, caller, response_id))
+    if not stream:
+        return JSONResponse(await _read(runs, caller, response_id, events))
+    return await _stream(runs, caller, response_id, events, starting_after)
+
+
+async def _continue(request: Request, runs: Runs, caller: Caller, previous: str, body: dict[str, Any]) -> str:
+    """Continue the conversation of a run that has ended, in a new one."""
+    messages = [each for each in input_messages(body.get("input")) if each]
+    if any(message["role"] != "user" for message in messages):
+        raise invalid("input", "may only have user messages with previous_response_id: the run has the earlier ones.")
+    described = await runs.describe(caller, previous)
+    before = await read_input(runs.client, runs.client.get_workflow_handle(previous))
+    if before is None:
+        raise invalid("previous_response_id", "is not a run of an agent.")
+    if body.get("model") not in (None, "", before.agent):
+        raise invalid("model", f"must be {before.agent!r}, the agent of the previous response.")
+    if described.status == WorkflowExecutionStatus.RUNNING:
+        raise invalid(
+            "previous_response_id",
+            "is a response in progress; wait for its end, cancel it, or reply to its waiting calls alone.",
+        )
+    run_id = new_id(request, caller, ID_PREFIX)
+    if "idempotency-key" in request.headers and await _continues(runs, run_id, previous):
+        return run_id
+    prompt = "\n\n".join(message["text"] for message in messages)
+    metadata = read_metadata(body) | ({"tenant": before.tenant} if before.tenant else {})
+    await runs.resume(caller, previous, {"prompt": prompt, "id": run_id, "metadata": metadata})
+    return run_id
+
+
+async def _continues(runs: Runs, run_id: str, previous: str) -> bool:
+    """Whether there is a run with this id already, which continues the earlier one."""
+    try:
+        existing = await read_input(runs.client, runs.client.get_workflow_handle(run_id))
+    except RPCError:
+        return False
+    return bool(existing and existing.resumed_from and existing.resumed_from.workflow_id == previous)
+
+
+async def _reply(runs: Runs, caller: Caller, run_id: str, given: Iterable[Reply]) -> None:
+    for reply in given:
+        if reply.approve is None:
+            await runs.answer(caller, run_id, {"call_id": reply.call_id, "text": reply.text})
+            continue
+        decision = "approve" if reply.approve else "deny"
+        fields = {"call_id": reply.call_id, "decision": decision, "reason": reply.text or None}
+        await runs.decide(caller, run_id, fields)
+
+
+async def _head(runs: Runs, caller: Caller, run_id: str) -> ResponseHead:
+    described = await runs.describe(caller, run_id)
+    given = await read_input(runs.client, runs.client.get_workflow_handle(run_id))
+    if given is None:
+        raise Problem(404, "run_not_found", f"There is no response {run_id[:200]!r}: it is not a run of an agent.")
+    metadata = {name: value for name, value in given.metadata.items() if (name, value) != ("tenant", given.tenant)}
+    previous = given.resumed_from.workflow_id if given.resumed_from else None
+    return ResponseHead(run_id, given.agent, described.start_time.timestamp(), metadata, previous)
+
+
+async def _read(runs: Runs, caller: Caller, run_id: str, events: ResponseEvents) -> dict[str, Any]:
+    """The Response of a run, by its stored events."""
+    try:
+        async for _ in _stored(runs, caller, run_id, events):
+            continue
+    except RPCError as error:
+        described = await runs.describe(caller, run_id)
+        if error.status not in NO_WORKER_STATUSES or described.status != WorkflowExecutionStatus.RUNNING:
+            raise
+        # No worker answers, so nobody knows the items: the run has been accepted, and a client that polls goes on.
+    return events.to_json()
+
+
+async def _stored(
+    runs: Runs, caller: Caller, run_id: str, events: ResponseEvents, until: int | None = None
+) -> AsyncIterator[dict[str, Any]]:
+    """OpenAI's events of the stored events, of all or up to the offset `until`."""
+    since, count = "", 0
+    while until is None or count <= until:
+        limit = MOST_ITEMS if until is None else min(MOST_ITEMS, until + 1 - count)
+        page = await runs.events(caller, run_id, since, limit)
+        for each in page["events"]:
+            for event in events.translate(EVENT.validate_python(each)):
+                yield event
+            count = each["offset"] + 1
+        if page["ended"] or page["next"] == since or not page["events"]:
+            break
+        since = page["next"]
+    if until is not None and count <= until:
+        raise invalid("starting_after", "is not the sequence_number of an event of this response.")
+
+
+async def _wait(request: Request, runs: Runs, caller: Caller, run_id: str) -> None:
+    """Wait until a run has ended, or waits for a person; or its client has gone."""
+    async for event in follow_while_connected(request, await runs.watch(caller, run_id)):
+        if event.type == "waiting":
+            return
+
+
+async def follow_while_connected(request: Request, watched: AsyncIterator[Any] | None) -> AsyncIterator[Event]:
+    """The events of a run, for as long as the client of a request without a stream is there, and may be expected to wait."""
+    if watched is None:
+        return
+    loop = asyncio.get_running_loop()
+    until = loop.time() + WAIT_SECONDS
+    async with aclosing(watched) as events:  # type: ignore[type-var]
+        taken = asyncio.ensure_future(anext(events, None))
+        try:
+            while loop.time() < until:
+                await asyncio.wait([taken], timeout=SECONDS_BETWEEN_CHECKS)
+                if not taken.done():
+                    if await request.is_disconnected():
+                        return
+                    continue
+                if (each := taken.result()) is None:
+                    return
+                yield each.event
+                taken = asyncio.ensure_future(anext(events, None))
+        finally:
+            taken.cancel()
+            await asyncio.gather(taken, return_exceptions=True)
+
+
+async def _stream(
+    runs: Runs, caller: Caller, run_id: str, events: ResponseEvents, after: int | None = None
+) -> Response:
+    """The stream of a response. What the client has not read of the stored events is read before the stream begins."""
+    read = read_up_to(after) if after is not None else None
+    begun = list(events.begin())
+    since = ""
+    if read is not None and after is not None:
+        begun += [event async for event in _stored(runs, caller, run_id, events, read.offset)]
+        begun += events.take_over(read)
+        begun = [event for event in begun if event["sequence_number"] > after]
+        since = read.token
+    watched = None if events.end is not None else await runs.watch(caller, run_id, since)
+    frames = _frames(begun, watched, events)
+    return EventSourceResponse(frames, sep="\n", ping=SECONDS_BETWEEN_PINGS, send_timeout=SEND_SECONDS)
+
+
+async def _frames(
+    begun: Iterable[dict[str, Any]], watched: AsyncIterator[Any] | None, events: ResponseEvents
+) -> AsyncIterator[bytes]:
+    """OpenAI's events of a run to its end; the last one is the error if the stream cannot go on."""
+    number = 0
+    for event in begun:
+        number = event["sequence_number"]
+        yield _frame(event)
+    if watched is None:
+        return
+    async with aclosing(watched) as stream:  # type: ignore[type-var]
+        try:
+            async for each in stream:
+                for event in events.translate(each.event, each.position):
+                    number = event["sequence_number"]
+                    yield _frame(event)
+                if events.end is not None:
+                    return
+        except Exception as error:  # noqa: BLE001 - whatever it is, the client is told that the stream ends
+            problem = problem_of(error)
+            failed = {"code": problem.code, "message": problem.detail, "param": None, "sequence_number": number + 1}
+            yield _frame({"type": "error", **failed})
+
+
+def _frame(event: dict[str, Any]) -> bytes:
+    """One server-sent event. JSON has no line breaks."""
+    return f"event: {event['type']}\ndata: {json.dumps(event, ensure_ascii=False)}\n\n".encode()
