@@ -17,7 +17,7 @@ BETWEEN_STEPS = "\n\n"
 
 
 class ChatText:
-    """The pieces of text that a client gets: the texts of all steps; at the end the output, if it is not the last of them."""
+    """The pieces of text that a client gets: the texts of all steps; at the end the output, unless it is the last one."""
 
     def __init__(self) -> None:
         self._text = StepText()

@@ -204,10 +204,13 @@ class ResponseEvents:
                 case TextPart():
                     yield self._text_event("delta", 5, change.seen, delta=change.text)
                 case TextClosed():
-                    yield from self._close(change, 0 if change.is_void else 6)
+                    calls = isinstance(event, Answered) and event.tool_calls
+                    yield from self._close(
+                        change, 0 if change.is_void else 6, "commentary" if calls else "final_answer"
+                    )
 
     def _open(self, opened: TextOpened) -> Iterator[Json]:
-        suffix = f"_{opened.attempt}" if opened.attempt > 1 else ""
+        suffix = f"_{opened.number}" if opened.number > 1 else ""
         yield from self._open_message(f"msg_{self._digest}_{opened.step}{suffix}")
 
     def _open_message(self, item_id: str) -> Iterator[Json]:
@@ -216,13 +219,13 @@ class ResponseEvents:
         yield self._item_event("added", 3, *self._message)
         yield self._part_event("added", 4, "")
 
-    def _close(self, closed: TextClosed, slot: int) -> Iterator[Json]:
+    def _close(self, closed: TextClosed, slot: int, phase: str) -> Iterator[Json]:
         assert self._message is not None
         index, item = self._message
         yield self._text_event("done", slot, 0, text=closed.text)
         yield self._part_event("done", slot + 1, closed.text)
         status = "incomplete" if closed.is_void else "completed"
-        item = {**item, "status": status, "content": [_output_text(closed.text)]}
+        item = {**item, "status": status, "content": [_output_text(closed.text)], "phase": phase}
         yield self._item_event("done", slot + 2, index, item)
         self._message = None
         if not closed.is_void:
@@ -341,7 +344,7 @@ class ResponseEvents:
             return
         yield from self._open_message(f"msg_{self._digest}_output")
         yield self._text_event("delta", 5, 0, delta=text)
-        yield from self._close(TextClosed(text, is_void=False), 6)
+        yield from self._close(TextClosed(text, is_void=False), 6, "final_answer")
 
     def _status(self) -> tuple[str, Json | None, Json | None]:
         """`status`, `incomplete_details` and `error`."""

@@ -20,7 +20,7 @@ _SLOTS = 4_096
 LAST_SLOT = _SLOTS - 1
 _LIVE_SLOTS = 5
 """The numbers of an attempt before its first character: an item is closed (0 to 2), and opened (3 and 4)."""
-_MOST_ATTEMPT = 2 ** (_RANK_BITS - _SEEN_BITS) - 2
+_MOST_ATTEMPT, _MOST_SEEN = (1 << (_RANK_BITS - _SEEN_BITS)) - 2, (1 << _SEEN_BITS) - 1
 
 
 def number_of_stored(offset: int, slot: int) -> int:
@@ -31,8 +31,8 @@ def number_of_stored(offset: int, slot: int) -> int:
 def number_of_live(position: Position, slot: int, seen: int = 0) -> int:
     """The number of an event of live text: of a slot, or of a delta that ends after `seen` characters."""
     attempt = min(position.attempt, _MOST_ATTEMPT)
-    rank = slot if slot < _LIVE_SLOTS else min(_LIVE_SLOTS + seen, (1 << _SEEN_BITS) - 1)
-    return (max(0, position.next - 1) << _RANK_BITS) + _SLOTS + (attempt << _SEEN_BITS) + rank
+    place = slot if slot < _LIVE_SLOTS else min(_LIVE_SLOTS + seen, _MOST_SEEN)
+    return number_of_stored(max(0, position.next - 1), _SLOTS + (attempt << _SEEN_BITS) + place)
 
 
 @dataclass(frozen=True)

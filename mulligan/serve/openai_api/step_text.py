@@ -12,10 +12,10 @@ __all__ = ["StepText", "TextClosed", "TextOpened", "TextPart"]
 
 @dataclass(frozen=True)
 class TextOpened:
-    """A text begins. `attempt`: of the model call; 1 if it was not seen live."""
+    """A text of a step begins. `number`: no other text of the step has it; 1 unless one before it became void."""
 
     step: int
-    attempt: int
+    number: int
 
 
 @dataclass(frozen=True)
@@ -46,11 +46,15 @@ class StepText:
         self._text = ""
         self._seen = 0
         """More than the characters of `_text` if the client got the beginning elsewhere."""
+        self._opened: tuple[int, int] = 0, 0
+        """The step of the text that was opened last, and its number."""
 
     def open_at(self, step: int, attempt: int, seen: int) -> TextOpened:
         """The client has the first characters of an attempt already."""
         self._attempt, self._text, self._seen = attempt, "", seen
-        return TextOpened(step, attempt)
+        number = max(attempt, self._opened[1] + 1) if self._opened[0] == step else attempt
+        self._opened = step, number
+        return TextOpened(step, number)
 
     def changes(self, event: Event) -> Iterator[Change]:
         """What an event changes."""
