@@ -1,0 +1,68 @@
+"""`mulligan serve` as a process: what it refuses at its start, and that it ends by itself."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import httpx2
+import pytest
+
+SECRET = "5ecret-5ecret-5ecret"
+REFUSED: list[tuple[list[str], str, str]] = [
+    (["--host", "0.0.0.0"], "", "--host 0.0.0.0 can be reached from other machines: set MULLIGAN_SERVE_TOKENS"),
+    ([], f"a b:{SECRET}", "entry 1 of MULLIGAN_SERVE_TOKENS has no valid name"),
+    ([], f"ada:{SECRET},bob:", "entry 2 of MULLIGAN_SERVE_TOKENS (bob) has no token"),
+    ([], f"ada:{SECRET},bob:{SECRET}", "entry 2 of MULLIGAN_SERVE_TOKENS (bob) has the token of another entry"),
+    (["--allow-origin", "shop"], "", "'shop' is not an origin; give the scheme and the host of the page"),
+    (["--allow-host", "http://x"], "", "--allow-host is 'http://x'; give a host as in a URL"),
+    (["--host", "203.0.113.1"], f"ada:{SECRET}", "nothing can listen at 203.0.113.1 port"),
+]
+
+
+@asynccontextmanager
+async def serve(*words: str, tokens: str = "") -> AsyncIterator[asyncio.subprocess.Process]:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "mulligan", "serve", "--port", "0", *words,
+        env={**os.environ, "TEMPORAL_ADDRESS": "127.0.0.1:1", "MULLIGAN_SERVE_TOKENS": tokens, "COLUMNS": "200"},
+        stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+@pytest.mark.parametrize(("words", "tokens", "sentence"), REFUSED, ids=[row[2][:60] for row in REFUSED])
+async def test_a_wrong_start_is_refused_with_one_sentence_without_the_token(
+    words: list[str], tokens: str, sentence: str
+) -> None:
+    async with serve(*words, tokens=tokens) as process:
+        _, err = await asyncio.wait_for(process.communicate(), 60)
+    said = " ".join(err.decode().split())
+    assert process.returncode == 2, said
+    assert sentence in said
+    assert "Traceback" not in said
+    assert SECRET not in said
+
+
+async def test_it_starts_without_temporal_answers_503_and_ends_at_sigterm() -> None:
+    async with serve(tokens=f"ada:{SECRET}") as process:
+        assert process.stderr is not None
+        line = (await asyncio.wait_for(process.stderr.readline(), 60)).decode()
+        match = re.search(r"http://127\.0\.0\.1:\d+", line)
+        assert match, line
+        async with httpx2.AsyncClient(base_url=match[0], timeout=30) as http:
+            answer = await http.get("/api/runs", headers={"Authorization": f"Bearer {SECRET}"})
+        assert (answer.status_code, answer.json()["code"]) == (503, "unavailable")
+        process.terminate()
+        said = (await asyncio.wait_for(process.stderr.read(), 30)).decode()
+        await process.wait()
+    assert SECRET not in line + said
+    assert "Traceback" not in said
