@@ -74,7 +74,8 @@ class _Supervisor:
             await self._until_ready_or_done(first)
             others = [] if self._stop.is_set() else [self._keep(n, is_first=False) for n in range(2, self._count + 1)]
             if not self._stop.is_set():
-                self._client = await connect()
+                with suppress(RuntimeError):  # the server has just ended: `_report` connects later
+                    self._client = await connect()
                 word = "process" if self._count == 1 else "processes"
                 say(f"Supervising {self._count} worker {word}.")
             await asyncio.gather(first, *others)
@@ -105,7 +106,13 @@ class _Supervisor:
         while not self._stop.is_set():
             process = WorkerProcess(index, self._spans.add, self._spans.release)
             self._processes[index] = process
-            await process.start(is_first=is_first)
+            try:
+                await process.start(is_first=is_first)
+            except OSError as error:
+                say(f"error: worker process {index} could not be started: {error}.")
+                delay = min(LONGEST_DELAY, delay * 2) or FIRST_DELAY
+                await self._sleep(delay)
+                continue
             if self._stop.is_set():
                 process.send_signal(signal.SIGTERM)
             code = await self._ended(process)
@@ -155,7 +162,8 @@ class _Supervisor:
                 self._client = await connect()
             report = LostWorkReport(self._client, lost)
             self._spans.settle(process, await report.report())
-            await report.look_again()
+            if not self._stop.is_set():
+                await report.look_again()
         except Exception as error:  # noqa: BLE001 - the server's timeouts apply then; the supervisor must live
             say(f"error: what process {process.index} had in flight could not be reported as lost: {error}")
             self._spans.settle(process, {})

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from mulligan.observe import otlp
 from mulligan.supervisor.workflow_tasks import Run, TokenFormat
 from mulligan.worker.supervisor_link import FD_VARIABLE, FIRST_VARIABLE, Frames, Kind, frame
 
@@ -25,6 +26,8 @@ MAX_RUNS = 4_000
 MAX_ASYNC = 100_000
 SECONDS_TO_BE_ACCEPTED = 2.0
 """After its end in the process, the server may not know an attempt's result for this long."""
+SECONDS_BETWEEN_READS, WITH_SPANS = 0.2, 0.02
+"""Messages that are read together cost a fraction of as many wake-ups. A run that opens waits for the export of its span."""
 _INSTANCE = "service.instance.id="
 
 
@@ -88,9 +91,11 @@ class WorkerProcess(asyncio.Protocol):
         self._on_span = on_span
         self._on_finished = on_finished
         self._frames = Frames()
-        self._transport: asyncio.WriteTransport | None = None
+        self._transport: asyncio.Transport | None = None
         self._process: asyncio.subprocess.Process | None = None
         self._disconnected = asyncio.Event()
+        self._has_ended = False
+        self._seconds_between_reads = WITH_SPANS if otlp.is_configured() else SECONDS_BETWEEN_READS
         self._handlers: dict[int, Callable[[int, bytes], None]] = {
             Kind.STARTED: self._started,
             Kind.FINISHED: self._has_finished,
@@ -114,9 +119,13 @@ class WorkerProcess(asyncio.Protocol):
                     f"{part}-{self.index}" if part.startswith(_INSTANCE) else part for part in attributes.split(",")
                 ]
                 environment["OTEL_RESOURCE_ATTRIBUTES"] = ",".join(parts)
-            self._process = await asyncio.create_subprocess_exec(
-                sys.executable, *sys.orig_argv[1:], env=environment, pass_fds=[theirs.fileno()]
-            )
+            try:
+                self._process = await asyncio.create_subprocess_exec(
+                    sys.executable, *sys.orig_argv[1:], env=environment, pass_fds=[theirs.fileno()]
+                )
+            except OSError:
+                ours.close()
+                raise
         await asyncio.get_running_loop().create_unix_connection(lambda: self, sock=ours)
 
     @property
@@ -129,6 +138,8 @@ class WorkerProcess(asyncio.Protocol):
         """Wait until it has ended and all its messages are read; returns the exit code, or the negative signal."""
         assert self._process is not None
         code = await self._process.wait()
+        self._has_ended = True
+        self._read_on()
         # A process that it has started may have inherited the socket, though none should.
         try:
             await asyncio.wait_for(self._disconnected.wait(), 1)
@@ -163,7 +174,7 @@ class WorkerProcess(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Called by asyncio."""
-        assert isinstance(transport, asyncio.WriteTransport)
+        assert isinstance(transport, asyncio.Transport)
         self._transport = transport
 
     def data_received(self, data: bytes) -> None:
@@ -172,10 +183,17 @@ class WorkerProcess(asyncio.Protocol):
         for kind, number, body in self._frames.add(data):
             if handler := self._handlers.get(kind):
                 handler(number, body)
+        if self._transport is not None and not self._has_ended:
+            self._transport.pause_reading()
+            asyncio.get_running_loop().call_later(self._seconds_between_reads, self._read_on)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
         """Called by asyncio."""
         self._disconnected.set()
+
+    def _read_on(self) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
 
     def _started(self, number: int, body: bytes) -> None:
         self.attempts[number] = body

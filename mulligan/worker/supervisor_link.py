@@ -37,6 +37,8 @@ FIRST_VARIABLE = "MULLIGAN_SUPERVISOR_FIRST"
 MAX_UNSENT_BYTES = 16 * 1024 * 1024
 """What is kept for a supervisor that reads too slowly, or is frozen. Beyond that, messages are dropped."""
 MAX_FRAME_BYTES = 64 * 1024 * 1024
+SECONDS_TO_FLUSH = 0.05
+"""How long the end of an attempt may wait for the next message, to be sent with it."""
 RUN_AGAIN_AFTER = 5.0
 """Seconds after which a run's activity is reported again. The supervisor looks at runs that were active this recently."""
 _HEADER = struct.Struct("!IBQ")
@@ -116,6 +118,8 @@ class SupervisorLink(Interceptor):
         self._connection = connection
         self._lock = threading.Lock()
         self._unsent = bytearray()
+        self._flushes, self._waits = False, False
+        """Whether a flush is scheduled, and whether the supervisor does not read at the moment."""
         self._dropped = 0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._numbers = count(1)
@@ -167,12 +171,14 @@ class SupervisorLink(Interceptor):
                 if self._dropped == 1:
                     logger.warning("The supervisor does not read; messages to it are dropped.")
                 return
-            was_empty = not self._unsent
             self._unsent += message
-            if was_empty:
-                self._write()
-                if self._unsent and self._loop is not None:
-                    self._loop.call_soon_threadsafe(self._wait_until_writable)
+            if kind == Kind.FINISHED and self._loop is not None:
+                # If this one is lost, the server refuses to fail an attempt that it has the result of.
+                if not self._flushes:
+                    self._flushes = True
+                    self._loop.call_later(SECONDS_TO_FLUSH, self._flush)
+            elif not self._waits:
+                self._write_or_wait()
 
     def send_run(self, workflow_id: str, run_id: str) -> None:
         """Report that this worker handles a workflow task of the run, unless it did so lately."""
@@ -203,6 +209,18 @@ class SupervisorLink(Interceptor):
                 self._unsent.clear()  # the supervisor has died; `_read` sees it too
                 return
 
+    def _write_or_wait(self) -> None:
+        self._write()
+        if self._unsent and self._loop is not None:
+            self._waits = True
+            self._loop.call_soon_threadsafe(self._wait_until_writable)
+
+    def _flush(self) -> None:
+        with self._lock:
+            self._flushes = False
+            if self._unsent and not self._waits:
+                self._write_or_wait()
+
     def _wait_until_writable(self) -> None:
         if self._loop is not None:
             self._loop.add_writer(self._connection, self._write_more)
@@ -211,6 +229,7 @@ class SupervisorLink(Interceptor):
         with self._lock:
             self._write()
             if not self._unsent and self._loop is not None:
+                self._waits = False
                 self._loop.remove_writer(self._connection)
 
     def _read(self) -> None:

@@ -126,7 +126,7 @@ def pauses_of(outcome: Outcome) -> Iterator[tuple[str, float]]:
                 after = next(
                     (later for later, each, kind in events if each == run and kind == "model" and later > kill.at), None
                 )
-                if after is not None:
+                if after is not None and after > at:  # else the next request arrived while its caller died
                     yield "model call", after - kill.at
         for history in outcome.history.values():
             for at, completed in failed_workflow_tasks(history):

@@ -25,6 +25,9 @@ call a model, and run local tools. Each tool writes its effects to a ledger outs
 - each call has one result, in the order of the calls, and the conversation that the model saw is the recorded one;
 - every attempt of a tool and of a model call has one span, and each span has its parent;
 - every run ended.
+
+Not covered yet: kills of the supervisor, of the server and of unsupervised workers, frozen processes, an endpoint that is cut off, other agent runtimes
+under the same kills, and all orders of events without a server. 1,000 kills are the aim.
 """
 
 
