@@ -1,0 +1,198 @@
+"""`/ai-sdk/{agent}`: the UI message stream of the AI SDK on a real socket. npm's `ai` reads it in tests/system."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import uuid
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+from mulligan import Agent
+from tests.live.conftest import DONE, Lab, call
+from tests.support.http_server import Door, http_server
+from tests.support.openai_turn import Failure, Turn
+from tests.support.people_agents import desk
+from tests.support.shop_agents import shop
+
+REFUND = call("refund", '{"order": 7, "amount": {"euros": 2}}', "c1")
+Chunks = list[dict[str, Any]]
+
+
+class Chat:
+    """A chat of a client with an agent: its id, and the requests of `DefaultChatTransport`."""
+
+    def __init__(self, door: Door, agent: str) -> None:
+        self.id = f"chat-{uuid.uuid4().hex[:8]}"
+        self._door, self._url = door, f"/ai-sdk/{agent}"
+
+    async def say(self, text: str, message_id: str = "m1") -> Chunks:
+        return await self.post({"id": message_id, "role": "user", "parts": [{"type": "text", "text": text}]})
+
+    async def post(self, message: dict[str, Any]) -> Chunks:
+        body = {"id": self.id, "messages": [message], "trigger": "submit-message"}
+        return await self._chunks("POST", self._url, json=body)
+
+    async def resume(self, stop_after: str = "") -> Chunks:
+        return await self._chunks("GET", f"{self._url}/{self.id}/stream", stop_after)
+
+    async def _chunks(self, method: str, url: str, stop_after: str = "", **options: Any) -> Chunks:
+        chunks: Chunks = []
+        async with self._door.http.stream(method, url, timeout=60, **options) as response:
+            if response.status_code == 204:
+                return []
+            assert response.status_code == 200, (await response.aread()).decode()
+            assert response.headers["x-vercel-ai-ui-message-stream"] == "v1"
+            async for line in response.aiter_lines():
+                if line == "data: [DONE]":
+                    return chunks
+                if line.startswith("data: "):
+                    chunks.append(json.loads(line.removeprefix("data: ")))
+                    if chunks[-1]["type"] == stop_after:
+                        return chunks
+        raise AssertionError("the stream has no end")
+
+
+def types(chunks: Chunks) -> list[str]:
+    """The types of chunks, without those of our own."""
+    return [chunk["type"] for chunk in chunks if chunk["type"] != "data-mulligan"]
+
+
+def only(chunks: Chunks, kind: str) -> dict[str, Any]:
+    [found] = [chunk for chunk in chunks if chunk["type"] == kind]
+    return found
+
+
+@pytest.fixture(scope="module")
+async def door(lab: Lab) -> AsyncIterator[Door]:
+    async with http_server(lab.client) as served:
+        yield served
+
+
+@pytest.fixture
+def script(lab: Lab) -> Callable[..., None]:
+    """Script the model of an agent: the protocol names an agent, and not a model."""
+
+    def scripted(agent: Agent, *turns: Turn) -> None:
+        lab.model.script(str(agent.model).partition(":")[2], list(turns))
+
+    return scripted
+
+
+async def test_a_turn_is_one_message_of_steps_text_and_tool_parts(door: Door, script: Callable[..., None]) -> None:
+    """Invalid input and failures of tools are errors of their parts; a repair is a data part. A second turn follows."""
+    calls = [("search_orders", "{'customer': 'Ada'}", "a"), ("serch", "{}", "b"), ("refuse", "{}", "c")]
+    script(shop, Turn("Let me look.", calls=calls), DONE, Turn("Bye."))
+    chat = Chat(door, "shop")
+    chunks = await chat.say("Where is my order?")
+    assert types(chunks)[:5] == ["start", "start-step", "text-start", "text-delta", "text-end"]
+    assert types(chunks)[-6:] == ["start-step", "text-start", "text-delta", "text-end", "finish-step", "finish"]
+    assert only(chunks, "tool-input-error")["toolCallId"] == "b"
+    assert only(chunks, "tool-output-error")["errorText"] == "The shop is closed until nine."
+    assert "Ada" in only(chunks, "tool-output-available")["output"]
+    inputs = {chunk["toolCallId"]: chunk["input"] for chunk in chunks if chunk["type"] == "tool-input-available"}
+    assert inputs["a"]["customer"] == "Ada"
+    kinds = [chunk["data"]["type"] for chunk in chunks if chunk["type"] == "data-mulligan"]
+    assert kinds == ["tool_call_repaired", "run_ended"]
+    assert await chat.resume() == []
+    again = await chat.say("Where is my order?")
+    assert again == chunks
+    second = await chat.say("Bye.", "m2")
+    assert only(second, "text-delta")["delta"] == "Bye."
+    assert second[0]["messageId"] != chunks[0]["messageId"]
+
+
+@pytest.mark.parametrize(
+    ("response", "end"),
+    [
+        ({"approved": True}, ("tool-output-available", "output", "refunded 2 for order 7")),
+        ({"approved": False, "reason": "Too much."}, ("tool-output-denied", "toolCallId", "c1")),
+    ],
+)
+async def test_the_stream_ends_at_an_approval_and_goes_on_under_the_same_message_id(
+    door: Door, script: Callable[..., None], response: dict[str, Any], end: tuple[str, str, Any]
+) -> None:
+    """A client that returns in between gets the whole message with the request; sent twice, it is one decision."""
+    script(desk, REFUND, DONE)
+    chat = Chat(door, "desk")
+    chunks = await chat.say("Refund order 7.")
+    assert types(chunks)[-4:] == ["tool-input-available", "tool-approval-request", "finish-step", "finish"]
+    assert await chat.resume() == chunks
+    approval_id = only(chunks, "tool-approval-request")["approvalId"]
+    part = {"type": "tool-refund", "toolCallId": "c1", "state": "approval-responded"}
+    message = {"id": chunks[0]["messageId"], "role": "assistant"}
+    replied = {**message, "parts": [{**part, "approval": {"id": approval_id, **response}}]}
+    rest = await chat.post(replied)
+    kind, field, value = end
+    assert rest[0] == chunks[0]
+    assert only(rest, kind)[field] == value
+    assert not {"tool-input-start", "tool-input-available", "tool-approval-response"} & set(types(rest))
+    assert types(rest)[-1] == "finish"
+    assert types(await chat.post(replied)) == types(rest)
+    whole = await chat.say("Refund order 7.")
+    assert only(whole, "tool-approval-response")["approved"] is response["approved"]
+
+
+async def test_a_question_is_a_tool_of_the_page_whose_output_is_the_answer(
+    door: Door, script: Callable[..., None]
+) -> None:
+    """Together with an approval, both are asked at the end of one stream."""
+    script(desk, Turn(calls=[*REFUND.calls, ("ask_person", '{"question": "Which?"}', "c2")]), DONE)
+    chat = Chat(door, "desk")
+    chunks = await chat.say("Go.")
+    [asked] = [chunk for chunk in chunks if chunk.get("toolMetadata")]
+    assert "providerExecuted" not in asked
+    approval = {"id": only(chunks, "tool-approval-request")["approvalId"], "approved": True}
+    parts = [
+        {"type": "tool-refund", "toolCallId": "c1", "state": "approval-responded", "approval": approval},
+        {**asked, "type": "tool-ask_person", "state": "output-available", "output": "Both."},
+    ]
+    rest = await chat.post({"id": chunks[0]["messageId"], "role": "assistant", "parts": parts})
+    outputs = {chunk["toolCallId"]: chunk["output"] for chunk in rest if chunk["type"] == "tool-output-available"}
+    assert outputs == {"c1": "refunded 2 for order 7", "c2": "Both."}
+
+
+async def test_a_client_that_left_gets_the_message_from_its_start(door: Door, script: Callable[..., None]) -> None:
+    """Of the turn that runs; nothing (204) when none does."""
+    script(desk, call("nap", '{"seconds": 1.5}', "c1"), DONE)
+    chat = Chat(door, "desk")
+    assert await chat.resume() == []
+    saying = asyncio.create_task(chat.say("Sleep."))
+    while not await chat.resume(stop_after="tool-input-available"):
+        await asyncio.sleep(0.1)
+    resumed = await chat.resume()
+    assert types(resumed)[0] == "start"
+    assert types(resumed) == types(await saying)
+    assert await chat.resume() == []
+
+
+async def test_what_cannot_be_served_is_refused_with_a_sentence(door: Door, script: Callable[..., None]) -> None:
+    """Before the stream as JSON {error, code}, in it as the chunk `error`."""
+    script(desk, REFUND, DONE)
+    chat = Chat(door, "desk")
+    chunks = await chat.say("Go.")
+    text = {"type": "text", "text": "x"}
+    user, assistant = {"id": "m2", "role": "user"}, {"id": chunks[0]["messageId"], "role": "assistant"}
+    responded = {"type": "tool-refund", "toolCallId": "c1", "state": "approval-responded"}
+    rows: list[tuple[dict[str, Any], int, str, str]] = [
+        ({"messages": [{**user, "parts": [text]}]}, 409, "busy", "has not finished"),
+        ({"messages": [{**user, "id": "m1", "parts": [text]}]}, 409, "message_changed", "new id"),
+        ({"messages": [{**user, "parts": [{"type": "file"}]}]}, 422, "invalid_input", "not text"),
+        ({"messages": [{**user, "parts": []}]}, 422, "invalid_input", "no text"),
+        ({"messages": [user]}, 422, "invalid_input", "parts"),
+        ({"messages": []}, 422, "invalid_input", "neither a user's"),
+        ({"messages": [{**assistant, "parts": [text]}]}, 422, "invalid_input", "neither a user's"),
+        ({"messages": [{**assistant, "parts": [responded]}]}, 422, "invalid_input", "send back the id"),
+        ({"messages": [{**assistant, "id": "old", "parts": [responded]}]}, 409, "not_the_newest", "load it"),
+        ({"messages": [user], "trigger": "regenerate-message"}, 422, "invalid_input", "generated again"),
+        ({"messages": 7}, 422, "invalid_input", "messages"),
+        ({"messages": [{**user, "parts": [text]}], "id": " "}, 422, "invalid_input", "conversation's id"),
+    ]
+    for fields, status, code, sentence in rows:
+        answer = await door.http.post("/ai-sdk/desk", json={"id": chat.id, "trigger": "submit-message", **fields})
+        assert (answer.status_code, answer.json()["code"]) == (status, code), fields
+        assert sentence in answer.json()["error"]
+    script(shop, Turn(failure=Failure(400)))
+    assert types(await Chat(door, "shop").say("x"))[-2:] == ["finish-step", "error"]

@@ -1,0 +1,104 @@
+"""What our events become in the AI SDK's stream, where a live run shows it seldom: void text, how a run can end."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from mulligan.serve.ai_sdk import Translator
+from mulligan.values import ErrorInfo, RunResult, Usage
+from mulligan.wire.event_types import (
+    Answered,
+    Event,
+    MessageReceived,
+    ModelFallback,
+    RunEnded,
+    StepStarted,
+    TextDelta,
+    TextVoid,
+)
+
+AT = datetime(2026, 11, 22, tzinfo=UTC)
+STEP = StepStarted(at=AT, offset=1, step=1, model="openai:a")
+VOID = TextVoid(at=AT, step=1, attempt=1)
+FALLBACK = ModelFallback(at=AT, offset=2, step=1, model="openai:b", error=ErrorInfo(kind="x", message="y"))
+
+
+def delta(text: str, start: int = 0, attempt: int = 1) -> TextDelta:
+    return TextDelta(at=AT, step=1, attempt=attempt, start=start, text=text)
+
+
+def translate(*events: Event) -> list[dict[str, Any]]:
+    translator = Translator(is_whole=True)
+    return [chunk for event in events for chunk in translator.translate(event)]
+
+
+def texts(chunks: list[dict[str, Any]]) -> list[str]:
+    """The text parts that a client has at the end, which must be closed."""
+    parts: dict[str, str] = {}
+    is_open: set[str] = set()
+    for chunk in chunks:
+        match chunk["type"]:
+            case "text-start":
+                assert chunk["id"] not in parts
+                parts[chunk["id"]] = ""
+                is_open.add(chunk["id"])
+            case "text-delta":
+                assert chunk["id"] in is_open
+                parts[chunk["id"]] += chunk["delta"]
+            case "text-end":
+                is_open.remove(chunk["id"])
+            case "reset-step":
+                parts, is_open = {}, set()
+    assert not is_open
+    return list(parts.values())
+
+
+@pytest.mark.parametrize(
+    ("events", "resets"),
+    [
+        ([delta("Hel"), delta("lo", 3)], 0),
+        ([], 0),
+        ([delta("Good"), VOID, delta("Hel", attempt=2)], 1),
+        ([delta("Good")], 1),
+        ([delta("lo", 3)], 1),
+        ([delta("Good"), FALLBACK, delta("Hel", attempt=2)], 1),
+    ],
+)
+def test_the_client_has_the_answer_and_no_text_that_became_void(events: list[Event], resets: int) -> None:
+    answered = Answered(at=AT, offset=3, step=1, text="Hello", tool_calls=[], usage=Usage())
+    chunks = translate(STEP, *events, answered)
+    assert texts(chunks) == ["Hello"]
+    assert sum(chunk["type"] == "reset-step" for chunk in chunks) == resets
+
+
+def test_a_message_that_joins_the_run_steers_it() -> None:
+    [chunk] = translate(MessageReceived(at=AT, offset=4, text="Hurry."))
+    assert chunk == {"type": "steering-message", "id": "message-4", "parts": [{"type": "text", "text": "Hurry."}]}
+
+
+@pytest.mark.parametrize(
+    ("status", "error", "last"),
+    [
+        ("completed", None, {"type": "finish", "finishReason": "stop"}),
+        ("max_steps", None, {"type": "finish", "finishReason": "other"}),
+        ("truncated", None, {"type": "finish", "finishReason": "length"}),
+        ("refused", None, {"type": "finish", "finishReason": "content-filter"}),
+        ("stopped", None, {"type": "finish", "finishReason": "interrupted"}),
+        ("cancelled", None, {"type": "abort", "reason": "The run was cancelled."}),
+        ("failed", ErrorInfo(kind="ModelRequestError", message="No."), {"type": "error", "errorText": "No."}),
+        ("timed_out", None, {"type": "error", "errorText": "The run ended: timed_out."}),
+    ],
+)
+def test_each_end_of_a_run_is_the_end_of_the_message(
+    status: Any, error: ErrorInfo | None, last: dict[str, str]
+) -> None:
+    """With our own event before it, which has the result."""
+    fields: dict[str, Any] = {"status": status, "steps": 1, "usage": Usage(), "trace_id": "", "output": None}
+    result = RunResult.model_validate(fields) if last["type"] == "finish" else None
+    ended = RunEnded(at=AT, offset=9, turn=1, status=status, result=result, error=error)
+    chunks = translate(STEP, delta("Half"), ended)
+    assert [chunk["type"] for chunk in chunks[-4:-1]] == ["reset-step", "finish-step", "data-mulligan"]
+    assert chunks[-1] == last
