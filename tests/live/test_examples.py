@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import uuid
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
 from tests.live.conftest import Lab
+from tests.support.http_server import http_server
 
 
 @pytest.mark.parametrize(("letter", "decision"), [("The lamp of order 7 broke.", "refunded"), ("Order 8!", "waits")])
@@ -52,3 +54,20 @@ async def test_the_librarian_example_asks_for_approval_of_an_mcp_tool(lab: Lab) 
         assert (await handle.result())["output"] == "Deleted: old prices."
         steps = (await handle.query("steps", args=[0, 10]))["steps"]
     assert steps[0]["tool_calls"][0]["result"]["text"] == "old prices\nopening hours"
+
+
+async def test_the_openai_client_example_prints_the_story_of_an_agent(lab: Lab) -> None:
+    """As in docs/serving-openai.md: with the calls of the run, and the mistake that it recovered from."""
+    queue = f"examples-{uuid.uuid4().hex[:6]}"
+    worker = running_worker(lab.client, load(["examples.storyteller"]), lab.telemetry, queue)
+    async with worker, http_server(lab.client, task_queue=queue) as door:
+        program = (sys.executable, "-m", "examples.openai_client", door.url)
+        process = await asyncio.create_subprocess_exec(*program, stdout=asyncio.subprocess.PIPE)
+        out, _ = await process.communicate()
+    printed = out.decode()
+    assert process.returncode == 0
+    assert [line for line in printed.splitlines() if line.startswith("[")] == [
+        "[look_outside: failed]",
+        "[look_outside: completed]",
+    ]
+    assert printed.endswith("That was all.")

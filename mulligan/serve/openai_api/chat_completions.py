@@ -26,7 +26,7 @@ from mulligan.serve.openai_api.request_fields import (
     read_model,
     refuse_fields,
 )
-from mulligan.serve.openai_api.responses import SECONDS_BETWEEN_PINGS, follow_while_connected
+from mulligan.serve.openai_api.responses import SECONDS_BETWEEN_PINGS, asks_person, follow_while_connected
 from mulligan.serve.problems import Problem, problem_of
 from mulligan.serve.runs import Runs
 from mulligan.serve.security import Caller
@@ -64,11 +64,9 @@ async def _end(request: Request, runs: Runs, caller: Caller, run_id: str) -> Run
     """The end of a run, which a request without a stream waits for."""
     where = f"The run {run_id!r} goes on: GET /v1/responses/{run_id} reads it."
     async for event in follow_while_connected(request, await runs.watch(caller, run_id)):
-        if event.type == "waiting":
+        if asks_person(event):
             raise Problem(
-                409,
-                "waiting_for_person",
-                f"The call of {event.name} waits for a person: POST /api/runs/{{id}}/decisions. {where}",
+                409, "waiting_for_person", f"A call waits for a person: decide it, and the run continues. {where}"
             )
         if event.type == "run_ended":
             return _with_result(event)

@@ -36,7 +36,7 @@ from mulligan.serve.runs import MOST_ITEMS, Runs
 from mulligan.serve.security import Caller
 from mulligan.wire.event_types import EVENT, Event
 
-__all__ = ["SECONDS_BETWEEN_PINGS", "follow_while_connected", "router"]
+__all__ = ["SECONDS_BETWEEN_PINGS", "asks_person", "follow_while_connected", "router"]
 
 ID_PREFIX = "resp_"
 SECONDS_BETWEEN_PINGS = 15
@@ -198,8 +198,13 @@ async def _stored(
 async def _wait(request: Request, runs: Runs, caller: Caller, run_id: str) -> None:
     """Wait until a run has ended, or waits for a person; or its client has gone."""
     async for event in follow_while_connected(request, await runs.watch(caller, run_id)):
-        if event.type == "waiting":
+        if asks_person(event):
             return
+
+
+def asks_person(event: Event) -> bool:
+    """Whether a call of the run waits for a person from now on, or one of a sub-agent's run."""
+    return event.type == "waiting" or (event.type == "sub_run" and event.event.type == "waiting")
 
 
 async def follow_while_connected(request: Request, watched: AsyncIterator[Any] | None) -> AsyncIterator[Event]:
