@@ -44,7 +44,7 @@ def test_each_setting_is_in_docs_settings_with_its_default() -> None:
     for name, field in Settings.model_fields.items():
         variable = field.validation_alias or f"MULLIGAN_{name.upper()}"
         row = next(line for line in SETTINGS.splitlines() if f"`{variable}`" in line)
-        if field.default not in ([], None, SecretStr(""), ""):
+        if field.default_factory is None and field.default not in ([], None, SecretStr(""), ""):
             default = str(field.default)
             assert (default.lower() if isinstance(field.default, bool) else default) in row
     read = {str(field.validation_alias or f"MULLIGAN_{name.upper()}") for name, field in Settings.model_fields.items()}
