@@ -47,7 +47,7 @@ BAD: list[tuple[Any, str]] = [
     (b"\x00\xff", "input is not JSON"),
     (
         zstandard.compress(b'{"agent": "shop", "messages": [{"role": "user", "text": "' + b"x" * 2_500_000 + b'"}]}'),
-        "1,900,000 are the most without external storage",
+        "2,096,500 are the most without external storage",
     ),
     (
         {"agent": "shop", "prompt": "x", "metadata": {"k": "x" * 1_500_000}},
