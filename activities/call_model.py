@@ -45,7 +45,7 @@ class CallModelActivity:
         await self._open_spans(request)
         async with heartbeating() as heartbeat:
             definition = await services.definitions.find(request.definition, context)
-            provider = services.provider_of(request.model)
+            provider = services.providers.of(request.model)
             async with conversation_of(request, provider, services) as conversation:
                 reply = await self._call_provider(request, agent, definition, conversation, heartbeat)
                 answer = await inspect_answer(services, request, agent, definition, reply, conversation)
@@ -68,7 +68,7 @@ class CallModelActivity:
 
     def _attempt(self, request: ModelCall, attempt: int) -> ChatAttempt:
         return ChatAttempt(
-            provider=self.services.provider_of(request.model).name,
+            provider=self.services.providers.of(request.model).name,
             model=ModelName.parse(request.model).name,
             step=request.step,
             attempt=attempt,
@@ -85,6 +85,7 @@ class CallModelActivity:
     ) -> Reply:
         telemetry, retry_budget = self.services.telemetry, self.services.retry_budget
         provider, model = conversation.provider, ModelName.parse(request.model).name
+        endpoint = self.services.providers.endpoint_of(request.model)
         is_streamed = agent.model_settings.get("stream") is not False
         provider_request = Request(
             model=model,
@@ -94,7 +95,7 @@ class CallModelActivity:
             settings=agent.model_settings,
             parallel_tool_calls=agent.parallel_tool_calls,
             calls_in_text=agent.calls_in_text,
-            timeout=request.timeout,
+            timeout=self.services.providers.timeout(request.model, request.timeout),
             summed_up=request.summed_up or 0,
             on_text=self._live_text(request, heartbeat) if is_streamed else None,
         )
@@ -102,7 +103,7 @@ class CallModelActivity:
         try:
             attempt = self._attempt(request, activity.info().attempt)
             with telemetry.chat(request.where, attempt, is_void=attempt_was_abandoned) as span:
-                reply = await call_provider(provider, provider_request, telemetry, span)
+                reply = await call_provider(provider, provider_request, telemetry, span, endpoint)
                 retry_budget.record_success(request)
                 self._add_content(span, provider_request, reply)
                 return reply

@@ -59,8 +59,8 @@ class CompactConversationActivity:
         if previous_attempt_was_lost():
             self._record_lost_attempt(request)
         async with heartbeating() as heartbeat:
-            run_provider = services.provider_of(request.run_model)
             try:
+                run_provider = services.providers.of(request.run_model)
                 async with conversation_of(request, run_provider, services) as conversation:
                     return await self._summarize(request, conversation.messages[: request.cut], heartbeat)
             except NoSummary as error:
@@ -72,7 +72,7 @@ class CompactConversationActivity:
         self, request: CompactConversation, messages: Sequence[Message], heartbeat: Heartbeat
     ) -> Compacted:
         services, model = self.services, ModelName.parse(request.model)
-        provider, telemetry = services.provider_of(request.model), services.telemetry
+        provider, telemetry = services.providers.of(request.model), services.telemetry
         # In a thread: a transcript of some megabytes takes a while.
         text = await asyncio.to_thread(transcript, messages, request.compact_at * BYTES_PER_TOKEN)
         message = UserMessage(role="user", text=text)
@@ -84,13 +84,14 @@ class CompactConversationActivity:
             items=provider.encode(message),
             messages=[message],
             settings={name: value for name, value in settings.items() if name not in ANSWER_SETTINGS},
-            timeout=request.timeout,
+            timeout=services.providers.timeout(request.model, request.timeout),
         )
         sent = await services.retry_budget.wait_until_allowed(request, heartbeat)
         try:
             attempt = self._attempt(request, activity.info().attempt)
             with telemetry.chat(request.where, attempt, is_void=attempt_was_abandoned) as span:
-                reply = await call_provider(provider, provider_request, telemetry, span)
+                endpoint = services.providers.endpoint_of(request.model)
+                reply = await call_provider(provider, provider_request, telemetry, span, endpoint)
                 services.retry_budget.record_success(request)
                 telemetry.add_content(span, semconv.INPUT_MESSAGES, [message.model_dump(mode="json")])
                 telemetry.add_content(span, semconv.OUTPUT_MESSAGES, [{"role": "assistant", "text": reply.text}])
@@ -109,7 +110,7 @@ class CompactConversationActivity:
 
     def _attempt(self, request: CompactConversation, attempt: int) -> ChatAttempt:
         return ChatAttempt(
-            provider=self.services.provider_of(request.model).name,
+            provider=self.services.providers.of(request.model).name,
             model=ModelName.parse(request.model).name,
             step=request.step,
             attempt=attempt,

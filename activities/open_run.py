@@ -12,13 +12,14 @@ from temporalio import activity
 
 from mulligan.activities.agent_not_served import decline, other_queues, unknown_agent
 from mulligan.activities.mcp.servers import OfferedTools
+from mulligan.activities.models.available_providers import AvailableProviders
 from mulligan.activities.models.resolve_models import compact_model, model_patience, resolve_models
 from mulligan.activities.run_data.definitions import QUERY_TIMEOUT, define, this_workflow
 from mulligan.activities.services import Services
 from mulligan.agent import Agent, AgentTool
 from mulligan.durations import seconds
 from mulligan.errors import DeclarationError, InvalidRunInputError
-from mulligan.model_name import check_model
+from mulligan.model_name import ModelName, check_model
 from mulligan.observe.spans import AgentRun
 from mulligan.run_input import RunInput
 from mulligan.tool import Tool
@@ -74,10 +75,7 @@ class OpenRunActivity:
             request.conversation, whole=not isinstance(agent.instructions, str)
         )
         if run_input.model is not None:
-            try:
-                check_model(run_input.model, '"model"')
-            except DeclarationError as error:
-                raise InvalidRunInputError(str(error)) from None
+            _check_model(run_input.model, services.providers)
         if services.carry_bytes is None:
             _check_size("metadata", _json_bytes(run_input.metadata), METADATA_BYTES)
         model = run_input.model or agent.models[0]
@@ -142,6 +140,24 @@ class OpenRunActivity:
         instructions = await self.services.runtime.run(agent.instructions, (run_input,), limit=INSTRUCTIONS_LIMIT)
         assert not inspect.isawaitable(instructions)
         return str(instructions)
+
+
+def _check_model(model: str, providers: AvailableProviders) -> None:
+    """Check the model that a run's input names. Its endpoint must be one of this worker: a client sends no address.
+
+    Raises:
+        InvalidRunInputError: there is no such provider or endpoint.
+    """
+    try:
+        check_model(model, '"model"')
+    except DeclarationError as error:
+        raise InvalidRunInputError(str(error)) from None
+    endpoint = ModelName.parse(model).endpoint
+    if endpoint and endpoint not in providers.endpoints:
+        known = ", ".join(sorted(providers.endpoints)) or "none"
+        raise InvalidRunInputError(
+            f'"model" is {model!r}, but the worker does not know the endpoint {endpoint!r}; it knows: {known}.'
+        )
 
 
 def _json_bytes(metadata: Mapping[str, str]) -> int:

@@ -1,4 +1,4 @@
-"""The registry of the agents, scripts and tools that a worker serves, by their names."""
+"""The registry of the agents, scripts, tools and endpoints that a worker serves, by their names."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import TypeVar
 
 from mulligan.agent import Agent, with_sub_agents
+from mulligan.endpoint import Model, endpoints_of, merge_endpoints
 from mulligan.errors import DeclarationError
 from mulligan.script import Script
 from mulligan.tool import Tool
@@ -18,10 +19,16 @@ class Registry:
 
     Raises:
         DeclarationError: an agent's tools, which may have been added after its declaration, are not valid; or two different
-            agents, two scripts, or two tools that belong to no agent here, have the same name.
+            agents, two scripts, two endpoints, or two tools that belong to no agent here, have the same name.
     """
 
-    def __init__(self, agents: Iterable[Agent], scripts: Iterable[Script] = (), tools: Iterable[Tool] = ()) -> None:
+    def __init__(
+        self,
+        agents: Iterable[Agent],
+        scripts: Iterable[Script] = (),
+        tools: Iterable[Tool] = (),
+        models: Iterable[Model] = (),
+    ) -> None:
         tools = list(tools)
         self.agents = _by_name(with_sub_agents(agents, tools), "agents")
         for agent in self.agents.values():
@@ -30,6 +37,9 @@ class Registry:
         owned = {id(tool) for agent in self.agents.values() for tool in agent.tools}
         self.tools = _by_name((tool for tool in tools if id(tool) not in owned), "tools")
         """Tools for agents that this worker does not know: by a tool's `task_queue`, calls come from other workers."""
+        own = [endpoint for agent in self.agents.values() for endpoint in agent.endpoints()]
+        self.endpoints = merge_endpoints([*own, *endpoints_of(models)])
+        """The endpoints that are declared in code, by their names."""
 
     def tool(self, agent: str, name: str) -> Tool | None:
         """The tool that a call names: the agent's own, or a separate one if this worker does not know the agent."""

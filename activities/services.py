@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from mulligan.activities.mcp.servers import McpServers
-from mulligan.activities.models.protocol import Provider
+from mulligan.activities.models.available_providers import AvailableProviders
 from mulligan.activities.models.retry_budget import RetryBudget
 from mulligan.activities.registry import Registry
 from mulligan.activities.run_data.conversation_cache import ConversationCache, conversation_key
@@ -17,7 +16,6 @@ from mulligan.activities.tool_running.resources import Resources
 from mulligan.activities.tool_running.tool_runtime import ToolRuntime
 from mulligan.client.registered_attributes import RegisteredAttributes
 from mulligan.client.served_agents import ServedAgents
-from mulligan.model_name import ModelName
 from mulligan.observe.telemetry import Telemetry
 from mulligan.prices import Prices
 from mulligan.values import ErrorInfo, ToolCall
@@ -36,7 +34,7 @@ class Services:
     """
 
     registry: Registry
-    providers: Mapping[str, Provider]
+    providers: AvailableProviders
     definitions: Definitions
     conversations: ConversationCache
     telemetry: Telemetry
@@ -52,10 +50,6 @@ class Services:
     live_text_seconds: float = 0
     model_task_queue: str | None = None
     served: ServedAgents | None = None
-
-    def provider_of(self, model: str) -> Provider:
-        """The provider of a model that is written as `provider:NAME`."""
-        return self.providers[ModelName.parse(model).provider]
 
     def cache_result(self, context: RunContext, call: ToolCall, text: str, error: ErrorInfo | None) -> None:
         """Keep the result of a call in this worker's memory, for the next model call of its conversation."""

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from mulligan.agent import Agent
+from mulligan.endpoint import Model
 from mulligan.errors import (
     DeclarationError,
     InvalidRunInputError,
@@ -75,6 +76,7 @@ __all__ = [
     "InvalidToolInputError",
     "McpServer",
     "Message",
+    "Model",
     "ModelRequestError",
     "ModelUnavailableError",
     "MulliganError",

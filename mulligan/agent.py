@@ -13,6 +13,7 @@ from typing import Annotated, Any, Generic
 from pydantic import Field
 
 from mulligan.durations import as_timedelta
+from mulligan.endpoint import Endpoint, Model, endpoints_of, model_name
 from mulligan.errors import DeclarationError
 from mulligan.fixer import AskModel, Fixer
 from mulligan.mcp import McpServer, check_servers
@@ -47,8 +48,9 @@ class Agent(Generic[OutputT]):
 
     Args:
         name: Its name; a run's input selects the agent by it.
-        model: `openai:NAME` (Responses API), `openai-chat:NAME` (Chat Completions) or `scripted:NAME`; or a list of them:
-            the next one is called where one refuses a request or is unavailable.
+        model: `openai:NAME` (Responses API), `openai-chat:NAME` (Chat Completions) or `scripted:NAME`, at an endpoint of the
+            operator's with `provider@endpoint:NAME`; a `Model`, which has an endpoint of its own; or a list of them: the
+            next one is called where one refuses a request or is unavailable.
         instructions: The system prompt: a text, or a function of the RunInput, called once a run.
         tools: The tools that the model may call.
         mcp: Servers of the Model Context Protocol; the model may call their tools too, as `server__tool`.
@@ -82,7 +84,7 @@ class Agent(Generic[OutputT]):
     """
 
     name: str
-    model: str | Sequence[str]
+    model: str | Model | Sequence[str | Model]
     instructions: Instructions = ""
     tools: Sequence[Tool] = ()
     mcp: Sequence[McpServer] = ()
@@ -96,7 +98,7 @@ class Agent(Generic[OutputT]):
     max_sub_runs: int = 100
     max_cost: float | None = None
     compact_at: int | None = None
-    compact_model: str | None = None
+    compact_model: str | Model | None = None
     handle_errors: HandleErrors = True
     repair: Fixer | None = None
     guard: Guard | None = None
@@ -112,7 +114,7 @@ class Agent(Generic[OutputT]):
     declared_output: Output | None = field(default=None, init=False, repr=False)
     """`output`, as types with their schemas; None where the answer is text."""
     models: tuple[str, ...] = field(default=(), init=False, repr=False)
-    """`model`, as a list in the order in which the models are called."""
+    """The names of `model`, as a list in the order in which the models are called."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "source", _declaring_file())
@@ -201,19 +203,25 @@ class Agent(Generic[OutputT]):
 
     def all_models(self, models: Iterable[str]) -> list[str]:
         """All models that a run may call whose own are `models`: also those that summarize and that repair arguments."""
-        return list(dict.fromkeys([*models, *filter(None, [self.compact_model]), *self._repair_models()]))
+        compact = [model_name(self.compact_model)] if self.compact_model is not None else []
+        return list(dict.fromkeys([*models, *compact, *(fixer.model for fixer in self._model_fixers())]))
 
-    def _repair_models(self) -> list[str]:
+    def endpoints(self) -> list[Endpoint]:
+        """The endpoints of its models that are declared with them (`Model`)."""
+        of_fixers = [fixer.endpoint for fixer in self._model_fixers() if fixer.endpoint is not None]
+        return [*endpoints_of([*_as_sequence(self.model), self.compact_model]), *of_fixers]
+
+    def _model_fixers(self) -> list[AskModel]:
         fixers = (self.repair, *(getattr(tool, "fix", None) for tool in self.tools))
-        return [fixer.model for fixer in fixers if isinstance(fixer, AskModel)]
+        return [fixer for fixer in fixers if isinstance(fixer, AskModel)]
 
     def _check_models(self, context: str) -> None:
-        for model in self._repair_models():
-            check_model(model, f"{context}, ask_model")
+        for fixer in self._model_fixers():
+            check_model(fixer.model, f"{context}, ask_model")
         if self.compact_model is not None:
             if self.compact_at is None:
                 raise DeclarationError(f"{context}: compact_model is set, but compact_at is not; set both.")
-            check_model(self.compact_model, f"{context}, compact_model")
+            check_model(model_name(self.compact_model), f"{context}, compact_model")
         # `stream` may be switched off: some servers break the calls of streamed answers.
         allowed = {"stream"} if self.model_settings.get("stream") is False else set()
         if taken := sorted(RUNTIME_SETTINGS & set(self.model_settings) - allowed):
@@ -328,16 +336,24 @@ def _parse_models(model: object, context: str) -> tuple[str, ...]:
     Raises:
         DeclarationError: it is something else, empty, or names a model twice.
     """
-    models = tuple(model) if isinstance(model, Sequence) and not isinstance(model, str) else (model,)
+    models: list[str] = []
+    for each in _as_sequence(model):
+        name = model_name(each) if isinstance(each, str | Model) else None
+        if name is None:
+            raise DeclarationError(
+                f"{context}: the model is {each!r}; it must be a text such as 'openai:gpt-5-mini', or a Model."
+            )
+        check_model(name, context)
+        if name in models:
+            raise DeclarationError(f"{context}: model names {name!r} twice; name each model once.")
+        models.append(name)
     if not models:
         raise DeclarationError(f"{context}: model is an empty list; name a model in it.")
-    for each in models:
-        if not isinstance(each, str):
-            raise DeclarationError(f"{context}: the model is {each!r}; it must be a text such as 'openai:gpt-5-mini'.")
-        check_model(each, context)
-        if models.count(each) > 1:
-            raise DeclarationError(f"{context}: model names {each!r} twice; name each model once.")
-    return models
+    return tuple(models)
+
+
+def _as_sequence(model: object) -> Sequence[object]:
+    return model if isinstance(model, Sequence) and not isinstance(model, str) else (model,)
 
 
 def _is_cost(value: object) -> bool:

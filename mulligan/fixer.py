@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+from mulligan.endpoint import Endpoint, Model, model_name
 from mulligan.errors import DeclarationError, InvalidToolInputError, StructuredOutputError
 
 __all__ = ["AskModel", "Fixer", "InvalidToolInput", "ask_model"]
@@ -37,25 +38,27 @@ class AskModel:
     """The options of `ask_model`. The worker makes the call, as it has the endpoint and the trace."""
 
     model: str
-    """The model, as `provider:NAME`."""
+    """The model's name, `provider:NAME` or `provider@endpoint:NAME`."""
     instructions: str
     """What else it should know about the arguments."""
     timeout: float
     """Seconds."""
+    endpoint: Endpoint | None = None
+    """The model's endpoint, if it was declared with the model."""
 
 
 Fixer = Callable[[InvalidToolInput], object | Awaitable[object | None] | None] | AskModel
 """Gets a call's invalid input and returns corrected arguments (a dict, or JSON text), or None to give up."""
 
 
-def ask_model(model: str, *, instructions: str = "", timeout: float | timedelta = 30) -> AskModel:
+def ask_model(model: str | Model, *, instructions: str = "", timeout: float | timedelta = 30) -> AskModel:
     """A `fix` of a tool, or the `repair` of an agent: a second model repairs the arguments, in one call.
 
     It gets the tool, the invalid arguments, and the error. Its answer is validated like any fixer's; if it fails, refuses,
     or takes too long, the arguments stay invalid. Its tokens count in the step's usage, and its call is a `chat` span.
 
     Args:
-        model: `openai:NAME`, `openai-chat:NAME` or `scripted:NAME`; a small one is enough.
+        model: A name such as `openai:NAME`, or a `Model`; a small one is enough.
         instructions: What else it should know about the arguments.
         timeout: Seconds, or a timedelta; 60 s at most.
 
@@ -67,4 +70,5 @@ def ask_model(model: str, *, instructions: str = "", timeout: float | timedelta 
         raise DeclarationError(
             f"ask_model({model!r}): the timeout is {limit:g} s; it must be more than 0, {MAX_TIMEOUT:g} at most."
         )
-    return AskModel(model, instructions, limit)
+    endpoint = model.endpoint if isinstance(model, Model) else None
+    return AskModel(model_name(model), instructions, limit, endpoint)

@@ -1,59 +1,63 @@
-"""`provider:NAME`: how agents, runs and price tables name a model, and which providers exist."""
+"""`provider:NAME` and `provider@endpoint:NAME`: how agents, runs and price tables name a model."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
 from dataclasses import dataclass
 
 from mulligan.errors import DeclarationError
-
-
-@dataclass(frozen=True)
-class ProviderTraits:
-    """What declarations and prices need to know of a provider; its code is loaded by workers only."""
-
-    writes_to_schema: bool = False
-    """Whether its models constrain their answer to a JSON schema. A server that speaks Chat Completions may or may not, so
-    agents get output tools there, which all servers take; `ProviderStrategy` says otherwise."""
-    is_free: bool = False
-    """Whether its models cost nothing, unless a price table says otherwise."""
-
+from mulligan.provider_plugin import ProviderTraits, find_traits, known_prefixes
 
 SCRIPTED = "scripted"
-PROVIDERS: Mapping[str, ProviderTraits] = {
-    "openai": ProviderTraits(writes_to_schema=True),
-    "openai-chat": ProviderTraits(),
-    SCRIPTED: ProviderTraits(is_free=True),
-}
-"""Every provider, by its name. `activities/models/providers.py` creates each of them, and fails if one is missing."""
+ENDPOINT_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,62}[A-Za-z0-9])?")
 
 
 @dataclass(frozen=True)
 class ModelName:
-    """The two parts of `provider:NAME`. `name` may contain colons itself (`openai:ft:gpt-5-mini:us:x`)."""
+    """The parts of `provider:NAME` or `provider@endpoint:NAME`.
+
+    `name` may contain colons itself (`openai:ft:gpt-5-mini:us:x`). `endpoint` is "" for the provider's default endpoint.
+    """
 
     provider: str
     name: str
+    endpoint: str = ""
 
     @classmethod
     def parse(cls, text: str) -> ModelName:
         """Split at the first colon. Nothing is checked: `check_model` did that where the model was declared."""
-        provider, _, name = text.partition(":")
-        return cls(provider, name)
+        served, _, name = text.partition(":")
+        provider, _, endpoint = served.partition("@")
+        return cls(provider, name, endpoint)
+
+    def __str__(self) -> str:
+        """The name as it was parsed."""
+        return f"{self.provider}@{self.endpoint}:{self.name}" if self.endpoint else f"{self.provider}:{self.name}"
 
     @property
     def traits(self) -> ProviderTraits:
         """The traits of its provider; the defaults for a provider that does not exist."""
-        return PROVIDERS.get(self.provider, ProviderTraits())
+        return find_traits(self.provider) or ProviderTraits()
 
 
 def check_model(model: str, context: str) -> None:
-    """Check that a model is spelled `provider:NAME`, with a provider that exists. `context` begins the error's sentence.
+    """Check that a model is spelled `provider:NAME` or `provider@endpoint:NAME`, with a provider that exists.
+
+    `context` begins the error's sentence. Whether a worker knows the endpoint is checked where the worker starts.
 
     Raises:
-        DeclarationError: it is not.
+        DeclarationError: it is not; or the plugin of its provider cannot be used.
     """
     parsed = ModelName.parse(model)
-    if parsed.provider not in PROVIDERS or not parsed.name:
-        spellings = ", ".join(f"{known}:NAME" for known in PROVIDERS)
+    traits = find_traits(parsed.provider, context)
+    if traits is None or not parsed.name or str(parsed) != model:
+        spellings = ", ".join(f"{known}:NAME" for known in known_prefixes())
         raise DeclarationError(f"{context}: the model is {model!r}; it must be one of {spellings}.")
+    if parsed.endpoint and not traits.has_endpoints:
+        raise DeclarationError(
+            f"{context}: the model is {model!r}, but {parsed.provider} has no endpoints; name it {parsed.provider}:NAME."
+        )
+    if parsed.endpoint and not ENDPOINT_NAME.fullmatch(parsed.endpoint):
+        raise DeclarationError(
+            f"{context}: the model is {model!r}; an endpoint's name has letters, digits, '-', '_' and '.', 64 at most."
+        )

@@ -58,7 +58,9 @@ class _Table(BaseModel):
 
 
 class Prices:
-    """The price of each model. A key of the table is `NAME`, for any provider, or `provider:NAME`, which comes first."""
+    """The price of each model. A key of the table is `NAME`, for any provider; `provider:NAME`, which comes first; or
+    `provider@endpoint:NAME`, which comes before both.
+    """
 
     def __init__(self, models: Mapping[str, Price]) -> None:
         self._models = models
@@ -76,7 +78,7 @@ class Prices:
     def of(self, model: str) -> Price | None:
         """The price of a model (`provider:NAME`): its own, or that of the model whose dated version it is. None: unknown."""
         parsed = ModelName.parse(model)
-        for spelling in (f"{parsed.provider}:{parsed.name}", parsed.name):
+        for spelling in dict.fromkeys((str(parsed), f"{parsed.provider}:{parsed.name}", parsed.name)):
             keys = [key for key in self._models if _is_version(spelling, key)]
             if keys:
                 return self._models[max(keys, key=len)]

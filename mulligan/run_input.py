@@ -11,8 +11,10 @@ import re
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic_core import PydanticCustomError
 
+from mulligan.endpoint import Model
 from mulligan.errors import InvalidRunInputError
 from mulligan.schema.optional_field import optional_field
 from mulligan.values import AssistantMessage, Message, Text, ToolMessage
@@ -48,7 +50,8 @@ class RunInput(BaseModel):
     ] = None
     """Model calls at most, 1 or more. None: the agent's."""
     model: Annotated[str | None, Field(min_length=1, max_length=1000)] = None
-    """The model to use in place of the agent's, as `provider:NAME`."""
+    """The model to use in place of the agent's, as `provider:NAME`, or `provider@endpoint:NAME` with an endpoint that the
+    worker knows. A `Model` is accepted in Python; it is sent as its name."""
     on_invalid_tool_input: Annotated[
         Literal["feedback", "throw"] | None,
         Field(validation_alias=AliasChoices("on_invalid_tool_input", "onInvalidToolInput")),
@@ -79,6 +82,13 @@ class RunInput(BaseModel):
     """Temporal's fairness key: workers serve tenants in turn, however much work each of them has."""
     priority: int | None = optional_field(ge=1, le=5, strict=True)
     """Temporal's priority, from 1 (first) to 5."""
+
+    @field_validator("model", mode="before")
+    @classmethod
+    def _name_of_model(cls, model: object) -> object:
+        if isinstance(model, dict):
+            raise PydanticCustomError("model_is_object", "a run's input has no address and no key of a model")
+        return model.name if isinstance(model, Model) else model
 
 
 _FIELDS = [name for name in RunInput.model_fields if name != "resumed_from"]
@@ -156,6 +166,11 @@ def _fault_sentence(fault: Any) -> str:
             return f"The run's input is not JSON: {fault['ctx']['error']}. Give it one JSON object: {_EXAMPLE}."
         case "model_type" | "model_attributes_type" if not fault["loc"]:
             return f"The run's input must be one JSON object like {_EXAMPLE}, but is {given}."
+        case "model_is_object":
+            return (
+                '"model" must be a name, "provider:NAME" or "provider@endpoint:NAME": addresses and keys of models are not '
+                "part of a run's input; the operator declares endpoints in the file of MULLIGAN_ENDPOINTS."
+            )
         case "missing":
             return f'"{where}" is missing; it is required.'
         case "extra_forbidden":

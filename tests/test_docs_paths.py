@@ -78,7 +78,9 @@ def test_each_python_block_of_a_page_parses_and_imports_what_exists(page: Path) 
                     pkgutil.resolve_name(f"{node.module}:{alias.name}")
 
 
-@pytest.mark.parametrize("module", ["mulligan", "mulligan.tools", "mulligan.testing", "mulligan.events"])
+@pytest.mark.parametrize(
+    "module", ["mulligan", "mulligan.tools", "mulligan.testing", "mulligan.events", "mulligan.providers"]
+)
 def test_each_public_name_has_a_line_in_the_reference(module: str) -> None:
     """The lines of its `public-api` blocks; `make docs-site` replaces them by the names' descriptions."""
     pages = "".join(page.read_text() for page in (ROOT / "docs/reference").glob("*.md"))

@@ -18,7 +18,7 @@ import mulligan
 ROOT = Path(__file__).parent.parent
 LINKED = ("workflows", "activities", "tools")
 """Folders of the checkout that the package takes in: `workflows/turn.py` is the module `mulligan.workflows.turn`."""
-FACADES = {"mulligan", "mulligan.events"}
+FACADES = {"mulligan", "mulligan.events", "mulligan.providers"}
 """Modules that only hand on what users import. An import from one of them counts as one from where the name is defined."""
 DOORS = {"mulligan.cli", "mulligan.testing", "mulligan.__main__", *FACADES}
 LAYERS = [
@@ -34,7 +34,7 @@ LAYERS = [
     DOORS,
 ]
 """The rooms from the bottom to the top: each may import from itself, its neighbours and what is below it."""
-GROUND_FLOOR = {"durations", "extras", "model_name", "policy", "prices"}
+GROUND_FLOOR = {"durations", "extras", "model_name", "policy", "prices", "provider_plugin", "providers"}
 """Files of mulligan/ that define nothing that users import, beside those that do: several rooms need each of them."""
 TOOLS_MAY_SHARE = {"mulligan.tools.workspace", "mulligan.tools.web_address"}
 """What confines the tools. Otherwise no tool imports another one."""
@@ -42,7 +42,7 @@ ONE_OF_A_ROW = ("mulligan/cli/", "workflows/agents/", "tools/")
 """Folders with one file a command, agent or tool: these may be as short as they like."""
 SEPARATE_PROGRAMS = {"mulligan.activities.mcp._child"}
 """Files that run in a process of their own, so they cannot be part of the file that names them."""
-REGISTRIES = {"mulligan.activities.models.providers"}
+REGISTRIES = {"mulligan.activities.models.available_providers"}
 """The list of a row of like files, in the folder of that row: who adds a provider finds it there."""
 MAX_FUNCTION_LINES = 50
 """Without the docstring."""

@@ -10,6 +10,7 @@ from temporalio import workflow
 from temporalio.exceptions import FailureError, is_cancelled_exception
 
 from mulligan.agent import Agent
+from mulligan.endpoint import Model, model_name
 from mulligan.errors import ModelRequestError, ModelUnavailableError, error_of, from_json
 from mulligan.output import with_typed_output
 from mulligan.run_input import RunInput
@@ -101,14 +102,15 @@ class DurableAgent(Generic[OutputT]):
             self._inbox.log_early_stop()
 
     async def run(
-        self, prompt: str | Sequence[Message], *, max_steps: int | None = None, model: str | None = None
+        self, prompt: str | Sequence[Message], *, max_steps: int | None = None, model: str | Model | None = None
     ) -> RunResult[OutputT]:
         """Run a turn: add the prompt to the conversation, and let the agent work until it is done.
 
         Args:
             prompt: A text, or messages that end with the user's.
             max_steps: How many model calls this turn may make; None: the agent's own limit.
-            model: Another model for this turn.
+            model: Another model for this turn. The worker must know its endpoint: a `Model` is sent as its name, so it
+                must stand in an agent, or at the top level of a loaded module, as well.
 
         Raises:
             MulliganError: one of the typed errors: there is no such agent, the model's endpoint refuses or is
@@ -116,7 +118,14 @@ class DurableAgent(Generic[OutputT]):
                 the run.
         """
         text, messages = (prompt, []) if isinstance(prompt, str) else (None, list(prompt))
-        await self.begin(RunInput(agent=self.agent, prompt=text, messages=messages, max_steps=max_steps, model=model))
+        run_input = RunInput(
+            agent=self.agent,
+            prompt=text,
+            messages=messages,
+            max_steps=max_steps,
+            model=model_name(model) if model else None,
+        )
+        await self.begin(run_input)
         while not await self.step():
             pass
         return await self.finish()

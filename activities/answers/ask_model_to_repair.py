@@ -34,11 +34,8 @@ async def ask_model_to_repair(
     Raises:
         Exception: the model is unavailable, or did not answer within `limit` seconds.
     """
-    model, provider, telemetry = (
-        ModelName.parse(fixer.model).name,
-        services.provider_of(fixer.model),
-        services.telemetry,
-    )
+    model, provider = ModelName.parse(fixer.model).name, services.providers.of(fixer.model)
+    telemetry = services.telemetry
     takes = ToolDefinition(name=invalid.tool_name, description="The tool that was meant.", parameters=invalid.schema)
     instructions = "\n\n".join(filter(None, (_INSTRUCTIONS, fixer.instructions)))
     message = UserMessage(role="user", text=_prompt(invalid))
@@ -47,7 +44,7 @@ async def ask_model_to_repair(
         definition=Definition(instructions=instructions, tools=[takes]),
         items=provider.encode(message),
         messages=[message],
-        timeout=limit,
+        timeout=services.providers.timeout(fixer.model, limit),
     )
     attempt = ChatAttempt(
         provider=provider.name,
@@ -57,7 +54,8 @@ async def ask_model_to_repair(
         repaired_call=call_id,
     )
     with telemetry.chat(request.where, attempt) as span:
-        reply = await call_provider(provider, provider_request, telemetry, span)
+        endpoint = services.providers.endpoint_of(fixer.model)
+        reply = await call_provider(provider, provider_request, telemetry, span, endpoint)
     return _arguments(reply), reply.usage
 
 

@@ -30,6 +30,11 @@ class ChatAssembler:
         self._finish_reason: Any = None
         self._is_done = False
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether a part of the answer has arrived."""
+        return bool(self._texts or self._calls or self._function_call)
+
     def add(self, event: dict[str, Any]) -> None:
         """Add a chunk."""
         self._top_level |= {name: event[name] for name in ("id", "model", "usage", "error") if event.get(name)}

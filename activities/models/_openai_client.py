@@ -13,6 +13,7 @@ import json
 import math
 import re
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from mulligan.activities.models._read_response import StreamAssembler, read_json, read_stream
 from mulligan.activities.models._strict_schema import strict
 from mulligan.activities.models.protocol import Request, Unavailable
+from mulligan.endpoint import Endpoint
 from mulligan.errors import ModelRequestError
 from mulligan.values import well_formed
 from mulligan.wire.agent_facts import OutputFormat
@@ -47,9 +49,16 @@ PERMANENT_ERROR_CODES = frozenset(
     }
 )
 """Codes of errors with a retryable status (429) that last until somebody pays or changes the account: no retry helps."""
-NO_KEY = "There is no key for the model's endpoint: set OPENAI_API_KEY (any text, if the server asks for none)."
-BAD_HEADER = "The request could not be sent: OPENAI_API_KEY, or another header, contains what HTTP headers cannot."
+KEY_VARIABLE = "OPENAI_API_KEY"
+"""The environment variable with the key of the default endpoint."""
+NO_KEY = "There is no key for the model's endpoint: set {key} (any text, if the server asks for none)."
+BAD_HEADER = "The request could not be sent: {key}, or another header, contains what HTTP headers cannot."
 BAD_URL = "The request could not be sent: OPENAI_BASE_URL is not an http:// or https:// address."
+PLACEHOLDER_KEY = "none"
+"""The key for an endpoint that takes none: the package always sends one."""
+MAX_FAILED_STREAMS = 2
+"""How often a model's stream may fail before its first piece, and be answered without streaming, until it is not asked to
+stream any more. Once may be a chance failure."""
 _MENTIONS_STREAMING = re.compile(r"\bstream", re.IGNORECASE)
 """How servers refuse streaming: "Unsupported value: 'stream' does not support true with this model.", and that the
 organisation must be verified to stream the model."""
@@ -82,44 +91,73 @@ class HttpRequest:
 
 
 class OpenAIClient:
-    """One `AsyncOpenAI` for all requests, created with the first one."""
+    """One `AsyncOpenAI` for all requests to an endpoint, created with the first one.
 
-    def __init__(self) -> None:
+    Args:
+        endpoint: The endpoint; None: the one of OPENAI_BASE_URL, with OPENAI_API_KEY.
+    """
+
+    def __init__(self, endpoint: Endpoint | None = None) -> None:
+        self._endpoint = endpoint
         self._client_of_loop: tuple[asyncio.AbstractEventLoop, openai.AsyncOpenAI] | None = None
         self._not_streamed: dict[tuple[str, str], Literal["refused", "no usage"]] = {}
         """The endpoints (path, model) that are not asked to stream, and why."""
         self._never_send_usage: set[tuple[str, str]] = set()
+        self._failed_streams: Counter[tuple[str, str]] = Counter()
+
+    @property
+    def key_variable(self) -> str:
+        """The environment variable with the key, for texts that say what to change."""
+        return self._endpoint.api_key_env or "headers" if self._endpoint else KEY_VARIABLE
+
+    def data_key(self, provider: str) -> str:
+        """The key in a message's `provider_data` for what only this endpoint understands."""
+        return f"{provider}@{self._endpoint.name}" if self._endpoint else provider
 
     async def post(self, request: HttpRequest) -> dict[str, Any]:
         """Send a request, and return the JSON object of the response.
 
         With `new_assembler` the response is streamed. An endpoint that refuses to stream is asked again at once without
-        streaming, and from then on. An endpoint that streams no usage is not asked to stream from then on, if it sends usage
-        then: token limits need it.
+        streaming, and from then on. So is an endpoint whose stream fails with 5xx before its first piece, as gateways do
+        that cannot stream: it is asked again each time, and not asked to stream after the second time. An endpoint that
+        streams no usage is not asked to stream from then on, if it sends usage then: token limits need it.
 
         Raises:
             ModelRequestError: the endpoint refused the request, or it cannot be sent.
             Unavailable: the request may be retried.
         """
         endpoint = request.endpoint
-        is_refused = False
-        if request.new_assembler is not None and endpoint not in self._not_streamed:
-            try:
-                answer = await self._send(request, request.new_assembler())
-            except ModelRequestError as refused:
-                if refused.status not in (400, 422) or not _MENTIONS_STREAMING.search(refused.message):
-                    raise
-                is_refused = True
-            else:
-                if not answer.get("usage") and endpoint not in self._never_send_usage:
-                    self._not_streamed[endpoint] = "no usage"
-                return answer
-        answer = await self._send(request)
-        if is_refused:
+        if request.new_assembler is None or endpoint in self._not_streamed:
+            answer = await self._send(request)
+            if self._not_streamed.get(endpoint) == "no usage" and not answer.get("usage"):
+                self._never_send_usage.add(endpoint)
+                del self._not_streamed[endpoint]
+            return answer
+        assembler = request.new_assembler()
+        try:
+            answer = await self._send(request, assembler)
+        except ModelRequestError as refused:
+            if refused.status not in (400, 422) or not _MENTIONS_STREAMING.search(refused.message):
+                raise
+            answer = await self._send(request)
             self._not_streamed[endpoint] = "refused"
-        elif self._not_streamed.get(endpoint) == "no usage" and not answer.get("usage"):
-            self._never_send_usage.add(endpoint)
-            del self._not_streamed[endpoint]
+            return answer
+        if _is_server_error(answer.get("error")) and not assembler.has_begun:
+            return await self._post_after_failed_stream(request, answer)
+        if not answer.get("usage") and endpoint not in self._never_send_usage:
+            self._not_streamed[endpoint] = "no usage"
+        return answer
+
+    async def _post_after_failed_stream(self, request: HttpRequest, failed: dict[str, Any]) -> dict[str, Any]:
+        """The answer without streaming; the failed one if that fails as well."""
+        try:
+            answer = await self._send(request)
+        except (Unavailable, ModelRequestError):
+            return failed
+        if not answer.get("error"):
+            self._failed_streams[request.endpoint] += 1
+            if self._failed_streams[request.endpoint] >= MAX_FAILED_STREAMS:
+                self._not_streamed[request.endpoint] = "refused"
         return answer
 
     async def _send(self, request: HttpRequest, assembler: StreamAssembler | None = None) -> dict[str, Any]:
@@ -146,11 +184,11 @@ class OpenAIClient:
             ) as stream:
                 return await read_stream(stream.response, assembler)
         except openai.APIError as error:
-            raise _error_of(error) from None
+            raise self._error_of(error) from None
         except httpx2.HTTPError as error:
-            raise _connection_error(error, client.base_url.host) from None
+            raise self._connection_error(error, client.base_url.host) from None
         except UnicodeEncodeError:
-            raise ModelRequestError(BAD_HEADER) from None
+            raise ModelRequestError(BAD_HEADER.format(key=self.key_variable)) from None
 
     async def close(self) -> None:
         """Close the connections. The next request opens new ones."""
@@ -165,8 +203,64 @@ class OpenAIClient:
             # Imported in a thread: it takes 0.8 s, and the event loop serves other runs meanwhile.
             await asyncio.to_thread(importlib.import_module, "openai")
             if self._client_of_loop is None or self._client_of_loop[0] is not loop:
-                self._client_of_loop = loop, _new_client()
+                self._client_of_loop = loop, self._new_client()
         return self._client_of_loop[1]
+
+    def _new_client(self) -> openai.AsyncOpenAI:
+        from openai import AsyncOpenAI, OpenAIError
+
+        endpoint = self._endpoint
+        key = endpoint.api_key() if endpoint else None
+        if endpoint is not None and key is None:
+            key = PLACEHOLDER_KEY
+        try:
+            if key == "":
+                raise OpenAIError("the key's variable is not set")
+            # The package does not retry: Temporal's retries survive the worker, take no slot meanwhile, and are visible.
+            client = AsyncOpenAI(max_retries=0, api_key=key, base_url=endpoint.base_url if endpoint else None)
+        except OpenAIError:
+            raise ModelRequestError(NO_KEY.format(key=self.key_variable)) from None
+        if not client.api_key:  # an admin key alone satisfies the package, and no endpoint of models accepts it
+            raise ModelRequestError(NO_KEY.format(key=self.key_variable))
+        if endpoint is not None:
+            # The variables of the default endpoint (OPENAI_ORG_ID, OPENAI_CUSTOM_HEADERS) are not for this one.
+            client.organization = client.project = None
+            client._custom_headers = endpoint.resolved_headers()
+        return client
+
+    def _error_of(self, error: openai.APIError) -> ModelRequestError | Unavailable:
+        """Our error for an error of the package. Its message contains no header and no key."""
+        from openai import APIStatusError
+
+        if not isinstance(error, APIStatusError):
+            return self._connection_error(error.__cause__, error.request.url.host)
+        message = _message_in(error.body)
+        # Some servers quote a key that they do not know.
+        secrets = [error.request.headers.get("authorization", "").removeprefix("Bearer ")]
+        secrets += self._endpoint.resolved_headers().values() if self._endpoint else []
+        for secret in secrets:
+            if secret and secret != PLACEHOLDER_KEY:
+                message = message.replace(secret, "[key]")
+        wait = retry_after(error.response.headers)
+        return error_of_status(
+            error.status_code,
+            message,
+            retry_after=wait,
+            request_id=error.request_id,
+            is_permanent=has_permanent_code(error.body),
+            key_variable=self.key_variable,
+        )
+
+    def _connection_error(self, cause: BaseException | None, host: str) -> ModelRequestError | Unavailable:
+        """The error where there is no response: the request could not be sent, or the connection failed or timed out."""
+        kind = type(cause).__name__
+        if kind == "LocalProtocolError":
+            return ModelRequestError(BAD_HEADER.format(key=self.key_variable))
+        if kind == "UnsupportedProtocol":
+            return ModelRequestError(BAD_URL)
+        if "Timeout" in kind:
+            return Unavailable(f"no answer from {host} in time ({kind})")
+        return Unavailable(f"the connection to {host} failed ({kind}{f': {cause}' if str(cause) else ''})")
 
 
 def to_json(value: object) -> str:
@@ -188,11 +282,12 @@ def error_of_status(
     retry_after: float | None = None,
     request_id: str | None = None,
     is_permanent: bool = False,
+    key_variable: str = KEY_VARIABLE,
 ) -> ModelRequestError | Unavailable:
     """The error for a status: 408, 409, 429 and 5xx may be retried, unless the error's code says that it `is_permanent`."""
     if (status in RETRYABLE_STATUSES or status >= 500) and not is_permanent:
         return Unavailable(f"the endpoint answered {status}: {message}", status=status, retry_after=retry_after)
-    hint = " (Is OPENAI_API_KEY right?)" if status == 401 else ""
+    hint = f" (Is {key_variable} right?)" if status == 401 else ""
     text = f"The model's endpoint refused the request ({status}): {message}{hint}"
     return ModelRequestError(text, status=status, request_id=request_id)
 
@@ -252,49 +347,10 @@ def token_count(usage: object, *path: str) -> int:
     return min(usage, MOST_TOKENS) if isinstance(usage, int) and usage > 0 else 0
 
 
-def _new_client() -> openai.AsyncOpenAI:
-    from openai import AsyncOpenAI, OpenAIError
-
-    try:
-        # The package does not retry: Temporal's retries survive the worker, take no slot while they wait, and are visible.
-        client = AsyncOpenAI(max_retries=0)
-    except OpenAIError:
-        raise ModelRequestError(NO_KEY) from None
-    if not client.api_key:  # an admin key alone satisfies the package, and no endpoint of models accepts it
-        raise ModelRequestError(NO_KEY)
-    return client
-
-
-def _error_of(error: openai.APIError) -> ModelRequestError | Unavailable:
-    """Our error for an error of the package. Its message contains no header and no key."""
-    from openai import APIStatusError
-
-    if not isinstance(error, APIStatusError):
-        return _connection_error(error.__cause__, error.request.url.host)
-    message = _message_in(error.body)
-    # Some servers quote a key that they do not know.
-    if key := error.request.headers.get("authorization", "").removeprefix("Bearer "):
-        message = message.replace(key, "[key]")
-    wait = retry_after(error.response.headers)
-    return error_of_status(
-        error.status_code,
-        message,
-        retry_after=wait,
-        request_id=error.request_id,
-        is_permanent=has_permanent_code(error.body),
-    )
-
-
-def _connection_error(cause: BaseException | None, host: str) -> ModelRequestError | Unavailable:
-    """The error where there is no response: the request could not be sent, or the connection failed or timed out."""
-    kind = type(cause).__name__
-    if kind == "LocalProtocolError":
-        return ModelRequestError(BAD_HEADER)
-    if kind == "UnsupportedProtocol":
-        return ModelRequestError(BAD_URL)
-    if "Timeout" in kind:
-        return Unavailable(f"no answer from {host} in time ({kind})")
-    return Unavailable(f"the connection to {host} failed ({kind}{f': {cause}' if str(cause) else ''})")
+def _is_server_error(error: object) -> bool:
+    """Whether the error of a stream has a 5xx status as its code."""
+    code = error.get("code") if isinstance(error, dict) else None
+    return str(code).isdecimal() and 500 <= int(str(code)[:9]) < 600
 
 
 def has_permanent_code(body: object) -> bool:

@@ -23,6 +23,11 @@ class StreamAssembler(Protocol):
     request_fields: ClassVar[dict[str, Any]]
     """The fields of a request that turn streaming on."""
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether a part of the answer has arrived."""
+        ...
+
     def add(self, event: dict[str, Any]) -> None:
         """Add the next event."""
         ...

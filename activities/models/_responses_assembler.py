@@ -26,6 +26,11 @@ class ResponsesAssembler:
         self._current_message: Any = None
         self._response: dict[str, Any] | None = None
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether a part of the answer has arrived."""
+        return self._current_message is not None or bool(self._items)
+
     def add(self, event: dict[str, Any]) -> None:
         """Add an event."""
         kind = event.get("type")

@@ -7,18 +7,26 @@ import asyncio
 from opentelemetry.trace import Span
 
 from mulligan.activities.models.protocol import Provider, Reply, Request
+from mulligan.endpoint import Endpoint
 from mulligan.observe.telemetry import Telemetry
 
 
-async def call_provider(provider: Provider, request: Request, telemetry: Telemetry, span: Span) -> Reply:
-    """Return the model's answer, and put its facts on the span.
+async def call_provider(
+    provider: Provider, request: Request, telemetry: Telemetry, span: Span, endpoint: Endpoint | None
+) -> Reply:
+    """Return the model's answer, and put its facts and its endpoint's address on the span.
 
     Raises:
         TimeoutError: no answer within `request.timeout` seconds in all; the HTTP client's timeout is for each read.
         ModelRequestError, Unavailable: see `Provider.complete`.
     """
-    async with asyncio.timeout(request.timeout):
-        reply = await provider.complete(request)
+    if endpoint is not None and (server := endpoint.server()) is not None:
+        telemetry.add_server(span, *server)
+    try:
+        async with asyncio.timeout(request.timeout):
+            reply = await provider.complete(request)
+    except TimeoutError:
+        raise TimeoutError(f"no answer within {request.timeout:g} s") from None
     telemetry.add_response(
         span,
         provider=provider.name,

@@ -14,6 +14,7 @@ from mulligan.activities.answers.calls_in_text import as_text as call_as_text
 from mulligan.activities.models._chat_assembler import ChatAssembler, content_text
 from mulligan.activities.models._legal_calls import legal_arguments, legal_id, legal_name
 from mulligan.activities.models._openai_client import (
+    KEY_VARIABLE,
     HttpRequest,
     OpenAIClient,
     as_text,
@@ -29,7 +30,7 @@ from mulligan.errors import ModelRequestError
 from mulligan.values import AssistantMessage, Message, ToolCall, ToolMessage, Usage, UserMessage
 
 DATA_KEY = "openai-chat"
-"""The key of this provider in a message's `provider_data`."""
+"""The key of this provider in a message's `provider_data`; that of an endpoint has its name as well."""
 REASONING = "reasoning_content"
 """DeepSeek's and Moonshot's field. A server that sends it refuses a conversation from which it is missing
 (MoonshotAI/kimi-cli#2141, earendil-works/pi#3636), so it is sent back to this provider, and to no other."""
@@ -40,12 +41,13 @@ _CUT_OFF = ("length", "max_tokens", "model_length")
 
 
 class OpenAIChat:
-    """Chat Completions. The client reads OPENAI_API_KEY and OPENAI_BASE_URL at the first request."""
+    """Chat Completions, at the client's endpoint. The client reads its key at the first request."""
 
     name = "openai"
 
     def __init__(self, client: OpenAIClient | None = None) -> None:
         self._client = client or OpenAIClient()
+        self._data_key = self._client.data_key(DATA_KEY)
         self._models_without_tools: set[str] = set()
 
     def encode(self, message: Message) -> list[Any]:
@@ -57,7 +59,7 @@ class OpenAIChat:
                 item = {"role": "tool", "tool_call_id": legal_id(message.call_id), "content": message.text}
                 return [to_json(item)]
             case AssistantMessage():
-                return [to_json(_assistant_item(message))]
+                return [to_json(_assistant_item(message, self._data_key))]
 
     async def close(self) -> None:
         """Close the connections."""
@@ -111,7 +113,8 @@ class OpenAIChat:
             timeout=request.timeout,
             new_assembler=partial(ChatAssembler, request.on_text) if request.on_text else None,
         )
-        return _reply(await self._client.post(http_request))
+        answer = await self._client.post(http_request)
+        return _reply(answer, self._data_key, self._client.key_variable)
 
 
 def _without_tool_messages(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -137,10 +140,10 @@ def _without_tool_messages(messages: Sequence[dict[str, Any]]) -> list[dict[str,
     return converted
 
 
-def _assistant_item(message: AssistantMessage) -> dict[str, Any]:
+def _assistant_item(message: AssistantMessage, data_key: str) -> dict[str, Any]:
     # OpenAI itself sends null beside calls; with neither text nor calls, servers accept only a text.
     item: dict[str, Any] = {"role": "assistant", "content": message.text or (None if message.tool_calls else "")}
-    data = (message.provider_data or {}).get(DATA_KEY)
+    data = (message.provider_data or {}).get(data_key)
     if isinstance(data, dict) and isinstance(data.get(REASONING), str):
         item[REASONING] = data[REASONING]
     if message.tool_calls:
@@ -155,18 +158,18 @@ def _assistant_item(message: AssistantMessage) -> dict[str, Any]:
     return item
 
 
-def _reply(answer: dict[str, Any]) -> Reply:
+def _reply(answer: dict[str, Any], data_key: str = DATA_KEY, key_variable: str = KEY_VARIABLE) -> Reply:
     choices = answer.get("choices")
     choice = choices[0] if isinstance(choices, list) and choices else None
     message = choice.get("message") if isinstance(choice, dict) else None
     if not isinstance(choice, dict) or not isinstance(message, dict):
-        raise _error_without_message(answer)
+        raise _error_without_message(answer, key_variable)
     text, refusal = content_text(message.get("content")), as_text(message.get("refusal"))
     calls = _calls(message)
     usage = answer.get("usage")
     reasoning = message.get(REASONING)
     has_reasoning = isinstance(reasoning, str) and bool(reasoning)
-    data: dict[str, JsonValue] | None = {DATA_KEY: {REASONING: reasoning}} if has_reasoning else None
+    data: dict[str, JsonValue] | None = {data_key: {REASONING: reasoning}} if has_reasoning else None
     return Reply(
         text=text or refusal,
         calls=calls,
@@ -184,13 +187,13 @@ def _reply(answer: dict[str, Any]) -> Reply:
     )
 
 
-def _error_without_message(answer: dict[str, Any]) -> Exception:
+def _error_without_message(answer: dict[str, Any], key_variable: str) -> Exception:
     """The error for an answer without a message. Some gateways send 200 with an error, whose `code` is the actual status."""
     error = answer.get("error")
     if isinstance(error, dict):
         message, code = as_text(error.get("message") or error), error.get("code")
         if isinstance(code, int) and code >= 400:
-            return error_of_status(code, message, is_permanent=has_permanent_code(error))
+            return error_of_status(code, message, is_permanent=has_permanent_code(error), key_variable=key_variable)
         if has_permanent_code(error):
             return ModelRequestError(f"The model's endpoint answered with an error: {message} ({code})")
         return Unavailable(f"the endpoint answered with an error: {message}")

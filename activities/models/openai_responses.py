@@ -25,7 +25,8 @@ from mulligan.errors import ModelRequestError
 from mulligan.values import AssistantMessage, Message, ToolCall, ToolMessage, Usage, UserMessage
 
 DATA_KEY = "openai"
-"""The key of this provider in a message's `provider_data`: a list of the answer's items, in their order."""
+"""The key of this provider in a message's `provider_data` (that of an endpoint has its name as well): a list of the
+answer's items, in their order."""
 ENCRYPTED_REASONING = "reasoning.encrypted_content"
 """A request must include it: the server stores no reasoning, so it must be sent back."""
 _MENTIONS_REASONING = re.compile(r"encrypted.content|\binclude\b", re.IGNORECASE)
@@ -45,17 +46,18 @@ none are sent). Any other may be retried."""
 
 
 class OpenAIResponses:
-    """The Responses API. The client reads OPENAI_API_KEY and OPENAI_BASE_URL at the first request."""
+    """The Responses API, at the client's endpoint. The client reads its key at the first request."""
 
     name = "openai"
 
     def __init__(self, client: OpenAIClient | None = None) -> None:
         self._client = client or OpenAIClient()
+        self._data_key = self._client.data_key(DATA_KEY)
         self._models_without_reasoning: set[str] = set()
 
     def encode(self, message: Message) -> list[Any]:
         """Return the message as input items, as JSON: an assistant's message may be several."""
-        return [to_json(item) for item in _items(message)]
+        return [to_json(item) for item in _items(message, self._data_key)]
 
     async def close(self) -> None:
         """Close the connections."""
@@ -94,17 +96,17 @@ class OpenAIResponses:
             timeout=request.timeout,
             new_assembler=partial(ResponsesAssembler, request.on_text) if request.on_text else None,
         )
-        return _reply(await self._client.post(http_request))
+        return _reply(await self._client.post(http_request), self._data_key)
 
 
-def _items(message: Message) -> list[dict[str, Any]]:
+def _items(message: Message, data_key: str) -> list[dict[str, Any]]:
     match message:
         case UserMessage():
             return [{"role": "user", "content": message.text}]
         case ToolMessage():
             return [{"type": "function_call_output", "call_id": legal_id(message.call_id), "output": message.text}]
         case AssistantMessage():
-            return _assistant_items(message)
+            return _assistant_items(message, data_key)
 
 
 def _body(request: Request, *, reasoning: bool) -> dict[str, Any]:
@@ -136,12 +138,12 @@ def _is_reasoning(item: str) -> bool:
     return item.startswith('{"type":"reasoning"')
 
 
-def _assistant_items(message: AssistantMessage) -> list[dict[str, Any]]:
+def _assistant_items(message: AssistantMessage, data_key: str) -> list[dict[str, Any]]:
     """The message's text and calls, with its reasoning, in the order of the items in `provider_data`.
 
     Text and calls that have no place there follow after them.
     """
-    data = (message.provider_data or {}).get(DATA_KEY)
+    data = (message.provider_data or {}).get(data_key)
     calls = iter(
         {
             "type": "function_call",
@@ -173,7 +175,7 @@ def _text_items(text: str, phase: object = None) -> list[dict[str, Any]]:
     return [] if not text else [{**item, "phase": phase} if isinstance(phase, str) else item]
 
 
-def _reply(answer: dict[str, Any]) -> Reply:
+def _reply(answer: dict[str, Any], data_key: str = DATA_KEY) -> Reply:
     output, status = answer.get("output"), answer.get("status")
     if status == "failed" or answer.get("error"):
         raise _error_of(answer.get("error"))
@@ -213,7 +215,7 @@ def _reply(answer: dict[str, Any]) -> Reply:
         ),
         response_id=as_text(answer.get("id")),
         model=as_text(answer.get("model")),
-        provider_data={DATA_KEY: layout} if layout else None,
+        provider_data={data_key: layout} if layout else None,
     )
 
 

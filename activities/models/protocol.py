@@ -1,4 +1,4 @@
-"""What every provider implements: a provider is one file in this folder with a class that has these three methods."""
+"""What every provider implements. It is public, as `mulligan.providers`: fields may be added if they have a default."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from mulligan.values import Message, ToolCall, Usage
 from mulligan.wire.agent_facts import Definition
 
 FinishReason = Literal["stop", "tool_calls", "length", "content_filter", "refusal"]
+"""Why an answer ended."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,7 @@ class Request:
     settings: Mapping[str, Any] = field(default_factory=dict)
     """The agent's `model_settings`."""
     parallel_tool_calls: bool = True
+    """Whether the model may make several calls in an answer."""
     calls_in_text: bool = False
     """Whether calls are also read from the answer's text, so that a server without tools can be used."""
     timeout: float = 300.0
@@ -44,10 +46,16 @@ class Reply:
     """A model's answer. Its calls are exactly as the model wrote them: any name, any text as arguments, any id."""
 
     text: str
+    """The answer's text, or its refusal; "" if there is none."""
     calls: Sequence[ToolCall]
+    """The tool calls, in their order. An id that the model did not write is ""."""
     finish_reason: FinishReason
+    """`stop`, `tool_calls` (whenever there are calls, unless the answer was cut off), `length`, `content_filter` or
+    `refusal`."""
     usage: Usage
+    """The tokens: 0 where the endpoint does not count them, never negative. Cached tokens are part of the input's."""
     response_id: str = ""
+    """The provider's id of the answer, for the span."""
     model: str = ""
     """The name of the model that answered, by the provider."""
     provider_data: dict[str, JsonValue] | None = None
@@ -75,21 +83,29 @@ class Provider(Protocol):
     """For `gen_ai.provider.name`."""
 
     def encode(self, message: Message) -> list[Any]:
-        """Return the message as the provider's own items.
+        """Return the message as the provider's own items, best as JSON texts.
 
         A pure function: a conversation's beginning is the same bytes in each request, so that the provider's cache works.
+        Items are kept in memory and used in every later request; `complete` must not change them.
+
+        Args:
+            message: A message of the user, the assistant or a tool. An assistant's may come from another provider: what is
+                in its `provider_data` under keys of others is left out. Names, ids and arguments of calls may be anything.
         """
         ...
 
     async def complete(self, request: Request) -> Reply:
-        """Request an answer.
+        """Request an answer. It does not retry: the run does, after a worker's death too. It may be cancelled.
+
+        Args:
+            request: What to ask. Requests of many runs may be open at the same time.
 
         Raises:
-            ModelRequestError: the provider refuses the request, and would refuse it again.
-            Unavailable: the request may be retried.
+            ModelRequestError: the provider refuses the request, and would refuse it again (400, 401, 403, 404, 422).
+            Unavailable: the request may be retried (408, 409, 429, 5xx, no connection, an invalid answer).
         """
         ...
 
     async def close(self) -> None:
-        """Close the connections."""
+        """Close the connections. It may be called twice, and before the first request."""
         ...

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from mulligan.activities.models.scripted import SUMMARY
 from mulligan.agent import Agent, with_sub_agents
 from mulligan.durations import seconds
+from mulligan.endpoint import model_name
 from mulligan.errors import InvalidRunInputError
 from mulligan.model_name import SCRIPTED, ModelName
 from mulligan.prices import Prices
@@ -49,7 +50,7 @@ def model_patience(agent: Agent) -> float:
 def compact_model(agent: Agent, model: str) -> str | None:
     """The model that writes summaries, if it is not the run's own: a script has no turn for them."""
     by_script = agent.compact_at is not None and ModelName.parse(model).provider == SCRIPTED
-    return agent.compact_model or (f"{SCRIPTED}:{SUMMARY}" if by_script else None)
+    return model_name(agent.compact_model or "") or (f"{SCRIPTED}:{SUMMARY}" if by_script else None)
 
 
 def _check_prices(models: Sequence[str], prices: Prices) -> None:

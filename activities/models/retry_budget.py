@@ -99,7 +99,7 @@ class RetryBudget:
             sent: When the request was sent, from `wait_until_allowed`.
         """
         if isinstance(error, TimeoutError):
-            error = Unavailable(f"no answer within {request.timeout:g} s")
+            error = Unavailable(str(error) or f"no answer within {request.timeout:g} s")
         now = time.time()
         first, failures = _failures_so_far(heartbeat)
         heartbeat.send_details(first, failures + 1)

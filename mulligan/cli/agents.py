@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
@@ -28,21 +29,31 @@ def agents(
     from mulligan.activities.list_agents import agent_json
     from mulligan.client.settings import settings
     from mulligan.errors import DeclarationError
+    from mulligan.worker.all_endpoints import all_endpoints, check_endpoints
     from mulligan.worker.loading import load as load_modules
     from mulligan.worker.loading import modules_to_load
 
     try:
         loaded = load_modules(modules_to_load(settings().load, load or [], with_shipped=with_shipped))
+        warnings = [*loaded.warnings, *check_endpoints(loaded.registry, settings().endpoints)]
+        endpoints = all_endpoints(loaded.registry, settings().endpoints)
     except DeclarationError as error:
         fail(str(error))
-    for warning in loaded.warnings:
+    for warning in warnings:
         print_progress(f"warning: {warning}")
-    shown = [agent_json(agent) for _, agent in sorted(loaded.registry.agents.items())]
+    shown = [
+        {**agent_json(agent), **_endpoints_json(agent, endpoints)}
+        for _, agent in sorted(loaded.registry.agents.items())
+    ]
     if as_json:
         print_json(shown)
         return
     for agent in shown:
         _print_agent(agent)
+    for name, endpoint in sorted(endpoints.items()):
+        key = f"  key: {endpoint.api_key_env}" if endpoint.api_key_env else ""
+        address = endpoint.base_url or "the provider's default address"
+        out.print(Text.assemble("endpoint ", (name, "bold"), f"  {address}{key}"))
     if other_tools := sorted(loaded.registry.tools):
         out.print(Text.assemble("tools for agents of other workers: ", (", ".join(other_tools), "cyan")))
 
@@ -60,6 +71,17 @@ def _print_agent(agent: dict[str, Any]) -> None:
     for kind in agent["output"]:
         fields = ", ".join(_field_label(name, kind["schema"]) for name in kind["schema"].get("properties", {}))
         out.print(Text.assemble("  → ", (kind["name"], "green"), f"({fields})"))
+
+
+def _endpoints_json(agent: Any, endpoints: Mapping[str, Any]) -> dict[str, Any]:
+    """The endpoints that the agent's models name: nothing if there are none."""
+    from mulligan.model_name import ModelName
+
+    names = sorted({ModelName.parse(model).endpoint for model in agent.all_models(agent.models)} - {""})
+    addresses = {
+        name: {"base_url": endpoints[name].base_url, "api_key_env": endpoints[name].api_key_env} for name in names
+    }
+    return {"endpoints": addresses} if addresses else {}
 
 
 def _field_label(name: str, schema: dict[str, Any]) -> str:

@@ -75,6 +75,8 @@ class Settings(BaseSettings):
     """Whether payloads that are not encrypted are refused. Needs `encryption_keys`."""
     external_storage: str = ""
     """`file:///folder` or `s3://bucket/prefix`, for payloads that are too large for Temporal. Not set: no such storage."""
+    endpoints: str = ""
+    """A TOML file with endpoints of models, by their names. Not set: only the endpoints that are declared in code."""
     prices: str = ""
     """A file with prices of models, which override the built-in ones. Not set: only the built-in prices."""
 

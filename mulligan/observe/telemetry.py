@@ -152,6 +152,10 @@ class Telemetry:
         mark_failed(span, SpanFailure(kind="WorkerLost", text=text, exception="WorkerLost"))
         span.end()
 
+    def add_server(self, span: Span, address: str, port: int) -> None:
+        """Add the host and port that the request of a `chat` span is sent to."""
+        span.set_attributes({semconv.SERVER_ADDRESS: address, semconv.SERVER_PORT: port})
+
     def add_response(
         self,
         span: Span,

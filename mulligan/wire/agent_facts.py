@@ -48,7 +48,7 @@ class ToolDefinition(BaseModel):
 
 
 class OutputFormat(BaseModel):
-    """The JSON schema by which the provider constrains the model's answer."""
+    """The schema by which the provider constrains the model's answer: its `name`, `description` and `json_schema`."""
 
     name: str
     description: str = ""
@@ -56,7 +56,8 @@ class OutputFormat(BaseModel):
 
 
 class Definition(BaseModel):
-    """What the provider is sent of an agent in each request. Output tools are tools here.
+    """What the provider is sent of an agent in each request: `instructions`, `tools` (output tools are tools here), and
+    `output`, the format of the answer, or None for text.
 
     `mcp`: the name of a tool at its MCP server, by the tool's name, where the latter does not end with the former.
     `mcp_schemas`: the JSON schema by which the arguments of a server's tool are validated, by the tool's name, where the

@@ -15,7 +15,9 @@ from typing import Any, TypeVar, cast
 
 from mulligan.activities.registry import Registry
 from mulligan.agent import Agent
+from mulligan.endpoint import Model
 from mulligan.errors import DeclarationError
+from mulligan.provider_plugin import ProviderPlugin
 from mulligan.script import Script
 from mulligan.tool import Tool
 from mulligan.wire.agent_facts import OPEN_RUN
@@ -126,7 +128,7 @@ def load(
     activities = [each for each in defined if inspect.isfunction(each) and hasattr(each, DEFINITION)]
     all_modules = {module.__name__: module for module in [*imported, *agent_modules.values()]}
     _check_activity_types(activities)
-    registry = Registry(all_agents.values(), all_scripts.values(), all_tools.values())
+    registry = Registry(all_agents.values(), all_scripts.values(), all_tools.values(), _of_type(Model, values))
     return LoadedModules(
         registry=registry,
         workflows=tuple(dict.fromkeys(workflows)),
@@ -151,7 +153,7 @@ def _warnings_of_modules(modules: Iterable[ModuleType]) -> list[str]:
 
 
 def _is_served(value: object, module: ModuleType) -> bool:
-    if isinstance(value, Agent | Tool | Script):
+    if isinstance(value, Agent | Tool | Script | Model | ProviderPlugin):
         return True
     is_definition = inspect.isclass(value) and "__temporal_workflow_definition" in vars(value)
     is_definition = is_definition or (inspect.isfunction(value) and hasattr(value, DEFINITION))

@@ -14,7 +14,7 @@ from temporalio.api.workflowservice.v1 import GetSystemInfoRequest
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from mulligan.activities.models.providers import import_sdks
+from mulligan.activities.models.available_providers import import_sdks
 from mulligan.client.connect import check_namespace, connect, explain_connection_error
 from mulligan.client.settings import settings
 from mulligan.errors import DeclarationError
@@ -22,6 +22,7 @@ from mulligan.observe import otlp
 from mulligan.observe.forwarded_spans import ForwardedSpans
 from mulligan.observe.metrics import temporal_runtime
 from mulligan.observe.telemetry import Telemetry
+from mulligan.worker.all_endpoints import check_endpoints
 from mulligan.worker.group import WorkerGroup, WorkerStoppedError
 from mulligan.worker.health import health_server
 from mulligan.worker.loading import load, modules_to_load
@@ -79,7 +80,7 @@ async def serve(modules: Sequence[str], task_queue: str) -> None:
     link = SupervisorLink.from_environment()
     announce = say if link is None or link.is_first else _say_nothing
     loaded = load(modules)
-    for warning in loaded.warnings:
+    for warning in (*loaded.warnings, *check_endpoints(loaded.registry, settings().endpoints)):
         announce(f"warning: {warning}")
     stop = asyncio.Event()
     async with AsyncExitStack() as stack:

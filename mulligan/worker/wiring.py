@@ -22,7 +22,7 @@ from mulligan.activities.check_edit import CheckEditActivity
 from mulligan.activities.compact_conversation import CompactConversationActivity
 from mulligan.activities.list_agents import ListAgentsActivity
 from mulligan.activities.mcp.servers import McpServers
-from mulligan.activities.models.providers import create_providers
+from mulligan.activities.models.available_providers import AvailableProviders
 from mulligan.activities.models.retry_budget import RetryBudget
 from mulligan.activities.open_run import OpenRunActivity
 from mulligan.activities.record_decision import RecordDecisionActivity
@@ -43,6 +43,7 @@ from mulligan.observe.telemetry import Telemetry
 from mulligan.prices import Prices
 from mulligan.wire.compaction_request import COMPACT_CONVERSATION
 from mulligan.wire.model_call import CALL_MODEL
+from mulligan.worker.all_endpoints import all_endpoints
 from mulligan.worker.group import WorkerGroup
 from mulligan.worker.loading import LoadedModules
 from mulligan.worker.logs import ActivityLogFields, say
@@ -108,7 +109,7 @@ class AgentActivities:
         servers = McpServers(children)
         self._services = services = Services(
             registry=registry,
-            providers=create_providers(registry.scripts),
+            providers=AvailableProviders(registry.scripts, all_endpoints(registry, worker_settings.endpoints)),
             definitions=Definitions(registry),
             conversations=ConversationCache(worker_settings.prefix_cache_bytes, telemetry.metrics.change_cache_size),
             telemetry=telemetry,
@@ -153,8 +154,7 @@ class AgentActivities:
         finally:
             self._services.runtime.close()
             await self._services.child_processes.close()
-            for provider in self._services.providers.values():
-                await provider.close()
+            await self._services.providers.close()
 
 
 def with_agents(

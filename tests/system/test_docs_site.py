@@ -17,7 +17,7 @@ import typer.main
 from mulligan.cli.app import app
 
 ROOT = Path(__file__).parents[2]
-PUBLIC = ("mulligan", "mulligan.tools", "mulligan.testing", "mulligan.events")
+PUBLIC = ("mulligan", "mulligan.tools", "mulligan.testing", "mulligan.events", "mulligan.providers")
 SOURCES = ("docs", "mulligan", "workflows", "activities", "tools", "deploy", "benchmarks", "examples")
 COMMANDS: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined]
 

@@ -16,7 +16,7 @@ PAGE = (ROOT / "docs/models.md").read_text()
 
 def test_the_example_of_the_models_page_passes(tmp_path: Path) -> None:
     """Run by pytest, as a user would."""
-    [block] = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    [block] = re.findall(r"```python\n(import pytest.*?)```", PAGE, re.DOTALL)
     (tmp_path / "test_page.py").write_text(block)
     ran = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_page.py"],

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from mulligan.activities.models._legal_calls import legal_id
-from mulligan.activities.models.providers import create_providers
-from mulligan.model_name import PROVIDERS
+from mulligan.activities.models.available_providers import AvailableProviders
+from mulligan.provider_plugin import BUILT_IN
 from mulligan.values import AssistantMessage, Message, ToolMessage
 from tests.support.openai_server import Reasoning, Turn
 from tests.support.provider_fixtures import (
@@ -228,9 +228,8 @@ async def test_instructions_and_tools_are_encoded_for_both_apis(bench: Bench, ap
 
 
 def test_the_known_providers_are_those_that_are_created() -> None:
-    known = create_providers({})
-    assert tuple(known) == tuple(PROVIDERS)
-    assert {spelling: provider.name for spelling, provider in known.items()} == {
+    providers = AvailableProviders({})
+    assert {spelling: providers.of(f"{spelling}:m").name for spelling in BUILT_IN} == {
         "openai": "openai",
         "openai-chat": "openai",
         "scripted": "scripted",
@@ -238,7 +237,7 @@ def test_the_known_providers_are_those_that_are_created() -> None:
 
 
 def test_creating_providers_does_not_import_openai() -> None:
-    program = "import sys; from mulligan.activities.models.providers import create_providers; create_providers({}); print('openai' in sys.modules)"
+    program = "import sys; from mulligan.activities.models.available_providers import AvailableProviders as A; [A({}).of(m) for m in ('openai:m', 'openai-chat:m')]; print('openai' in sys.modules)"
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert ran.stdout == "False\n"
 

@@ -1,0 +1,273 @@
+"""Where a model is served: `Model`, which names a model and its address; endpoints; the operator's file of endpoints."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from mulligan.errors import DeclarationError
+from mulligan.model_name import ENDPOINT_NAME, ModelName, check_model
+
+__all__ = ["Endpoint", "Model", "endpoints_of", "merge_endpoints", "model_name", "read_endpoints"]
+
+MAX_FILE_BYTES = 1_000_000
+MAX_ENDPOINTS = 1_000
+"""Of one file."""
+FIELDS = ("base_url", "api_key_env", "headers", "timeout")
+"""The keys of an endpoint in the operator's file."""
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+"""A header's name (RFC 9110, 5.6.2)."""
+_REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+"""A variable of the environment in a header's value."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Endpoint:
+    """An address that serves models, with the key that it takes. A provider is created for each endpoint that is used.
+
+    Args:
+        name: Its name in `provider@NAME:model`.
+        base_url: The URL that the provider's paths are appended to. None: the provider's default address.
+        api_key_env: The environment variable of the worker that has the key. None: the endpoint takes no key.
+        headers: Sent with each request. `${NAME}` in a value is replaced by that environment variable of the worker.
+        timeout: Seconds for one answer at most; the agent's `model_timeout` applies too. None: only the latter.
+
+    Raises:
+        DeclarationError: a value is invalid.
+    """
+
+    name: str
+    base_url: str | None = None
+    api_key_env: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    timeout: float | None = None
+
+    def __post_init__(self) -> None:
+        context = f"the endpoint {str(self.name)[:80]!r}"
+        if not isinstance(self.name, str) or not ENDPOINT_NAME.fullmatch(self.name):
+            raise DeclarationError(f"{context}: a name has letters, digits, '-', '_' and '.', 64 at most.")
+        if self.base_url is not None:
+            _check_url(self.base_url, context)
+        if self.api_key_env is not None and not (
+            isinstance(self.api_key_env, str) and _VARIABLE.fullmatch(self.api_key_env)
+        ):
+            # The value is not quoted: it may be the key itself.
+            raise DeclarationError(
+                f"{context}: api_key_env must be the name of an environment variable, such as LLAMA_KEY, not the key itself."
+            )
+        _check_headers(self.headers, context)
+        timeout = self.timeout
+        if timeout is not None and (
+            isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout < math.inf
+        ):
+            raise DeclarationError(f"{context}: timeout is {timeout!r}; it must be more than 0 seconds.")
+
+    def api_key(self) -> str | None:
+        """The key, from the environment of this process; "" if the variable is not set. None: no key is needed."""
+        return None if self.api_key_env is None else os.environ.get(self.api_key_env, "").strip()
+
+    def resolved_headers(self) -> dict[str, str]:
+        """The headers with the values of their environment variables."""
+        return {
+            name: _REFERENCE.sub(lambda found: os.environ.get(found[1], ""), value)
+            for name, value in self.headers.items()
+        }
+
+    def missing_variables(self) -> list[str]:
+        """The environment variables that it needs and that this process does not have."""
+        names = [*([self.api_key_env] if self.api_key_env else [])]
+        names += [name for value in self.headers.values() for name in _REFERENCE.findall(value)]
+        return [name for name in dict.fromkeys(names) if not os.environ.get(name, "").strip()]
+
+    def server(self) -> tuple[str, int] | None:
+        """The host and port of its address; None where the address is the provider's default."""
+        if self.base_url is None:
+            return None
+        parts = urlsplit(self.base_url)
+        return parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
+
+
+class Model:
+    """A model at an endpoint of its own. It may stand wherever a model's name may stand.
+
+    History, spans and prices have it as its `name`, `provider@endpoint:NAME`; the worker finds the endpoint of that name in
+    the agents and modules that it has loaded, or in the operator's file, `MULLIGAN_ENDPOINTS`, which comes first.
+
+    Args:
+        model: `provider:NAME`, or `provider@endpoint:NAME` to choose the endpoint's name. Otherwise the endpoint is named
+            after `base_url`: name it if the address may change while runs are open.
+        base_url: The URL that the provider's paths are appended to: `http://localhost:11434/v1`. None: the provider's
+            default address, for an endpoint that has only another key.
+        api_key_env: The environment variable of the worker that has the key. None: the endpoint takes no key.
+        headers: Sent with each request. `${NAME}` in a value is replaced by that environment variable of the worker.
+        timeout: Seconds for one answer at most; the agent's `model_timeout` applies too.
+
+    Attributes:
+        name: `provider@endpoint:NAME`.
+        endpoint: Its endpoint.
+
+    Raises:
+        DeclarationError: a value is invalid, or there is neither a base_url nor an endpoint's name.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        base_url: str | None = None,
+        api_key_env: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        context = f"Model({str(model)[:80]!r})"
+        if not isinstance(model, str):
+            raise DeclarationError(f"{context}: the model must be a text such as 'openai-chat:llama3'.")
+        check_model(model, context)
+        parsed = ModelName.parse(model)
+        try:
+            if base_url is not None:
+                _check_url(base_url, "it")
+            elif not parsed.endpoint:
+                raise DeclarationError(
+                    f"it needs a base_url, or a name for its endpoint: Model('{parsed.provider}@NAME:{parsed.name}', …)."
+                )
+            name = parsed.endpoint or _name_of_address(base_url or "")
+            check_model(str(ModelName(parsed.provider, parsed.name, name)), "it")
+            self.endpoint = Endpoint(
+                name=name,
+                base_url=base_url,
+                api_key_env=api_key_env,
+                headers=dict(headers or {}) if isinstance(headers, Mapping | None) else headers,
+                timeout=timeout,
+            )
+        except DeclarationError as error:
+            raise DeclarationError(f"{context}: {error}") from None
+        self.name = str(ModelName(parsed.provider, parsed.name, name))
+
+    def __repr__(self) -> str:
+        """Its name and its endpoint, without the values of headers."""
+        return f"Model({self.name!r}, {self.endpoint!r})"
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both name the same model at an equal endpoint."""
+        return isinstance(other, Model) and (self.name, self.endpoint) == (other.name, other.endpoint)
+
+    def __hash__(self) -> int:
+        """The hash of its name."""
+        return hash(self.name)
+
+
+def model_name(model: str | Model) -> str:
+    """The name of a model: `provider:NAME` or `provider@endpoint:NAME`."""
+    return model.name if isinstance(model, Model) else model
+
+
+def endpoints_of(models: Iterable[object]) -> list[Endpoint]:
+    """The endpoints of those of the models that have their own."""
+    return [model.endpoint for model in models if isinstance(model, Model)]
+
+
+def merge_endpoints(endpoints: Iterable[Endpoint]) -> dict[str, Endpoint]:
+    """The endpoints by their names.
+
+    Raises:
+        DeclarationError: two different ones have the same name.
+    """
+    merged: dict[str, Endpoint] = {}
+    for endpoint in endpoints:
+        if merged.setdefault(endpoint.name, endpoint) != endpoint:
+            raise DeclarationError(
+                f"two Models have different endpoints of the name {endpoint.name!r} (an address, key variable, headers or "
+                "timeout differ); name one of them otherwise: Model('provider@NAME:…', …)."
+            )
+    return merged
+
+
+def read_endpoints(file: str) -> dict[str, Endpoint]:
+    """The endpoints of the operator's file by their names; none if `file` is empty.
+
+    Raises:
+        DeclarationError: the file cannot be read, or has something else than endpoints.
+    """
+    if not file:
+        return {}
+    context = f"MULLIGAN_ENDPOINTS names {file}"
+    try:
+        with Path(file).open("rb") as opened:
+            data = opened.read(MAX_FILE_BYTES + 1)
+        if len(data) > MAX_FILE_BYTES:
+            raise DeclarationError(f"{context}, which has more than {MAX_FILE_BYTES:,} bytes.")
+        tables = tomllib.loads(data.decode())
+    except OSError as error:
+        raise DeclarationError(f"{context}, which cannot be read: {error.strerror}.") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        # TOML's errors name a line and quote one character of it at most.
+        raise DeclarationError(f"{context}, which is not TOML: {error}.") from None
+    if len(tables) > MAX_ENDPOINTS:
+        raise DeclarationError(f"{context}, which has {len(tables):,} endpoints; {MAX_ENDPOINTS:,} are the most.")
+    try:
+        return {name: _from_table(name, table) for name, table in tables.items()}
+    except DeclarationError as error:
+        raise DeclarationError(f"{context}: {error}") from None
+
+
+def _from_table(name: str, table: Any) -> Endpoint:
+    form = f'[{name}] with base_url = "https://…/v1" and api_key_env = "NAME"'
+    if not isinstance(table, dict):
+        raise DeclarationError(f"{name[:80]!r} is not a table; write an endpoint as {form}.")
+    if unknown := [key for key in table if key not in FIELDS]:
+        hint = " The key itself is not written here: api_key_env names a variable." if "key" in unknown[0] else ""
+        raise DeclarationError(
+            f"the endpoint {name[:80]!r} has {unknown[0][:80]!r}; known are {', '.join(FIELDS)}.{hint}"
+        )
+    if "base_url" not in table and "api_key_env" not in table:
+        raise DeclarationError(f"the endpoint {name[:80]!r} has neither base_url nor api_key_env; write it as {form}.")
+    return Endpoint(name=name, **table)
+
+
+def _check_url(url: object, context: str) -> None:
+    """Check an address. A password in it is not quoted."""
+    example = "such as http://localhost:11434/v1"
+    if not isinstance(url, str):
+        raise DeclarationError(f"{context}: base_url must be a text, {example}.")
+    try:
+        parts = urlsplit(url)
+        has_login = "@" in parts.netloc
+        is_address = (
+            parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
+        )
+    except ValueError:
+        has_login, is_address = "@" in url, False
+    if has_login:
+        raise DeclarationError(f"{context}: base_url has a user or a password in it; use api_key_env or headers.")
+    if not is_address or re.search(r"[\s\x00-\x1f]", url):
+        raise DeclarationError(
+            f"{context}: base_url is {url[:200]!r}; it must be an http:// or https:// URL, {example}."
+        )
+    if parts.query or parts.fragment:
+        raise DeclarationError(f"{context}: base_url has a '?' or '#'; it must be an address without them, {example}.")
+
+
+def _check_headers(headers: object, context: str) -> None:
+    """Check the headers of an endpoint. No value is quoted: it may be secret."""
+    if not isinstance(headers, Mapping):
+        raise DeclarationError(f"{context}: headers must be a table of names and values.")
+    for name, value in headers.items():
+        if not isinstance(name, str) or not _HEADER.fullmatch(name):
+            raise DeclarationError(f"{context}: {str(name)[:80]!r} is not a header's name.")
+        if not isinstance(value, str) or not value.isascii() or not value.isprintable():
+            raise DeclarationError(f"{context}: the value of the header {name!r} must be a text of printable ASCII.")
+
+
+def _name_of_address(url: str) -> str:
+    """The name of an endpoint that has none: `http://localhost:11434/v1` is `localhost-11434-v1`."""
+    parts = urlsplit(url)
+    return re.sub(r"[^A-Za-z0-9._]+", "-", f"{parts.netloc}{parts.path}").strip("-.")[:64].strip("-.")

@@ -1,0 +1,163 @@
+"""Which providers of models exist: those that are built in, and plugins of other packages (`mulligan.providers`)."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from mulligan.errors import DeclarationError
+
+if TYPE_CHECKING:
+    from mulligan.activities.models.protocol import Provider
+    from mulligan.endpoint import Endpoint
+
+__all__ = ["ProviderPlugin", "register_provider"]
+
+ENTRY_POINTS = "mulligan.providers"
+"""The group of entry points by which an installed package offers a provider. The entry's name is the prefix."""
+_PREFIX = re.compile(r"[a-z][a-z0-9-]{0,31}")
+
+
+@dataclass(frozen=True)
+class ProviderTraits:
+    """What declarations and prices need to know of a provider; its code is loaded by workers only."""
+
+    writes_to_schema: bool = False
+    """Whether its models constrain their answer to a JSON schema. A server that speaks Chat Completions may or may not, so
+    agents get output tools there, which all servers take; `ProviderStrategy` says otherwise."""
+    is_free: bool = False
+    """Whether its models cost nothing, unless a price table says otherwise."""
+    has_endpoints: bool = True
+    """Whether its models may be named `provider@endpoint:NAME`."""
+
+
+BUILT_IN: Mapping[str, ProviderTraits] = {
+    "openai": ProviderTraits(writes_to_schema=True),
+    "openai-chat": ProviderTraits(),
+    "scripted": ProviderTraits(is_free=True, has_endpoints=False),
+}
+"""The built-in providers. `activities/models/available_providers.py` creates each of them, and fails if one is missing."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProviderPlugin:
+    """A provider of another package.
+
+    Args:
+        prefix: The first part of its models' names: `acme` of `acme:NAME`. Lower-case letters, digits and hyphens.
+        create: Creates the provider for an endpoint (None: the default one). A worker calls it once for each endpoint, at
+            the first request. It should import its SDK in the provider's first request, not before.
+        writes_to_schema: Whether its models constrain their answer to a JSON schema (`Definition.output`). If not, a
+            structured answer is requested as a tool.
+        is_free: Whether its models cost nothing, unless a price table says otherwise.
+
+    Raises:
+        DeclarationError: the prefix is invalid, or `create` is not callable.
+    """
+
+    prefix: str
+    create: Callable[[Endpoint | None], Provider]
+    writes_to_schema: bool = False
+    is_free: bool = False
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.prefix, str) or not _PREFIX.fullmatch(self.prefix):
+            raise DeclarationError(
+                f"ProviderPlugin: the prefix is {self.prefix!r}; it must have lower-case letters, digits and hyphens."
+            )
+        if not callable(self.create):
+            raise DeclarationError(
+                f"ProviderPlugin({self.prefix!r}): create must be a function of an Endpoint or None that returns a provider."
+            )
+
+
+_plugins: dict[str, ProviderPlugin] = {}
+"""The plugins that are registered or loaded in this process, by their prefixes."""
+
+
+def register_provider(plugin: ProviderPlugin) -> ProviderPlugin:
+    """Make a provider known in this process, from where its module is imported (`--load`), and return the plugin.
+
+    Registering the same plugin again does nothing.
+
+    Args:
+        plugin: The provider's prefix and how it is created. Keep it at the module's top level.
+
+    Raises:
+        DeclarationError: it is not a ProviderPlugin, or another provider has its prefix.
+    """
+    if not isinstance(plugin, ProviderPlugin):
+        raise DeclarationError(f"register_provider takes a ProviderPlugin, not {type(plugin).__name__}.")
+    if plugin.prefix in BUILT_IN:
+        raise DeclarationError(f"the provider {plugin.prefix!r} is built in; give the plugin another prefix.")
+    known = _plugins.setdefault(plugin.prefix, plugin)
+    if known != plugin:
+        raise DeclarationError(
+            f"two providers have the prefix {plugin.prefix!r}: {_origin(known)} and {_origin(plugin)}; use one of them."
+        )
+    return known
+
+
+def find_plugin(prefix: str) -> ProviderPlugin | None:
+    """The plugin of a prefix that is registered in this process already; None if there is none."""
+    return _plugins.get(prefix)
+
+
+def find_traits(prefix: str, context: str | None = None) -> ProviderTraits | None:
+    """The traits of the provider of a prefix; None if there is no such provider.
+
+    Args:
+        prefix: The first part of a model's name.
+        context: Where the model is declared: then the plugin of an installed package is loaded, if need be. None: only
+            providers that are known already are looked up, so that workflow code reads no files.
+
+    Raises:
+        DeclarationError: the plugin cannot be loaded.
+    """
+    if prefix in BUILT_IN:
+        return BUILT_IN[prefix]
+    if prefix not in _plugins and context is not None and _PREFIX.fullmatch(prefix):
+        _load_entry_point(prefix, context)
+    plugin = _plugins.get(prefix)
+    return ProviderTraits(writes_to_schema=plugin.writes_to_schema, is_free=plugin.is_free) if plugin else None
+
+
+def known_prefixes() -> list[str]:
+    """The prefixes of all providers: built in, registered, and of installed packages."""
+    installed = [entry.name for entry in importlib.metadata.entry_points(group=ENTRY_POINTS)]
+    return list(dict.fromkeys([*BUILT_IN, *_plugins, *installed]))
+
+
+def _load_entry_point(prefix: str, context: str) -> None:
+    entries = list(dict.fromkeys(importlib.metadata.entry_points(group=ENTRY_POINTS, name=prefix)))
+    if not entries:
+        return
+    if len(entries) > 1:
+        packages = " and ".join(sorted(entry.dist.name if entry.dist else entry.value for entry in entries))
+        raise DeclarationError(
+            f"{context}: two packages have a provider {prefix!r}: {packages}; uninstall one of them."
+        )
+    entry = entries[0]
+    try:
+        plugin = entry.load()
+    except DeclarationError:
+        raise
+    except Exception as error:
+        text = " ".join(str(error).split())
+        raise DeclarationError(
+            f"{context}: the provider {prefix!r} ({entry.value}) cannot be imported: {type(error).__name__}: {text}"
+        ) from error
+    if not isinstance(plugin, ProviderPlugin) or plugin.prefix != prefix:
+        what = f"one of {plugin.prefix!r}" if isinstance(plugin, ProviderPlugin) else type(plugin).__name__
+        raise DeclarationError(
+            f"{context}: the entry point {prefix!r} ({entry.value}) must be a ProviderPlugin of that prefix, but is {what}."
+        )
+    register_provider(plugin)
+
+
+def _origin(plugin: ProviderPlugin) -> str:
+    create = plugin.create
+    return f"{getattr(create, '__module__', '?')}.{getattr(create, '__qualname__', type(create).__name__)}"

@@ -1,0 +1,20 @@
+"""What the author of a provider imports: the protocol, the plugin, and what both contain (docs/models.md)."""
+
+from mulligan.activities.models.protocol import FinishReason, Provider, Reply, Request, Unavailable
+from mulligan.endpoint import Endpoint
+from mulligan.provider_plugin import ProviderPlugin, register_provider
+from mulligan.wire.agent_facts import Definition, OutputFormat, ToolDefinition
+
+__all__ = [
+    "Definition",
+    "Endpoint",
+    "FinishReason",
+    "OutputFormat",
+    "Provider",
+    "ProviderPlugin",
+    "Reply",
+    "Request",
+    "ToolDefinition",
+    "Unavailable",
+    "register_provider",
+]
