@@ -15,7 +15,7 @@ from mulligan.run_input import parse_run_input
 from mulligan.wire.compressed_input import decompress_input
 from mulligan.wire.resume_page import RESUME_STATE_QUERY
 from mulligan.wire.run_priority import TENANT_MEMO
-from mulligan.workflows.conversation.continue_as_new import InvalidStateError, carried_state, state_argument
+from mulligan.workflows.conversation.continue_as_new import InvalidStateError, carried_state, continue_as_new
 from mulligan.workflows.durable_agent import DurableAgent
 from mulligan.workflows.people.update_handlers import FIRST_AGENT_KEY
 from mulligan.workflows.workflow_agents import WorkflowAgents
@@ -48,6 +48,7 @@ class AgentWorkflow:
         workflow_agents = WorkflowAgents.of_this_workflow()
         self._queries, self._handlers = workflow_agents.queries, workflow_agents.handlers
         self._handlers.inbox(FIRST_AGENT_KEY)
+        self._handlers.is_ready = workflow.info().continued_run_id is None
 
     @workflow.run
     async def run(self, start: RawValue = NO_INPUT) -> dict[str, Any]:
@@ -56,6 +57,7 @@ class AgentWorkflow:
         if state := carried_state(start.payload):
             with suppress(InvalidStateError):
                 agent = self._agent = DurableAgent(state=state)
+        self._handlers.is_ready = True
         if agent is None:
             if count := start.payload.metadata.get(_ARGUMENT_COUNT):
                 raise InvalidRunInputError(
@@ -70,9 +72,10 @@ class AgentWorkflow:
             memo |= {TENANT_MEMO: run_input.tenant} if run_input.tenant else {}
             workflow.upsert_memo(memo | ({"resumed_from": resumed_from.model_dump()} if resumed_from else {}))
             await agent.begin(run_input)
+        agent.continues_while_waiting = True
         while not await agent.step():
             if await agent.can_continue_as_new():
-                workflow.continue_as_new(state_argument(agent.carry()))
+                continue_as_new(agent.carry())
         self._handlers.close()
         result = await agent.finish()
         await workflow.wait_condition(workflow.all_handlers_finished)

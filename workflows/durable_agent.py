@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Generic, Literal
 
 from temporalio import workflow
@@ -26,6 +27,7 @@ from mulligan.workflows.agent_route import AgentRoute
 from mulligan.workflows.conversation.compaction import compact_if_due
 from mulligan.workflows.conversation.continue_as_new import (
     ContinueAsNewPolicy,
+    continue_as_new,
     decode_state,
     encode_state,
     fits_in_state,
@@ -35,7 +37,7 @@ from mulligan.workflows.conversation.event_page import event_page
 from mulligan.workflows.conversation.records import StepRecord
 from mulligan.workflows.fallback import call_model_with_fallback
 from mulligan.workflows.listed_status import list_run, set_listed_status
-from mulligan.workflows.step_calls import StepCalls
+from mulligan.workflows.step_calls import OpenStep, StepCalls
 from mulligan.workflows.sub_agents import SubAgents
 from mulligan.workflows.turn import Turn, status_of
 from mulligan.workflows.waiting_for import (
@@ -48,6 +50,9 @@ from mulligan.workflows.waiting_for import (
 from mulligan.workflows.workflow_agents import WorkflowAgents
 
 __all__ = ["DurableAgent"]
+
+IN_STEP = "in_step"
+"""The key of the conversation in the state of a run that continued as new within a step."""
 
 
 class DurableAgent(Generic[OutputT]):
@@ -72,6 +77,8 @@ class DurableAgent(Generic[OutputT]):
         status: The status of the newest turn.
         conversation: The messages of all turns.
         route: The task queue of a worker that has the agent, where workers of one queue serve different agents.
+        continues_while_waiting: Whether `step()` may continue the workflow as new while calls wait for people. For
+            `AgentWorkflow` only, as the state must be the workflow's only argument.
     """
 
     def __init__(self, agent: str | Agent[OutputT] = "", *, state: bytes | None = None) -> None:
@@ -80,13 +87,16 @@ class DurableAgent(Generic[OutputT]):
         self.agent: str = carried["agent"] if carried else agent.name if isinstance(agent, Agent) else agent
         self.input: RunInput | None = None
         self.status: Status | Literal["running", "failed", "cancelled"] = carried.get("status", "running")
-        self.conversation = Conversation.load(carried["conversation"]) if carried else Conversation()
+        self.conversation = Conversation.load(_conversation_of(carried)) if carried else Conversation()
         self._turn = Turn.model_validate(carried["turn"]) if carried.get("turn") else None
         self._cached_messages = self.conversation.count_at_answer
         """How many messages are in the cache of the worker that called the model last. They are counted in the view: the
         messages as the model is sent them, after a compaction (conversation.py)."""
         self._running: list[RunningCall] = []
         """The tool calls that are running."""
+        self._open_step: OpenStep | None = None
+        """The step whose calls have not all ended."""
+        self.continues_while_waiting = False
         self._preparation: WaitingFor | None = None
         """What the turn waits for before it can call the model: a worker that opens it, or a summary."""
         self._continue_as_new = ContinueAsNewPolicy(is_carried=state is not None)
@@ -100,6 +110,12 @@ class DurableAgent(Generic[OutputT]):
         if carried:
             self._inbox.load(carried.get("inbox", {}))
             self._inbox.log_early_stop()
+            if "step" in carried:
+                answer = {
+                    **carried["step"]["answer"],
+                    "message": self.conversation.messages[self.conversation.steps[-1].at],
+                }
+                self._open_step = OpenStep.model_validate({**carried["step"], "answer": answer, "is_carried": True})
 
     async def run(
         self, prompt: str | Sequence[Message], *, max_steps: int | None = None, model: str | Model | None = None
@@ -170,25 +186,19 @@ class DurableAgent(Generic[OutputT]):
 
     async def step(self) -> bool:
         """Call the model once, and run the tool calls of its answer. Returns whether the turn is over."""
-        turn, conversation, inbox = self._open_turn, self.conversation, self._inbox
-        self._add_new_messages()
-        if inbox.stop is not None:
-            return self._end_turn("stopped")
-        if limits.is_history_full():
-            return self._end_turn("max_history")
-        try:
-            await self._compact_if_due(turn)
+        turn, inbox = self._open_turn, self._inbox
+        if self._open_step is None:
+            self._add_new_messages()
             if inbox.stop is not None:
                 return self._end_turn("stopped")
-            conversation.event_log.step_started(conversation.next_step, turn.model)
-            request = turn.model_request(self.context, conversation, self._cached_messages)
-            answer = await call_model_with_fallback(
-                request, turn, inbox=inbox, route=self.route, event_log=conversation.event_log
-            )
-            record = conversation.begin_step(answer.message, answer.prepared, answer.usage, turn.model)
-            self._cached_messages = conversation.ref().count
-            turn.add_answer(answer)
-            await self._step_calls(turn).run(answer, record)
+            if limits.is_history_full():
+                return self._end_turn("max_history")
+        try:
+            open_step = self._open_step = self._open_step or await self._call_model(turn)
+            if open_step is None:
+                return self._end_turn("stopped")
+            answer, record = open_step.answer, self.conversation.steps[-1]
+            await self._step_calls(turn, open_step).run(record)
             if answer.rejected is not None:
                 self._handle_rejected(turn, answer.rejected, record)
             is_final = turn.take_output(answer, record)
@@ -201,10 +211,37 @@ class DurableAgent(Generic[OutputT]):
             # workflow task, which Temporal retries until a fixed version is deployed.
             await self._close_failed_turn(turn, error)
             raise
+        finally:
+            self._open_step = None
         if inbox.stop is not None:
             return self._end_turn("stopped")
         limit = turn.limit_reached
         return self._end_turn(limit) if limit else False
+
+    async def _call_model(self, turn: Turn) -> OpenStep | None:
+        """Call the model, after a compaction if one is due. None if the turn was stopped before."""
+        conversation, inbox = self.conversation, self._inbox
+        await self._compact_if_due(turn)
+        if inbox.stop is not None:
+            return None
+        conversation.event_log.step_started(conversation.next_step, turn.model)
+        request = turn.model_request(self.context, conversation, self._cached_messages)
+        answer = await call_model_with_fallback(
+            request, turn, inbox=inbox, route=self.route, event_log=conversation.event_log
+        )
+        conversation.begin_step(answer.message, answer.prepared, answer.usage, turn.model)
+        self._cached_messages = conversation.ref().count
+        turn.add_answer(answer)
+        return OpenStep(answer=answer)
+
+    async def _continue_while(self, only_waits: Callable[[], bool]) -> None:
+        """Continue as new as soon as that is due while `only_waits` is true, and the state is small enough."""
+        policy = self._continue_as_new
+        while True:
+            await workflow.wait_condition(lambda: only_waits() and policy.is_due_while_waiting())
+            if policy.may_continue_while_waiting(lambda: len(self.carry()) <= self._most_to_carry):
+                self._inbox.decisions.continue_as_new(partial(continue_as_new, self.carry()))
+                return
 
     async def finish(self) -> RunResult[OutputT]:
         """Close the turn's trace and return its result."""
@@ -246,9 +283,11 @@ class DurableAgent(Generic[OutputT]):
         return False
 
     def _is_small_enough_to_carry(self) -> bool:
-        most_bytes = self._turn.facts.carry_bytes if self._turn else None
-        size, most = len(self.carry()), most_bytes or limits.CARRY_BYTES
-        return fits_in_state(size, most, at=self.conversation.next_step)
+        return fits_in_state(len(self.carry()), self._most_to_carry, at=self.conversation.next_step)
+
+    @property
+    def _most_to_carry(self) -> int:
+        return (self._turn.facts.carry_bytes if self._turn else None) or limits.CARRY_BYTES
 
     def carry(self) -> bytes:
         """The state of the agent, for the next run's `DurableAgent(state=…)`: its turn and its conversation, compressed."""
@@ -260,6 +299,11 @@ class DurableAgent(Generic[OutputT]):
         }
         if inbox := self._inbox.dump():
             state["inbox"] = inbox
+        if self._open_step is not None:
+            state["step"] = self._open_step.model_dump(mode="json", exclude={"answer": {"message"}})
+            # A version that cannot continue within a step must not load this: its workflow task fails, until another worker
+            # takes it.
+            state["conversation"] = {IN_STEP: state["conversation"]}
         return encode_state(state)
 
     @property
@@ -346,8 +390,10 @@ class DurableAgent(Generic[OutputT]):
             raise RuntimeError("No turn is open: call begin(), or run(), first.")
         return self._turn
 
-    def _step_calls(self, turn: Turn) -> StepCalls:
+    def _step_calls(self, turn: Turn, step: OpenStep) -> StepCalls:
         return StepCalls(
+            step=step,
+            continue_while=self._continue_while if self.continues_while_waiting else None,
             turn=turn,
             context=self.context,
             conversation=self.conversation,
@@ -426,3 +472,9 @@ class DurableAgent(Generic[OutputT]):
         await dispatch.finish_run(request)
         self.conversation.event_log.run_ended(turn.number, self.status, error_info)
         set_listed_status(self.status)
+
+
+def _conversation_of(state: dict[str, Any]) -> dict[str, Any]:
+    conversation: dict[str, Any] = state["conversation"]
+    within_step: dict[str, Any] | None = conversation.get(IN_STEP)
+    return within_step or conversation

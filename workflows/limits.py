@@ -126,6 +126,9 @@ MESSAGE_IDS_KEPT, DECISIONS_KEPT = 10_000, 1_000
 """How many ids of messages are remembered, so that a repeated one is ignored; and how many decisions, so that a late
 update is refused with what was decided."""
 
+DECISIONS_CARRIED_BYTES = 100_000
+"""How much JSON of them continue-as-new carries, the newest first: about 500 decisions, a few kilobytes compressed."""
+
 
 def model_retry(attempts: int | None) -> RetryPolicy:
     """For model calls. The activity sets each delay itself (Retry-After, jitter) and gives up after the agent's patience."""

@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 
-from pydantic import JsonValue
+from pydantic import BaseModel, JsonValue
 
+from mulligan.schema.optional_field import optional_field
 from mulligan.values import AnsweredQuestion, ToolCall
 from mulligan.wire.questions import Question, Questions, Replies, Reply
 from mulligan.wire.run_context import RunContext
@@ -24,10 +25,22 @@ from mulligan.workflows.people.inbox import Inbox
 from mulligan.workflows.people.pending_decisions import PendingDecision
 from mulligan.workflows.waiting_for import RunningCall
 
-__all__ = ["ServerQuestions"]
+__all__ = ["AskedQuestions", "ServerQuestions"]
 
 _ACTIONS = {"answer": "accept", "deny": "decline", "timeout": "cancel", "stopped": "cancel"}
 """What a server is told of a person's decision, in the protocol's words."""
+
+
+class AskedQuestions(BaseModel):
+    """What a call's server asks before the call is continued, and the replies so far. Continue-as-new carries it.
+
+    `rounds`: how often the call has been continued before. `answered`: how many questions of the call have been decided.
+    """
+
+    questions: Questions
+    rounds: int = optional_field(0)
+    replies: dict[str, Reply] = optional_field({})
+    answered: int = optional_field(0)
 
 
 @dataclass(kw_only=True)
@@ -35,7 +48,7 @@ class ServerQuestions:
     """The questions of one call: one at a time, as people name a question by its call.
 
     `index`: the call's place in its step. `timeout`: seconds that each question waits; None: no limit. `running`: the
-    turn's running calls.
+    turn's running calls. `open_questions`: what the step's calls are asked between two activities, by call id.
     """
 
     call: ToolCall
@@ -47,22 +60,26 @@ class ServerQuestions:
     log: EventLog
     running: list[RunningCall]
     timeout: float | None
+    open_questions: dict[str, AskedQuestions]
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    _count: int = 0
+    _answered: int = 0
     _is_over: bool = True
 
-    async def ask_all(self, asked: Questions, rounds: int) -> Replies | ToolOutcome:
-        """Ask what a call needs to know to be continued; returns the replies, or the call's result if the run is stopped.
-
-        `rounds`: how often the call has been continued before.
-        """
-        replies: dict[str, Reply] = {}
-        for question in asked.questions:
+    async def ask_all(self, asked: AskedQuestions) -> Replies | ToolOutcome:
+        """Ask what a call needs to know to be continued; returns the replies, or the call's result if the run is stopped."""
+        self.open_questions[self.call.id] = asked
+        self._answered = max(self._answered, asked.answered)
+        replied = set(asked.replies)
+        for question in asked.questions.questions:
+            if question.key in replied:
+                continue
+            asked.answered = self._answered
             reply, recorded = await self._ask(question, ends_call=True)
             if recorded.text:
                 return recorded
-            replies[question.key] = reply
-        return Replies(replies=replies, state=asked.state, round=rounds + 1)
+            asked.replies[question.key] = reply
+        del self.open_questions[self.call.id]
+        return Replies(replies=asked.replies, state=asked.questions.state, round=asked.rounds + 1)
 
     async def ask_while_running(self, question: Question) -> Reply:
         """Ask for the activity of the call, which is running. Meanwhile the run waits for the person, not for the tool."""
@@ -96,21 +113,23 @@ class ServerQuestions:
 
     async def _ask(self, question: Question, *, ends_call: bool) -> tuple[Reply, ToolOutcome]:
         """Wait for a person, and record what was decided. `ends_call`: whether a run that is stopped ends the call here."""
-        self._count += 1
-        pending = PendingDecision(
-            call=self.call,
-            kind="question",
-            arguments=self.record.arguments,
-            text=_text(question),
-            step=self.step,
-            timeout=self.timeout,
-            question=question,
-        )
-        self.log.waiting(self.index, pending.kind, pending.text)
+        pending = self.inbox.decisions.carried(self.call.id)
+        if pending is None:
+            pending = PendingDecision(
+                call=self.call,
+                kind="question",
+                arguments=self.record.arguments,
+                text=_text(question),
+                step=self.step,
+                timeout=self.timeout,
+                question=question,
+            )
+            self.log.waiting(self.index, pending.kind, pending.text)
         decision = await self.inbox.decisions.wait_for(pending, self.inbox.stop)
         self.log.decided(self.index, decision)
         content: dict[str, JsonValue] | None = pending.content
         self.record.questions.append(AnsweredQuestion(text=question.text, content=content, decision=decision))
+        self._answered += 1
         is_stopped = decision.decision == "stopped"
         recorded = await dispatch.record_decision(
             RecordDecision(
@@ -120,7 +139,7 @@ class ServerQuestions:
                 step=self.step,
                 decision=decision,
                 run=not (is_stopped and ends_call),
-                question=self._count,
+                question=self._answered,
                 started=pending.since,
             )
         )

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
-from pydantic import JsonValue
+from pydantic import BaseModel, JsonValue
 from temporalio import workflow
 from temporalio.exceptions import FailureError
 
 from mulligan.errors import ToolCallError, from_json
+from mulligan.schema.optional_field import optional_field
 from mulligan.values import AssistantMessage, Decision, ToolCall, ToolMessage
 from mulligan.wire.model_call import ModelAnswer, PreparedCall
 from mulligan.wire.questions import Replies
@@ -25,12 +26,25 @@ from mulligan.workflows.conversation.conversation import Conversation
 from mulligan.workflows.conversation.records import CallRecord, StepRecord
 from mulligan.workflows.people.inbox import Inbox
 from mulligan.workflows.people.pending_decisions import PendingDecision
-from mulligan.workflows.server_questions import ServerQuestions
+from mulligan.workflows.server_questions import AskedQuestions, ServerQuestions
 from mulligan.workflows.sub_agents import SubAgents
 from mulligan.workflows.turn import Turn
 from mulligan.workflows.waiting_for import RunningCall
 
-__all__ = ["StepCalls"]
+__all__ = ["OpenStep", "StepCalls"]
+
+
+class OpenStep(BaseModel):
+    """A step from the model's answer to the results of all of its calls. Continue-as-new carries it.
+
+    `runs_per_call`: how many runs each call of a sub-agent may use. `asked`: what calls that have begun ask people, by call
+    id. `is_carried`: whether the step began in an earlier workflow run.
+    """
+
+    answer: ModelAnswer
+    runs_per_call: int | None = optional_field()
+    asked: dict[str, AskedQuestions] = optional_field({})
+    is_carried: bool = optional_field(False)
 
 
 @dataclass(frozen=True)
@@ -45,7 +59,11 @@ class _StepCall:
 
 @dataclass(frozen=True, kw_only=True)
 class StepCalls:
-    """Runs the calls of a turn's newest step. `running`: the calls that are running, for `progress`."""
+    """Runs the calls of a turn's newest step, `step`.
+
+    `running`: the calls that are running, for `progress`. `continue_while`: continues as new in the middle of the step
+    while its argument returns True; None where that is not possible.
+    """
 
     turn: Turn
     context: RunContext
@@ -54,21 +72,35 @@ class StepCalls:
     route: AgentRoute
     sub_agents: SubAgents
     running: list[RunningCall]
+    step: OpenStep
+    continue_while: Callable[[Callable[[], bool]], Awaitable[None]] | None = None
 
-    async def run(self, answer: ModelAnswer, record: StepRecord) -> None:
+    async def run(self, record: StepRecord) -> None:
         """Run the valid calls, and add a result for each call to the conversation.
 
         Raises:
             MulliganError: the policy for a failure (`handle_errors`) is to fail the run.
         """
+        answer, result = self.step.answer, self.turn.result
         for prepared in answer.prepared:
             if prepared.failure is not None:
                 raise from_json(prepared.failure)
-        result = self.turn.result
-        result.tool_calls += len(answer.prepared)
+        if self.step.is_carried:
+            self.sub_agents.runs_per_call = self.step.runs_per_call
+        else:
+            result.tool_calls += len(answer.prepared)
+            self.sub_agents.begin_step(self.turn, self._count_calls_of_sub_agents(answer))
+            self.step.runs_per_call = self.sub_agents.runs_per_call
         parts = zip(answer.message.tool_calls, answer.prepared, record.calls, strict=True)
-        self.sub_agents.begin_step(self.turn, self._count_calls_of_sub_agents(answer))
-        messages = await self._run_side_by_side([_StepCall(index, *part) for index, part in enumerate(parts)])
+        calls = [_StepCall(index, *part) for index, part in enumerate(parts)]
+        settled = dict(self.conversation.early_results)
+        continuing = asyncio.create_task(self._continue_as_new()) if self._may_wait(calls) else None
+        try:
+            settled |= await self._run_side_by_side([each for each in calls if each.call.id not in settled])
+        finally:
+            if continuing is not None:
+                continuing.cancel()
+        messages = [settled[call.id] for call in answer.message.tool_calls]
         # A call that did not run because the run was stopped is not a mistake that the model recovers from.
         failed = [
             call
@@ -80,7 +112,30 @@ class StepCalls:
         result.repairs += sum(len(call.repairs) for call in record.calls)
         self.conversation.end_step(messages)
 
-    async def _run_side_by_side(self, calls: Sequence[_StepCall]) -> list[ToolMessage]:
+    def _may_wait(self, calls: Sequence[_StepCall]) -> bool:
+        """Whether a call of the step may wait for a person, and the run may continue as new meanwhile."""
+        tools = self.turn.facts.tools
+        return self.continue_while is not None and any(
+            each.prepared.waits or (each.call.name in tools and tools[each.call.name].asks) for each in calls
+        )
+
+    async def _continue_as_new(self) -> None:
+        assert self.continue_while is not None
+        await self.continue_while(self._only_waits)
+
+    def _only_waits(self) -> bool:
+        """Whether each call of the step has its result, or waits for a person who has not decided."""
+        waiting = self.inbox.decisions.waiting
+        return (
+            bool(waiting)
+            and not self.inbox.ask_for
+            and all(pending.decision is None for pending in waiting.values())
+            and len(waiting) + len(self.conversation.early_results) == len(self.step.answer.message.tool_calls)
+            and workflow.all_handlers_finished()
+        )
+
+    async def _run_side_by_side(self, calls: Sequence[_StepCall]) -> dict[str, ToolMessage]:
+        """The result of each call, by its id."""
         batch_size = max(1, limits.max_scheduled_at_once(len(calls), self.turn.input.metadata))
         # Calls that wait for a person start at once, outside of the batches, so they do not delay the others.
         tasks = {each.call.id: asyncio.create_task(self._run_one(each)) for each in calls if each.prepared.waits}
@@ -93,7 +148,8 @@ class StepCalls:
                 }
                 tasks |= batch
                 await asyncio.gather(*batch.values())
-            return list(await asyncio.gather(*(tasks[each.call.id] for each in calls)))
+            messages = await asyncio.gather(*(tasks[each.call.id] for each in calls))
+            return {message.call_id: message for message in messages}
         except (FailureError, asyncio.CancelledError):
             for task in tasks.values():
                 task.cancel()
@@ -123,21 +179,22 @@ class StepCalls:
         prepared = step_call.prepared
         if prepared.text is not None:
             return ToolOutcome(text=prepared.text, error=prepared.error, attempts=0)
-        # After a request to stop nothing starts: the decision is `stopped` at once.
-        if prepared.waits is not None or self.inbox.stop is not None:
-            outcome = await self._wait_for_decision(step_call)
-            if outcome is not None:
-                return outcome
-        self.conversation.event_log.tool_call_started(step_call.index)
-        questions = self._questions(step_call)
-        outcome = await self._run_noted(step_call, questions)
-        replies: Replies | None = None
-        while outcome.asks is not None:
-            asked = await questions.ask_all(outcome.asks, replies.round if replies else 0)
-            if isinstance(asked, ToolOutcome):
-                return asked
-            replies = asked
+        questions, asked = self._questions(step_call), self.step.asked.get(step_call.call.id)
+        if asked is None:
+            # After a request to stop nothing starts: the decision is `stopped` at once.
+            if prepared.waits is not None or self.inbox.stop is not None:
+                refused = await self._wait_for_decision(step_call)
+                if refused is not None:
+                    return refused
+            self.conversation.event_log.tool_call_started(step_call.index)
+            outcome = await self._run_noted(step_call, questions)
+            asked = AskedQuestions(questions=outcome.asks) if outcome.asks else None
+        while asked is not None:
+            replies = await questions.ask_all(asked)
+            if isinstance(replies, ToolOutcome):
+                return replies
             outcome = await self._run_noted(step_call, questions, replies)
+            asked = AskedQuestions(questions=outcome.asks, rounds=replies.round) if outcome.asks else None
         return outcome
 
     async def _run_noted(
@@ -170,21 +227,24 @@ class StepCalls:
             log=self.conversation.event_log,
             running=self.running,
             timeout=facts.approval_timeout if facts else None,
+            open_questions=self.step.asked,
         )
 
     async def _wait_for_decision(self, step_call: _StepCall) -> ToolOutcome | None:
         """Wait for a person's decision. Returns None if the call may run, with the arguments that are then in its record."""
         call, prepared, record = step_call.call, step_call.prepared, step_call.record
         facts = self.turn.facts
-        pending = PendingDecision(
-            call=call,
-            kind=prepared.waits or "approval",
-            arguments=record.arguments,
-            text=_decision_text(call, record.arguments, is_question=prepared.waits == "question"),
-            step=self.turn.result.steps,
-            timeout=facts.tools[call.name].approval_timeout if call.name in facts.tools else None,
-        )
-        self.conversation.event_log.waiting(step_call.index, pending.kind, pending.text)
+        pending = self.inbox.decisions.carried(call.id)
+        if pending is None:
+            pending = PendingDecision(
+                call=call,
+                kind=prepared.waits or "approval",
+                arguments=record.arguments,
+                text=_decision_text(call, record.arguments, is_question=prepared.waits == "question"),
+                step=self.turn.result.steps,
+                timeout=facts.tools[call.name].approval_timeout if call.name in facts.tools else None,
+            )
+            self.conversation.event_log.waiting(step_call.index, pending.kind, pending.text)
         decision = record.decision = await self.inbox.decisions.wait_for(pending, self.inbox.stop)
         self.conversation.event_log.decided(step_call.index)
         if pending.edited_arguments is not None:

@@ -88,13 +88,14 @@ class SubAgents:
         self._inbox = inbox
         self._route = route
         self._open: dict[str, _SubAgentCall] = {}
-        self._runs_per_call: int | None = None
+        self.runs_per_call: int | None = None
+        """How many runs each call of the newest step may use; None: no limit."""
 
     def begin_step(self, turn: Turn, calls: int) -> None:
         """Divide the runs that the turn may still start among the step's `calls` of sub-agents."""
         limit = turn.max_sub_runs
         left = None if limit is None else limit - turn.result.sub_runs
-        self._runs_per_call = None if left is None else max(1, left // max(1, calls))
+        self.runs_per_call = None if left is None else max(1, left // max(1, calls))
 
     async def run_call(
         self, request: CallTool, facts: ToolFacts, *, turn: Turn, record: CallRecord, sharing: int
@@ -143,7 +144,7 @@ class SubAgents:
 
         So all runs of a tree together keep to the limit of its root, however many of them are open at once.
         """
-        limit, per_call = call.turn.max_sub_runs, self._runs_per_call
+        limit, per_call = call.turn.max_sub_runs, self.runs_per_call
         if limit is None or per_call is None:
             return True
         call.reserved = max(0, min(per_call, limit - call.turn.result.sub_runs))

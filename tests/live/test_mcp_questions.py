@@ -15,8 +15,10 @@ from temporalio.worker import Replayer
 from mulligan import Agent, Call, McpServer, Say, data_converter
 from mulligan.observe.semconv import DECISION
 from mulligan.testing import Model, run_agent
+from mulligan.trace_view.history import size_of_chain
 from mulligan.wire.updates import Answer, Pending
 from mulligan.worker.loading import load_agents
+from mulligan.workflows import limits
 from mulligan.workflows.agent_workflow import AgentWorkflow
 from tests.live.conftest import DONE, Lab, call
 from tests.support.mcp_agents import SERVER
@@ -118,6 +120,29 @@ async def test_a_question_of_an_mcp_server_may_be_denied_or_time_out_and_the_ser
     late = await at.run([calls(BOOK), DONE], agent="hasty")
     assert late.calls[0]["result"]["text"] == "Rome: cancel null"
     assert late.calls[0]["questions"][0]["decision"]["decision"] == "timeout"
+
+
+async def test_a_question_of_an_mcp_server_is_carried_when_the_run_continues_as_new(
+    at: Lab, bookings: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The call has begun already: the server is asked once, and is told the reply in a later run of the chain."""
+    monkeypatch.setattr(limits, "CONTINUE_AS_NEW_EVENTS", 60)
+    handle = await at.start([calls(BOOK), DONE], agent="booker")
+    before = await asked(handle)
+    for number in range(30):
+        await handle.execute_update("send_message", {"text": f"message {number}"})
+    assert (await size_of_chain(at.client, handle.id)).runs > 1
+    assert await handle.query("pending") == before
+    call_id = before[0]["call_id"]
+    assert "nights: is required" in await refused(handle, call_id, "{}")
+    await handle.execute_update("answer", {"call_id": call_id, "text": '{"nights": 2}', "by": "ada"})
+    ran = await at.look(handle)
+    assert ran.calls[0]["result"]["text"] == 'Rome: accept {"nights": 2, "breakfast": true}'
+    assert bookings.read_text() == "asked\ncontinued with state-1\n"
+    [question] = ran.calls[0]["questions"]
+    assert (question["decision"]["by"], question["decision"]["since"]) == ("ada", before[0]["since"])
+    names = sorted(span.name for span in ran.spans if span.attributes.get("gen_ai.tool.name") == "web__book")
+    assert names == ["agent.decision", "agent.request", "ai.toolCall"]
 
 
 async def test_stopping_a_run_ends_its_calls_that_wait_for_an_answer(at: Lab, bookings: Path) -> None:

@@ -118,6 +118,24 @@ RUNS: dict[str, dict[str, Any]] = {
             ("decide", {"call_id": "p", "decision": "deny"}),
         ],
     },
+    "waited": {
+        "turns": [
+            Turn(
+                calls=[
+                    ("discount", '{"percent": 5}', "d"),
+                    ("refund", REFUND, "r"),
+                    ("ask__book", '{"city": "Rome"}', "b"),
+                ]
+            ),
+            DONE,
+        ],
+        "agent": "clerk",
+        UPDATES: [
+            *(("send_message", {"text": f"message {number}", "id": f"m{number}"}) for number in range(22)),
+            ("decide", {"call_id": "r", "decision": "approve", "by": "Ada"}),
+            ("answer", {"call_id": "b", "text": '{"nights": 2}'}),
+        ],
+    },
     "stopped": {
         "turns": [Turn(calls=[("refund", REFUND, "r"), ("nap", '{"seconds": 1}', "n")])],
         "agent": "desk",

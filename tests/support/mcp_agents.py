@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from mulligan import Agent, McpServer, ToolCall, ToolContext, ToolError, tool
+from tests.support.people_agents import discount, refund
 
 SERVER = [sys.executable, str(Path(__file__).with_name("mcp_server.py"))]
 
@@ -46,6 +47,12 @@ booker = Agent(
     mcp=[
         McpServer("ask", command=SERVER, env={"ASKS": "1"}, include=["book", "open_page"], needs_approval=["open_page"])
     ],
+)
+clerk = Agent(
+    name="clerk",
+    model="openai-chat:nobody",
+    tools=[refund, discount],
+    mcp=[McpServer("ask", command=SERVER, env={"ASKS": "1"}, include=["book"])],
 )
 forlorn = Agent(
     name="forlorn",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 from unittest.mock import MagicMock
@@ -9,8 +10,11 @@ from unittest.mock import MagicMock
 import pytest
 from temporalio import workflow
 
+from mulligan.values import Decision
+from mulligan.workflows import limits
 from mulligan.workflows.conversation.continue_as_new import fits_in_state
 from mulligan.workflows.durable_agent import DurableAgent
+from mulligan.workflows.people.pending_decisions import PendingDecisions
 
 MOST = 1_000_000
 
@@ -71,3 +75,19 @@ async def test_a_state_that_grew_while_handlers_finished_is_not_carried(
     # A history from before the state was measured again continued as new here.
     history(True).clear()
     assert await DurableAgent.can_continue_as_new(agent) is True
+
+
+def test_the_decisions_that_are_carried_are_the_newest_that_fit_and_without_long_texts() -> None:
+    made = Decision(
+        kind="approval", decision="approve", since="s", at="a", by="Ada", reason="r" * 900, before="b" * 9_000
+    )
+    decisions = PendingDecisions(lambda: 0)
+    decisions._resolved = {f"c{number}": made.model_copy(update={"by": "A" * 999}) for number in range(1_000)}
+    state = decisions.dump()
+    assert len(json.dumps(state)) < 1.2 * limits.DECISIONS_CARRIED_BYTES
+    after = PendingDecisions(lambda: 0)
+    after.load(json.loads(json.dumps(state)))
+    assert after.decision_on("c999") == made.model_copy(update={"by": "A" * 999, "reason": None, "before": None})
+    assert after.decision_on("c950") is not None
+    assert after.decision_on("c0") is None
+    assert after.dump() == state

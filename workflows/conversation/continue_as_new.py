@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn
 
 import zstandard
 from temporalio import workflow
@@ -17,10 +17,10 @@ __all__ = [
     "ContinueAsNewPolicy",
     "InvalidStateError",
     "carried_state",
+    "continue_as_new",
     "decode_state",
     "encode_state",
     "fits_in_state",
-    "state_argument",
 ]
 
 _ZSTD_DIFFERENCE = 0.05
@@ -38,7 +38,7 @@ class ContinueAsNewPolicy:
 
     def __init__(self, *, is_carried: bool) -> None:
         self._start_bytes = workflow.info().get_current_history_size() if is_carried else 0
-        self._retry_at_bytes = 0
+        self._retry_at_bytes = self._retry_waiting_at_bytes = 0
 
     def is_due(self) -> bool:
         """Whether to continue as new at this step boundary."""
@@ -55,6 +55,34 @@ class ContinueAsNewPolicy:
             # Runs that passed this limit before it existed replay as they ran.
             return is_suggested or workflow.patched("growth")
         return is_suggested and growth >= self._start_bytes
+
+    def is_due_while_waiting(self) -> bool:
+        """The same within a step, while all of its open calls wait for people. It records nothing."""
+        info = workflow.info()
+        size = info.get_current_history_size()
+        growth = size - self._start_bytes
+        if size < self._retry_waiting_at_bytes:
+            return False
+        return (
+            info.get_current_history_length() >= limits.CONTINUE_AS_NEW_EVENTS
+            or growth >= limits.CONTINUE_AS_NEW_GROWTH_BYTES
+            or (info.is_continue_as_new_suggested() and growth >= self._start_bytes)
+        )
+
+    def may_continue_while_waiting(self, is_small_enough: Callable[[], bool]) -> bool:
+        """Whether to do it, which is recorded: runs that waited for longer before this existed replay as they ran.
+
+        If not, the next try is made after more history. `is_small_enough` encodes the state, so it is called only if needed.
+        """
+        info = workflow.info()
+        patch = f"carried-waiting-{info.get_current_history_length()}"
+        if workflow.unsafe.is_replaying():
+            is_allowed = workflow.patched(patch)
+        else:
+            is_allowed = is_small_enough() and workflow.patched(patch)
+        if not is_allowed:
+            self._retry_waiting_at_bytes = info.get_current_history_size() + limits.CONTINUE_AS_NEW_RETRY_BYTES
+        return is_allowed
 
     def postpone(self) -> None:
         """Wait for more history before the next try: the state did not fit, and encoding it at each step costs time."""
@@ -84,10 +112,15 @@ def encode_state(state: Mapping[str, Any]) -> bytes:
     return zstandard.compress(json.dumps(state, separators=(",", ":")).encode())
 
 
-def state_argument(state: bytes) -> RawValue:
-    """The argument with which an AgentWorkflow continues as new. A mark lets the next run accept it as a state."""
-    chain = workflow.info().first_execution_run_id.encode()
-    return RawValue(Payload(metadata={"encoding": b"binary/plain", _CHAIN: chain}, data=state))
+def continue_as_new(state: bytes) -> NoReturn:
+    """Continue an AgentWorkflow as new. A mark in the argument lets the next run accept it as a state.
+
+    The memo is passed on: by default, Temporal would pass on the one that the run was started with.
+    """
+    info = workflow.info()
+    chain = info.first_execution_run_id.encode()
+    argument = RawValue(Payload(metadata={"encoding": b"binary/plain", _CHAIN: chain}, data=state))
+    workflow.continue_as_new(argument, memo={name: RawValue(value) for name, value in info.raw_memo.items()})
 
 
 def carried_state(argument: Payload) -> bytes | None:

@@ -10,7 +10,7 @@ the oldest messages by one.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -38,6 +38,7 @@ __all__ = ["Conversation", "messages_that_fit"]
 _NewMessages = list[UserMessage | AssistantMessage | ToolMessage | CachedResult]
 _IN_MESSAGES = ": query `messages`"
 _MESSAGES: TypeAdapter[list[Message]] = TypeAdapter(list[Message])
+_RESULTS: TypeAdapter[dict[str, ToolMessage]] = TypeAdapter(dict[str, ToolMessage])
 
 
 class Conversation:
@@ -193,6 +194,11 @@ class Conversation:
         """Show a call's result in its step before the step ends; `end_step` adds it to the messages."""
         self._early_results[result.call_id] = result
 
+    @property
+    def early_results(self) -> Mapping[str, ToolMessage]:
+        """The results that the newest step has before all of its calls have one, by call id."""
+        return self._early_results
+
     def end_step(self, results: Sequence[ToolMessage]) -> None:
         """Add the results of a step's calls to the messages, in the order of the calls."""
         for result in results:
@@ -267,6 +273,8 @@ class Conversation:
             "again_at": self.compact_again_at,
             "events": self.event_log.dump(self.first_step + len(self.steps) - len(steps) + 1),
         }
+        if self._early_results:
+            state["early"] = _RESULTS.dump_python(self._early_results, mode="json")
         earlier = self.earlier
         if self.cut:
             dropped = len(self.steps) - len(steps)
@@ -289,6 +297,7 @@ class Conversation:
         conversation.steps = [StepRecord.model_validate(record) for record in state["steps"]]
         conversation.request_span = tuple(state.get("asked", (0, 0)))
         conversation.compact_again_at = state.get("again_at", 0)
+        conversation._early_results = _RESULTS.validate_python(state.get("early", {}))
         if "events" in state:
             conversation.event_log = EventLog.load(state["events"])
         return conversation

@@ -109,12 +109,14 @@ class Inbox:
         handle.cancel()
 
     def dump(self) -> dict[str, Any]:
-        """What continue-as-new carries, as JSON. It happens between two steps, when no decision is pending."""
+        """What continue-as-new carries, as JSON."""
         state: dict[str, Any] = {}
         if self._seen_ids:
             state = {"messages": self.messages, "seen": list(self._seen_ids)}
         if self.stop is not None:
             state["stop"] = self.stop.model_dump(mode="json")
+        if decisions := self.decisions.dump():
+            state["decisions"] = decisions
         return state
 
     def load(self, state: dict[str, Any]) -> None:
@@ -123,6 +125,7 @@ class Inbox:
         new = {message_id: text for message_id, text in self.messages.items() if message_id not in seen}
         self.messages = {**state.get("messages", {}), **new}
         self._seen_ids = {**seen, **self._seen_ids}
+        self.decisions.load(state.get("decisions", {}))
         if "stop" in state:
             self.stop = Stop.model_validate(state["stop"])
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal, NoReturn
 
-from pydantic import JsonValue
+from pydantic import JsonValue, TypeAdapter
 from temporalio import workflow
 
 from mulligan.values import Decision, ToolCall
@@ -44,6 +44,11 @@ class PendingDecision:
     answer: str | None = None
     edited_arguments: JsonValue = None
     content: dict[str, JsonValue] | None = None
+
+    @property
+    def seconds_left(self) -> float | None:
+        """The rest of the timeout; None: no limit. At least a millisecond, as it may pass between two workflow runs."""
+        return None if self.timeout is None else max(0.001, self.timeout - (workflow.time() - self.since))
 
     def resolve(
         self,
@@ -84,6 +89,9 @@ class PendingDecision:
         )
 
 
+_WAITING: TypeAdapter[dict[str, PendingDecision]] = TypeAdapter(dict[str, PendingDecision])
+
+
 class PendingDecisions:
     """The pending decisions of one agent, by call id. `count_all` counts those of the whole workflow."""
 
@@ -93,6 +101,17 @@ class PendingDecisions:
         self._resolved: dict[str, Decision] = {}
         self._abandoned: list[str] = []
         """Ids of calls that were still waiting when the run was cancelled."""
+        self._carried: set[str] = set()
+        """Ids of calls that began to wait in the workflow run before this one, and are not waited for yet in this one."""
+        self._continue_as_new: Callable[[], NoReturn] | None = None
+
+    def carried(self, call_id: str) -> PendingDecision | None:
+        """The pending decision of a call that began to wait in the workflow run before this one."""
+        return self.waiting[call_id] if call_id in self._carried else None
+
+    def continue_as_new(self, leave: Callable[[], NoReturn]) -> None:
+        """End each wait by calling `leave`, which raises the SDK's ContinueAsNewError."""
+        self._continue_as_new = leave
 
     async def wait_for(self, pending: PendingDecision, stop: Stop | None) -> Decision:
         """Wait until a person has decided, the timeout has passed, or the run is stopped.
@@ -100,15 +119,17 @@ class PendingDecisions:
         `stop`: the request to stop, if there is one already. The wait uses no resources of a worker.
         """
         self.waiting[pending.call.id] = pending
-        if stop is not None:
+        is_carried = pending.call.id in self._carried
+        self._carried.discard(pending.call.id)
+        if stop is not None and pending.decision is None:
             pending.resolve("stopped", by=stop.by, reason=stop.reason)
-        elif self._count_all() == 1:
+        elif self._count_all() == 1 and not is_carried:
             workflow.upsert_memo({_MEMO: 1})
             set_listed_status("waiting")
         try:
             await workflow.wait_condition(
-                lambda: pending.decision is not None,
-                timeout=pending.timeout,
+                lambda: pending.decision is not None or self._continue_as_new is not None,
+                timeout=pending.seconds_left,
                 timeout_summary=ui_summary(f"time limit of the {pending.kind}: {pending.call.name}"),
             )
         except TimeoutError:
@@ -116,17 +137,23 @@ class PendingDecisions:
             if pending.decision is None:
                 pending.resolve("timeout")
         finally:
-            del self.waiting[pending.call.id]
-            if pending.decision is None:
-                self._abandoned.append(pending.call.id)
-            else:
-                resolved = [*self._resolved.items(), (pending.call.id, pending.decision)]
-                self._resolved = dict(resolved[-limits.DECISIONS_KEPT :])
+            if self._continue_as_new is None:
+                self._end_wait(pending)
+        if self._continue_as_new is not None:
+            self._continue_as_new()
         if self._count_all() == 0 and memo_json(_MEMO):
             workflow.upsert_memo({_MEMO: 0})
             set_listed_status("running")
         assert pending.decision is not None
         return pending.decision
+
+    def _end_wait(self, pending: PendingDecision) -> None:
+        del self.waiting[pending.call.id]
+        if pending.decision is None:
+            self._abandoned.append(pending.call.id)
+        else:
+            resolved = [*self._resolved.items(), (pending.call.id, pending.decision)]
+            self._resolved = dict(resolved[-limits.DECISIONS_KEPT :])
 
     def resolve_as_stopped(self, stop: Stop) -> None:
         """Resolve all that wait, as the run stops."""
@@ -143,3 +170,27 @@ class PendingDecisions:
         """The ids of the calls that nobody has decided on, and that so have not run."""
         waiting = (call_id for call_id, pending in self.waiting.items() if pending.decision is None)
         return [*self._abandoned, *waiting]
+
+    def dump(self) -> dict[str, Any]:
+        """What continue-as-new carries, as JSON: the calls that wait, and the newest decisions without their texts."""
+        state: dict[str, Any] = {}
+        if self.waiting:
+            state["waiting"] = _WAITING.dump_python(self.waiting, mode="json")
+        left, kept = limits.DECISIONS_CARRIED_BYTES, {}
+        for call_id, decision in reversed(self._resolved.items()):
+            short = decision.model_copy(update={"before": None, "reason": None})
+            left -= len(call_id) + len(short.model_dump_json())
+            if left < 0:
+                break
+            kept[call_id] = short.model_dump(mode="json")
+        if kept:
+            state["decided"] = dict(reversed(kept.items()))
+        return state
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Continue with what `dump` returned."""
+        self.waiting = _WAITING.validate_python(state.get("waiting", {}))
+        self._carried = set(self.waiting)
+        self._resolved = {
+            call_id: Decision.model_validate(decision) for call_id, decision in state.get("decided", {}).items()
+        }

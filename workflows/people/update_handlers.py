@@ -61,6 +61,8 @@ class UpdateHandlers:
         self._agent_name = agent_name
         self._check_edited_arguments = check_edited_arguments
         self._check_answer_to_server = check_answer
+        self.is_ready = True
+        """False in a continued run that has not loaded its state: it does not know yet which calls wait."""
         self._asking = 0
         """How many running activities wait for a person."""
         self._inboxes: dict[str, Inbox] = {}
@@ -100,6 +102,7 @@ class UpdateHandlers:
     async def decide(self, argument: Any = None) -> dict[str, Any]:
         """Accept a decision on a call that waits for approval."""
         request = _parse(Decide, argument)
+        await self._until_ready()
         key, pending = self._find_decidable(request)
         if request.arguments is not None:
             edit = await self._check_edited_arguments(key, pending.call, pending.step, request.arguments)
@@ -114,7 +117,8 @@ class UpdateHandlers:
     async def answer(self, argument: Any = None) -> dict[str, Any]:
         """Accept the answer to an agent's question."""
         request = _parse(Answer, argument)
-        key, pending = self._find_pending(request.call_id, request.conversation, "question")
+        await self._until_ready()
+        key, pending = self._find_answerable(request)
         if pending.question is None:
             pending.answer = request.text
         elif pending.question.answer_schema is not None:
@@ -182,7 +186,8 @@ class UpdateHandlers:
 
     def _check_decision(self, argument: Any = None) -> None:
         request = _parse(Decide, argument)
-        self._find_decidable(request)
+        if self.is_ready:
+            self._find_decidable(request)
         if request.arguments is None:
             return
         if request.decision == "deny":
@@ -195,9 +200,8 @@ class UpdateHandlers:
     def _check_answer(self, argument: Any = None) -> None:
         request = _parse(Answer, argument)
         _check_size("text", request.text)
-        _, pending = self._find_pending(request.call_id, request.conversation, "question")
-        if pending.question is not None:
-            _check_size("text", request.text, FORM_BYTES)
+        if self.is_ready:
+            self._find_answerable(request)
 
     def _check_ask(self, argument: Any = None) -> None:
         request = _parse(AskPerson, argument)
@@ -211,6 +215,17 @@ class UpdateHandlers:
         inboxes = self._inboxes_of(request.conversation)
         if all(inbox.is_closed or inbox.is_idle for inbox in inboxes):
             raise UpdateRefusedError("Nothing is running that could be stopped.")
+
+    async def _until_ready(self) -> None:
+        if not self.is_ready:
+            await workflow.wait_condition(lambda: self.is_ready)
+
+    def _find_answerable(self, request: Answer) -> tuple[str, PendingDecision]:
+        """The question that an answer is for, as `_find_pending` returns it. The answer to a server's has less room."""
+        key, pending = self._find_pending(request.call_id, request.conversation, "question")
+        if pending.question is not None:
+            _check_size("text", request.text, FORM_BYTES)
+        return key, pending
 
     def _count_pending(self) -> int:
         return sum(len(inbox.decisions.waiting) for inbox in self._inboxes.values())
