@@ -13,6 +13,7 @@ from temporalio.worker import Replayer
 
 from mulligan import Agent, Say, Script, ToolContext, connect, data_converter, tool
 from mulligan.devserver import temporal_server
+from mulligan.tools import ask_person
 from mulligan.trace_view.history import size_of_chain
 from mulligan.worker.loading import load_agents
 from mulligan.worker.wiring import running_worker
@@ -21,7 +22,7 @@ from mulligan.workflows.agent_workflow import AgentWorkflow
 from tests.live.conftest import DONE, Lab, call
 from tests.live.test_people import REFUND, pending, refusal_of
 from tests.support.openai_turn import Turn
-from tests.support.people_agents import ask_person, discount, nap, refund
+from tests.support.people_agents import discount, nap, refund
 from tests.support.shop_agents import RAN
 
 MOST_UPDATES = 60
