@@ -388,3 +388,29 @@ async def test_what_is_refused_gets_one_sentence_in_openais_form(served: Served)
     after = {"stream": True, "starting_after": 2**52}
     beyond = await served.door.http.get(f"/v1/responses/{mine.id}", params=after, headers=by)
     assert (beyond.status_code, beyond.json()["error"]["param"]) == (400, "starting_after")
+
+
+async def test_without_a_worker_a_response_is_accepted_and_waits(lab: Lab) -> None:
+    """A stream begins at once; who polls is told that it is not done; a cancelled one has ended."""
+    async with http_server(lab.client, task_queue=f"nobody-{uuid.uuid4().hex[:6]}") as door, sdk(door) as client:
+        stream = await client.responses.create(model="seller", input="Look.", stream=True)
+        begun = await anext(aiter(stream))
+        await stream.close()
+        assert (begun.type, begun.sequence_number) == ("response.created", 0)
+        polled = await client.responses.retrieve(begun.response.id)
+        assert (polled.status, polled.output) == ("queued", [])
+
+
+async def test_texts_that_are_not_unicode_are_refused_or_mended(served: Served) -> None:
+    """JSON can spell half of a surrogate pair."""
+    half = '"\\ud800"'
+    for field in ("model", "input", "previous_response_id", "metadata"):
+        body = {
+            "model": '"seller"',
+            "input": '"Say hello."',
+            field: f'{{"a": {half}}}' if field == "metadata" else half,
+        }
+        content = "{" + ", ".join(f'"{name}": {value}' for name, value in body.items()) + ', "background": true}'
+        answer = await served.door.http.post("/v1/responses", content=content, headers=served.door.by("ada"))
+        assert answer.status_code in ((200, 400) if field == "input" else (400, 404)), (field, answer.text)
+        assert answer.json()

@@ -44,6 +44,8 @@ WAIT_SECONDS = 540
 """How long a request that does not stream waits for the end of its run; then the response is `in_progress`. OpenAI's SDKs
 wait for 600 s."""
 CANCEL_SECONDS = 10
+READ_SECONDS = 5
+"""How long a worker of an open run may take to return its events. Then the response has what is known."""
 SECONDS_BETWEEN_CHECKS = 1.0
 """How soon it is noticed that the client of a waiting request has gone."""
 
@@ -165,12 +167,14 @@ async def _head(runs: Runs, caller: Caller, run_id: str) -> ResponseHead:
 
 async def _read(runs: Runs, caller: Caller, run_id: str, events: ResponseEvents) -> dict[str, Any]:
     """The Response of a run, by its stored events."""
+    described = await runs.describe(caller, run_id)
+    is_open = described.status == WorkflowExecutionStatus.RUNNING
     try:
-        async for _ in _stored(runs, caller, run_id, events):
-            continue
-    except RPCError as error:
-        described = await runs.describe(caller, run_id)
-        if error.status not in NO_WORKER_STATUSES or described.status != WorkflowExecutionStatus.RUNNING:
+        async with asyncio.timeout(READ_SECONDS if is_open else None):
+            async for _ in _stored(runs, caller, run_id, events):
+                continue
+    except (TimeoutError, RPCError) as error:
+        if not is_open or (isinstance(error, RPCError) and error.status not in NO_WORKER_STATUSES):
             raise
         # No worker answers, so nobody knows the items: the run has been accepted, and a client that polls goes on.
     return events.to_json()
