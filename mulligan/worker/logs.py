@@ -9,13 +9,14 @@ from __future__ import annotations
 import json
 import logging
 import sys
+import traceback
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Any, Literal
 
 from temporalio import activity, workflow
-from temporalio.exceptions import FailureError
+from temporalio.exceptions import ApplicationError, FailureError
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
 
 from mulligan.activities.mcp.server_log import WithoutTracebacks
@@ -24,10 +25,20 @@ from mulligan.wire.agent_facts import OpenRun
 from mulligan.wire.run_context import RunContext
 from mulligan.workflows.memo import memo_json
 
-__all__ = ["ActivityLogFields", "JsonFormatter", "LogFields", "TextFormatter", "say", "set_up_logging"]
+__all__ = [
+    "ActivityLogFields",
+    "JsonFormatter",
+    "LogFields",
+    "TextFormatter",
+    "WithoutContent",
+    "say",
+    "set_up_logging",
+]
 
 FIELDS = ("workflow_id", "run_id", "agent", "tool", "activity", "attempt")
 """Attributes of a log record, in the order in which they are written."""
+
+MOST_CAUSES = 5
 
 _Fields = Mapping[str, str | int]
 
@@ -138,7 +149,14 @@ def _json_object(created: float, level: str, logger: str, message: str) -> dict[
 
 
 class _OneLine(logging.Filter):
-    """Makes an error that we raised on purpose (an endpoint that is down, an unknown agent) a line without stack trace."""
+    """Makes an error that we raised on purpose (an endpoint that is down, an unknown agent) a line without stack trace.
+
+    `quotes`: whether the line has the error's text, which may quote a run's content. If not, it has the error's type.
+    """
+
+    def __init__(self, *, quotes: bool) -> None:
+        super().__init__()
+        self._quotes = quotes
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Replace message and stack trace by the error's text; every record passes."""
@@ -147,9 +165,44 @@ class _OneLine(logging.Filter):
             details = getattr(record, "temporal_activity", None) or getattr(record, "temporal_workflow", None) or {}
             kind = details.get("activity_type") or details.get("workflow_type")
             # A task for an activity that the worker does not serve has no such details; the error's text has them.
-            record.msg = f"{kind} of {details.get('workflow_id')}: {error}" if kind else str(error)
+            text = str(error) if self._quotes else _type_of(error)
+            record.msg = f"{kind} of {details.get('workflow_id')}: {text}" if kind else text
             record.args, record.exc_info = (), None
         return True
+
+
+class WithoutContent(logging.Filter):
+    """For a handler, where runs are encrypted: an error shows its type and where it was raised, but not its text.
+
+    The text of any exception may quote a prompt, arguments or a result. What other code logs as a message stays.
+    """
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Replace the stack trace; every record passes."""
+        error = record.exc_info[1] if record.exc_info else None
+        if error is not None:
+            # What follows the first line of asyncio's and the SDK's messages quotes the error too.
+            first_line = record.getMessage().partition("\n")[0]
+            message = first_line.replace(str(error), "…") if str(error) else first_line
+            record.msg, record.args = "%s: %s", (message, _types_and_places(error))
+            record.exc_info = record.exc_text = None
+        return True
+
+
+def _types_and_places(error: BaseException) -> str:
+    """The types of an error and of its causes, each with the last place in the code that raised it."""
+    parts: list[str] = []
+    cause: BaseException | None = error
+    while cause is not None and len(parts) < MOST_CAUSES:
+        frames = traceback.extract_tb(cause.__traceback__)
+        place = f" ({frames[-1].filename}:{frames[-1].lineno}, in {frames[-1].name})" if frames else ""
+        parts.append(f"{_type_of(cause)}{place}")
+        cause = cause.__cause__ or cause.__context__
+    return " caused by ".join(parts)
+
+
+def _type_of(error: BaseException) -> str:
+    return (error.type if isinstance(error, ApplicationError) else None) or type(error).__name__
 
 
 def _is_not_reported_by_group(record: logging.LogRecord) -> bool:
@@ -159,8 +212,11 @@ def _is_not_reported_by_group(record: logging.LogRecord) -> bool:
 _says_json = False
 
 
-def set_up_logging(log_format: Literal["text", "json"] = "text") -> None:
-    """Write warnings and errors of this process to stderr, and its progress in the same format."""
+def set_up_logging(log_format: Literal["text", "json"] = "text", *, is_encrypted: bool = False) -> None:
+    """Write warnings and errors of this process to stderr, and its progress in the same format.
+
+    `is_encrypted`: whether runs are encrypted. Then the log does not have the texts of exceptions, which may quote content.
+    """
     global _says_json
     _says_json = log_format == "json"
     to_stderr = logging.StreamHandler(sys.stderr)
@@ -168,12 +224,14 @@ def set_up_logging(log_format: Literal["text", "json"] = "text") -> None:
     logging.basicConfig(level=logging.WARNING, handlers=[to_stderr])
     for handler in logging.getLogger().handlers:
         handler.addFilter(WithoutTracebacks())
+        if is_encrypted:
+            handler.addFilter(WithoutContent())
         handler.addFilter(LogFields())
     # The SDK would write such fields into each message, as a dict.
     activity.logger.activity_info_on_message = False
     workflow.logger.workflow_info_on_message = False
     for name in ("temporalio.activity", "temporalio.workflow"):
-        logging.getLogger(name).addFilter(_OneLine())
+        logging.getLogger(name).addFilter(_OneLine(quotes=not is_encrypted))
     # "Worker failed, shutting down", with a stack trace: `WorkerGroup` reports it in a line, with the reason.
     logging.getLogger("temporalio.worker._worker").addFilter(_is_not_reported_by_group)
 

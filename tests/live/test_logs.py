@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import uuid
 from typing import Any
+
+import pytest
+from temporalio.client import WorkflowFailureError
 
 from mulligan.devserver import DevServer
 from tests.live.conftest import DONE, Lab, call
@@ -62,3 +66,52 @@ async def test_each_line_that_a_run_causes_has_its_ids_agent_and_tool(lab: Lab, 
     [hung] = [line for line in lines if line["logger"] == "mulligan.tools"]
     assert (hung["agent"], hung["tool"], hung["activity"]) == ("logs", "log_and_hang", "call_tool")
     assert SECRET not in json.dumps(lines)
+
+
+@pytest.mark.parametrize("keys", ["", f"k:{base64.b64encode(b'k' * 32).decode()}"], ids=["open", "encrypted"])
+async def test_the_log_of_a_worker_with_encryption_does_not_quote_what_runs_contain(
+    lab: Lab, temporal: DevServer, monkeypatch: pytest.MonkeyPatch, keys: str
+) -> None:
+    """Exceptions of users' code and refusals of the endpoint quote it: their types are logged, and where they were raised."""
+    queue = f"leaks-{uuid.uuid4().hex[:6]}"
+    monkeypatch.setenv("MULLIGAN_ENCRYPTION_KEYS", keys)
+    at = Lab(await lab.another_client(), lab.model, lab.otlp, lab.telemetry, queue)
+    secret = f'{{"text": "{SECRET}"}}'
+    quoting = {"error": {"message": f"cannot read {SECRET}", "type": "invalid_request_error"}}
+    async with logging_worker_process(
+        "tests.support.leaky_agents", queue, temporal, MULLIGAN_LOG_FORMAT="json"
+    ) as process:
+        reading = asyncio.create_task(lines_of(process))
+        turns = [
+            Turn(
+                calls=[
+                    ("quote", secret, None),
+                    ("repeat", secret, None),
+                    ("repeat", f'{{"guarded": "{SECRET}"}}', None),
+                ]
+            ),
+            call("repeat", f'{{"text": "guarded {SECRET}"}}'),
+            Turn(text=SECRET, fail_first=[Failure(status=503, body=f"<html>{SECRET}</html>")]),
+        ]
+        ran = await at.run(turns, agent="quoter", prompt=SECRET, metadata={"note": SECRET})
+        assert ran.result["status"] == "completed"
+        unopened = await at.start([DONE], agent="quoter", metadata={"unopened": SECRET})
+        for handle in (
+            await at.start([Turn(fail_first=[Failure(status=400, body=quoting)])], agent="quoter"),
+            await at.start([DONE], agent="quoter", **{SECRET: SECRET}),
+            await at.start([DONE], agent="nobody"),
+        ):
+            with pytest.raises(WorkflowFailureError):
+                await handle.result()
+        stuck = await at.client.start_workflow("QuotingWorkflow", SECRET, id=f"stuck-{queue}", task_queue=queue)
+        async with asyncio.timeout(30):
+            while (await stuck.describe()).raw_description.pending_workflow_task.attempt < 2:
+                await asyncio.sleep(0.1)
+        for handle in (stuck, unopened):
+            await handle.terminate()
+        process.terminate()
+        lines = await reading
+    text = json.dumps(lines)
+    assert (SECRET in text) is not bool(keys), [line for line in lines if SECRET in json.dumps(line)]
+    assert "leaky_agents.py" in text
+    assert "RuntimeError" in text
