@@ -1,0 +1,84 @@
+"""The clients that front ends use, unmodified: npm's `@ag-ui/client` with its verifier, and the transport of npm's `ai`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from mulligan.worker.loading import load
+from mulligan.worker.wiring import running_worker
+from tests.live.conftest import DONE, Lab
+from tests.support.http_server import Door, http_server
+from tests.support.node_packages import NodeProject, chat_clients
+from tests.support.openai_stream import Break
+from tests.support.openai_turn import Turn
+from tests.support.people_agents import desk
+
+QUEUE = "chat-clients"
+ARGUMENTS = '{"order": 7, "amount": {"euros": 2}}'
+STORY = "Once upon a time there was an agent that never lost its way."
+ASKING = Turn("One moment.", calls=[("refund", ARGUMENTS, "c1"), ("ask_person", '{"question": "Which?"}', "c2")])
+TELLING = Turn(STORY * 4, pace=0.05, break_first=[Break(30, drop=True)])
+"""Written slowly; the first stream breaks off, so its text becomes void."""
+
+
+@pytest.fixture(scope="module")
+async def clients() -> NodeProject:
+    return await chat_clients()
+
+
+@pytest.fixture(scope="module")
+async def door(lab: Lab) -> AsyncIterator[Door]:
+    loaded = load(["tests.support.people_agents"])
+    async with (
+        running_worker(lab.client, loaded, lab.telemetry, QUEUE),
+        http_server(lab.client, task_queue=QUEUE) as served,
+    ):
+        yield served
+
+
+@pytest.fixture
+def scripted(lab: Lab) -> None:
+    lab.model.script(str(desk.model).partition(":")[2], [ASKING, DONE, TELLING])
+
+
+@pytest.mark.timeout(400)
+async def test_ag_uis_client_is_interrupted_returns_resumes_and_reconnects(
+    clients: NodeProject, door: Door, scripted: None
+) -> None:
+    seen: dict[str, Any] = json.loads(await clients.run("ag_ui.mjs", f"{door.url}/ag-ui/desk"))
+    calls = [["refund", ARGUMENTS], ["ask_person", '{"question": "Which?"}']]
+    assert sorted(seen["reasons"]) == ["input_required", "tool_call"]
+    assert seen["asked"][-1] == "RUN_FINISHED"
+    assert seen["returned"] == ["RUN_STARTED", "MESSAGES_SNAPSHOT", "RUN_FINISHED"]
+    assert seen["seen"] == ["Refund order 7.", calls]
+    assert seen["resumed"].count("TOOL_CALL_RESULT") == 2
+    assert "TOOL_CALL_START" not in seen["resumed"]
+    done = ["Refund order 7.", calls, "refunded 2 for order 7", "Both.", "done"]
+    assert sorted(map(str, seen["done"])) == sorted(map(str, done))
+    assert seen["told"][:2] == ["RUN_STARTED", "MESSAGES_SNAPSHOT"]
+    assert seen["all"][-2:] == ["Tell me.", STORY * 4]
+
+
+@pytest.mark.timeout(400)
+async def test_the_ai_sdks_transport_is_asked_returns_replies_and_resumes(
+    clients: NodeProject, door: Door, scripted: None
+) -> None:
+    seen: dict[str, Any] = json.loads(await clients.run("ai_sdk.mjs", f"{door.url}/ai-sdk/desk"))
+    given: dict[str, Any] = {"order": 7, "amount": {"euros": 2}}
+    question = {"question": "Which?"}
+    asked: list[Any] = ["One moment.", ["refund", "approval-requested", given, None]]
+    asked.append(["ask_person", "input-available", question, None])
+    assert seen["asked"]["parts"] == seen["returned"]["parts"] == asked
+    assert seen["asked"]["id"] == seen["returned"]["id"] == seen["done"]["id"]
+    assert seen["done"]["parts"] == [
+        "One moment.",
+        ["refund", "output-available", given, "refunded 2 for order 7"],
+        ["ask_person", "output-available", question, "Both."],
+        "done",
+    ]
+    assert seen["idle"] is None
+    assert seen["told"]["parts"] == [STORY * 4]
