@@ -11,7 +11,7 @@ __all__ = ["EXTRAS", "require_extra"]
 EXTRAS = {
     "mcp": ("mcp",),
     "s3": ("boto3",),
-    "serve": ("fastapi", "uvicorn", "sse_starlette"),
+    "serve": ("fastapi", "uvicorn", "sse_starlette", "mcp"),
     "web": ("bs4", "markdownify"),
 }
 """The packages of each extra, by the names under which they are imported. pyproject.toml has the same extras."""

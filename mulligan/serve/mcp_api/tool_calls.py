@@ -1,0 +1,250 @@
+"""Executes the calls of the tools. A call starts a run, waits for it, and reports its events; the run goes on without it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import aclosing
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+import mcp_types as types
+from mcp.server.context import ServerRequestContext
+from mcp.shared.exceptions import MCPError
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import BaseModel, ValidationError
+
+from mulligan.serve.mcp_api.agent_tools import (
+    WAIT_SECONDS,
+    AgentCall,
+    AnswerQuestion,
+    DecideCall,
+    StartRun,
+    WaitForRun,
+    agent_of,
+    output_schema,
+    tools_of,
+)
+from mulligan.serve.mcp_api.person_forms import can_show_forms, forms_for, submit_forms, waiting_text
+from mulligan.serve.mcp_api.progress_message import progress_message
+from mulligan.serve.mcp_api.run_outcome import failure, is_ended, outcome_of, unfinished
+from mulligan.serve.mcp_api.run_tasks import new_task, runs_and_caller, wants_tasks
+from mulligan.serve.problems import Problem
+from mulligan.serve.runs import RunInfo, Runs
+from mulligan.serve.security import Caller
+from mulligan.wire.event_types import Event, SubRunEvent, Waiting
+
+__all__ = ["call_tool"]
+
+QUICK_SECONDS = 2.0
+"""A run that ends within this time is answered at once, also where it could be a task."""
+SECONDS_TO_CLOSE = 5.0
+"""How long Temporal may take to close a run after its last event."""
+
+Result = types.CallToolResult | types.InputRequiredResult | dict[str, Any]
+"""A `dict` is a task: the SDK has no class for the extension's."""
+Context = ServerRequestContext[Any, Any]
+Arguments = TypeVar("Arguments", bound=BaseModel)
+
+
+async def call_tool(context: Context, params: types.CallToolRequestParams) -> Result:
+    """Execute a call.
+
+    Raises:
+        MCPError: there is no such tool.
+        Problem: the call cannot be served now.
+    """
+    call = _Call(*await runs_and_caller(context), context)
+    try:
+        match params.name:
+            case "start_run":
+                return await call.start_run(_parse(StartRun, params))
+            case "wait_for_run":
+                return await call.wait_for_run(_parse(WaitForRun, params), params)
+            case "answer_question":
+                return await call.answer_question(_parse(AnswerQuestion, params))
+            case "decide_call":
+                return await call.decide_call(_parse(DecideCall, params))
+        return await call.run_agent(params)
+    except _ArgumentsError as error:
+        return failure(str(error))
+
+
+class _ArgumentsError(Exception):
+    """The arguments of a call are not what the tool takes."""
+
+
+def _parse(model: type[Arguments], params: types.CallToolRequestParams) -> Arguments:
+    try:
+        return model.model_validate(params.arguments or {})
+    except ValidationError as error:
+        fault = error.errors(include_url=False)[0]
+        name = ".".join(str(part) for part in fault["loc"])
+        known = ", ".join(model.model_fields)
+        raise _ArgumentsError(f'"{name[:80]}": {fault["msg"]}. {params.name} takes: {known}.') from None
+
+
+@dataclass
+class _Call:
+    """One call of a tool."""
+
+    runs: Runs
+    caller: Caller
+    context: Context
+    reported: int = 0
+    """How many progress notifications were sent. Each has its number."""
+
+    @property
+    def can_ask(self) -> bool:
+        """Whether the client shows forms. Before 2026-07-28 that needs a session, which this server does not have."""
+        is_modern = self.context.protocol_version in MODERN_PROTOCOL_VERSIONS
+        return is_modern and can_show_forms(self.context.session.client_capabilities)
+
+    async def run_agent(self, params: types.CallToolRequestParams) -> Result:
+        """Run an agent; or continue with a run after its forms have come back."""
+        agent = await self._agent(params.name)
+        has_schema = output_schema(agent) is not None
+        if params.request_state is not None:
+            return await self._continue(params, WAIT_SECONDS, has_schema=has_schema)
+        given = _parse(AgentCall, params)
+        run_id = await self._start(agent["name"], given, None)
+        if wants_tasks(self.context):
+            await self._follow(run_id, "", QUICK_SECONDS)
+            info = await self.runs.read(self.caller, run_id)
+            return outcome_of(info) if is_ended(info) else new_task(info)
+        token = await self._follow(run_id, "", WAIT_SECONDS)
+        return await self._answer(run_id, token, has_schema=has_schema)
+
+    async def start_run(self, given: StartRun) -> Result:
+        """Start a run, and return its id."""
+        agent = await self.runs.agent(self.caller, given.agent)
+        run_id = await self._start(agent["name"], given, given.run_id)
+        info = await self.runs.read(self.caller, run_id)
+        started = unfinished(info, f"The run has the id {run_id!r}. Call wait_for_run with it to get the answer.")
+        started.structured_content = {"run_id": run_id}
+        return started
+
+    async def wait_for_run(self, given: WaitForRun, params: types.CallToolRequestParams) -> Result:
+        """Wait for a run. What happened before the call is not reported again."""
+        if params.request_state is not None:
+            return await self._continue(params, given.seconds, has_schema=False)
+        if self.can_ask and await self._waiting(await self.runs.read(self.caller, given.run_id)):
+            return await self._answer(given.run_id, "", has_schema=False)
+        token = await self._follow(given.run_id, "", given.seconds, only_after=datetime.now(UTC))
+        return await self._answer(given.run_id, token, has_schema=False)
+
+    async def answer_question(self, given: AnswerQuestion) -> Result:
+        """Pass on a person's answer."""
+        await self.runs.answer(self.caller, given.run_id, {"call_id": given.call_id, "text": given.text})
+        return self._passed_on(given.run_id)
+
+    async def decide_call(self, given: DecideCall) -> Result:
+        """Pass on a person's decision."""
+        decided = {"call_id": given.call_id, "decision": given.decision, "reason": given.reason}
+        await self.runs.decide(self.caller, given.run_id, decided)
+        return self._passed_on(given.run_id)
+
+    def _passed_on(self, run_id: str) -> types.CallToolResult:
+        text = f"The run {run_id} has received it. Call wait_for_run to get its answer."
+        return types.CallToolResult(content=[types.TextContent(text=text)])
+
+    async def _agent(self, tool: str) -> dict[str, Any]:
+        try:
+            agents = await self.runs.agents(self.caller)
+        except Problem as problem:
+            if problem.code != "no_worker":
+                raise
+            agents = []  # the run begins as soon as there is a worker
+        found = agent_of(tool, agents)
+        try:
+            return found or await self.runs.agent(self.caller, tool)
+        except Problem as problem:
+            if problem.code != "unknown_agent":
+                raise
+            known = ", ".join(each.name for each in tools_of(agents))
+            text = f"There is no tool {tool[:80]!r}; there are: {known[:1_000]}."
+            raise MCPError(types.INVALID_PARAMS, text) from None
+
+    async def _start(self, agent: str, given: AgentCall, run_id: str | None) -> str:
+        body = {"agent": agent, "prompt": given.prompt, "metadata": given.metadata}
+        started = await self.runs.start(self.caller, json.dumps(body).encode(), run_id)
+        return started.id
+
+    async def _follow(self, run_id: str, since: str, seconds: float, *, only_after: datetime | None = None) -> str:
+        """Report the events of a run until it ends, asks a person, or the time has passed; the newest token."""
+        token = since
+        watched = await self.runs.watch(self.caller, run_id, since)
+        if watched is None:
+            return token
+        try:
+            async with asyncio.timeout(seconds), aclosing(watched) as events:  # type: ignore[type-var]
+                async for each in events:
+                    token = each.token
+                    if only_after is not None and each.event.at < only_after:
+                        continue
+                    await self._report(run_id, each.event)
+                    if _is_waiting(each.event) and await self.runs.pending(self.caller, run_id):
+                        break
+        except TimeoutError:
+            pass
+        return token
+
+    async def _report(self, run_id: str, event: Event) -> None:
+        message = progress_message(run_id, event)
+        if message is not None:
+            self.reported += 1
+            await self.context.session.report_progress(self.reported, message=message)
+
+    async def _continue(self, params: types.CallToolRequestParams, seconds: float, *, has_schema: bool) -> Result:
+        """Pass the forms on to the run, and wait on."""
+        run_id, since = _read_state(params.request_state or "")
+        responses = params.input_responses or {}
+        waiting = await self.runs.pending(self.caller, run_id)
+        await submit_forms(self.runs, self.caller, waiting, responses)
+        waiting = await self.runs.pending(self.caller, run_id)
+        is_closed = bool(responses) and all(getattr(form, "action", "") == "cancel" for form in responses.values())
+        if waiting:
+            return await self._answer(run_id, since, has_schema=has_schema, ask=not is_closed)
+        token = await self._follow(run_id, since, seconds)
+        return await self._answer(run_id, token, has_schema=has_schema)
+
+    async def _answer(self, run_id: str, token: str, *, has_schema: bool, ask: bool = True) -> Result:
+        """The answer of a run that has ended; or what it waits for, or what it is doing."""
+        info = await self.runs.read(self.caller, run_id)
+        if not is_ended(info) and info.progress and info.progress["status"] not in ("running", "waiting"):
+            info = await self.runs.read(self.caller, run_id, wait=SECONDS_TO_CLOSE)
+        if is_ended(info):
+            return outcome_of(info)
+        waiting = await self._waiting(info)
+        if waiting and ask and self.can_ask:
+            state = json.dumps({"run": run_id, "since": token})
+            return types.InputRequiredResult(input_requests=forms_for(waiting), request_state=state)
+        if waiting:
+            return unfinished(info, waiting_text(run_id, waiting), has_schema=has_schema)
+        doing = (info.waiting_for or {}).get("detail") or info.status
+        text = f"The run {run_id} is not finished ({doing}). Call wait_for_run with this run_id to get its answer."
+        return unfinished(info, text, has_schema=has_schema)
+
+    async def _waiting(self, info: RunInfo) -> list[dict[str, Any]]:
+        if is_ended(info) or info.progress is None:
+            return []
+        return await self.runs.pending(self.caller, info.id)
+
+
+def _is_waiting(event: Event) -> bool:
+    while isinstance(event, SubRunEvent):
+        event = event.event
+    return isinstance(event, Waiting)
+
+
+def _read_state(state: str) -> tuple[str, str]:
+    """The run of a `requestState`, and the position in its events. The client may have changed it: `Runs` checks both."""
+    try:
+        read = json.loads(state)
+        run_id, since = read["run"], read["since"]
+    except (ValueError, RecursionError, KeyError, TypeError):
+        run_id = since = None
+    if not isinstance(run_id, str) or not isinstance(since, str):
+        raise MCPError(types.INVALID_PARAMS, '"requestState" is not one of this server; send it back unchanged.')
+    return run_id, since
