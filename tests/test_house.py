@@ -259,11 +259,11 @@ def test_each_exported_name_can_be_imported(name: str) -> None:
     assert getattr(mulligan, name) is not None
 
 
-ALLOWED_IMPORT = re.compile(r"(?:from|import) mulligan\.(?!tools\b|testing\b)")
+ALLOWED_IMPORT = re.compile(r"(?:from|import) mulligan\.(?!tools\b|testing\b|providers\b)")
 
 
-def test_readers_of_docs_and_examples_import_three_modules() -> None:
-    """`mulligan`, `mulligan.tools`, `mulligan.testing`, and nothing deeper."""
+def test_readers_of_docs_and_examples_import_four_modules() -> None:
+    """`mulligan`, `mulligan.tools`, `mulligan.testing`, `mulligan.providers`, and nothing deeper."""
     pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "examples").glob("*.py")]
     pages += [*(ROOT / "deploy/example").rglob("*.py"), *(ROOT / "mulligan/cli/new_project").glob("*.py")]
     assert len(pages) > 20

@@ -1,6 +1,29 @@
 """Tests of agents: a scripted model, runs without a server, and (`mulligan.testing.plugin`) on an embedded server."""
 
+from typing import TYPE_CHECKING, Any
+
 from mulligan.testing.model import Model, when_told
 from mulligan.testing.run import AgentRun, SpanSeen, run_agent, run_workflow
 
-__all__ = ["AgentRun", "Model", "SpanSeen", "run_agent", "run_workflow", "when_told"]
+if TYPE_CHECKING:
+    from mulligan.testing.provider_suite import FakeAnswer, FakeEndpoint, ProviderSuite
+
+__all__ = [
+    "AgentRun",
+    "FakeAnswer",
+    "FakeEndpoint",
+    "Model",
+    "ProviderSuite",
+    "SpanSeen",
+    "run_agent",
+    "run_workflow",
+    "when_told",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("FakeAnswer", "FakeEndpoint", "ProviderSuite"):  # they import pytest, which run_agent does not need
+        from mulligan.testing import provider_suite
+
+        return getattr(provider_suite, name)
+    raise AttributeError(f"module 'mulligan.testing' has no attribute {name!r}")

@@ -219,3 +219,38 @@ async def test_two_streamed_messages_are_separated_as_in_a_whole_answer(bench: B
     ]  # fmt: skip
     reply, pieces = await in_pieces(bench, "openai", Turn(events=events))
     assert "".join(pieces) == reply.text == "One.\n\nTwo."
+
+
+ERROR_EVENT = {"error": {"message": "this model cannot stream here", "type": "None", "param": "None", "code": "500"}}
+"""As LiteLLM sends it: a status as a text, in the first event."""
+
+
+@pytest.mark.parametrize("api", ["openai", "openai-chat"])
+async def test_a_stream_that_fails_with_5xx_at_its_beginning_is_asked_again_once_without_streaming(
+    bench: Bench, api: str
+) -> None:
+    """After the second time, the endpoint is not asked to stream."""
+    for _ in range(3):
+        reply, _ = await in_pieces(bench, api, Turn("ok", events=[ERROR_EVENT]))
+        assert reply.text == "ok"
+    streamed = [bool(request.json.get("stream")) for request in bench.server.requests]
+    assert streamed == [True, False, True, False, False]
+
+
+@pytest.mark.parametrize("api", ["openai", "openai-chat"])
+async def test_if_it_fails_without_streaming_as_well_the_error_of_the_stream_is_raised(bench: Bench, api: str) -> None:
+    bench.server.script("m", lambda body, nth: FAILS_BOTH if not body.get("stream") else Turn(events=[ERROR_EVENT]))
+    with pytest.raises(Unavailable, match="this model cannot stream here"):
+        await bench.ask(api, on_text=[].append)
+    assert len(bench.server.requests) == 2
+
+
+FAILS_BOTH = Turn(failure=Failure(503))
+
+
+async def test_a_stream_that_breaks_off_after_its_first_piece_is_not_asked_again(bench: Bench) -> None:
+    """It can stream: the run retries it later."""
+    begun = {"id": "c", "choices": [{"index": 0, "delta": {"content": "Hel"}}]}
+    with pytest.raises(Unavailable, match="cannot stream"):
+        await in_pieces(bench, "openai-chat", Turn("ok", events=[begun, ERROR_EVENT]))
+    assert len(bench.server.requests) == 1
