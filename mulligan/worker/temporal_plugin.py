@@ -26,11 +26,14 @@ from temporalio.worker import (
 from mulligan.agent import Agent
 from mulligan.client.connect import configured_converter
 from mulligan.client.converter import PayloadConverter
+from mulligan.client.settings import settings
 from mulligan.client.start_interceptor import StartInterceptor
 from mulligan.errors import DeclarationError
 from mulligan.observe.telemetry import Telemetry
 from mulligan.script import Script
+from mulligan.worker.all_endpoints import check_endpoints
 from mulligan.worker.loading import LoadedModules, load
+from mulligan.worker.logs import say
 from mulligan.worker.recorded_state import RecordedStateRunner
 from mulligan.worker.wiring import CACHED_WORKFLOWS, AgentActivities, with_agents, with_passthrough, without_duplicates
 from mulligan.worker.workflow_cache import WorkflowCache
@@ -92,6 +95,8 @@ class MulliganPlugin(ClientPlugin, WorkerPlugin):
             )
         telemetry = Telemetry()
         cache = WorkflowCache(config.get("max_cached_workflows", CACHED_WORKFLOWS))
+        for warning in check_endpoints(self._loaded.registry, settings().endpoints):
+            say(f"warning: {warning}")
         activities = AgentActivities(self._loaded, telemetry)
         config = with_agents(config, self._loaded, activities.all, cache)
         self._workers[config["workflow_runner"]] = _WorkerParts(activities, cache, telemetry)
