@@ -111,7 +111,7 @@ class _Call:
         run_id = await self._start(agent["name"], given, None)
         if wants_tasks(self.context):
             await self._follow(run_id, "", QUICK_SECONDS)
-            info = await self.runs.read(self.caller, run_id)
+            info = await self._read(run_id)
             return outcome_of(info) if is_ended(info) else new_task(info)
         token = await self._follow(run_id, "", WAIT_SECONDS)
         return await self._answer(run_id, token, has_schema=has_schema)
@@ -211,9 +211,7 @@ class _Call:
 
     async def _answer(self, run_id: str, token: str, *, has_schema: bool, ask: bool = True) -> Result:
         """The answer of a run that has ended; or what it waits for, or what it is doing."""
-        info = await self.runs.read(self.caller, run_id)
-        if not is_ended(info) and info.progress and info.progress["status"] not in ("running", "waiting"):
-            info = await self.runs.read(self.caller, run_id, wait=SECONDS_TO_CLOSE)
+        info = await self._read(run_id)
         if is_ended(info):
             return outcome_of(info)
         waiting = await self._waiting(info)
@@ -225,6 +223,13 @@ class _Call:
         doing = (info.waiting_for or {}).get("detail") or info.status
         text = f"The run {run_id} is not finished ({doing}). Call wait_for_run with this run_id to get its answer."
         return unfinished(info, text, has_schema=has_schema)
+
+    async def _read(self, run_id: str) -> RunInfo:
+        """The run; if its last event was there already, after Temporal has closed it."""
+        info = await self.runs.read(self.caller, run_id)
+        if not is_ended(info) and info.progress and info.progress["status"] not in ("running", "waiting"):
+            return await self.runs.read(self.caller, run_id, wait=SECONDS_TO_CLOSE)
+        return info
 
     async def _waiting(self, info: RunInfo) -> list[dict[str, Any]]:
         if is_ended(info) or info.progress is None:
