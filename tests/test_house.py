@@ -30,7 +30,7 @@ LAYERS = [
     {"mulligan.activities"},
     {"mulligan.workflows"},
     {"mulligan.worker", "mulligan.serve"},
-    {"mulligan.supervisor"},
+    {"mulligan.supervisor", "mulligan.doctor"},
     DOORS,
 ]
 """The rooms from the bottom to the top: each may import from itself, its neighbours and what is below it."""

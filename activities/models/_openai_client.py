@@ -31,9 +31,11 @@ if TYPE_CHECKING:
     import openai
     from openai._types import RequestOptions
 
-CONNECT_TIMEOUT = 10.0
 MOST_TOKENS = 10**12
 """Tokens of one answer. A larger number of a faulty endpoint could not be multiplied with a price."""
+LIST_TIMEOUT = 5.0
+"""Seconds for the list of models."""
+CONNECT_TIMEOUT = 10.0
 """Seconds to reach the endpoint: a dead address must not use up the time that a slow answer may take."""
 MAX_MESSAGE_CHARS = 2_000
 """Characters of a provider's message that an error keeps: errors are recorded in history."""
@@ -189,6 +191,35 @@ class OpenAIClient:
             raise self._connection_error(error, client.base_url.host) from None
         except UnicodeEncodeError:
             raise ModelRequestError(BAD_HEADER.format(key=self.key_variable)) from None
+
+    async def model_names(self) -> list[str] | None:
+        """The names of the models that the endpoint lists (`GET /models`). None: it has no such list.
+
+        Raises:
+            ModelRequestError: the endpoint refused the request, or it cannot be sent.
+            Unavailable: there was no usable response.
+        """
+        client = await self._client()
+        import httpx2
+        import openai
+
+        options: RequestOptions = {"timeout": LIST_TIMEOUT, "security": {"bearer_auth": True}}
+        try:
+            answer = read_json(await client.get("/models", cast_to=str, options=options))
+        except openai.NotFoundError:
+            return None
+        except openai.APIError as error:
+            raise self._error_of(error) from None
+        except httpx2.HTTPError as error:
+            raise self._connection_error(error, client.base_url.host) from None
+        except UnicodeEncodeError:
+            raise ModelRequestError(BAD_HEADER.format(key=self.key_variable)) from None
+        listed = answer.get("data")
+        return (
+            [str(each["id"]) for each in listed if isinstance(each, dict) and "id" in each]
+            if isinstance(listed, list)
+            else None
+        )
 
     async def close(self) -> None:
         """Close the connections. The next request opens new ones."""

@@ -61,6 +61,10 @@ class OpenAIChat:
             case AssistantMessage():
                 return [to_json(_assistant_item(message, self._data_key))]
 
+    async def model_names(self) -> list[str] | None:
+        """Return the models that the endpoint lists; None if it has no list. See `OpenAIClient.model_names`."""
+        return await self._client.model_names()
+
     async def close(self) -> None:
         """Close the connections."""
         await self._client.close()

@@ -59,6 +59,10 @@ class OpenAIResponses:
         """Return the message as input items, as JSON: an assistant's message may be several."""
         return [to_json(item) for item in _items(message, self._data_key)]
 
+    async def model_names(self) -> list[str] | None:
+        """Return the models that the endpoint lists; None if it has no list. See `OpenAIClient.model_names`."""
+        return await self._client.model_names()
+
     async def close(self) -> None:
         """Close the connections."""
         await self._client.close()

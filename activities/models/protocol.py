@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from pydantic import JsonValue
 
@@ -108,4 +108,18 @@ class Provider(Protocol):
 
     async def close(self) -> None:
         """Close the connections. It may be called twice, and before the first request."""
+        ...
+
+
+@runtime_checkable
+class ListsModels(Protocol):
+    """A provider that can also list its models. `mulligan doctor` asks it; others are not asked."""
+
+    async def model_names(self) -> list[str] | None:
+        """Request the names of the models that the endpoint offers, for `mulligan doctor`. None: it has no list of them.
+
+        Raises:
+            ModelRequestError: the provider refuses the request, for example because of the key.
+            Unavailable: the endpoint cannot be reached, or its response cannot be used.
+        """
         ...

@@ -29,6 +29,10 @@ class Scripted:
         """Return the message's length: scripts read the messages themselves, and only the usage needs the items."""
         return [len(message.text) + (_call_chars(message.tool_calls) if isinstance(message, AssistantMessage) else 0)]
 
+    async def model_names(self) -> list[str]:
+        """Return the names of the scripts."""
+        return sorted(self._scripts)
+
     async def close(self) -> None:
         """Do nothing: there are no connections."""
 

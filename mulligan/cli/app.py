@@ -12,6 +12,7 @@ from mulligan.cli.codec_server import codec_server
 from mulligan.cli.demo import demo
 from mulligan.cli.deny import deny
 from mulligan.cli.dev import dev
+from mulligan.cli.doctor import doctor
 from mulligan.cli.list_runs import list_runs
 from mulligan.cli.mcp import mcp
 from mulligan.cli.new import new
@@ -37,6 +38,7 @@ app = typer.Typer(
 app.command()(demo)
 app.command()(new)
 app.command()(dev)
+app.command()(doctor)
 app.command()(worker)
 app.command()(start)
 app.command()(resume)

@@ -6,6 +6,7 @@ import atexit
 import dataclasses
 import functools
 import os
+import re
 import sys
 import time
 from collections.abc import Callable
@@ -43,6 +44,8 @@ FAULTS = {
     "certificate that it trusts (TEMPORAL_TLS_CLIENT_CERT_PATH and TEMPORAL_TLS_CLIENT_KEY_PATH)",
 }
 """Explanations of errors of a server that can be reached, by a part of temporalio's error message."""
+_CAUSE = re.compile(r'(?:message|error): "([^"]+)"')
+"""In temporalio's text, which is a Rust value with the values that caused it: the words of the system."""
 
 
 async def connect(address: str | None = None, **options: Any) -> Client:
@@ -136,6 +139,8 @@ def explain_connection_error(error: BaseException) -> str:
     for words, fault in FAULTS.items():
         if words in reason:
             return f"the Temporal server at {configured_address()} {fault}."
+    if causes := _CAUSE.findall(reason):
+        reason = causes[-1]
     return (
         f"no Temporal server answers at {configured_address()} ({reason}). Start one with `uv run mulligan dev`, "
         "or set TEMPORAL_ADDRESS to yours."

@@ -11,19 +11,17 @@ import hashlib
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 from temporalio.api.enums.v1 import TaskQueueType
-from temporalio.api.taskqueue.v1 import TaskQueue
-from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
 from temporalio.client import Client
+
+from mulligan.client.pollers import recent_pollers
 
 __all__ = ["ServedAgents", "read_other_workers", "untagged"]
 
 MOST_SETS = 5
 """How many other sets of agents are told apart on one task queue."""
-RECENT_POLL = timedelta(seconds=70)
-"""A poll lasts 60 s at most, and Temporal lists pollers for minutes after their last poll."""
 REQUEST_TIMEOUT = timedelta(seconds=3)
 _TAG = re.compile(r"#[0-9a-f]{8}(-models)?$")
 
@@ -59,15 +57,7 @@ async def read_other_workers(client: Client, served: ServedAgents) -> dict[str, 
     Raises:
         RPCError: Temporal does not answer.
     """
-    request = DescribeTaskQueueRequest(
-        namespace=client.namespace,
-        task_queue=TaskQueue(name=served.task_queue),
-        task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
-    )
-    described = await client.workflow_service.describe_task_queue(request, timeout=REQUEST_TIMEOUT)
-    polls = sorted(described.pollers, key=lambda poller: -poller.last_access_time.ToNanoseconds())
-    oldest = datetime.now(UTC) - RECENT_POLL
-    recent = [poller.identity for poller in polls if poller.last_access_time.ToDatetime(tzinfo=UTC) > oldest]
+    recent = await recent_pollers(client, served.task_queue, TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW, REQUEST_TIMEOUT)
     return _by_tag(recent, served.tag)
 
 

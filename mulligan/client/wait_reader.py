@@ -11,10 +11,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from google.protobuf.timestamp_pb2 import Timestamp
-from temporalio.api.enums.v1 import PendingActivityState, TaskQueueKind, TaskQueueType
-from temporalio.api.taskqueue.v1 import TaskQueue
+from temporalio.api.enums.v1 import PendingActivityState, TaskQueueType
 from temporalio.api.workflow.v1 import PendingActivityInfo
-from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
 from temporalio.client import (
     Client,
     WorkflowExecutionDescription,
@@ -24,6 +22,7 @@ from temporalio.client import (
 )
 from temporalio.service import RPCError, RPCStatusCode
 
+from mulligan.client.pollers import RECENT_POLL, last_polls
 from mulligan.client.served_agents import untagged
 from mulligan.client.sub_runs import open_children
 from mulligan.values import WaitingFor
@@ -39,8 +38,6 @@ REQUEST_TIMEOUT = timedelta(seconds=2.5)
 """For each request. A worker answers a query within milliseconds, unless it must replay a long history first."""
 UNPOLLED_QUERY_TIMEOUT = timedelta(seconds=1.2)
 """For the query of a run whose task queue no worker has polled lately."""
-RECENT_POLL = timedelta(seconds=70)
-"""A poll lasts 60 s at most, and Temporal lists pollers for minutes after their last poll."""
 QUEUE_CACHE_SECONDS = 2.0
 """How long the pollers of a queue are remembered, as all runs of a list usually have the same queue."""
 MAX_TEXT_CHARS = 200
@@ -175,14 +172,8 @@ class WaitReader:
         cached = self._last_polls.get((queue, kind))
         if cached is not None and now - cached[0] < QUEUE_CACHE_SECONDS:
             return cached[1]
-        request = DescribeTaskQueueRequest(
-            namespace=self._client.namespace,
-            task_queue=TaskQueue(name=queue, kind=TaskQueueKind.TASK_QUEUE_KIND_NORMAL),
-            task_queue_type=kind,
-        )
-        described = await self._client.workflow_service.describe_task_queue(request, timeout=REQUEST_TIMEOUT)
-        polls = [poller.last_access_time.ToDatetime(tzinfo=UTC) for poller in described.pollers]
-        last_poll = max(polls, default=None)
+        polls = await last_polls(self._client, queue, kind, REQUEST_TIMEOUT)
+        last_poll = max(polls.values(), default=None)
         self._last_polls[queue, kind] = now, last_poll
         return last_poll
 

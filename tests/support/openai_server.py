@@ -31,7 +31,7 @@ from tests.support.openai_turn import Call, Failure, Reasoning, Turn, Usage, cha
 __all__ = ["Call", "Failure", "OpenAIServer", "Reasoning", "Recorded", "Refusal", "Turn", "Usage"]
 
 Script = Sequence[Turn] | Callable[[dict[str, Any], int], Turn]
-CHAT, RESPONSES = "/v1/chat/completions", "/v1/responses"
+CHAT, RESPONSES, MODELS = "/v1/chat/completions", "/v1/responses", "/v1/models"
 LARGEST_BODY = 256 * 1024 * 1024
 
 
@@ -160,6 +160,9 @@ class OpenAIServer:
         async with self._arrival:
             self._arrival.notify_all()
         try:
+            if recorded.refusal is None and recorded.path == MODELS:
+                listed = [{"id": name, "object": "model", "created": 1, "owned_by": "tests"} for name in self._scripts]
+                return self._send(recorded, 200, {"object": "list", "data": listed})
             if recorded.refusal is None:
                 return await self._answer(request, recorded, self._turn(recorded))
         except Refusal as late:
@@ -174,6 +177,8 @@ class OpenAIServer:
     def _examine(self, method: str, recorded: Recorded) -> Refusal | None:
         try:
             check_authorization(recorded.headers.get("authorization"))
+            if (method, recorded.path) == ("GET", MODELS):
+                return None
             if method != "POST" or recorded.path not in (CHAT, RESPONSES):
                 raise Refusal(f"Invalid URL ({method} {recorded.path})", None, None, 404)
             recorded.json = parse_body(recorded.body)

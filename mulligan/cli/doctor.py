@@ -1,0 +1,70 @@
+"""`mulligan doctor`: is everything there that a run needs?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.text import Text
+
+from mulligan.cli._terminal import NOT_COMPLETED, OK, AsJson, Modules, fail, out, print_json, printable, run_command
+
+if TYPE_CHECKING:
+    from mulligan.doctor.finding import Finding, State
+
+MARKS: dict[State, tuple[str, str]] = {
+    "ok": ("ok", "green"),
+    "warning": ("warning", "yellow"),
+    "problem": ("problem", "red"),
+}
+
+
+def doctor(
+    load: Modules = None,
+    task_queue: Annotated[
+        str | None,
+        typer.Option(
+            "--task-queue", help="The task queue whose workers are checked.", show_default="MULLIGAN_TASK_QUEUE"
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check all that runs need: the server, its workers, the models' endpoints, where traces go, clocks, versions.
+
+    Each check is one line; each `warning` and `problem` says what to do. Keys are used, never printed. With modules, the
+    models and task queues of their agents are checked. Nothing is started.
+
+    Example: `mulligan doctor --load shop`
+
+    Exit code: 0 without problems (warnings may be there), 1 with a problem, 2 for wrong use.
+    """
+    run_command(_run(load or [], task_queue, as_json))
+
+
+async def _run(load: list[str], task_queue: str | None, as_json: bool) -> int:
+    from mulligan.client.settings import settings
+    from mulligan.doctor.checks import run_checks
+    from mulligan.errors import DeclarationError
+    from mulligan.worker.loading import load as load_modules
+    from mulligan.worker.loading import modules_to_load
+
+    try:
+        configured = settings()
+        names = modules_to_load(configured.load, load, with_shipped=False) if load or configured.load else []
+        loaded = load_modules(names) if names else None
+    except DeclarationError as error:
+        fail(str(error))
+    findings = await run_checks(loaded, task_queue or configured.task_queue)
+    if as_json:
+        print_json([vars(finding) for finding in findings])
+    else:
+        _print(findings)
+    return NOT_COMPLETED if any(finding.state == "problem" for finding in findings) else OK
+
+
+def _print(findings: list[Finding]) -> None:
+    width = max(len(printable(finding.check)) for finding in findings)
+    for finding in findings:
+        word, style = MARKS[finding.state]
+        line = Text.assemble((f"{word:<7}", style), f"  {printable(finding.check):<{width}}  ", printable(finding.text))
+        out.print(line, soft_wrap=True)

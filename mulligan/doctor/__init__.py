@@ -1,0 +1,1 @@
+"""The checks of `mulligan doctor`: is everything there that a run needs?"""

@@ -1,0 +1,78 @@
+"""Checks of the models' endpoints: whether they answer, take the key, and list the models that agents use."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Sequence
+
+from mulligan.activities.models.available_providers import AvailableProviders
+from mulligan.activities.models.protocol import ListsModels, Unavailable
+from mulligan.activities.registry import Registry
+from mulligan.client.settings import settings
+from mulligan.doctor.finding import Finding
+from mulligan.errors import DeclarationError, ModelRequestError
+from mulligan.model_name import SCRIPTED, ModelName
+from mulligan.worker.all_endpoints import all_endpoints
+from mulligan.worker.loading import LoadedModules
+
+__all__ = ["check_models"]
+
+ANSWER_TIMEOUT = 10.0
+"""Seconds for one endpoint."""
+
+
+async def check_models(loaded: LoadedModules | None) -> list[Finding]:
+    """One finding for each model of the loaded agents; without modules, one for OpenAI's endpoint if it is configured."""
+    agents = loaded.registry.agents.values() if loaded else ()
+    models = sorted({model for agent in agents for model in agent.all_models(agent.models)})
+    if loaded is None and (os.environ.get("OPENAI_API_KEY") or os.environ.get("OPENAI_BASE_URL")):
+        models = ["openai:"]
+    if not models:
+        return [Finding("models", "ok", "no model is declared here, and no key is set; `scripted:` models need none")]
+    registry = loaded.registry if loaded else Registry([])
+    try:
+        providers = AvailableProviders(registry.scripts, all_endpoints(registry, settings().endpoints))
+    except DeclarationError as error:
+        return [Finding("models", "problem", str(error).rstrip("."))]
+    by_place: dict[tuple[str, str], list[str]] = {}
+    for model in models:
+        parsed = ModelName.parse(model)
+        by_place.setdefault((parsed.provider, parsed.endpoint), []).append(model)
+    try:
+        found = await asyncio.gather(*(_check_place(providers, names) for names in by_place.values()))
+        return [finding for findings in found for finding in findings]
+    finally:
+        await providers.close()
+
+
+async def _check_place(providers: AvailableProviders, models: Sequence[str]) -> list[Finding]:
+    """The findings for models of one provider at one endpoint."""
+    names = [model.rstrip(":") for model in models]
+    endpoint = providers.endpoint_of(models[0])
+    if endpoint is not None and (missing := endpoint.missing_variables()):
+        return [Finding(name, "problem", f"{' and '.join(missing)} is not set here") for name in names]
+    try:
+        provider = providers.of(models[0])
+        async with asyncio.timeout(ANSWER_TIMEOUT):
+            listed = await provider.model_names() if isinstance(provider, ListsModels) else None
+    except TimeoutError:
+        return [Finding(name, "problem", f"its endpoint does not answer within {ANSWER_TIMEOUT:g} s") for name in names]
+    except (ModelRequestError, Unavailable) as error:
+        return [Finding(name, "problem", str(error).rstrip(".")) for name in names]
+    if not isinstance(provider, ListsModels):
+        return [Finding(name, "ok", "its provider cannot list models, so nothing was requested") for name in names]
+    return [_finding(name, ModelName.parse(model).name, listed) for name, model in zip(names, models, strict=True)]
+
+
+def _finding(name: str, model: str, listed: Sequence[str] | None) -> Finding:
+    if listed is None:
+        return Finding(name, "ok", "its endpoint answers; it has no list of models, so the name was not checked")
+    if not model or model in listed:
+        return Finding(
+            name, "ok", "its endpoint answers and takes the key" if not name.startswith(SCRIPTED) else "is loaded"
+        )
+    some = ", ".join(sorted(listed)[:5])
+    return Finding(
+        name, "warning", f"its endpoint answers, but does not list this model; it lists {len(listed)}: {some}"
+    )
