@@ -127,15 +127,19 @@ class Runs:
 
         Requested again with the same new id, or without one, it is the same new run.
         """
-        await self.describe(caller, run_id)
+        described = await self.describe(caller, run_id)
+        if caller.agents is not None:
+            # Who sees a run sees those of its sub-agents, but may not start such an agent itself.
+            await self.agent(caller, str((await memo_of(described)).get("agent")))
         new_id = options.get("id") or default_workflow_id(run_id)
         _check_id(new_id)
+        # Temporal accepts the id of a run that has ended, which may be another tenant's: that run could no longer be read.
+        if options.get("id") and await self._has_resumed(run_id, new_id):
+            return Started(new_id, is_new=False)
         try:
             handle = await resume_run(self.client, run_id, **options)
         except WorkflowAlreadyStartedError:
-            existing = await read_input(self.client, self.client.get_workflow_handle(new_id))
-            if existing is None or existing.resumed_from is None or existing.resumed_from.workflow_id != run_id:
-                raise Problem(409, "id_taken", f"There is a run {new_id!r} already; choose another id.") from None
+            await self._has_resumed(run_id, new_id)
             return Started(new_id, is_new=False)
         except RunNotFoundError:
             raise no_such_run(run_id) from None
@@ -146,6 +150,22 @@ class Runs:
         except ResumeError as error:
             raise Problem(409, "not_resumable", str(error)) from None
         return Started(handle.id, is_new=True)
+
+    async def _has_resumed(self, run_id: str, new_id: str) -> bool:
+        """Whether there is a run with the new id, which continues the run.
+
+        Raises:
+            Problem: the run with the new id is another one.
+        """
+        try:
+            existing = await read_input(self.client, self.client.get_workflow_handle(new_id))
+        except RPCError as error:
+            if error.status != RPCStatusCode.NOT_FOUND:
+                raise
+            return False
+        if existing is None or existing.resumed_from is None or existing.resumed_from.workflow_id != run_id:
+            raise Problem(409, "id_taken", f"There is a run {new_id!r} already; choose another id.")
+        return True
 
     # Reading
 

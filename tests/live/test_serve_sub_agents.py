@@ -82,3 +82,23 @@ async def test_a_stream_has_the_events_of_all_runs_below_it_in_order(lab: Lab, d
         for place in range(0, len(frames) - 1, 3):
             again = [frame async for frame in door.frames(run_id, frames[place].id or "")]
             assert by_run(again) == by_run(frames[place + 1 :])
+
+
+async def test_a_token_of_some_agents_sees_the_runs_of_their_sub_agents_but_cannot_resume_them(
+    lab: Lab, door: Door, tmp_path: Path
+) -> None:
+    for name in ("left", "right"):
+        (tmp_path / name).touch()
+    run_id = f"run-{uuid.uuid4().hex[:8]}"
+    await door.http.post(
+        "/api/runs", json={"id": run_id, "agent": "director", "prompt": str(tmp_path), "tenant": "ada"}
+    )
+    sub_runs = {frame.data["source"]["id"] async for frame in door.frames(run_id) if frame.event == "sub_run"}
+    queue = (await lab.client.get_workflow_handle(run_id).describe()).task_queue
+    async with http_server(lab.client, tokens="ada:token-of-ada:director", task_queue=queue) as served:
+        for sub_run in sub_runs:
+            assert (await served.http.get(f"/api/runs/{sub_run}", headers=served.by("ada"))).status_code == 200
+            again = {"prompt": str(tmp_path)}
+            refused = await served.http.post(f"/api/runs/{sub_run}/resume", json=again, headers=served.by("ada"))
+            assert (refused.status_code, refused.json().get("code")) == (404, "unknown_agent")
+    assert sub_runs

@@ -136,3 +136,20 @@ async def test_lists_are_filtered_by_tenant_agent_status_and_time_and_paged(lab:
     assert await ids("ada", 0) == []
     assert sorted(await ids("bob", 3, since=started)) == sorted(mine[2:])
     assert sorted(await ids("bob", 2, until=started)) == sorted(mine[:2])
+
+
+async def test_a_resumed_run_never_takes_the_id_of_another_run_that_has_ended(lab: Lab, door: Door) -> None:
+    """That run would no longer be found, in whosever tenant it is. The same request again is the same run."""
+    _, _, theirs = await start(lab, door, "ada")
+    _, _, mine = await start(lab, door, "bob", DONE, DONE)
+    for who, run_id in (("ada", theirs), ("bob", mine)):
+        read = await door.http.get(f"/api/runs/{run_id}?wait=30", headers=door.by(who))
+        assert read.json()["status"] == "completed"
+    path = f"/api/runs/{mine}/resume"
+    taken = await door.http.post(path, json={"prompt": "Go on.", "id": theirs}, headers=door.by("bob"))
+    assert (taken.status_code, taken.json().get("code")) == (409, "id_taken")
+    assert (await door.http.get(f"/api/runs/{theirs}", headers=door.by("ada"))).json()["status"] == "completed"
+    for status in (201, 200):
+        again = await door.http.post(path, json={"prompt": "Go on.", "id": f"{mine}-2"}, headers=door.by("bob"))
+        assert again.status_code == status
+        await door.http.get(f"/api/runs/{mine}-2?wait=30", headers=door.by("bob"))
