@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class _NotServedError(Exception):
-    """No worker that was tried serves the agent. `error` is the first one's."""
+    """No worker that was tried serves the agent. `error` is that of the first one that declined."""
 
     def __init__(self, error: ActivityError) -> None:
         super().__init__(str(error))
@@ -79,7 +79,8 @@ class AgentRoute:
                 if others is None:
                     self._queue = queue
                     raise
-                declined = declined or error
+                # Not the timeout of a queue without workers: it would be taken for that of the tool's own queue.
+                declined = declined if declined is not None and is_declined(declined) else error
                 queues += [each for each in others if each not in queues]
             else:
                 self._queue = queue
