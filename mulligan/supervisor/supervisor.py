@@ -169,11 +169,20 @@ class _Supervisor:
             self._spans.settle(process, {})
 
     async def _kill_the_silent(self) -> None:
+        looked_at = time.monotonic()
         while True:
             await asyncio.sleep(SECONDS_OF_SILENCE / 10)
-            now = time.monotonic()
+            before, looked_at = looked_at, time.monotonic()
+            if looked_at - before > SECONDS_OF_SILENCE / 2:
+                # This process was frozen: what the workers have sent since is not read yet.
+                for process in self._processes.values():
+                    process.heard_at = looked_at
             for process in self._processes.values():
-                if process.identity and now - process.heard_at > SECONDS_OF_SILENCE and process.unready != "ended":
+                if (
+                    process.identity
+                    and looked_at - process.heard_at > SECONDS_OF_SILENCE
+                    and process.unready != "ended"
+                ):
                     say(f"Worker process {process.index} (pid {process.pid}) does not respond: it is killed.")
                     process.send_signal(signal.SIGKILL)
 
