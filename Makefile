@@ -16,7 +16,7 @@ test: | $(UV)  ## The tests, against real servers
 test-system: | $(UV)  ## Tests with a real Jaeger (built once, in minutes), the deployment's files, the dashboard
 	@$(UV) run --group system --group docs pytest -q --numprocesses auto --durations 10 --durations-min 10 --inline-snapshot disable tests/system
 
-docs: | $(UV)  ## Print docs/recovery.md from what the tests see
+docs: | $(UV)  ## Write docs/recovery.md from what the tests see
 	@$(UV) run pytest -q tests/live/test_recovery_page.py --write-docs
 
 docs-site: | $(UV)  ## The docs as pages, with the reference from the docstrings, into site/; each warning is an error

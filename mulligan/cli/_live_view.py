@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from mulligan.cli._steps import call_lines, compaction_line, short
+from mulligan.cli._steps import DECISIONS, call_lines, compaction_line, short
 from mulligan.wire import event_types as events
 
 
@@ -116,7 +116,9 @@ def _event_line(event: events.Event, run_id: str) -> Text | None:
             by = f" by {short(event.by)}" if event.by else ""
             reason = f": {short(event.reason)}" if event.reason else ""
             edited = ", with edited arguments" if event.edited else ""
-            return Text(f"  ? {event.name}: {event.decision}{by}{edited}{reason}", "magenta")
+            return Text(
+                f"  ? {event.name}: {DECISIONS.get(event.decision, event.decision)}{by}{edited}{reason}", "magenta"
+            )
         case events.AnswerRejected():
             return Text(f"  ✗ {event.error.kind}: {short(event.error.message)}", "red")
         case events.Compacted():

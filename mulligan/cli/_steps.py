@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 LONGEST = 160
 """Characters of a result, or of arguments, that are shown. --json has all of them."""
-DECISIONS = {"approve": "approved", "answer": "answered"}
+DECISIONS = {"approve": "approved", "deny": "denied", "answer": "answered"}
 SIGNS = {"ok": ("✓", "green"), "failed": ("✗", "red"), "repaired": ("↻", "yellow"), "running": ("…", "cyan")}
 
 
@@ -61,7 +61,7 @@ def call_lines(call: dict[str, Any]) -> list[tuple[bool, Text]]:
     for repair in call["repairs"]:
         changed = f"{short(as_text(repair['before']), 70)} → {short(as_text(repair['after']), 70)}"
         lines.append((False, Text.assemble(("repaired by ", "yellow"), (repair["by"], "yellow bold"), f": {changed}")))
-    if (decision := call.get("decision")) and decision["decision"] in DECISIONS:
+    if (decision := call.get("decision")) and decision["decision"] in ("approve", "answer"):
         lines.append((False, decision_line(call, decision)))
     if run := call.get("run"):
         lines.append((False, run_line(run)))

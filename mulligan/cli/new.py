@@ -26,7 +26,9 @@ FILES = {
 
 
 def new(
-    path: Annotated[Path, typer.Argument(help="The project's folder; it is created if it does not exist.")],
+    path: Annotated[
+        Path, typer.Argument(metavar="PATH", help="The project's folder; it is created if it does not exist.")
+    ],
 ) -> None:
     """Create a working project: an agent with two tools, and a test that needs no server and no API key.
 

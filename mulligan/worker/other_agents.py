@@ -50,7 +50,9 @@ async def _watch(client: Client, served: ServedAgents) -> NoReturn:
             reported.add(tag)
             say(
                 f"warning: another worker of task queue {served.task_queue!r} ({others[tag]}) serves other agents than "
-                "this one. Temporal hands a task to any worker of its queue, so runs of these agents take detours. Load the "
-                "same modules in all workers of a task queue, or use a task queue for each set of modules."
+                "this one. Temporal hands a task to any worker of its queue, so a task may first reach a "
+                "worker that does not serve its agent, which costs time. Load the same modules in all workers of a task "
+                "queue, or use a task queue for each set of modules. If that worker was stopped within the last minute, "
+                "ignore this."
             )
         await asyncio.sleep(SECONDS_BETWEEN_CHECKS)
