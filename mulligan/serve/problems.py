@@ -37,6 +37,8 @@ class Problem(Exception):
     """
 
     def __init__(self, status: int, code: str, detail: str, headers: dict[str, str] | None = None) -> None:
+        # It may quote the request, whose JSON can have halves of surrogate pairs: no response could be made of them.
+        detail = detail.encode("utf-8", "replace").decode()
         super().__init__(detail)
         self.status, self.code, self.detail = status, code, detail
         self.headers = dict(headers or {})

@@ -29,6 +29,11 @@ async def door() -> AsyncIterator[Door]:
 REFUSED: list[tuple[str, str, str, dict[str, Any], int, str, str]] = [
     # what, method, path, request, status, code, a part of the sentence
     ("no token", "GET", "/api/runs", {"headers": NOBODY}, 401, "unauthorized", "Authorization: Bearer"),
+    (
+        "half a surrogate pair", "POST", "/api/runs/x/messages",
+        {"content": b'{"text": "x", "\\ud800": 1}', "headers": {"Content-Type": "application/json"}},
+        422, "invalid_input", "valid string",
+    ),
     ("another token", "GET", "/api/runs", {"headers": {"Authorization": "Bearer x"}}, 401, "unauthorized", "not known"),
     ("no Bearer", "GET", "/api/runs", {"headers": {"Authorization": "Basic token-of-ada"}}, 401, "unauthorized", "Bearer"),
     ("not ASCII", "GET", "/api/runs", {"headers": {"Authorization": b"Bearer \xff\xfe"}}, 401, "unauthorized", "not known"),
