@@ -74,6 +74,8 @@ class LoginFile:
         try:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             await asyncio.to_thread(lock.acquire)
+        except filelock.Timeout:  # an OSError too: without the lock, the refresh token could be used twice
+            raise LoginNeeded(f"another worker is renewing the login in {self._path.name}; try again later") from None
         except OSError:  # a folder that cannot be written to: nobody else renews there either
             yield
             return

@@ -12,7 +12,7 @@ from mulligan.cli._terminal import OK, Modules, fail, print_line, print_progress
 if TYPE_CHECKING:
     from mulligan.mcp import McpServer
 
-mcp = typer.Typer(help="MCP servers.", no_args_is_help=True)
+mcp = typer.Typer(help="Log in to MCP servers.", no_args_is_help=True)
 
 
 @mcp.callback()

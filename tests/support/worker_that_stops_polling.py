@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
-from typing import Any
+from typing import Any, ClassVar
 
 import temporalio.worker
 
@@ -16,9 +16,18 @@ from mulligan.worker import poll_monitor, wiring
 class Deaf(temporalio.worker.Worker):
     """`run()` goes on, and `is_running` stays true."""
 
+    all: ClassVar[list[Deaf]] = []
+
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, self._bridge_worker.initiate_shutdown)
+        self.all.append(self)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, stop_polling)
+
+
+def stop_polling() -> None:
+    """Of all task queues of this process."""
+    for worker in Deaf.all:
+        worker._bridge_worker.initiate_shutdown()
 
 
 if __name__ == "__main__":

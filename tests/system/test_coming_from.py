@@ -44,7 +44,7 @@ async def test_mulligans_agent_looks_up_asks_a_person_and_answers_with_a_type() 
         return Decide(call_id=wait.call_id, decision="approve", by="Ada")
 
     run = await run_agent(page["support"], "My order is lost.", model=model, person=ada)
-    assert run.output == {"text": "You get it back.", "refunded": 12.5}
+    assert run.output.model_dump() == {"text": "You get it back.", "refunded": 12.5}
 
 
 @pytest.mark.timeout(300)
