@@ -19,7 +19,6 @@ VERSION = "1.5.1"
 
 SECONDS_BETWEEN_LINES = 5
 _SECONDS_BETWEEN_TRIES = 0.2
-_SCRATCH_PREFIX = "making-"
 
 
 class FetchError(Exception):
@@ -45,10 +44,11 @@ async def locked_scratch_folder(cached: Path, progress: Callable[[str], None]) -
     except OSError as error:
         raise FetchError(f"{cached.parent} cannot be written ({error.strerror}): set XDG_CACHE_HOME") from error
     try:
-        # Left by a power cut: while we have the lock, no other process uses them.
-        for leftover in cached.parent.glob(f"{_SCRATCH_PREFIX}*"):
+        # Left by a power cut: while we have the lock, no other process uses those of this program.
+        prefix = f"making-{cached.name}@"
+        for leftover in cached.parent.glob(f"{prefix}*"):
             shutil.rmtree(leftover, ignore_errors=True)
-        async with scratch_folder(cached.parent, _SCRATCH_PREFIX) as scratch:
+        async with scratch_folder(cached.parent, prefix) as scratch:
             yield scratch
     finally:
         lock.release()

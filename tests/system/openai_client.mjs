@@ -27,8 +27,11 @@ const replayed = client.responses.stream({ response_id: final.id, starting_after
 got.replayed = [];
 for await (const event of replayed) got.replayed.push(event.type);
 
-const waiting = await client.responses.create({ model: "seller", input: "Give it back." });
-const request = waiting.output.find((item) => item.type === "mcp_approval_request");
+let waiting = await client.responses.create({ model: "seller", input: "Give it back." });
+const asked = () => waiting.output.find((item) => item.type === "mcp_approval_request");
+// A busy worker may take longer to ask than the server waits.
+while (!asked() && waiting.status === "in_progress") waiting = await client.responses.retrieve(waiting.id);
+const request = asked();
 const reply = [{ type: "mcp_approval_response", approval_request_id: request.id, approve: true }];
 const approved = await client.responses.create({ model: "seller", previous_response_id: waiting.id, input: reply });
 got.approved = [waiting.status, approved.status, approved.output_text];

@@ -23,7 +23,7 @@ from mulligan.devserver import (
     find_temporal,
     temporal_server,
 )
-from mulligan.devserver._cache import VERSION, cached_temporal
+from mulligan.devserver._cache import VERSION, cached_temporal, locked_scratch_folder
 from mulligan.devserver._process import process_group, scratch_folder
 from mulligan.devserver.build import go_environment
 
@@ -166,7 +166,7 @@ async def test_another_program_called_temporal_is_ignored(machine, lines):
 
 async def test_without_a_download_the_program_is_built_and_nothing_else_is_left(machine):
     machine.put_go()
-    left_by_a_power_cut = cached_temporal().parent / "making-before"
+    left_by_a_power_cut = cached_temporal().parent / f"making-{cached_temporal().name}@before"
     left_by_a_power_cut.mkdir(parents=True)
     found = await machine.find()
     assert found == cached_temporal()
@@ -176,6 +176,16 @@ async def test_without_a_download_the_program_is_built_and_nothing_else_is_left(
     assert any("building Temporal's dev server from source" in line for line in machine.said)
     assert await machine.find() == found
     assert machine.builds.read_text().splitlines() == ["1.25.0"]
+
+
+async def test_two_programs_are_fetched_beside_each_other(tmp_path):
+    """One does not remove the scratch folder of the other as a leftover."""
+    async with locked_scratch_folder(tmp_path / "tool", print) as first:
+        (first / "part").touch()
+        async with locked_scratch_folder(tmp_path / "tool-x", print) as second:
+            assert (first / "part").exists()
+        assert not second.exists()
+    assert not first.exists()
 
 
 async def test_go_builds_from_the_committed_module_files(machine):
