@@ -74,8 +74,8 @@ class DelayedSpanProcessor(SpanProcessor):
         self._processor.on_start(span, parent_context)
 
     def on_end(self, span: ReadableSpan) -> None:
-        """Delay the span, or export it at once if it is a parent span."""
-        if span.context is None or not span.context.trace_flags.sampled:
+        """Delay the span, or export it at once if it is a parent span. After `shutdown`, drop it (OpenTelemetry's rule)."""
+        if self._stopped.is_set() or span.context is None or not span.context.trace_flags.sampled:
             return
         if is_parent_span(span):
             export = self._executor.submit(self._export_parent, span)

@@ -8,6 +8,7 @@ import uuid
 from pathlib import Path
 from typing import Any
 
+from mulligan.observe.telemetry import Telemetry
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
 from tests.live.conftest import DONE, Lab
@@ -42,10 +43,11 @@ async def test_every_attribute_and_metric_is_in_the_conventions_or_has_our_prefi
     units = metric_units((conventions / "metrics.go").read_text())
     assert types["gen_ai.usage.input_tokens"] == "int"
     assert units["gen_ai.client.token.usage"] == "{token}"
-    at = Lab(lab.client, lab.model, lab.otlp, lab.telemetry, f"conventions-{uuid.uuid4().hex[:6]}")
+    telemetry = Telemetry()  # its own: metrics are complete when it is shut down, and the lab's serves other tests
+    at = Lab(lab.client, lab.model, lab.otlp, telemetry, f"conventions-{uuid.uuid4().hex[:6]}")
     wrong: set[str] = set()
     seen: set[str] = set()
-    async with running_worker(lab.client, load(["tests.support.shop_agents"]), lab.telemetry, at.task_queue):
+    async with running_worker(lab.client, load(["tests.support.shop_agents"]), telemetry, at.task_queue):
         calls = [
             ("click", '{"selector": "#a"}', None),
             ("clik", "{}", None),
@@ -53,7 +55,7 @@ async def test_every_attribute_and_metric_is_in_the_conventions_or_has_our_prefi
             ("click", "{", None),
         ]
         ran = await at.run([Turn(calls=calls), DONE], agent="shop")
-    await asyncio.to_thread(lab.telemetry.shutdown)
+    await asyncio.to_thread(telemetry.shutdown)
     attributes = [each for span in ran.spans for each in span.attributes.items()]
     metrics = lab.otlp.metrics()
     attributes += [

@@ -416,6 +416,16 @@ async def test_spans_that_a_killed_worker_might_repeat_are_held_back() -> None:
     assert len(spans.get_finished_spans()) == 2
 
 
+def test_a_run_that_opens_after_the_shutdown_goes_on_without_spans() -> None:
+    """OpenTelemetry: calls after a shutdown do nothing. An activity that raised here would fail at each attempt."""
+    parents, spans = InMemorySpanExporter(), InMemorySpanExporter()
+    tracing = Telemetry(DelayedSpanProcessor(SimpleSpanProcessor(spans), parents), exports=False)
+    tracing.shutdown()
+    opened(tracing)
+    tracing.open_group(WHERE, 101, 1)
+    assert (parents.get_finished_spans(), spans.get_finished_spans()) == ((), ())
+
+
 async def test_parents_that_cannot_be_exported_at_once_go_to_the_batch() -> None:
     """The batch retries for longer. A run that is not sampled has no parents."""
     refusing = InMemorySpanExporter()
