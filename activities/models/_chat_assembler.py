@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from mulligan.activities.models._openai_client import as_text
+from mulligan.activities.models._json_fields import as_text
 from mulligan.activities.models.protocol import Unavailable
 
 _TEXT_FIELDS = ("content", "refusal", "reasoning_content")

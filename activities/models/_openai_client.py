@@ -9,48 +9,29 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-import json
-import math
 import re
-import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, Literal
 
+from mulligan.activities.models._http_errors import error_of_status, has_permanent_code, message_in, retry_after
+from mulligan.activities.models._json_fields import to_json
 from mulligan.activities.models._read_response import StreamAssembler, read_json, read_stream
 from mulligan.activities.models._strict_schema import strict
 from mulligan.activities.models.protocol import Request, Unavailable
 from mulligan.endpoint import Endpoint
 from mulligan.errors import ModelRequestError
-from mulligan.values import well_formed
 from mulligan.wire.agent_facts import OutputFormat
 
 if TYPE_CHECKING:
     import openai
     from openai._types import RequestOptions
 
-MOST_TOKENS = 10**12
-"""Tokens of one answer. A larger number of a faulty endpoint could not be multiplied with a price."""
 LIST_TIMEOUT = 5.0
 """Seconds for the list of models."""
 CONNECT_TIMEOUT = 10.0
 """Seconds to reach the endpoint: a dead address must not use up the time that a slow answer may take."""
-MAX_MESSAGE_CHARS = 2_000
-"""Characters of a provider's message that an error keeps: errors are recorded in history."""
-RETRYABLE_STATUSES = frozenset({408, 409, 429})
-"""Beside 5xx."""
-PERMANENT_ERROR_CODES = frozenset(
-    {
-        "insufficient_quota",
-        "billing_hard_limit_reached",
-        "billing_not_active",
-        "account_deactivated",
-        "access_terminated",
-    }
-)
-"""Codes of errors with a retryable status (429) that last until somebody pays or changes the account: no retry helps."""
 KEY_VARIABLE = "OPENAI_API_KEY"
 """The environment variable with the key of the default endpoint."""
 NO_KEY = "There is no key for the model's endpoint: set {key} (any text, if the server asks for none)."
@@ -265,7 +246,7 @@ class OpenAIClient:
 
         if not isinstance(error, APIStatusError):
             return self._connection_error(error.__cause__, error.request.url.host)
-        message = _message_in(error.body)
+        message = message_in(error.body)
         # Some servers quote a key that they do not know.
         secrets = [error.request.headers.get("authorization", "").removeprefix("Bearer ")]
         secrets += self._endpoint.resolved_headers().values() if self._endpoint else []
@@ -294,54 +275,6 @@ class OpenAIClient:
         return Unavailable(f"the connection to {host} failed ({kind}{f': {cause}' if str(cause) else ''})")
 
 
-def to_json(value: object) -> str:
-    """Write a body, or an item of it, as JSON. Items are written once and then cached, as each step sends all of them again.
-
-    Raises:
-        ModelRequestError: it cannot be written as JSON.
-    """
-    try:
-        return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode().decode()
-    except (ValueError, TypeError, RecursionError) as error:
-        raise ModelRequestError(f"The request cannot be written as JSON: {error}.") from None
-
-
-def error_of_status(
-    status: int,
-    message: str,
-    *,
-    retry_after: float | None = None,
-    request_id: str | None = None,
-    is_permanent: bool = False,
-    key_variable: str = KEY_VARIABLE,
-) -> ModelRequestError | Unavailable:
-    """The error for a status: 408, 409, 429 and 5xx may be retried, unless the error's code says that it `is_permanent`."""
-    if (status in RETRYABLE_STATUSES or status >= 500) and not is_permanent:
-        return Unavailable(f"the endpoint answered {status}: {message}", status=status, retry_after=retry_after)
-    hint = f" (Is {key_variable} right?)" if status == 401 else ""
-    text = f"The model's endpoint refused the request ({status}): {message}{hint}"
-    return ModelRequestError(text, status=status, request_id=request_id)
-
-
-def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds that the endpoint asks to wait: `retry-after-ms`, or `Retry-After` in seconds or as a date (RFC 9110, 10.2.3).
-
-    A date counts from the response's own `Date`: the clocks of both machines may differ.
-    """
-    for name, unit in (("retry-after-ms", 1000), ("retry-after", 1)):
-        try:
-            seconds = float(headers.get(name, "")) / unit
-        except ValueError:
-            continue
-        if math.isfinite(seconds):
-            return max(0.0, seconds)
-    until = _timestamp(headers.get("retry-after"))
-    if until is None:
-        return None
-    now = _timestamp(headers.get("date"))
-    return max(0.0, until - (time.time() if now is None else now))
-
-
 def settings_of(request: Request) -> dict[str, Any]:
     """The agent's model settings as fields of the body, without those about tools where the agent has none."""
     settings = dict(request.settings)
@@ -364,51 +297,7 @@ def json_schema_format(output: OutputFormat) -> dict[str, Any]:
     return {"name": output.name, **described, "schema": schema or output.json_schema, "strict": schema is not None}
 
 
-def as_text(value: object) -> str:
-    """A field that should be a text. From careless servers it is null, or JSON instead of the text of that JSON."""
-    if isinstance(value, str):
-        return value
-    return "" if value is None else json.dumps(value, ensure_ascii=False)
-
-
-def token_count(usage: object, *path: str) -> int:
-    """A number of tokens at a path within `usage`, at most `MOST_TOKENS`; 0 where the server does not send it."""
-    for name in path:
-        usage = usage.get(name) if isinstance(usage, dict) else None
-    return min(usage, MOST_TOKENS) if isinstance(usage, int) and usage > 0 else 0
-
-
 def _is_server_error(error: object) -> bool:
     """Whether the error of a stream has a 5xx status as its code."""
     code = error.get("code") if isinstance(error, dict) else None
     return str(code).isdecimal() and 500 <= int(str(code)[:9]) < 600
-
-
-def has_permanent_code(body: object) -> bool:
-    """Whether the body of an error, or the `error` in it, has one of the PERMANENT_ERROR_CODES as its code or its type."""
-    error = body.get("error") if isinstance(body, dict) else None
-    return any(
-        isinstance(part, dict) and any(str(part.get(name)) in PERMANENT_ERROR_CODES for name in ("code", "type"))
-        for part in (body, error)
-    )
-
-
-def _message_in(body: object) -> str:
-    """The provider's message in the body of an error: in OpenAI's form, or in one of the many others."""
-    for name in ("error", "message", "detail"):
-        if isinstance(body, dict) and body.get(name):
-            code = body.get("code")
-            body = body[name]
-            if code and isinstance(body, str) and str(code) not in body:
-                body = f"{body} ({code})"  # such as `insufficient_quota`
-    message = "" if body is None else as_text(body).strip()
-    if message.startswith("<"):
-        return "a page of HTML"
-    return str(well_formed(message[:MAX_MESSAGE_CHARS])) or "nothing was said"
-
-
-def _timestamp(date: str | None) -> float | None:
-    try:
-        return parsedate_to_datetime(date).timestamp() if date else None
-    except (ValueError, OverflowError):
-        return None

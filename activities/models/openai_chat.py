@@ -12,18 +12,15 @@ from pydantic import JsonValue
 
 from mulligan.activities.answers.calls_in_text import as_text as call_as_text
 from mulligan.activities.models._chat_assembler import ChatAssembler, content_text
+from mulligan.activities.models._http_errors import error_of_status, has_permanent_code
+from mulligan.activities.models._json_fields import as_text, to_json, token_count
 from mulligan.activities.models._legal_calls import legal_arguments, legal_id, legal_name
 from mulligan.activities.models._openai_client import (
     KEY_VARIABLE,
     HttpRequest,
     OpenAIClient,
-    as_text,
-    error_of_status,
-    has_permanent_code,
     json_schema_format,
     settings_of,
-    to_json,
-    token_count,
 )
 from mulligan.activities.models.protocol import FinishReason, Reply, Request, Unavailable
 from mulligan.errors import ModelRequestError

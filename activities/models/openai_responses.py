@@ -8,17 +8,10 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
+from mulligan.activities.models._http_errors import has_permanent_code
+from mulligan.activities.models._json_fields import as_text, to_json, token_count
 from mulligan.activities.models._legal_calls import legal_arguments, legal_id, legal_name
-from mulligan.activities.models._openai_client import (
-    HttpRequest,
-    OpenAIClient,
-    as_text,
-    has_permanent_code,
-    json_schema_format,
-    settings_of,
-    to_json,
-    token_count,
-)
+from mulligan.activities.models._openai_client import HttpRequest, OpenAIClient, json_schema_format, settings_of
 from mulligan.activities.models._responses_assembler import ResponsesAssembler
 from mulligan.activities.models.protocol import FinishReason, Reply, Request, Unavailable
 from mulligan.errors import ModelRequestError

@@ -33,7 +33,7 @@ from mulligan import InvalidRunInputError
 from mulligan.activities.answers.inspect_answer import _with_unique_ids
 from mulligan.activities.answers.size_limits import fit_provider_data
 from mulligan.activities.mcp.tool_schema import provider_schema
-from mulligan.activities.models._openai_client import token_count
+from mulligan.activities.models._json_fields import token_count
 from mulligan.activities.models.protocol import Reply
 from mulligan.prices import Price
 from mulligan.run_input import parse_run_input

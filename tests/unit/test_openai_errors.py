@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from mulligan.activities.models._openai_client import OpenAIClient, retry_after
+from mulligan.activities.models._http_errors import retry_after
+from mulligan.activities.models._openai_client import OpenAIClient
 from mulligan.activities.models.openai_chat import OpenAIChat
 from mulligan.activities.models.openai_responses import OpenAIResponses
 from mulligan.activities.models.protocol import Request, Unavailable

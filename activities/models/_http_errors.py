@@ -1,0 +1,94 @@
+"""The meaning of an endpoint's HTTP errors, for every provider: what may be retried, when, and what the error says."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from email.utils import parsedate_to_datetime
+
+from mulligan.activities.models._json_fields import as_text
+from mulligan.activities.models.protocol import Unavailable
+from mulligan.errors import ModelRequestError
+from mulligan.values import well_formed
+
+MAX_MESSAGE_CHARS = 2_000
+"""Characters of a provider's message that an error keeps: errors are recorded in history."""
+RETRYABLE_STATUSES = frozenset({408, 409, 429})
+"""Beside 5xx."""
+PERMANENT_ERROR_CODES = frozenset(
+    {
+        "insufficient_quota",
+        "billing_hard_limit_reached",
+        "billing_not_active",
+        "account_deactivated",
+        "access_terminated",
+    }
+)
+"""Codes of errors with a retryable status (429) that last until somebody pays or changes the account: no retry helps."""
+
+
+def error_of_status(
+    status: int,
+    message: str,
+    *,
+    retry_after: float | None = None,
+    request_id: str | None = None,
+    is_permanent: bool = False,
+    key_variable: str,
+) -> ModelRequestError | Unavailable:
+    """The error for a status: 408, 409, 429 and 5xx may be retried, unless the error's code says that it `is_permanent`."""
+    if (status in RETRYABLE_STATUSES or status >= 500) and not is_permanent:
+        return Unavailable(f"the endpoint answered {status}: {message}", status=status, retry_after=retry_after)
+    hint = f" (Is {key_variable} right?)" if status == 401 else ""
+    text = f"The model's endpoint refused the request ({status}): {message}{hint}"
+    return ModelRequestError(text, status=status, request_id=request_id)
+
+
+def retry_after(headers: Mapping[str, str]) -> float | None:
+    """Seconds that the endpoint asks to wait: `retry-after-ms`, or `Retry-After` in seconds or as a date (RFC 9110, 10.2.3).
+
+    A date counts from the response's own `Date`: the clocks of both machines may differ.
+    """
+    for name, unit in (("retry-after-ms", 1000), ("retry-after", 1)):
+        try:
+            seconds = float(headers.get(name, "")) / unit
+        except ValueError:
+            continue
+        if math.isfinite(seconds):
+            return max(0.0, seconds)
+    until = _timestamp(headers.get("retry-after"))
+    if until is None:
+        return None
+    now = _timestamp(headers.get("date"))
+    return max(0.0, until - (time.time() if now is None else now))
+
+
+def has_permanent_code(body: object) -> bool:
+    """Whether the body of an error, or the `error` in it, has one of the PERMANENT_ERROR_CODES as its code or its type."""
+    error = body.get("error") if isinstance(body, dict) else None
+    return any(
+        isinstance(part, dict) and any(str(part.get(name)) in PERMANENT_ERROR_CODES for name in ("code", "type"))
+        for part in (body, error)
+    )
+
+
+def message_in(body: object) -> str:
+    """The provider's message in the body of an error: in OpenAI's form, or in one of the many others."""
+    for name in ("error", "message", "detail"):
+        if isinstance(body, dict) and body.get(name):
+            code = body.get("code")
+            body = body[name]
+            if code and isinstance(body, str) and str(code) not in body:
+                body = f"{body} ({code})"  # such as `insufficient_quota`
+    message = "" if body is None else as_text(body).strip()
+    if message.startswith("<"):
+        return "a page of HTML"
+    return str(well_formed(message[:MAX_MESSAGE_CHARS])) or "nothing was said"
+
+
+def _timestamp(date: str | None) -> float | None:
+    try:
+        return parsedate_to_datetime(date).timestamp() if date else None
+    except (ValueError, OverflowError):
+        return None

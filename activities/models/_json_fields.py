@@ -1,0 +1,36 @@
+"""JSON to endpoints and from them: bodies are written once, and what careless servers send is read."""
+
+from __future__ import annotations
+
+import json
+
+from mulligan.errors import ModelRequestError
+
+MOST_TOKENS = 10**12
+"""Tokens of one answer. A larger number of a faulty endpoint could not be multiplied with a price."""
+
+
+def to_json(value: object) -> str:
+    """Write a body, or an item of it, as JSON. Items are written once and then cached, as each step sends all of them again.
+
+    Raises:
+        ModelRequestError: it cannot be written as JSON.
+    """
+    try:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode().decode()
+    except (ValueError, TypeError, RecursionError) as error:
+        raise ModelRequestError(f"The request cannot be written as JSON: {error}.") from None
+
+
+def as_text(value: object) -> str:
+    """A field that should be a text. From careless servers it is null, or JSON instead of the text of that JSON."""
+    if isinstance(value, str):
+        return value
+    return "" if value is None else json.dumps(value, ensure_ascii=False)
+
+
+def token_count(usage: object, *path: str) -> int:
+    """A number of tokens at a path within `usage`, at most `MOST_TOKENS`; 0 where the server does not send it."""
+    for name in path:
+        usage = usage.get(name) if isinstance(usage, dict) else None
+    return min(usage, MOST_TOKENS) if isinstance(usage, int) and usage > 0 else 0
