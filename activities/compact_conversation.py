@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from temporalio import activity
 
@@ -20,6 +21,7 @@ from mulligan.errors import ModelRequestError, ModelUnavailableError
 from mulligan.model_name import ModelName
 from mulligan.observe import semconv
 from mulligan.observe.spans import ChatAttempt
+from mulligan.provider_plugin import BUILT_IN
 from mulligan.values import ErrorInfo, Message, Usage, UserMessage
 from mulligan.wire.agent_facts import Definition
 from mulligan.wire.compaction_request import COMPACT_CONVERSATION, CompactConversation, Compacted
@@ -27,7 +29,10 @@ from mulligan.wire.compaction_request import COMPACT_CONVERSATION, CompactConver
 BYTES_PER_TOKEN = 4
 """A rough estimate, the same as the workflow's."""
 ANSWER_SETTINGS = frozenset(
-    {"response_format", "text", "stop", "max_tokens", "max_completion_tokens", "max_output_tokens", "logit_bias"}
+    {
+        *("response_format", "text", "stop", "max_tokens", "max_completion_tokens", "max_output_tokens", "logit_bias"),
+        *("stop_sequences", "output_config", "response_mime_type", "response_schema", "response_json_schema"),
+    }
 )
 """Model settings for the form of the agent's answers. They do not apply to summaries."""
 
@@ -83,7 +88,7 @@ class CompactConversationActivity:
             definition=Definition(instructions=instructions(request.compact_at), tools=[]),
             items=provider.encode(message),
             messages=[message],
-            settings={name: value for name, value in settings.items() if name not in ANSWER_SETTINGS},
+            settings=_summary_settings(settings),
             timeout=services.providers.timeout(request.model, request.timeout),
         )
         sent = await services.retry_budget.wait_until_allowed(request, heartbeat)
@@ -116,6 +121,15 @@ class CompactConversationActivity:
             attempt=attempt,
             compacted_messages=request.cut,
         )
+
+
+def _summary_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The agent's settings, also those for one provider, without what is about the form of its answers."""
+    return {
+        name: _summary_settings(value) if name in BUILT_IN and isinstance(value, Mapping) else value
+        for name, value in settings.items()
+        if name not in ANSWER_SETTINGS
+    }
 
 
 def _summary(reply: Reply, messages: Sequence[Message]) -> str:

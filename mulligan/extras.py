@@ -9,6 +9,7 @@ from mulligan.errors import DeclarationError
 __all__ = ["EXTRAS", "require_extra"]
 
 EXTRAS = {
+    "anthropic": ("anthropic",),
     "mcp": ("mcp",),
     "s3": ("boto3",),
     "serve": ("fastapi", "uvicorn", "sse_starlette", "mcp"),

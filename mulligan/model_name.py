@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 
 from mulligan.errors import DeclarationError
+from mulligan.extras import require_extra
 from mulligan.provider_plugin import ProviderTraits, find_traits, known_prefixes
 
 SCRIPTED = "scripted"
@@ -46,7 +47,7 @@ def check_model(model: str, context: str) -> None:
     `context` begins the error's sentence. Whether a worker knows the endpoint is checked where the worker starts.
 
     Raises:
-        DeclarationError: it is not; or the plugin of its provider cannot be used.
+        DeclarationError: it is not; or the plugin or the extra of its provider cannot be used.
     """
     parsed = ModelName.parse(model)
     traits = find_traits(parsed.provider, context)
@@ -61,3 +62,5 @@ def check_model(model: str, context: str) -> None:
         raise DeclarationError(
             f"{context}: the model is {model!r}; an endpoint's name has letters, digits, '-', '_' and '.', 64 at most."
         )
+    if traits.extra:
+        require_extra(traits.extra, f"{context}: the model {model!r}")

@@ -32,11 +32,25 @@ class ProviderTraits:
     """Whether its models cost nothing, unless a price table says otherwise."""
     has_endpoints: bool = True
     """Whether its models may be named `provider@endpoint:NAME`."""
+    extra: str = ""
+    """The extra of Mulligan that it needs; "" if none."""
+    key_variables: tuple[str, ...] = ()
+    """The environment variables one of which has the key, or the place of the key, of its default endpoint."""
 
 
 BUILT_IN: Mapping[str, ProviderTraits] = {
     "openai": ProviderTraits(writes_to_schema=True),
     "openai-chat": ProviderTraits(),
+    "anthropic": ProviderTraits(
+        writes_to_schema=True,
+        extra="anthropic",
+        key_variables=(
+            "ANTHROPIC_API_KEY",
+            "ANTHROPIC_AUTH_TOKEN",
+            "ANTHROPIC_PROFILE",
+            "ANTHROPIC_FEDERATION_RULE_ID",
+        ),
+    ),
     "scripted": ProviderTraits(is_free=True, has_endpoints=False),
 }
 """The built-in providers. `activities/models/available_providers.py` creates each of them, and fails if one is missing."""

@@ -20,7 +20,7 @@ from tests.support.schedule import MORE_THAN_CORES, in_order, make_scheduler
 from tests.support.temporal import SharedServer, allow_slow_workflows, own_namespace
 
 for name in list(os.environ):
-    if name.startswith(("MULLIGAN_", "TEMPORAL_", "OTEL_", "OPENAI_")):
+    if name.startswith(("MULLIGAN_", "TEMPORAL_", "OTEL_", "OPENAI_", "ANTHROPIC_", "GOOGLE_", "GEMINI_")):
         del os.environ[name]
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -1,224 +1,29 @@
-"""What the two OpenAI providers share: the HTTP client, the meaning of its errors, and the fields that both APIs have.
-
-Requests go through the package's client (its environment variables, authentication, proxies, connection pool), but the JSON
-of both directions is handled here: the package's models would hide what compatible servers send, and refuse settings that
-they do not know. So `openai` is imported at the first request only, and workers without its models never pay for the import.
-"""
+"""What the two OpenAI providers share: the package's client, and the fields that both APIs have."""
 
 from __future__ import annotations
 
-import asyncio
-import importlib
-import re
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
-from mulligan.activities.models._http_errors import error_of_status, has_permanent_code, message_in, retry_after
-from mulligan.activities.models._json_fields import to_json
-from mulligan.activities.models._read_response import StreamAssembler, read_json, read_stream
+from mulligan.activities.models._model_settings import settings_for
+from mulligan.activities.models._sdk_client import NO_KEY, PLACEHOLDER_KEY, SdkClient
 from mulligan.activities.models._strict_schema import strict
-from mulligan.activities.models.protocol import Request, Unavailable
-from mulligan.endpoint import Endpoint
+from mulligan.activities.models.protocol import Request
 from mulligan.errors import ModelRequestError
 from mulligan.wire.agent_facts import OutputFormat
 
-if TYPE_CHECKING:
-    import openai
-    from openai._types import RequestOptions
 
-LIST_TIMEOUT = 5.0
-"""Seconds for the list of models."""
-CONNECT_TIMEOUT = 10.0
-"""Seconds to reach the endpoint: a dead address must not use up the time that a slow answer may take."""
-KEY_VARIABLE = "OPENAI_API_KEY"
-"""The environment variable with the key of the default endpoint."""
-NO_KEY = "There is no key for the model's endpoint: set {key} (any text, if the server asks for none)."
-BAD_HEADER = "The request could not be sent: {key}, or another header, contains what HTTP headers cannot."
-BAD_URL = "The request could not be sent: OPENAI_BASE_URL is not an http:// or https:// address."
-PLACEHOLDER_KEY = "none"
-"""The key for an endpoint that takes none: the package always sends one."""
-MAX_FAILED_STREAMS = 2
-"""How often a model's stream may fail before its first piece, and be answered without streaming, until it is not asked to
-stream any more. Once may be a chance failure."""
-_MENTIONS_STREAMING = re.compile(r"\bstream", re.IGNORECASE)
-"""How servers refuse streaming: "Unsupported value: 'stream' does not support true with this model.", and that the
-organisation must be verified to stream the model."""
+class OpenAIClient(SdkClient):
+    """One `AsyncOpenAI`. The default endpoint is the one of OPENAI_BASE_URL, with OPENAI_API_KEY."""
 
+    package = "openai"
+    default_key_variable = "OPENAI_API_KEY"
+    url_variable = "OPENAI_BASE_URL"
+    models_path = "/models"
+    options: ClassVar[Mapping[str, Any]] = {"security": {"bearer_auth": True}}
+    """Never the admin key, which requests would have as well."""
 
-@dataclass(frozen=True)
-class HttpRequest:
-    """One request to an endpoint.
-
-    Args:
-        path: The path below the base URL.
-        body: The fields of the body, without its list of messages.
-        items_field: The name of that list.
-        items: Its items, each as JSON (`to_json`).
-        timeout: Seconds for each read.
-        new_assembler: Creates what assembles a streamed response; None: the response is not streamed.
-    """
-
-    path: str
-    body: Mapping[str, Any]
-    items_field: str
-    items: Sequence[str]
-    timeout: float
-    new_assembler: Callable[[], StreamAssembler] | None = None
-
-    @property
-    def endpoint(self) -> tuple[str, str]:
-        """The path and the model: what an endpoint supports may differ between models."""
-        return self.path, str(self.body.get("model"))
-
-
-class OpenAIClient:
-    """One `AsyncOpenAI` for all requests to an endpoint, created with the first one.
-
-    Args:
-        endpoint: The endpoint; None: the one of OPENAI_BASE_URL, with OPENAI_API_KEY.
-    """
-
-    def __init__(self, endpoint: Endpoint | None = None) -> None:
-        self._endpoint = endpoint
-        self._client_of_loop: tuple[asyncio.AbstractEventLoop, openai.AsyncOpenAI] | None = None
-        self._not_streamed: dict[tuple[str, str], Literal["refused", "no usage"]] = {}
-        """The endpoints (path, model) that are not asked to stream, and why."""
-        self._never_send_usage: set[tuple[str, str]] = set()
-        self._failed_streams: Counter[tuple[str, str]] = Counter()
-
-    @property
-    def key_variable(self) -> str:
-        """The environment variable with the key, for texts that say what to change."""
-        return self._endpoint.api_key_env or "headers" if self._endpoint else KEY_VARIABLE
-
-    def data_key(self, provider: str) -> str:
-        """The key in a message's `provider_data` for what only this endpoint understands."""
-        return f"{provider}@{self._endpoint.name}" if self._endpoint else provider
-
-    async def post(self, request: HttpRequest) -> dict[str, Any]:
-        """Send a request, and return the JSON object of the response.
-
-        With `new_assembler` the response is streamed. An endpoint that refuses to stream is asked again at once without
-        streaming, and from then on. So is an endpoint whose stream fails with 5xx before its first piece, as gateways do
-        that cannot stream: it is asked again each time, and not asked to stream after the second time. An endpoint that
-        streams no usage is not asked to stream from then on, if it sends usage then: token limits need it.
-
-        Raises:
-            ModelRequestError: the endpoint refused the request, or it cannot be sent.
-            Unavailable: the request may be retried.
-        """
-        endpoint = request.endpoint
-        if request.new_assembler is None or endpoint in self._not_streamed:
-            answer = await self._send(request)
-            if self._not_streamed.get(endpoint) == "no usage" and not answer.get("usage"):
-                self._never_send_usage.add(endpoint)
-                del self._not_streamed[endpoint]
-            return answer
-        assembler = request.new_assembler()
-        try:
-            answer = await self._send(request, assembler)
-        except ModelRequestError as refused:
-            if refused.status not in (400, 422) or not _MENTIONS_STREAMING.search(refused.message):
-                raise
-            answer = await self._send(request)
-            self._not_streamed[endpoint] = "refused"
-            return answer
-        if _is_server_error(answer.get("error")) and not assembler.has_begun:
-            return await self._post_after_failed_stream(request, answer)
-        if not answer.get("usage") and endpoint not in self._never_send_usage:
-            self._not_streamed[endpoint] = "no usage"
-        return answer
-
-    async def _post_after_failed_stream(self, request: HttpRequest, failed: dict[str, Any]) -> dict[str, Any]:
-        """The answer without streaming; the failed one if that fails as well."""
-        try:
-            answer = await self._send(request)
-        except (Unavailable, ModelRequestError):
-            return failed
-        if not answer.get("error"):
-            self._failed_streams[request.endpoint] += 1
-            if self._failed_streams[request.endpoint] >= MAX_FAILED_STREAMS:
-                self._not_streamed[request.endpoint] = "refused"
-        return answer
-
-    async def _send(self, request: HttpRequest, assembler: StreamAssembler | None = None) -> dict[str, Any]:
-        ours = (request.items_field, "stream", "stream_options")
-        fields = {name: value for name, value in request.body.items() if name not in ours}
-        # The items are last, so that the requests of a run differ at their ends only: providers cache by prefix.
-        others = to_json({**fields, **(assembler.request_fields if assembler else {})})
-        content = f"{others[:-1]},{to_json(request.items_field)}:[{','.join(request.items)}]}}".encode()
-        client = await self._client()
-        import httpx2
-        import openai
-
-        options: RequestOptions = {
-            "timeout": openai.Timeout(request.timeout, connect=min(request.timeout, CONNECT_TIMEOUT)),
-            "security": {"bearer_auth": True},  # never the admin key, which `post` would send as well
-        }
-        # Errors are raised without their causes: Temporal would record these in history, and they may quote headers.
-        try:
-            if assembler is None:
-                return read_json(await client.post(request.path, cast_to=str, content=content, options=options))
-            kind = openai.AsyncStream[object]
-            async with await client.post(
-                request.path, cast_to=object, content=content, options=options, stream=True, stream_cls=kind
-            ) as stream:
-                return await read_stream(stream.response, assembler)
-        except openai.APIError as error:
-            raise self._error_of(error) from None
-        except httpx2.HTTPError as error:
-            raise self._connection_error(error, client.base_url.host) from None
-        except UnicodeEncodeError:
-            raise ModelRequestError(BAD_HEADER.format(key=self.key_variable)) from None
-
-    async def model_names(self) -> list[str] | None:
-        """The names of the models that the endpoint lists (`GET /models`). None: it has no such list.
-
-        Raises:
-            ModelRequestError: the endpoint refused the request, or it cannot be sent.
-            Unavailable: there was no usable response.
-        """
-        client = await self._client()
-        import httpx2
-        import openai
-
-        options: RequestOptions = {"timeout": LIST_TIMEOUT, "security": {"bearer_auth": True}}
-        try:
-            answer = read_json(await client.get("/models", cast_to=str, options=options))
-        except openai.NotFoundError:
-            return None
-        except openai.APIError as error:
-            raise self._error_of(error) from None
-        except httpx2.HTTPError as error:
-            raise self._connection_error(error, client.base_url.host) from None
-        except UnicodeEncodeError:
-            raise ModelRequestError(BAD_HEADER.format(key=self.key_variable)) from None
-        listed = answer.get("data")
-        return (
-            [str(each["id"]) for each in listed if isinstance(each, dict) and "id" in each]
-            if isinstance(listed, list)
-            else None
-        )
-
-    async def close(self) -> None:
-        """Close the connections. The next request opens new ones."""
-        created, self._client_of_loop = self._client_of_loop, None
-        if created is not None:
-            await created[1].close()
-
-    async def _client(self) -> openai.AsyncOpenAI:
-        # Connections belong to the event loop that opened them.
-        loop = asyncio.get_running_loop()
-        if self._client_of_loop is None or self._client_of_loop[0] is not loop:
-            # Imported in a thread: it takes 0.8 s, and the event loop serves other runs meanwhile.
-            await asyncio.to_thread(importlib.import_module, "openai")
-            if self._client_of_loop is None or self._client_of_loop[0] is not loop:
-                self._client_of_loop = loop, self._new_client()
-        return self._client_of_loop[1]
-
-    def _new_client(self) -> openai.AsyncOpenAI:
+    def _new_client(self) -> Any:
         from openai import AsyncOpenAI, OpenAIError
 
         endpoint = self._endpoint
@@ -240,47 +45,10 @@ class OpenAIClient:
             client._custom_headers = endpoint.resolved_headers()
         return client
 
-    def _error_of(self, error: openai.APIError) -> ModelRequestError | Unavailable:
-        """Our error for an error of the package. Its message contains no header and no key."""
-        from openai import APIStatusError
 
-        if not isinstance(error, APIStatusError):
-            return self._connection_error(error.__cause__, error.request.url.host)
-        message = message_in(error.body)
-        # Some servers quote a key that they do not know.
-        secrets = [error.request.headers.get("authorization", "").removeprefix("Bearer ")]
-        secrets += self._endpoint.resolved_headers().values() if self._endpoint else []
-        for secret in secrets:
-            if secret and secret != PLACEHOLDER_KEY:
-                message = message.replace(secret, "[key]")
-        wait = retry_after(error.response.headers)
-        return error_of_status(
-            error.status_code,
-            message,
-            retry_after=wait,
-            request_id=error.request_id,
-            is_permanent=has_permanent_code(error.body),
-            key_variable=self.key_variable,
-        )
-
-    def _connection_error(self, cause: BaseException | None, host: str) -> ModelRequestError | Unavailable:
-        """The error where there is no response: the request could not be sent, or the connection failed or timed out."""
-        kind = type(cause).__name__
-        if kind == "LocalProtocolError":
-            return ModelRequestError(BAD_HEADER.format(key=self.key_variable))
-        if kind == "UnsupportedProtocol":
-            return ModelRequestError(BAD_URL)
-        if "Timeout" in kind:
-            return Unavailable(f"no answer from {host} in time ({kind})")
-        return Unavailable(f"the connection to {host} failed ({kind}{f': {cause}' if str(cause) else ''})")
-
-
-def settings_of(request: Request) -> dict[str, Any]:
+def settings_of(request: Request, provider: str) -> dict[str, Any]:
     """The agent's model settings as fields of the body, without those about tools where the agent has none."""
-    settings = dict(request.settings)
-    extra = settings.pop("extra_body", None)  # the package's name for fields that its types do not know
-    if isinstance(extra, Mapping):
-        settings.update(extra)
+    settings = settings_for(request, provider)
     if not request.definition.tools:
         settings.pop("tool_choice", None)
         settings.pop("parallel_tool_calls", None)
@@ -295,9 +63,3 @@ def json_schema_format(output: OutputFormat) -> dict[str, Any]:
     schema = strict(output.json_schema)
     described = {"description": output.description} if output.description else {}
     return {"name": output.name, **described, "schema": schema or output.json_schema, "strict": schema is not None}
-
-
-def _is_server_error(error: object) -> bool:
-    """Whether the error of a stream has a 5xx status as its code."""
-    code = error.get("code") if isinstance(error, dict) else None
-    return str(code).isdecimal() and 500 <= int(str(code)[:9]) < 600

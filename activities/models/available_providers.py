@@ -6,7 +6,9 @@ import importlib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from mulligan.activities.models._anthropic_client import AnthropicClient
 from mulligan.activities.models._openai_client import OpenAIClient
+from mulligan.activities.models.anthropic import Anthropic
 from mulligan.activities.models.openai_chat import OpenAIChat
 from mulligan.activities.models.openai_responses import OpenAIResponses
 from mulligan.activities.models.protocol import Provider, Reply, Request, Unavailable
@@ -18,11 +20,15 @@ from mulligan.provider_plugin import BUILT_IN, find_plugin
 from mulligan.script import Script
 from mulligan.values import Message
 
+SDKS = {"openai": "openai", "openai-chat": "openai", "anthropic": "anthropic"}
+"""The package of each provider that has one."""
+
 
 def import_sdks(models: Iterable[str]) -> None:
     """Import the SDKs of the providers of these models now, and not at the first request. It takes seconds."""
-    if any(ModelName.parse(model).provider.startswith("openai") for model in models):
-        importlib.import_module("openai")
+    providers = {ModelName.parse(model).provider for model in models}
+    for package in dict.fromkeys(SDKS[provider] for provider in SDKS if provider in providers):
+        importlib.import_module(package)
 
 
 class AvailableProviders:
@@ -39,6 +45,7 @@ class AvailableProviders:
         self._built_in: dict[str, Callable[[Endpoint | None], Provider]] = {
             "openai": lambda endpoint: OpenAIResponses(self._client(endpoint)),
             "openai-chat": lambda endpoint: OpenAIChat(self._client(endpoint)),
+            "anthropic": lambda endpoint: Anthropic(AnthropicClient(endpoint)),
             SCRIPTED: lambda _: Scripted(scripts),
         }
         if self._built_in.keys() != BUILT_IN.keys():

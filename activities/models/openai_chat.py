@@ -15,13 +15,8 @@ from mulligan.activities.models._chat_assembler import ChatAssembler, content_te
 from mulligan.activities.models._http_errors import error_of_status, has_permanent_code
 from mulligan.activities.models._json_fields import as_text, to_json, token_count
 from mulligan.activities.models._legal_calls import legal_arguments, legal_id, legal_name
-from mulligan.activities.models._openai_client import (
-    KEY_VARIABLE,
-    HttpRequest,
-    OpenAIClient,
-    json_schema_format,
-    settings_of,
-)
+from mulligan.activities.models._openai_client import OpenAIClient, json_schema_format, settings_of
+from mulligan.activities.models._sdk_client import HttpRequest
 from mulligan.activities.models.protocol import FinishReason, Reply, Request, Unavailable
 from mulligan.errors import ModelRequestError
 from mulligan.values import AssistantMessage, Message, ToolCall, ToolMessage, Usage, UserMessage
@@ -88,7 +83,7 @@ class OpenAIChat:
         return reply
 
     async def _request(self, request: Request, *, with_tools: bool) -> Reply:
-        body = {"model": request.model, **settings_of(request)}
+        body = {"model": request.model, **settings_of(request, DATA_KEY)}
         items = [*request.items]
         if not with_tools:
             body.pop("tool_choice", None)
@@ -159,7 +154,9 @@ def _assistant_item(message: AssistantMessage, data_key: str) -> dict[str, Any]:
     return item
 
 
-def _reply(answer: dict[str, Any], data_key: str = DATA_KEY, key_variable: str = KEY_VARIABLE) -> Reply:
+def _reply(
+    answer: dict[str, Any], data_key: str = DATA_KEY, key_variable: str = OpenAIClient.default_key_variable
+) -> Reply:
     choices = answer.get("choices")
     choice = choices[0] if isinstance(choices, list) and choices else None
     message = choice.get("message") if isinstance(choice, dict) else None

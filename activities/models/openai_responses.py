@@ -11,8 +11,9 @@ from typing import Any
 from mulligan.activities.models._http_errors import has_permanent_code
 from mulligan.activities.models._json_fields import as_text, to_json, token_count
 from mulligan.activities.models._legal_calls import legal_arguments, legal_id, legal_name
-from mulligan.activities.models._openai_client import HttpRequest, OpenAIClient, json_schema_format, settings_of
+from mulligan.activities.models._openai_client import OpenAIClient, json_schema_format, settings_of
 from mulligan.activities.models._responses_assembler import ResponsesAssembler
+from mulligan.activities.models._sdk_client import HttpRequest
 from mulligan.activities.models.protocol import FinishReason, Reply, Request, Unavailable
 from mulligan.errors import ModelRequestError
 from mulligan.values import AssistantMessage, Message, ToolCall, ToolMessage, Usage, UserMessage
@@ -107,7 +108,7 @@ def _items(message: Message, data_key: str) -> list[dict[str, Any]]:
 
 
 def _body(request: Request, *, reasoning: bool) -> dict[str, Any]:
-    body = {"model": request.model, "store": False, **settings_of(request)}
+    body = {"model": request.model, "store": False, **settings_of(request, DATA_KEY)}
     include = [name for name in body.pop("include", None) or [] if name != ENCRYPTED_REASONING]
     if reasoning:
         include.append(ENCRYPTED_REASONING)

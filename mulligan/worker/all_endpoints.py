@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 
 from mulligan.activities.registry import Registry
@@ -22,7 +23,7 @@ def all_endpoints(registry: Registry, file: str) -> dict[str, Endpoint]:
 
 
 def check_endpoints(registry: Registry, file: str) -> list[str]:
-    """Check the endpoints of all agents, and return a warning for each variable that an endpoint needs and that is not set.
+    """Check the endpoints of all agents, and return a warning for each variable that one needs and that is not set.
 
     Raises:
         DeclarationError: an agent names an endpoint that is declared nowhere; or the file has a fault.
@@ -38,6 +39,22 @@ def check_endpoints(registry: Registry, file: str) -> list[str]:
                 )
             if name:
                 used[name] = known[name]
+    return [*_missing_keys(registry), *_missing_variables(used)]
+
+
+def _missing_keys(registry: Registry) -> list[str]:
+    """A warning for each provider whose default endpoint agents use, and whose key is not set."""
+    models = (model for agent in registry.agents.values() for model in agent.all_models(agent.models))
+    names = (ModelName.parse(model) for model in models)
+    used = {name.provider: name.traits.key_variables for name in names if not name.endpoint}
+    return [
+        f"{provider}: {variables[0]} is not set; the requests to its models will fail."
+        for provider, variables in used.items()
+        if variables and not any(os.environ.get(variable, "").strip() for variable in variables)
+    ]
+
+
+def _missing_variables(used: Mapping[str, Endpoint]) -> list[str]:
     return [
         f"endpoint {name!r}: {variable} is not set; the requests to it will fail."
         for name, endpoint in used.items()

@@ -74,6 +74,7 @@ PASSED_THROUGH = (
     "jsonschema",  # validates an agent's output that is declared as a JSON schema; no side effects
     "referencing",
     "openai",  # users' modules may import it, and a second import in the sandbox stops the worker
+    "anthropic",
     "opentelemetry",  # the telemetry of Mulligan uses it; has process-wide state
     "zstandard",  # a C extension; no side effects
 )

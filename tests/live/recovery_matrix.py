@@ -52,6 +52,36 @@ async def observe(lab: Lab, row: Row, api: str) -> Ran:
     return _SEEN[key]
 
 
+async def check(lab: Lab, row: Row, api: str) -> None:
+    """Run a row, and assert its outcome: each call has one result, each mistake one error span, and the run completes."""
+    ran = await observe(lab, row, api)
+    assert ran.result["status"] == "completed"
+    assert ran.result["output"] == "done"
+    assert [call["result"]["error"] and call["result"]["error"]["kind"] for call in ran.calls] == row.kinds
+    for seen, told in zip(ran.calls, row.told, strict=True):
+        assert told in seen["result"]["text"]
+        assert "Traceback" not in seen["result"]["text"]
+        assert "errors.pydantic.dev" not in seen["result"]["text"]
+    for seen, (_, raw) in zip(ran.calls, row.calls, strict=True):
+        kept = seen["raw_arguments"]
+        assert kept == raw or (kept[:900] == raw[:900] and "more characters" in kept)
+    assert len(RAN[ran.id]) == row.ran
+    assert tuple(repair["by"] for call in ran.calls for repair in call["repairs"]) == row.repairs
+    failures = [kind for kind in row.kinds if kind]
+    assert ran.result["recovered_failures"] == len(failures)
+    recovered = [span for span in ran.spans_of("ai.toolCall") if span.attributes["mulligan.recovered"]]
+    assert sorted(span.attributes["error.type"] for span in recovered) == sorted(failures)
+    for span in recovered:
+        assert span.status == "ERROR"
+        [(name, event)] = span.events
+        assert name == "exception"
+        assert event["exception.message"]
+    told_texts = [call["result"]["text"] for call in ran.calls]
+    assert all(any(span.attributes["ai.toolCall.error"] in text for text in told_texts) for span in recovered)
+    unset = [span for span in ran.spans_of("ai.toolCall") if span.status == "UNSET"]
+    assert len(unset) == row.kinds.count(None)
+
+
 HEAD = "| what happens | the model reads | runs | run | span |\n|---|---|---|---|---|\n"
 
 

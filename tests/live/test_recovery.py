@@ -9,7 +9,7 @@ import pytest
 
 from mulligan import ToolCallError
 from tests.live.conftest import DONE, Lab, call
-from tests.live.recovery_matrix import Row, observe
+from tests.live.recovery_matrix import Row, check
 from tests.support.openai_turn import Turn
 from tests.support.shop_agents import RAN
 
@@ -91,6 +91,7 @@ ROWS = [
         3,
     ),
 ]
+SAMPLE = ("empty name", "prose", "tool exception", "a fixer", "right and wrong side by side", "a bare value")
 
 
 @pytest.mark.parametrize("api", ["openai-chat", "openai"])
@@ -101,32 +102,14 @@ async def test_each_mistake_gets_one_result_and_one_error_span_and_the_run_compl
     """Results are in the order of the calls; the spans are in the trace of the run."""
     if api == "openai" and row.name.startswith(("a thread", "a coroutine", "a tool that", "retried", "no result")):
         pytest.skip("the same on either API, and slow")
-    ran = await observe(lab, row, api)
-    assert ran.result["status"] == "completed"
-    assert ran.result["output"] == "done"
-    assert [call["result"]["error"] and call["result"]["error"]["kind"] for call in ran.calls] == row.kinds
-    for seen, told in zip(ran.calls, row.told, strict=True):
-        assert told in seen["result"]["text"]
-        assert "Traceback" not in seen["result"]["text"]
-        assert "errors.pydantic.dev" not in seen["result"]["text"]
-    for seen, (_, raw) in zip(ran.calls, row.calls, strict=True):
-        kept = seen["raw_arguments"]
-        assert kept == raw or (kept[:900] == raw[:900] and "more characters" in kept)
-    assert len(RAN[ran.id]) == row.ran
-    assert tuple(repair["by"] for call in ran.calls for repair in call["repairs"]) == row.repairs
-    failures = [kind for kind in row.kinds if kind]
-    assert ran.result["recovered_failures"] == len(failures)
-    recovered = [span for span in ran.spans_of("ai.toolCall") if span.attributes["mulligan.recovered"]]
-    assert sorted(span.attributes["error.type"] for span in recovered) == sorted(failures)
-    for span in recovered:
-        assert span.status == "ERROR"
-        [(name, event)] = span.events
-        assert name == "exception"
-        assert event["exception.message"]
-    told_texts = [call["result"]["text"] for call in ran.calls]
-    assert all(any(span.attributes["ai.toolCall.error"] in text for text in told_texts) for span in recovered)
-    unset = [span for span in ran.spans_of("ai.toolCall") if span.status == "UNSET"]
-    assert len(unset) == row.kinds.count(None)
+    await check(lab, row, api)
+
+
+@pytest.mark.parametrize("api", ["anthropic"])
+@pytest.mark.parametrize("row", [row for row in ROWS if row.name in SAMPLE], ids=lambda row: row.name)
+async def test_other_providers_get_the_same_feedback(lab: Lab, row: Row, api: str) -> None:
+    """Each row of the matrix is in tests/system/test_recovery_providers.py."""
+    await check(lab, row, api)
 
 
 async def test_after_invalid_input_the_tool_runs_once_with_the_corrected_input(lab: Lab) -> None:

@@ -1,4 +1,4 @@
-"""An OpenAI-compatible server on the loopback, with scripted answers and strict checks of requests.
+"""A server of OpenAI's APIs and of Anthropic's on the loopback, with scripted answers and strict checks of requests.
 
     async with OpenAIServer() as server:
         server.script("gpt-test", [Turn(calls=[("search", '{"q": "x"}')]), Turn("Found it.")])
@@ -21,6 +21,7 @@ from typing import Any
 
 from aiohttp import web
 
+from tests.support.anthropic_api import AnthropicApi
 from tests.support.openai_chat_rules import LONGEST_ID, check_chat
 from tests.support.openai_responses_rules import ENCRYPTED, check_responses, is_of_model
 from tests.support.openai_rules import check_authorization, parse_body
@@ -47,6 +48,7 @@ class Recorded:
     refusal: Refusal | None = None
     disconnected: bool = False  # the client disconnected before the response
     request_id: str = ""  # of the x-request-id header
+    api: AnthropicApi | None = None  # None: OpenAI's
     done: asyncio.Event = field(
         default_factory=asyncio.Event
     )  # set when the request was answered, dropped or abandoned
@@ -54,11 +56,15 @@ class Recorded:
     @property
     def model(self) -> str:
         """The model of the request."""
+        if self.api is not None:
+            return self.api.model(self.path, self.json)
         return str(self.json.get("model", ""))
 
     @property
     def conversation(self) -> list[dict[str, Any]]:
         """The messages or the input items."""
+        if self.api is not None:
+            return self.api.conversation(self.json)
         items = self.json.get("messages" if self.path == CHAT else "input")
         if isinstance(items, str):
             return [{"role": "user", "content": items}]
@@ -67,6 +73,8 @@ class Recorded:
     @property
     def nth(self) -> int:
         """The number of assistant turns in the request."""
+        if self.api is not None:
+            return self.api.nth(self.json)
         if self.path == CHAT:
             return sum(1 for message in self.conversation if message.get("role") == "assistant")
         # in the Responses API a turn is a sequence of items that the model wrote
@@ -104,6 +112,7 @@ class OpenAIServer:
         self.requests: list[Recorded] = []
         self.longest_chat_id = longest_chat_id
         self.base_url = ""
+        self.anthropic = AnthropicApi()
         self._scripts: dict[str, Script] = {}
         self._attempts: Counter[str] = Counter()
         self._numbers = itertools.count()
@@ -129,7 +138,13 @@ class OpenAIServer:
 
     def environment(self) -> dict[str, str]:
         """The environment with which a worker process uses this server."""
-        return {"OPENAI_BASE_URL": self.base_url, "OPENAI_API_KEY": "test-key"}
+        root = self.base_url.removesuffix("/v1")
+        return {
+            "OPENAI_BASE_URL": self.base_url,
+            "OPENAI_API_KEY": "test-key",
+            "ANTHROPIC_BASE_URL": root,
+            "ANTHROPIC_API_KEY": "test-key",
+        }
 
     @property
     def refusals(self) -> list[Refusal]:
@@ -172,10 +187,17 @@ class OpenAIServer:
             raise
         finally:
             recorded.done.set()
-        return self._send(recorded, recorded.refusal.status, recorded.refusal.body())
+        refusal = recorded.refusal
+        body = recorded.api.error(refusal.message, refusal.status) if recorded.api else refusal.body()
+        return self._send(recorded, refusal.status, body)
 
     def _examine(self, method: str, recorded: Recorded) -> Refusal | None:
         try:
+            if self.anthropic.serves(recorded.path):
+                recorded.api = self.anthropic
+                recorded.json = parse_body(recorded.body)
+                recorded.api.check(recorded.path, recorded.headers, recorded.json)
+                return None
             check_authorization(recorded.headers.get("authorization"))
             if (method, recorded.path) == ("GET", MODELS):
                 return None
@@ -216,11 +238,21 @@ class OpenAIServer:
         await hold(failure or turn)
         if failure is not None:
             return await self._fail(request, recorded, failure)
-        is_streamed = bool(recorded.json.get("stream"))
+        api = recorded.api
+        is_streamed = api.is_streamed(recorded.path, recorded.json) if api else bool(recorded.json.get("stream"))
         if is_streamed and turn.whole_only:
             raise Refusal(
                 "Unsupported value: 'stream' does not support true with this model.", "stream", "unsupported_value"
             )
+        headers = {"x-request-id": recorded.request_id, "request-id": recorded.request_id}
+        broken = turn.break_first[attempt] if attempt < len(turn.break_first) else None
+        if api is not None:
+            reply = api.reply(turn, recorded.path, recorded.json, seed)
+            if not is_streamed:
+                return self._send(recorded, 200, reply)
+            recorded.status = 200
+            sent = api.events(turn, reply, seed) if turn.events is None else turn.events
+            return await stream(request, headers, sent, turn.pace, broken, turn.gates)
         is_chat = recorded.path == CHAT
         if not is_chat and turn.reasoning and ENCRYPTED not in (recorded.json.get("include") or []):
             told = f"Invalid 'include': '{ENCRYPTED}' must be asked for, or the reasoning would be lost."
@@ -231,8 +263,6 @@ class OpenAIServer:
         recorded.status = 200
         usage = bool((recorded.json.get("stream_options") or {}).get("include_usage"))
         events = chat_events(reply, with_usage=usage) if is_chat else response_events(reply)
-        broken = turn.break_first[attempt] if attempt < len(turn.break_first) else None
-        headers = {"x-request-id": recorded.request_id}
         sent = events if turn.events is None else turn.events
         return await stream(request, headers, sent, turn.pace, broken, turn.gates)
 
@@ -244,14 +274,17 @@ class OpenAIServer:
             payload: bytes = failure.body.encode()
         else:
             content = {"Content-Type": "application/json", **failure.headers}
-            payload = json.dumps(failure.json()).encode()
+            is_others = recorded.api is not None and failure.body is None
+            told = f"scripted failure {failure.status}"
+            body = recorded.api.error(told, failure.status) if recorded.api and is_others else failure.json()
+            payload = json.dumps(body).encode()
         if failure.drop == "in_body":
             cut = web.StreamResponse(headers={**content, "Content-Length": str(2 * len(payload))})
             await cut.prepare(request)
             await cut.write(payload)
             return self._drop(request)
         recorded.status = failure.status
-        headers = {"x-request-id": recorded.request_id, **content}
+        headers = {"x-request-id": recorded.request_id, "request-id": recorded.request_id, **content}
         return web.Response(status=failure.status, headers=headers, body=payload)
 
     def _drop(self, request: web.Request) -> web.StreamResponse:

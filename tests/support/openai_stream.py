@@ -63,16 +63,16 @@ def chat_events(reply: dict[str, Any], *, with_usage: bool) -> list[dict[str, An
     def chunk(delta: dict[str, Any], finish: str | None = None) -> dict[str, Any]:
         return {**about, "choices": [{"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}]}
 
-    piece = _piece(message)
+    piece = piece_of(message)
     events: list[dict[str, Any] | str] = [chunk({"role": "assistant", "content": "", "refusal": None})]
     for name in ("content", "refusal"):
-        events += [chunk({name: cut}) for cut in _cut(message[name], piece)]
+        events += [chunk({name: part}) for part in cut(message[name], piece)]
     for index, call in enumerate(message.get("tool_calls") or []):
         function = call["function"]
         begun = {"index": index, **call, "function": {"name": function["name"], "arguments": ""}}
         events.append(chunk({"tool_calls": [begun]}))
-        for cut in _cut(function["arguments"], piece):
-            events.append(chunk({"tool_calls": [{"index": index, "function": {"arguments": cut}}]}))
+        for part in cut(function["arguments"], piece):
+            events.append(chunk({"tool_calls": [{"index": index, "function": {"arguments": part}}]}))
     events.append(chunk({}, choice["finish_reason"]))
     if with_usage and "usage" in reply:
         events.append({**about, "choices": [], "usage": reply["usage"]})
@@ -85,7 +85,7 @@ def response_events(reply: dict[str, Any]) -> list[dict[str, Any] | str]:
     events: list[dict[str, Any]] = [
         {"type": f"response.{name}", "response": begun} for name in ("created", "in_progress")
     ]
-    piece = _piece(reply["output"])
+    piece = piece_of(reply["output"])
     for index, item in enumerate(reply["output"]):
         at = {"output_index": index}
         empty: dict[str, Any] = EMPTY.get(item["type"], {})
@@ -98,24 +98,24 @@ def response_events(reply: dict[str, Any]) -> list[dict[str, Any] | str]:
 
 def _within(item: dict[str, Any], piece: int) -> Iterator[dict[str, Any]]:
     if item["type"] == "function_call":
-        for cut in _cut(item["arguments"], piece):
-            yield {"type": "response.function_call_arguments.delta", "delta": cut}
+        for part in cut(item["arguments"], piece):
+            yield {"type": "response.function_call_arguments.delta", "delta": part}
         yield {"type": "response.function_call_arguments.done", "arguments": item["arguments"]}
     for number, part in enumerate(item["content"] if item["type"] == "message" else []):
         name, text = ("refusal", part["refusal"]) if part["type"] == "refusal" else ("output_text", part["text"])
         yield {"type": "response.content_part.added", "content_index": number, "part": {"type": part["type"]}}
-        for cut in _cut(text, piece):
-            yield {"type": f"response.{name}.delta", "content_index": number, "delta": cut}
+        for part_of in cut(text, piece):
+            yield {"type": f"response.{name}.delta", "content_index": number, "delta": part_of}
         yield {"type": f"response.{name}.done", "content_index": number}
         yield {"type": "response.content_part.done", "content_index": number, "part": part}
 
 
-def _piece(answer: Any) -> int:
+def piece_of(answer: Any) -> int:
     """The length of pieces: megabytes are cut into as many pieces as a long answer of a real model."""
     return max(PIECE, len(json.dumps(answer)) // MOST_PIECES)
 
 
-def _cut(text: str | None, piece: int) -> list[str]:
+def cut(text: str | None, piece: int) -> list[str]:
     text = text or ""
     return [text[start : start + piece] for start in range(0, len(text), piece)]
 

@@ -1,4 +1,4 @@
-"""The two OpenAI providers with the strict scripted server, and builders of messages and answers."""
+"""The providers with the strict scripted server, and builders of messages and answers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from mulligan.activities.models._anthropic_client import AnthropicClient
 from mulligan.activities.models._openai_client import OpenAIClient
+from mulligan.activities.models.anthropic import Anthropic
 from mulligan.activities.models.openai_chat import OpenAIChat
 from mulligan.activities.models.openai_responses import OpenAIResponses
 from mulligan.activities.models.protocol import Provider, Reply, Request
@@ -22,7 +24,7 @@ APIS = ["openai", "openai-chat"]
 
 
 class Bench:
-    """A strict server with both providers as its clients."""
+    """A strict server with all providers as its clients."""
 
     def __init__(self, server: OpenAIServer) -> None:
         self.server = server
@@ -30,6 +32,7 @@ class Bench:
         self.providers: dict[str, Provider] = {
             "openai": OpenAIResponses(self.client),
             "openai-chat": OpenAIChat(self.client),
+            "anthropic": Anthropic(AnthropicClient()),
         }
 
     @classmethod
@@ -41,7 +44,8 @@ class Bench:
                 monkeypatch.setenv(name, value)
             bench = cls(server)
             yield bench
-            await bench.client.close()
+            for provider in bench.providers.values():
+                await provider.close()
 
     async def ask(
         self, api: str, messages: Sequence[Message] = (GO,), *, tools: Sequence[ToolDefinition] = (SEARCH,), **more: Any
@@ -50,7 +54,9 @@ class Bench:
         provider = self.providers[api]
         request = Request(
             model="m",
-            definition=Definition(instructions=more.pop("instructions", "Be kind."), tools=list(tools)),
+            definition=Definition(
+                instructions=more.pop("instructions", "Be kind."), tools=list(tools), output=more.pop("output", None)
+            ),
             items=[item for message in messages for item in provider.encode(message)],
             messages=messages,
             **more,

@@ -75,6 +75,10 @@ class TestOpenAIResponses(TestOpenAIChat):
     prefix = "openai"
 
 
+class TestAnthropic(TestOpenAIChat):
+    prefix = "anthropic"
+
+
 class ScriptedEndpoint:
     """A script as a FakeEndpoint."""
 

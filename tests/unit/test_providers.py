@@ -232,14 +232,21 @@ def test_the_known_providers_are_those_that_are_created() -> None:
     assert {spelling: providers.of(f"{spelling}:m").name for spelling in BUILT_IN} == {
         "openai": "openai",
         "openai-chat": "openai",
+        "anthropic": "anthropic",
         "scripted": "scripted",
     }
 
 
-def test_creating_providers_does_not_import_openai() -> None:
-    program = "import sys; from mulligan.activities.models.available_providers import AvailableProviders as A; [A({}).of(m) for m in ('openai:m', 'openai-chat:m')]; print('openai' in sys.modules)"
+def test_creating_providers_does_not_import_their_packages() -> None:
+    """Neither does declaring an agent with their models."""
+    program = (
+        "import sys; from mulligan import Agent; from mulligan.activities.models.available_providers import *; "
+        "from mulligan.provider_plugin import BUILT_IN; models = [f'{p}:m' for p in BUILT_IN if p != 'scripted']; "
+        "[AvailableProviders({}).of(m) for m in models]; Agent(name='a', model=models); "
+        "print(sorted({'openai', 'anthropic', 'google.genai'} & sys.modules.keys()))"
+    )
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert ran.stdout == "False\n"
+    assert ran.stdout == "[]\n"
 
 
 async def test_many_requests_share_one_client(bench: Bench) -> None:

@@ -1,0 +1,105 @@
+"""Assemble an answer of Anthropic's Messages API from the events of a stream."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from mulligan.activities.models.protocol import Unavailable
+
+STATUS_OF_ERROR = {
+    "invalid_request_error": 400,
+    "authentication_error": 401,
+    "billing_error": 402,
+    "permission_error": 403,
+    "not_found_error": 404,
+    "request_too_large": 413,
+    "rate_limit_error": 429,
+    "api_error": 500,
+    "timeout_error": 504,
+    "overloaded_error": 529,
+}
+"""The HTTP status of each type of error: in a stream an error has its type only."""
+_DELTAS = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta": "signature"}
+"""The field of a block that a delta continues. Both have the same name."""
+
+
+class AnthropicAssembler:
+    """A `StreamAssembler` for the Messages API.
+
+    Args:
+        on_text: Called with each piece of the answer's text as it arrives.
+    """
+
+    request_fields: ClassVar[dict[str, Any]] = {"stream": True}
+
+    def __init__(self, on_text: Callable[[str], None]) -> None:
+        self._on_text = on_text
+        self._message: dict[str, Any] = {}
+        self._blocks: dict[Any, dict[str, Any]] = {}
+        self._pieces: dict[tuple[Any, str], list[str]] = {}
+        self._text_block: Any = None
+        self._is_done = False
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether a part of the answer has arrived."""
+        return bool(self._blocks)
+
+    def add(self, event: dict[str, Any]) -> None:
+        """Add an event."""
+        kind = event.get("type")
+        if kind == "message_start" and isinstance(message := event.get("message"), dict):
+            self._message = {**message, "usage": _counts(message.get("usage"))}
+        elif kind == "content_block_start" and isinstance(block := event.get("content_block"), dict):
+            self._blocks[event.get("index")] = dict(block)
+            self._add_delta(event.get("index"), {"type": "text_delta", "text": block.get("text")})
+        elif kind == "content_block_delta" and isinstance(delta := event.get("delta"), dict):
+            self._add_delta(event.get("index"), delta)
+        elif kind == "message_delta":
+            delta = event.get("delta")
+            self._message.update(delta if isinstance(delta, dict) else {})
+            self._message["usage"] = {**self._message.get("usage", {}), **_counts(event.get("usage"))}
+        elif kind == "message_stop":
+            self._is_done = True
+        elif kind == "error":
+            error = event.get("error")
+            error = error if isinstance(error, dict) else {"message": error}
+            self._message = {"error": {**error, "code": STATUS_OF_ERROR.get(str(error.get("type")), 500)}}
+
+    def mark_done(self) -> None:
+        """Do nothing: compatible servers send `[DONE]`, but `message_stop` has ended the answer already."""
+
+    def result(self) -> dict[str, Any]:
+        """Return the message as it is without streaming, but a call's `input` is the text that the model wrote.
+
+        Raises:
+            Unavailable: the stream had no final event.
+        """
+        if "error" in self._message:
+            return self._message
+        if not self._is_done:
+            raise Unavailable("the endpoint's answer broke off in the middle")
+        return {**self._message, "content": [self._block(index) for index in self._blocks]}
+
+    def _add_delta(self, index: Any, delta: dict[str, Any]) -> None:
+        kind = str(delta.get("type"))
+        field = "input" if kind == "input_json_delta" else _DELTAS.get(kind)
+        piece = delta.get("partial_json" if field == "input" else field or "")
+        if field is None or not isinstance(piece, str) or not piece:
+            return
+        self._pieces.setdefault((index, field), []).append(piece)
+        if field == "text":
+            if self._text_block not in (None, index):
+                self._on_text("\n\n")  # as the texts of an answer are joined
+            self._text_block = index
+            self._on_text(piece)
+
+    def _block(self, index: Any) -> dict[str, Any]:
+        written = {field: "".join(pieces) for (of, field), pieces in self._pieces.items() if of == index}
+        return {**self._blocks[index], **written}
+
+
+def _counts(usage: object) -> dict[str, Any]:
+    """The counts that are stated: a later event repeats some of them, others are null there."""
+    return {name: count for name, count in usage.items() if count is not None} if isinstance(usage, dict) else {}

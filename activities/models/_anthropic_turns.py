@@ -1,0 +1,176 @@
+"""A conversation in the form of Anthropic's Messages API: turns of user and assistant that alternate.
+
+Each message is written once (`encode`), as a turn of its own; `merge` joins adjacent turns of one role, as the API wants the
+results of parallel calls, and what people say after them, in one turn.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from mulligan.activities.models._json_fields import to_json
+from mulligan.activities.models._legal_calls import legal_arguments, legal_id, legal_name
+from mulligan.values import AssistantMessage, Message, ToolMessage, UserMessage
+
+NO_TEXT = "(no text)"
+"""For a user's message without text: the API refuses empty text."""
+CONTINUE = "Continue."
+"""The user's turn where the API requires one and the conversation has none: before its first turn, between two answers, and
+after the last answer, which the API would continue otherwise."""
+THINKING = ("thinking", "redacted_thinking")
+LOOK_BACK = 8
+"""Results in a turn from which it, with its calls, may have more than the 20 blocks that the API looks back for what it has
+cached."""
+_CACHED = ',"cache_control":{"type":"ephemeral"}}'
+_USER, _ASSISTANT, _END = '{"role":"user","content":[', '{"role":"assistant","content":[', "]}"
+
+
+@dataclass
+class Turn:
+    """A turn: its role, and its blocks as JSON, each part one or several of them."""
+
+    role: str
+    parts: list[str]
+
+    def to_json(self) -> str:
+        """The turn as the API wants it."""
+        return f"{_USER if self.role == 'user' else _ASSISTANT}{','.join(self.parts)}{_END}"
+
+    @property
+    def has_thinking(self) -> bool:
+        """Whether a block of thinking is in it."""
+        return self.role == "assistant" and any(f'"type":"{kind}"' in part for part in self.parts for kind in THINKING)
+
+    @property
+    def begins_with_thinking(self) -> bool:
+        """Whether its first block is one of thinking."""
+        return self.parts[0].startswith(tuple(f'{{"type":"{kind}"' for kind in THINKING))
+
+
+def encode(message: Message, data_key: str) -> list[str]:
+    """The message as a turn, as JSON; nothing for an answer with neither text nor calls, which the API would refuse.
+
+    Args:
+        message: The message.
+        data_key: The key of `provider_data` for the endpoint.
+    """
+    match message:
+        case UserMessage():
+            return [_turn(_USER, _content(message.text))]
+        case ToolMessage():
+            return [_turn(_USER, [_result(message)])]
+        case AssistantMessage():
+            blocks = _answer(message, data_key)
+            return [_turn(_ASSISTANT, blocks)] if blocks else []
+
+
+def merge(items: Sequence[str], *, with_thinking: bool = True) -> list[Turn]:
+    """The turns of a conversation from its encoded messages: they alternate, and the first and the last are the user's.
+
+    Args:
+        items: What `encode` returned, in order.
+        with_thinking: Whether blocks of thinking are kept.
+    """
+    turns: list[Turn] = []
+    for item in items:
+        role = "user" if item.startswith(_USER) else "assistant"
+        part = item[len(_USER if role == "user" else _ASSISTANT) : -len(_END)]
+        if role == "assistant" and not with_thinking:
+            part = _without_thinking(part)
+        if turns and turns[-1].role == role == "user":
+            turns[-1].parts.append(part)
+            continue
+        if (turns[-1].role if turns else "assistant") == role:
+            turns.append(Turn("user", [to_json(_text(CONTINUE))]))
+        turns.append(Turn(role, [part]))
+    if not turns or turns[-1].role == "assistant":
+        turns.append(Turn("user", [to_json(_text(CONTINUE))]))
+    for turn in turns:
+        if turn.role == "user":  # the API wants the results before anything else
+            turn.parts.sort(key=lambda part: not part.startswith('{"type":"tool_result"'))
+    return turns
+
+
+def mark_for_cache(turns: list[Turn]) -> None:
+    """Mark where the previous request ended, if the API would not look back so far for what it has cached."""
+    users = [turn for turn in turns if turn.role == "user"]
+    if len(users) > 1 and len(users[-1].parts) >= LOOK_BACK:
+        parts = users[-2].parts
+        parts[-1] = parts[-1][:-1] + _CACHED
+
+
+def called_tools(items: Sequence[str]) -> list[str]:
+    """The names of the tools that the conversation's calls name, each once."""
+    blocks = [block for item in items if item.startswith(_ASSISTANT) for block in json.loads(item)["content"]]
+    return list(dict.fromkeys(block["name"] for block in blocks if block["type"] == "tool_use"))
+
+
+def _turn(begin: str, blocks: list[dict[str, Any]]) -> str:
+    return f"{begin}{','.join(map(to_json, blocks))}{_END}"
+
+
+def _content(text: str) -> list[dict[str, Any]]:
+    """The blocks of a user's message: the place where other content than text is converted."""
+    return [_text(text if text.strip() else NO_TEXT)]
+
+
+def _text(text: str) -> dict[str, Any]:
+    return {"type": "text", "text": text}
+
+
+def _result(message: ToolMessage) -> dict[str, Any]:
+    """The result of a call: the place where other content than text is converted."""
+    block: dict[str, Any] = {"type": "tool_result", "tool_use_id": legal_id(message.call_id)}
+    if message.text.strip():
+        block["content"] = message.text
+    if message.error is not None:
+        block["is_error"] = True
+    return block
+
+
+def _answer(message: AssistantMessage, data_key: str) -> list[dict[str, Any]]:
+    """The text and the calls of an answer, with its thinking, in the order of the blocks in `provider_data`.
+
+    Text and calls that have no place there follow after them.
+    """
+    data = (message.provider_data or {}).get(data_key)
+    calls = _calls(message)
+    blocks: list[dict[str, Any]] = []
+    remaining_text = message.text
+    layout: list[Any] = data if isinstance(data, list) else []
+    for block in layout:
+        match block:
+            case {"type": "thinking", "thinking": str(), "signature": str()} | {
+                "type": "redacted_thinking",
+                "data": str(),
+            }:
+                blocks.append(block)
+            case {"type": "text"}:
+                text = block.get("text", remaining_text)
+                blocks += _texts(text if isinstance(text, str) else "")
+                remaining_text = ""
+            case {"type": "tool_use"}:
+                blocks += islice(calls, 1)
+    blocks += [*_texts(remaining_text), *calls]
+    while blocks and blocks[-1]["type"] in THINKING:
+        blocks.pop()  # the answer was cut off after it: the API refuses thinking that nothing follows
+    return blocks
+
+
+def _texts(text: str) -> list[dict[str, Any]]:
+    return [_text(text)] if text.strip() else []
+
+
+def _calls(message: AssistantMessage) -> Iterator[dict[str, Any]]:
+    for call in message.tool_calls:
+        arguments = json.loads(legal_arguments(call.arguments))
+        yield {"type": "tool_use", "id": legal_id(call.id), "name": legal_name(call.name), "input": arguments}
+
+
+def _without_thinking(part: str) -> str:
+    blocks = [block for block in json.loads(f"[{part}]") if block["type"] not in THINKING]
+    return ",".join(map(to_json, blocks))

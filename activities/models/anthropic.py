@@ -1,0 +1,305 @@
+"""`anthropic:NAME`: Anthropic's Messages API, through its official package."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from pydantic import JsonValue
+
+from mulligan.activities.models._anthropic_assembler import AnthropicAssembler
+from mulligan.activities.models._anthropic_client import AnthropicClient
+from mulligan.activities.models._anthropic_turns import THINKING, Turn, called_tools, encode, mark_for_cache, merge
+from mulligan.activities.models._http_errors import error_of_status, message_in
+from mulligan.activities.models._json_fields import MOST_TOKENS, as_text, to_json, token_count
+from mulligan.activities.models._model_settings import settings_for, tool_choice_of
+from mulligan.activities.models._sdk_client import HttpRequest
+from mulligan.activities.models._strict_schema import strict
+from mulligan.activities.models.protocol import FinishReason, Reply, Request, Unavailable
+from mulligan.errors import ModelRequestError
+from mulligan.values import Message, ToolCall, Usage
+from mulligan.wire.agent_facts import OutputFormat
+
+DATA_KEY = "anthropic"
+"""The key of this provider in a message's `provider_data` (that of an endpoint has its name as well): the answer's blocks,
+in their order. Thinking is complete, with its signature; of text and calls only the place is noted."""
+MAX_TOKENS = 32_000
+"""Tokens of an answer unless the agent's settings say otherwise: the API requires a number. Models with a lower limit name
+it in their refusal, and are asked again."""
+CACHED = {"type": "ephemeral"}
+"""Marks the end of what the API caches, for five minutes."""
+TOKEN_SETTINGS = ("max_output_tokens", "max_completion_tokens")
+"""OpenAI's names for `max_tokens`."""
+GONE_TOOL = "No longer available."
+"""The description of a tool that the conversation's calls name, where the agent has no tools: the API requires it."""
+ANSWER_WITH_JSON = (
+    "Write your final answer as one JSON document that is valid against the following JSON schema, and nothing else, "
+    "without a code fence:\n{schema}"
+)
+_LIMIT = re.compile(r"max_tokens: \d+ > (\d+)")
+"""How the API refuses `max_tokens`: "max_tokens: 32000 > 8192, which is the maximum allowed number of output tokens …"."""
+_MENTIONS_THINKING = re.compile(r"\bthinking\b|\bsignature\b", re.IGNORECASE)
+"""How it refuses thinking of another model: "Invalid `signature` in `thinking` block"."""
+_MENTIONS_FORMAT = re.compile(r"output_config|output format|structured output|\bschema\b", re.IGNORECASE)
+"""How it refuses the format of an answer: "… does not support output format", "Schema is too complex"."""
+FIELDS = ("type", "thinking", "signature", "data")
+"""The fields of thinking that the API takes back."""
+SAMPLING = ("temperature", "top_p", "top_k")
+"""Settings that newer models refuse. An agent that may call other models as well can still have them."""
+_MENTIONS_SAMPLING = re.compile(rf"\b(?:{'|'.join(SAMPLING)})\b")
+_CUT_OFF = ("max_tokens", "model_context_window_exceeded")
+
+
+class Anthropic:
+    """The Messages API, at the client's endpoint. The client reads its key at the first request."""
+
+    name = "anthropic"
+
+    def __init__(self, client: AnthropicClient | None = None) -> None:
+        self._client = client or AnthropicClient()
+        self._data_key = self._client.data_key(DATA_KEY)
+        self._max_tokens: dict[str, int] = {}
+        """The largest `max_tokens` of models that named it."""
+        self._without_format: set[tuple[str, str]] = set()
+        """The formats, with their models, that were refused."""
+        self._without_sampling: set[str] = set()
+        """The models that refused settings of sampling."""
+
+    def encode(self, message: Message) -> list[Any]:
+        """Return the message as a turn of the Messages API, as JSON."""
+        return list(encode(message, self._data_key))
+
+    async def model_names(self) -> list[str] | None:
+        """Return the models that the endpoint lists; None if it has no list. See `SdkClient.model_names`."""
+        return await self._client.model_names()
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._client.close()
+
+    async def complete(self, request: Request) -> Reply:
+        """Request an answer.
+
+        What a model refuses and the conversation can do without is left out, and the model asked again at once: a larger
+        `max_tokens` than it has, another model's thinking, settings of sampling, and a format that it does not support.
+        The schema is then part of the instructions; answers are validated in either case.
+
+        Raises:
+            ModelRequestError: the endpoint refuses the request, and would refuse it again.
+            Unavailable: the request may be retried.
+        """
+        with_thinking = True
+        while True:
+            try:
+                return await self._request(request, with_thinking=with_thinking)
+            except ModelRequestError as refused:
+                if refused.status != 400:
+                    raise
+                if with_thinking and _MENTIONS_THINKING.search(refused.message) and _has_thinking(request):
+                    with_thinking = False
+                elif not self._has_learned(request, refused.message):
+                    raise
+
+    def _has_learned(self, request: Request, message: str) -> bool:
+        """Whether a refusal says what the model's requests must not have, and that was not known."""
+        model, format_key = request.model, _format_key(request)
+        if (limit := _LIMIT.search(message)) and self._max_tokens.get(model, MOST_TOKENS) > int(limit[1]):
+            self._max_tokens[model] = int(limit[1])
+            return True
+        if _MENTIONS_SAMPLING.search(message) and model not in self._without_sampling:
+            self._without_sampling.add(model)
+            return bool(settings_for(request, DATA_KEY).keys() & set(SAMPLING))
+        if format_key and format_key not in self._without_format and _MENTIONS_FORMAT.search(message):
+            self._without_format.add(format_key)
+            return True
+        return False
+
+    async def _request(self, request: Request, *, with_thinking: bool) -> Reply:
+        turns = merge(request.items, with_thinking=with_thinking)
+        mark_for_cache(turns)
+        http_request = HttpRequest(
+            path="/v1/messages",
+            body=self._body(request, turns),
+            items_field="messages",
+            items=[turn.to_json() for turn in turns],
+            timeout=request.timeout,
+            new_assembler=partial(AnthropicAssembler, request.on_text) if request.on_text else None,
+        )
+        answer = await self._client.post(http_request)
+        return _reply(answer, self._data_key, self._client.key_variable)
+
+    def _body(self, request: Request, turns: list[Turn]) -> dict[str, Any]:
+        body: dict[str, Any] = {"model": request.model, "cache_control": CACHED, **settings_for(request, DATA_KEY)}
+        _set_max_tokens(body, self._max_tokens.get(request.model, MOST_TOKENS))
+        if request.model in self._without_sampling:
+            body = {name: value for name, value in body.items() if name not in SAMPLING}
+        if _must_not_think(body, turns):
+            body["thinking"] = {"type": "disabled"}
+        if "stop" in body:
+            stop = body.pop("stop")
+            body["stop_sequences"] = [stop] if isinstance(stop, str) else stop
+        _set_tools(body, request)
+        instructions = request.definition.instructions
+        if (output := request.definition.output) is not None:
+            schema = None if _format_key(request) in self._without_format else _format_of(output)
+            if schema is None:
+                written = ANSWER_WITH_JSON.format(schema=json.dumps(output.json_schema, ensure_ascii=False))
+                instructions = "\n\n".join(filter(None, (instructions, written)))
+            else:
+                settings = body.get("output_config")
+                others = settings if isinstance(settings, Mapping) else {}
+                body["output_config"] = {**others, "format": {"type": "json_schema", "schema": schema}}
+        if instructions.strip():
+            body["system"] = [{"type": "text", "text": instructions, "cache_control": CACHED}]
+        return body
+
+
+def _set_max_tokens(body: dict[str, Any], limit: int) -> None:
+    """Set the required `max_tokens`. Thinking counts against it: its budget is added to the usual room for the answer."""
+    stated = [body.pop(name) for name in TOKEN_SETTINGS if name in body]
+    thinking = body.get("thinking")
+    budget = thinking.get("budget_tokens") if isinstance(thinking, Mapping) else None
+    default = MAX_TOKENS + (budget if isinstance(budget, int) else 0)
+    wanted = body.get("max_tokens", stated[0] if stated else default)
+    body["max_tokens"] = min(wanted, limit) if isinstance(wanted, int) else wanted
+
+
+def _must_not_think(body: Mapping[str, Any], turns: list[Turn]) -> bool:
+    """Whether the request would be refused with thinking turned on.
+
+    With a budget for thinking, an answer whose calls have just got their results must begin with its thinking. It does not
+    if another provider wrote it, or a model that did not think.
+    """
+    thinking = body.get("thinking")
+    if not isinstance(thinking, Mapping) or thinking.get("type") != "enabled" or len(turns) < 2:
+        return False
+    return turns[-1].parts[0].startswith('{"type":"tool_result"') and not turns[-2].begins_with_thinking
+
+
+def _set_tools(body: dict[str, Any], request: Request) -> None:
+    choice = tool_choice_of(body)
+    body.pop("tool_choice", None)
+    parallel = body.pop("parallel_tool_calls", None) is not False and request.parallel_tool_calls
+    if not request.definition.tools:
+        if gone := called_tools(request.items):
+            schema = {"type": "object"}
+            body["tools"] = [{"name": name, "description": GONE_TOOL, "input_schema": schema} for name in gone]
+            body["tool_choice"] = {"type": "none"}
+        return
+    body["tools"] = [
+        {"name": tool.name, "description": tool.description, "input_schema": tool.parameters}
+        for tool in request.definition.tools
+    ]
+    if isinstance(choice, tuple):
+        kinds = {"required": {"type": "any"}, "function": {"type": "tool", "name": choice[1]}}
+        choice = kinds.get(choice[0], {"type": choice[0]})
+    if not parallel:
+        choice = choice if isinstance(choice, Mapping) else {"type": "auto"}
+        if choice.get("type") != "none":
+            choice = {**choice, "disable_parallel_tool_use": True}
+    if choice is not None:
+        body["tool_choice"] = choice
+
+
+def _has_thinking(request: Request) -> bool:
+    return any(turn.has_thinking for turn in merge(request.items))
+
+
+def _format_key(request: Request) -> tuple[str, str] | None:
+    output = request.definition.output
+    return None if output is None else (request.model, to_json(output.json_schema))
+
+
+def _format_of(output: OutputFormat) -> dict[str, Any] | None:
+    """The schema in the form that the API accepts, or None if it has none: see `_strict_schema`."""
+    from anthropic import transform_schema
+
+    schema = strict(output.json_schema)
+    return None if schema is None else transform_schema(schema)
+
+
+def _reply(answer: dict[str, Any], data_key: str, key_variable: str) -> Reply:
+    content = answer.get("content")
+    if answer.get("error") or not isinstance(content, list):
+        raise _error_of(answer, key_variable)
+    texts: list[str] = []
+    calls: list[ToolCall] = []
+    layout: list[Any] = []
+    is_cut_off = answer.get("stop_reason") in _CUT_OFF
+    for number, block in enumerate(block for block in content if isinstance(block, dict)):
+        kind = block.get("type")
+        if kind in THINKING:
+            layout.append({name: value for name, value in block.items() if name in FIELDS})
+        elif kind == "text" and (text := as_text(block.get("text"))):
+            texts.append(text)
+            layout.append({"type": "text", "text": text})
+        elif kind == "tool_use":
+            arguments = _arguments(block.get("input"), is_cut_off=is_cut_off and number == len(content) - 1)
+            calls.append(ToolCall(id=as_text(block.get("id")), name=as_text(block.get("name")), arguments=arguments))
+            layout.append({"type": "tool_use"})
+    refusal = answer.get("stop_details")
+    explanation = as_text(refusal.get("explanation")) if isinstance(refusal, dict) else ""
+    has_thinking = any(block["type"] in THINKING for block in layout)
+    data: dict[str, JsonValue] | None = {data_key: _shorten(layout, len(texts))} if has_thinking else None
+    return Reply(
+        text="\n\n".join(texts) or explanation,
+        calls=calls,
+        finish_reason=_finish_reason(answer.get("stop_reason"), bool(calls)),
+        usage=_usage(answer.get("usage")),
+        response_id=as_text(answer.get("id")),
+        model=as_text(answer.get("model")),
+        provider_data=data,
+    )
+
+
+def _arguments(written: object, *, is_cut_off: bool) -> str:
+    """The arguments as text. They are an object without streaming, and the model's own text with it.
+
+    Those of a call at which the answer was cut off may be an object all the same: then its end is left out, so that the
+    call is not executed with a part of its arguments.
+    """
+    if isinstance(written, str) and written.strip():
+        return written
+    text = as_text(written or {})
+    return text[:-1] if is_cut_off else text
+
+
+def _shorten(layout: list[Any], texts: int) -> list[Any]:
+    """Leave out what the message itself has: its only text, and the blocks at the end that follow in their order anyway."""
+    if texts == 1:
+        layout = [{"type": "text"} if block["type"] == "text" else block for block in layout]
+    while layout and layout[-1] == {"type": "tool_use"}:
+        layout = layout[:-1]
+    return layout[:-1] if layout and layout[-1] == {"type": "text"} else layout
+
+
+def _usage(usage: object) -> Usage:
+    """The tokens. The API counts those that it read from its cache or wrote to it beside the input's."""
+    cached, written = token_count(usage, "cache_read_input_tokens"), token_count(usage, "cache_creation_input_tokens")
+    return Usage(
+        input_tokens=min(token_count(usage, "input_tokens") + cached + written, MOST_TOKENS),
+        output_tokens=token_count(usage, "output_tokens"),
+        cached_input_tokens=cached,
+        reasoning_tokens=token_count(usage, "output_tokens_details", "thinking_tokens"),
+        cache_write_tokens=written,
+    )
+
+
+def _finish_reason(reason: object, has_calls: bool) -> FinishReason:
+    if reason in _CUT_OFF:
+        return "length"
+    if reason == "refusal":
+        return "refusal"
+    return "tool_calls" if has_calls else "stop"
+
+
+def _error_of(answer: dict[str, Any], key_variable: str) -> Exception:
+    """The error for an answer that has none: a stream ended with an error, or a gateway sent one with status 200."""
+    error = answer.get("error")
+    code = error.get("code") if isinstance(error, dict) else None
+    if isinstance(code, int) and code >= 400:
+        return error_of_status(code, message_in(answer), key_variable=key_variable)
+    return Unavailable(f"the endpoint's answer has no content: {message_in(answer)}")
