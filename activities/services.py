@@ -16,6 +16,7 @@ from mulligan.activities.tool_running.resources import Resources
 from mulligan.activities.tool_running.tool_runtime import ToolRuntime
 from mulligan.client.registered_attributes import RegisteredAttributes
 from mulligan.client.served_agents import ServedAgents
+from mulligan.content import Part
 from mulligan.observe.telemetry import Telemetry
 from mulligan.prices import Prices
 from mulligan.values import ErrorInfo, ToolCall
@@ -51,6 +52,13 @@ class Services:
     model_task_queue: str | None = None
     served: ServedAgents | None = None
 
-    def cache_result(self, context: RunContext, call: ToolCall, text: str, error: ErrorInfo | None) -> None:
+    def cache_result(
+        self,
+        context: RunContext,
+        call: ToolCall,
+        text: str,
+        error: ErrorInfo | None,
+        content: list[Part] | None = None,
+    ) -> None:
         """Keep the result of a call in this worker's memory, for the next model call of its conversation."""
-        self.conversations.put_result(conversation_key(context), tool_message(call, text, error))
+        self.conversations.put_result(conversation_key(context), tool_message(call, text, error, content))

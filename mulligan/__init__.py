@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from mulligan.agent import Agent
+from mulligan.content import Audio, File, Image, Text
 from mulligan.endpoint import Model
 from mulligan.errors import (
     DeclarationError,
@@ -64,6 +65,7 @@ __all__ = [
     "Agent",
     "Answer",
     "AssistantMessage",
+    "Audio",
     "Call",
     "Compaction",
     "Decide",
@@ -71,6 +73,8 @@ __all__ = [
     "DeclarationError",
     "DurableAgent",
     "ErrorInfo",
+    "File",
+    "Image",
     "InvalidRunInputError",
     "InvalidToolInput",
     "InvalidToolInputError",
@@ -101,6 +105,7 @@ __all__ = [
     "Stop",
     "StructuredOutputError",
     "StructuredOutputValidationError",
+    "Text",
     "Took",
     "Tool",
     "ToolCall",

@@ -1,6 +1,6 @@
 """What the author of a provider imports: the protocol, the plugin, and what both contain (docs/models.md)."""
 
-from mulligan.activities.models.protocol import FinishReason, Provider, Reply, Request, Unavailable
+from mulligan.activities.models.protocol import FinishReason, Provider, Reply, Request, TakesContent, Unavailable
 from mulligan.endpoint import Endpoint
 from mulligan.provider_plugin import ProviderPlugin, register_provider
 from mulligan.wire.agent_facts import Definition, OutputFormat, ToolDefinition
@@ -14,6 +14,7 @@ __all__ = [
     "ProviderPlugin",
     "Reply",
     "Request",
+    "TakesContent",
     "ToolDefinition",
     "Unavailable",
     "register_provider",

@@ -11,15 +11,25 @@ import re
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import AliasChoices, BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError, field_validator
 from pydantic_core import PydanticCustomError
 
+from mulligan.content import Parts
 from mulligan.endpoint import Model
 from mulligan.errors import InvalidRunInputError
 from mulligan.schema.optional_field import optional_field
-from mulligan.values import AssistantMessage, Message, Text, ToolMessage
+from mulligan.schema.well_formed import WellFormedText
+from mulligan.values import AssistantMessage, Message, ToolMessage, UserMessage
 
-__all__ = ["TRACEPARENT", "ResumedFrom", "RunInput", "parse_run_input"]
+__all__ = ["TRACEPARENT", "Prompt", "ResumedFrom", "RunInput", "parse_run_input"]
+
+_ROLES = ("user", "assistant", "tool")
+_PARTS = ("text", "image", "file", "audio")
+Prompt = Annotated[
+    Annotated[WellFormedText, Tag("text")] | Annotated[Parts, Tag("parts")],
+    Discriminator(lambda value: "parts" if isinstance(value, (list, tuple)) else "text"),
+]
+"""A user's message: a text, or parts (`mulligan.content`)."""
 
 
 class ResumedFrom(BaseModel):
@@ -41,8 +51,9 @@ class RunInput(BaseModel):
 
     agent: Annotated[str, Field(min_length=1, max_length=1000)]
     """The name of the agent."""
-    prompt: Text | None = None
-    """The user's message. A prompt or messages are needed."""
+    prompt: Prompt | None = None
+    """The user's message: a text, or parts: `[{"type": "text", "text": …}, {"type": "image", "url": …}]`. A prompt or
+    messages are needed."""
     messages: list[Message] = []
     """A conversation to begin with; a prompt comes after it."""
     max_steps: Annotated[
@@ -90,6 +101,11 @@ class RunInput(BaseModel):
             raise PydanticCustomError("model_is_object", "a run's input has no address and no key of a model")
         return model.name if isinstance(model, Model) else model
 
+    @property
+    def new_messages(self) -> list[Message]:
+        """The messages, and the prompt as the last of them."""
+        return [*self.messages, *([] if self.prompt is None else [UserMessage.of(self.prompt)])]
+
 
 _FIELDS = [name for name in RunInput.model_fields if name != "resumed_from"]
 """The fields that an error lists where one is mistyped. `resumed_from` is not written by hand."""
@@ -113,7 +129,7 @@ def parse_run_input(data: bytes) -> RunInput:
         raise InvalidRunInputError(" ".join(sentences[:5])) from None
     if run_input.prompt is None and not run_input.messages:
         raise InvalidRunInputError('The run has no "prompt" and no "messages"; give it one of them.')
-    if run_input.prompt is not None and not run_input.prompt.strip():
+    if isinstance(run_input.prompt, str) and not run_input.prompt.strip():
         raise InvalidRunInputError('"prompt" is empty; say what the agent is to do.')
     if run_input.traceparent is not None and not TRACEPARENT.fullmatch(run_input.traceparent):
         raise InvalidRunInputError(
@@ -181,16 +197,30 @@ def _fault_sentence(fault: Any) -> str:
             )
             return f'"{where}" is not a known field; {hint}'
         case "union_tag_invalid" | "union_tag_not_found":
+            if _is_in_parts(fault["loc"]):
+                return f'"{where}" needs a "type" of {", ".join(_PARTS[:-1])} or {_PARTS[-1]}.'
             return f'"{where}" needs a "role" of "user", "assistant" or "tool".'
+        case "content":
+            return f'"{where}" {fault["msg"]}.'
+        case "text_missing":
+            return f'"{where}.text" is missing; it is required.'
+        case "text_differs":
+            return f'"{where}.text" is another text than that of its "content"; leave it out.'
     says = fault["msg"][0].lower() + fault["msg"][1:]
     return f'"{where}" is {given}, but {says.replace("input should be", "it must be")}.'
+
+
+def _is_in_parts(loc: Sequence[int | str]) -> bool:
+    return loc[0] == "prompt" or "content" in loc
 
 
 def _path(loc: Sequence[int | str]) -> str:
     path = ""
     for index, part in enumerate(loc):
-        # pydantic adds the role of the message after its number; it is not part of the JSON.
-        if index == 2 and loc[0] == "messages" and part in ("user", "assistant", "tool"):
+        # pydantic adds the role of a message, and the type of a part, after its number; they are not part of the JSON.
+        if index and isinstance(loc[index - 1], int) and part in (*_ROLES, *_PARTS):
+            continue
+        if index == 1 and loc[0] == "prompt" and part in ("text", "parts"):
             continue
         path += f"[{part}]" if isinstance(part, int) else f".{part}" if path else part
     return (path if len(path) <= 200 else path[:200] + "…") or "input"

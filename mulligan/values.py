@@ -5,12 +5,18 @@ All of them are in Temporal's history as JSON, so only optional fields may be ad
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Generic, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
+from pydantic_core import PydanticCustomError
 from typing_extensions import TypeVar
 
+from mulligan.content import Media, Part, Parts, text_of
+from mulligan.content import Text as TextPart
 from mulligan.schema.optional_field import optional_field
+from mulligan.schema.well_formed import WellFormedText as Text
+from mulligan.schema.well_formed import well_formed
 
 __all__ = [
     "AssistantMessage",
@@ -40,19 +46,6 @@ OutputT = TypeVar("OutputT", covariant=True, default=Any)
 """The type of a run's output, for type checkers: of the agent's `output=`. Any where it is not known."""
 
 
-def well_formed(text: object) -> object:
-    """Replace lone surrogates by U+FFFD: JSON can spell them, UTF-8 (and so history and every HTTP body) cannot."""
-    if isinstance(text, str):
-        try:
-            text.encode()
-        except UnicodeEncodeError:
-            return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-    return text
-
-
-Text = Annotated[str, BeforeValidator(well_formed)]
-
-
 class ErrorInfo(BaseModel):
     """Why a call failed or an answer was rejected. docs/recovery.md shows each `kind`."""
 
@@ -71,14 +64,39 @@ class ToolCall(BaseModel):
     arguments: Text
 
 
+def _agree(message: Any) -> Any:
+    """Check that a message has a text or content, and give both the same text, so that readers of `text` have all of it."""
+    if message.content is None:
+        if "text" not in message.model_fields_set:
+            raise PydanticCustomError("text_missing", "a message needs a text or content")
+        return message
+    text = text_of(message.content)
+    if message.text and not text:
+        message.content = [TextPart(text=message.text), *message.content]
+    elif message.text not in ("", text):
+        raise PydanticCustomError("text_differs", "the text of the content must be the text")
+    else:
+        message.text = text
+    return message
+
+
 class UserMessage(BaseModel):
     """A message to the model from a person, or from the program that started the run."""
 
     model_config = ConfigDict(extra="forbid")
 
     role: Literal["user"]
-    text: Text
-    """The text of the message."""
+    text: Text = ""
+    """The text of the message; of its content, the text alone."""
+    content: Parts | None = optional_field()
+    """Its parts, if it has others than a text."""
+
+    _agree = model_validator(mode="after")(_agree)
+
+    @classmethod
+    def of(cls, prompt: str | Sequence[TextPart | Media]) -> UserMessage:
+        """The message for a prompt: a text, or parts."""
+        return cls(role="user", text=prompt) if isinstance(prompt, str) else cls(role="user", content=list(prompt))
 
 
 class AssistantMessage(BaseModel):
@@ -104,10 +122,14 @@ class ToolMessage(BaseModel):
     """The id of the call that it answers."""
     name: Text
     """The name of the tool."""
-    text: Text
-    """The result, or the feedback on the failure."""
+    text: Text = ""
+    """The result, or the feedback on the failure; of its content, the text alone."""
     error: ErrorInfo | None = None
     """Why the call failed; None if it did not."""
+    content: Parts | None = optional_field()
+    """The parts of the result, if it has others than a text."""
+
+    _agree = model_validator(mode="after")(_agree)
 
 
 Message = Annotated[UserMessage | AssistantMessage | ToolMessage, Field(discriminator="role")]
@@ -197,6 +219,8 @@ class StepResult(BaseModel):
     """The text that the model got."""
     error: ErrorInfo | None = None
     """Why the call failed; None if it did not."""
+    content: list[Part] = optional_field([])
+    """The parts of the result, if it has others than a text; `data` is left out, and `ref` is the digest of the bytes."""
 
 
 class Took(BaseModel):

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Generic, Literal
+from typing import Any, Generic, Literal, cast
 
 from temporalio import workflow
 from temporalio.exceptions import FailureError, is_cancelled_exception
 
 from mulligan.agent import Agent
+from mulligan.content import Media, Part, Text
 from mulligan.endpoint import Model, model_name
 from mulligan.errors import ModelRequestError, ModelUnavailableError, error_of, from_json
 from mulligan.output import with_typed_output
@@ -118,12 +119,12 @@ class DurableAgent(Generic[OutputT]):
                 self._open_step = OpenStep.model_validate({**carried["step"], "answer": answer, "is_carried": True})
 
     async def run(
-        self, prompt: str | Sequence[Message], *, max_steps: int | None = None, model: str | Model | None = None
+        self, prompt: str | Sequence[Message | Part], *, max_steps: int | None = None, model: str | Model | None = None
     ) -> RunResult[OutputT]:
         """Run a turn: add the prompt to the conversation, and let the agent work until it is done.
 
         Args:
-            prompt: A text, or messages that end with the user's.
+            prompt: A text, parts (`mulligan.Text`, `Image` …), or messages that end with the user's.
             max_steps: How many model calls this turn may make; None: the agent's own limit.
             model: Another model for this turn. The worker must know its endpoint: a `Model` is sent as its name, so it
                 must stand in an agent, or at the top level of a loaded module, as well.
@@ -133,11 +134,11 @@ class DurableAgent(Generic[OutputT]):
                 unavailable, or a failure whose policy (`handle_errors=False`) is to fail
                 the run.
         """
-        text, messages = (prompt, []) if isinstance(prompt, str) else (None, list(prompt))
+        is_prompt = isinstance(prompt, str) or any(isinstance(each, str | Text | Media) for each in prompt)
         run_input = RunInput(
             agent=self.agent,
-            prompt=text,
-            messages=messages,
+            prompt=cast(Any, prompt) if is_prompt else None,
+            messages=[] if is_prompt else cast(Any, list(prompt)),
             max_steps=max_steps,
             model=model_name(model) if model else None,
         )
@@ -156,8 +157,7 @@ class DurableAgent(Generic[OutputT]):
         self.route.priority = run_priority(run_input)
         self._inbox.begin_turn()
         first_new = len(self.conversation.messages)
-        prompt = [UserMessage(role="user", text=run_input.prompt)] if run_input.prompt is not None else []
-        self.conversation.append_request([*run_input.messages, *prompt])
+        self.conversation.append_request(run_input.new_messages)
         added = range(first_new, len(self.conversation.messages))
         longest_message = max((self.conversation.size(index, index + 1) for index in added), default=0)
         input_bytes = self.conversation.size(first_new) + limits.bytes_of(run_input.metadata)

@@ -170,7 +170,7 @@ class StepCalls:
                 error.raw_arguments = call.arguments
             raise error
         step_call.record.attempts = outcome.attempts
-        message = tool_message(call, outcome.text, outcome.error)
+        message = tool_message(call, outcome.text, outcome.error, outcome.content)
         self.conversation.record_early_result(message)
         self.conversation.event_log.tool_call_settled(step_call.index)
         return message

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import JsonValue
 
@@ -16,8 +17,10 @@ from mulligan.activities.models._http_errors import error_of_status, has_permane
 from mulligan.activities.models._json_fields import as_text, to_json, token_count
 from mulligan.activities.models._legal_calls import legal_arguments, legal_id, legal_name
 from mulligan.activities.models._openai_client import OpenAIClient, json_schema_format, settings_of
+from mulligan.activities.models._refused_content import RefusedContent, without_content
 from mulligan.activities.models._sdk_client import HttpRequest
 from mulligan.activities.models.protocol import FinishReason, Reply, Request, Unavailable
+from mulligan.content import Media, Part, Text, media_of
 from mulligan.errors import ModelRequestError
 from mulligan.values import AssistantMessage, Message, ToolCall, ToolMessage, Usage, UserMessage
 
@@ -28,6 +31,9 @@ REASONING = "reasoning_content"
 (MoonshotAI/kimi-cli#2141, earendil-works/pi#3636), so it is sent back to this provider, and to no other."""
 _MENTIONS_TOOLS = re.compile(r"\btool|\bfunction", re.IGNORECASE)
 """How servers refuse tools: "… does not support tools" (ollama), "tool choice requires --enable-auto-tool-choice" (vLLM)."""
+IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
+AUDIO_FORMATS = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
+"""The names of audio formats in a request, by media type."""
 _CUT_OFF = ("length", "max_tokens", "model_length")
 """The finish reasons of an answer that is cut off by the token limit."""
 
@@ -41,17 +47,24 @@ class OpenAIChat:
         self._client = client or OpenAIClient()
         self._data_key = self._client.data_key(DATA_KEY)
         self._models_without_tools: set[str] = set()
+        self._refused_content = RefusedContent()
 
     def encode(self, message: Message) -> list[Any]:
         """Return the message in Chat Completions' form, as JSON."""
         match message:
             case UserMessage():
-                return [to_json({"role": "user", "content": message.text})]
+                content = _parts(message.content) if message.content else message.text
+                return [to_json({"role": "user", "content": content})]
             case ToolMessage():
-                item = {"role": "tool", "tool_call_id": legal_id(message.call_id), "content": message.text}
-                return [to_json(item)]
+                return [to_json(item) for item in _tool_items(message)]
             case AssistantMessage():
                 return [to_json(_assistant_item(message, self._data_key))]
+
+    def takes(self, part: Media, role: Literal["user", "tool"]) -> bool:  # noqa: ARG002 - both alike
+        """Whether it is an image of a common format, WAV or MP3, or a PDF; the latter three by their bytes only."""
+        if part.type == "image":
+            return part.media_type in IMAGES
+        return part.url is None and part.media_type in (AUDIO_FORMATS if part.type == "audio" else ("application/pdf",))
 
     async def model_names(self) -> list[str] | None:
         """Return the models that the endpoint lists; None if it has no list. See `OpenAIClient.model_names`."""
@@ -65,12 +78,24 @@ class OpenAIChat:
         """Request an answer.
 
         With `calls_in_text`, a server that refuses tools is asked again at once without them: the calls and results of the
-        conversation are then sent as text, in the form that the instructions describe.
+        conversation are then sent as text, in the form that the instructions describe. Where it refuses images, files or
+        audio, they are described in text.
 
         Raises:
             ModelRequestError: the endpoint refuses the request, and would refuse it again.
             Unavailable: the request may be retried.
         """
+        refused = self._refused_content.of(request.model)
+        if refused:
+            request = replace(request, items=without_content(request.items, refused))
+        try:
+            return await self._with_or_without_tools(request)
+        except (ModelRequestError, Unavailable) as error:
+            if not (refused := self._refused_content.learn(request.model, request.items, error)):
+                raise
+        return await self._with_or_without_tools(replace(request, items=without_content(request.items, refused)))
+
+    async def _with_or_without_tools(self, request: Request) -> Reply:
         if request.calls_in_text and request.model in self._models_without_tools:
             return await self._request(request, with_tools=False)
         try:
@@ -84,7 +109,7 @@ class OpenAIChat:
 
     async def _request(self, request: Request, *, with_tools: bool) -> Reply:
         body = {"model": request.model, **settings_of(request, DATA_KEY)}
-        items = [*request.items]
+        items = _results_first(request.items)
         if not with_tools:
             body.pop("tool_choice", None)
             body.pop("parallel_tool_calls", None)
@@ -121,7 +146,7 @@ def _without_tool_messages(messages: Sequence[dict[str, Any]]) -> list[dict[str,
     names: dict[str, str] = {}
     converted: list[dict[str, Any]] = []
     for message in messages:
-        plain = {"role": message["role"], "content": message["content"] or ""}
+        plain: dict[str, Any] = {"role": message["role"], "content": message["content"] or ""}
         for call in message.get("tool_calls", ()):
             name, arguments = call["function"]["name"], call["function"]["arguments"]
             names[call["id"]] = name
@@ -130,10 +155,60 @@ def _without_tool_messages(messages: Sequence[dict[str, Any]]) -> list[dict[str,
             name = names.get(message["tool_call_id"], "the tool")
             plain = {"role": "user", "content": f"Result of {name}:\n{message['content']}"}
         if converted and converted[-1]["role"] == plain["role"]:
-            converted[-1]["content"] += f"\n\n{plain['content']}"
+            converted[-1]["content"] = _joined(converted[-1]["content"], plain["content"])
         else:
             converted.append(plain)
     return converted
+
+
+def _joined(first: str | list[Any], second: str | list[Any]) -> str | list[Any]:
+    """The contents of two messages as one."""
+    if isinstance(first, str) and isinstance(second, str):
+        return f"{first}\n\n{second}"
+    lists = ([{"type": "text", "text": each}] if isinstance(each, str) else each for each in (first, second))
+    return [part for each in lists for part in each]
+
+
+def _parts(parts: Iterable[Part]) -> list[dict[str, Any]]:
+    return [{"type": "text", "text": part.text} if isinstance(part, Text) else _media_part(part) for part in parts]
+
+
+def _media_part(part: Media) -> dict[str, Any]:
+    if part.type == "image":
+        return {"type": "image_url", "image_url": {"url": part.url or part.data_url}}
+    if part.type == "audio":
+        return {"type": "input_audio", "input_audio": {"data": part.data, "format": AUDIO_FORMATS[part.media_type]}}
+    return {"type": "file", "file": {"filename": part.name or "file.pdf", "file_data": part.data_url}}
+
+
+def _tool_items(message: ToolMessage) -> list[dict[str, Any]]:
+    """The result; images and files of it, which a result cannot have here, in a user message after it."""
+    item = {"role": "tool", "tool_call_id": legal_id(message.call_id), "content": message.text}
+    if not message.content:
+        return [item]
+    media = media_of(message.content)
+    labels = (
+        part.text if isinstance(part, Text) else f"[{part.label}: in the next message]" for part in message.content
+    )
+    item["content"] = "\n\n".join(labels)
+    heading = {"type": "text", "text": f"[From the result of {message.name}, call {legal_id(message.call_id)}:]"}
+    return [item, {"role": "user", "content": [heading, *map(_media_part, media)]}]
+
+
+def _results_first(items: Sequence[str]) -> list[str]:
+    """The items, with the images and files of a step's results after all of its results: none may stand between those."""
+    ordered: list[str] = []
+    later: list[str] = []
+    for item in items:
+        is_result = item.startswith('{"role":"tool"')
+        if item.startswith('{"role":"user"'):
+            later.append(item)
+            continue
+        if not is_result:
+            ordered += later
+            later = []
+        ordered.append(item)
+    return [*ordered, *later]
 
 
 def _assistant_item(message: AssistantMessage, data_key: str) -> dict[str, Any]:

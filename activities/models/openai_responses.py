@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 from itertools import islice
-from typing import Any
+from typing import Any, Literal
 
 from mulligan.activities.models._http_errors import has_permanent_code
 from mulligan.activities.models._json_fields import as_text, to_json, token_count
 from mulligan.activities.models._legal_calls import legal_arguments, legal_id, legal_name
 from mulligan.activities.models._openai_client import OpenAIClient, json_schema_format, settings_of
+from mulligan.activities.models._refused_content import RefusedContent, without_content
 from mulligan.activities.models._responses_assembler import ResponsesAssembler
 from mulligan.activities.models._sdk_client import HttpRequest
 from mulligan.activities.models.protocol import FinishReason, Reply, Request, Unavailable
+from mulligan.content import Media, Part, Text
 from mulligan.errors import ModelRequestError
 from mulligan.values import AssistantMessage, Message, ToolCall, ToolMessage, Usage, UserMessage
 
+IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 DATA_KEY = "openai"
 """The key of this provider in a message's `provider_data` (that of an endpoint has its name as well): a list of the
 answer's items, in their order."""
@@ -30,13 +34,24 @@ PERMANENT_CODES = frozenset(
     {
         "invalid_prompt",
         "context_length_exceeded",
+        "invalid_image",
+        "invalid_image_format",
+        "invalid_base64_image",
+        "invalid_image_url",
+        "image_too_large",
+        "image_too_small",
+        "image_parse_error",
+        "image_content_policy_violation",
+        "invalid_image_mode",
+        "image_file_too_large",
+        "unsupported_image_media_type",
+        "empty_image_file",
         "data_residency_mismatch",
         "bio_policy",
         "misalignment_policy_violation",
     }
 )
-"""The codes of a failed response that would fail again (openai.types.responses.ResponseError, without those about images, as
-none are sent). Any other may be retried."""
+"""The codes of a failed response that would fail again (openai.types.responses.ResponseError). Any other may be retried."""
 
 
 class OpenAIResponses:
@@ -48,10 +63,15 @@ class OpenAIResponses:
         self._client = client or OpenAIClient()
         self._data_key = self._client.data_key(DATA_KEY)
         self._models_without_reasoning: set[str] = set()
+        self._refused_content = RefusedContent()
 
     def encode(self, message: Message) -> list[Any]:
         """Return the message as input items, as JSON: an assistant's message may be several."""
         return [to_json(item) for item in _items(message, self._data_key)]
+
+    def takes(self, part: Media, role: Literal["user", "tool"]) -> bool:  # noqa: ARG002 - both alike
+        """Whether it is an image of a common format, or a PDF."""
+        return part.media_type in (IMAGES if part.type == "image" else ("application/pdf",))
 
     async def model_names(self) -> list[str] | None:
         """Return the models that the endpoint lists; None if it has no list. See `OpenAIClient.model_names`."""
@@ -65,12 +85,24 @@ class OpenAIResponses:
         """Request an answer.
 
         Reasoning is always requested and sent back. A model without reasoning refuses the request for it, and a model
-        refuses the reasoning of another (a run's model can change): then it is asked again at once without reasoning.
+        refuses the reasoning of another (a run's model can change): then it is asked again at once without reasoning. Where
+        it refuses images or files, they are described in text.
 
         Raises:
             ModelRequestError: the endpoint refuses the request, and would refuse it again.
             Unavailable: the request may be retried.
         """
+        refused = self._refused_content.of(request.model)
+        if refused:
+            request = replace(request, items=without_content(request.items, refused))
+        try:
+            return await self._with_or_without_reasoning(request)
+        except (ModelRequestError, Unavailable) as error:
+            if not (refused := self._refused_content.learn(request.model, request.items, error)):
+                raise
+        return await self._with_or_without_reasoning(replace(request, items=without_content(request.items, refused)))
+
+    async def _with_or_without_reasoning(self, request: Request) -> Reply:
         has_no_reasoning = False
         if request.model not in self._models_without_reasoning:
             try:
@@ -100,11 +132,26 @@ class OpenAIResponses:
 def _items(message: Message, data_key: str) -> list[dict[str, Any]]:
     match message:
         case UserMessage():
-            return [{"role": "user", "content": message.text}]
+            return [{"role": "user", "content": _parts(message.content) if message.content else message.text}]
         case ToolMessage():
-            return [{"type": "function_call_output", "call_id": legal_id(message.call_id), "output": message.text}]
+            output = _parts(message.content) if message.content else message.text
+            return [{"type": "function_call_output", "call_id": legal_id(message.call_id), "output": output}]
         case AssistantMessage():
             return _assistant_items(message, data_key)
+
+
+def _parts(parts: Iterable[Part]) -> list[dict[str, Any]]:
+    return [
+        {"type": "input_text", "text": part.text} if isinstance(part, Text) else _media_part(part) for part in parts
+    ]
+
+
+def _media_part(part: Media) -> dict[str, Any]:
+    if part.type == "image":
+        return {"type": "input_image", "detail": "auto", "image_url": part.url or part.data_url}
+    if part.url is not None:
+        return {"type": "input_file", "file_url": part.url}
+    return {"type": "input_file", "filename": part.name or "file.pdf", "file_data": part.data_url}
 
 
 def _body(request: Request, *, reasoning: bool) -> dict[str, Any]:

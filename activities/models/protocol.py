@@ -8,6 +8,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 from pydantic import JsonValue
 
+from mulligan.content import Media
 from mulligan.values import Message, ToolCall, Usage
 from mulligan.wire.agent_facts import Definition
 
@@ -85,6 +86,9 @@ class Provider(Protocol):
     def encode(self, message: Message) -> list[Any]:
         """Return the message as the provider's own items, best as JSON texts.
 
+        Images, files and audio are in its `content` only where the provider `TakesContent`; elsewhere their descriptions are
+        part of its `text`.
+
         A pure function: a conversation's beginning is the same bytes in each request, so that the provider's cache works.
         Items are kept in memory and used in every later request; `complete` must not change them.
 
@@ -108,6 +112,15 @@ class Provider(Protocol):
 
     async def close(self) -> None:
         """Close the connections. It may be called twice, and before the first request."""
+        ...
+
+
+@runtime_checkable
+class TakesContent(Protocol):
+    """A provider that also takes images, files or audio. `encode` gets those that it takes, with a `url` or with `data`."""
+
+    def takes(self, part: Media, role: Literal["user", "tool"]) -> bool:
+        """Whether `encode` can write a part of a user's message or of a tool's result. Others are described in text."""
         ...
 
 

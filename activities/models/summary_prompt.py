@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from mulligan.content import described
 from mulligan.values import AssistantMessage, Message, ToolMessage, UserMessage
 from mulligan.wire.shorten import shorten_middle
 
@@ -48,10 +49,11 @@ def transcript(messages: Sequence[Message], max_bytes: int) -> str:
 def _written(message: Message, longest: int, of_user: int) -> str:
     match message:
         case UserMessage():
-            return f"[user]\n{shorten_middle(message.text, of_user)}"
+            return f"[user]\n{shorten_middle(described(message.content or message.text), of_user)}"
         case ToolMessage():
             wrong = f", which went wrong ({message.error.kind})" if message.error else ""
-            return f"[result of {message.name}{wrong}]\n{shorten_middle(message.text, longest)}"
+            result = described(message.content or message.text)
+            return f"[result of {message.name}{wrong}]\n{shorten_middle(result, longest)}"
         case AssistantMessage():
             calls = (f"calls {call.name} {shorten_middle(call.arguments, longest)}" for call in message.tool_calls)
             return "\n".join(["[assistant]", *filter(None, (shorten_middle(message.text, longest), *calls))])

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import sys
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from pydantic import BaseModel
 from temporalio import activity
 
+from mulligan.activities.models.fit_content import fit_content, refs_needed
 from mulligan.activities.models.protocol import Provider
+from mulligan.content import Media
 from mulligan.values import AssistantMessage, Message, ToolMessage, UserMessage
 from mulligan.wire.conversation_ref import CachedResult, ConversationRef, chain_digest
 from mulligan.wire.run_context import RunContext
@@ -37,6 +39,9 @@ class CachedConversation:
     messages: list[Message] = field(default_factory=list)
     digests: list[str] = field(default_factory=lambda: [""])
     items: list[list[Any]] = field(default_factory=list)
+    unread: dict[int, list[Media]] = field(default_factory=dict)
+    """The parts of messages, by the messages' index, whose bytes are in the content storage and were not read yet: such a
+    message has no items."""
     call_ids: set[str] = field(default_factory=set)
     sizes: list[int] = field(default_factory=list)
     size: int = 0
@@ -59,12 +64,13 @@ class CachedConversation:
         if count < len(self.messages):
             self.size -= sum(self.sizes[count:])
             del self.messages[count:], self.digests[count + 1 :], self.items[count:], self.sizes[count:]
+            self.unread = {index: parts for index, parts in self.unread.items() if index < count}
             self.call_ids = set().union(*map(_calls, self.messages))
 
     def encode_for(self, provider: Provider) -> None:
         """Encode the messages for a provider, if another one encoded them: a turn may use another model than the last."""
         if self.provider is not provider:
-            self.provider, self.items, self.sizes, self.size = provider, [], [], 0
+            self.provider, self.items, self.sizes, self.size, self.unread = provider, [], [], 0, {}
             for message in self.messages:
                 self._encode(message)
 
@@ -80,9 +86,22 @@ class CachedConversation:
         return ConversationRef(count=len(self.messages), digest=self.digests[-1])
 
     def _encode(self, message: Message) -> None:
-        self.items.append(self.provider.encode(message))
+        unread = refs_needed(message, self.provider)
+        if unread:
+            self.unread[len(self.items)] = unread
+        self.items.append([] if unread else self.provider.encode(fit_content(message, self.provider)))
         self.sizes.append(memory_size(message, self.items[-1]) + _PER_MESSAGE)
         self.size += self.sizes[-1]
+
+    def add_content(self, stored: Mapping[str, str]) -> None:
+        """Encode the messages with `unread` parts. `stored`: the base64 of the content, by the parts' `ref`."""
+        for index in self.unread:
+            message = self.messages[index]
+            self.items[index] = self.provider.encode(fit_content(message, self.provider, stored))
+            size = memory_size(message, self.items[index]) + _PER_MESSAGE
+            self.size += size - self.sizes[index]
+            self.sizes[index] = size
+        self.unread = {}
 
 
 def _calls(message: Message) -> set[str]:

@@ -43,6 +43,7 @@ async def conversation_of(
         if prefix.ref != request.whole:
             prefix.cut_back(0)
             raise ApplicationError("The workflow has moved on while its messages were read.", type="StaleConversation")
+        prefix.add_content({})
         yield prefix
     finally:
         cache.put(key, prefix)

@@ -9,6 +9,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from mulligan.cli._steps import DECISIONS, call_lines, compaction_line, short
+from mulligan.content import described
 from mulligan.wire import event_types as events
 
 
@@ -124,7 +125,7 @@ def _event_line(event: events.Event, run_id: str) -> Text | None:
         case events.Compacted():
             return compaction_line(event.model_dump())
         case events.MessageReceived():
-            return Text.assemble(("message: ", "bold cyan"), short(event.text))
+            return Text.assemble(("message: ", "bold cyan"), short(described(event.content or event.text)))
         case events.Stopping():
             return Text(f"stopping{f': {short(event.reason)}' if event.reason else ''}", "bold red")
     return None

@@ -235,8 +235,10 @@ async def _read_start(client: Client, description: Any, steps: list[dict[str, An
         run_input = parse_run_input(decompress_input(raw.payload.data))
     except (RPCError, InvalidRunInputError, KeyError, ValueError, StopAsyncIteration):
         return {name: value for name, value in start.items() if value}
-    texts = [message.text for message in run_input.messages if message.role == "user"]
-    prompt = run_input.prompt or (texts[-1] if texts else "")
+    from mulligan.content import described
+
+    users = [message.content or message.text for message in run_input.messages if message.role == "user"]
+    prompt = described(run_input.prompt or (users[-1] if users else ""))
     model = run_input.model or (steps[0].get("model") if steps else None)
     first_line = prompt.strip().partition("\n")[0]
     start = {"agent": run_input.agent, "model": model, "prompt": first_line, "by": start["by"]}

@@ -222,9 +222,8 @@ async def _state_of_input(
 ) -> tuple[ResumeState, list[Message]]:
     """The state of a run that no worker began: its input, and the messages in it."""
     run_input = await decode_start_input(client, start)
-    prompt = [UserMessage(role="user", text=run_input.prompt)] if run_input.prompt is not None else []
     state = ResumeState(input=run_input.model_copy(update={"prompt": None}))
-    return state, [*run_input.messages, *prompt]
+    return state, run_input.new_messages
 
 
 async def _read_start_if_unserved(earlier: Handle) -> WorkflowExecutionStartedEventAttributes | None:

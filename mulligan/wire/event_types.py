@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, Field, TypeAdapter
 
+from mulligan.content import Part
 from mulligan.schema.optional_field import optional_field
 from mulligan.values import ErrorInfo, Repair, RunResult, StepResult, SubRun, ToolCall, Usage
 
@@ -303,6 +304,8 @@ class MessageReceived(_StoredEvent):
     type: Literal["message"] = "message"
     text: str
     """The text of the message."""
+    content: list[Part] = optional_field([])
+    """Its parts, if it has others than a text; `data` is left out, and `ref` is the digest of the bytes."""
 
 
 class Stopping(_StoredEvent):

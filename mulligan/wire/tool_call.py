@@ -9,6 +9,7 @@ from typing import Any
 
 from pydantic import BaseModel, JsonValue
 
+from mulligan.content import Part, Parts
 from mulligan.schema.optional_field import optional_field
 from mulligan.values import Decision, ErrorInfo, ToolCall, ToolMessage
 from mulligan.wire.questions import Questions, Replies
@@ -20,12 +21,12 @@ CALL_TOOL, RECORD_LOST_CALL = "call_tool", "record_lost_call"
 """Temporal's activity types."""
 
 
-def tool_message(call: ToolCall, text: str, error: ErrorInfo | None) -> ToolMessage:
+def tool_message(call: ToolCall, text: str, error: ErrorInfo | None, content: list[Part] | None = None) -> ToolMessage:
     """The message with a call's result.
 
     The worker that ran the tool and the workflow build it alike, so that both compute the same digest.
     """
-    return ToolMessage(role="tool", call_id=call.id, name=call.name, text=text, error=error)
+    return ToolMessage(role="tool", call_id=call.id, name=call.name, text=text, error=error, content=content)
 
 
 class CallTool(BaseModel):
@@ -57,6 +58,8 @@ class ToolOutcome(BaseModel):
     attempts: int = 1
     unsettled: dict[str, Any] | None = optional_field()
     """The typed error, where the tool's worker does not know the agent, and so not its policy: the agent's worker does."""
+    content: Parts | None = optional_field()
+    """The parts of the result, if it has others than a text; `text` is their text alone."""
     asks: Questions | None = optional_field()
     """What the call's MCP server asks a person. The call has no result yet: it is continued with the replies."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from mulligan.content import described
 from mulligan.run_input import RunInput
 from mulligan.values import UserMessage
 
@@ -24,8 +25,10 @@ def run_summary(agent: str, prompt: str | None) -> str:
 
 def task_of(run_input: RunInput) -> str:
     """What a run was asked for, in one line: its prompt, or the last message of its user."""
-    messages = (each.text for each in reversed(run_input.messages) if isinstance(each, UserMessage))
-    return first_line(run_input.prompt if run_input.prompt is not None else next(messages, ""))
+    messages = (
+        described(each.content or each.text) for each in reversed(run_input.messages) if isinstance(each, UserMessage)
+    )
+    return first_line(next(messages, "") if run_input.prompt is None else described(run_input.prompt))
 
 
 def first_line(text: str) -> str:

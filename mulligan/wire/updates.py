@@ -6,12 +6,15 @@ Any client sends them as JSON, and all of it is in history: only optional fields
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
+from pydantic_core import PydanticCustomError
 
+from mulligan.content import Parts
 from mulligan.schema.optional_field import optional_field
-from mulligan.values import Decision, Text, ToolCall
+from mulligan.schema.well_formed import WellFormedText as Text
+from mulligan.values import Decision, ToolCall
 from mulligan.wire.run_context import RunContext
 from mulligan.wire.tool_call import ToolOutcome
 
@@ -65,9 +68,17 @@ class _PersonUpdate(BaseModel):
 class SendMessage(_PersonUpdate):
     """A message for the agent. Updates with the same `id` are one message; without an `id`, each update is a message."""
 
-    text: Annotated[Text, Field(min_length=1)]
-    """The message: at most 1,000,000 bytes of UTF-8."""
+    text: Annotated[Text, Field(min_length=1)] = ""
+    """The message: at most 1,000,000 bytes of UTF-8; of its content, the text alone."""
     id: Key | None = None
+    content: Parts | None = optional_field()
+    """Its parts, if it has others than a text; together at most 1,000,000 bytes as JSON."""
+
+    @model_validator(mode="after")
+    def _has_either(self) -> Self:
+        if self.content is None and not self.text:
+            raise PydanticCustomError("text_missing", "a message needs a text or content")
+        return self
 
 
 class Decide(_PersonUpdate):

@@ -98,9 +98,16 @@ def check_assistant(message: dict[str, Any], param: str, seen: set[str], longest
 
 
 def check_content(content: object, param: str) -> None:
-    """Refuse an empty list of parts; an empty string is accepted."""
-    if isinstance(content, list):
-        rules.check_array(content, param)
+    """Refuse an empty list of parts, and content that cannot be read; an empty string is accepted."""
+    if not isinstance(content, list):
+        return
+    rules.check_array(content, param)
+    for index, part in enumerate(content):
+        at = f"{param}[{index}].{part['type']}"
+        if part["type"] == "image_url":
+            rules.check_image(part["image_url"]["url"], f"{at}.url")
+        elif part["type"] == "file" and part["file"].get("file_id") is None:
+            rules.check_file(part["file"].get("file_data"), part["file"].get("filename"), f"{at}.file_data")
 
 
 def check_tools(body: dict[str, Any]) -> None:

@@ -123,6 +123,7 @@ def check_item(item: dict[str, Any], param: str) -> None:
     if is_message:
         if isinstance(item["content"], list):
             rules.check_array(item["content"], f"{param}.content")
+            check_parts(item["content"], f"{param}.content")
         check_id(item, "msg", param)
     elif item["type"] == "reasoning":
         check_id(item, "rs", param)
@@ -134,9 +135,20 @@ def check_item(item: dict[str, Any], param: str) -> None:
             raise missing(f"{param}.call_id")
         rules.check_text(item["call_id"], LONGEST_ID, f"{param}.call_id")
         check_id(item, "fc", param)
+        if isinstance(item.get("output"), list):
+            check_parts(item["output"], f"{param}.output")
         if item["type"] == "function_call":
             rules.check_text(item["name"], 64, f"{param}.name")
             rules.check_arguments(item["arguments"], f"{param}.arguments")
+
+
+def check_parts(parts: list[dict[str, Any]], param: str) -> None:
+    """Refuse images and files that cannot be read."""
+    for index, part in enumerate(parts):
+        if part["type"] == "input_image" and part.get("image_url") is not None:
+            rules.check_image(part["image_url"], f"{param}[{index}].image_url")
+        elif part["type"] == "input_file" and part.get("file_url") is None and part.get("file_id") is None:
+            rules.check_file(part.get("file_data"), part.get("filename"), f"{param}[{index}].file_data")
 
 
 def check_id(item: dict[str, Any], prefix: str, param: str) -> None:

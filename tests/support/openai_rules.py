@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 from collections.abc import Sequence
@@ -79,6 +80,35 @@ def check_labels(body: dict[str, Any]) -> None:
         check_length(value, 512, f"metadata.{key}")
     for name in ("safety_identifier", "prompt_cache_key"):
         check_length(body.get(name) or "", 128 if name == "safety_identifier" else 64, name)
+
+
+IMAGES = {"image/png": b"\x89PNG", "image/jpeg": b"\xff\xd8\xff", "image/gif": b"GIF8", "image/webp": b"RIFF"}
+DATA_URL = re.compile(r"data:([a-z/+.-]+);base64,([A-Za-z0-9+/]+={0,2})")
+
+
+def check_image(url: str, param: str) -> None:
+    """Refuse an image that is neither a URL nor the base64 of one of four formats."""
+    if url.startswith(("https://", "http://")):
+        return
+    found = DATA_URL.fullmatch(url)
+    if found is None:
+        raise Refusal(
+            f"Invalid '{param}'. Expected a valid URL, but got a value with an invalid format.", param, "invalid_value"
+        )
+    head = IMAGES.get(found[1])
+    if head is None or not base64.b64decode(found[2]).startswith(head):
+        told = "You uploaded an unsupported image. Please make sure your image has of one the following formats:"
+        raise Refusal(f"{told} ['png', 'jpeg', 'gif', 'webp'].", param, "invalid_image_format")
+
+
+def check_file(data: str | None, filename: str | None, param: str) -> None:
+    """Refuse the bytes of a file that are no PDF, or have no file name."""
+    found = DATA_URL.fullmatch(data or "")
+    if found is None or found[1] != "application/pdf" or not base64.b64decode(found[2]).startswith(b"%PDF-"):
+        told = f"Invalid file data: '{param}'. Expected a base64-encoded data URL with an application/pdf MIME type"
+        raise Refusal(f"{told} (e.g. 'data:application/pdf;base64,aW1nIGJ5dGVzIGhlcmU=').", param, "invalid_value")
+    if not filename:
+        raise Refusal(f"Missing required parameter: '{param.replace('file_data', 'filename')}'.", param)
 
 
 def check_text(text: str, longest: int, param: str) -> None:

@@ -11,6 +11,7 @@ import pytest
 from mulligan.activities.models._anthropic_client import AnthropicClient
 from mulligan.activities.models._openai_client import OpenAIClient
 from mulligan.activities.models.anthropic import Anthropic
+from mulligan.activities.models.fit_content import fit_content
 from mulligan.activities.models.openai_chat import OpenAIChat
 from mulligan.activities.models.openai_responses import OpenAIResponses
 from mulligan.activities.models.protocol import Provider, Reply, Request
@@ -57,7 +58,7 @@ class Bench:
             definition=Definition(
                 instructions=more.pop("instructions", "Be kind."), tools=list(tools), output=more.pop("output", None)
             ),
-            items=[item for message in messages for item in provider.encode(message)],
+            items=[item for message in messages for item in provider.encode(fit_content(message, provider))],
             messages=messages,
             **more,
         )

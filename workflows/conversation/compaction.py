@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from mulligan.values import AssistantMessage, Compaction
+from mulligan.content import MAX_PARTS, media_of
+from mulligan.values import AssistantMessage, Compaction, UserMessage
 from mulligan.wire.compaction_request import CompactConversation, Compacted
 from mulligan.wire.run_context import RunContext
 from mulligan.wire.shorten import shorten_middle
@@ -126,16 +127,19 @@ def _step_starts(conversation: Conversation) -> list[int]:
 def _summary(conversation: Conversation, cut: int, limit: int, outcome: Compacted) -> ConversationSummary:
     """The user's request of this turn (only the beginning and the end of a long one), and the summary."""
     first, after_last = (number - conversation.first_message for number in conversation.request_span)
-    task, previous = "", conversation.summary
+    task, content, previous = "", [], conversation.summary
     if conversation.cut <= first < cut:
-        task = "\n\n".join(message.text for message in conversation.messages[first:after_last])
+        request = conversation.messages[first:after_last]
+        task = "\n\n".join(message.text for message in request)
+        content = [part for each in request if isinstance(each, UserMessage) for part in media_of(each.content)]
         task = shorten_middle(task, limit // PARTS * BYTES_PER_TOKEN)
     elif previous and first < conversation.cut:
-        task = previous.task
+        task, content = previous.task, media_of(previous.content)
     summarized = conversation.messages[conversation.cut : cut]
     answers = sum(isinstance(message, AssistantMessage) for message in summarized)
     return ConversationSummary(
         task=task,
+        content=content[: MAX_PARTS - 1],
         heading=outcome.heading,
         summary=outcome.summary,
         answers=answers + (previous.answers if previous else 0),

@@ -15,6 +15,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from mulligan.content import media_of, shown_content
 from mulligan.values import (
     AssistantMessage,
     Compaction,
@@ -125,7 +126,7 @@ class Conversation:
         new: _NewMessages = []
         inline = 0
         for message, size in self._view(count):
-            if isinstance(message, ToolMessage) and len(message.text) > limits.REFERENCE_CHARS:
+            if isinstance(message, ToolMessage) and _is_long(message):
                 new.append(CachedResult(role="held", call_id=message.call_id))
             else:
                 new.append(message)
@@ -246,7 +247,7 @@ class Conversation:
                     run=call_record.run,
                     decision=call_record.decision,
                     questions=call_record.questions,
-                    result=StepResult(text=result.text, error=result.error) if result else None,
+                    result=_step_result(result) if result else None,
                 )
             )
         return Step(
@@ -303,9 +304,18 @@ class Conversation:
         return conversation
 
 
+def _step_result(result: ToolMessage) -> StepResult:
+    return StepResult(text=result.text, error=result.error, content=shown_content(result.content))
+
+
 def messages_that_fit(messages: Sequence[Message], max_bytes: int) -> list[Message]:
     """The first of the messages that fit into `max_bytes` of JSON, but at least one if there is any."""
     return _fitting(((message, len(message.model_dump_json().encode())) for message in messages), max_bytes)
+
+
+def _is_long(result: ToolMessage) -> bool:
+    content = sum(len(part.data or "") for part in media_of(result.content))
+    return len(result.text) + content > limits.REFERENCE_CHARS
 
 
 def _fitting(messages: Iterable[tuple[Message, int]], max_bytes: int) -> list[Message]:

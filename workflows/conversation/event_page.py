@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from mulligan.values import RunResult, Step, StepCall, ToolCall
+from mulligan.content import shown_content
+from mulligan.values import RunResult, Step, StepCall, ToolCall, UserMessage
 from mulligan.wire import event_types
 from mulligan.wire.shorten import json_size, shorten
 from mulligan.wire.updates import iso
@@ -95,7 +96,9 @@ class _EventBuilder:
                 return {"result": self._result} if is_newest else {}
             case "message":
                 number = (entry.data or {})["number"]
-                return {"text": self._conversation.page(number, 1, limits.PAGE_BYTES)[0].text}
+                message = self._conversation.page(number, 1, limits.PAGE_BYTES)[0]
+                content = message.content if isinstance(message, UserMessage) else None
+                return {"text": message.text, "content": shown_content(content)}
             case "step_started" | "model_fallback":
                 return {"step": entry.step}
             case "compacted":

@@ -9,6 +9,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from mulligan.content import Part, Text
 from mulligan.schema.optional_field import optional_field
 from mulligan.values import AnsweredQuestion, Compaction, Decision, ErrorInfo, Repair, SubRun, Usage, UserMessage
 
@@ -42,6 +43,8 @@ class ConversationSummary(BaseModel):
     """
 
     task: str = ""
+    content: list[Part] = optional_field([])
+    """The images and files of the request."""
     heading: str
     summary: str
     answers: int
@@ -49,7 +52,8 @@ class ConversationSummary(BaseModel):
     @property
     def message(self) -> UserMessage:
         """One message, as the chat templates of many models accept user and assistant only in alternation."""
-        return UserMessage(role="user", text="\n\n".join(filter(None, (self.task, self.heading, self.summary))))
+        text = "\n\n".join(filter(None, (self.task, self.heading, self.summary)))
+        return UserMessage(role="user", text=text, content=[Text(text=text), *self.content] if self.content else None)
 
 
 class EarlierPart(BaseModel):

@@ -27,8 +27,8 @@ class Inbox:
 
     def __init__(self, count_all_pending: Callable[[], int]) -> None:
         self.decisions = PendingDecisions(count_all_pending)
-        self.messages: dict[str, str] = {}
-        """The texts of new messages by their ids, in the order of their arrival."""
+        self.messages: dict[str, UserMessage] = {}
+        """New messages by their ids, in the order of their arrival."""
         self.stop: Stop | None = None
         """The request to stop the turn, if there is one."""
         self.on_stop: Callable[[str | None], None] | None = None
@@ -59,7 +59,7 @@ class Inbox:
         self._seen_ids[message_id] = None
         if len(self._seen_ids) > limits.MESSAGE_IDS_KEPT:
             del self._seen_ids[next(iter(self._seen_ids))]
-        self.messages[message_id] = message.text
+        self.messages[message_id] = UserMessage(role="user", text=message.text, content=message.content)
 
     def take_messages(self) -> list[UserMessage]:
         """Remove and return the new messages, in the order of their arrival."""
@@ -69,7 +69,7 @@ class Inbox:
 
     def new_messages(self) -> list[UserMessage]:
         """The new messages, in the order of their arrival."""
-        return [UserMessage(role="user", text=text) for text in self.messages.values()]
+        return list(self.messages.values())
 
     def request_stop(self, stop: Stop) -> None:
         """Let running calls finish, and start nothing new. A second request changes nothing."""
@@ -112,7 +112,8 @@ class Inbox:
         """What continue-as-new carries, as JSON."""
         state: dict[str, Any] = {}
         if self._seen_ids:
-            state = {"messages": self.messages, "seen": list(self._seen_ids)}
+            messages = {message_id: _dumped(message) for message_id, message in self.messages.items()}
+            state = {"messages": messages, "seen": list(self._seen_ids)}
         if self.stop is not None:
             state["stop"] = self.stop.model_dump(mode="json")
         if decisions := self.decisions.dump():
@@ -122,12 +123,22 @@ class Inbox:
     def load(self, state: dict[str, Any]) -> None:
         """Put what `dump` returned before what has come in since. A new message may repeat an id of an earlier one."""
         seen = dict.fromkeys(state.get("seen", []))
-        new = {message_id: text for message_id, text in self.messages.items() if message_id not in seen}
-        self.messages = {**state.get("messages", {}), **new}
+        new = {message_id: message for message_id, message in self.messages.items() if message_id not in seen}
+        carried = {message_id: _loaded(message) for message_id, message in state.get("messages", {}).items()}
+        self.messages = {**carried, **new}
         self._seen_ids = {**seen, **self._seen_ids}
         self.decisions.load(state.get("decisions", {}))
         if "stop" in state:
             self.stop = Stop.model_validate(state["stop"])
+
+
+def _dumped(message: UserMessage) -> str | dict[str, Any]:
+    return message.text if message.content is None else message.model_dump(mode="json")
+
+
+def _loaded(message: str | dict[str, Any]) -> UserMessage:
+    """A message that `_dumped` wrote: older versions have a text only."""
+    return UserMessage.of(message) if isinstance(message, str) else UserMessage.model_validate(message)
 
 
 async def _result(handle: Awaitable[T]) -> T:

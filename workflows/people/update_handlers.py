@@ -14,7 +14,7 @@ from temporalio import workflow
 
 from mulligan.errors import UpdateRefusedError
 from mulligan.schema.json_limits import MOST_DEPTH, is_deeper
-from mulligan.values import Decision, ToolCall
+from mulligan.values import Decision, ToolCall, UserMessage
 from mulligan.wire.questions import ASK_PERSON, TOO_MANY_ASK, AskPerson, CheckedAnswer, Question, Reply
 from mulligan.wire.updates import (
     ANSWER,
@@ -177,6 +177,9 @@ class UpdateHandlers:
     def _check_message(self, argument: Any = None) -> None:
         message = _parse(SendMessage, argument)
         _check_size("text", message.text)
+        if message.content is not None:
+            _check_size("content", message.model_dump_json(include={"content"}))
+            _check_text(message)
         if self._inbox_of(message.conversation).is_closed:
             raise UpdateRefusedError(
                 "The run is ending, so the message was not accepted. Start another run, or resume this one."
@@ -308,10 +311,12 @@ def _parse(kind: type[_Request], argument: Any) -> _Request:
         return kind.model_validate({} if argument is None else argument)
     except ValidationError as error:
         fault = error.errors(include_url=False)[0]
-        field = ".".join(map(str, fault["loc"]))
+        field = ".".join(map(str, fault["loc"])) or ("text" if fault["type"] == "text_missing" else "")
         known = ", ".join(f'"{name}"' for name in kind.model_fields)
         problem = {
             "missing": "is missing",
+            "text_missing": "is missing",
+            "content": fault["msg"],
             "extra_forbidden": f"is not a known field; known are {known}",
             "too_long": f"has {len(str(fault['input'])):,} characters; at most {SHORT_CHARS:,} are accepted",
             "string_too_long": f"has {len(str(fault['input'])):,} characters; at most {SHORT_CHARS:,} are accepted",
@@ -323,6 +328,13 @@ def _parse(kind: type[_Request], argument: Any) -> _Request:
 def _check_size(field: str, text: str, most: int = MESSAGE_BYTES) -> None:
     if (size := len(text.encode())) > most:
         raise UpdateRefusedError(f'"{field}" has {size:,} bytes; at most {most:,} are accepted.')
+
+
+def _check_text(message: SendMessage) -> None:
+    try:
+        UserMessage(role="user", text=message.text, content=message.content)
+    except ValidationError:
+        raise UpdateRefusedError('"text" is another text than that of "content"; leave it out.') from None
 
 
 def _describe(decision: Decision) -> str:

@@ -1,0 +1,95 @@
+"""What to do where an endpoint refuses the images, files or audio of a request: they are sent again as descriptions."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from mulligan.activities.models._json_fields import to_json
+from mulligan.activities.models.protocol import Unavailable
+from mulligan.errors import ModelRequestError
+
+_KINDS = {"image_url": "image", "input_image": "image", "input_audio": "audio", "file": "file", "input_file": "file"}
+"""The types of parts in both of OpenAI's APIs, and what they are."""
+_MENTIONS = {
+    "image": re.compile(r"image|vision|multi-?modal|content type|content part|content must be", re.IGNORECASE),
+    "audio": re.compile(r"audio|multi-?modal|content type|content part|content must be", re.IGNORECASE),
+    "file": re.compile(
+        r"\bfiles?\b|input_file|file_data|\bpdf|document|multi-?modal|content (type|part|must be)", re.IGNORECASE
+    ),
+}
+_UNSUPPORTED = re.compile(
+    r"not support|unsupported|does(n't| not) (accept|take)|only supported by|not a multi-?modal|no endpoints found|missing"
+    r" data required|mmproj|must be a string",
+    re.IGNORECASE,
+)
+"""How servers refuse all content of a kind: "image input is not supported - hint: … mmproj" (llama.cpp, with 500), "… is not
+a multimodal model" (vLLM), "No endpoints found that support image input" (OpenRouter), "image_url is only supported by
+certain models" (OpenAI)."""
+
+
+class RefusedContent:
+    """Which kinds of content the models of an endpoint refuse."""
+
+    def __init__(self) -> None:
+        self._refused: dict[str, frozenset[str]] = {}
+
+    def of(self, model: str) -> frozenset[str]:
+        """The kinds that the model has refused: `image`, `audio`, `file`."""
+        return self._refused.get(model, frozenset())
+
+    def learn(self, model: str, items: Sequence[str], error: ModelRequestError | Unavailable) -> frozenset[str]:
+        """The kinds that the error refuses, of those in the items; empty if it is about something else.
+
+        A model that does not support a kind is remembered; a single image that it cannot read is not.
+        """
+        message, is_unsupported = str(error), bool(_UNSUPPORTED.search(str(error)))
+        if isinstance(error, ModelRequestError):
+            is_candidate = error.status in (None, 400, 404, 413, 415, 422)
+        else:
+            is_candidate = (error.status or 0) in (500, 501) and is_unsupported
+        present = {kind for item in items for name, kind in _KINDS.items() if f'"type":"{name}"' in item}
+        refused = (
+            frozenset(kind for kind in present if _MENTIONS[kind].search(message)) if is_candidate else frozenset()
+        )
+        if refused and is_unsupported:
+            self._refused[model] = self.of(model) | refused
+        return refused
+
+
+def without_content(items: Sequence[str], kinds: frozenset[str]) -> list[str]:
+    """The items with parts of these kinds as descriptions in text."""
+    names = [name for name, kind in _KINDS.items() if kind in kinds]
+    return [_described(item, names) if any(f'"type":"{name}"' in item for name in names) else item for item in items]
+
+
+def _described(item: str, names: Sequence[str]) -> str:
+    value = json.loads(item)
+    for field in ("content", "output"):
+        parts = value.get(field)
+        if isinstance(parts, list):
+            text = (
+                "text"
+                if any(part.get("type") in ("text", "image_url", "file", "input_audio") for part in parts)
+                else "input_text"
+            )
+            value[field] = [
+                {"type": text, "text": _description(part)} if part.get("type") in names else part for part in parts
+            ]
+    return to_json(value)
+
+
+def _description(part: dict[str, Any]) -> str:
+    kind = _KINDS[part["type"]]
+    body = part[part["type"]] if isinstance(part.get(part["type"]), dict) else part
+    name = f' "{body["filename"]}"' if body.get("filename") else ""
+    source = next((body[key] for key in ("url", "image_url", "file_url", "file_data", "data") if body.get(key)), "")
+    if source.startswith(("http://", "https://")):
+        return f"[{kind}{name} ({source}): this model cannot read it]"
+    head, _, data = source.rpartition(",")
+    media_type = head.removeprefix("data:").partition(";")[0] or body.get("format", kind)
+    return (
+        f"[{kind}{name} ({media_type}, {len(data) * 3 // 4 - data[-2:].count('='):,} bytes): this model cannot read it]"
+    )
