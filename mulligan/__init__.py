@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from mulligan.agent import Agent
-from mulligan.content import Audio, File, Image, Text
+from mulligan.content import Audio, File, Image, Media, Part, Text
 from mulligan.endpoint import Model
 from mulligan.errors import (
     DeclarationError,
@@ -79,6 +79,7 @@ __all__ = [
     "InvalidToolInput",
     "InvalidToolInputError",
     "McpServer",
+    "Media",
     "Message",
     "Model",
     "ModelRequestError",
@@ -89,6 +90,7 @@ __all__ = [
     "NoWorkerError",
     "OAuthClientCredentials",
     "OAuthLogin",
+    "Part",
     "Pending",
     "PromptNeededError",
     "ProviderStrategy",

@@ -11,7 +11,7 @@ import hashlib
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
@@ -61,9 +61,11 @@ class Text(BaseModel):
     text: WellFormedText
     """The text."""
 
-    def model_post_init(self, _: Any, /) -> None:
-        """Write `type` always, also where only fields that were set are written."""
-        self.__pydantic_fields_set__.add("type")
+    @model_validator(mode="after")
+    def _write_type(self) -> Self:
+        # Also where only fields that were set are written.
+        self.model_fields_set.add("type")
+        return self
 
 
 class Media(BaseModel):
@@ -72,6 +74,7 @@ class Media(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     type: str
+    """`image`, `file` or `audio`."""
     media_type: str = Field("", validation_alias=AliasChoices("media_type", "mediaType"))
     """Such as `image/png`. If it is left out, it is read from the bytes, or from the extension of the name or the URL."""
     url: str | None = optional_field()
@@ -85,13 +88,14 @@ class Media(BaseModel):
     size: int | None = optional_field(ge=0)
     """The number of bytes, beside a `ref`."""
 
-    def model_post_init(self, _: Any, /) -> None:
-        """Write `type` always, also where only fields that were set are written."""
-        self.__pydantic_fields_set__.add("type")
-
     @classmethod
     def from_bytes(cls, data: bytes, media_type: str = "", *, name: str | None = None) -> Self:
         """A part with these bytes.
+
+        Args:
+            data: The bytes.
+            media_type: Such as `image/png`. If it is left out, it is read from the bytes, or from the extension of the name.
+            name: The file's name.
 
         Raises:
             pydantic.ValidationError: the bytes are too many, or are not of the media type.
@@ -102,6 +106,10 @@ class Media(BaseModel):
     @classmethod
     def from_path(cls, path: str | Path, media_type: str = "") -> Self:
         """A part with the bytes of a file, and its name.
+
+        Args:
+            path: The file.
+            media_type: As for `from_bytes`.
 
         Raises:
             OSError: the file cannot be read.
@@ -176,6 +184,7 @@ class Media(BaseModel):
             raise _fault('has a "ref" that is not "sha256:" and 64 hexadecimal digits')
         if self.size is not None and self.size > MAX_CONTENT_BYTES:
             raise _too_large(self.size)
+        self.model_fields_set.add("type")  # written also where only fields that were set are
         return self
 
     def _check_data(self) -> bytes:

@@ -15,8 +15,7 @@ from typing_extensions import TypeVar
 from mulligan.content import Media, Part, Parts, text_of
 from mulligan.content import Text as TextPart
 from mulligan.schema.optional_field import optional_field
-from mulligan.schema.well_formed import WellFormedText as Text
-from mulligan.schema.well_formed import well_formed
+from mulligan.schema.well_formed import WellFormedText, well_formed
 
 __all__ = [
     "AssistantMessage",
@@ -50,7 +49,7 @@ class ErrorInfo(BaseModel):
     """Why a call failed or an answer was rejected. docs/recovery.md shows each `kind`."""
 
     kind: str
-    message: Text
+    message: WellFormedText
     """One text for people and the model. It quotes no input value."""
 
 
@@ -59,9 +58,9 @@ class ToolCall(BaseModel):
 
     id: str
     """The model's id of the call, at most 64 characters."""
-    name: Text
+    name: WellFormedText
     """The name that the model wrote; there may be no such tool."""
-    arguments: Text
+    arguments: WellFormedText
 
 
 def _agree(message: Any) -> Any:
@@ -86,7 +85,7 @@ class UserMessage(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     role: Literal["user"]
-    text: Text = ""
+    text: WellFormedText = ""
     """The text of the message; of its content, the text alone."""
     content: Parts | None = optional_field()
     """Its parts, if it has others than a text."""
@@ -95,7 +94,7 @@ class UserMessage(BaseModel):
 
     @classmethod
     def of(cls, prompt: str | Sequence[TextPart | Media]) -> UserMessage:
-        """The message for a prompt: a text, or parts."""
+        """The message for a `prompt`: a text, or parts."""
         return cls(role="user", text=prompt) if isinstance(prompt, str) else cls(role="user", content=list(prompt))
 
 
@@ -105,7 +104,7 @@ class AssistantMessage(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     role: Literal["assistant"]
-    text: Text = ""
+    text: WellFormedText = ""
     """What the model wrote; empty if it only made calls."""
     tool_calls: list[ToolCall] = []
     """The calls that it made, in its order."""
@@ -120,9 +119,9 @@ class ToolMessage(BaseModel):
     role: Literal["tool"]
     call_id: str
     """The id of the call that it answers."""
-    name: Text
+    name: WellFormedText
     """The name of the tool."""
-    text: Text = ""
+    text: WellFormedText = ""
     """The result, or the feedback on the failure; of its content, the text alone."""
     error: ErrorInfo | None = None
     """Why the call failed; None if it did not."""

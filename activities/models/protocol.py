@@ -120,7 +120,12 @@ class TakesContent(Protocol):
     """A provider that also takes images, files or audio. `encode` gets those that it takes, with a `url` or with `data`."""
 
     def takes(self, part: Media, role: Literal["user", "tool"]) -> bool:
-        """Whether `encode` can write a part of a user's message or of a tool's result. Others are described in text."""
+        """Whether `encode` can write a part. Others are described in text.
+
+        Args:
+            part: The part.
+            role: `user` if it is part of a user's message, `tool` if of a tool's result.
+        """
         ...
 
 

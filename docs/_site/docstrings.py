@@ -20,7 +20,15 @@ FIELD_LISTS = {
     griffe.DocstringSectionKind.returns: "returns",
     griffe.DocstringSectionKind.yields: "yields",
 }
-SHORT_NAMES = {"Text": "str", "Key": "str", "Short": "str", "Handle": "WorkflowHandle"}
+SHORT_NAMES = {
+    "WellFormedText": "str",
+    "Key": "str",
+    "Short": "str",
+    "Handle": "WorkflowHandle",
+    "Parts": "list[Part]",
+    "Prompt": "str | list[Part]",
+    "TextPart": "Text",
+}
 """Names that the source gives to a type of Python or Temporal, and what the reference shows instead."""
 
 

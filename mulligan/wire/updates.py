@@ -13,7 +13,7 @@ from pydantic_core import PydanticCustomError
 
 from mulligan.content import Parts
 from mulligan.schema.optional_field import optional_field
-from mulligan.schema.well_formed import WellFormedText as Text
+from mulligan.schema.well_formed import WellFormedText
 from mulligan.values import Decision, ToolCall
 from mulligan.wire.run_context import RunContext
 from mulligan.wire.tool_call import ToolOutcome
@@ -42,7 +42,7 @@ FORM_BYTES = 100_000
 SHORT_CHARS = 1_000
 """Characters of an id, a name or a reason."""
 
-Short = Annotated[Text, Field(max_length=SHORT_CHARS)]
+Short = Annotated[WellFormedText, Field(max_length=SHORT_CHARS)]
 Key = Annotated[str, Field(min_length=1, max_length=SHORT_CHARS)]
 
 
@@ -68,7 +68,7 @@ class _PersonUpdate(BaseModel):
 class SendMessage(_PersonUpdate):
     """A message for the agent. Updates with the same `id` are one message; without an `id`, each update is a message."""
 
-    text: Annotated[Text, Field(min_length=1)] = ""
+    text: Annotated[WellFormedText, Field(min_length=1)] = ""
     """The message: at most 1,000,000 bytes of UTF-8; of its content, the text alone."""
     id: Key | None = None
     content: Parts | None = optional_field()
@@ -100,7 +100,7 @@ class Answer(_PersonUpdate):
 
     call_id: Key
     """The id of the call that asks, as `pending` lists it."""
-    text: Annotated[Text, Field(min_length=1)]
+    text: Annotated[WellFormedText, Field(min_length=1)]
     """The answer: at most 1,000,000 bytes of UTF-8."""
     by: Short | None = None
     """Who answered, at most 1,000 characters."""
