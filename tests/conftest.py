@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from mulligan.devserver import DevServer, find_temporal, temporal_server
-from tests.support.bytecode_cache import keep_bytecode
+from tests.support.command_server import COMMAND_SERVER
 from tests.support.progress import Progress
 from tests.support.schedule import MORE_THAN_CORES, in_order, make_scheduler
 from tests.support.temporal import SharedServer, allow_slow_workflows, own_namespace
@@ -29,7 +29,6 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 SHARED: pytest.StashKey[DevServer] = pytest.StashKey()
-keep_bytecode()
 allow_slow_workflows()
 
 
@@ -40,8 +39,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Start the server for all processes, before they start: output of those processes is not printed."""
-    if not config.getoption("numprocesses", None) or is_shared(config):
+    """Start the servers for all processes, before they start: output of those processes is not printed."""
+    if is_shared(config):
+        given: dict[str, str] = config.workerinput  # type: ignore[attr-defined]
+        COMMAND_SERVER.path = given["command_server"]
+        return
+    config.add_cleanup(COMMAND_SERVER.stop)
+    if not config.getoption("numprocesses", None):
         return
     get_server(config)
     shared = SharedServer()
@@ -60,8 +64,9 @@ class Sharing:
         self._config = config
 
     def pytest_configure_node(self, node: Any) -> None:
-        """Pass the address of the server to a process."""
+        """Pass the addresses of the servers to a process."""
         node.workerinput["temporal_address"] = self._config.stash[SHARED].address
+        node.workerinput["command_server"] = COMMAND_SERVER.start()
 
     def pytest_xdist_make_scheduler(self, config: pytest.Config, log: object) -> Any:
         """Schedule by file, the long ones first."""

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from mulligan.devserver import DevServer
+from tests.support.command_server import PIPE, CommandProcess, run_command, start_command
 from tests.support.temporal import environment_of
 
 ROOT = Path(__file__).parent.parent.parent
@@ -47,7 +48,18 @@ def environment(temporal: DevServer) -> dict[str, str]:
 
 @pytest.fixture(scope="session")
 def mulligan(environment: dict[str, str]) -> Run:
-    """`mulligan …`."""
+    """`mulligan …`, forked from a process that has imported it."""
+
+    async def run(*words: str, stdin: str = "", cwd: Path = ROOT, **env: str) -> Outcome:
+        code, out, err = await run_command(*words, env=environment | env, cwd=cwd, given=stdin.encode())
+        return Outcome(code, out.decode(), err.decode())
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def installed_mulligan(environment: dict[str, str]) -> Run:
+    """`mulligan …`, the program that users start."""
     program = str(Path(sys.executable).parent / "mulligan")
 
     async def run(*words: str, stdin: str = "", **env: str) -> Outcome:
@@ -57,11 +69,11 @@ def mulligan(environment: dict[str, str]) -> Run:
 
 
 @pytest.fixture(scope="session")
-async def worker(environment: dict[str, str]) -> AsyncIterator[asyncio.subprocess.Process]:
-    """`worker.py --load tests.acceptance.support_agent`. At the end it gets SIGTERM, drains, and exits with 0."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "worker.py", "--load", "tests.acceptance.support_agent", "--load", "examples.research_team", env=environment, cwd=ROOT,
-        stdin=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
+async def worker(environment: dict[str, str]) -> AsyncIterator[CommandProcess]:
+    """`mulligan worker --load tests.acceptance.support_agent`. At the end it gets SIGTERM, drains, and exits with 0."""
+    process = await start_command(
+        *("worker", "--load", "tests.acceptance.support_agent", "--load", "examples.research_team"),
+        env=environment, stderr=PIPE,
     )  # fmt: skip
     assert process.stderr is not None
     first = (await process.stderr.readline()).decode()

@@ -10,14 +10,18 @@ from typing import Any
 
 import pytest
 
-from tests.acceptance.conftest import ROOT, Run, command
+from tests.acceptance.conftest import Run, command
+from tests.support.command_server import DEVNULL, PIPE, start_command
 
 Process = asyncio.subprocess.Process
 NOWHERE = "127.0.0.1:1"
 
 
-async def test_start_show_tail_and_list_present_a_run_as_text_and_as_json(mulligan: Run, worker: Process) -> None:
+async def test_start_show_tail_and_list_present_a_run_as_text_and_as_json(
+    installed_mulligan: Run, worker: Process
+) -> None:
     """From its start to its end."""
+    mulligan = installed_mulligan
     waited = await mulligan("start", "support", "What has Ada ordered?", "--id", "a-1", "--wait")
     assert (waited.code, waited.out) == (0, "Ada has order 7.\n")
     assert "returned to the model: invalid_arguments" in waited.err
@@ -169,14 +173,11 @@ BAD_MODULES = {
 
 
 @pytest.mark.parametrize("case", BAD_MODULES, ids=str)
-async def test_a_bad_declaration_stops_the_worker(case: str, environment: dict[str, str], tmp_path: Path) -> None:
+async def test_a_bad_declaration_stops_the_worker(case: str, mulligan: Run, tmp_path: Path) -> None:
     """With exit code 2 and one sentence that names the file, the tool and the fault, before any server is asked."""
     source, says = BAD_MODULES[case]
     (tmp_path / "badly.py").write_text(source)
-    ran = await command(
-        sys.executable, str(ROOT / "worker.py"), "--load", "badly.py",
-        env=environment | {"TEMPORAL_ADDRESS": NOWHERE}, cwd=tmp_path,
-    )  # fmt: skip
+    ran = await mulligan("worker", "--load", "badly.py", cwd=tmp_path, TEMPORAL_ADDRESS=NOWHERE)
     assert ran.code == 2
     assert says in ran.err
     assert "badly" in ran.err
@@ -201,9 +202,11 @@ async def test_the_shipped_agents_are_listed_where_no_module_is_named_or_on_requ
     assert [agent["name"] for agent in json.loads(beside.out)] == ["assistant", "demo", "slow", "support"]
 
 
-async def test_a_worker_whose_namespace_does_not_exist_exits_with_a_sentence(environment: dict[str, str]) -> None:
+async def test_a_worker_whose_namespace_does_not_exist_exits_with_a_sentence(
+    mulligan: Run, environment: dict[str, str]
+) -> None:
     """With exit code 2, before it says that it serves."""
-    ran = await command(sys.executable, "worker.py", env=environment | {"TEMPORAL_NAMESPACE": "nope"})
+    ran = await mulligan("worker", TEMPORAL_NAMESPACE="nope")
     [line] = [line for line in ran.err.splitlines() if "WARN" not in line]
     assert ran.code == 2
     assert f"error: the Temporal server at {environment['TEMPORAL_ADDRESS']} has no namespace 'nope'; set " in line
@@ -264,9 +267,9 @@ async def test_the_dev_command_serves_until_sigterm_and_keeps_its_runs_in_a_file
     mulligan: Run, environment: dict[str, str], tmp_path: Path
 ) -> None:
     """On the chosen ports. It exits with 0."""
-    process = await asyncio.create_subprocess_exec(
-        str(Path(sys.executable).parent / "mulligan"), "dev", "--port", "0", "--ui-port", "0", "--json", "--db", str(tmp_path / "runs.db"),
-        env=environment, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
+    process = await start_command(
+        *("dev", "--port", "0", "--ui-port", "0", "--json", "--db", str(tmp_path / "runs.db")),
+        env=environment, stdout=PIPE, stderr=DEVNULL,
     )  # fmt: skip
     assert process.stdout is not None
     address = json.loads(await process.stdout.readline())["address"]

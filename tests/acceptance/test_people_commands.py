@@ -9,7 +9,6 @@ import asyncio
 import json
 import os
 import pty
-import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,8 @@ from typer.testing import CliRunner
 
 from mulligan import connect
 from mulligan.cli.app import app
-from tests.acceptance.conftest import ROOT, Outcome, Run
+from tests.acceptance.conftest import Outcome, Run
+from tests.support.command_server import PIPE, start_command
 
 QUEUE = "office"
 
@@ -28,9 +28,9 @@ QUEUE = "office"
 @pytest.fixture(scope="module")
 async def clerk_client(environment: dict[str, str]) -> AsyncIterator[Client]:
     """A worker that serves the clerk agent, and a client to start its runs."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "worker.py", "--load", "tests.acceptance.clerk_agent", "--task-queue", QUEUE,
-        env=environment, cwd=ROOT, stdin=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
+    process = await start_command(
+        "worker", "--load", "tests.acceptance.clerk_agent", "--task-queue", QUEUE,
+        env=environment, stderr=PIPE,
     )  # fmt: skip
     assert process.stderr is not None
     await process.stderr.readline()
@@ -70,10 +70,7 @@ async def wait_for_call(handle: Any, call_id: str) -> None:
 async def in_terminal(environment: dict[str, str], typed: str, *words: str) -> tuple[int, str, str]:
     """Run a command with a terminal as its stdin; return its exit code, stdout and stderr."""
     ours, theirs = pty.openpty()
-    process = await asyncio.create_subprocess_exec(
-        str(Path(sys.executable).parent / "mulligan"), *words, env=environment, cwd=ROOT,
-        stdin=theirs, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-    )  # fmt: skip
+    process = await start_command(*words, env=environment, stdin=theirs, stdout=PIPE, stderr=PIPE)
     os.write(ours, typed.encode())
     out, err = await process.communicate()
     os.close(ours)

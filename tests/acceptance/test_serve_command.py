@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import httpx2
 import pytest
+
+from tests.support.command_server import PIPE, CommandProcess, start_command
 
 SECRET = "5ecret-5ecret-5ecret"
 REFUSED: list[tuple[list[str], str, str]] = [
@@ -25,11 +26,11 @@ REFUSED: list[tuple[list[str], str, str]] = [
 
 
 @asynccontextmanager
-async def serve(*words: str, tokens: str = "") -> AsyncIterator[asyncio.subprocess.Process]:
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "mulligan", "serve", "--port", "0", *words,
+async def serve(*words: str, tokens: str = "") -> AsyncIterator[CommandProcess]:
+    process = await start_command(
+        *("serve", "--port", "0", *words),
         env={**os.environ, "TEMPORAL_ADDRESS": "127.0.0.1:1", "MULLIGAN_SERVE_TOKENS": tokens, "COLUMNS": "200"},
-        stderr=asyncio.subprocess.PIPE,
+        stderr=PIPE,
     )  # fmt: skip
     try:
         yield process

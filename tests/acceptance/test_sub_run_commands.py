@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +13,8 @@ from typer.testing import CliRunner
 
 from mulligan import connect
 from mulligan.cli.app import app
-from tests.acceptance.conftest import ROOT, Outcome, Run
+from tests.acceptance.conftest import Outcome, Run
+from tests.support.command_server import PIPE, start_command
 
 QUEUE = "team"
 
@@ -23,9 +22,9 @@ QUEUE = "team"
 @pytest.fixture(scope="module")
 async def team_client(environment: dict[str, str]) -> AsyncIterator[Client]:
     """A worker that serves the team, and a client to start its runs."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "worker.py", "--load", "tests.acceptance.asking_team", "--task-queue", QUEUE,
-        env=environment, cwd=ROOT, stdin=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
+    process = await start_command(
+        "worker", "--load", "tests.acceptance.asking_team", "--task-queue", QUEUE,
+        env=environment, stderr=PIPE,
     )  # fmt: skip
     assert process.stderr is not None
     await process.stderr.readline()
@@ -77,10 +76,7 @@ async def test_a_wait_two_levels_below_is_shown_and_decided_from_the_run_at_the_
     handle = await start_chief(team_client, "s-1", "once", [below])
     said = f"sub-agent's run {below}: waiting for approval of `refund` since "
     command = f": mulligan approve {below} refund_7"
-    tail = await asyncio.create_subprocess_exec(
-        str(Path(sys.executable).parent / "mulligan"), "tail", "s-1", env=environment, stdout=asyncio.subprocess.PIPE,
-        stdin=asyncio.subprocess.DEVNULL,
-    )  # fmt: skip
+    tail = await start_command("tail", "s-1", env=environment, stdout=PIPE)
     assert tail.stdout is not None
     async for line in tail.stdout:  # decided before it shows the wait, it would have nothing to show
         if said in line.decode():

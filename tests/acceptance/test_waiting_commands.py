@@ -5,38 +5,35 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from pathlib import Path
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
+from temporalio.service import RPCError
 
 from mulligan import connect
-from tests.acceptance.conftest import ROOT, Run
+from tests.acceptance.conftest import Run
+from tests.support.command_server import PIPE, CommandProcess, start_command
 
-Process = asyncio.subprocess.Process
 QUEUE = "waiting"
-PROGRAM = str(Path(sys.executable).parent / "mulligan")
-STARTED: dict[str, Any] = {
-    "stdin": asyncio.subprocess.DEVNULL,
-    "stdout": asyncio.subprocess.PIPE,
-    "stderr": asyncio.subprocess.PIPE,
-}
 
 
 @pytest.fixture
-def env(environment: dict[str, str]) -> dict[str, str]:
-    """The worker's model endpoint is down."""
-    return environment | {"OPENAI_BASE_URL": "http://127.0.0.1:9/v1", "OPENAI_API_KEY": "k", "COLUMNS": "500"}
+async def env(environment: dict[str, str]) -> AsyncIterator[dict[str, str]]:
+    """The worker's model endpoint is down. Runs end with their test: `list` and `pending` of the next would wait for their worker."""
+    yield environment | {"OPENAI_BASE_URL": "http://127.0.0.1:9/v1", "OPENAI_API_KEY": "k", "COLUMNS": "500"}
+    client = await connect(environment["TEMPORAL_ADDRESS"], namespace=environment["TEMPORAL_NAMESPACE"])
+    for run in ("alone", "mortal", "w-teller", "w-crawler", "w-offline"):
+        with suppress(RPCError):  # it is not of this test, or has ended
+            await client.get_workflow_handle(run).terminate()
 
 
 @asynccontextmanager
-async def serving(env: dict[str, str], queue: str = QUEUE) -> AsyncIterator[Process]:
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "worker.py", "--load", "tests.acceptance.waiting_agent", "--load", "examples.refund_desk",
-        "--task-queue", queue, env=env, cwd=ROOT, **STARTED,
+async def serving(env: dict[str, str], queue: str = QUEUE) -> AsyncIterator[CommandProcess]:
+    process = await start_command(
+        *("worker", "--load", "tests.acceptance.waiting_agent", "--load", "examples.refund_desk", "--task-queue", queue),
+        env=env, stdout=PIPE, stderr=PIPE,
     )  # fmt: skip
     assert process.stderr is not None
     await process.stderr.readline()
@@ -49,8 +46,8 @@ async def serving(env: dict[str, str], queue: str = QUEUE) -> AsyncIterator[Proc
 
 
 @asynccontextmanager
-async def following(env: dict[str, str], *words: str) -> AsyncIterator[Process]:
-    process = await asyncio.create_subprocess_exec(PROGRAM, *words, env=env, cwd=ROOT, **STARTED)
+async def following(env: dict[str, str], *words: str) -> AsyncIterator[CommandProcess]:
+    process = await start_command(*words, env=env, stdout=PIPE, stderr=PIPE)
     try:
         yield process
     finally:

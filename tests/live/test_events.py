@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import signal
-import sys
 import uuid
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -25,6 +24,7 @@ from mulligan.worker.loading import load, load_agents
 from mulligan.worker.wiring import running_worker
 from mulligan.workflows import limits
 from tests.live.conftest import DONE, Lab, call
+from tests.support.command_server import run_command
 from tests.support.compaction_agents import PROMPT, reading
 from tests.support.openai_stream import Break
 from tests.support.openai_turn import Turn
@@ -336,12 +336,8 @@ async def test_tail_events_prints_one_json_object_a_line_and_since_resumes(lab: 
     found = await all_events(lab.client, ran.id)
 
     async def tail(*words: str) -> tuple[int, str]:
-        process = await asyncio.create_subprocess_exec(
-            str(Path(sys.executable).parent / "mulligan"), "tail", ran.id, *words,
-            env={**os.environ, **environment_of(temporal)}, stdout=asyncio.subprocess.PIPE,
-        )  # fmt: skip
-        out, _ = await process.communicate()
-        return process.returncode or 0, out.decode()
+        code, out, _ = await run_command("tail", ran.id, *words, env={**os.environ, **environment_of(temporal)})
+        return code, out.decode()
 
     (code, out), (_, rest), (_, seen) = await asyncio.gather(
         tail("--events"), tail("--events", "--since", found[2].token or ""), tail("--since", found[2].token or "")

@@ -13,6 +13,7 @@ from temporalio.client import WorkflowFailureError
 
 from mulligan.devserver import DevServer
 from tests.live.conftest import DONE, Lab, call
+from tests.support.command_server import CommandProcess
 from tests.support.openai_turn import Failure, Turn
 from tests.support.worker_process import logging_worker_process
 
@@ -26,7 +27,7 @@ TURNS = [
 ]
 
 
-async def lines_of(process: asyncio.subprocess.Process) -> list[dict[str, Any]]:
+async def lines_of(process: CommandProcess) -> list[dict[str, Any]]:
     assert process.stderr is not None
     return [json.loads(line) async for line in process.stderr]
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 from typing import Any
 
 import pytest
 
 from mulligan.devserver import DevServer
 from tests.live.conftest import Lab, call
+from tests.support.command_server import PIPE, start_command
 from tests.support.openai_turn import Failure, Turn
 from tests.support.otlp_receiver import OtlpReceiver
 from tests.support.temporal import environment_of
@@ -63,10 +63,9 @@ async def test_a_run_records_calls_tokens_attempts_and_steps_in_its_metrics(lab:
 async def test_a_worker_exports_the_metrics_of_the_temporal_sdk(temporal: DevServer, protocol: str) -> None:
     """To the same endpoint as Mulligan's own."""
     with OtlpReceiver() as otlp:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "worker.py", "--task-queue", "metrics",
+        process = await start_command(
+            "worker", "--task-queue", "metrics",
             env={**os.environ, **otlp.environment(protocol), **environment_of(temporal), "OTEL_METRIC_EXPORT_INTERVAL": "200"},
-            stdin=asyncio.subprocess.DEVNULL,
         )  # fmt: skip
         try:
             while not any(metric.name.startswith("temporal_") for metric in otlp.metrics()):
@@ -79,10 +78,10 @@ async def test_a_worker_exports_the_metrics_of_the_temporal_sdk(temporal: DevSer
 async def test_an_endpoint_that_takes_no_metrics_is_reported_once(lab: Lab, temporal: DevServer) -> None:
     """Such as Jaeger's. Later exports that fail are not logged again."""
     with OtlpReceiver(takes_metrics=False) as otlp:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "worker.py", "--task-queue", "metrics",
+        process = await start_command(
+            "worker", "--task-queue", "metrics",
             env={**os.environ, **otlp.environment(), **environment_of(temporal), "OTEL_METRIC_EXPORT_INTERVAL": "100"},
-            stdin=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
+            stderr=PIPE,
         )  # fmt: skip
         assert process.stderr is not None
         await process.stderr.readline()

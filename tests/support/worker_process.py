@@ -1,24 +1,20 @@
-"""`worker.py` as a process."""
+"""`mulligan worker` as a process."""
 
 from __future__ import annotations
 
-import asyncio
 import os
-import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 from mulligan.devserver import DevServer
+from tests.support.command_server import PIPE, CommandProcess, start_command
 from tests.support.temporal import environment_of
-
-ROOT = Path(__file__).parents[2]
 
 
 @asynccontextmanager
 async def worker_process(
     module: str, queue: str, server: DevServer, **environment: str
-) -> AsyncIterator[asyncio.subprocess.Process]:
+) -> AsyncIterator[CommandProcess]:
     """A worker that serves the agents of a module on a task queue; killed at the end of the block if it still runs."""
     async with _worker(module, queue, server, environment, stderr=None) as process:
         yield process
@@ -27,20 +23,19 @@ async def worker_process(
 @asynccontextmanager
 async def logging_worker_process(
     module: str, queue: str, server: DevServer, **environment: str
-) -> AsyncIterator[asyncio.subprocess.Process]:
+) -> AsyncIterator[CommandProcess]:
     """As `worker_process`, with its stderr as a pipe."""
-    async with _worker(module, queue, server, environment, stderr=asyncio.subprocess.PIPE) as process:
+    async with _worker(module, queue, server, environment, stderr=PIPE) as process:
         yield process
 
 
 @asynccontextmanager
 async def _worker(
     module: str, queue: str, server: DevServer, environment: Mapping[str, str], *, stderr: int | None
-) -> AsyncIterator[asyncio.subprocess.Process]:
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "worker.py", "--load", module, "--task-queue", queue, cwd=ROOT,
-        env={**os.environ, **environment_of(server), "MULLIGAN_GRACE_SECONDS": "1", **environment},
-        stdin=asyncio.subprocess.DEVNULL, stderr=stderr,
+) -> AsyncIterator[CommandProcess]:
+    process = await start_command(
+        "worker", "--load", module, "--task-queue", queue,
+        env={**os.environ, **environment_of(server), "MULLIGAN_GRACE_SECONDS": "1", **environment}, stderr=stderr,
     )  # fmt: skip
     try:
         yield process
