@@ -14,6 +14,7 @@ from mulligan.activities.tool_running.find_tool import ToolFinder
 from mulligan.activities.tool_running.isolated import ChildProcesses
 from mulligan.activities.tool_running.resources import Resources
 from mulligan.activities.tool_running.tool_runtime import ToolRuntime
+from mulligan.client.content_store import ContentStore
 from mulligan.client.registered_attributes import RegisteredAttributes
 from mulligan.client.served_agents import ServedAgents
 from mulligan.content import Part
@@ -29,6 +30,7 @@ class Services:
     """The shared objects, and the settings that activities read.
 
     `carry_bytes`: bytes that a run may pass to the run that continues it; None for the workflow's default.
+    `contents`: the content storage, if the settings name one.
     `live_text_seconds`: seconds between two heartbeats with an answer's text so far; 0 for none.
     `model_task_queue`: where model calls are scheduled; None for the task queue of their run.
     `served`: the worker's task queue and agents; None if other workers are not looked for.
@@ -47,6 +49,7 @@ class Services:
     retry_budget: RetryBudget
     prices: Prices
     registered_attributes: RegisteredAttributes
+    contents: ContentStore | None = None
     carry_bytes: int | None = None
     live_text_seconds: float = 0
     model_task_queue: str | None = None

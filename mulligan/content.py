@@ -154,8 +154,15 @@ class Media(BaseModel):
 
     def without_data(self) -> Self:
         """The part with the digest and the number of its bytes in place of `data`."""
-        shown = {"data": None, "ref": self.digest, "size": self.byte_count}
-        return self if self.data is None else self.model_copy(update=shown)
+        return self if self.data is None else self.referring_to(digest_of(self.content))
+
+    def referring_to(self, ref: str) -> Self:
+        """The part with a reference to its bytes in place of `data`.
+
+        Args:
+            ref: The reference.
+        """
+        return self.model_copy(update={"data": None, "ref": ref, "size": self.byte_count})
 
     @field_validator("data", mode="before")
     @classmethod

@@ -10,6 +10,7 @@ from temporalio.exceptions import ApplicationError
 from mulligan.activities.models.protocol import Provider
 from mulligan.activities.run_data.conversation_cache import CachedConversation, conversation_key
 from mulligan.activities.run_data.definitions import QUERY_TIMEOUT, this_workflow
+from mulligan.activities.run_data.read_content import read_content
 from mulligan.activities.services import Services
 from mulligan.wire.conversation_ref import CONVERSATION_QUERY, Page, PageRequest
 from mulligan.wire.model_call import ConversationRequest
@@ -43,7 +44,9 @@ async def conversation_of(
         if prefix.ref != request.whole:
             prefix.cut_back(0)
             raise ApplicationError("The workflow has moved on while its messages were read.", type="StaleConversation")
-        prefix.add_content({})
+        if prefix.unread:
+            unread = [part for parts in prefix.unread.values() for part in parts]
+            prefix.add_content(await read_content(unread, services.contents))
         yield prefix
     finally:
         cache.put(key, prefix)

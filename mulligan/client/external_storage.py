@@ -20,7 +20,7 @@ from mulligan.client.folder_driver import FolderDriver, StorageError
 from mulligan.errors import DeclarationError
 from mulligan.extras import require_extra
 
-__all__ = ["CARRY_BYTES", "STORED_FROM", "external_storage"]
+__all__ = ["CARRY_BYTES", "STORED_FROM", "ContentBucket", "content_bucket", "external_storage", "storage_folder"]
 
 VARIABLE = "MULLIGAN_EXTERNAL_STORAGE"
 STORED_FROM = 512 * 1024
@@ -40,19 +40,82 @@ def external_storage(url: str) -> ExternalStorage:
 
 
 def _driver(url: str) -> StorageDriver:
+    if (bucket := _bucket(url)) is not None:
+        client = _BucketClient(*bucket)
+        return S3StorageDriver(client, bucket[0], driver_name="mulligan.s3")
+    return FolderDriver(storage_folder(url))
+
+
+def _bucket(url: str) -> tuple[str, str] | None:
+    """The bucket and the prefix that a URL names; None if it is no URL of a bucket."""
+    parts = urlsplit(url)
+    # Only a valid bucket name, and no query: a mistyped option must not become a part of the prefix.
+    is_bucket = parts.scheme == "s3" and re.fullmatch(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]", parts.netloc)
+    return (parts.netloc, parts.path.strip("/")) if is_bucket and not parts.query else None
+
+
+def storage_folder(url: str) -> Path:
+    """The folder that a URL names.
+
+    Raises:
+        DeclarationError: there is none, or it is no URL of a folder.
+    """
     parts = urlsplit(url)
     if parts.scheme == "file" and parts.netloc in ("", "localhost") and len(parts.path) > 1:
         folder = Path(unquote(parts.path))
         if not folder.is_dir():
             raise DeclarationError(f"{VARIABLE} is {url!r}, but there is no folder {folder}.")
-        return FolderDriver(folder)
-    # Only a valid bucket name, and no query: a mistyped option must not become a part of the prefix.
-    if parts.scheme == "s3" and re.fullmatch(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]", parts.netloc) and not parts.query:
-        client = _BucketClient(parts.netloc, parts.path.strip("/"))
-        return S3StorageDriver(client, parts.netloc, driver_name="mulligan.s3")
+        return folder
     # The URL is not quoted if it may contain a password.
     problem = f"is {url!r}" if "@" not in url else "names a user"
     raise DeclarationError(f"{VARIABLE} {problem}, but it must be file:///folder or s3://bucket/prefix.")
+
+
+class ContentBucket:
+    """The files of the content storage, in a bucket below the prefix."""
+
+    def __init__(self, client: _BucketClient) -> None:
+        self._client = client
+
+    def write(self, name: str, data: bytes) -> None:
+        """Write a file.
+
+        Raises:
+            StorageError: the bucket refuses it, or does not answer.
+        """
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        try:
+            self._client.write(f"content/{name}", data)
+        except (BotoCoreError, ClientError) as error:
+            raise StorageError(f"The content {name} cannot be written to the bucket: {error}.") from None
+
+    def read(self, name: str) -> bytes | None:
+        """Read a file; None if there is none.
+
+        Raises:
+            StorageError: the bucket refuses it, or does not answer.
+        """
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        try:
+            return self._client.read(f"content/{name}")
+        except ClientError as error:
+            if error.response.get("Error", {}).get("Code") in ("NoSuchKey", "404", "NotFound"):
+                return None
+            raise StorageError(f"The content {name} cannot be read from the bucket: {error}.") from None
+        except BotoCoreError as error:
+            raise StorageError(f"The content {name} cannot be read from the bucket: {error}.") from None
+
+
+def content_bucket(url: str) -> ContentBucket | None:
+    """The content storage in the bucket that a URL names; None if it is no URL of a bucket.
+
+    Raises:
+        DeclarationError: boto3 or AWS's settings are missing.
+    """
+    bucket = _bucket(url)
+    return None if bucket is None else ContentBucket(_BucketClient(*bucket))
 
 
 class _BucketClient(S3StorageDriverClient):
@@ -93,6 +156,14 @@ class _BucketClient(S3StorageDriverClient):
     async def get_object(self, *, bucket: str, key: str) -> bytes:
         """Read an object."""
         return await asyncio.to_thread(self._read, self._own(bucket), self._prefix + key)
+
+    def write(self, name: str, data: bytes) -> None:
+        """Write an object below the prefix."""
+        self._s3.put_object(Bucket=self._bucket, Key=self._prefix + name, Body=data)
+
+    def read(self, name: str) -> bytes:
+        """Read an object below the prefix."""
+        return self._read(self._bucket, self._prefix + name)
 
     def _read(self, bucket: str, key: str) -> bytes:
         # In this thread, because boto3 downloads the body during read().

@@ -20,6 +20,8 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from mulligan.client.read_run import query_run
 from mulligan.client.start_run import decode_start_input, start_argument, start_memo
+from mulligan.client.store_content import store_content
+from mulligan.content import Part
 from mulligan.errors import MulliganError, StructuredOutputError, ToolCallError, error_of
 from mulligan.run_input import ResumedFrom
 from mulligan.values import (
@@ -72,7 +74,7 @@ class NoWorkerError(ResumeError):
 async def resume_run(  # noqa: PLR0913 - all but the first two are options
     client: Client,
     workflow_id: str,
-    prompt: str | None = None,
+    prompt: str | Sequence[Part] | None = None,
     *,
     id: str | None = None,  # noqa: A002 - Temporal's name
     run_id: str | None = None,
@@ -115,7 +117,12 @@ async def resume_run(  # noqa: PLR0913 - all but the first two are options
     messages = _with_all_results(messages, error, state.undecided)
     if prompt is None:
         _check_last_message(workflow_id, status, messages)
-    options = {"prompt": prompt, "max_steps": max_steps, "model": model, "metadata": metadata and dict(metadata)}
+    options = {
+        "prompt": prompt if prompt is None or isinstance(prompt, str) else list(prompt),
+        "max_steps": max_steps,
+        "model": model,
+        "metadata": metadata and dict(metadata),
+    }
     run_input = state.input.model_copy(
         update={
             "messages": messages,
@@ -126,6 +133,7 @@ async def resume_run(  # noqa: PLR0913 - all but the first two are options
             **{name: value for name, value in options.items() if value is not None},
         }
     )
+    run_input = await store_content(run_input)
     return await client.start_workflow(
         WORKFLOW,
         start_argument(client, run_input),

@@ -73,6 +73,9 @@ class Settings(BaseSettings):
     """`id:key,id:key`: payloads are encrypted with the first key, and decrypted with any of them. Not set: no encryption."""
     encryption_strict: bool = False
     """Whether payloads that are not encrypted are refused. Needs `encryption_keys`."""
+    content_dir: str = ""
+    """The folder for the bytes of images and files, where `external_storage` is not set. All machines must see it. Not set:
+    they are in history, up to 1 MB a message."""
     external_storage: str = ""
     """`file:///folder` or `s3://bucket/prefix`, for payloads that are too large for Temporal. Not set: no such storage."""
     endpoints: str = ""

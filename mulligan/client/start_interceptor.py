@@ -1,4 +1,7 @@
-"""Adds to the workflows that a client starts: the caller's trace, and the summary of a run that Temporal's UI shows."""
+"""Adds to the workflows that a client starts: the caller's trace, and the summary of a run that Temporal's UI shows.
+
+The bytes of images and files go to the content storage.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +9,27 @@ from collections.abc import Mapping
 from typing import Any
 
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+from pydantic import ValidationError
 from temporalio.api.common.v1 import Payload
-from temporalio.client import Interceptor, OutboundInterceptor, StartWorkflowInput, WorkflowHandle
+from temporalio.client import (
+    Interceptor,
+    OutboundInterceptor,
+    StartWorkflowInput,
+    StartWorkflowUpdateInput,
+    WorkflowHandle,
+    WorkflowUpdateHandle,
+)
 from temporalio.converter import JSONPlainPayloadConverter
 
+from mulligan.client.content_store import configured_content_store
+from mulligan.client.store_content import store_content, store_parts
+from mulligan.content import ContentError, media_of
+from mulligan.errors import UpdateRefusedError
 from mulligan.run_input import RunInput
 from mulligan.wire.run_context import TRACE_HEADER
 from mulligan.wire.sub_run import AGENT_WORKFLOW
 from mulligan.wire.ui_summary import run_summary, task_of
+from mulligan.wire.updates import SEND_MESSAGE, SendMessage
 
 __all__ = ["StartInterceptor"]
 
@@ -35,9 +51,50 @@ class _Outbound(OutboundInterceptor):
             payload: Payload | None = JSONPlainPayloadConverter().to_payload(carrier)
             if payload is not None:
                 input.headers = {**input.headers, TRACE_HEADER: payload}
+        if input.workflow == AGENT_WORKFLOW and len(input.args) == 1:
+            input.args = [await _with_stored_content(input.args[0])]
         if input.workflow == AGENT_WORKFLOW and input.static_summary is None and len(input.args) == 1:
             input.static_summary = _summary(input.args[0])
         return await super().start_workflow(input)
+
+    async def start_workflow_update(self, input: StartWorkflowUpdateInput) -> WorkflowUpdateHandle[Any]:  # noqa: A002
+        if input.update == SEND_MESSAGE and len(input.args) == 1:
+            input.args = [await _with_stored_parts(input.args[0])]
+        return await super().start_workflow_update(input)
+
+
+async def _with_stored_content(run_input: Any) -> Any:
+    """The input with references in place of bytes. The workflow reports an invalid one."""
+    parsed = run_input
+    if isinstance(run_input, Mapping) and _has_parts(run_input):
+        try:
+            parsed = RunInput.model_validate(run_input)
+        except ValidationError:
+            return run_input
+    return await store_content(parsed) if isinstance(parsed, RunInput) else run_input
+
+
+def _has_parts(run_input: Mapping[str, Any]) -> bool:
+    messages = run_input.get("messages")
+    is_given = isinstance(messages, list) and any(
+        isinstance(each, Mapping) and each.get("content") for each in messages
+    )
+    return isinstance(run_input.get("prompt"), list) or is_given
+
+
+async def _with_stored_parts(message: Any) -> Any:
+    """The argument of `send_message`, the same way."""
+    try:
+        parsed = SendMessage.model_validate(message)
+    except ValidationError:
+        return message
+    if not media_of(parsed.content):
+        return message
+    try:
+        content = await store_parts(parsed.content or [], configured_content_store(), "content", check=True)
+    except ContentError as error:
+        raise UpdateRefusedError(str(error)) from None
+    return parsed.model_copy(update={"content": content})
 
 
 def _summary(run_input: Any) -> str | None:

@@ -12,6 +12,7 @@ from temporalio.common import WorkflowIDReusePolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
 
 from mulligan.client.external_storage import CARRY_BYTES
+from mulligan.client.store_content import store_content
 from mulligan.errors import InvalidRunInputError
 from mulligan.run_input import RunInput, parse_run_input
 from mulligan.wire.compressed_input import LONGEST_MESSAGE, PACKED_BYTES, compress_input, decompress_input
@@ -48,9 +49,10 @@ async def start_run(client: Client, run_input: RunInput, workflow_id: str, task_
 
     Raises:
         IdTakenError: there is a run with this id, and another input.
-        InvalidRunInputError: the input is too large for Temporal.
+        InvalidRunInputError: the input is too large for Temporal, or its content cannot be stored.
         RPCError: Temporal does not answer, or refuses the start.
     """
+    run_input = await store_content(run_input)
     argument = start_argument(client, run_input)
     try:
         handle: Handle = await client.start_workflow(

@@ -35,6 +35,7 @@ from mulligan.activities.tool_running.find_tool import ToolFinder
 from mulligan.activities.tool_running.isolated import ChildProcesses
 from mulligan.activities.tool_running.resources import Resources
 from mulligan.activities.tool_running.tool_runtime import ToolRuntime
+from mulligan.client.content_store import configured_content_store
 from mulligan.client.external_storage import CARRY_BYTES
 from mulligan.client.registered_attributes import RegisteredAttributes
 from mulligan.client.served_agents import ServedAgents
@@ -122,6 +123,7 @@ class AgentActivities:
             retry_budget=RetryBudget(telemetry.metrics),
             prices=Prices.load(worker_settings.prices),
             registered_attributes=RegisteredAttributes(),
+            contents=configured_content_store(),
             carry_bytes=CARRY_BYTES if worker_settings.external_storage else None,
             live_text_seconds=worker_settings.live_text_seconds,
             model_task_queue=model_task_queue,

@@ -1,0 +1,155 @@
+"""The content storage: images and other files of runs, each once, by the digest of its bytes. History refers to them.
+
+It is in the external storage (`MULLIGAN_EXTERNAL_STORAGE`), below `content/`; without that, in the folder that
+`MULLIGAN_CONTENT_DIR` names. With encryption keys, the bytes are encrypted, and a file's name is a keyed digest: who can
+read the storage cannot tell whether it has a certain file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Protocol
+
+from google.protobuf.message import DecodeError
+from temporalio.api.common.v1 import Payload
+
+from mulligan.client.external_storage import content_bucket, storage_folder
+from mulligan.client.settings import settings
+from mulligan.client.stored_files import StorageError, StoredFiles
+from mulligan.content import digest_of
+from mulligan.errors import DeclarationError
+
+__all__ = ["ChangedContentError", "ContentStore", "MissingContentError", "configured_content_store"]
+
+SUBFOLDER = "content"
+_PLAIN = b"binary/plain"
+
+
+class MissingContentError(StorageError):
+    """The storage does not have the content."""
+
+
+class ChangedContentError(Exception):
+    """What is stored is not the content that its digest names."""
+
+
+class Files(Protocol):
+    """Where content is: a folder or a bucket."""
+
+    def write(self, name: str, data: bytes) -> None:
+        """Write a file whole.
+
+        Raises:
+            StorageError: it cannot be written.
+        """
+
+    def read(self, name: str) -> bytes | None:
+        """Read a file; None if there is none.
+
+        Raises:
+            StorageError: it cannot be read.
+        """
+
+
+class ContentStore:
+    """Stores content by its digest.
+
+    Args:
+        files: Where it is.
+        keys: The encryption keys by their ids; the first one encrypts.
+        strict: Whether content that is not encrypted is refused.
+    """
+
+    def __init__(self, files: Files, keys: Mapping[str, bytes] | None = None, *, strict: bool = False) -> None:
+        self._files, self._keys, self._strict = files, list((keys or {}).values()), strict
+        self._codec = None
+        if keys:
+            from mulligan.client.encryption import EncryptionCodec
+
+            self._codec = EncryptionCodec(keys, strict=strict)
+
+    async def put(self, data: bytes) -> str:
+        """Store content; returns its `ref`. The same content is stored once.
+
+        Raises:
+            StorageError: it cannot be written.
+        """
+        ref = await asyncio.to_thread(digest_of, data)
+        payload = Payload(metadata={"encoding": _PLAIN}, data=data)
+        if self._codec is not None:
+            [payload] = await self._codec.encode([payload])
+        await asyncio.to_thread(self._files.write, self._names(ref)[0], payload.SerializeToString())
+        return ref
+
+    async def get(self, ref: str) -> bytes:
+        """Read content.
+
+        Raises:
+            MissingContentError: it is not there.
+            ChangedContentError: it is other content, or cannot be decrypted.
+            StorageError: the storage cannot be read.
+        """
+        for name in self._names(ref):
+            stored = await asyncio.to_thread(self._files.read, name)
+            if stored is not None:
+                return await self._decoded(ref, stored)
+        raise MissingContentError(
+            f"The content {ref} is not in the content storage: it was deleted, or MULLIGAN_EXTERNAL_STORAGE, "
+            "MULLIGAN_CONTENT_DIR or MULLIGAN_ENCRYPTION_KEYS differ from those it was stored with."
+        )
+
+    async def _decoded(self, ref: str, stored: bytes) -> bytes:
+        try:
+            payload = Payload.FromString(stored)
+            if self._codec is not None:
+                [payload] = await self._codec.decode([payload])
+        except (DecodeError, ValueError) as error:
+            raise ChangedContentError(f"The stored content {ref} cannot be read: {error}.") from None
+        data: bytes = payload.data
+        if await asyncio.to_thread(digest_of, data) != ref:
+            raise ChangedContentError(
+                f"The stored content {ref} has another digest: it was changed after it was stored."
+            )
+        return data
+
+    def _names(self, ref: str) -> list[str]:
+        """The names that a file may have: by each key, and without one."""
+        digest = ref.removeprefix("sha256:")
+        keyed = [hmac.new(key, digest.encode(), hashlib.sha256).hexdigest() for key in self._keys]
+        return keyed if self._strict else [*keyed, digest]
+
+
+def configured_content_store() -> ContentStore | None:
+    """The content storage of the settings; None if there is none.
+
+    Raises:
+        DeclarationError: a setting is invalid.
+    """
+    chosen = settings()
+    if not chosen.external_storage and not chosen.content_dir:
+        return None
+    keys = chosen.encryption_keys.get_secret_value()
+    return _store(chosen.external_storage, chosen.content_dir, keys, chosen.encryption_strict)
+
+
+@cache
+def _store(external: str, content_dir: str, keys: str, strict: bool) -> ContentStore:
+    from mulligan.client.encryption import parse_keys
+
+    return ContentStore(_files(external, content_dir), parse_keys(keys) if keys else None, strict=strict)
+
+
+def _files(external: str, content_dir: str) -> Files:
+    if external and (bucket := content_bucket(external)) is not None:
+        return bucket
+    folder = storage_folder(external) / SUBFOLDER if external else Path(content_dir)
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise DeclarationError(f"The folder for content {folder} cannot be created: {error.strerror}.") from None
+    return StoredFiles(folder, "content")

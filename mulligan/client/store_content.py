@@ -1,0 +1,113 @@
+"""Moves the bytes of messages to the content storage before they are sent to Temporal: history refers to them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from mulligan.client.content_store import (
+    ChangedContentError,
+    ContentStore,
+    MissingContentError,
+    configured_content_store,
+)
+from mulligan.client.stored_files import StorageError
+from mulligan.content import ContentError, Media, Part, media_of
+from mulligan.errors import InvalidRunInputError
+from mulligan.run_input import RunInput
+from mulligan.values import AssistantMessage
+
+__all__ = ["INLINE_BYTES", "MOST_INLINE_BYTES", "store_content", "store_parts"]
+
+INLINE_BYTES = 2_048
+"""Content up to this size stays in history: a reference and a file would cost more than they save."""
+MOST_INLINE_BYTES = 1_000_000
+"""Without a content storage: bytes of the content of a message at most. Temporal refuses payloads of 2 MB, and base64 adds a
+third."""
+
+
+async def store_content(run_input: RunInput, store: ContentStore | None = None) -> RunInput:
+    """The input with references in place of bytes. References in it must be to stored content.
+
+    Args:
+        run_input: The input.
+        store: The content storage; None: that of the settings.
+
+    Raises:
+        InvalidRunInputError: there is no content storage and the content is too large, or a reference is to content that is
+            not stored, or the storage cannot be used.
+    """
+    update: dict[str, Any] = {}
+    store = store or (configured_content_store() if _has_media(run_input) else None)
+    try:
+        if isinstance(run_input.prompt, list):
+            update["prompt"] = await store_parts(run_input.prompt, store, "prompt", check=True)
+        if any(not isinstance(message, AssistantMessage) and message.content for message in run_input.messages):
+            update["messages"] = messages = []
+            for index, message in enumerate(run_input.messages):
+                if not isinstance(message, AssistantMessage) and message.content:
+                    where = f"messages[{index}].content"
+                    content = await store_parts(message.content, store, where)
+                    message = message.model_copy(update={"content": content})
+                messages.append(message)
+    except ContentError as error:
+        raise InvalidRunInputError(str(error)) from None
+    return run_input.model_copy(update=update)
+
+
+async def store_parts(
+    parts: Sequence[Part], store: ContentStore | None, where: str, *, check: bool = False
+) -> list[Part]:
+    """The parts with references in place of bytes.
+
+    Args:
+        parts: The parts.
+        store: The content storage, if there is one.
+        where: What has the parts, for errors: `prompt`.
+        check: Whether references must be to stored content of that size.
+
+    Raises:
+        ContentError: the content is too large without a content storage, a reference is wrong, or the storage cannot be
+            used.
+    """
+    stored: list[Part] = []
+    if store is None:
+        if check and any(part.ref is not None for part in media_of(parts)):
+            raise ContentError(
+                f'"{where}" refers to stored content, but there is no content storage: set MULLIGAN_CONTENT_DIR or '
+                "MULLIGAN_EXTERNAL_STORAGE (docs/content.md)."
+            )
+        _check_inline(parts, where)
+        return list(parts)
+    for index, part in enumerate(parts):
+        stored.append(part)
+        if not isinstance(part, Media):
+            continue
+        try:
+            if part.data is not None and (part.byte_count or 0) > INLINE_BYTES:
+                stored[-1] = part.referring_to(await store.put(part.content))
+            elif part.ref is not None and check:
+                size = len(await store.get(part.ref))
+                if part.size not in (None, size):
+                    raise ContentError(
+                        f'"{where}[{index}]" has a "size" of {part.size:,}, but its content {size:,} bytes.'
+                    )
+                stored[-1] = part.model_copy(update={"size": size})
+        except (MissingContentError, ChangedContentError, StorageError) as error:
+            raise ContentError(f'"{where}[{index}]" cannot be used: {error}') from None
+    return stored
+
+
+def _check_inline(parts: Sequence[Part], where: str) -> None:
+    size = sum(part.byte_count or 0 for part in media_of(parts) if part.data is not None)
+    if size > MOST_INLINE_BYTES:
+        raise ContentError(
+            f'"{where}" has {size:,} bytes of content; without a content storage {MOST_INLINE_BYTES:,} are the most. Set '
+            "MULLIGAN_CONTENT_DIR or MULLIGAN_EXTERNAL_STORAGE, for the workers too (docs/content.md)."
+        )
+
+
+def _has_media(run_input: RunInput) -> bool:
+    messages = (each.content for each in run_input.messages if not isinstance(each, AssistantMessage))
+    prompt = run_input.prompt if isinstance(run_input.prompt, list) else None
+    return any(media_of(parts) for parts in (prompt, *messages))
