@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from pydantic import BaseModel, JsonValue
@@ -139,6 +139,7 @@ class StepCalls:
         batch_size = max(1, limits.max_scheduled_at_once(len(calls), self.turn.input.metadata))
         # Calls that wait for a person start at once, outside of the batches, so they do not delay the others.
         tasks = {each.call.id: asyncio.create_task(self._run_one(each)) for each in calls if each.prepared.waits}
+        waiting = tuple(tasks.values())
         others = [each for each in calls if not each.prepared.waits]
         try:
             for start in range(0, len(others), batch_size):
@@ -147,7 +148,7 @@ class StepCalls:
                     for each in others[start : start + batch_size]
                 }
                 tasks |= batch
-                await asyncio.gather(*batch.values())
+                await _all_of_batch(batch.values(), waiting)
             messages = await asyncio.gather(*(tasks[each.call.id] for each in calls))
             return {message.call_id: message for message in messages}
         except (FailureError, asyncio.CancelledError):
@@ -299,6 +300,27 @@ class StepCalls:
         tools, answer = self.turn.facts.tools, self.conversation.messages[self.conversation.steps[-1].at]
         calls = answer.tool_calls if isinstance(answer, AssistantMessage) else []
         return sum(tools[call.name].share_budget for call in calls if call.name in tools)
+
+
+async def _all_of_batch(
+    batch: Iterable[asyncio.Task[ToolMessage]], waiting: Sequence[asyncio.Task[ToolMessage]]
+) -> None:
+    """Wait for the calls of a batch. A cancellation also reaches the calls that wait for people at once.
+
+    An activity learns of a cancellation with its next heartbeat, and may take long to end: meanwhile a person could approve
+    a call, which would then run although the run is cancelled.
+    """
+    calls = asyncio.gather(*batch)
+    try:
+        await (asyncio.shield(calls) if waiting else calls)
+    except asyncio.CancelledError:
+        if waiting:
+            calls.cancel()
+            if workflow.patched("waiting_calls_end_first"):
+                for task in waiting:
+                    task.cancel()
+            await calls
+        raise
 
 
 def _without_before(decision: Decision) -> Decision:

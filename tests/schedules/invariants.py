@@ -1,0 +1,142 @@
+"""What must hold at the end of each schedule."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from tests.schedules.simulated_run import Segment, json_of
+from tests.schedules.world import ROOT, Run, World
+
+_STARTS_WORK = ("call_model", "call_tool")
+
+
+def faults_of(world: World, live_from: int) -> tuple[list[str], str]:
+    """A sentence for each rule that the schedule broke, and how the run ended.
+
+    `live_from`: the number, modulo the number of activations, of the one up to which the run is replayed, as if the cache
+    had lost it there.
+    """
+    faults: list[str] = []
+    for key, run in world.runs.items():
+        faults += [f"{key}: {fault}" for fault in _of_run(run)]
+        for segment in run.segments:
+            faults += [f"{key}: {fault}" for fault in _of_replay(segment, live_from)]
+    root = world.runs[ROOT]
+    ending = str(json_of(root.result)["status"]) if root.status == "completed" else root.status
+    faults += _of_ending(world, ending)
+    faults += _of_updates(world, ending)
+    return faults, ending
+
+
+def _of_run(run: Run) -> Iterator[str]:
+    """Each call is scheduled at most once, and has one result, in the order of the calls."""
+    scheduled = Counter(_scheduled_calls(run))
+    for call, times in scheduled.items():
+        if times > 1:
+            yield f"{call} was scheduled {times} times"
+    if not any(segment.recorded for segment in run.segments):
+        return
+    messages = json_of(run.segment.query("messages"))["messages"]
+    asked = [call["id"] for message in messages if message["role"] == "assistant" for call in message["tool_calls"]]
+    results = [message["call_id"] for message in messages if message["role"] == "tool"]
+    if run.status == "completed" and results != asked:
+        yield f"the calls {asked} have the results {results}"
+    if not set(results) <= set(asked) or len(set(results)) != len(results):
+        yield f"there are results {results} for the calls {asked}"
+    if run.status != "completed":
+        return
+    result = json_of(run.result)
+    steps = json_of(run.segment.query("steps"))["steps"]
+    calls = sum(len(step["tool_calls"]) for step in steps)
+    if (result["steps"], result["tool_calls"]) != (len(steps), calls):
+        yield f"{result['steps']} steps and {result['tool_calls']} calls are counted; {len(steps)}, {calls} are recorded"
+
+
+def _scheduled_calls(run: Run) -> Iterator[str]:
+    for segment in run.segments:
+        for recorded in segment.recorded:
+            for command in recorded.commands:
+                request = _activity(command)
+                if request is not None and request.activity_type == "call_tool":
+                    yield json_of(request.arguments[0])["call"]["id"]
+                if command.HasField("start_child_workflow_execution"):
+                    yield command.start_child_workflow_execution.workflow_id
+
+
+def _activity(command: Any) -> Any:
+    for kind in ("schedule_activity", "schedule_local_activity"):
+        if command.HasField(kind):
+            return getattr(command, kind)
+    return None
+
+
+def _of_replay(segment: Segment, live_from: int) -> Iterator[str]:
+    """A worker that rebuilds the run from its history gets the same commands, and answers queries the same."""
+    if not segment.recorded:
+        return
+    count = len(segment.recorded)
+    difference, instance = segment.replay(live_from % count + 1)
+    if difference:
+        yield f"not deterministic: {difference}"
+    else:
+        for name in ("messages", "steps", "events", "progress", "pending"):
+            if segment.query(name) != segment.query(name, instance=instance):
+                yield f"the query {name} is answered differently after a replay"
+    segment.close(instance)
+
+
+def _of_ending(world: World, ending: str) -> Iterator[str]:
+    """The run ends as what was sent to it allows, and starts nothing new after a request to stop or to cancel.
+
+    A call that was approved before the request to stop is a running one.
+    """
+    allowed = set(world.case.others)
+    recorded = [each for segment in world.runs[ROOT].segments for each in segment.recorded]
+    for number, at in world.sent_at.items():
+        sent = world.case.sent[number]
+        is_stop = sent.name == "stop" and (sent.kind == "signal" or world.answers[str(number)] == "completed")
+        if sent.kind != "cancel" and not is_stop:
+            continue
+        allowed.add("cancelled" if sent.kind == "cancel" else "stopped")
+        approved = () if sent.kind == "cancel" else _approved_before(world, at)
+        for later in recorded[at:]:
+            for command in later.commands:
+                new = _activity(command)
+                if new is not None and new.activity_type in _STARTS_WORK:
+                    call = json_of(new.arguments[0]).get("call", {}).get("id")
+                    if call not in approved:
+                        yield f"{new.activity_type} {call} started after {sent.kind} {sent.name}"
+    if ending not in allowed:
+        failure = world.runs[ROOT].failure
+        yield f"the run ended as {ending}: {failure.message if failure else ''}"
+
+
+def _approved_before(world: World, at: int) -> set[str]:
+    sent = [world.case.sent[number] for number, when in world.sent_at.items() if when <= at]
+    return {
+        each.argument["call_id"] for each in sent if each.name == "decide" and each.argument["decision"] == "approve"
+    }
+
+
+def _of_updates(world: World, ending: str) -> Iterator[str]:
+    """Each update is answered, and what was accepted is in the run."""
+    scheduled = set(_scheduled_calls(world.runs[ROOT]))
+    messages = json_of(world.runs[ROOT].segment.query("messages"))["messages"]
+    for number, sent in enumerate(world.case.sent):
+        answer = world.answers.get(str(number))
+        if answer is None:
+            continue
+        if answer not in ("rejected", "completed"):
+            if ending == "completed":
+                yield f"the update {sent.name} was not answered: {answer}"
+            continue
+        if answer != "completed" or ending != "completed":
+            continue
+        if sent.name == "send_message" and sum(each["text"] == sent.argument["text"] for each in messages) != 1:
+            yield "an accepted message is not in the conversation once"
+        if sent.name == "decide" and (sent.argument["decision"] == "approve") != (
+            sent.argument["call_id"] in scheduled
+        ):
+            yield f"the accepted decision {sent.argument} was not obeyed"
