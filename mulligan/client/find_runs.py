@@ -58,8 +58,8 @@ class CursorError(ValueError):
 class RunQuery:
     """Which runs: all but those of sub-agents, the one that started last first.
 
-    `status`: Temporal's, a result's, or `waiting` for a person. `since` and `until`: when they started. `is_wanted` decides
-    by a run's memo, as Temporal cannot search it.
+    `status`: Temporal's, a result's, or `waiting` for a person. `since` and `until`: when they started. `id_prefix`: how
+    their ids begin. `is_wanted` decides by a run's memo, as Temporal cannot search it.
     """
 
     status: str | None = None
@@ -67,6 +67,7 @@ class RunQuery:
     since: datetime | None = None
     until: datetime | None = None
     sub_agents: bool = False
+    id_prefix: str | None = None
     is_wanted: Callable[[dict[str, Any]], bool] = lambda memo: True  # noqa: ARG005
 
     def check(self) -> None:
@@ -108,6 +109,8 @@ async def _visibility_query(client: Client, query: RunQuery) -> str:
         parts.append(f'StartTime >= "{query.since.astimezone(UTC).isoformat()}"')
     if query.until is not None:
         parts.append(f'StartTime < "{query.until.astimezone(UTC).isoformat()}"')
+    if query.id_prefix:
+        parts.append(f"WorkflowId STARTS_WITH {json.dumps(query.id_prefix, ensure_ascii=False)}")
     return " AND ".join([*parts, *await _attribute_conditions(client, query)])
 
 

@@ -115,6 +115,7 @@ async def list_runs(  # noqa: PLR0913 - a parameter is one of the query's
     since: Annotated[datetime | None, Query(description="Only runs that started at that time or later.")] = None,
     until: Annotated[datetime | None, Query(description="Only runs that started before that time.")] = None,
     sub_agents: Annotated[bool, Query(description="Also the runs of sub-agents.")] = False,
+    id_prefix: Annotated[str | None, Query(max_length=500, description="Only runs whose id begins so.")] = None,
     limit: Limit = 50,
     cursor: Annotated[str | None, Query(description="The `next` of the page before.")] = None,
 ) -> RunList:
@@ -127,6 +128,7 @@ async def list_runs(  # noqa: PLR0913 - a parameter is one of the query's
         since=since,
         until=until,
         sub_agents=sub_agents,
+        id_prefix=id_prefix,
         limit=limit,
         cursor=cursor,
     )

@@ -21,6 +21,7 @@ from mulligan.client.settings import settings
 from mulligan.serve.ag_ui import AG_UI
 from mulligan.serve.ai_sdk import AI_SDK
 from mulligan.serve.api import API
+from mulligan.serve.console.console_pages import CONSOLE
 from mulligan.serve.gate import BODY_BYTES, Gate
 from mulligan.serve.http_protocol import Protocol, path_of, refuse_by_rfc_9457
 from mulligan.serve.mcp_api.mcp_endpoint import MCP
@@ -31,7 +32,7 @@ from mulligan.serve.security import Access, parse_tokens
 
 __all__ = ["PROTOCOLS", "create_app"]
 
-PROTOCOLS: Sequence[Protocol] = (API, OPENAI, AG_UI, AI_SDK, MCP)
+PROTOCOLS: Sequence[Protocol] = (API, OPENAI, AG_UI, AI_SDK, MCP, CONSOLE)
 """All protocols: a new one is a file beside api.py, and a name here."""
 RETRY = RetryConfig(max_elapsed_time_millis=3_000)
 """How long a request is tried again while Temporal does not answer; then the client is told so, with Retry-After."""
@@ -62,7 +63,7 @@ def create_app(
         lifespan=_lifespan,
     )
     connection = _Connection(client, task_queue or configured.task_queue, most_watchers)
-    app.state.connection = connection
+    app.state.connection, app.state.access = connection, access
     for protocol in PROTOCOLS:
         app.include_router(protocol.router)
     app.add_middleware(
@@ -105,7 +106,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
 def _refuse(path: str, problem: Problem) -> Response:
     """A problem in the form of the protocol whose path it is."""
     for protocol in PROTOCOLS:
-        if path == protocol.prefix or path.startswith(f"{protocol.prefix}/"):
+        if protocol.has(path):
             return protocol.refuse(problem)
     return refuse_by_rfc_9457(problem)
 

@@ -25,7 +25,7 @@ Refuse = Callable[[str, Problem], Response]
 
 class Gate:
     """ASGI middleware. `refuse` makes the response to a problem, by the path; `public` are paths that need no token;
-    one that ends with a slash stands for all below it.
+    one that ends with a slash stands for all below it, but for `/` itself.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class Gate:
     ) -> None:
         self._app, self._access, self._refuse = app, access, refuse
         self._public = frozenset(public)
-        self._public_prefixes = tuple(path for path in public if path.endswith("/"))
+        self._public_prefixes = tuple(path for path in public if path.endswith("/") and path != "/")
         self._body_bytes = body_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

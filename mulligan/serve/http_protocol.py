@@ -46,13 +46,19 @@ class Protocol:
     """A protocol, which is a file of its own.
 
     `prefix`: its paths begin with it. `router`: its routes, with whole paths. `refuse`: a problem as a response in the
-    protocol's own form for errors. `public`: paths that need no token.
+    protocol's own form for errors. `public`: paths that need no token; one that ends with a slash stands for all below it.
+    `paths`: those of its paths that do not begin with the prefix.
     """
 
     prefix: str
     router: APIRouter
     refuse: Callable[[Problem], Response]
     public: Sequence[str] = ()
+    paths: Sequence[str] = ()
+
+    def has(self, path: str) -> bool:
+        """Whether a path is one of the protocol."""
+        return path == self.prefix or path.startswith(f"{self.prefix}/") or path in self.paths
 
 
 async def runs_of(request: Request) -> Runs:

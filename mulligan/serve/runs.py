@@ -17,6 +17,7 @@ from typing import Any
 from pydantic import BaseModel
 from temporalio.client import (
     Client,
+    WorkflowExecution,
     WorkflowExecutionDescription,
     WorkflowExecutionStatus,
     WorkflowHandle,
@@ -43,10 +44,12 @@ from mulligan.client.send_update import RunEndedError, send_update
 from mulligan.client.start_run import IdTakenError, read_input, start_run
 from mulligan.client.sub_runs import read_pending
 from mulligan.client.wait_reader import WaitReader
+from mulligan.client.waiting_calls import AllPending, read_all_pending
 from mulligan.client.watch_run import WatchedEvent, watch_run
 from mulligan.run_input import RunInput, parse_run_input
 from mulligan.serve.problems import Problem, no_such_run
 from mulligan.serve.security import Caller
+from mulligan.wire.agent_facts import DEFINITION_QUERY, Definition
 from mulligan.wire.compressed_input import decompress_input
 from mulligan.wire.updates import ANSWER, DECIDE, SEND_MESSAGE, STOP
 
@@ -194,6 +197,7 @@ class Runs:
         since: datetime | None = None,
         until: datetime | None = None,
         sub_agents: bool = False,
+        id_prefix: str | None = None,
         limit: int = 50,
         cursor: str | None = None,
     ) -> RunPage:
@@ -205,7 +209,13 @@ class Runs:
             )
 
         query = RunQuery(
-            status=status, agent=agent, since=since, until=until, sub_agents=sub_agents, is_wanted=is_wanted
+            status=status,
+            agent=agent,
+            since=since,
+            until=until,
+            sub_agents=sub_agents,
+            id_prefix=id_prefix,
+            is_wanted=is_wanted,
         )
         try:
             return await find_runs(self.client, query, limit=min(max(1, limit), MOST_ITEMS), cursor=cursor)
@@ -251,6 +261,40 @@ class Runs:
         if described.status != WorkflowExecutionStatus.RUNNING:
             return []
         return (await read_pending(self.client, run_id)).calls
+
+    async def all_pending(self, caller: Caller) -> AllPending:
+        """The calls that wait for a person, of all runs that the caller may see."""
+
+        async def may_see(execution: WorkflowExecution, memo: dict[str, Any]) -> bool:
+            if caller.may_see(agent=memo.get("agent"), tenant=memo.get("tenant")):
+                return True
+            if memo.get("tenant") != caller.name or not execution.parent_id:
+                return False
+            try:  # who sees a run sees those of its sub-agents
+                await self.describe(caller, execution.id)
+            except Problem:
+                return False
+            return True
+
+        return await read_all_pending(self.client, may_see)
+
+    async def input(self, caller: Caller, run_id: str) -> RunInput | None:
+        """What a run was started with; None if its workflow is not an agent's, or its history is no longer there."""
+        await self.describe(caller, run_id)
+        try:
+            return await read_input(self.client, self.client.get_workflow_handle(run_id))
+        except RPCError as error:
+            if error.status != RPCStatusCode.NOT_FOUND:
+                raise
+            return None
+
+    async def tool_schema(self, caller: Caller, run_id: str, tool: str, conversation: str) -> dict[str, Any] | None:
+        """The JSON schema of a tool's arguments, as the run pinned it; None: the run has no such tool."""
+        await self.describe(caller, run_id)
+        pinned = await query_run(self.client.get_workflow_handle(run_id), DEFINITION_QUERY, conversation)
+        definition = Definition.model_validate(pinned)
+        found = next((each.parameters for each in definition.tools if each.name == tool), None)
+        return definition.mcp_schemas.get(tool, found)
 
     async def agents(self, caller: Caller) -> list[dict[str, Any]]:
         """The agents that the workers serve, and the caller may use, each as `mulligan agents --json` prints it."""

@@ -95,6 +95,15 @@ class Access:
         self._hosts = {_parse_host(host) for host in hosts if host != "*"}
         self.origins = [parse_origin(origin, "the page", "https://shop.example.com") for origin in origins]
 
+    @property
+    def has_tokens(self) -> bool:
+        """Whether callers need a token."""
+        return bool(self._tokens)
+
+    def secrets(self) -> list[tuple[bytes, Caller]]:
+        """Each token with its caller, to sign and check cookies with."""
+        return [(token.secret, token.caller) for token in self._tokens]
+
     def check_host(self, host: str) -> None:
         """Refuse a request for another host: with DNS rebinding, a foreign page would reach this server under its own.
 

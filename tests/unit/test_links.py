@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from mulligan.cli._links import jaeger_link, temporal_link
+from mulligan.trace_view.ui_links import jaeger_link, temporal_link
 
 PAGE = "/namespaces/default/workflows/run%2F8/r1/history"
 
@@ -49,7 +49,7 @@ async def test_links_use_the_urls_of_the_settings_without_credentials(monkeypatc
 
 
 async def test_the_default_jaeger_is_linked_if_it_answers(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mulligan.trace_view.jaeger.DEFAULT_URL", "http://localhost:1")
+    monkeypatch.setattr("mulligan.trace_view.ui_links.DEFAULT_URL", "http://localhost:1")
     assert await jaeger_link("ab" * 16) is None
-    monkeypatch.setattr("mulligan.trace_view.jaeger.DEFAULT_URL", f"http://localhost:{port}")
+    monkeypatch.setattr("mulligan.trace_view.ui_links.DEFAULT_URL", f"http://localhost:{port}")
     assert await jaeger_link("ab" * 16) == f"http://localhost:{port}/trace/{'ab' * 16}"

@@ -1,0 +1,75 @@
+"""The calls of all open runs that wait for a person."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from temporalio.client import Client, WorkflowExecution, WorkflowQueryFailedError
+from temporalio.service import RPCError
+
+from mulligan.client.connect import explain_unreadable_data
+from mulligan.client.find_runs import WAITING
+from mulligan.client.read_run import query_run
+
+__all__ = ["AllPending", "read_all_pending"]
+
+MOST_OPEN_RUNS, MOST_WAITING_RUNS = 10_000, 300
+"""Open runs whose memo is read, and runs that are asked for their calls."""
+PARALLEL_QUERIES = 20
+SECONDS_FOR_RUN = 6.0
+
+
+@dataclass
+class AllPending:
+    """The calls, the one that has waited longest first: as the query `pending` returns them, with the `id` of their run.
+
+    `encrypted`: how many open runs have a memo that cannot be decrypted, so that they may wait, too. `unread`: the ids of
+    runs that wait, and did not answer. `is_complete`: whether all open runs were looked at.
+    """
+
+    calls: list[dict[str, Any]] = field(default_factory=list)
+    encrypted: int = 0
+    unread: list[str] = field(default_factory=list)
+    is_complete: bool = True
+
+
+async def read_all_pending(
+    client: Client, may_see: Callable[[WorkflowExecution, dict[str, Any]], Awaitable[bool]]
+) -> AllPending:
+    """Read them. Only runs whose memo says that calls wait are queried. `may_see` decides by a run and its memo.
+
+    Raises:
+        RPCError: Temporal does not answer.
+    """
+    found, run_ids, seen = AllPending(), list[str](), 0
+    async for execution in client.list_workflows('ExecutionStatus = "Running"'):
+        seen += 1
+        if seen > MOST_OPEN_RUNS or len(run_ids) >= MOST_WAITING_RUNS:
+            found.is_complete = False
+            break
+        try:
+            memo = dict(await execution.memo())
+        except (KeyError, ValueError) as error:
+            if not explain_unreadable_data(error):
+                raise
+            found.encrypted += 1
+            continue
+        if memo.get(WAITING) and await may_see(execution, memo):
+            run_ids.append(execution.id)
+    limit = asyncio.Semaphore(PARALLEL_QUERIES)
+    await asyncio.gather(*(_read(client, run_id, limit, found) for run_id in run_ids))
+    found.calls.sort(key=lambda call: str(call["since"]))
+    return found
+
+
+async def _read(client: Client, run_id: str, limit: asyncio.Semaphore, found: AllPending) -> None:
+    try:
+        async with limit, asyncio.timeout(SECONDS_FOR_RUN):
+            calls = await query_run(client.get_workflow_handle(run_id), "pending")
+    except (RPCError, WorkflowQueryFailedError, TimeoutError):
+        found.unread.append(run_id)
+        return
+    found.calls += [{"id": run_id, **call} for call in calls]

@@ -1,0 +1,213 @@
+"""A JSON schema as a form for people, the form's values as JSON again, and what they changed.
+
+Texts, numbers, choices and nested objects become fields; what a form cannot express (lists, unions) is a field of JSON.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from mulligan.serve.problems import Problem
+
+__all__ = ["Change", "FormField", "changes_between", "fields_of", "read_fields"]
+
+MOST_FIELDS, MOST_DEPTH = 200, 5
+LONG_TEXT = 60
+"""Characters from which a text gets more than one line."""
+_MISSING: Any = object()
+
+
+@dataclass
+class FormField:
+    """A field. `name`: in the form; `kind`: `text`, `lines`, `number`, `choice`, `json` or `group`. `value`: as text."""
+
+    name: str
+    label: str
+    kind: str
+    value: str = ""
+    description: str = ""
+    is_required: bool = False
+    choices: list[str] = field(default_factory=list)
+    fields: list[FormField] = field(default_factory=list)
+    step: str = "any"
+    minimum: Any = None
+    maximum: Any = None
+
+
+@dataclass(frozen=True)
+class Change:
+    """A value that a person has changed: `path` in the arguments; before and after as JSON texts, None: not there."""
+
+    path: str
+    before: str | None
+    after: str | None
+
+
+def fields_of(
+    schema: Mapping[str, Any] | None, arguments: Any, values: Mapping[str, str] | None = None
+) -> list[FormField]:
+    """The fields of a form for `arguments`. `values`: what was entered before, which is shown again.
+
+    Without a schema of an object, the form has one field of JSON, with the name `json`.
+    """
+    entered = values or {}
+    if not (isinstance(arguments, dict) and isinstance(schema, dict) and isinstance(schema.get("properties"), dict)):
+        text = json.dumps(arguments, ensure_ascii=False, indent=2)
+        return [FormField("json", "Arguments", "json", entered.get("json", text))]
+    return _Maker(schema, entered).fields(schema, arguments, "arg", 0)
+
+
+def read_fields(fields: list[FormField], values: Mapping[str, str]) -> Any:
+    """The arguments that a form contains.
+
+    Raises:
+        Problem: a field is not a number, or is not JSON.
+    """
+    if len(fields) == 1 and fields[0].name == "json":
+        return _json(fields[0], values.get("json", fields[0].value))
+    arguments: dict[str, Any] = {}
+    for each in fields:
+        value = read_fields(each.fields, values) if each.kind == "group" else _read(each, values)
+        if value is not _MISSING and not (each.kind == "group" and not value and not each.is_required):
+            arguments[each.label] = value
+    return arguments
+
+
+def changes_between(before: Any, after: Any, path: str = "") -> list[Change]:
+    """What is different in two values, each with its path."""
+    if isinstance(before, dict) and isinstance(after, dict):
+        names = list(dict.fromkeys([*before, *after]))
+        return [
+            change
+            for name in names
+            for change in changes_between(
+                before.get(name, _MISSING), after.get(name, _MISSING), f"{path}.{name}" if path else name
+            )
+        ]
+    if (
+        before is _MISSING
+        or after is _MISSING
+        or before != after
+        or isinstance(before, bool) != isinstance(after, bool)
+    ):
+        return [Change(path or "arguments", _shown(before), _shown(after))]
+    return []
+
+
+class _Maker:
+    """Makes the fields of one schema. `entered`: what a person has entered before."""
+
+    def __init__(self, root: Mapping[str, Any], entered: Mapping[str, str]) -> None:
+        self._root, self._entered, self._made = root, entered, 0
+
+    def fields(
+        self, schema: Mapping[str, Any], arguments: Mapping[str, Any], prefix: str, depth: int
+    ) -> list[FormField]:
+        """The fields of an object. Arguments that the schema does not name have fields, too."""
+        required = schema.get("required") or []
+        made = []
+        for number, (name, wanted) in enumerate(self._properties(schema, arguments)):
+            self._made += 1
+            if self._made > MOST_FIELDS:
+                raise Problem(
+                    422, "too_many_fields", f"The call has more than {MOST_FIELDS} arguments; use the command."
+                )
+            value = arguments.get(name, _MISSING)
+            made.append(self._field(f"{prefix}.{number}", name, wanted, value, depth))
+            made[-1].is_required = name in required
+        return made
+
+    def _properties(self, schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+        known = schema.get("properties") or {}
+        for name in dict.fromkeys([*known, *arguments]):
+            yield name, self._resolved(known.get(name) or {})
+
+    def _field(self, form_name: str, label: str, schema: Mapping[str, Any], value: Any, depth: int) -> FormField:
+        description = str(schema.get("description") or "")[:1_000]
+        made = FormField(form_name, label, "json", description=description)
+        if (
+            isinstance(schema.get("properties"), dict)
+            and depth < MOST_DEPTH
+            and isinstance(value, (dict, type(_MISSING)))
+        ):
+            made.kind = "group"
+            made.fields = self.fields(schema, value if isinstance(value, dict) else {}, form_name, depth + 1)
+            return made
+        kind, choices = schema.get("type"), schema.get("enum")
+        is_text = value is _MISSING or isinstance(value, str)
+        if isinstance(choices, list) and choices and all(isinstance(each, str) for each in choices) and is_text:
+            made.kind, made.choices = "choice", choices
+        elif kind == "boolean" and (value is _MISSING or isinstance(value, bool)):
+            made.kind, made.choices = "choice", ["true", "false"]
+        elif kind in ("integer", "number") and _is_number(value):
+            made.kind, made.step = "number", "1" if kind == "integer" else "any"
+            made.minimum, made.maximum = schema.get("minimum"), schema.get("maximum")
+        elif kind == "string" and is_text:
+            made.kind = "lines" if _is_long(value) else "text"
+        made.value = self._entered.get(form_name, _value(made.kind, value))
+        return made
+
+    def _resolved(self, schema: Any) -> Mapping[str, Any]:
+        """A schema behind its `$ref`, and without the null of an optional one."""
+        for _ in range(MOST_DEPTH):
+            if not isinstance(schema, dict):
+                return {}
+            reference = schema.get("$ref")
+            if isinstance(reference, str) and reference.startswith("#/$defs/"):
+                found = (self._root.get("$defs") or {}).get(reference.removeprefix("#/$defs/")) or {}
+                schema = {**found, **{name: each for name, each in schema.items() if name != "$ref"}}
+            else:
+                return schema
+        return {}
+
+
+def _is_number(value: Any) -> bool:
+    return value is _MISSING or (isinstance(value, (int, float)) and not isinstance(value, bool))
+
+
+def _is_long(value: Any) -> bool:
+    return isinstance(value, str) and (len(value) > LONG_TEXT or "\n" in value)
+
+
+def _value(kind: str, value: Any) -> str:
+    if value is _MISSING:
+        return ""
+    if isinstance(value, str) and kind != "json":
+        return value
+    return json.dumps(value, ensure_ascii=False, indent=2 if isinstance(value, (dict, list)) else None)
+
+
+def _read(each: FormField, values: Mapping[str, str]) -> Any:
+    text = values.get(each.name, each.value)
+    if each.kind in ("text", "lines"):
+        # A browser sends line breaks as CR LF.
+        text = text.replace("\r\n", "\n")
+        return text if text or each.is_required or each.value else _MISSING
+    if not text.strip():
+        return _MISSING
+    if each.kind == "choice":
+        return (
+            {"true": True, "false": False}[text] if each.choices == ["true", "false"] and text in each.choices else text
+        )
+    if each.kind == "number":
+        try:
+            return int(text) if text.strip().lstrip("-").isdecimal() else float(text)
+        except ValueError:
+            raise Problem(422, "invalid_input", f'"{each.label}" is {text[:80]!r}; it must be a number.') from None
+    return _json(each, text)
+
+
+def _json(each: FormField, text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise Problem(422, "invalid_input", f'"{each.label}" is not JSON: {str(error)[:200]}.') from None
+
+
+def _shown(value: Any) -> str | None:
+    if value is _MISSING:
+        return None
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2)

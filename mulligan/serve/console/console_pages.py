@@ -1,0 +1,222 @@
+"""The pages of the console, and the stream of a run's page. What people send is in console_forms.py."""
+
+from __future__ import annotations
+
+import secrets
+from datetime import UTC, datetime
+from importlib.resources import files
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Header, Query, Request
+from starlette.responses import PlainTextResponse, Response
+
+from mulligan.serve.api import Serving
+from mulligan.serve.console.console_forms import forms
+from mulligan.serve.console.live_steps import live_frames
+from mulligan.serve.console.rendering import HEADERS, ProblemPage, fragment, page, render
+from mulligan.serve.console.run_page import read_price_of, read_run_page
+from mulligan.serve.console.run_rows import RunRows
+from mulligan.serve.console.signed_in import PREFIX, Viewing, sign_in_pages
+from mulligan.serve.console.step_events import STEPS_OF_PAGE, read_step_events
+from mulligan.serve.console.transcript import CallView, Entry, Transcript
+from mulligan.serve.console.waiting_page import read_waiting_page
+from mulligan.serve.http_protocol import EventStream, Protocol
+from mulligan.serve.problems import Problem
+
+__all__ = ["CONSOLE", "ROUTERS"]
+
+RUNS_OF_PAGE = 25
+STATUSES = (
+    "running", "waiting", "completed", "failed", "canceled", "stopped", "max_steps", "max_tokens", "max_cost",
+    "max_repeats", "max_history", "truncated", "refused", "terminated", "timed_out",
+)  # fmt: skip
+ASSET_TYPES = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
+ASSET_HEADERS = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-cache"}
+
+pages = APIRouter(include_in_schema=False)
+_assets = {
+    each.name: each.read_text("utf-8")
+    for each in (files("mulligan.serve.console") / "assets").iterdir()
+    if each.is_file()
+}
+
+
+def _rows_of(request: Request) -> RunRows:
+    """What this application keeps of ended runs."""
+    state = request.app.state
+    if not hasattr(state, "console_rows"):
+        state.console_rows = RunRows()
+    rows: RunRows = state.console_rows
+    return rows
+
+
+Rows = Annotated[RunRows, Depends(_rows_of)]
+
+
+@pages.get("/")
+async def show_runs(  # noqa: PLR0913 - a filter is a parameter
+    request: Request,
+    runs: Serving,
+    session: Viewing,
+    rows_of_runs: Rows,
+    agent: str = "",
+    status: str = "",
+    tenant: str = "",
+    since: str = "",
+    until: str = "",
+    id: str = "",  # noqa: A002 - the query's name
+    cursor: str = "",
+    part: str = "",
+) -> Response:
+    """The list of runs."""
+    filters = {"agent": agent, "status": status, "tenant": tenant, "since": since, "until": until, "id": id}
+    found = await runs.find(
+        session.caller,
+        agent=agent.strip() or None,
+        status=status.strip() or None,
+        tenant=tenant.strip() or None,
+        since=_time("since", since),
+        until=_time("until", until),
+        id_prefix=id.strip()[:500] or None,
+        sub_agents=bool(id.strip()),
+        limit=RUNS_OF_PAGE,
+        cursor=cursor or None,
+    )
+    rows = await rows_of_runs.read(runs, session.caller, found.runs)
+    values: dict[str, Any] = {"rows": rows, "filters": filters, "next": found.next, "cursor": cursor}
+    if part == "rows":
+        return fragment(request, session, "_run_rows.html", **values)
+    return page(request, session, "runs.html", title="Runs", statuses=STATUSES, **values)
+
+
+@pages.get(f"{PREFIX}/decide")
+async def show_waiting(request: Request, runs: Serving, session: Viewing, run: str = "", part: str = "") -> Response:
+    """Everything that waits for a person."""
+    waiting = await read_waiting_page(runs, session.caller, run or None)
+    if part == "count":
+        return fragment(request, session, "_waiting_count.html", keys=[call.key for call in waiting.calls])
+    return page(request, session, "decide.html", title="Decide", waiting=waiting, run=run)
+
+
+@pages.get(f"{PREFIX}/start")
+async def show_start(request: Request, runs: Serving, session: Viewing, agent: str = "") -> Response:
+    """The form that starts a run."""
+    agents = await runs.agents(session.caller)
+    return page(request, session, "start.html", title="Start a run", agents=agents, form={"agent": agent}, refused="")
+
+
+@pages.get(f"{PREFIX}/agents")
+async def show_agents(request: Request, runs: Serving, session: Viewing) -> Response:
+    """The agents that the workers serve."""
+    return page(request, session, "agents.html", title="Agents", agents=await runs.agents(session.caller))
+
+
+@pages.get(f"{PREFIX}/agents/{{name:path}}")
+async def show_agent(name: str, request: Request, runs: Serving, session: Viewing, rows: Rows) -> Response:
+    """An agent: its tools, its models, and its last day."""
+    agent = await runs.agent(session.caller, name)
+    if "tools" not in agent:
+        raise Problem(503, "no_worker", "No worker answers now, so that the agent is not known. Start one.")
+    day = await rows.day(runs, session.caller, name)
+    return page(request, session, "agent.html", title=name, agent=agent, day=day)
+
+
+@pages.get(f"{PREFIX}/runs/{{run_id:path}}/live")
+async def follow_run(
+    run_id: str,
+    request: Request,
+    runs: Serving,
+    session: Viewing,
+    since: str = "",
+    last_event_id: Annotated[str | None, Header()] = None,
+) -> Response:
+    """The stream of a run's page."""
+    watched = await runs.watch(session.caller, run_id, last_event_id or since)
+    if watched is None:
+        return Response(status_code=204)
+    root = request.scope.get("root_path", "")
+
+    def render_entry(entry: Entry) -> str:
+        return render("_entry.html", root, entry=entry, run_id=run_id)
+
+    return EventStream(live_frames(watched, render_entry, read_price_of()))
+
+
+@pages.get(f"{PREFIX}/runs/{{run_id:path}}/text")
+async def show_text(
+    run_id: str, runs: Serving, session: Viewing, step: Annotated[int, Query(ge=1)], call: int = 0, part: str = "text"
+) -> Response:
+    """A text of a run as a whole, as plain text: a page has only its beginning."""
+    await runs.describe(session.caller, run_id)
+    events = await read_step_events(runs.client, run_id, (step - 1) // STEPS_OF_PAGE + 1)
+    found = next((each for each in Transcript.of(events.events).steps if each.number == step), None)
+    calls = list(found.calls.values()) if found else []
+    text = found.text if found and not call else _text_of(calls[call - 1], part) if 0 < call <= len(calls) else None
+    if text is None:
+        raise Problem(404, "no_such_path", f"Step {step} of this run has no such text.")
+    return PlainTextResponse(text.encode("utf-8", "replace"), headers={**HEADERS, "Content-Security-Policy": "sandbox"})
+
+
+@pages.get(f"{PREFIX}/runs/{{run_id:path}}/{{action}}-it")
+async def confirm(run_id: str, action: str, request: Request, runs: Serving, session: Viewing) -> Response:
+    """The page that asks whether a run shall be stopped or cancelled."""
+    if action not in ("stop", "cancel"):
+        raise Problem(404, "no_such_path", f"There is no action {action[:80]!r}.")
+    await runs.describe(session.caller, run_id)
+    return page(request, session, "confirm.html", title=f"{action.title()} a run", run_id=run_id, action=action)
+
+
+# Last, as an id may contain slashes.
+@pages.get(f"{PREFIX}/runs/{{run_id:path}}")
+async def show_run(
+    run_id: str,
+    request: Request,
+    runs: Serving,
+    session: Viewing,
+    page_number: Annotated[int | None, Query(ge=1, alias="page")] = None,
+    part: str = "",
+) -> Response:
+    """A run: its transcript, its steps over time, and what can be done with it."""
+    prefix = f"run-{secrets.token_hex(3)}-" if part == "sub_run" else ""
+    run = await read_run_page(runs, session.caller, run_id, page_number, prefix)
+    values: dict[str, Any] = {"run": run, "run_id": run_id, "message_id": secrets.token_hex(8)}
+    if part == "sub_run":
+        return fragment(request, session, f"_{part}.html", **values)
+    return page(request, session, "run.html", title=run_id, **values)
+
+
+assets = APIRouter(prefix=f"{PREFIX}/assets", include_in_schema=False)
+
+
+@assets.get("/{name}")
+async def send_asset(name: str) -> Response:
+    """A file of the console: the stylesheet, a module, or the icon."""
+    if name not in _assets:
+        raise Problem(404, "no_such_path", f"There is no file {name[:80]!r}.")
+    return Response(_assets[name], media_type=ASSET_TYPES[name.rpartition(".")[2]], headers=ASSET_HEADERS)
+
+
+def _time(name: str, text: str) -> datetime | None:
+    """A time of a filter; without an offset it is UTC."""
+    if not text.strip():
+        return None
+    try:
+        at = datetime.fromisoformat(text.strip())
+    except ValueError:
+        sentence = f'"{name}" is {text[:80]!r}; it must be a date, such as 2026-11-21T12:00.'
+        raise Problem(422, "invalid_input", sentence) from None
+    return at if at.tzinfo else at.replace(tzinfo=UTC)
+
+
+def _text_of(call: CallView, part: str) -> str | None:
+    if part == "arguments":
+        return call.raw
+    return call.result.text if part == "result" and call.result else None
+
+
+ROUTERS = (assets, sign_in_pages, forms, pages)
+router = APIRouter()
+for each in ROUTERS:
+    router.include_router(each)
+CONSOLE = Protocol(prefix=PREFIX, router=router, refuse=ProblemPage, public=["/", f"{PREFIX}/"], paths=["/"])
+"""Its paths need no `Authorization`: each route but those of the sign-in and the assets begins with `Viewing`."""

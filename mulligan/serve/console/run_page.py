@@ -1,0 +1,181 @@
+"""What the page of a run shows, read part by part: a part that cannot be read is left out, and the page says why."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+from temporalio.client import WorkflowExecutionDescription, WorkflowExecutionStatus, WorkflowQueryFailedError
+from temporalio.service import RPCError
+
+from mulligan.client.connect import explain_unreadable_data
+from mulligan.client.find_runs import describe_run
+from mulligan.client.settings import settings
+from mulligan.observe.trace_ids import trace_id_of_run
+from mulligan.prices import Prices
+from mulligan.run_input import RunInput
+from mulligan.serve.console.step_events import STEPS_OF_PAGE, StepEvents, read_step_events
+from mulligan.serve.console.timeline import Timeline, draw_timeline
+from mulligan.serve.console.transcript import PriceOf, StepView, Transcript
+from mulligan.serve.problems import Problem, problem_of
+from mulligan.serve.runs import RunInfo, Runs
+from mulligan.serve.security import Caller
+from mulligan.trace_view.ui_links import jaeger_link, temporal_link
+from mulligan.wire.event_types import RunEnded
+
+__all__ = ["RunPage", "read_price_of", "read_run_page"]
+
+SECONDS_FOR_PROGRESS, SECONDS_FOR_PART = 3.0, 6.0
+"""How long a page waits for a run's workers."""
+_NO_WORKER = "No worker of the run answers now, so that its steps cannot be read. Start one, and load this page again."
+_Part = TypeVar("_Part")
+
+
+@dataclass
+class RunPage:
+    """A run's page. `problems`: sentences on the parts that could not be read."""
+
+    id: str
+    described: WorkflowExecutionDescription
+    info: RunInfo | None = None
+    input: RunInput | None = None
+    events: StepEvents | None = None
+    transcript: Transcript = field(default_factory=Transcript)
+    timeline: Timeline | None = None
+    links: dict[str, str] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the run goes on."""
+        return self.described.status == WorkflowExecutionStatus.RUNNING
+
+    @property
+    def status(self) -> str:
+        """The run's status; `waiting` while a person is waited for."""
+        if self.info is None:
+            return self.described.status.name.lower() if self.described.status else "unknown"
+        waits = self.info.waiting_for
+        return "waiting" if waits and waits["kind"] == "person" and self.is_open else self.info.status
+
+    @property
+    def page(self) -> int:
+        """The number of the page of steps."""
+        return (self.events.first - 1) // STEPS_OF_PAGE + 1 if self.events else 1
+
+    @property
+    def pages(self) -> int:
+        """How many pages there are."""
+        return max(1, -(-self.events.total // STEPS_OF_PAGE)) if self.events else 1
+
+    @property
+    def waiting(self) -> int:
+        """How many calls of the shown steps wait for a person."""
+        return sum(call.open_wait is not None for step in self.transcript.steps for call in step.calls.values())
+
+    @property
+    def mistakes(self) -> list[StepView]:
+        """The shown steps in which something failed."""
+        return [step for step in self.transcript.steps if step.is_mistaken]
+
+    def number(self, name: str) -> Any:
+        """A number of the result, or of the progress of an open run; None: not known."""
+        if self.info is None:
+            return None
+        if isinstance(self.info.result, dict) and name in self.info.result:
+            return self.info.result[name]
+        return (self.info.progress or {}).get("step" if name == "steps" else name)
+
+
+async def read_run_page(runs: Runs, caller: Caller, run_id: str, page: int | None, prefix: str = "") -> RunPage:
+    """Read the page of a run. `prefix`: what the ids of its steps begin with, where it is part of another page.
+
+    Raises:
+        Problem: there is no such run that the caller may see.
+    """
+    shown = RunPage(run_id, await runs.describe(caller, run_id))
+    shown.info = await _part(shown, _read_info(runs, caller, shown.described))
+    shown.input = await _part(shown, runs.input(caller, run_id))
+    if shown.info and shown.info.waiting_for and shown.info.waiting_for["kind"] == "worker":
+        shown.problems.append(_NO_WORKER)  # nobody would answer the query for its events
+    else:
+        shown.events = await _part(shown, read_step_events(runs.client, run_id, page))
+    if shown.events is not None:
+        shown.transcript = Transcript.of(shown.events.events, read_price_of(), prefix)
+        now = shown.described.close_time or datetime.now(UTC)
+        shown.timeline = draw_timeline(shown.transcript.steps, now)
+    await _add_links(shown, runs)
+    return shown
+
+
+def read_price_of() -> PriceOf:
+    """A function that returns a model's price, by this server's table; None: it is not known."""
+    return Prices.load(settings().prices).of
+
+
+async def _read_info(runs: Runs, caller: Caller, described: WorkflowExecutionDescription) -> RunInfo:
+    """What the API has of the run; without its progress if no worker answers soon."""
+    try:
+        async with asyncio.timeout(SECONDS_FOR_PROGRESS):
+            return await runs.read(caller, described.id)
+    except TimeoutError:
+        summary = await describe_run(runs.client, described)
+        return RunInfo(**{name: value for name, value in summary.items() if name in RunInfo.model_fields})
+
+
+async def _part(shown: RunPage, reading: Awaitable[_Part]) -> _Part | None:
+    """A part of the page; None where it cannot be read, which the page says."""
+    try:
+        async with asyncio.timeout(SECONDS_FOR_PART):
+            return await reading
+    except Exception as error:
+        problem = _problem(error)
+        if problem is None:
+            raise
+        if problem not in shown.problems:
+            shown.problems.append(problem)
+        return None
+
+
+def _problem(error: Exception) -> str | None:
+    """Why a part cannot be read, for the person who looks; None: it is the server's own fault."""
+    if explain_unreadable_data(error):
+        return (
+            "This run is encrypted, or its data is in external storage, and this server has no key for it. Start "
+            "`mulligan serve` with the MULLIGAN_ENCRYPTION_KEYS (and MULLIGAN_EXTERNAL_STORAGE) of the run's worker; it "
+            "cannot be decrypted here."
+        )
+    if isinstance(error, (RPCError, TimeoutError)):
+        return _NO_WORKER
+    if isinstance(error, WorkflowQueryFailedError):
+        return "This workflow does not answer the queries of an agent's run: it has no agent of Mulligan."
+    if isinstance(error, Problem):
+        return error.detail
+    problem = problem_of(error)
+    return problem.detail if problem.code != "internal_error" else None
+
+
+async def _add_links(shown: RunPage, runs: Runs) -> None:
+    """Links to UIs that are configured, or that answer."""
+    config, described = runs.client.service_client.config, shown.described
+    if link := await temporal_link(config.target_host, runs.client.namespace, shown.id, described.run_id):
+        shown.links["Temporal"] = link
+    trace_id = shown.number("trace_id") or _trace_of(shown)
+    if trace_id and (link := await jaeger_link(trace_id)):
+        shown.links["Jaeger"] = link
+
+
+def _trace_of(shown: RunPage) -> str | None:
+    """The trace of a run that has no result yet. A run that joined another trace names it in its input."""
+    for each in shown.events.events if shown.events else []:
+        if isinstance(each, RunEnded) and each.result:
+            return each.result.trace_id
+    info = shown.described.raw_description.workflow_execution_info
+    if shown.input is None or info.parent_execution.workflow_id:
+        return None
+    if shown.input.traceparent:
+        return shown.input.traceparent.split("-")[1]
+    return trace_id_of_run(shown.id, info.first_run_id or shown.described.run_id)

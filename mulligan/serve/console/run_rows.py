@@ -1,0 +1,153 @@
+"""What the list of runs shows of each run beside what Temporal lists: its steps, failures, cost, and what it waits for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, OrderedDict
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from temporalio.client import WorkflowQueryFailedError
+from temporalio.service import RPCError
+
+from mulligan.client.connect import explain_unreadable_data
+from mulligan.client.read_run import read_steps
+from mulligan.serve.problems import Problem
+from mulligan.serve.runs import RunInfo, Runs
+from mulligan.serve.security import Caller
+
+__all__ = ["AgentDay", "RunRow", "RunRows"]
+
+SECONDS_FOR_RUN = 4.0
+"""How long a list waits for one of its runs; its numbers are left out then."""
+PARALLEL_READS = 10
+MOST_REMEMBERED = 2_000
+"""Runs that have ended, and so do not change, whose numbers are kept."""
+DAY_RUNS, DAY_RUNS_WITH_FAILURES = 500, 40
+"""Runs of an agent's last day that are counted, and how many of them are looked at for kinds of failures."""
+
+
+@dataclass(frozen=True)
+class RunRow:
+    """A run of the list: `run` is what `GET /api/runs` has of it. None: not known."""
+
+    run: dict[str, Any]
+    info: RunInfo | None
+
+    @property
+    def status(self) -> str:
+        """`waiting` while a person is waited for."""
+        waits = self.info and self.info.waiting_for
+        return (
+            "waiting" if waits and waits["kind"] == "person" and self.run["status"] == "running" else self.run["status"]
+        )
+
+    def number(self, name: str) -> Any:
+        """`steps`, `recovered_failures` or `cost`; None if it is not known."""
+        if self.info is None:
+            return None
+        if isinstance(self.info.result, dict) and name in self.info.result:
+            return self.info.result[name]
+        return (self.info.progress or {}).get("step" if name == "steps" else name)
+
+
+@dataclass
+class AgentDay:
+    """An agent's runs of the last 24 hours. `failures`: recovered ones, by (tool, kind), of the `looked_at` newest runs that
+    had any. `is_complete`: whether all runs of the day were counted.
+    """
+
+    statuses: Counter[str]
+    recovered: int
+    failures: Counter[tuple[str, str]]
+    looked_at: int
+    is_complete: bool
+
+    @property
+    def total(self) -> int:
+        """All runs."""
+        return self.statuses.total()
+
+
+class RunRows:
+    """Reads rows. What is kept is of ended runs only, by id and start, for callers who have found them again."""
+
+    def __init__(self) -> None:
+        self._ended: OrderedDict[tuple[str, str], RunInfo] = OrderedDict()
+        self._failures: OrderedDict[tuple[str, str], Counter[tuple[str, str]]] = OrderedDict()
+
+    async def read(self, runs: Runs, caller: Caller, listed: list[dict[str, Any]]) -> list[RunRow]:
+        """The rows of these runs, in their order."""
+        limit = asyncio.Semaphore(PARALLEL_READS)
+
+        async def read_one(run: dict[str, Any]) -> RunRow:
+            async with limit:
+                return RunRow(run, await self._info(runs, caller, run))
+
+        return list(await asyncio.gather(*(read_one(run) for run in listed)))
+
+    async def day(self, runs: Runs, caller: Caller, agent: str) -> AgentDay:
+        """An agent's last day."""
+        since, cursor, listed = datetime.now(UTC) - timedelta(days=1), None, list[dict[str, Any]]()
+        while len(listed) < DAY_RUNS:
+            page = await runs.find(caller, agent=agent, since=since, sub_agents=True, limit=100, cursor=cursor)
+            listed += page.runs
+            if (cursor := page.next) is None:
+                break
+        rows = await self.read(runs, caller, listed)
+        failed = [row for row in rows if row.number("recovered_failures")]
+        counted = [await self._failures_of(runs, row.run) for row in failed[:DAY_RUNS_WITH_FAILURES]]
+        return AgentDay(
+            statuses=Counter(row.status for row in rows),
+            recovered=sum(row.number("recovered_failures") or 0 for row in failed),
+            failures=sum(counted, Counter()),
+            looked_at=len(counted),
+            is_complete=cursor is None,
+        )
+
+    async def _info(self, runs: Runs, caller: Caller, run: dict[str, Any]) -> RunInfo | None:
+        key = run["id"], run["started"]
+        if key in self._ended:
+            return self._ended[key]
+        try:
+            async with asyncio.timeout(SECONDS_FOR_RUN):
+                info = await runs.read(caller, run["id"])
+        except Exception as error:
+            if not (isinstance(error, _UNANSWERED) or explain_unreadable_data(error)):
+                raise
+            return None
+        if info.ended is not None:
+            _keep(self._ended, key, info)
+        return info
+
+    async def _failures_of(self, runs: Runs, run: dict[str, Any]) -> Counter[tuple[str, str]]:
+        """The recovered failures of a run, by (tool, kind)."""
+        key = run["id"], run["started"]
+        if key in self._failures:
+            return self._failures[key]
+        counted: Counter[tuple[str, str]] = Counter()
+        try:
+            async with asyncio.timeout(SECONDS_FOR_RUN):
+                steps = await read_steps(runs.client, runs.client.get_workflow_handle(run["id"]))
+        except _UNANSWERED:
+            return counted
+        for step in steps:
+            if step.get("error"):
+                counted["(the answer)", step["error"]["kind"]] += 1
+            for call in step["tool_calls"]:
+                if call["result"] and call["result"]["error"]:
+                    counted[call["name"], call["result"]["error"]["kind"]] += 1
+        if key in self._ended:
+            _keep(self._failures, key, counted)
+        return counted
+
+
+def _keep(kept: OrderedDict[Any, Any], key: Any, value: Any) -> None:
+    kept[key] = value
+    while len(kept) > MOST_REMEMBERED:
+        kept.popitem(last=False)
+
+
+_UNANSWERED = (Problem, RPCError, WorkflowQueryFailedError, TimeoutError)
+"""What is raised where a run cannot be read now."""

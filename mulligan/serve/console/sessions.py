@@ -1,0 +1,133 @@
+"""Sign-in to the console: a cookie that stands for a token, and the CSRF token of its forms.
+
+The server keeps no sessions. A cookie is signed with the token itself: every replica can check it, and it ends with the
+token, or after `SESSION_SECONDS`. The token is not in it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+import time
+from dataclasses import dataclass
+from urllib.parse import quote, unquote
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from mulligan.serve.problems import Problem
+from mulligan.serve.security import ANYBODY, Access, Caller
+
+__all__ = ["Session", "check_form", "find_session", "leave_note", "note_of", "sign_in", "sign_out", "take_note"]
+
+COOKIE = "mulligan_session"
+FORM_COOKIE = "mulligan_form"
+"""The CSRF token where the server has no tokens: every form repeats it, which a page of another origin cannot read."""
+NOTE_COOKIE = "mulligan_note"
+"""A cookie, as a sentence in an address could be anybody's."""
+NOTE_CHARS = 400
+SESSION_SECONDS = 12 * 3600
+_SEPARATOR = "."
+
+
+@dataclass(frozen=True)
+class Session:
+    """Who looks at a page. `csrf`: what its forms contain. `is_new`: the cookie of the CSRF token must be set."""
+
+    caller: Caller
+    csrf: str
+    is_new: bool = False
+
+    def set_cookie(self, request: Request, response: Response) -> None:
+        """Set the cookie of the CSRF token, if the browser does not have it."""
+        if self.is_new:
+            _set(request, response, FORM_COOKIE, self.csrf, None)
+
+
+def find_session(request: Request, access: Access) -> Session | None:
+    """The session of a request: by its cookie, or by the header `Authorization`; None: nobody has signed in."""
+    if not access.has_tokens:
+        known = request.cookies.get(FORM_COOKIE, "")
+        is_valid = len(known) == 43 and known.isascii()
+        return Session(ANYBODY, known if is_valid else secrets.token_urlsafe(32), is_new=not is_valid)
+    if authorization := request.headers.get("authorization"):
+        try:
+            return Session(access.authenticate(authorization), "")
+        except Problem:
+            return None
+    cookie = request.cookies.get(COOKIE, "")
+    ends, _, signature = cookie.partition(_SEPARATOR)
+    nonce, _, signature = signature.partition(_SEPARATOR)
+    if not (ends.isascii() and ends.isdecimal() and len(ends) < 12 and int(ends) > time.time()):
+        return None
+    for secret, caller in access.secrets():
+        expected = _signature(secret, "session", ends, nonce)
+        if hmac.compare_digest(expected.encode(), signature.encode("utf-8", "replace")):
+            return Session(caller, _signature(secret, "form", ends, nonce))
+    return None
+
+
+def sign_in(request: Request, response: Response, access: Access, token: str) -> None:
+    """Set the cookie for a token.
+
+    Raises:
+        Problem: there is no such token.
+    """
+    access.authenticate(f"Bearer {token}")
+    ends, nonce = str(int(time.time()) + SESSION_SECONDS), secrets.token_urlsafe(16)
+    cookie = _SEPARATOR.join((ends, nonce, _signature(token.strip().encode(), "session", ends, nonce)))
+    _set(request, response, COOKIE, cookie, SESSION_SECONDS)
+
+
+def sign_out(request: Request, response: Response) -> None:
+    """Remove the cookie."""
+    _set(request, response, COOKIE, "", 0)
+
+
+def check_form(session: Session, request: Request, csrf: str) -> None:
+    """Refuse a form that is not of a page of this session.
+
+    A browser adds the cookie to a request that another site has made; `Origin` (gate.py), `SameSite` and this token each
+    refuse it. A request with `Authorization` needs none of them: no browser adds that header by itself.
+
+    Raises:
+        Problem: it is not.
+    """
+    if "authorization" in request.headers and not session.csrf:
+        return
+    if not session.csrf or not hmac.compare_digest(session.csrf.encode(), csrf.encode("utf-8", "replace")):
+        raise Problem(403, "foreign_form", "The form is too old, or is not of this page. Load the page again.")
+
+
+def leave_note(request: Request, response: Response, kind: str, text: str) -> None:
+    """Leave a sentence for the next page of this browser, on what a form has done (`done`) or not (`problem`)."""
+    _set(request, response, NOTE_COOKIE, quote(f"{kind} {text[:NOTE_CHARS]}"), 60)
+
+
+def take_note(request: Request, response: Response) -> None:
+    """Remove the sentence, as a page shows it."""
+    if NOTE_COOKIE in request.cookies:
+        _set(request, response, NOTE_COOKIE, "", 0)
+
+
+def note_of(request: Request) -> tuple[str, str] | None:
+    """The sentence that was left for this page, and its kind."""
+    kind, _, text = unquote(request.cookies.get(NOTE_COOKIE, ""))[: NOTE_CHARS + 10].partition(" ")
+    return (kind, text) if kind in ("done", "problem") and text else None
+
+
+def _signature(secret: bytes, *parts: str) -> str:
+    return hmac.new(secret, _SEPARATOR.join(("mulligan-console", *parts)).encode(), hashlib.sha256).hexdigest()
+
+
+def _set(request: Request, response: Response, name: str, value: str, seconds: int | None) -> None:
+    response.set_cookie(
+        name,
+        value,
+        max_age=seconds,
+        path=request.scope.get("root_path") or "/",
+        secure=request.url.scheme == "https",
+        httponly=True,
+        samesite="lax",
+    )

@@ -1,0 +1,182 @@
+"""What the page Decide shows of each call that waits for a person, and what a person sends from there."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlsplit
+
+from referencing.exceptions import Unresolvable
+from temporalio.client import WorkflowQueryFailedError
+from temporalio.service import RPCError
+
+from mulligan.client.waiting_calls import AllPending
+from mulligan.schema.json_schema import schema_faults, schema_validator
+from mulligan.serve.console.argument_form import Change, FormField, changes_between, fields_of, read_fields
+from mulligan.serve.problems import Problem
+from mulligan.serve.runs import Runs
+from mulligan.serve.security import Caller
+
+__all__ = ["WaitingCall", "WaitingPage", "find_waiting", "read_waiting_page", "send_decision"]
+
+MOST_SHOWN = 50
+"""Calls of one page: each has a form."""
+
+
+@dataclass
+class WaitingCall:
+    """A call that waits. `pending`: as the query `pending` has it. `fields`: of its form. `refused`: what was wrong with
+    what a person has sent; `changes`: what the person has changed, which is shown before it is sent.
+    """
+
+    pending: dict[str, Any]
+    fields: list[FormField] = field(default_factory=list)
+    schema: dict[str, Any] | None = None
+    refused: str = ""
+    changes: list[Change] = field(default_factory=list)
+    reason: str = ""
+
+    @property
+    def key(self) -> str:
+        """What names it in a form and an anchor."""
+        return f"{self.pending['id']}~{self.pending.get('conversation', '0')}~{self.pending['call_id']}"
+
+    @property
+    def is_question(self) -> bool:
+        """Whether it is answered, and not approved."""
+        return bool(self.pending["kind"] == "question")
+
+    @property
+    def url(self) -> str | None:
+        """The page that a server asks the person to open, if it is one of the web."""
+        url = str(self.pending.get("url") or "")
+        return url if urlsplit(url).scheme in ("http", "https") else None
+
+
+@dataclass(frozen=True)
+class WaitingPage:
+    """The calls, the oldest first, and what could not be read. `left_out`: how many more there are."""
+
+    calls: list[WaitingCall]
+    found: AllPending
+    left_out: int = 0
+
+
+async def read_waiting_page(runs: Runs, caller: Caller, run_id: str | None = None) -> WaitingPage:
+    """Everything that waits for a person; `run_id`: of that run, and the runs below it, alone."""
+    if run_id is None:
+        found = await runs.all_pending(caller)
+    else:
+        found = AllPending(await runs.pending(caller, run_id))
+    shown = found.calls[:MOST_SHOWN]
+    calls = await asyncio.gather(*(_waiting_call(runs, caller, pending) for pending in shown))
+    return WaitingPage(list(calls), found, len(found.calls) - len(shown))
+
+
+async def find_waiting(runs: Runs, caller: Caller, values: Mapping[str, str]) -> WaitingCall | None:
+    """The call that a form is about; None if it does not wait any more."""
+    for pending in await runs.pending(caller, values.get("run", "")):
+        call_id, conversation = values.get("call_id"), values.get("conversation", "0")
+        is_of_run = pending["id"] == values.get("run")
+        if is_of_run and pending["call_id"] == call_id and pending.get("conversation", "0") == conversation:
+            return await _waiting_call(runs, caller, pending, values)
+    return None
+
+
+async def send_decision(runs: Runs, caller: Caller, call: WaitingCall, values: Mapping[str, str]) -> str:
+    """Send what a person has decided; returns a sentence on it. An edited call is first shown with its changes.
+
+    Returns:
+        An empty text if the changes must be confirmed first: they are in `call.changes` then.
+
+    Raises:
+        Problem: the form's values are invalid.
+        UpdateRefusedError: the run refuses it: somebody else was first, or the edited arguments are invalid.
+    """
+    pending, action = call.pending, values.get("action")
+    ids = {"call_id": pending["call_id"], "conversation": pending.get("conversation", "0")}
+    reason = values.get("reason", "").strip() or None
+    call.reason = reason or ""
+    if action == "deny":
+        await runs.decide(caller, pending["id"], {**ids, "decision": "deny", "reason": reason})
+        return f"{pending['tool']} was denied."
+    if call.is_question:
+        await runs.answer(caller, pending["id"], {**ids, "text": _answer_of(call, values)})
+        return f"The question of {pending['agent']} was answered."
+    if action not in ("approve", "confirm"):
+        raise Problem(422, "invalid_input", "The form says neither approve nor deny.")
+    edited = await _edited(call, values)
+    if edited is not None and action != "confirm":
+        return ""
+    arguments = edited if edited is not None else None
+    await runs.decide(caller, pending["id"], {**ids, "decision": "approve", "reason": reason, "arguments": arguments})
+    return f"{pending['tool']} was approved{' with your changes' if arguments is not None else ''}."
+
+
+async def _edited(call: WaitingCall, values: Mapping[str, str]) -> dict[str, Any] | None:
+    """The edited arguments, validated; None if they are the model's."""
+    arguments = read_fields(call.fields, values)
+    call.changes = changes_between(call.pending["arguments"], arguments)
+    if not call.changes:
+        return None
+    if not isinstance(arguments, dict):
+        raise Problem(422, "invalid_input", "The arguments must be one JSON object.")
+    if call.schema is not None:
+        faults = await asyncio.to_thread(_faults, call.schema, arguments)
+        if faults:
+            raise Problem(422, "invalid_input", " ".join(faults))
+    return arguments
+
+
+def _faults(schema: dict[str, Any], arguments: dict[str, Any]) -> list[str]:
+    try:
+        faults = schema_faults(schema_validator(_without_patterns(schema)), arguments)
+    except (TypeError, ValueError, RecursionError, Unresolvable):
+        return []  # the run's own validation decides
+    return [f'"{path or "arguments"}" {says}.' for path, says in faults]
+
+
+def _without_patterns(schema: Any) -> Any:
+    """The schema without regular expressions, which may take for ever; the run checks them, in an activity."""
+    if isinstance(schema, list):
+        return [_without_patterns(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    left_out = {"pattern"}
+    if "patternProperties" in schema:
+        left_out |= {"patternProperties", "additionalProperties", "unevaluatedProperties"}
+    return {
+        name: {each: _without_patterns(inner) for each, inner in value.items()}
+        if name in ("properties", "$defs") and isinstance(value, dict)
+        else _without_patterns(value)
+        for name, value in schema.items()
+        if name not in left_out
+    }
+
+
+def _answer_of(call: WaitingCall, values: Mapping[str, str]) -> str:
+    if call.fields:
+        return json.dumps(read_fields(call.fields, values), ensure_ascii=False)
+    text = values.get("text", "").replace("\r\n", "\n")
+    if not text.strip() and call.url is None:
+        raise Problem(422, "invalid_input", "The answer is empty.")
+    return text if text.strip() else "done"
+
+
+async def _waiting_call(
+    runs: Runs, caller: Caller, pending: dict[str, Any], values: Mapping[str, str] | None = None
+) -> WaitingCall:
+    call = WaitingCall(pending)
+    if call.is_question:
+        if pending.get("answer_schema"):
+            call.fields = fields_of(pending["answer_schema"], {}, values)
+        return call
+    try:
+        call.schema = await runs.tool_schema(caller, pending["id"], pending["tool"], pending.get("conversation", "0"))
+    except (RPCError, WorkflowQueryFailedError, ValueError):
+        call.schema = None
+    call.fields = fields_of(call.schema, pending["arguments"], values)
+    return call

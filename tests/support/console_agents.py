@@ -1,0 +1,182 @@
+"""Agents whose runs the console shows: scripted mistakes, repairs, approvals, questions, sub-agents, hostile text, many steps."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, Field
+
+from mulligan import Agent, Call, InvalidToolInput, Message, Say, Script, ToolContext, ToolError, last_result, tool
+from mulligan.tools import ask_person
+
+SCRIPT_TAG = '<script>window.hacked = true</script><img src=x onerror="window.hacked = true">'
+RIGHT_TO_LEFT = "invoice\u202egpj.exe\u202c"
+LONG_LINE = "x" * 1_000_000
+
+
+class Amount(BaseModel):
+    euros: Annotated[float, Field(gt=0, le=500, description="How much, in euros.")]
+    reason: Literal["damaged", "late", "wrong item"] = "damaged"
+
+
+def customer_is_name(invalid: InvalidToolInput) -> object | None:
+    if isinstance(invalid.arguments, dict) and "name" in invalid.arguments:
+        return {"customer": invalid.arguments["name"]}
+    return None
+
+
+@tool(fix=customer_is_name)
+async def find_orders(customer: str, limit: Annotated[int, Field(ge=1, le=50)] = 10) -> list[dict[str, Any]]:
+    """Find the orders of a customer, the newest first.
+
+    Args:
+        customer: The customer's name.
+        limit: How many at most.
+    """
+    await asyncio.sleep(0.3)
+    return [
+        {"order": 7, "item": "Teapot, green", "paid": 48.0, "status": "delivered"},
+        {"order": 4, "item": "Cups", "paid": 31.5},
+    ][:limit]
+
+
+@tool
+async def track_parcel(order: int) -> str:
+    """Where the parcel of an order is."""
+    await asyncio.sleep(0.2)
+    if order != 7:
+        raise ToolError(f"There is no order {order}.")
+    return "Delivered on Tuesday, 09:12. The driver noted: box dented at one corner."
+
+
+@tool(needs_approval=True)
+def refund(order: int, amount: Amount, note: str, ctx: ToolContext) -> str:
+    """Give money back to the customer.
+
+    Args:
+        order: The order's number.
+        note: What the customer reads on the statement.
+    """
+    return f"Refunded {amount.euros:.2f} euros for order {order}: {note}"
+
+
+def _question(messages: Sequence[Message]) -> Say:
+    return Say(
+        "Before I close this, one thing.", [Call("ask_person", {"question": "Shall Ada get a voucher as well?"})]
+    )
+
+
+support_script = Script(
+    "support-desk",
+    [
+        Say("I will look at Ada's orders first.", [Call("list_orders", {"customer": "Ada Lovelace"})]),
+        Say("", [Call("find_orders", "{'name': 'Ada Lovelace',}")]),
+        Say("Order 7 is the teapot. Where is its parcel?", [Call("track_parcel", {"order": "seven"})]),
+        Say(
+            "", [Call("track_parcel", {"order": 7}), Call("policy_reader", {"prompt": "What is the rule for damage?"})]
+        ),
+        Say(
+            "The box was dented on delivery, and our rule covers that. I would like to refund the teapot.",
+            [
+                Call(
+                    "refund", {"order": 7, "amount": {"euros": 48.0, "reason": "damaged"}, "note": "Teapot, dented box"}
+                )
+            ],
+        ),
+        _question,
+        lambda messages: Say(f"Ada has her money back. About the voucher I was told: “{last_result(messages)}”"),
+    ],
+)
+policy_script = Script(
+    "policy_reader",
+    [
+        Say("", [Call("read_rule", {"topic": "damage"})]),
+        Say("Damage noted by the driver is refunded in full within 14 days."),
+    ],
+)
+
+
+@tool
+async def read_rule(topic: str) -> str:
+    """Read a rule of the shop."""
+    await asyncio.sleep(0.2)
+    return f"Rule 12 ({topic}): what the driver noted is refunded in full, within 14 days."
+
+
+policy_reader = Agent(
+    name="policy_reader",
+    model="scripted:policy_reader",
+    instructions="You read the shop's rules.",
+    tools=[read_rule],
+)
+support_desk = Agent(
+    name="support-desk",
+    model="scripted:support-desk",
+    instructions="You help the customers of a tea shop. Be kind, and check before you promise.",
+    tools=[
+        find_orders,
+        track_parcel,
+        refund,
+        ask_person,
+        policy_reader.as_tool(description="Answers a question about the shop's rules."),
+    ],
+    max_steps=20,
+)
+
+
+@tool
+def read_mail(folder: str) -> str:
+    """Read the newest mail of a folder."""
+    return f"{SCRIPT_TAG}\n{RIGHT_TO_LEFT}\n{LONG_LINE}"
+
+
+hostile_script = Script(
+    "hostile",
+    [
+        Say(f"I say {SCRIPT_TAG} and {RIGHT_TO_LEFT}", [Call("read_mail", {"folder": SCRIPT_TAG})]),
+        Say("", [Call(SCRIPT_TAG[:60], {"x": 1}), Call("read_mail", f'{{"folder": "{RIGHT_TO_LEFT}"')]),
+        Say("", [Call("wire_money", {"to": RIGHT_TO_LEFT, "note": SCRIPT_TAG})]),
+        Say(SCRIPT_TAG),
+    ],
+)
+
+
+@tool(needs_approval=True)
+def wire_money(to: str, note: str) -> str:
+    """Wire money."""
+    return f"wired to {to}"
+
+
+hostile = Agent(name="hostile", model="scripted:hostile", tools=[read_mail, wire_money], max_steps=10)
+
+
+@tool
+async def count(number: int) -> str:
+    """Say a number."""
+    if number % 40 == 3:
+        raise ToolError(f"{number} cannot be said.")
+    return f"{number}. " + "Said with care. " * 6
+
+
+MANY = 1_000
+counter_script = Script(
+    "counter",
+    [
+        *(Say(f"Number {number}.", [Call("count", {"number": number})]) for number in range(1, MANY)),
+        Say("All counted."),
+    ],
+)
+counter = Agent(name="counter", model="scripted:counter", tools=[count], max_steps=MANY + 10, max_repeats=None)
+
+WORDS = "The kettle sings and the leaves unfold, and somebody at the window counts the parcels going out. "
+teller_script = Script(
+    "teller",
+    [
+        Say("", [Call("count", {"number": 1})]),
+        Say(WORDS * 3, pace=0.05),
+    ],
+)
+teller = Agent(name="teller", model="scripted:teller", tools=[count])
+"""Writes slowly, so that its text can be watched."""

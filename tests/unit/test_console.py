@@ -1,0 +1,150 @@
+"""What the console makes of events, schemas and texts, without a server."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from mulligan.serve.console.argument_form import Change, changes_between, fields_of, read_fields
+from mulligan.serve.console.rendering import render
+from mulligan.serve.console.timeline import WIDTH, draw_timeline
+from mulligan.serve.console.transcript import StepView, Transcript
+from mulligan.serve.problems import Problem
+from mulligan.wire.event_types import EVENT, Event
+
+START = datetime(2026, 11, 22, 12, tzinfo=UTC)
+SCHEMA = {
+    "type": "object",
+    "required": ["order", "amount", "note"],
+    "$defs": {
+        "Amount": {"type": "object", "properties": {"euros": {"type": "number", "minimum": 1}}, "required": ["euros"]}
+    },
+    "properties": {
+        "order": {"type": "integer"},
+        "amount": {"$ref": "#/$defs/Amount"},
+        "note": {"type": "string"},
+        "urgent": {"type": "boolean"},
+        "color": {"enum": ["red", "blue"]},
+        "tags": {"type": "array", "items": {"type": "string"}},
+    },
+}
+ARGUMENTS: dict[str, Any] = {"order": 7, "amount": {"euros": 2.5}, "note": "", "tags": ["a"], "extra": None}
+
+
+class Log:
+    """Events with offsets and times."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+
+    def add(self, type_: str, after: float, /, **fields: Any) -> None:
+        at = (START + timedelta(seconds=after)).isoformat()
+        self.events.append(EVENT.validate_python({"type": type_, "at": at, "offset": len(self.events), **fields}))
+
+    def step(self, number: int, after: float, name: str, error: str | None = None, call_id: str = "") -> None:
+        """A step with one call."""
+        call_id = call_id or f"c{number}"
+        call: dict[str, Any] = {"step": number, "call_id": call_id, "name": name}
+        self.add("step_started", after, step=number, model="scripted:x")
+        made = [{"id": call_id, "name": name, "arguments": "{}"}]
+        self.add("answered", after + 1, step=number, text="", tool_calls=made, usage={})
+        if error is None:
+            self.add("tool_call_started", after + 1, **call, arguments={})
+        info = {"kind": error, "message": "m"} if error else None
+        self.add("tool_call_settled", after + 2, **call, result={"text": "r", "error": info}, attempts=1)
+
+
+def steps_of(log: Log) -> list[StepView]:
+    return Transcript.of(log.events).steps
+
+
+def test_a_mistake_is_linked_with_the_next_call_of_its_tool_that_succeeds() -> None:
+    log = Log()
+    for number, (name, error) in enumerate(
+        [("find", "invalid_arguments"), ("other", None), ("find", "tool_error"), ("find", None), ("find", None)], 1
+    ):
+        log.step(number, number * 3, name, error)
+    calls = [next(iter(step.calls.values())) for step in steps_of(log)]
+    assert calls[3].corrects is calls[2]
+    assert calls[2].corrected_by is calls[3]
+    assert calls[1].corrects is None
+
+
+def test_a_call_of_an_unknown_tool_is_corrected_by_the_next_steps_call() -> None:
+    log = Log()
+    log.step(1, 0, "serch", "unknown_tool")
+    log.step(2, 3, "search")
+    first, second = (next(iter(step.calls.values())) for step in steps_of(log))
+    assert first.corrected_by is second
+    assert (first.anchor, second.anchor) == ("step-1-call-1", "step-2-call-1")
+
+
+def test_a_denied_call_is_no_mistake() -> None:
+    log = Log()
+    log.step(1, 0, "pay", "denied")
+    assert not steps_of(log)[0].is_mistaken
+
+
+def test_the_timeline_keeps_work_in_proportion_and_draws_a_night_of_waiting_short() -> None:
+    log = Log()
+    log.step(1, 0, "a")
+    call: dict[str, Any] = {"step": 2, "call_id": "c", "name": "pay"}
+    log.add("step_started", 2, step=2, model="scripted:x")
+    log.add("answered", 4, step=2, text="", tool_calls=[{"id": "c", "name": "pay", "arguments": "{}"}], usage={})
+    log.add("waiting", 4, **call, kind="approval")
+    log.add("decided", 40_004, **call, decision="approve")
+    log.add("tool_call_started", 40_004, **call)
+    log.add("tool_call_settled", 40_006, **call, result={"text": ""}, attempts=1)
+    line = draw_timeline(steps_of(log), START)
+    [(x, seconds)] = line.pauses
+    assert (seconds, line.seconds) == (40_000, 40_006)
+    bars = {bar.kind: bar for bar in line.rows[1].bars}
+    assert bars["model"].width == pytest.approx(bars["tool"].width, abs=0.2)
+    assert bars["wait"].width < bars["model"].width
+    assert bars["wait"].x < x < bars["tool"].x
+    assert bars["tool"].x + bars["tool"].width == pytest.approx(WIDTH, abs=0.2)
+
+
+def test_a_form_returns_the_arguments_that_nobody_has_edited() -> None:
+    fields = fields_of(SCHEMA, ARGUMENTS)
+    assert [each.kind for each in fields] == ["number", "group", "text", "choice", "choice", "json", "json"]
+    sent = {each.name: each.value for field in fields for each in (field.fields or [field])}
+    assert read_fields(fields, sent) == ARGUMENTS
+    assert changes_between(ARGUMENTS, read_fields(fields, sent)) == []
+
+
+def test_what_was_edited_is_named_by_its_path() -> None:
+    fields = fields_of(SCHEMA, ARGUMENTS)
+    edited = read_fields(fields, {"arg.1.0": "3", "arg.2": "a\r\nb", "arg.3": "true", "arg.5": '["a", 1]'})
+    assert edited == {
+        "order": 7,
+        "amount": {"euros": 3},
+        "note": "a\nb",
+        "urgent": True,
+        "tags": ["a", 1],
+        "extra": None,
+    }
+    changes = changes_between(ARGUMENTS, edited)
+    assert Change("amount.euros", "2.5", "3") in changes
+    assert Change("urgent", None, "true") in changes
+    assert [change.path for change in changes] == ["amount.euros", "note", "tags", "urgent"]
+
+
+@pytest.mark.parametrize(("name", "value"), [("arg.0", "seven"), ("arg.5", "[")])
+def test_a_field_that_cannot_be_read_is_named(name: str, value: str) -> None:
+    with pytest.raises(Problem, match=r'"(order|tags)" is'):
+        read_fields(fields_of(SCHEMA, ARGUMENTS), {name: value})
+
+
+def test_arguments_without_a_schema_are_one_field_of_json() -> None:
+    [field] = fields_of(None, {"a": 1})
+    assert read_fields([field], {"json": '{"a": 2}'}) == {"a": 2}
+
+
+def test_every_value_is_escaped() -> None:
+    problem = Problem(404, "x", '<b onclick="x">&\u202e')
+    shown = render("problem.html", "", session=None, here="", note=None, title="<i>", problem=problem)
+    assert "&lt;b onclick=&#34;x&#34;&gt;&amp;⟦U+202E RIGHT-TO-LEFT OVERRIDE⟧" in shown
+    assert "<i>" not in shown
