@@ -48,9 +48,9 @@ class Agent(Generic[OutputT]):
 
     Args:
         name: Its name; a run's input selects the agent by it.
-        model: `openai:NAME` (Responses API), `openai-chat:NAME` (Chat Completions), `anthropic:NAME` or `scripted:NAME`, at
-            an endpoint of the operator's with `provider@endpoint:NAME`; a `Model`, which has an endpoint of its own; or a
-            list of them: the next one is called where one refuses a request or is unavailable.
+        model: `openai:NAME` (Responses API), `openai-chat:NAME` (Chat Completions), `anthropic:NAME`, `google:NAME` or
+            `scripted:NAME`, at an endpoint of the operator's with `provider@endpoint:NAME`; a `Model`, which has an endpoint
+            of its own; or a list of them: the next one is called where one refuses a request or is unavailable.
         instructions: The system prompt: a text, or a function of the RunInput, called once a run.
         tools: The tools that the model may call.
         mcp: Servers of the Model Context Protocol; the model may call their tools too, as `server__tool`.
@@ -73,7 +73,7 @@ class Agent(Generic[OutputT]):
         calls_in_text: For models without tool calls of their own: calls written as JSON in the text are run as calls.
         parallel_tool_calls: Whether the model may make several calls in a step.
         model_settings: Other settings of the provider: temperature, tool_choice, reasoning … A table under a provider's name
-            (`anthropic`) is for its models alone.
+            (`anthropic`, `google`) is for its models alone.
         model_timeout: Seconds, or a timedelta, for one attempt of a model call.
         model_patience: How long calls are retried while an endpoint is down or limits our rate. None: an hour; with a list
             of models, a minute for each but the last one.

@@ -10,6 +10,7 @@ __all__ = ["EXTRAS", "require_extra"]
 
 EXTRAS = {
     "anthropic": ("anthropic",),
+    "google": ("google.genai",),
     "mcp": ("mcp",),
     "s3": ("boto3",),
     "serve": ("fastapi", "uvicorn", "sse_starlette", "mcp", "jinja2"),
@@ -30,8 +31,15 @@ def require_extra(extra: str, feature: str) -> None:
     Raises:
         DeclarationError: a package is missing; the text has the command that installs the extra.
     """
-    if any(find_spec(package) is None for package in EXTRAS[extra]):
+    if not all(map(_is_installed, EXTRAS[extra])):
         raise DeclarationError(
             f"{feature} needs the extra {extra!r} of Mulligan, which is not installed; "
             f"install it: uv add 'mulligan[{extra}]' (or: pip install 'mulligan[{extra}]')."
         )
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        return find_spec(package) is not None
+    except ModuleNotFoundError:  # of the package that contains it
+        return False

@@ -51,6 +51,16 @@ BUILT_IN: Mapping[str, ProviderTraits] = {
             "ANTHROPIC_FEDERATION_RULE_ID",
         ),
     ),
+    # Its models before Gemini 3 cannot constrain an answer where they have tools.
+    "google": ProviderTraits(
+        extra="google",
+        key_variables=(
+            "GEMINI_API_KEY",
+            "GOOGLE_API_KEY",
+            "GOOGLE_GENAI_USE_VERTEXAI",
+            "GOOGLE_GENAI_USE_ENTERPRISE",
+        ),
+    ),
     "scripted": ProviderTraits(is_free=True, has_endpoints=False),
 }
 """The built-in providers. `activities/models/available_providers.py` creates each of them, and fails if one is missing."""

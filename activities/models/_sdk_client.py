@@ -59,6 +59,17 @@ class HttpRequest:
     timeout: float
     new_assembler: Callable[[], StreamAssembler] | None = None
 
+    def content(self, more: Mapping[str, Any]) -> bytes:
+        """The body, with `more` fields.
+
+        The items are last, so that the requests of a run differ at their ends only: providers cache by prefix.
+        """
+        ours = (self.items_field, "stream", "stream_options")
+        fields = {name: value for name, value in self.body.items() if name not in ours}
+        head = to_json({**fields, **more})[:-1]
+        comma = "," if fields or more else ""
+        return f"{head}{comma}{to_json(self.items_field)}:[{','.join(self.items)}]}}".encode()
+
     @property
     def endpoint(self) -> tuple[str, str]:
         """The path and the model: what an endpoint supports may differ between models."""
@@ -147,11 +158,7 @@ class SdkClient:
         return answer
 
     async def _send(self, request: HttpRequest, assembler: StreamAssembler | None = None) -> dict[str, Any]:
-        ours = (request.items_field, "stream", "stream_options")
-        fields = {name: value for name, value in request.body.items() if name not in ours}
-        # The items are last, so that the requests of a run differ at their ends only: providers cache by prefix.
-        others = to_json({**fields, **(assembler.request_fields if assembler else {})})
-        content = f"{others[:-1]},{to_json(request.items_field)}:[{','.join(request.items)}]}}".encode()
+        content = request.content(assembler.request_fields if assembler else {})
         client, sdk = await self._client(), importlib.import_module(self.package)
         import httpx2
 
@@ -205,7 +212,10 @@ class SdkClient:
         """Close the connections. The next request opens new ones."""
         created, self._client_of_loop = self._client_of_loop, None
         if created is not None:
-            await created[1].close()
+            await self._close_client(created[1])
+
+    async def _close_client(self, client: Any) -> None:
+        await client.close()
 
     async def _client(self) -> Any:
         # Connections belong to the event loop that opened them.

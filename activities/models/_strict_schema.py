@@ -18,7 +18,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-__all__ = ["strict"]
+__all__ = ["schema_in_words", "strict"]
 
 MAX_LEVELS, MAX_PROPERTIES, MAX_ENUM_VALUES, MAX_CHARACTERS = 10, 5_000, 1_000, 120_000
 """The guide's limits. Characters are those of all names of properties and definitions, and of all texts in enums. Every
@@ -61,6 +61,11 @@ _IN_WORDS = {
 }
 _TYPE_OF_VALUE = {str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null"}
 
+_ANSWER_WITH_JSON = (
+    "Write your final answer as one JSON document that is valid against the following JSON schema, and nothing else, "
+    "without a code fence:\n{schema}"
+)
+
 
 class _NotStrictError(ValueError):
     """Strict mode cannot express the schema."""
@@ -72,6 +77,11 @@ def strict(schema: dict[str, Any]) -> dict[str, Any] | None:
         return _Adapter(schema).adapt()
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None  # strict mode cannot express it, or it is not a JSON schema at all
+
+
+def schema_in_words(schema: dict[str, Any]) -> str:
+    """Instructions to write an answer that fits the schema, for an API that does not accept the schema itself."""
+    return _ANSWER_WITH_JSON.format(schema=json.dumps(schema, ensure_ascii=False))
 
 
 class _Adapter:

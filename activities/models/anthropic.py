@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from functools import partial
@@ -17,7 +16,7 @@ from mulligan.activities.models._http_errors import error_of_status, message_in
 from mulligan.activities.models._json_fields import MOST_TOKENS, as_text, to_json, token_count
 from mulligan.activities.models._model_settings import settings_for, tool_choice_of
 from mulligan.activities.models._sdk_client import HttpRequest
-from mulligan.activities.models._strict_schema import strict
+from mulligan.activities.models._strict_schema import schema_in_words, strict
 from mulligan.activities.models.protocol import FinishReason, Reply, Request, Unavailable
 from mulligan.errors import ModelRequestError
 from mulligan.values import Message, ToolCall, Usage
@@ -35,10 +34,6 @@ TOKEN_SETTINGS = ("max_output_tokens", "max_completion_tokens")
 """OpenAI's names for `max_tokens`."""
 GONE_TOOL = "No longer available."
 """The description of a tool that the conversation's calls name, where the agent has no tools: the API requires it."""
-ANSWER_WITH_JSON = (
-    "Write your final answer as one JSON document that is valid against the following JSON schema, and nothing else, "
-    "without a code fence:\n{schema}"
-)
 _LIMIT = re.compile(r"max_tokens: \d+ > (\d+)")
 """How the API refuses `max_tokens`: "max_tokens: 32000 > 8192, which is the maximum allowed number of output tokens …"."""
 _MENTIONS_THINKING = re.compile(r"\bthinking\b|\bsignature\b", re.IGNORECASE)
@@ -146,8 +141,7 @@ class Anthropic:
         if (output := request.definition.output) is not None:
             schema = None if _format_key(request) in self._without_format else _format_of(output)
             if schema is None:
-                written = ANSWER_WITH_JSON.format(schema=json.dumps(output.json_schema, ensure_ascii=False))
-                instructions = "\n\n".join(filter(None, (instructions, written)))
+                instructions = "\n\n".join(filter(None, (instructions, schema_in_words(output.json_schema))))
             else:
                 settings = body.get("output_config")
                 others = settings if isinstance(settings, Mapping) else {}

@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from mulligan.activities.models._anthropic_client import AnthropicClient
+from mulligan.activities.models._google_client import GoogleClient
 from mulligan.activities.models._openai_client import OpenAIClient
 from mulligan.activities.models.anthropic import Anthropic
+from mulligan.activities.models.google import Google
 from mulligan.activities.models.openai_chat import OpenAIChat
 from mulligan.activities.models.openai_responses import OpenAIResponses
 from mulligan.activities.models.protocol import Provider, Reply, Request, Unavailable
@@ -20,7 +22,7 @@ from mulligan.provider_plugin import BUILT_IN, find_plugin
 from mulligan.script import Script
 from mulligan.values import Message
 
-SDKS = {"openai": "openai", "openai-chat": "openai", "anthropic": "anthropic"}
+SDKS = {"openai": "openai", "openai-chat": "openai", "anthropic": "anthropic", "google": "google.genai"}
 """The package of each provider that has one."""
 
 
@@ -46,6 +48,7 @@ class AvailableProviders:
             "openai": lambda endpoint: OpenAIResponses(self._client(endpoint)),
             "openai-chat": lambda endpoint: OpenAIChat(self._client(endpoint)),
             "anthropic": lambda endpoint: Anthropic(AnthropicClient(endpoint)),
+            "google": lambda endpoint: Google(GoogleClient(endpoint)),
             SCRIPTED: lambda _: Scripted(scripts),
         }
         if self._built_in.keys() != BUILT_IN.keys():

@@ -76,6 +76,7 @@ PASSED_THROUGH = (
     "referencing",
     "openai",  # users' modules may import it, and a second import in the sandbox stops the worker
     "anthropic",
+    "google.genai",
     "opentelemetry",  # the telemetry of Mulligan uses it; has process-wide state
     "zstandard",  # a C extension; no side effects
 )

@@ -33,7 +33,7 @@ class AnthropicApi:
         self.limits: dict[str, int] = {}
         self.samplers: set[str] = set()
 
-    def serves(self, path: str) -> bool:
+    def serves(self, path: str, headers: Mapping[str, str]) -> bool:
         return path == PATH
 
     def model(self, path: str, body: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""A server of OpenAI's APIs and of Anthropic's on the loopback, with scripted answers and strict checks of requests.
+"""A server of OpenAI's, Anthropic's and Google's APIs on the loopback, with scripted answers and strict checks of requests.
 
     async with OpenAIServer() as server:
         server.script("gpt-test", [Turn(calls=[("search", '{"q": "x"}')]), Turn("Found it.")])
@@ -22,6 +22,7 @@ from typing import Any
 from aiohttp import web
 
 from tests.support.anthropic_api import AnthropicApi
+from tests.support.google_api import GoogleApi
 from tests.support.openai_chat_rules import LONGEST_ID, check_chat
 from tests.support.openai_responses_rules import ENCRYPTED, check_responses, is_of_model
 from tests.support.openai_rules import check_authorization, parse_body
@@ -48,7 +49,7 @@ class Recorded:
     refusal: Refusal | None = None
     disconnected: bool = False  # the client disconnected before the response
     request_id: str = ""  # of the x-request-id header
-    api: AnthropicApi | None = None  # None: OpenAI's
+    api: AnthropicApi | GoogleApi | None = None  # None: OpenAI's
     done: asyncio.Event = field(
         default_factory=asyncio.Event
     )  # set when the request was answered, dropped or abandoned
@@ -113,6 +114,7 @@ class OpenAIServer:
         self.longest_chat_id = longest_chat_id
         self.base_url = ""
         self.anthropic = AnthropicApi()
+        self.google = GoogleApi()
         self._scripts: dict[str, Script] = {}
         self._attempts: Counter[str] = Counter()
         self._numbers = itertools.count()
@@ -144,6 +146,8 @@ class OpenAIServer:
             "OPENAI_API_KEY": "test-key",
             "ANTHROPIC_BASE_URL": root,
             "ANTHROPIC_API_KEY": "test-key",
+            "GOOGLE_GEMINI_BASE_URL": root,
+            "GEMINI_API_KEY": "test-key",
         }
 
     @property
@@ -175,6 +179,8 @@ class OpenAIServer:
         async with self._arrival:
             self._arrival.notify_all()
         try:
+            if recorded.refusal is None and recorded.api is self.google and not recorded.model:
+                return self._send(recorded, 200, {"models": [{"name": f"models/{name}"} for name in self._scripts]})
             if recorded.refusal is None and recorded.path == MODELS:
                 listed = [{"id": name, "object": "model", "created": 1, "owned_by": "tests"} for name in self._scripts]
                 return self._send(recorded, 200, {"object": "list", "data": listed})
@@ -193,9 +199,10 @@ class OpenAIServer:
 
     def _examine(self, method: str, recorded: Recorded) -> Refusal | None:
         try:
-            if self.anthropic.serves(recorded.path):
-                recorded.api = self.anthropic
-                recorded.json = parse_body(recorded.body)
+            others = (self.anthropic, self.google)
+            recorded.api = next((api for api in others if api.serves(recorded.path, recorded.headers)), None)
+            if recorded.api is not None:
+                recorded.json = parse_body(recorded.body) if method == "POST" else {}
                 recorded.api.check(recorded.path, recorded.headers, recorded.json)
                 return None
             check_authorization(recorded.headers.get("authorization"))

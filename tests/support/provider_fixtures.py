@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 from mulligan.activities.models._anthropic_client import AnthropicClient
+from mulligan.activities.models._google_client import GoogleClient
 from mulligan.activities.models._openai_client import OpenAIClient
 from mulligan.activities.models.anthropic import Anthropic
 from mulligan.activities.models.fit_content import fit_content
+from mulligan.activities.models.google import Google
 from mulligan.activities.models.openai_chat import OpenAIChat
 from mulligan.activities.models.openai_responses import OpenAIResponses
 from mulligan.activities.models.protocol import Provider, Reply, Request
@@ -34,6 +36,7 @@ class Bench:
             "openai": OpenAIResponses(self.client),
             "openai-chat": OpenAIChat(self.client),
             "anthropic": Anthropic(AnthropicClient()),
+            "google": Google(GoogleClient()),
         }
 
     @classmethod

@@ -112,7 +112,7 @@ def test_two_packages_of_one_prefix_are_both_named(tmp_path: Path, monkeypatch: 
 def test_an_unknown_prefix_lists_those_that_are_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install(tmp_path, monkeypatch, "acme_one", SOURCE, "acme = acme_one:plugin")
     with pytest.raises(
-        DeclarationError, match="openai:NAME, openai-chat:NAME, anthropic:NAME, scripted:NAME, acme:NAME"
+        DeclarationError, match="openai:NAME, openai-chat:NAME, anthropic:NAME, google:NAME, scripted:NAME, acme:NAME"
     ):
         Agent(name="a", model="nobody:large")
 

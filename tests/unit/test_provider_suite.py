@@ -37,7 +37,8 @@ class OpenAIEndpoint:
 
     def __init__(self, server: OpenAIServer, prefix: str) -> None:
         self._server = server
-        endpoint = Endpoint(name="fake", base_url=server.base_url)
+        base_url = f"{server.base_url}beta" if prefix == "google" else server.base_url
+        endpoint = Endpoint(name="fake", base_url=base_url)
         self.provider: Provider = AvailableProviders({}, {"fake": endpoint}).of(f"{prefix}@fake:m")
 
     def answer(self, answer: FakeAnswer) -> None:
@@ -77,6 +78,10 @@ class TestOpenAIResponses(TestOpenAIChat):
 
 class TestAnthropic(TestOpenAIChat):
     prefix = "anthropic"
+
+
+class TestGoogle(TestOpenAIChat):
+    prefix = "google"
 
 
 class ScriptedEndpoint:

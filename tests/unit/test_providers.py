@@ -233,6 +233,7 @@ def test_the_known_providers_are_those_that_are_created() -> None:
         "openai": "openai",
         "openai-chat": "openai",
         "anthropic": "anthropic",
+        "google": "gcp.gemini",
         "scripted": "scripted",
     }
 

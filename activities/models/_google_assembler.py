@@ -1,0 +1,75 @@
+"""Assemble an answer of Gemini's API from the chunks of a stream."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from mulligan.activities.models.protocol import Unavailable
+
+_TOP_LEVEL = ("usageMetadata", "modelVersion", "responseId", "promptFeedback", "error")
+
+
+class GoogleAssembler:
+    """A `StreamAssembler` for `streamGenerateContent`.
+
+    Args:
+        on_text: Called with each piece of the answer's text as it arrives.
+    """
+
+    request_fields: ClassVar[dict[str, Any]] = {}
+
+    def __init__(self, on_text: Callable[[str], None]) -> None:
+        self._on_text = on_text
+        self._top_level: dict[str, Any] = {}
+        self._candidate: dict[str, Any] = {}
+        self._parts: list[dict[str, Any]] = []
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether a part of the answer has arrived."""
+        return bool(self._parts)
+
+    def add(self, event: dict[str, Any]) -> None:
+        """Add a chunk."""
+        self._top_level |= {name: event[name] for name in _TOP_LEVEL if event.get(name)}
+        candidates = event.get("candidates")
+        candidate = candidates[0] if isinstance(candidates, list) and candidates else None
+        if not isinstance(candidate, dict):
+            return
+        self._candidate |= {name: value for name, value in candidate.items() if name != "content" and value is not None}
+        content = candidate.get("content")
+        parts = content.get("parts") if isinstance(content, dict) else None
+        for part in parts if isinstance(parts, list) else ():
+            if isinstance(part, dict):
+                self._add_part(dict(part))
+
+    def mark_done(self) -> None:
+        """Do nothing: this API ends a stream without a mark."""
+
+    def result(self) -> dict[str, Any]:
+        """Return the response as it is without streaming.
+
+        Raises:
+            Unavailable: the stream ended before the answer.
+        """
+        if "error" in self._top_level:
+            return {"error": self._top_level["error"]}
+        if not self._candidate.get("finishReason") and "promptFeedback" not in self._top_level:
+            raise Unavailable("the endpoint's answer broke off in the middle")
+        if not self._candidate:
+            return self._top_level
+        content = {"role": "model", "parts": self._parts}
+        return {**self._top_level, "candidates": [{**self._candidate, "content": content}]}
+
+    def _add_part(self, part: dict[str, Any]) -> None:
+        """Add a part. Pieces of a text are joined, but never a part that has a signature with one that has none."""
+        if isinstance(text := part.get("text"), str) and text and not part.get("thought"):
+            self._on_text(text)
+        before = self._parts[-1] if self._parts else {}
+        fields = {"text", "thought"}
+        is_piece = before and before.keys() <= fields and part.keys() <= fields
+        if is_piece and before.get("thought") == part.get("thought"):
+            self._parts[-1] = {**before, "text": f"{before.get('text', '')}{part.get('text', '')}"}
+        else:
+            self._parts.append(part)

@@ -1,0 +1,163 @@
+"""The client of the `google-genai` package, for `google:NAME`."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from typing import Any
+
+from mulligan.activities.models._http_errors import error_of_status, message_in, retry_after
+from mulligan.activities.models._json_fields import as_text
+from mulligan.activities.models._read_response import StreamAssembler, read_json, read_stream
+from mulligan.activities.models._sdk_client import (
+    BAD_HEADER,
+    CONNECT_TIMEOUT,
+    LIST_TIMEOUT,
+    NO_KEY,
+    PLACEHOLDER_KEY,
+    HttpRequest,
+    SdkClient,
+)
+from mulligan.activities.models.protocol import Unavailable
+from mulligan.errors import ModelRequestError
+
+
+class GoogleClient(SdkClient):
+    """One `genai.Client`. The default endpoint is Gemini's API with GEMINI_API_KEY, or what the package's variables say.
+
+    As with the other packages, the JSON of both directions is handled here. This package has no public method for that, so
+    two private ones are called: `_build_request` (address, version, project, key) and `_async_request`.
+    """
+
+    package = "google.genai"
+    default_key_variable = "GEMINI_API_KEY"
+    url_variable = "GOOGLE_GEMINI_BASE_URL"
+
+    async def _send(self, request: HttpRequest, assembler: StreamAssembler | None = None) -> dict[str, Any]:
+        method = "streamGenerateContent?alt=sse" if assembler else "generateContent"
+        content = request.content(assembler.request_fields if assembler else {})
+        answer = await self._request("post", f"{request.path}:{method}", content, request.timeout, assembler)
+        if "usageMetadata" in answer:
+            answer["usage"] = answer["usageMetadata"]
+        return answer
+
+    async def model_names(self) -> list[str] | None:
+        """The names of the models that the endpoint lists. None: it has no such list.
+
+        Raises:
+            ModelRequestError: the endpoint refused the request, or it cannot be sent.
+            Unavailable: there was no usable response.
+        """
+        try:
+            answer = await self._request("get", "models?pageSize=1000", None, LIST_TIMEOUT, None)
+        except ModelRequestError as error:
+            if error.status == 404:
+                return None
+            raise
+        listed = answer.get("models")
+        names = (
+            [as_text(each.get("name")) for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []
+        )
+        return [name.removeprefix("models/") for name in names] if isinstance(listed, list) else None
+
+    async def is_vertex(self) -> bool:
+        """Whether the package's variables say that models are served by Google Cloud."""
+        return bool((await self._client())._api_client.vertexai)
+
+    async def _request(
+        self, method: str, path: str, content: bytes | None, timeout: float, assembler: StreamAssembler | None
+    ) -> dict[str, Any]:
+        client, errors = (await self._client())._api_client, importlib.import_module("google.genai.errors")
+        import httpx2
+
+        request = client._build_request(method, path, {})
+        request.data = content
+        request.timeout = httpx2.Timeout(timeout, connect=min(timeout, CONNECT_TIMEOUT))
+        host = httpx2.URL(request.url).host
+        # Errors are raised without their causes: Temporal would record these in history, and they may quote headers.
+        try:
+            response = (await client._async_request(http_request=request, stream=True)).response_stream
+            try:
+                if assembler is not None:
+                    return await read_stream(response, assembler)
+                await response.aread()
+                return read_json(response.text)
+            finally:
+                await response.aclose()
+        except errors.APIError as error:
+            raise self._status_error(error, request.headers) from None
+        except httpx2.HTTPError as error:
+            raise self._connection_error(error, host) from None
+        except UnicodeEncodeError:
+            raise ModelRequestError(BAD_HEADER.format(key=self.key_variable)) from None
+
+    def _new_client(self) -> Any:
+        import httpx2
+        from google import genai
+        from google.genai.types import HttpOptions
+
+        endpoint = self._endpoint
+        key = endpoint.api_key() if endpoint else None
+        if endpoint is not None and key is None:
+            key = PLACEHOLDER_KEY
+        if key == "":
+            raise ModelRequestError(NO_KEY.format(key=self.key_variable))
+        # The package appends the version to the address. It uses a given client of httpx2 as it is, without retries.
+        url, version = _split_version(endpoint.base_url) if endpoint and endpoint.base_url else (None, None)
+        options = HttpOptions(
+            base_url=url,
+            api_version=version,
+            headers=endpoint.resolved_headers() if endpoint else None,
+            httpx_async_client=httpx2.AsyncClient(),
+        )
+        try:
+            client = genai.Client(api_key=key, vertexai=False if endpoint else None, http_options=options)
+        except Exception as error:  # noqa: BLE001 - its exceptions, and those of Google's authentication, have no common class
+            if type(error) is ValueError:
+                raise ModelRequestError(NO_KEY.format(key=self.key_variable)) from None
+            raise ModelRequestError(f"The client of the package google-genai cannot be created: {error}") from None
+        if not (client._api_client.api_key or client._api_client.vertexai):
+            raise ModelRequestError(NO_KEY.format(key=self.key_variable))
+        return client
+
+    async def _close_client(self, client: Any) -> None:
+        await client._api_client._http_options.httpx_async_client.aclose()
+        client.close()
+
+    def _status_error(self, error: Any, headers: dict[str, str]) -> ModelRequestError | Unavailable:
+        """Our error for an `APIError` of the package. Its message contains no header and no key."""
+        message = message_in(error.details)
+        secrets = [headers.get("x-goog-api-key", ""), headers.get("Authorization", "").removeprefix("Bearer ")]
+        secrets += self._endpoint.resolved_headers().values() if self._endpoint else []
+        for secret in secrets:
+            if secret and secret != PLACEHOLDER_KEY:
+                message = message.replace(secret, "[key]")
+        received = getattr(error.response, "headers", {})
+        wait = retry_after(received)
+        return error_of_status(
+            error.code,
+            message,
+            retry_after=_retry_delay(error.details) if wait is None else wait,
+            request_id=received.get("x-request-id"),
+            key_variable=self.key_variable,
+        )
+
+
+def _split_version(url: str) -> tuple[str, str | None]:
+    """The address without the version of the API at its end, and that version."""
+    found = re.fullmatch(r"(.*?)(?:/(v1(?:alpha|beta)?[0-9]*))?/*", url)
+    return (found[1], found[2]) if found else (url, None)
+
+
+def _retry_delay(details: Any) -> float | None:
+    """Seconds that `google.rpc.RetryInfo` in an error says, such as "37s"."""
+    error = details.get("error", details) if isinstance(details, dict) else None
+    infos = error.get("details") if isinstance(error, dict) else None
+    for info in infos if isinstance(infos, list) else ():
+        delay = info.get("retryDelay") if isinstance(info, dict) else None
+        if isinstance(delay, str) and delay.endswith("s"):
+            try:
+                return max(0.0, min(float(delay[:-1]), 1e6))
+            except ValueError:
+                return None
+    return None

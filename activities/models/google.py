@@ -1,0 +1,289 @@
+"""`google:NAME`: Gemini's API (`generateContent`), at Google AI or Google Cloud, through Google's official package."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from pydantic import JsonValue
+
+from mulligan.activities.models._google_assembler import GoogleAssembler
+from mulligan.activities.models._google_client import GoogleClient
+from mulligan.activities.models._google_contents import encode, google_name, has_signature, merge
+from mulligan.activities.models._google_schema import google_schema
+from mulligan.activities.models._http_errors import error_of_status, message_in
+from mulligan.activities.models._json_fields import MOST_TOKENS, as_text, to_json, token_count
+from mulligan.activities.models._model_settings import settings_for, tool_choice_of
+from mulligan.activities.models._sdk_client import HttpRequest
+from mulligan.activities.models._strict_schema import schema_in_words
+from mulligan.activities.models.protocol import FinishReason, Reply, Request, Unavailable
+from mulligan.errors import ModelRequestError
+from mulligan.values import Message, ToolCall, Usage
+
+DATA_KEY = "google"
+"""The key of this provider in a message's `provider_data` (that of an endpoint has its name as well): the answer's parts, in
+their order, with their thought signatures."""
+OTHER_NAMES = {
+    "max_tokens": "maxOutputTokens",
+    "max_completion_tokens": "maxOutputTokens",
+    "stop": "stopSequences",
+}
+"""OpenAI's names of settings. All others are the API's own, also in the spelling of the package (`max_output_tokens`)."""
+TOP_LEVEL = frozenset({"safetySettings", "cachedContent", "labels", "toolConfig", "serviceTier", "store"})
+"""Settings that are not part of `generationConfig`."""
+MODES = {"auto": "AUTO", "none": "NONE", "required": "ANY", "function": "ANY"}
+BLOCKED = frozenset(
+    {
+        *("SAFETY", "RECITATION", "LANGUAGE", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "MODEL_ARMOR", "ESCALATION"),
+        *("IMAGE_SAFETY", "IMAGE_PROHIBITED_CONTENT", "IMAGE_RECITATION", "PUP_LIMITED_DISABLED"),
+    }
+)
+"""The finish reasons of an answer that was withheld."""
+INVALID_CALL = ("MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL")
+"""The finish reasons of an answer with a call that the API itself rejected; it sends what the model wrote as a message."""
+_CUT_OFF = ("MAX_TOKENS", "CONTINUATION")
+_CALLED = re.compile(r"(?:default_api\.)?([A-Za-z_][\w.:-]*)\s*[({]")
+_OLDER = re.compile(r"(?:.*/)?gemini-[12]\b")
+"""Models that require no thought signatures."""
+_MENTIONS_SIGNATURE = re.compile(r"thought.?signature", re.IGNORECASE)
+_MENTIONS_FORMAT = re.compile(r"response.?mime.?type|response.?(?:json.?)?schema|json mode", re.IGNORECASE)
+"""How the API refuses a format: "Function calling with a response mime type: 'application/json' is unsupported"."""
+
+
+class Google:
+    """Gemini's API, at the client's endpoint. The client reads its key at the first request."""
+
+    name = "gcp.gemini"
+
+    def __init__(self, client: GoogleClient | None = None) -> None:
+        self._client = client or GoogleClient()
+        self._data_key = self._client.data_key(DATA_KEY)
+        self._without_format: set[tuple[str, str, bool]] = set()
+        """The formats, with their models and whether there were tools, that were refused."""
+
+    def encode(self, message: Message) -> list[Any]:
+        """Return the message as a content of Gemini's API, as JSON."""
+        return list(encode(message, self._data_key))
+
+    async def model_names(self) -> list[str] | None:
+        """Return the models that the endpoint lists; None if it has no list. See `GoogleClient.model_names`."""
+        return await self._client.model_names()
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._client.close()
+
+    async def complete(self, request: Request) -> Reply:
+        """Request an answer.
+
+        What a model refuses and the conversation can do without is left out, and the model asked again at once: another
+        model's thought signatures, and a format that it does not support (the schema is then part of the instructions;
+        answers are validated in either case).
+
+        Raises:
+            ModelRequestError: the endpoint refuses the request, and would refuse it again.
+            Unavailable: the request may be retried.
+        """
+        signatures = "optional" if _OLDER.match(request.model) else "keep"
+        while True:
+            try:
+                return await self._request(request, signatures)
+            except ModelRequestError as refused:
+                key = _format_key(request)
+                if refused.status != 400:
+                    raise
+                if (
+                    signatures != "replace"
+                    and _MENTIONS_SIGNATURE.search(refused.message)
+                    and has_signature(request.items)
+                ):
+                    signatures = "replace"
+                elif key and key not in self._without_format and _MENTIONS_FORMAT.search(refused.message):
+                    self._without_format.add(key)
+                else:
+                    raise
+
+    async def _request(self, request: Request, signatures: str) -> Reply:
+        http_request = HttpRequest(
+            path=await self._path(request.model),
+            body=self._body(request),
+            items_field="contents",
+            items=merge(request.items, signatures=signatures),
+            timeout=request.timeout,
+            new_assembler=partial(GoogleAssembler, request.on_text) if request.on_text else None,
+        )
+        answer = await self._client.post(http_request)
+        return _reply(answer, request, self._data_key, self._client.key_variable)
+
+    async def _path(self, model: str) -> str:
+        if "/" in model:
+            return model
+        return f"publishers/google/models/{model}" if await self._client.is_vertex() else f"models/{model}"
+
+    def _body(self, request: Request) -> dict[str, Any]:
+        settings = settings_for(request, DATA_KEY)
+        choice = tool_choice_of(settings)
+        for name in ("tool_choice", "parallel_tool_calls", "stream"):
+            settings.pop(name, None)
+        named = {OTHER_NAMES.get(name, _camel(name)): _camel_keys(value) for name, value in settings.items()}
+        if isinstance(named.get("stopSequences"), str):
+            named["stopSequences"] = [named["stopSequences"]]
+        body = {name: value for name, value in named.items() if name in TOP_LEVEL}
+        config = {name: value for name, value in named.items() if name not in TOP_LEVEL}
+        instructions = request.definition.instructions
+        if (output := request.definition.output) is not None:
+            if _format_key(request) in self._without_format:
+                instructions = "\n\n".join(filter(None, (instructions, schema_in_words(output.json_schema))))
+            else:
+                config["responseMimeType"] = "application/json"
+                config["responseJsonSchema"] = google_schema(output.json_schema)
+        if config:
+            body["generationConfig"] = config
+        if instructions.strip():
+            body["systemInstruction"] = {"parts": [{"text": instructions}]}
+        if request.definition.tools:
+            body |= _tools(request, choice)
+        return body
+
+
+def _tools(request: Request, choice: Any) -> dict[str, Any]:
+    declarations = [
+        {
+            "name": google_name(tool.name),
+            "description": tool.description,
+            "parametersJsonSchema": google_schema(tool.parameters),
+        }
+        for tool in request.definition.tools
+    ]
+    body: dict[str, Any] = {"tools": [{"functionDeclarations": declarations}]}
+    if isinstance(choice, tuple):
+        config: dict[str, Any] = {"mode": MODES[choice[0]]}
+        if choice[0] == "function":
+            config["allowedFunctionNames"] = [google_name(choice[1])]
+        body["toolConfig"] = {"functionCallingConfig": config}
+    return body
+
+
+def _format_key(request: Request) -> tuple[str, str, bool] | None:
+    output = request.definition.output
+    return None if output is None else (request.model, to_json(output.json_schema), bool(request.definition.tools))
+
+
+def _camel(name: str) -> str:
+    first, *others = name.split("_")
+    return first + "".join(other[:1].upper() + other[1:] for other in others)
+
+
+def _camel_keys(value: Any) -> Any:
+    """The value with the API's names of fields: those of the package have underscores."""
+    if isinstance(value, Mapping):
+        return {_camel(str(name)): _camel_keys(inner) for name, inner in value.items()}
+    return [_camel_keys(inner) for inner in value] if isinstance(value, list) else value
+
+
+def _reply(answer: dict[str, Any], request: Request, data_key: str, key_variable: str) -> Reply:
+    candidates = answer.get("candidates")
+    candidate = candidates[0] if isinstance(candidates, list) and candidates else None
+    feedback = answer.get("promptFeedback")
+    is_blocked = isinstance(feedback, dict) and bool(feedback.get("blockReason"))
+    if answer.get("error") or (not isinstance(candidate, dict) and not is_blocked):
+        raise _error_of(answer, key_variable)
+    candidate = candidate if isinstance(candidate, dict) else {}
+    reason = "SAFETY" if is_blocked else candidate.get("finishReason")
+    content = candidate.get("content")
+    parts = content.get("parts") if isinstance(content, dict) else None
+    parts = [part for part in parts if isinstance(part, dict)] if isinstance(parts, list) else []
+    if not parts and reason in ("OTHER", "MALFORMED_RESPONSE", "FINISH_REASON_UNSPECIFIED"):
+        raise Unavailable(f"the endpoint's answer has no content, and ended with {reason}")
+    if reason == "MISSING_THOUGHT_SIGNATURE":
+        raise ModelRequestError(f"The model's endpoint refused the request ({reason}): a thought signature", status=400)
+    text, calls, layout = _read_parts(parts, request, is_cut_off=reason in _CUT_OFF)
+    if reason in INVALID_CALL:
+        calls.append(_invalid_call(as_text(candidate.get("finishMessage")), request))
+    data: dict[str, JsonValue] | None = {data_key: layout} if layout else None
+    return Reply(
+        text=text,
+        calls=calls,
+        finish_reason=_finish_reason(reason, bool(calls)),
+        usage=_usage(answer.get("usageMetadata")),
+        response_id=as_text(answer.get("responseId")),
+        model=as_text(answer.get("modelVersion")),
+        provider_data=data,
+    )
+
+
+def _read_parts(
+    parts: list[dict[str, Any]], request: Request, *, is_cut_off: bool
+) -> tuple[str, list[ToolCall], list[Any]]:
+    """The text and the calls of an answer, and their places with signatures; no places where there is no signature."""
+    texts: list[str] = []
+    calls: list[ToolCall] = []
+    layout: list[Any] = []
+    for number, part in enumerate(parts):
+        signed = {"signature": part["thoughtSignature"]} if isinstance(part.get("thoughtSignature"), str) else {}
+        called, text = part.get("functionCall"), as_text(part.get("text"))
+        if isinstance(called, dict):
+            arguments = called.get("args")
+            written = arguments if isinstance(arguments, str) else as_text(arguments or {})
+            # A call at which the answer was cut off is an object all the same: without its end it is not executed.
+            written = written[:-1] if is_cut_off and number == len(parts) - 1 else written
+            name = _own_name(as_text(called.get("name")), request)
+            calls.append(ToolCall(id=as_text(called.get("id")), name=name, arguments=written))
+            layout.append({"type": "call", **signed})
+        elif part.get("thought"):
+            if signed:
+                layout.append({"type": "thought", "text": text, **signed})
+        elif text or signed:
+            texts.append(text)
+            layout.append({"type": "text", "text": text, **signed})
+    if not any("signature" in place for place in layout):
+        return "".join(texts), calls, []
+    if len(texts) == 1:
+        layout = [{n: v for n, v in place.items() if n != "text" or place["type"] == "thought"} for place in layout]
+    return "".join(texts), calls, layout
+
+
+def _own_name(name: str, request: Request) -> str:
+    """The tool's own name for one that `google_name` changed."""
+    names = {tool.name for tool in request.definition.tools}
+    if name in names:
+        return name
+    return next((own for own in names if google_name(own) == name), name)
+
+
+def _invalid_call(message: str, request: Request) -> ToolCall:
+    """A call that the API rejected, with what the model wrote: so it gets feedback on it like on any other invalid call."""
+    written = message.partition(":")[2].strip() or message
+    called = _CALLED.search(written.removeprefix("print("))
+    return ToolCall(id="", name=_own_name(called[1], request) if called else "", arguments=written or "(unknown)")
+
+
+def _usage(usage: object) -> Usage:
+    """The tokens. The API counts those of thoughts beside the answer's."""
+    thoughts = token_count(usage, "thoughtsTokenCount")
+    prompt = token_count(usage, "promptTokenCount") + token_count(usage, "toolUsePromptTokenCount")
+    return Usage(
+        input_tokens=min(prompt, MOST_TOKENS),
+        output_tokens=min(token_count(usage, "candidatesTokenCount") + thoughts, MOST_TOKENS),
+        cached_input_tokens=token_count(usage, "cachedContentTokenCount"),
+        reasoning_tokens=thoughts,
+    )
+
+
+def _finish_reason(reason: object, has_calls: bool) -> FinishReason:
+    if reason in _CUT_OFF:
+        return "length"
+    if reason in BLOCKED:
+        return "content_filter"
+    return "tool_calls" if has_calls else "stop"
+
+
+def _error_of(answer: dict[str, Any], key_variable: str) -> Exception:
+    """The error for an answer without a candidate: a stream ended with an error, or a gateway sent one with status 200."""
+    error = answer.get("error")
+    code = error.get("code") if isinstance(error, dict) else None
+    if isinstance(code, int) and code >= 400:
+        return error_of_status(code, message_in(answer), key_variable=key_variable)
+    return Unavailable(f"the endpoint's answer has no candidates: {message_in(answer)}")
