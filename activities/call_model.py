@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from opentelemetry.trace import Span
@@ -18,10 +18,12 @@ from mulligan.activities.run_data.conversation_cache import CachedConversation
 from mulligan.activities.run_data.find_conversation import conversation_of
 from mulligan.activities.services import Services
 from mulligan.agent import Agent
+from mulligan.content import Media, media_of
 from mulligan.errors import ModelRequestError
 from mulligan.model_name import ModelName
 from mulligan.observe import semconv
-from mulligan.observe.spans import ChatAttempt
+from mulligan.observe.spans import ChatAttempt, content_attributes
+from mulligan.values import AssistantMessage, Message
 from mulligan.wire.agent_facts import Definition
 from mulligan.wire.model_call import CALL_MODEL, ModelAnswer, ModelCall
 
@@ -105,6 +107,7 @@ class CallModelActivity:
             with telemetry.chat(request.where, attempt, is_void=attempt_was_abandoned) as span:
                 reply = await call_provider(provider, provider_request, telemetry, span, endpoint)
                 retry_budget.record_success(request)
+                span.set_attributes(content_attributes(_new_media(provider_request.messages)))
                 self._add_content(span, provider_request, reply)
                 return reply
         except ModelRequestError:
@@ -128,3 +131,13 @@ class CallModelActivity:
             calls = [call.model_dump(mode="json") for call in reply.calls]
             answer = [{"role": "assistant", "text": reply.text, "tool_calls": calls}]
             telemetry.add_content(span, semconv.OUTPUT_MESSAGES, answer)
+
+
+def _new_media(messages: Sequence[Message]) -> list[Media]:
+    """The images, files and audio since the model's last answer."""
+    media: list[Media] = []
+    for message in reversed(messages):
+        if isinstance(message, AssistantMessage):
+            break
+        media[:0] = media_of(message.content)
+    return media

@@ -17,11 +17,13 @@ from mulligan.activities.heartbeat import Heartbeat, heartbeating, previous_atte
 from mulligan.activities.mcp.ask_by_update import ask_by_update
 from mulligan.activities.mcp.servers import AsksPerson
 from mulligan.activities.services import Services
-from mulligan.activities.tool_running.isolated import MAX_CHARS, ProcessDied
-from mulligan.activities.tool_running.render_result import UnusableResult, cut, render
+from mulligan.activities.tool_running.isolated import ProcessDied
+from mulligan.activities.tool_running.render_result import UnusableResult, cut
 from mulligan.activities.tool_running.tool_context import tool_context
+from mulligan.activities.tool_running.tool_result import ToolResult, UnusableContent, tool_result
 from mulligan.activities.tool_running.tool_runtime import TookTooLong, TooManyThreads
 from mulligan.agent import Agent
+from mulligan.content import media_of
 from mulligan.errors import ToolCallError, ToolExecutionError, ToolTimeoutError, truncated
 from mulligan.mcp import McpError
 from mulligan.observe.spans import ToolCallAttempt
@@ -50,7 +52,7 @@ class CallToolActivity:
         outcome = await self._run_attempt(request)
         # A worker that does not know the agent never calls its model, so nothing there would read the result.
         if outcome.unsettled is None and outcome.asks is None and request.where.agent in self.services.registry.agents:
-            self.services.cache_result(request.where, request.call, outcome.text, outcome.error)
+            self.services.cache_result(request.where, request.call, outcome.text, outcome.error, outcome.content)
         return outcome
 
     async def _run_attempt(self, request: CallTool) -> ToolOutcome:
@@ -71,7 +73,7 @@ class CallToolActivity:
                     raise feedback.tool_missing_on_worker(
                         request.call, activity.info().task_queue, names, attempt=attempt
                     )
-                text = await self._run(request, agent, tool, heartbeat, span)
+                result = await self._run(request, agent, tool, heartbeat, span)
         except AsksPerson as asked:
             # No span: the call goes on, and the question has spans of its own (record_decision.py).
             return ToolOutcome(asks=asked.questions, attempts=attempt)
@@ -90,8 +92,8 @@ class CallToolActivity:
                 span.fail_attempt("cancelled", "The run was cancelled.", "Cancelled")
             # Otherwise Temporal has given this attempt up: the next attempt writes the span of it.
             raise
-        span.succeed(text)
-        return ToolOutcome(text=text, attempts=attempt)
+        span.succeed(result.text, media_of(result.content))
+        return ToolOutcome(text=result.text, content=result.content, attempts=attempt)
 
     def _record_lost_attempt(self, request: CallTool, tool: Tool | None) -> None:
         """Write the span of the attempt before this one, if its worker died before it could write it."""
@@ -121,8 +123,8 @@ class CallToolActivity:
 
     async def _run(
         self, request: CallTool, agent: Agent | None, tool: Tool, heartbeat: Heartbeat, span: ToolCallSpan
-    ) -> str:
-        """Run the tool's function within its time limit; returns its result as text.
+    ) -> ToolResult:
+        """Run the tool's function within its time limit; returns its result as the model gets it.
 
         Raises:
             ToolCallError: the function failed.
@@ -155,10 +157,12 @@ class CallToolActivity:
             with trace.use_span(span.span, record_exception=False, set_status_on_exception=False):
                 if tool.isolated:
                     function = reference_of(tool.function) or ""
-                    text = await services.child_processes.run(function, args, kwargs, limit=limit, max_chars=MAX_CHARS)
+                    value = await services.child_processes.run_tool(function, args, kwargs, limit=limit)
                 else:
-                    text = render(await services.runtime.run(tool.function, args, kwargs, limit=limit))
-            return cut(text, tool.max_result_chars, request.max_bytes)
+                    value = await services.runtime.run(tool.function, args, kwargs, limit=limit)
+            return await tool_result(
+                value, services.contents, max_chars=tool.max_result_chars, max_bytes=request.max_bytes
+            )
         except BaseException as error:
             if isinstance(error, AsksPerson):
                 raise
@@ -196,6 +200,8 @@ def _tool_error(error: BaseException, tool: Tool, call: ToolCall, attempt: int) 
                 source=error,
                 **fields,
             )
+        case UnusableContent():
+            kind, message = "invalid_result", f"`{name}` ran, but its result cannot be used: {error}"
         case UnusableResult():
             kind, message = "invalid_result", f"`{name}` ran, but its result cannot be written as JSON: {error}."
         case ToolError():

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from mulligan.agent import Agent
-from mulligan.content import Audio, File, Image, Media, Part, Text
+from mulligan.content import Audio, ContentError, File, Image, Media, Part, Text
 from mulligan.endpoint import Model
 from mulligan.errors import (
     DeclarationError,
@@ -68,6 +68,7 @@ __all__ = [
     "Audio",
     "Call",
     "Compaction",
+    "ContentError",
     "Decide",
     "Decision",
     "DeclarationError",

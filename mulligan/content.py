@@ -13,7 +13,16 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+from pydantic import (
+    AliasChoices,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
 from mulligan.schema.media_types import HEAD_BYTES, MEDIA_TYPE, conflict, is_text, sniffed, type_of_name
@@ -49,7 +58,7 @@ _DATA_URL = re.compile(r"data:([^;,]*)(?:;[^;,]*)*;base64,", re.IGNORECASE)
 
 
 class ContentError(Exception):
-    """A file cannot be used as content. The message says why, as a sentence."""
+    """Bytes cannot be used as content: they are too many, or not of the declared type. The message says which and why."""
 
 
 class Text(BaseModel):
@@ -98,10 +107,14 @@ class Media(BaseModel):
             name: The file's name.
 
         Raises:
-            pydantic.ValidationError: the bytes are too many, or are not of the media type.
+            ContentError: the bytes are too many, or are not of the media type.
         """
         encoded = base64.b64encode(data).decode()
-        return cls.model_validate({"data": encoded, "media_type": media_type, "name": name})
+        try:
+            return cls.model_validate({"data": encoded, "media_type": media_type, "name": name})
+        except ValidationError as error:
+            kind = cls.__name__.lower()
+            raise ContentError(f"The {kind} {name or ''} {error.errors()[0]['msg']}.".replace("  ", " ")) from None
 
     @classmethod
     def from_path(cls, path: str | Path, media_type: str = "") -> Self:
@@ -113,7 +126,7 @@ class Media(BaseModel):
 
         Raises:
             OSError: the file cannot be read.
-            pydantic.ValidationError: the bytes are too many, or are not of the media type.
+            ContentError: the bytes are too many, or are not of the media type.
         """
         path = Path(path)
         with path.open("rb") as file:

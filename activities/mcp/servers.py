@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 from pydantic import JsonValue
 
+from mulligan.activities.mcp.call_result import result_parts, result_text
 from mulligan.activities.mcp.tool_schema import checkable_schema, isolated_faults, provider_schema
 from mulligan.activities.tool_running.isolated import ChildProcesses
 from mulligan.agent import Agent
+from mulligan.content import Part
 from mulligan.durations import seconds
 from mulligan.mcp import SEPARATOR, McpError, McpServer, McpUnavailable, matches_any, qualified_name
 from mulligan.mcp_auth import LoginNeeded
@@ -27,8 +29,6 @@ from mulligan.wire.agent_facts import ToolDefinition
 from mulligan.wire.questions import Questions
 
 if TYPE_CHECKING:
-    from mcp.types import CallToolResult, ContentBlock
-
     from mulligan.activities.mcp.session import McpSession
 
 logger = logging.getLogger("mulligan.mcp")
@@ -53,7 +53,6 @@ LIST_TIMEOUT = 50.0
 LONGEST_QUESTION = 86_400.0
 """Seconds for which a call is held open while a person is asked. It takes a place of the worker, and the worker's next
 deploy ends it anyway. A server of the protocol's newest version waits without that, and without this limit."""
-NO_CONTENT = "[no content]"
 
 
 @dataclass
@@ -150,7 +149,7 @@ class McpServers:
             checked_by: The schema by which its arguments are validated; the definition's where None.
         """
 
-        async def call(context: ToolContext, arguments: dict[str, Any]) -> str:
+        async def call(context: ToolContext, arguments: dict[str, Any]) -> Any:
             return await self._call(server, original, context, arguments)
 
         return Tool(
@@ -214,7 +213,9 @@ class McpServers:
             listed.append((tool.name, definition, checked_by))
         return listed
 
-    async def _call(self, server: McpServer, original: str, context: ToolContext, arguments: dict[str, Any]) -> str:
+    async def _call(
+        self, server: McpServer, original: str, context: ToolContext, arguments: dict[str, Any]
+    ) -> str | list[Part]:
         """Call a tool on the worker's event loop, to which the sessions belong: tools run on another loop."""
         assert self._loop is not None
 
@@ -227,10 +228,9 @@ class McpServers:
         result = await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(call, self._loop))
         if isinstance(result, Questions):
             raise AsksPerson(result)
-        text = _result_text(result)
         if result.is_error:
-            raise ToolError(text)
-        return text
+            raise ToolError(result_text(result))
+        return result_parts(result) or result_text(result)
 
     def _session(self, server: McpServer) -> McpSession:
         # Imported only by workers that use a server: it needs the extra `mcp`, and takes time.
@@ -321,36 +321,3 @@ def _schemas(schema: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any] | N
         check_size(each)
         schema_validator(each)
     return shown, None if {"properties": {}, **checked_by} == shown else checked_by
-
-
-def _result_text(result: CallToolResult) -> str:
-    """The text of a tool's result: texts unchanged, other content by its type and size.
-
-    Without any text, structured content is written as JSON.
-    """
-    parts = [_part_text(block) for block in result.content]
-    has_text = any(is_text for is_text, _ in parts)
-    if not has_text and result.structured_content is not None:
-        parts.insert(0, (True, json.dumps(result.structured_content, ensure_ascii=False)))
-    return "\n".join(text for _, text in parts) or NO_CONTENT
-
-
-def _part_text(block: ContentBlock) -> tuple[bool, str]:
-    """Whether a part of a result is a text, and the text that the model gets for it."""
-    match block.type:
-        case "text":
-            return True, block.text
-        case "image" | "audio":
-            return False, f"[{block.mime_type}, {_decoded_size(block.data)}]"
-        case "resource_link":
-            kind = f", {block.mime_type}" if block.mime_type else ""
-            return False, f"[{block.uri}{kind}]"
-    resource = block.resource
-    kind = resource.mime_type or "resource"
-    if (text := getattr(resource, "text", None)) is not None:
-        return True, f"[{kind}, {resource.uri}]\n{text}"
-    return False, f"[{kind}, {_decoded_size(getattr(resource, 'blob', ''))}, {resource.uri}]"
-
-
-def _decoded_size(base64: str) -> str:
-    return f"{len(base64) * 3 // 4 - base64[-2:].count('='):,} bytes"

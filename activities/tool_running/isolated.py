@@ -18,9 +18,12 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+from pydantic import TypeAdapter, ValidationError
+
 from mulligan.activities.tool_running.isolated_child import LENGTH_BYTES, READY, Request
 from mulligan.activities.tool_running.render_result import UnusableResult
 from mulligan.activities.tool_running.tool_runtime import TookTooLong
+from mulligan.content import Part, Parts
 
 __all__ = ["ChildProcesses", "ProcessDied"]
 
@@ -28,7 +31,8 @@ MEMORY_BYTES = 512_000_000
 """Heap and anonymous mappings of a child."""
 MAX_CHARS = 2_000_000
 START_SECONDS = 30.0
-_MAX_RESPONSE_BYTES = 16_000_000
+_MAX_RESPONSE_BYTES = 32_000_000
+_PARTS: TypeAdapter[list[Part]] = TypeAdapter(Parts)
 _NONE: Mapping[str, Any] = {}
 
 
@@ -70,6 +74,23 @@ class ChildProcesses:
             UnusableResult: its result cannot be written as JSON.
             Exception: what it raised: of the same class, with the same message, where this process has imported the class.
         """
+        return self._text(await self._respond(function, args, kwargs, limit=limit, max_chars=max_chars))
+
+    async def run_tool(
+        self, function: str, args: Sequence[Any] = (), kwargs: Mapping[str, Any] = _NONE, *, limit: float
+    ) -> str | list[Part]:
+        """The same for a tool: its result as text, or as parts if it has images, files or audio."""
+        response = await self._respond(function, args, kwargs, limit=limit, max_chars=MAX_CHARS)
+        if "parts" not in response:
+            return self._text(response)
+        try:
+            return _PARTS.validate_python(response["parts"])
+        except ValidationError as error:
+            raise UnusableResult(str(error.errors()[0]["msg"])) from None
+
+    async def _respond(
+        self, function: str, args: Sequence[Any], kwargs: Mapping[str, Any], *, limit: float, max_chars: int
+    ) -> dict[str, Any]:
         arguments = pickle.dumps((tuple(args), dict(kwargs)))
         request = pickle.dumps(Request(function, arguments, limit, self._memory_bytes, max_chars))
         try:
@@ -84,7 +105,7 @@ class ChildProcesses:
                 self._idle.append(child)
         except TimeoutError:
             raise TookTooLong(limit) from None
-        return self._result(response)
+        return response
 
     async def close(self) -> None:
         """Kill all children."""
@@ -123,7 +144,7 @@ class ChildProcesses:
             os.killpg(child.pid, signal.SIGKILL)
         await asyncio.shield(child.wait())
 
-    def _result(self, response: dict[str, Any]) -> str:
+    def _text(self, response: dict[str, Any]) -> str:
         if "text" in response:
             return str(response["text"])
         if "unusable" in response:

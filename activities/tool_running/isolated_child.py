@@ -84,6 +84,10 @@ def _respond(request: Request) -> dict[str, Any]:
         value = function(*args, **kwargs)
         if inspect.isawaitable(value):
             value = asyncio.run(_awaited(value))
+        if _has_parts(value):
+            from mulligan.activities.tool_running.tool_result import parts_of
+
+            return {"parts": [part.model_dump(mode="json") for part in parts_of(value) or ()]}
         return {"text": cut(render(value), request.max_chars)}
     except UnusableResult as error:
         return {"unusable": str(error)}
@@ -94,6 +98,12 @@ def _respond(request: Request) -> dict[str, Any]:
     finally:
         _lower(resource.RLIMIT_DATA, resource.RLIM_INFINITY)
         signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def _has_parts(value: object) -> bool:
+    """Whether a result may have parts. The module of those is imported by the tool then, and not for every child."""
+    values = value if isinstance(value, list | tuple) else [value]
+    return any(type(each).__module__ == "mulligan.content" for each in values)
 
 
 def _find(function: str) -> Callable[..., Any]:

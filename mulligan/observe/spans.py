@@ -14,6 +14,7 @@ from typing import TypeAlias
 
 from opentelemetry.trace import Link, SpanContext, SpanKind, get_current_span
 
+from mulligan.content import Media
 from mulligan.observe import semconv
 from mulligan.observe.trace_ids import (
     STEPS_IN_A_GROUP,
@@ -39,6 +40,7 @@ __all__ = [
     "agent_steps",
     "chat",
     "chat_response",
+    "content_attributes",
     "cut",
     "decision_time",
     "finish_failure",
@@ -50,6 +52,8 @@ __all__ = [
 AttributeValue: TypeAlias = str | bool | int | float | Sequence[str]
 Attributes: TypeAlias = dict[str, AttributeValue]
 
+MOST_CONTENTS = 20
+"""Images and files that a span lists."""
 MAX_TEXT_CHARS = 4_096
 """Characters of an error's text, or of content, on a span: backends drop or cut what is longer."""
 
@@ -259,6 +263,17 @@ def tool_call(trace: str, attempt: ToolCallAttempt) -> SpanDefinition:
     }
     key = ("tool", call.id, attempt.step, attempt.attempt)
     return _child(semconv.TOOL_CALL, parent_of_step(trace, attempt.step), key, attributes)
+
+
+def content_attributes(media: Sequence[Media]) -> Attributes:
+    """What a span says of images, files and audio, of at most `MOST_CONTENTS`: their types, sizes and digests, no bytes."""
+    shown = media[:MOST_CONTENTS]
+    return {semconv.CONTENT: [_content(part) for part in shown]} if shown else {}
+
+
+def _content(part: Media) -> str:
+    size = part.byte_count
+    return cut(" ".join(filter(None, (part.media_type, "" if size is None else str(size), part.digest or part.url))))
 
 
 def tool_call_failure(kind: str, text: str, *, recovered: bool, exception: str = "") -> SpanFailure:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from opentelemetry.trace import Span, Status, StatusCode
 
+from mulligan.content import Media
 from mulligan.observe import semconv
-from mulligan.observe.spans import SpanFailure, cut, tool_call_failure
+from mulligan.observe.spans import SpanFailure, content_attributes, cut, tool_call_failure
 
 __all__ = ["ToolCallSpan", "add_content", "mark_failed", "nanoseconds"]
 
@@ -38,8 +39,14 @@ class ToolCallSpan:
         """End the attempt's time now. The outcome follows later, when the other calls of the answer have theirs."""
         self._end_time = time.time()
 
-    def succeed(self, text: str) -> None:
-        """End the span of a call that has a result. Its status stays unset, as OpenTelemetry's conventions ask."""
+    def succeed(self, text: str, media: Sequence[Media] = ()) -> None:
+        """End the span of a call that has a result. Its status stays unset, as OpenTelemetry's conventions ask.
+
+        Args:
+            text: Its text.
+            media: Its images, files and audio.
+        """
+        self.span.set_attributes(content_attributes(media))
         if self._captures_content:
             for attribute in (semconv.AI_RESULT, semconv.TOOL_RESULT):
                 add_content(self.span, attribute, text)

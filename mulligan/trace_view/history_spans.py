@@ -12,6 +12,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from mulligan.content import Media, media_of
 from mulligan.errors import error_of
 from mulligan.model_name import ModelName
 from mulligan.observe import spans
@@ -79,6 +80,7 @@ class _CallResult:
     attempt: int = 1
     failure: SpanFailure | None = None
     message: str = ""
+    media: Sequence[Media] = ()
 
 
 class _ExecutionSpans:
@@ -289,7 +291,8 @@ class _ExecutionSpans:
         elif fatal is not None:
             kind = str(fatal.get("fields", {}).get("kind") or fatal.get("type"))
             failure = spans.tool_call_failure(kind, str(fatal.get("message", "")), recovered=False)
-        return _CallResult(start=start, end=end, attempt=outcome.attempts, failure=failure)
+        media = media_of(outcome.content)
+        return _CallResult(start=start, end=end, attempt=outcome.attempts, failure=failure, media=media)
 
     def _put_call(
         self, request: ModelCall | CallTool, call: ToolCall, repaired_by: list[str], result: _CallResult
@@ -304,6 +307,7 @@ class _ExecutionSpans:
 
     def _put_attempt(self, trace: str, attempt: ToolCallAttempt, result: _CallResult) -> None:
         definition = spans.tool_call(trace, attempt)
+        definition.attributes.update(spans.content_attributes(result.media))
         key = (trace, "tool", str(attempt.step), attempt.call.id)
         self._spans[key] = TraceSpan.from_definition(
             definition, result.start, result.end, result.failure, result.message

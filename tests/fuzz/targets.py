@@ -21,8 +21,9 @@ from mulligan.activities.answers.calls_in_text import find_calls
 from mulligan.activities.answers.example_arguments import NoExample, example
 from mulligan.activities.answers.repair_json import NotJson, parse_json, repair_json
 from mulligan.activities.answers.size_limits import ARGUMENTS_BYTES, TEXT_CHARS
+from mulligan.activities.mcp.call_result import result_parts, result_text
 from mulligan.activities.mcp.response_limit import LineDecoder
-from mulligan.activities.mcp.servers import _result_text, _schemas
+from mulligan.activities.mcp.servers import _schemas
 from mulligan.activities.models import openai_chat, openai_responses
 from mulligan.activities.models._chat_assembler import ChatAssembler
 from mulligan.activities.models._read_response import read_stream
@@ -156,7 +157,9 @@ def read_mcp_result(given: tuple[list[bytes], Any]) -> None:
         lines = "".join([*(decoder.decode(chunk) for chunk in chunks), decoder.decode(b"", final=True)])
         assert len(lines) <= sum(map(len, chunks)) + 200 * (1 + sum(chunk.count(b"\n") for chunk in chunks))
     with suppress(ValidationError):
-        _result_text(CallToolResult.model_validate(result))
+        parsed = CallToolResult.model_validate(result)
+        result_text(parsed)
+        result_parts(parsed)
 
 
 def _sse(parts: st.SearchStrategy[Any]) -> st.SearchStrategy[list[bytes]]:

@@ -116,7 +116,9 @@ def test_each_fault_of_a_part_has_its_sentence(prompt: Any, sentence: str) -> No
 
 def test_content_that_is_too_large_is_refused() -> None:
     too_large = png(MAX_CONTENT_BYTES)
-    with pytest.raises(ValidationError, match="20,000,000 are the most"):
+    with pytest.raises(
+        ContentError, match=r"^The image has [\d,]+ bytes; 20,000,000 are the most that a part may have\.$"
+    ):
         Image.from_bytes(too_large)
 
 
