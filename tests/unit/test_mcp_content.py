@@ -9,7 +9,7 @@ import pytest
 from mcp import types
 
 from mulligan.activities.mcp.call_result import result_parts, result_text
-from mulligan.content import Media, described
+from mulligan.content import described, media_of
 from tests.support.content_files import PDF, WAV, png
 
 
@@ -36,8 +36,7 @@ BLOCKS: list[tuple[Any, str, bytes]] = [
 def test_content_of_a_known_type_is_a_part(block: Any, label: str, data: bytes) -> None:
     parts = result_parts(types.CallToolResult(content=[types.TextContent(text="Here."), block]))
     assert described(parts) == f"Here.\n\n[{label}]"
-    assert isinstance(parts[1], Media)  # type: ignore[index]
-    assert parts[1].content == data
+    assert [part.content for part in media_of(parts)] == [data]
 
 
 @pytest.mark.parametrize(
