@@ -30,6 +30,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 SHARED: pytest.StashKey[DevServer] = pytest.StashKey()
 allow_slow_workflows()
+gc.disable()  # until all tests are collected
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -97,8 +98,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     if any({"live", "acceptance", "system"} & set(item.path.parts) for item in session.items):
         get_server(session.config)
     # The garbage collector does not have to go through thousands of collected tests again and again.
-    gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 def get_server(config: pytest.Config) -> None:

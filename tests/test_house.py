@@ -67,6 +67,12 @@ MODULES = _modules()
 FILES = sorted(MODULES.values())
 
 
+def _files(pattern: str) -> list[Path]:
+    found = sorted(ROOT.glob(pattern))
+    assert found
+    return found
+
+
 def _id(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
@@ -123,15 +129,13 @@ def _defining_module(module: str, name: str) -> str | None:
     return f"{module}.{name}" if f"{module}.{name}" in MODULES else module
 
 
-def _graph() -> dict[str, set[str]]:
+@cache
+def graph() -> dict[str, set[str]]:
     """Each module and those that it imports, lazy imports included. What the facades hand on lazily is not in it."""
     return {
         module: {target for names in _imported_names(path) if (target := _defining_module(*names))} - {module}
         for module, path in MODULES.items()
     }
-
-
-GRAPH = _graph()
 
 
 def _room(module: str) -> str:
@@ -146,16 +150,19 @@ def _layer(module: str) -> int:
     return next(number for number, rooms in enumerate(LAYERS) if _room(module) in rooms)
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_no_module_imports_from_a_room_above(module: str) -> None:
+def test_no_module_imports_from_a_room_above() -> None:
     """Lazy imports count. Only the facades hand on from above."""
-    if module not in FACADES:
-        assert {target for target in GRAPH[module] if _layer(target) > _layer(module)} == set()
+    assert [
+        (module, target)
+        for module in MODULES.keys() - FACADES
+        for target in graph()[module]
+        if _layer(target) > _layer(module)
+    ] == []
 
 
 def test_no_modules_import_each_other() -> None:
     """Modules that nothing imports, or that import nothing, are removed until none is left: what remains is a cycle."""
-    remaining = {module: set(targets) for module, targets in GRAPH.items()}
+    remaining = {module: set(targets) for module, targets in graph().items()}
     while removable := [
         module
         for module, targets in remaining.items()
@@ -168,22 +175,22 @@ def test_no_modules_import_each_other() -> None:
 
 
 def test_rooms_of_one_layer_do_not_import_each_other_in_a_circle() -> None:
-    rooms = {(_room(module), _room(target)) for module, targets in GRAPH.items() for target in targets}
+    rooms = {(_room(module), _room(target)) for module, targets in graph().items() for target in targets}
     assert {(one, other) for one, other in rooms if one != other and (other, one) in rooms} == set()
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "tools").glob("*.py")), ids=_id)
-def test_tools_do_not_import_each_other(path: Path) -> None:
+def test_tools_do_not_import_each_other() -> None:
     """What tools share is below them: what confines them."""
-    if path.name != "__init__.py":
-        assert not {
-            name
-            for name in imports(path)
-            if name.startswith("mulligan.tools.") and not name.startswith(tuple(TOOLS_MAY_SHARE))
-        }
+    assert [
+        (_id(path), name)
+        for path in _files("tools/*.py")
+        if path.name != "__init__.py"
+        for name in imports(path)
+        if name.startswith("mulligan.tools.") and not name.startswith(tuple(TOOLS_MAY_SHARE))
+    ] == []
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "workflows").rglob("*.py")), ids=_id)
+@pytest.mark.parametrize("path", _files("workflows/**/*.py"), ids=_id)
 def test_workflows_are_deterministic(path: Path) -> None:
     """No clock, random, I/O or logging but the workflow's; nothing caught broadly; activities are called by name."""
     forbidden = {"time", "random", "logging", "os", "socket", "threading", "subprocess", "uuid", "datetime.datetime"}
@@ -198,34 +205,42 @@ def test_workflows_are_deterministic(path: Path) -> None:
             }
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "mulligan").glob("*.py")), ids=_id)
-def test_importing_the_package_loads_no_provider(path: Path) -> None:
+def test_importing_the_package_loads_no_provider() -> None:
     """`import mulligan` loads no provider's SDK and no workflow code."""
-    names = imports(path, lazy=False)
-    assert not {name for name in names if name.split(".")[0] == "openai" or name.startswith("temporalio.workflow")}
+    assert [
+        (_id(path), name)
+        for path in _files("mulligan/*.py")
+        for name in imports(path, lazy=False)
+        if name.split(".")[0] == "openai" or name.startswith("temporalio.workflow")
+    ] == []
 
 
-@pytest.mark.parametrize("path", [*FILES, ROOT / "worker.py"], ids=_id)
-def test_no_file_is_a_drawer_for_odds_and_ends(path: Path) -> None:
-    assert path.stem not in {"utils", "helpers", "manager", "base", "common", "misc"}
+def test_no_file_is_a_drawer_for_odds_and_ends() -> None:
+    drawers = {"utils", "helpers", "manager", "base", "common", "misc"}
+    assert [_id(path) for path in [*FILES, ROOT / "worker.py"] if path.stem in drawers] == []
 
 
-@pytest.mark.parametrize("path", FILES, ids=_id)
-def test_no_function_is_longer_than_a_screen(path: Path) -> None:
+def test_no_function_is_longer_than_a_screen() -> None:
     """ruff holds complexity, parameters and statements; this holds the lines, without the docstring's."""
-    lengths = {}
-    for node in ast.walk(_tree(path)):
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            docstring = node.body[0] if ast.get_docstring(node) is not None else None
-            of_docstring = (docstring.end_lineno or 0) - docstring.lineno + 1 if docstring else 0
-            lengths[node.name] = (node.end_lineno or 0) - node.lineno + 1 - of_docstring
-    assert {name: lines for name, lines in lengths.items() if lines > MAX_FUNCTION_LINES} == {}
+    assert [
+        (_id(path), node.name, lines)
+        for path in FILES
+        for node in ast.walk(_tree(path))
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and (lines := _length(node)) > MAX_FUNCTION_LINES
+    ] == []
+
+
+def _length(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """The lines of a function, without its docstring."""
+    docstring = node.body[0] if ast.get_docstring(node) is not None else None
+    of_docstring = (docstring.end_lineno or 0) - docstring.lineno + 1 if docstring else 0
+    return (node.end_lineno or 0) - node.lineno + 1 - of_docstring
 
 
 def test_no_file_is_a_crumb() -> None:
     """A short file that one other file uses belongs in that file."""
     importers: dict[str, set[str]] = {}
-    for module, targets in GRAPH.items():
+    for module, targets in graph().items():
         for target in targets:
             importers.setdefault(target, set()).add(module)
     crumbs = {
@@ -253,10 +268,9 @@ def test_the_ground_floor_has_what_users_import() -> None:
     assert own_files == {name for name in own_files if f"mulligan.{name}" in exported} | GROUND_FLOOR
 
 
-@pytest.mark.parametrize("name", mulligan.__all__)
-def test_each_exported_name_can_be_imported(name: str) -> None:
+def test_each_exported_name_can_be_imported() -> None:
     """Also those that are imported at their first use."""
-    assert getattr(mulligan, name) is not None
+    assert [name for name in mulligan.__all__ if getattr(mulligan, name) is None] == []
 
 
 ALLOWED_IMPORT = re.compile(r"(?:from|import) mulligan\.(?!tools\b|testing\b|providers\b)")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from typing import Any
 
 import zstandard
@@ -66,11 +67,15 @@ def documents(names: st.SearchStrategy[str] = WORDS) -> st.SearchStrategy[bytes]
     damaged = st.builds(
         lambda data, at, byte: data[:at] + byte + data[at + 1 :], known, st.integers(0, 100), st.binary(max_size=2)
     )
-    return known | damaged | (known | damaged).map(zstandard.compress) | st.just(ZEROS)  # fmt: skip
+    return known | damaged | (known | damaged).map(zstandard.compress) | st.builds(zeros)  # fmt: skip
 
 
-ZEROS = zstandard.compress(b"0" * 400_000_000, 19)
-"""400 MB in a few kilobytes."""
+@cache
+def zeros() -> bytes:
+    """400 MB in a few kilobytes."""
+    compressing = zstandard.ZstdCompressor().compressobj(size=400_000_000)
+    return b"".join(compressing.compress(b"0" * 1_000_000) for _ in range(400)) + compressing.flush()
+
 
 KEYWORDS = st.sampled_from(
     [

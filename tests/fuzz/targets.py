@@ -40,7 +40,7 @@ from mulligan.schema.schema_cost import is_cheap
 from mulligan.wire.compressed_input import decompress_input
 from mulligan.wire.event_types import EVENT_TYPES
 from mulligan.workflows.conversation.continue_as_new import InvalidStateError, decode_state
-from tests.fuzz.inputs import KEYWORDS, TOKENS, WORDS, ZEROS, documents, json_values, repeated, schemas, texts
+from tests.fuzz.inputs import KEYWORDS, TOKENS, WORDS, documents, json_values, repeated, schemas, texts, zeros
 from tests.support.openai_schemas import check_schema
 
 
@@ -246,7 +246,7 @@ TARGETS: dict[str, Target] = {
     "events": Target(st.tuples(WORDS | st.from_regex(r"[0-9.]{0,40}"), _EVENT), read_events),
     "carried state": Target(
         # Not the one that becomes 400 MB: a client's bytes are no state, and our own may be large.
-        documents(st.sampled_from(["conversation", "agent", "turn"])).filter(lambda data: data != ZEROS),
+        documents(st.sampled_from(["conversation", "agent", "turn"])).filter(lambda data: data != zeros()),
         read_state,
     ),
     "codec": Target(

@@ -1,4 +1,4 @@
-"""Random inputs for each parser and entrance, for a second each. `make fuzz` runs the same targets for as long as wanted."""
+"""A few random inputs for each parser and entrance; tests/system tries more. `make fuzz` goes on for as long as wanted."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.fuzz.targets import TARGETS, Target
 
 @pytest.mark.parametrize("name", TARGETS)
 def test_no_input_raises_or_takes_more_than_a_second_or_200_mb(name: str) -> None:
-    report = run_target(TARGETS[name], seconds=1.0, batch=30)
+    report = run_target(TARGETS[name], seconds=0.2, batch=30)
     assert report.findings == []
     assert report.inputs >= 10
 

@@ -334,15 +334,15 @@ async def test_more_than_five_redirects_are_refused(site):
 
 
 BOMBS = {
-    "gzip": gzip.compress(b"x" * 100_000_000, 9),
-    "deflate": zlib.compress(b"x" * 100_000_000, 9),
-    "identity": b"x" * 3_000_000,
+    "gzip": lambda: gzip.compress(b"x" * 100_000_000, 1),
+    "deflate": lambda: zlib.compress(b"x" * 100_000_000, 1),
+    "identity": lambda: b"x" * 3_000_000,
 }
 
 
 @pytest.mark.parametrize("coding", BOMBS)
 async def test_a_body_is_read_up_to_a_limit(site, coding):
-    site.page("/", BOMBS[coding], Content_Type="text/plain", Content_Encoding=coding)
+    site.page("/", BOMBS[coding](), Content_Type="text/plain", Content_Encoding=coding)
     text = await fetch_page(site.url())
     assert "characters 0 to 20,000 of 2,000,000]" in text
     assert text.endswith("[only the first 2,000,000 bytes of the page were read]")

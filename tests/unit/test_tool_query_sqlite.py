@@ -374,7 +374,7 @@ HOSTILE = {  # the failure, the limit in seconds, the SQL
     ),
     "time in one function": (
         TookTooLong,
-        3,
+        1,
         "SELECT instr(hex(zeroblob(1900000)), hex(zeroblob(950000)) || '1')",
     ),
     # The limit on memory ends it: a sort in a temporary file would fill the disk until the time limit.
