@@ -40,7 +40,8 @@ class RegisteredAttributes:
 async def _read(client: Client) -> frozenset[str]:
     request = ListSearchAttributesRequest(namespace=client.namespace)
     try:
-        answer = await client.operator_service.list_search_attributes(request, timeout=REQUEST_TIMEOUT)
+        # Retried: a server closes each connection after minutes, and ends the requests that begin at that moment.
+        answer = await client.operator_service.list_search_attributes(request, retry=True, timeout=REQUEST_TIMEOUT)
     except RPCError:
         return frozenset()
     keyword = IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD

@@ -163,7 +163,7 @@ async def return_waiting_task(client: Client, queue: TaskQueue, *, failure: Fail
             completed_type=QueryResultType.QUERY_RESULT_TYPE_FAILED,
             error_message=failure.message,
         )
-        await service.respond_query_task_completed(refusal, timeout=SECONDS_TO_POLL)
+        await service.respond_query_task_completed(refusal, retry=True, timeout=SECONDS_TO_POLL)
     else:
         await _fail(client, task.task_token, failure)
     return True
@@ -177,4 +177,6 @@ async def _fail(client: Client, token: bytes, failure: Failure) -> object:
         failure=failure,
         identity=client.service_client.config.identity,
     )
-    return await client.workflow_service.respond_workflow_task_failed(request, timeout=timedelta(seconds=10))
+    return await client.workflow_service.respond_workflow_task_failed(
+        request, retry=True, timeout=timedelta(seconds=10)
+    )

@@ -62,7 +62,7 @@ async def reset(at: Lab, handle: WorkflowHandle[Any, Any], event_id: int) -> Wor
         workflow_task_finish_event_id=event_id,
         request_id=str(uuid.uuid4()),
     )
-    answer = await at.client.workflow_service.reset_workflow_execution(request)
+    answer = await at.client.workflow_service.reset_workflow_execution(request, retry=True)
     return at.client.get_workflow_handle(handle.id, run_id=answer.run_id)
 
 

@@ -232,12 +232,12 @@ async def test_where_the_server_has_no_such_attributes_runs_work_without_them(
     name = f"bare-{uuid.uuid4().hex[:6]}"
     kept = Duration(seconds=86_400)
     await lab.client.workflow_service.register_namespace(
-        RegisterNamespaceRequest(namespace=name, workflow_execution_retention_period=kept)
+        RegisterNamespaceRequest(namespace=name, workflow_execution_retention_period=kept), retry=True
     )
     if registered:
         types = {each: IndexedValueType.Value(f"INDEXED_VALUE_TYPE_{kind}") for each, kind in registered.items()}
         await lab.client.operator_service.add_search_attributes(
-            AddSearchAttributesRequest(namespace=name, search_attributes=types)
+            AddSearchAttributesRequest(namespace=name, search_attributes=types), retry=True
         )
     client = await connect(lab.client.service_client.config.target_host, namespace=name)
     async with running_worker(client, load(["tests.support.people_agents"]), lab.telemetry, "agents"):

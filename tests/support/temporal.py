@@ -69,11 +69,11 @@ async def own_namespace(address: str, name: str) -> DevServer:
     kept = Duration()
     kept.FromTimedelta(timedelta(days=1))
     request = RegisterNamespaceRequest(namespace=name, workflow_execution_retention_period=kept)
-    await client.workflow_service.register_namespace(request)
+    await client.workflow_service.register_namespace(request, retry=True)
     keyword = IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD
     attributes = {each.name: keyword for each in SEARCH_ATTRIBUTES}
     await client.operator_service.add_search_attributes(
-        AddSearchAttributesRequest(namespace=name, search_attributes=attributes)
+        AddSearchAttributesRequest(namespace=name, search_attributes=attributes), retry=True
     )
     return DevServer(address, name, ui_url=None)
 
