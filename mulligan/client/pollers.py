@@ -35,12 +35,12 @@ async def last_polls(
 
 async def recent_pollers(
     client: Client, task_queue: str, kind: TaskQueueType.ValueType, timeout: timedelta
-) -> list[str]:
-    """The identities of workers that poll the queue now, the latest poll first.
+) -> dict[str, datetime]:
+    """When each worker that polls the queue now polled it last, by its identity; the latest first.
 
     Raises:
         RPCError: Temporal does not answer.
     """
     oldest = datetime.now(UTC) - RECENT_POLL
     polls = await last_polls(client, task_queue, kind, timeout)
-    return [identity for identity, polled in polls.items() if polled > oldest]
+    return {identity: polled for identity, polled in polls.items() if polled > oldest}

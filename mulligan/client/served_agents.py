@@ -9,19 +9,18 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from temporalio.api.enums.v1 import TaskQueueType
 from temporalio.client import Client
 
 from mulligan.client.pollers import recent_pollers
 
-__all__ = ["ServedAgents", "read_other_workers", "untagged"]
+__all__ = ["ServedAgents", "read_other_polls", "read_other_workers", "tag_of", "untagged"]
 
 MOST_SETS = 5
-"""How many other sets of agents are told apart on one task queue."""
+"""The maximum number of other sets of agents that are looked at on one task queue."""
 REQUEST_TIMEOUT = timedelta(seconds=3)
 _TAG = re.compile(r"#[0-9a-f]{8}(-models)?$")
 
@@ -54,18 +53,31 @@ def untagged(name: str) -> str:
 async def read_other_workers(client: Client, served: ServedAgents) -> dict[str, str]:
     """The workers that poll the task queue and serve other agents: an identity for each tag, the latest poll first.
 
+    One that was stopped within the last 70 s may be among them.
+
+    Raises:
+        RPCError: Temporal does not answer.
+    """
+    found: dict[str, str] = {}
+    for identity in await read_other_polls(client, served):
+        if len(found) < MOST_SETS:
+            found.setdefault(tag_of(identity), identity)
+    return found
+
+
+async def read_other_polls(client: Client, served: ServedAgents) -> dict[str, datetime]:
+    """When each worker that serves other agents polled the task queue last, by its identity; the latest first.
+
+    Workers of older versions have no tag, and are left out.
+
     Raises:
         RPCError: Temporal does not answer.
     """
     recent = await recent_pollers(client, served.task_queue, TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW, REQUEST_TIMEOUT)
-    return _by_tag(recent, served.tag)
+    return {identity: polled for identity, polled in recent.items() if tag_of(identity) not in ("", served.tag)}
 
 
-def _by_tag(identities: Iterable[str], own: str) -> dict[str, str]:
-    """The first identity of each tag but one's own. Workers of older versions have no tag, and are left out."""
-    found: dict[str, str] = {}
-    for identity in identities:
-        tag = _TAG.search(identity)
-        if tag is not None and tag[0] != own and len(found) < MOST_SETS:
-            found.setdefault(tag[0], identity)
-    return found
+def tag_of(identity: str) -> str:
+    """The tag at the end of a worker's identity; "" if it has none."""
+    tag = _TAG.search(identity)
+    return tag[0] if tag else ""

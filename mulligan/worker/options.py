@@ -19,6 +19,10 @@ __all__ = [
     "model_worker_options",
 ]
 
+FEW_POLLS: dict[str, Any] = {
+    "activity_task_poller_behavior": PollerBehaviorAutoscaling(minimum=1, maximum=5, initial=1)
+}
+"""For the queue of the activities that other workers have declined."""
 HEARTBEAT_WITHIN = timedelta(seconds=3)
 """The SDK sends heartbeats to the server at least this often. The heartbeat timeout is 8 s."""
 
@@ -46,7 +50,7 @@ def activity_worker_options(chosen: Settings) -> dict[str, Any]:
         "max_concurrent_activities": chosen.max_concurrent_activities,
         "max_activities_per_second": chosen.max_activities_per_second,
         "max_task_queue_activities_per_second": chosen.max_task_queue_activities_per_second,
-        "activity_task_poller_behavior": PollerBehaviorAutoscaling(minimum=1, maximum=5, initial=1),
+        **FEW_POLLS,
     }
 
 

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from datetime import datetime
 from typing import NoReturn
 
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from mulligan.client.served_agents import ServedAgents, read_other_workers
+from mulligan.client.pollers import RECENT_POLL
+from mulligan.client.served_agents import MOST_SETS, ServedAgents, read_other_polls, tag_of
 from mulligan.worker.loading import LoadedModules
 from mulligan.worker.logs import say
 
 __all__ = ["served_agents", "warning_of_other_agents"]
 
-SECONDS_TO_FIRST_CHECK, SECONDS_BETWEEN_CHECKS = 0.5, 60.0
-"""The first one is made when this worker polls. Workers that start at the same moment are seen by the next one."""
+SECONDS_TO_FIRST_CHECK, SECONDS_BETWEEN_FIRST_CHECKS, SECONDS_BETWEEN_CHECKS = 0.5, 5.0, 60.0
+"""An idle worker polls anew each minute, so one that runs already is reported within a minute. Later only new ones are."""
 
 
 def served_agents(loaded: LoadedModules, task_queue: str) -> ServedAgents:
@@ -41,18 +44,27 @@ async def warning_of_other_agents(client: Client, served: ServedAgents | None) -
 
 async def _watch(client: Client, served: ServedAgents) -> NoReturn:
     reported: set[str] = set()
+    known: dict[str, datetime] | None = None
+    """The polls at the first check: a worker that has stopped since is listed for a while, but polls no more."""
+    started = time.monotonic()
     await asyncio.sleep(SECONDS_TO_FIRST_CHECK)
     while True:
-        others: dict[str, str] = {}
         with suppress(RPCError):
-            others = await read_other_workers(client, served)
-        for tag in others.keys() - reported:
-            reported.add(tag)
-            say(
-                f"warning: another worker of task queue {served.task_queue!r} ({others[tag]}) serves other agents than "
-                "this one. Temporal hands a task to any worker of its queue, so a task may first reach a "
-                "worker that does not serve its agent, which costs time. Load the same modules in all workers of a task "
-                "queue, or use a task queue for each set of modules. If that worker was stopped within the last minute, "
-                "ignore this."
-            )
-        await asyncio.sleep(SECONDS_BETWEEN_CHECKS)
+            polls = await read_other_polls(client, served)
+            known = polls if known is None else known
+            for identity, polled in polls.items():
+                tag = tag_of(identity)
+                if known.get(identity) != polled and tag not in reported and len(reported) < MOST_SETS:
+                    reported.add(tag)
+                    say(_warning(served.task_queue, identity))
+        is_new = time.monotonic() - started < RECENT_POLL.total_seconds()
+        await asyncio.sleep(SECONDS_BETWEEN_FIRST_CHECKS if is_new else SECONDS_BETWEEN_CHECKS)
+
+
+def _warning(task_queue: str, identity: str) -> str:
+    return (
+        f"warning: another worker of task queue {task_queue!r} ({identity}) serves other agents than this one. Temporal "
+        "hands a task to any worker of its queue, so a task may first reach a worker that does not serve its agent, "
+        "which costs time. Load the same modules in all workers of a task queue, or use a task queue for each set of "
+        "modules."
+    )

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
+from typing import Any
 from weakref import WeakKeyDictionary
 
-from temporalio.client import ClientConfig, WorkflowHistory
+from temporalio.client import Client, ClientConfig, WorkflowHistory
 from temporalio.client import Plugin as ClientPlugin
 from temporalio.contrib.pydantic import PydanticPayloadConverter
 from temporalio.converter import DataConverter, DefaultPayloadConverter
@@ -26,21 +27,45 @@ from temporalio.worker import (
 from mulligan.agent import Agent
 from mulligan.client.connect import configured_converter
 from mulligan.client.converter import PayloadConverter
+from mulligan.client.served_agents import ServedAgents
 from mulligan.client.settings import settings
 from mulligan.client.start_interceptor import StartInterceptor
 from mulligan.errors import DeclarationError
 from mulligan.observe.telemetry import Telemetry
 from mulligan.script import Script
 from mulligan.worker.all_endpoints import check_endpoints
+from mulligan.worker.group import WorkerGroup
 from mulligan.worker.loading import LoadedModules, load
-from mulligan.worker.logs import say
+from mulligan.worker.logs import ActivityLogFields, say
+from mulligan.worker.options import FEW_POLLS
+from mulligan.worker.other_agents import served_agents, warning_of_other_agents
+from mulligan.worker.poll_monitor import ActivitySlots, activity_monitor
 from mulligan.worker.recorded_state import RecordedStateRunner
-from mulligan.worker.wiring import CACHED_WORKFLOWS, AgentActivities, with_agents, with_passthrough, without_duplicates
+from mulligan.worker.wiring import (
+    ACTIVITIES,
+    CACHED_WORKFLOWS,
+    SECONDS_AFTER_GRACE,
+    AgentActivities,
+    activity_worker,
+    with_agents,
+    with_passthrough,
+    without_duplicates,
+)
 from mulligan.worker.workflow_cache import WorkflowCache
 from mulligan.workflows.agent_list_workflow import AgentListWorkflow
 from mulligan.workflows.agent_workflow import AgentWorkflow
 
 __all__ = ["MulliganPlugin"]
+
+_SHARED_OPTIONS = (
+    "default_heartbeat_throttle_interval",
+    "graceful_shutdown_timeout",
+    "max_activities_per_second",
+    "max_concurrent_activities",
+    "max_heartbeat_throttle_interval",
+    "max_task_queue_activities_per_second",
+)
+"""The options of a worker that its second one has as well."""
 
 
 class MulliganPlugin(ClientPlugin, WorkerPlugin):
@@ -93,13 +118,17 @@ class MulliganPlugin(ClientPlugin, WorkerPlugin):
                 "this worker has a MulliganPlugin already, its own or its client's; give all agents and modules to "
                 "one plugin."
             )
+        served = None if _is_versioned(config) else served_agents(self._loaded, config["task_queue"])
+        if served is not None:
+            # Other workers read the tag from the queue's pollers: see client/served_agents.py.
+            config["identity"] = f"{config.get('identity') or config['client'].identity}{served.tag}"
         telemetry = Telemetry()
         cache = WorkflowCache(config.get("max_cached_workflows", CACHED_WORKFLOWS))
         for warning in check_endpoints(self._loaded.registry, settings().endpoints):
             say(f"warning: {warning}")
-        activities = AgentActivities(self._loaded, telemetry)
+        activities = AgentActivities(self._loaded, telemetry, served=served)
         config = with_agents(config, self._loaded, activities.all, cache)
-        self._workers[config["workflow_runner"]] = _WorkerParts(activities, cache, telemetry)
+        self._workers[config["workflow_runner"]] = _WorkerParts(activities, cache, telemetry, served)
         return config
 
     async def run_worker(self, worker: Worker, next: Callable[[Worker], Awaitable[None]]) -> None:  # noqa: A002 - Temporal's name
@@ -107,8 +136,11 @@ class MulliganPlugin(ClientPlugin, WorkerPlugin):
         parts = self._workers[worker.config(active_config=True)["workflow_runner"]]
         parts.cache.attach(worker)
         try:
-            async with parts.activities.opened():
-                await next(worker)
+            async with parts.activities.opened() as activities:
+                if parts.served is None or not parts.served.tag:
+                    await next(worker)
+                else:
+                    await _serve_both(worker, next, activities, parts.served)
         finally:
             await asyncio.to_thread(parts.telemetry.shutdown)
 
@@ -141,6 +173,56 @@ class _WorkerParts:
     activities: AgentActivities
     cache: WorkflowCache
     telemetry: Telemetry
+    served: ServedAgents | None
+    """The worker's task queue and agents; None if it is versioned, as its runs stay on workers of one build."""
+
+
+async def _serve_both(
+    worker: Worker,
+    run_worker: Callable[[Worker], Awaitable[None]],
+    activities: Sequence[Callable[..., Any]],
+    served: ServedAgents,
+) -> None:
+    """Run the worker, and one for the activities that workers with other agents have declined.
+
+    Both start to drain when the first one is told to. If the second one fails, the first one drains, and its run fails.
+
+    Raises:
+        WorkerStoppedError: the second worker stopped by itself.
+    """
+    config = worker.config(active_config=True)
+    client_config = config["client"].config(active_config=True)
+    # The plugins of the client have configured the first worker already.
+    client_config["plugins"] = []
+    client = Client(**client_config)
+    options: dict[str, Any] = {key: config[key] for key in _SHARED_OPTIONS if config.get(key) is not None}  # type: ignore[literal-required]
+    group = WorkerGroup(say, options["graceful_shutdown_timeout"].total_seconds() + SECONDS_AFTER_GRACE)
+    slots = ActivitySlots(options.setdefault("max_concurrent_activities", ACTIVITIES))
+    interceptors = [each for each in config["interceptors"] if not isinstance(each, ActivityLogFields)]
+    second = activity_worker(
+        client, served.queue, activities, options | FEW_POLLS, interceptors=[*interceptors, slots], group=group
+    )
+    monitor = activity_monitor(client, served.queue, say, slots, options.get("max_activities_per_second"))
+    serving = asyncio.ensure_future(run_worker(worker))
+    # The SDK has no public name for this event, which `shutdown()` sets.
+    stopping = asyncio.create_task(worker._shutdown_event.wait())
+    try:
+        async with group.running([second], [monitor]), warning_of_other_agents(client, served):
+            try:
+                await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            except asyncio.CancelledError:
+                serving.cancel()
+                raise
+    finally:
+        stopping.cancel()
+        await asyncio.wait({serving})
+    await serving
+
+
+def _is_versioned(config: WorkerConfig) -> bool:
+    """Whether Worker Versioning is on: then a run's activities are for workers of its own build."""
+    deployment = config.get("deployment_config")
+    return bool(config.get("use_worker_versioning") or (deployment and deployment.use_worker_versioning))
 
 
 def _load(modules: Iterable[str], agents: Iterable[Agent], scripts: Iterable[Script]) -> LoadedModules:

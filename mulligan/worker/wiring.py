@@ -244,9 +244,8 @@ async def running_worker(
                     continue  # the worker above takes these
                 queue_slots = ActivitySlots(options["max_concurrent_activities"])
                 interceptors = [queue_slots, *reported]
-                workers += [_activity_worker(client, name, of_queue, options, interceptors=interceptors, group=group)]
-                if queue == task_queue:
-                    monitors += [activity_monitor(client, name, say, queue_slots, options["max_activities_per_second"])]
+                workers += [activity_worker(client, name, of_queue, options, interceptors=interceptors, group=group)]
+                monitors += [activity_monitor(client, name, say, queue_slots, options["max_activities_per_second"])]
         async with group.running(workers, monitors), warning_of_other_agents(client, served):
             yield group
 
@@ -265,7 +264,7 @@ def _activity_queues(
     return queues
 
 
-def _activity_worker(
+def activity_worker(
     client: Client,
     task_queue: str,
     activities: Sequence[Callable[..., Any]],

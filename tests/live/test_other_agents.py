@@ -12,22 +12,31 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from temporalio import activity
+from temporalio.api.enums.v1 import TaskQueueType
 from temporalio.client import Client, WorkflowFailureError
+from temporalio.worker import Worker
 
-from mulligan import error_of
+from mulligan import MulliganPlugin, error_of
+from mulligan.client.pollers import last_polls
 from mulligan.client.read_agents import AgentReader
 from mulligan.client.served_agents import ServedAgents, read_other_workers
 from mulligan.client.wait_reader import WaitReader
-from mulligan.worker import other_agents
-from mulligan.worker.group import WorkerGroup
+from mulligan.worker import other_agents, temporal_plugin
+from mulligan.worker.group import WorkerGroup, WorkerStoppedError
 from mulligan.worker.loading import load
-from mulligan.worker.wiring import running_worker
+from mulligan.worker.wiring import activity_worker, running_worker
 from mulligan.workflows import limits
 from tests.live.conftest import Lab
 from tests.live.test_waiting_for import waits_for
 
 EAST, WEST = "tests.support.east_agents", "tests.support.west_agents"
 PACKED = "7 g / 8 g / in the words of the packer / 9 g"
+
+
+@activity.defn
+async def greet() -> str:
+    return "an activity of the worker's own"
 
 
 class Sides:
@@ -135,21 +144,72 @@ async def test_a_run_waits_for_the_worker_of_its_agent_and_says_so_while_another
     assert (result["output"], result["recovered_failures"]) == ("7 g are shipped", 0)
 
 
+async def test_workers_that_have_a_plugin_take_part(lab: Lab) -> None:
+    """With their own workflows and activities beside the agents, and beside a worker of `mulligan worker`."""
+    queue = f"sides-{uuid.uuid4().hex[:6]}"
+    sides = Sides(lab)
+    sides.queue = queue
+    address, namespace = lab.client.service_client.config.target_host, lab.client.namespace
+    plugin = MulliganPlugin(load=[EAST])
+    client = await Client.connect(address, namespace=namespace, plugins=[plugin])
+    expected = {"east_packer": PACKED, "west_clerk": "A is stamped"}
+    async with await sides.worker(WEST), Worker(client, task_queue=queue, activities=[greet]):
+        await until_polled(lab.client, queue, 2)
+        runs = [(agent, await sides.start(agent)) for _ in range(6) for agent in expected]
+        for agent, run in runs:
+            assert (await asyncio.wait_for(run.result(), 60))["output"] == expected[agent], run.id
+        own = ServedAgents(queue, frozenset(load([EAST]).registry.agents)).queue
+        polls = await last_polls(lab.client, own, TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY, timedelta(seconds=5))
+        assert list(polls) == [client.identity]
+
+
+async def test_a_worker_with_a_plugin_ends_with_an_error_if_its_second_worker_stops(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It must not go on as if it served."""
+    address, namespace = lab.client.service_client.config.target_host, lab.client.namespace
+    client = await Client.connect(address, namespace=namespace, plugins=[MulliganPlugin(load=[EAST])])
+    seconds: list[Worker] = []
+
+    def recorded(*args: Any, **kwargs: Any) -> Worker:
+        seconds.append(activity_worker(*args, **kwargs))
+        return seconds[-1]
+
+    monkeypatch.setattr(temporal_plugin, "activity_worker", recorded)
+    running = asyncio.create_task(Worker(client, task_queue=f"sides-{uuid.uuid4().hex[:6]}").run())
+    async with asyncio.timeout(30):
+        while not seconds or not seconds[0].is_running:
+            await asyncio.sleep(0.05)
+        await seconds[0].shutdown()
+        with pytest.raises(WorkerStoppedError, match=r"the worker of task queue 'sides-.*#.*' has stopped"):
+            await running
+
+
 async def test_a_worker_warns_once_of_another_one_that_serves_other_agents(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """And of none that has stopped, although the server lists its polls for some minutes."""
     said: list[str] = []
     monkeypatch.setattr(other_agents, "say", said.append)
-    monkeypatch.setattr(other_agents, "SECONDS_BETWEEN_CHECKS", 0.1)
+    monkeypatch.setattr(other_agents, "SECONDS_BETWEEN_FIRST_CHECKS", 0.1)
     sides = Sides(lab)
     async with await sides.worker(EAST):
         async with await sides.worker(EAST):
             await asyncio.sleep(1)
             assert said == []
         async with await sides.worker(WEST):
+            run = await sides.start("east_packer")
             async with asyncio.timeout(20):
-                while len(said) < 2:
+                while not said:
                     await asyncio.sleep(0.05)
+            # An idle worker polls anew after a minute; one that gets a task does at once.
+            while len(said) < 2:
+                await (await sides.start("east_packer")).result()
+            await run.result()
             await asyncio.sleep(0.5)
     assert len(said) == 2
     assert all(f"another worker of task queue '{sides.queue}' (" in line for line in said)
+    async with await sides.worker("tests.support.shop_agents"):
+        await until_polled(lab.client, sides.queue, 3)
+        await asyncio.sleep(1.5)
+    assert len(said) == 2

@@ -14,6 +14,7 @@ from temporalio.client import Client
 from temporalio.worker import Worker
 
 from mulligan import connect
+from mulligan.client.served_agents import untagged
 from mulligan.devserver import DevServer, temporal_server
 from mulligan.observe.telemetry import Telemetry
 from mulligan.worker.group import WorkerGroup, WorkerStoppedError
@@ -176,7 +177,15 @@ async def test_each_task_queue_and_task_type_of_a_worker_is_monitored(
     async with running_worker(short_poll_client, load(SHIPPED), Telemetry(exports=False), "all") as group:
         assert group.unready == ""
         watched = [(monitor.task_queue, monitor.task_type) for monitor in group.monitors]
-    assert watched == [("all", "workflow"), ("all", "activity"), ("all-models", "activity")]
+        own = group.monitors[-1].task_queue.removesuffix("-models")
+    assert untagged(own) == "all" != own
+    assert watched == [
+        ("all", "workflow"),
+        ("all", "activity"),
+        ("all-models", "activity"),
+        (own, "activity"),
+        (f"{own}-models", "activity"),
+    ]
 
 
 async def test_a_worker_whose_slots_are_all_in_use_is_not_reported(short_poll_client: Client) -> None:
