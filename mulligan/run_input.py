@@ -17,6 +17,7 @@ from pydantic_core import PydanticCustomError
 from mulligan.content import Parts
 from mulligan.endpoint import Model
 from mulligan.errors import InvalidRunInputError
+from mulligan.schema.fault_text import required_form
 from mulligan.schema.optional_field import optional_field
 from mulligan.schema.well_formed import WellFormedText
 from mulligan.values import AssistantMessage, Message, ToolMessage, UserMessage
@@ -206,8 +207,7 @@ def _fault_sentence(fault: Any) -> str:
             return f'"{where}.text" is missing; it is required.'
         case "text_differs":
             return f'"{where}.text" is another text than that of its "content"; leave it out.'
-    says = fault["msg"][0].lower() + fault["msg"][1:]
-    return f'"{where}" is {given}, but {says.replace("input should be", "it must be")}.'
+    return f'"{where}" is {given}, but {required_form(fault)}.'
 
 
 def _is_in_parts(loc: Sequence[int | str]) -> bool:

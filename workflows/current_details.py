@@ -75,7 +75,8 @@ def current_details(agents: Mapping[str, ShownAgent], pending: Sequence[Mapping[
         for key, agent in begun[:_MOST_AGENTS]
     ]
     if len(begun) > _MOST_AGENTS:
-        parts.append(f"{len(begun) - _MOST_AGENTS} more agents")
+        more = len(begun) - _MOST_AGENTS
+        parts.append(f"{more} more agent{'s' * (more != 1)}")
     return "\n\n---\n\n".join(parts)
 
 
@@ -98,8 +99,8 @@ def _numbers(progress: Progress) -> str:
     usage = progress.usage
     parts = [
         f"{usage.input_tokens:,} input and {usage.output_tokens:,} output tokens",
-        f"{progress.tool_calls:,} tool calls",
-        f"{progress.recovered_failures:,} recovered failures",
+        f"{progress.tool_calls:,} tool call{'s' * (progress.tool_calls != 1)}",
+        f"{progress.recovered_failures:,} recovered failure{'s' * (progress.recovered_failures != 1)}",
     ]
     if progress.cost is not None:
         parts.insert(1, f"{progress.cost:.4f} USD")

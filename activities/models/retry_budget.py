@@ -108,9 +108,8 @@ class RetryBudget:
         is_out_of_time = now + delay - first > request.patience
         is_out_of_attempts = request.attempts is not None and activity.info().attempt >= request.attempts
         if is_out_of_time or is_out_of_attempts:
-            return ModelUnavailableError(
-                f"{request.model} was unavailable: {failures + 1} attempts in {now - first:.0f} s; the last: {message}"
-            )
+            made = f"{failures + 1} attempt{'s' * (failures > 0)} in {now - first:.0f} s"
+            return ModelUnavailableError(f"{request.model} was unavailable: {made}; the last: {message}")
         return ApplicationError(
             message,
             {"status": error.status if isinstance(error, Unavailable) else None},

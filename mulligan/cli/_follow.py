@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from rich.console import Console
 
@@ -57,12 +57,13 @@ class RunFollower:
         self._names: dict[str, str] = {}
         self._printing = ""
         """The conversation that was printed last."""
+        self._is_open = True
         self._followers: dict[str, asyncio.Task[None]] = {}
         self._may_have_several = True
 
     @property
     def last_answers(self) -> list[str]:
-        """The newest answer of each agent, which are printed already."""
+        """The newest answer of each agent, which are already printed."""
         return [view.last_answer for view in self._views.values()]
 
     async def follow(self) -> None:
@@ -71,9 +72,12 @@ class RunFollower:
         Raises:
             ValueError, WorkflowQueryFailedError: see `mulligan.events.follow`.
         """
+        from temporalio.client import WorkflowExecutionStatus
+
         from mulligan.wire.sub_run import AGENT_WORKFLOW
 
         description = await self._client.get_workflow_handle(self._run_id).describe()
+        self._is_open = description.status == WorkflowExecutionStatus.RUNNING
         self._may_have_several = description.workflow_type != AGENT_WORKFLOW
         await self._find_conversations()
         if "0" not in self._followers:
@@ -98,7 +102,7 @@ class RunFollower:
             task.result()
 
     def _start(self, conversation: str) -> None:
-        self._views[conversation] = LiveView(self._console, self._run_id)
+        self._views[conversation] = LiveView(self._console, self._run_id, is_open=self._is_open)
         self._followers[conversation] = asyncio.create_task(self._follow(conversation))
 
     async def _follow(self, conversation: str) -> None:
@@ -144,43 +148,71 @@ class RunFollower:
 
     async def _watch_waits(self) -> None:
         """Print what the run waits for, once it is clear that it waits."""
-        from mulligan.client.wait_reader import WaitReader
+        await watch_waits(
+            self._client,
+            self._run_id,
+            self._print_wait,
+            is_writing=lambda: any(view.is_writing for view in self._views.values()),
+            on_progress=self._follow_new,
+        )
 
-        printer = _WaitPrinter(self._console, list(self._views.values()))
-        reader, pause = WaitReader(self._client), SHORTEST_PAUSE
-        while True:
-            await asyncio.sleep(pause)
-            waiting = await _read_or_none(reader, self._run_id)
-            self._follow_new(reader.last_progress)
-            printer.views = list(self._views.values())
-            is_new = printer.show(waiting)
-            pause = SHORTEST_PAUSE if is_new else min(pause * 1.3, LONGEST_PAUSE)
+    def _print_wait(self, waiting: WaitingFor) -> None:
+        for view in self._views.values():
+            view.end_line()
+        self._console.print(f"  … {printable(waiting.detail)}", style="dim", markup=False, soft_wrap=True)
 
 
-class _WaitPrinter:
-    """Prints a wait when it has lasted, and again when its attempt, failure or heartbeat has changed."""
+async def watch_waits(
+    client: Client,
+    run_id: str,
+    write: Callable[[WaitingFor], None],
+    *,
+    is_writing: Callable[[], bool] = lambda: False,
+    on_progress: Callable[[dict[str, Any] | None], None] | None = None,
+) -> NoReturn:
+    """Write what a run waits for, until cancelled.
 
-    def __init__(self, console: Console, views: list[LiveView]) -> None:
-        self.views = views
-        self._console = console
+    Args:
+        client: a client of the run's server.
+        run_id: the run.
+        write: called with a wait that has lasted, and again when its attempt, failure or heartbeat has changed.
+        is_writing: whether a model's text is coming: then a wait for a model is not reported.
+        on_progress: called with each answer of the query `progress`.
+    """
+    from mulligan.client.wait_reader import WaitReader
+
+    waits = _DueWaits(write, is_writing)
+    reader, pause = WaitReader(client), SHORTEST_PAUSE
+    while True:
+        await asyncio.sleep(pause)
+        waiting = await _read_or_none(reader, run_id)
+        if on_progress is not None:
+            on_progress(reader.last_progress)
+        is_new = waits.add(waiting)
+        pause = SHORTEST_PAUSE if is_new else min(pause * 1.3, LONGEST_PAUSE)
+
+
+class _DueWaits:
+    """Writes a wait when it has lasted, and again when its attempt, failure or heartbeat has changed."""
+
+    def __init__(self, write: Callable[[WaitingFor], None], is_writing: Callable[[], bool]) -> None:
+        self._write, self._is_writing = write, is_writing
         self._key: tuple[str, str] | None = None
-        self._first_seen = self._printed_at = 0.0
-        self._printed = ""
+        self._first_seen = self._written_at = 0.0
+        self._written = ""
 
-    def show(self, waiting: WaitingFor | None) -> bool:
-        """Print the wait, if it is due. Returns whether the run waits for something else than before."""
+    def add(self, waiting: WaitingFor | None) -> bool:
+        """Write the wait, if it is due. Returns whether the run waits for something else than before."""
         now = time.monotonic()
         key = (waiting.kind, waiting.since) if waiting else None
         is_new = key != self._key
         if is_new:
             self._key, self._first_seen = key, now
-        if waiting is None or waiting.detail == self._printed or not self._is_due(waiting, now):
+        if waiting is None or waiting.detail == self._written or not self._is_due(waiting, now):
             return is_new
-        if is_new or self._printed_at == 0.0 or now - self._printed_at >= REPEAT_AFTER:
-            for view in self.views:
-                view.end_line()
-            self._console.print(f"  … {printable(waiting.detail)}", style="dim", markup=False, soft_wrap=True)
-            self._printed, self._printed_at = waiting.detail, now
+        if is_new or self._written_at == 0.0 or now - self._written_at >= REPEAT_AFTER:
+            self._write(waiting)
+            self._written, self._written_at = waiting.detail, now
         return is_new
 
     def _is_due(self, waiting: WaitingFor, now: float) -> bool:
@@ -191,8 +223,7 @@ class _WaitPrinter:
             case "tool":
                 return lasted >= QUIET_TOOL
             case "model":
-                is_writing = any(view.is_writing for view in self.views)
-                return waiting.last_failure is not None or (lasted >= QUIET_MODEL and not is_writing)
+                return waiting.last_failure is not None or (lasted >= QUIET_MODEL and not self._is_writing())
         return waiting.kind != "worker" or is_without_worker(waiting) or lasted >= QUIET_TOOL
 
 

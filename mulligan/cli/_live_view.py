@@ -16,8 +16,10 @@ from mulligan.wire import event_types as events
 class LiveView:
     """Prints each event. Text of the model is printed as it comes; its answer adds the part that was not printed."""
 
-    def __init__(self, console: Console, run_id: str) -> None:
+    def __init__(self, console: Console, run_id: str, *, is_open: bool = True) -> None:
+        """`is_open`: whether the run is open: in one that has ended, no tool is running."""
         self._console = console
+        self._is_open = is_open
         self._run_id = run_id
         self._calls: dict[str, dict[str, Any]] = {}
         self._open_line = ""
@@ -44,6 +46,8 @@ class LiveView:
             case events.TextVoid() | events.ModelFallback():
                 self._print_line(_event_line(event, self._run_id))
                 self._step = self._length = 0
+            case events.ToolCallStarted() if not self._is_open:
+                pass
             case events.ToolCallRepaired():
                 self._call(event.call_id, event.name)["repairs"] = [repair.model_dump() for repair in event.repairs]
             case events.ToolCallSettled():
@@ -93,7 +97,8 @@ class LiveView:
 
     def _print_line(self, line: Any) -> None:
         self.end_line()
-        self._console.print(line)
+        # A line of text may end with a command that people copy: the terminal wraps it, without a line break.
+        self._console.print(line, soft_wrap=isinstance(line, Text))
 
 
 def _event_line(event: events.Event, run_id: str) -> Text | None:

@@ -30,12 +30,17 @@ async def find_run(client: Client, run_id: str) -> WorkflowHandle[Any, Any]:
 
 async def find_open_run(client: Client, run_id: str) -> WorkflowHandle[Any, Any]:
     """The handle of an open run; the command ends if there is no such run, or it has ended."""
+    if not await is_open_run(client, run_id):
+        fail_as_ended(run_id)
+    return client.get_workflow_handle(run_id)
+
+
+async def is_open_run(client: Client, run_id: str) -> bool:
+    """Whether a run is open; the command ends if there is no such run."""
     from temporalio.client import WorkflowExecutionStatus
 
     handle = await find_run(client, run_id)
-    if (await handle.describe()).status != WorkflowExecutionStatus.RUNNING:
-        fail_as_ended(run_id)
-    return handle
+    return (await handle.describe()).status == WorkflowExecutionStatus.RUNNING
 
 
 def fail_as_ended(run_id: str) -> NoReturn:
@@ -108,6 +113,6 @@ async def follow_to_end(
     end = await wait_for_end(handle)
     shown = end
     if end.result and end.result.get("output") in follower.last_answers:
-        shown = replace(end, result={**end.result, "output": None})  # it is printed already, as the last answer
-    console.print(end_view(shown))
+        shown = replace(end, result={**end.result, "output": None})  # already printed, as the last answer
+    console.print(end_view(shown), soft_wrap=True)
     return end

@@ -39,9 +39,9 @@ def step_view(step: dict[str, Any], below: Callable[[str], Iterable[RenderableTy
 
 def compaction_line(compaction: dict[str, Any]) -> Text:
     """The line for a compaction before a step, or for one that failed."""
-    messages = f"{compaction['messages']} messages"
+    messages = counted(compaction["messages"], "message")
     if error := compaction.get("error"):
-        return Text(f"✗ {messages} were not summed up: {error['kind']}: {short(error['message'])}", style="red")
+        return Text(f"✗ summing up {messages} failed: {error['kind']}: {short(error['message'])}", style="red")
     return Text.assemble((f"∑ {messages} summed up: ", "yellow"), (short(compaction["text"]), "dim"))
 
 
@@ -88,7 +88,7 @@ def decision_line(call: dict[str, Any], decision: dict[str, Any]) -> Text:
 def run_line(run: dict[str, Any]) -> Text:
     """A sub-agent's run: its status, steps, tokens and cost, and its id."""
     colour = {"completed": "green", "running": "cyan"}.get(run["status"], "red")
-    usage, steps = run["usage"], f"{run['steps']} step{'s' * (run['steps'] != 1)}"
+    usage, steps = run["usage"], counted(run["steps"], "step")
     tokens = f", {usage['input_tokens']} + {usage['output_tokens']} tokens" if usage["input_tokens"] else ""
     agent = f" {short(run['agent'])} " if run["agent"] else " "
     numbers = f", {steps}{tokens}{cost_of(run)}" if run["steps"] else ""
@@ -106,8 +106,8 @@ def end_view(end: RunEnd) -> RenderableType:
         if "usage" in result:
             usage = result["usage"]
             numbers = (
-                f"{result['steps']} steps, {result['tool_calls']} tool calls, "
-                f"{result['recovered_failures']} recovered failures, {result['repairs']} repairs, "
+                f"{counted(result['steps'], 'step')}, {counted(result['tool_calls'], 'tool call')}, "
+                f"{counted(result['recovered_failures'], 'recovered failure')}, {counted(result['repairs'], 'repair')}, "
                 f"{usage['input_tokens']} + {usage['output_tokens']} tokens{cost_of(result)}"
             )
             lines.append(Text.assemble((end.status, f"bold {colour}"), f": {numbers}; trace {result['trace_id']}"))
@@ -129,6 +129,11 @@ def cost_of(result: dict[str, Any]) -> str:
 def as_text(value: Any) -> str:
     """A text unchanged, any other value as JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def counted(number: int, thing: str) -> str:
+    """`1 step`, `2 steps`."""
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
 
 
 def short(text: str, longest: int = LONGEST) -> str:

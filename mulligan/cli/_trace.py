@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.text import Text
 
-from mulligan.cli._steps import short
+from mulligan.cli._steps import counted, short
 from mulligan.observe import semconv
 from mulligan.trace_view.trace_span import TraceSpan
 from mulligan.trace_view.tree import Line, build_tree, lines
@@ -55,8 +55,8 @@ def heading(trace_id: str, spans: Sequence[TraceSpan], origin: str) -> str:
     ends = [root.end for root in roots]
     seconds = max(time.time() if end is None else end for end in ends) - min(root.start for root in roots)
     errors = sum(root.errors for root in roots)
-    failed = f", {errors:,} error{'s' * (errors != 1)}" if errors else ""
-    return f"trace {trace_id}  {duration(seconds)}, {len(spans):,} spans{failed}, {origin}"
+    failed = f", {counted(errors, 'error')}" if errors else ""
+    return f"trace {trace_id}  {duration(seconds)}, {counted(len(spans), 'span')}{failed}, {origin}"
 
 
 def duration(seconds: float) -> str:
@@ -81,7 +81,7 @@ def _label(line: Line) -> Text:
     if span.name == semconv.TOOL_CALL:
         label.append(f" {short(str(attributes.get(semconv.AI_NAME, '')), LONGEST_NAME)}", style="cyan")
     if compacted := attributes.get(semconv.COMPACTION):
-        label.append(f"  compacts {compacted} messages", style="yellow")
+        label.append(f"  compacts {counted(compacted, 'message')}", style="yellow")
     if span.is_error:
         label.append(f"  ERROR {short(str(attributes.get(semconv.ERROR_TYPE, '')), LONGEST_NAME)}", style="red bold")
     if span.is_error and attributes.get(semconv.RECOVERED):

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
+from mulligan.cli._steps import counted
 from mulligan.cli._terminal import AsJson, Modules, fail, out, print_json, print_progress
 
 
@@ -60,7 +61,7 @@ def agents(
 
 def _print_agent(agent: dict[str, Any]) -> None:
     models = ", fallback ".join([agent["model"], *agent["fallbacks"]])
-    out.print(Text.assemble((agent["name"], "bold"), f"  {models}, {agent['max_steps']} steps"))
+    out.print(Text.assemble((agent["name"], "bold"), f"  {models}, {counted(agent['max_steps'], 'step')}"))
     for tool in agent["tools"]:
         fields = ", ".join(_field_label(name, tool["parameters"]) for name in tool["parameters"].get("properties", {}))
         first_line = tool["description"].split("\n")[0]

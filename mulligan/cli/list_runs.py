@@ -17,6 +17,7 @@ from mulligan.cli._terminal import (
     fail,
     out,
     print_json,
+    print_line,
     print_progress,
     printable,
     run_command,
@@ -49,7 +50,7 @@ def list_runs(
 ) -> None:
     """List recent runs, the one that started last first. The status of a run that has ended is that of its result.
 
-    Open runs are shown with what they wait for, workflows of your own with their type in place of an agent.
+    Below the table: what open runs wait for. A workflow of your own has its type in place of an agent.
     `mulligan show` shows the runs of sub-agents below the run that called them.
 
     Examples: `mulligan list --status waiting`, `mulligan list --agent support --status stopped`
@@ -86,6 +87,10 @@ async def _list(limit: int, status: str | None, agent: str | None, *, sub_agents
         print_progress('no runs yet; start one with: mulligan start assistant "What is in the workspace?"')
     else:
         out.print(_table(runs))
+        # Below the table: a cell would break the commands that they end with.
+        for run in runs:
+            if "waiting_for" in run:
+                print_line(f"… {printable(run['id'])}: {printable(run['waiting_for']['detail'])}")
     return OK
 
 
@@ -109,10 +114,7 @@ async def _add_waits(client: Client, runs: list[dict[str, Any]]) -> None:
 
 def _table(runs: list[dict[str, Any]]) -> Table:
     table = Table(box=None, pad_edge=False)
-    headings = ["id", "agent", "status", "started", "seconds"]
-    if any("waiting_for" in each for each in runs):
-        headings.append("waiting for")
-    for heading in headings:
+    for heading in ("id", "agent", "status", "started", "seconds"):
         justify: Literal["left", "right"] = "right" if heading == "seconds" else "left"
         table.add_column(heading, no_wrap=heading == "id", overflow="fold", justify=justify)
     colours = {"completed": "green", "running": "cyan", "failed": "red"}
@@ -123,6 +125,5 @@ def _table(runs: list[dict[str, Any]]) -> Table:
             Text(each["status"], style=colours.get(each["status"], "yellow")),
             each["started"][:19].replace("T", " "),
             f"{each['seconds']:.1f}",
-            *([Text(printable(each["waiting_for"]["detail"]))] if "waiting_for" in each else []),
         )
     return table

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mulligan.cli._people import read_pending_calls
-from mulligan.cli._runs import find_open_run
+from mulligan.cli._runs import is_open_run
 from mulligan.cli._terminal import OK, AsJson, connect_or_fail, fail, out, print_json, print_progress, run_command
 
 if TYPE_CHECKING:
@@ -34,14 +34,19 @@ def pending(
     """List the tool calls that wait for a person: for approval, or for an answer. The oldest is first.
 
     Examples: `mulligan pending`, `mulligan pending my-run --json`
+
+    Exit code: 0, also if no call waits or the run has ended; 2 no such run or no server.
     """
     run_command(_pending(run_id, as_json=as_json))
 
 
 async def _pending(run_id: str | None, *, as_json: bool) -> int:
     client = await connect_or_fail()
-    if run_id is not None:
-        await find_open_run(client, run_id)
+    none_waits = "no call waits for a person."
+    waits: list[dict[str, Any]] = []
+    if run_id is not None and not await is_open_run(client, run_id):
+        none_waits = f"the run {run_id!r} has ended, so none of its calls waits for a person."
+    elif run_id is not None:
         waits = await read_pending_calls(client, run_id)
     else:
         waits = await _read_all(client)
@@ -49,7 +54,7 @@ async def _pending(run_id: str | None, *, as_json: bool) -> int:
     if as_json:
         print_json(waits)
     elif not waits:
-        print_progress("no call waits for a person.")
+        print_progress(none_waits)
     else:
         out.print(_table(waits))
     return OK
@@ -70,8 +75,10 @@ async def _read_all(client: Client) -> list[dict[str, Any]]:
     except RPCError as error:
         fail(f"Temporal could not list the runs: {error.message}")
     if unreadable:
+        from mulligan.cli._steps import counted
+
         print_progress(
-            f"{unreadable} open runs are left out: they are encrypted with keys that MULLIGAN_ENCRYPTION_KEYS does not have."
+            f"{counted(unreadable, 'open run')} left out: encrypted with keys that MULLIGAN_ENCRYPTION_KEYS does not have."
         )
     limit = asyncio.Semaphore(PARALLEL_QUERIES)
     answers = await asyncio.gather(*(_read_run(client, run_id, limit) for run_id in run_ids))

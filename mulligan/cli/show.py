@@ -182,7 +182,7 @@ def _open_status(progress: dict[str, Any] | None) -> str:
 
 
 def _print_state(state: _RunState) -> None:
-    from mulligan.cli._steps import cost_of, end_view, short, step_view
+    from mulligan.cli._steps import cost_of, counted, end_view, short, step_view
     from mulligan.cli._sub_runs import sub_run_views
 
     for name, value in state.start.items():
@@ -194,7 +194,7 @@ def _print_state(state: _RunState) -> None:
             out.print(printable(agent), style="bold cyan", markup=False)
         for step in _without_final_answer(state, steps):
             out.print(step_view(step, partial(sub_run_views, state.sub_runs, step["step"])))
-    out.print(end_view(state.end))
+    out.print(end_view(state.end), soft_wrap=True)
     if state.is_open:
         parts = []
         if (progress := state.progress) is not None and "step" in progress:
@@ -204,7 +204,7 @@ def _print_state(state: _RunState) -> None:
         out.print("; ".join(parts), style="dim", markup=False, soft_wrap=True)
     size = state.size
     chained = f" in {size.runs} workflow runs" if size.runs > 1 else ""
-    out.print(f"history: {size.events:,} events, {size.bytes / 1000:,.0f} KB{chained}", style="dim")
+    out.print(f"history: {counted(size.events, 'event')}, {size.bytes / 1000:,.0f} KB{chained}", style="dim")
 
 
 def _without_final_answer(state: _RunState, steps: list[dict[str, Any]]) -> list[dict[str, Any]]:

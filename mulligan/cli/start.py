@@ -10,9 +10,11 @@ import typer
 
 from mulligan.cli._input import read_json_object
 from mulligan.cli._runs import report_start
-from mulligan.cli._terminal import AsJson, connect_or_fail, fail, run_command
+from mulligan.cli._terminal import AsJson, connect_or_fail, fail, print_progress, printable, run_command
 
 if TYPE_CHECKING:
+    from temporalio.client import Client
+
     from mulligan.run_input import RunInput
 
 
@@ -20,7 +22,11 @@ def start(
     agent: Annotated[str | None, typer.Argument(help="The agent's name.", show_default=False)] = None,
     prompt: Annotated[str | None, typer.Argument(help="The task for the agent.", show_default=False)] = None,
     id: Annotated[  # noqa: A002 - what Temporal calls it
-        str | None, typer.Option(help="The run's id.", show_default="a generated id")
+        str | None,
+        typer.Option(
+            help="The run's id. If the run that has it is open, the command fails; if it has ended, a new run gets the id.",
+            show_default="a generated id",
+        ),
     ] = None,
     max_steps: Annotated[
         int | None, typer.Option(help="The maximum number of model calls.", show_default="the agent's")
@@ -61,6 +67,12 @@ def start(
     run_input |= {name: value for name, value in options.items() if value is not None}
     if max_steps is not None:
         run_input.pop("maxSteps", None)
+    if "agent" not in run_input:
+        fail(
+            'no agent is named: `mulligan start AGENT "prompt"`. The agents of a worker: `mulligan agents --load MODULE`.'
+        )
+    if "prompt" not in run_input and not run_input.get("messages"):
+        fail(f'no prompt: what should the agent do? `mulligan start {printable(str(run_input["agent"]))} "prompt"`')
     try:
         parsed = parse_run_input(json.dumps(run_input).encode())
         queue = task_queue or settings().task_queue
@@ -80,6 +92,7 @@ async def _start(
     from mulligan.wire.run_priority import run_priority
 
     client = await connect_or_fail()
+    ended = await _ended_run(client, run_id)
     try:
         handle = await client.start_workflow(
             "AgentWorkflow",
@@ -93,6 +106,24 @@ async def _start(
         fail(f"a run with the id {run_id!r} is open; choose another --id, or see `mulligan show {run_id}`.")
     except RPCError as error:
         fail(f"Temporal did not start the run: {error.message}")
+    if ended:
+        print_progress(
+            f"an earlier run with the id {run_id!r} has ended ({ended}). This is a new run, which does not continue it; "
+            f"`mulligan show {run_id}` now shows the new one."
+        )
     traceparent = str(run_input.get("traceparent") or "").split("-")
     trace_id = traceparent[1] if len(traceparent) == 4 else ""
     return await report_start(client, handle, trace_id, wait=wait, as_json=as_json)
+
+
+async def _ended_run(client: Client, run_id: str) -> str:
+    """Temporal's status of the closed run that has this id; "" if there is none."""
+    from temporalio.client import WorkflowExecutionStatus
+    from temporalio.service import RPCError
+
+    try:
+        described = await client.get_workflow_handle(run_id).describe()
+    except RPCError:  # most often: there is no run with this id
+        return ""
+    is_closed = described.status not in (None, WorkflowExecutionStatus.RUNNING)
+    return described.status.name.lower() if described.status and is_closed else ""

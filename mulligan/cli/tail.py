@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mulligan.cli._follow import run_continues
+from mulligan.cli._follow import run_continues, watch_waits
 from mulligan.cli._runs import find_run, follow_to_end
 from mulligan.cli._terminal import NOT_COMPLETED, OK, AsJson, connect_or_fail, fail, print_json, run_command
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from temporalio.client import Client, WorkflowHandle
 
     from mulligan.client.read_run import RunEnd
+    from mulligan.values import WaitingFor
 
 
 def tail(
@@ -33,13 +35,13 @@ def tail(
 
     Examples: `mulligan tail my-run`, `mulligan tail my-run --events --since 12`
 
-    With --json: a line for each finished step, then one for the end. With --events: a line for each event (docs/events.md);
-    `--since` with the token of the last event continues there.
+    With --json: a line for each finished step, a line with `waiting_for` when the run waits, and a line for the end. With
+    --events: a line for each event (docs/events.md); `--since` with the token of the last event continues there.
 
     Exit code: 0 completed, 1 it did not complete, 2 no such run.
     """
     if as_json and (as_events or since):
-        fail("--json prints finished steps from the first one on; it cannot be used with --since or --events.")
+        fail("--json prints the finished steps, from the first one on; it cannot be used with --since or --events.")
     run_command(_tail(id, since, as_events=as_events, as_json=as_json))
 
 
@@ -74,11 +76,18 @@ async def _print_events(client: Client, handle: WorkflowHandle[Any, Any], since:
 async def _print_steps(client: Client, handle: WorkflowHandle[Any, Any]) -> RunEnd:
     from mulligan.client.read_run import RunEnd, follow_steps
 
+    def print_wait(waiting: WaitingFor) -> None:
+        print_json({"waiting_for": waiting.model_dump(mode="json")})
+
     end = RunEnd("running")
-    async for step in follow_steps(client, handle):
-        if isinstance(step, RunEnd):
-            end = step
-            print_json({"status": end.status, "result": end.result, "error": end.error})
-        else:
-            print_json(step)
+    watching = asyncio.create_task(watch_waits(client, handle.id, print_wait))
+    try:
+        async for step in follow_steps(client, handle):
+            if isinstance(step, RunEnd):
+                end = step
+                print_json({"status": end.status, "result": end.result, "error": end.error})
+            else:
+                print_json(step)
+    finally:
+        watching.cancel()
     return end

@@ -175,7 +175,7 @@ async def describe_run(client: Client, execution: WorkflowExecution) -> dict[str
         **({"type": execution.workflow_type} if execution.workflow_type != AGENT_WORKFLOW else {}),
         **({"parent": execution.parent_id} if execution.parent_id else {}),
         "status": await _status(client, execution),
-        "started": execution.start_time.isoformat(),
+        "started": execution.start_time.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z"),
         "seconds": ((execution.close_time or datetime.now(UTC)) - execution.start_time).total_seconds(),
     }
 

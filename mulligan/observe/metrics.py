@@ -22,9 +22,11 @@ from mulligan.observe import otlp, semconv
 from mulligan.values import Usage
 
 if TYPE_CHECKING:
-    from temporalio.runtime import Runtime
+    from temporalio.runtime import OpenTelemetryConfig, Runtime
 
 logger = logging.getLogger("mulligan.metrics")
+CORE_LOG = "temporalio.core"
+"""The log of the Core SDK."""
 
 UNKNOWN_TOOL = "(unknown)"
 SECONDS = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
@@ -133,15 +135,30 @@ class Metrics:
             self._provider.shutdown()
 
 
-def temporal_runtime(environ: Mapping[str, str] = os.environ) -> Runtime | None:
-    """A runtime of the SDK that exports Temporal's own metrics to the same endpoint; None if no endpoint is set.
+def temporal_runtime(environ: Mapping[str, str] = os.environ) -> Runtime:
+    """A runtime of the SDK that writes the Core SDK's log lines to this process's log, in the format of all others.
 
-    Temporal's Core SDK exports them itself, so it gets the settings that our exporter reads from the environment: endpoint,
-    headers, protocol and interval.
+    If an endpoint for metrics is set, the runtime also exports Temporal's own metrics to it.
     """
+    from temporalio.runtime import LogForwardingConfig, LoggingConfig, Runtime, TelemetryConfig, TelemetryFilter
+
+    core_log = LoggingConfig(
+        TelemetryFilter(core_level="WARN", other_level="ERROR"),
+        forwarding=LogForwardingConfig(
+            logging.getLogger(CORE_LOG), append_target_to_name=False, prepend_target_on_message=False
+        ),
+    )
     if not otlp.is_configured(environ, "METRICS"):
-        return None
-    from temporalio.runtime import OpenTelemetryConfig, Runtime, TelemetryConfig
+        return Runtime(telemetry=TelemetryConfig(logging=core_log))
+    # The Core SDK exports them as its resource. Without `service.instance.id` all workers would share one series.
+    attributes = otlp.resource().attributes
+    tags = {name: str(value) for name, value in attributes.items() if not name.startswith("telemetry.sdk.")}
+    return Runtime(telemetry=TelemetryConfig(logging=core_log, metrics=_metrics_export(environ), global_tags=tags))
+
+
+def _metrics_export(environ: Mapping[str, str]) -> OpenTelemetryConfig:
+    """Where the Core SDK exports its metrics: it gets the settings that our exporter reads from the environment."""
+    from temporalio.runtime import OpenTelemetryConfig
 
     http = otlp.over_http(environ, "METRICS")
     url = otlp.endpoint_of(environ, "METRICS")
@@ -150,19 +167,13 @@ def temporal_runtime(environ: Mapping[str, str] = os.environ) -> Runtime | None:
     if http and not environ.get("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT"):
         url = f"{url.rstrip('/')}/v1/metrics"
     pairs = environ.get("OTEL_EXPORTER_OTLP_METRICS_HEADERS") or environ.get("OTEL_EXPORTER_OTLP_HEADERS", "")
-    headers = dict(pair.strip().split("=", 1) for pair in pairs.split(",") if "=" in pair)
-    interval = int(environ.get("OTEL_METRIC_EXPORT_INTERVAL") or 60_000)
-    config = OpenTelemetryConfig(
+    return OpenTelemetryConfig(
         url=url,
-        headers=headers,
+        headers=dict(pair.strip().split("=", 1) for pair in pairs.split(",") if "=" in pair),
         http=http,
-        metric_periodicity=timedelta(milliseconds=interval),
+        metric_periodicity=timedelta(milliseconds=int(environ.get("OTEL_METRIC_EXPORT_INTERVAL") or 60_000)),
         durations_as_seconds=True,
     )
-    # The Core SDK exports them as its resource. Without `service.instance.id` all workers would share one series.
-    attributes = otlp.resource().attributes
-    tags = {name: str(value) for name, value in attributes.items() if not name.startswith("telemetry.sdk.")}
-    return Runtime(telemetry=TelemetryConfig(metrics=config, global_tags=tags))
 
 
 def _chat(provider: str, model: str) -> dict[str, str]:

@@ -18,6 +18,7 @@ from temporalio.service import RetryConfig
 
 from mulligan.client.connect import connect
 from mulligan.client.settings import settings
+from mulligan.schema.fault_text import required_form
 from mulligan.serve.ag_ui import AG_UI
 from mulligan.serve.ai_sdk import AI_SDK
 from mulligan.serve.api import API
@@ -158,10 +159,9 @@ def _problem_of_fault(fault: Any) -> Problem:
             return Problem(422, "invalid_input", f"{subject} is missing.")
         case "extra_forbidden":
             return Problem(422, "invalid_input", f"{subject} is not a known field; see /api/openapi.json.")
-    says = fault["msg"][0].lower() + fault["msg"][1:]
     shown = json.dumps(fault["input"], ensure_ascii=False, default=str)
     shown = shown if len(shown) <= 80 else shown[:80] + "…"
-    return Problem(422, "invalid_input", f"{subject} is {shown}, but {says.replace('input should be', 'it must be')}.")
+    return Problem(422, "invalid_input", f"{subject} is {shown}, but {required_form(fault)}.")
 
 
 def _problem_of_http(request: Request, error: HTTPException) -> Problem:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import sys
+import time
 import traceback
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
@@ -20,6 +22,7 @@ from temporalio.exceptions import ApplicationError, FailureError
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
 
 from mulligan.activities.mcp.server_log import WithoutTracebacks
+from mulligan.observe.metrics import CORE_LOG
 from mulligan.values import ToolCall
 from mulligan.wire.agent_facts import OpenRun
 from mulligan.wire.run_context import RunContext
@@ -29,12 +32,17 @@ __all__ = [
     "ActivityLogFields",
     "JsonFormatter",
     "LogFields",
+    "ServerAway",
     "TextFormatter",
     "WithoutContent",
     "say",
     "set_up_logging",
 ]
 
+SECONDS_BETWEEN_REPORTS = 60.0
+"""Between two lines about a server that does not answer."""
+_RETRIED = re.compile(r"gRPC call \w+ retried")
+_STATUS = re.compile(r'Status \{ code: [\'"]?(.+?)[\'"]?, message: "((?:[^"\\]|\\.)*)"')
 FIELDS = ("workflow_id", "run_id", "agent", "tool", "activity", "attempt")
 """Attributes of a log record, in the order in which they are written."""
 
@@ -205,6 +213,27 @@ def _type_of(error: BaseException) -> str:
     return (error.type if isinstance(error, ApplicationError) else None) or type(error).__name__
 
 
+class ServerAway(logging.Filter):
+    """For the Core SDK's log: replaces its line for each retried request, of which there are dozens, by one a minute."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._last = float("-inf")
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether the line is written."""
+        retried = _RETRIED.match(record.getMessage())
+        if retried is None:
+            return True
+        is_due = time.monotonic() - self._last >= SECONDS_BETWEEN_REPORTS
+        if is_due:
+            self._last = time.monotonic()
+            status = _STATUS.search(record.getMessage())
+            reason = f" ({status[2]}, {status[1]})" if status else ""
+            record.msg, record.args = f"Temporal does not answer{reason}. The worker tries again until it does.", ()
+        return is_due
+
+
 def _is_not_reported_by_group(record: logging.LogRecord) -> bool:
     return not record.getMessage().startswith("Worker failed")
 
@@ -232,6 +261,7 @@ def set_up_logging(log_format: Literal["text", "json"] = "text", *, is_encrypted
     workflow.logger.workflow_info_on_message = False
     for name in ("temporalio.activity", "temporalio.workflow"):
         logging.getLogger(name).addFilter(_OneLine(quotes=not is_encrypted))
+    logging.getLogger(CORE_LOG).addFilter(ServerAway())
     # "Worker failed, shutting down", with a stack trace: `WorkerGroup` reports it in a line, with the reason.
     logging.getLogger("temporalio.worker._worker").addFilter(_is_not_reported_by_group)
 

@@ -39,7 +39,7 @@ async def test_start_show_tail_and_list_present_a_run_as_text_and_as_json(
         assert ran.code == 0, ran.err
     assert "✗ search_orders" in show.out, show.err
     assert "✓ search_orders" in show.out
-    assert "completed: 3 steps" in show.out
+    assert "completed: 3 steps, 2 tool calls, 1 recovered failure, 0 repairs" in " ".join(show.out.split())
     seen: dict[str, Any] = json.loads(show_json.out)
     assert [step["text"] for step in seen["steps"]] == ["Let me look.", "", "Ada has order 7."]
     assert seen["steps"][0]["tool_calls"][0]["result"]["error"]["kind"] == "invalid_arguments"
@@ -49,6 +49,31 @@ async def test_start_show_tail_and_list_present_a_run_as_text_and_as_json(
     assert lines[-1]["status"] == "completed"
     runs = {run["id"]: run for run in json.loads(listed.out)}
     assert (runs["a-1"]["agent"], runs["a-1"]["status"]) == ("support", "completed")
+
+
+async def test_the_id_of_a_run_that_has_ended_starts_a_new_run_and_says_so(mulligan: Run, worker: Process) -> None:
+    """The id of an open run is refused."""
+    started = ("start", "support", "Hi", "--id", "same")
+    first, second = await mulligan(*started, "--wait"), await mulligan(*started, "--wait")
+    assert (first.code, second.code) == (0, 0), second.err
+    said = "an earlier run with the id 'same' has ended (completed). This is a new run"
+    assert said not in first.err
+    assert said in second.err
+    nobody = ("start", "support", "Hi", "--id", "taken", "--task-queue", "nobody")
+    assert (await mulligan(*nobody)).code == 0
+    taken = await mulligan(*nobody)
+    assert (taken.code, taken.out) == (2, "")
+    assert "a run with the id 'taken' is open; choose another --id" in taken.err
+
+
+async def test_the_tail_of_a_run_that_has_ended_says_of_no_tool_that_it_is_running(
+    mulligan: Run, worker: Process
+) -> None:
+    assert (await mulligan("start", "support", "Hi", "--id", "over", "--wait")).code == 0
+    events, tail = await asyncio.gather(mulligan("tail", "over", "--events"), mulligan("tail", "over"))
+    assert '"tool_call_started"' in events.out
+    assert "✓ search_orders" in tail.out
+    assert "is running" not in tail.out
 
 
 async def test_show_and_list_present_the_sub_agents_of_a_run(mulligan: Run, worker: Process) -> None:
@@ -120,8 +145,10 @@ async def test_commands_exit_with_1_and_the_typed_error_when_the_run_failed(mull
 
 
 WRONG: list[tuple[list[str], dict[str, str], str]] = [
-    (["start"], {}, '"agent" is missing'),
-    (["start", "support"], {}, 'no "prompt" and no "messages"'),
+    (["start"], {}, 'no agent is named: `mulligan start AGENT "prompt"`'),
+    (["start", "support"], {}, 'no prompt: what should the agent do? `mulligan start support "prompt"`'),
+    (["start", "support", "--input", '{"messages": []}'], {}, "no prompt"),
+    (["start", "support", " "], {}, '"prompt" is empty'),
     (["start", "support", "x", "--max-steps", "0"], {}, '"max_steps" is 0'),
     (["start", "support", "x", "--input", "{"], {}, "--input is not JSON"),
     (["start", "support", "x", "--input", "[]"], {}, "--input must be a JSON object"),

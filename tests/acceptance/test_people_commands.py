@@ -109,6 +109,9 @@ async def test_a_call_is_edited_and_approved_a_question_answered_and_a_message_s
     assert (late.code, late.out) == (2, "")
     assert "the run 'o-1' has ended; continue it in a new run with `mulligan resume o-1`" in late.err
     assert "o-1" not in [wait["id"] for wait in json.loads(empty.out)]
+    ended, as_json = await in_process("pending", "o-1"), await in_process("pending", "o-1", "--json")
+    assert (ended.code, ended.out, as_json.code, as_json.out) == (0, "", 0, "[]\n")
+    assert "the run 'o-1' has ended, so none of its calls waits" in ended.err
 
 
 async def check_what_waits(mulligan: Run, in_process: Run, environment: dict[str, str]) -> None:

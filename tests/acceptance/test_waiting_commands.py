@@ -108,6 +108,12 @@ async def test_each_command_says_what_a_run_waits_for(mulligan: Run, env: dict[s
             assert line.rstrip().endswith(": mulligan approve w-teller c3")
             tail.send_signal(signal.SIGINT)
             await line_with(tail.stderr, "The run continues: mulligan tail w-teller", 10)
+        # A command that people copy has no line break, and programs read the same.
+        async with following(env | {"COLUMNS": "30"}, "tail", "w-teller") as tail:
+            assert "mulligan approve w-teller c3" in await line_with(tail.stdout, "? waiting for a person", 20)
+        async with following(env, "tail", "w-teller", "--json") as tail:
+            waiting = json.loads(await line_with(tail.stdout, "waiting_for", 20))["waiting_for"]
+            assert (waiting["kind"], waiting["detail"].endswith(": mulligan approve w-teller c3")) == ("person", True)
         async with following(env, "tail", "w-crawler") as tail:
             line = await line_with(tail.stdout, "last heartbeat: page 3 of 7", 20)
             assert "running `crawl` since" in line
@@ -123,7 +129,7 @@ async def test_each_command_says_what_a_run_waits_for(mulligan: Run, env: dict[s
         waiting = offline["progress"]["waiting_for"]
         assert waiting == offline["waiting_for"]
         assert (waiting["kind"], "127.0.0.1" in waiting["last_failure"]) == ("model", True)
-        listed = await mulligan("list", "--limit", "200", COLUMNS="500")
+        listed = await mulligan("list", "--limit", "200", COLUMNS="40")
         assert "mulligan approve w-teller c3" in listed.out, listed.err
 
 

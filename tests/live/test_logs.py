@@ -5,13 +5,17 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import logging
 import uuid
 from typing import Any
 
 import pytest
-from temporalio.client import WorkflowFailureError
+from temporalio.client import Client, WorkflowFailureError
+from temporalio.service import RPCError
 
 from mulligan.devserver import DevServer
+from mulligan.observe.metrics import CORE_LOG, temporal_runtime
+from mulligan.worker.logs import ServerAway
 from tests.live.conftest import DONE, Lab, call
 from tests.support.command_server import CommandProcess
 from tests.support.openai_turn import Failure, Turn
@@ -116,3 +120,23 @@ async def test_the_log_of_a_worker_with_encryption_does_not_quote_what_runs_cont
     assert (SECRET in text) is not bool(keys), [line for line in lines if SECRET in json.dumps(line)]
     assert "leaky_agents.py" in text
     assert "RuntimeError" in text
+
+
+async def test_a_server_that_is_away_is_one_line_in_our_log_and_not_dozens(caplog: pytest.LogCaptureFixture) -> None:
+    """The Core SDK logs each retry of each request, as a Rust structure."""
+    client = await Client.connect("127.0.0.1:1", lazy=True, runtime=temporal_runtime({}))
+    only_once = ServerAway()
+    logging.getLogger(CORE_LOG).addFilter(only_once)
+    try:
+        for _ in range(2):
+            with pytest.raises(RPCError):
+                await client.get_workflow_handle("x").describe()
+        async with asyncio.timeout(10):
+            while not caplog.records:
+                await asyncio.sleep(0.05)
+        await asyncio.sleep(0.5)  # the SDK hands over its lines in batches
+    finally:
+        logging.getLogger(CORE_LOG).removeFilter(only_once)
+    assert [record.getMessage() for record in caplog.records] == [
+        "Temporal does not answer (tcp connect error, Unavailable). The worker tries again until it does."
+    ]

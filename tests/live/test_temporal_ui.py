@@ -133,7 +133,7 @@ async def test_a_call_that_waits_is_in_the_details_and_its_timer_and_decision_in
         "**Task** `Refund 'order' 7 ![x](http://x.test/)`",
         "",
         f"**Usage** {progress['usage']['input_tokens']} input and {progress['usage']['output_tokens']} output tokens"
-        " · 1 tool calls · 0 recovered failures",
+        " · 1 tool call · 0 recovered failures",
     ]
     await handle.execute_update("decide", {"call_id": "t3", "decision": "approve"})
     await handle.result()

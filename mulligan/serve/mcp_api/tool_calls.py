@@ -15,6 +15,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import BaseModel, ValidationError
 
+from mulligan.schema.fault_text import required_form
 from mulligan.serve.mcp_api.agent_tools import (
     WAIT_SECONDS,
     AgentCall,
@@ -82,7 +83,14 @@ def _parse(model: type[Arguments], params: types.CallToolRequestParams) -> Argum
         fault = error.errors(include_url=False)[0]
         name = ".".join(str(part) for part in fault["loc"])
         known = ", ".join(model.model_fields)
-        raise _ArgumentsError(f'"{name[:80]}": {fault["msg"]}. {params.name} takes: {known}.') from None
+        match fault["type"]:
+            case "missing":
+                says = "it is missing"
+            case "extra_forbidden":
+                says = "it is not a known argument"
+            case _:
+                says = required_form(fault)
+        raise _ArgumentsError(f'"{name[:80]}": {says}. {params.name} takes: {known}.') from None
 
 
 @dataclass
