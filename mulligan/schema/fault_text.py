@@ -7,16 +7,16 @@ from typing import Any
 __all__ = ["required_form"]
 
 _FORMS = {
-    "string_type": "a text",
+    "string_type": "a string",
     "string_unicode": "a valid string: it has half a surrogate pair, which UTF-8 cannot represent",
-    "int_type": "a whole number",
-    "int_parsing": "a whole number",
-    "int_from_float": "a whole number",
+    "int_type": "an integer",
+    "int_parsing": "an integer",
+    "int_from_float": "an integer",
     "float_type": "a number",
     "float_parsing": "a number",
     "bool_type": "true or false",
     "bool_parsing": "true or false",
-    "list_type": "a list",
+    "list_type": "an array",
     "dict_type": "an object",
     "model_type": "an object",
     "model_attributes_type": "an object",
@@ -29,16 +29,18 @@ _FORMS = {
     "less_than_equal": "at most {le}",
     "string_too_short": "at least {min_length} characters long",
     "string_too_long": "at most {max_length} characters long",
-    "too_short": "at least {min_length} items long",
-    "too_long": "at most {max_length} items long",
+    "too_short": "of at least {min_length} items",
+    "too_long": "of at most {max_length} items",
     "literal_error": "{expected}",
 }
 
 
 def required_form(fault: Any) -> str:
     """What the input of one of pydantic's errors must be: `it must be at least 1`."""
-    form = _FORMS.get(fault["type"])
+    form, context = _FORMS.get(fault["type"]), fault.get("ctx", {})
+    if context.get("min_length") == 1:
+        return "it must not be empty"
     if form is None:
         says = fault["msg"][0].lower() + fault["msg"][1:]
         return str(says).replace("input should be", "it must be").removeprefix("value error, ")
-    return f"it must be {form.format(**fault.get('ctx', {}))}"
+    return f"it must be {form.format(**context)}"

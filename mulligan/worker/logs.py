@@ -30,18 +30,18 @@ from mulligan.workflows.memo import memo_json
 
 __all__ = [
     "ActivityLogFields",
+    "CoreLog",
     "JsonFormatter",
     "LogFields",
-    "ServerAway",
     "TextFormatter",
     "WithoutContent",
     "say",
     "set_up_logging",
 ]
 
-SECONDS_BETWEEN_REPORTS = 60.0
-"""Between two lines about a server that does not answer."""
-_RETRIED = re.compile(r"gRPC call \w+ retried")
+SECONDS_BETWEEN_SAME_LINES, MOST_LINES = 60.0, 100
+"""For lines of the Core SDK, which are remembered for that long, and up to that number."""
+_NUMBER = re.compile(r"\d+")
 _STATUS = re.compile(r'Status \{ code: [\'"]?(.+?)[\'"]?, message: "((?:[^"\\]|\\.)*)"')
 FIELDS = ("workflow_id", "run_id", "agent", "tool", "activity", "attempt")
 """Attributes of a log record, in the order in which they are written."""
@@ -213,25 +213,31 @@ def _type_of(error: BaseException) -> str:
     return (error.type if isinstance(error, ApplicationError) else None) or type(error).__name__
 
 
-class ServerAway(logging.Filter):
-    """For the Core SDK's log: replaces its line for each retried request, of which there are dozens, by one a minute."""
+class CoreLog(logging.Filter):
+    """For the Core SDK's log: a line comes once a minute, and a server that does not answer is one line, not one per poll.
+
+    Lines that differ in their numbers only are the same.
+    """
 
     def __init__(self) -> None:
         super().__init__()
-        self._last = float("-inf")
+        self._written_at: dict[str, float] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether the line is written."""
-        retried = _RETRIED.match(record.getMessage())
-        if retried is None:
-            return True
-        is_due = time.monotonic() - self._last >= SECONDS_BETWEEN_REPORTS
-        if is_due:
-            self._last = time.monotonic()
-            status = _STATUS.search(record.getMessage())
+        message = record.getMessage()
+        if is_retry := message.startswith("gRPC call ") and " retried " in message:
+            status = _STATUS.search(message)
             reason = f" ({status[2]}, {status[1]})" if status else ""
             record.msg, record.args = f"Temporal does not answer{reason}. The worker tries again until it does.", ()
-        return is_due
+        key = "retry" if is_retry else _NUMBER.sub("", message)
+        now = time.monotonic()
+        if now - self._written_at.get(key, float("-inf")) < SECONDS_BETWEEN_SAME_LINES:
+            return False
+        if len(self._written_at) >= MOST_LINES:
+            self._written_at.clear()
+        self._written_at[key] = now
+        return True
 
 
 def _is_not_reported_by_group(record: logging.LogRecord) -> bool:
@@ -261,7 +267,7 @@ def set_up_logging(log_format: Literal["text", "json"] = "text", *, is_encrypted
     workflow.logger.workflow_info_on_message = False
     for name in ("temporalio.activity", "temporalio.workflow"):
         logging.getLogger(name).addFilter(_OneLine(quotes=not is_encrypted))
-    logging.getLogger(CORE_LOG).addFilter(ServerAway())
+    logging.getLogger(CORE_LOG).addFilter(CoreLog())
     # "Worker failed, shutting down", with a stack trace: `WorkerGroup` reports it in a line, with the reason.
     logging.getLogger("temporalio.worker._worker").addFilter(_is_not_reported_by_group)
 

@@ -6,6 +6,7 @@ import asyncio
 import base64
 import json
 import logging
+import re
 import uuid
 from typing import Any
 
@@ -15,10 +16,11 @@ from temporalio.service import RPCError
 
 from mulligan.devserver import DevServer
 from mulligan.observe.metrics import CORE_LOG, temporal_runtime
-from mulligan.worker.logs import ServerAway
+from mulligan.worker.logs import CoreLog
 from tests.live.conftest import DONE, Lab, call
 from tests.support.command_server import CommandProcess
 from tests.support.openai_turn import Failure, Turn
+from tests.support.tcp_proxy import tcp_proxy
 from tests.support.worker_process import logging_worker_process
 
 SECRET = "sesame-4711"
@@ -122,21 +124,24 @@ async def test_the_log_of_a_worker_with_encryption_does_not_quote_what_runs_cont
     assert "RuntimeError" in text
 
 
-async def test_a_server_that_is_away_is_one_line_in_our_log_and_not_dozens(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_server_that_is_away_is_one_line_in_our_log_and_not_dozens(
+    temporal: DevServer, caplog: pytest.LogCaptureFixture
+) -> None:
     """The Core SDK logs each retry of each request, as a Rust structure."""
-    client = await Client.connect("127.0.0.1:1", lazy=True, runtime=temporal_runtime({}))
-    only_once = ServerAway()
+    only_once = CoreLog()
     logging.getLogger(CORE_LOG).addFilter(only_once)
     try:
-        for _ in range(2):
-            with pytest.raises(RPCError):
-                await client.get_workflow_handle("x").describe()
+        async with tcp_proxy(temporal.address) as proxy:
+            client = await Client.connect(proxy.address, namespace=temporal.namespace, runtime=temporal_runtime({}))
+            proxy.cut()
+            requests = [client.get_workflow_handle("x").describe() for _ in range(2)]
+            failed = await asyncio.gather(*requests, return_exceptions=True)
+        assert [type(error) for error in failed] == [RPCError, RPCError]
         async with asyncio.timeout(10):
             while not caplog.records:
                 await asyncio.sleep(0.05)
         await asyncio.sleep(0.5)  # the SDK hands over its lines in batches
     finally:
         logging.getLogger(CORE_LOG).removeFilter(only_once)
-    assert [record.getMessage() for record in caplog.records] == [
-        "Temporal does not answer (tcp connect error, Unavailable). The worker tries again until it does."
-    ]
+    [line] = [record.getMessage() for record in caplog.records if record.name.startswith(CORE_LOG)]
+    assert re.fullmatch(r"Temporal does not answer \(.+, [A-Z]\w+\)\. The worker tries again until it does\.", line)

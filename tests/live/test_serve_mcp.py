@@ -260,7 +260,7 @@ async def test_a_token_has_only_its_agents_as_tools_and_sees_only_the_runs_of_it
 @pytest.mark.parametrize(
     ("tool", "arguments", "says"),
     [
-        ("greet", {}, '"prompt": Field required. greet takes: prompt, metadata.'),
+        ("greet", {}, '"prompt": it is missing. greet takes: prompt, metadata.'),
         ("greet", {"prompt": "x", "model": "openai:x"}, '"model"'),
         ("greet", {"prompt": "x", "metadata": {"a": 1}}, '"metadata.a"'),
         ("start_run", {"agent": "gret", "prompt": "x"}, "There is no agent 'gret'; there are: "),

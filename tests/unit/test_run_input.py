@@ -99,20 +99,20 @@ def test_conversations_that_can_be_continued_are_accepted(data: dict[str, Any]) 
         ({"prompt": "x"}, '"agent" is missing; it is required.'),
         ({"agent": "support"}, 'The run has no "prompt" and no "messages"; give it one of them.'),
         ({"agent": "support", "messages": []}, 'The run has no "prompt" and no "messages"; give it one of them.'),
-        (with_prompt(agent=""), '"agent" is "", but string should have at least 1 character.'),
-        (with_prompt(agent=7), '"agent" is 7, but it must be a valid string.'),
+        (with_prompt(agent=""), '"agent" is "", but it must not be empty.'),
+        (with_prompt(agent=7), '"agent" is 7, but it must be a string.'),
         (with_prompt(prompt=""), '"prompt" is empty; say what the agent is to do.'),
         (with_prompt(prompt=" \n"), '"prompt" is empty; say what the agent is to do.'),
-        (with_prompt(prompt=1), '"prompt" is 1, but it must be a valid string.'),
-        (with_prompt(max_steps=0), '"max_steps" is 0, but it must be greater than or equal to 1.'),
-        (with_prompt(max_steps=-1), '"max_steps" is -1, but it must be greater than or equal to 1.'),
-        (with_prompt(maxSteps="5"), '"maxSteps" is "5", but it must be a valid integer.'),
-        (with_prompt(max_steps=1.5), '"max_steps" is 1.5, but it must be a valid integer.'),
-        (with_prompt(maxDepth=-1), '"maxDepth" is -1, but it must be greater than or equal to 0.'),
-        (with_prompt(model=""), '"model" is "", but string should have at least 1 character.'),
+        (with_prompt(prompt=1), '"prompt" is 1, but it must be a string.'),
+        (with_prompt(max_steps=0), '"max_steps" is 0, but it must be at least 1.'),
+        (with_prompt(max_steps=-1), '"max_steps" is -1, but it must be at least 1.'),
+        (with_prompt(maxSteps="5"), '"maxSteps" is "5", but it must be an integer.'),
+        (with_prompt(max_steps=1.5), '"max_steps" is 1.5, but it must be an integer.'),
+        (with_prompt(maxDepth=-1), '"maxDepth" is -1, but it must be at least 0.'),
+        (with_prompt(model=""), '"model" is "", but it must not be empty.'),
         (with_prompt(onInvalidToolInput="no"), '"onInvalidToolInput" is "no", but it must be \'feedback\' or \'throw\'.'),
-        (with_prompt(metadata={"a": 1}), '"metadata.a" is 1, but it must be a valid string.'),
-        (with_prompt(metadata={"user": 1}), '"metadata.user" is 1, but it must be a valid string.'),
+        (with_prompt(metadata={"a": 1}), '"metadata.a" is 1, but it must be a string.'),
+        (with_prompt(metadata={"user": 1}), '"metadata.user" is 1, but it must be a string.'),
         (with_prompt(metadata="a"), '"metadata" is "a", but it must be an object.'),
         (with_prompt(promt="x"), '"promt" is not a known field; did you mean "prompt"?'),
         (with_prompt(maxStep=1), '"maxStep" is not a known field; did you mean "max_steps"?'),
@@ -143,8 +143,8 @@ def test_each_fault_of_a_run_input_has_its_sentence(data: Any, says: str) -> Non
 def test_up_to_five_faults_of_a_run_input_are_named() -> None:
     """In the order of the fields."""
     assert refusal_of({"prompt": 1, "promt": 1, "max_steps": 0}) == (
-        '"agent" is missing; it is required. "prompt" is 1, but it must be a valid string. '
-        '"max_steps" is 0, but it must be greater than or equal to 1. '
+        '"agent" is missing; it is required. "prompt" is 1, but it must be a string. '
+        '"max_steps" is 0, but it must be at least 1. '
         '"promt" is not a known field; did you mean "prompt"?'
     )
     assert refusal_of({f"zzz{n}": n for n in range(20)}).count("is not a known field") == 4
