@@ -57,16 +57,23 @@ def start(
 
     Exit code: 0 started (with --wait: completed), 1 it did not complete, 2 wrong use or no server.
     """
-    from mulligan.client.settings import settings
-    from mulligan.errors import DeclarationError, InvalidRunInputError
-    from mulligan.run_input import parse_run_input
-
     run_input = {} if input is None else read_json_object(input, "--input", '{"metadata": {"team": "a"}}')
     options = {"agent": agent, "prompt": prompt, "max_steps": max_steps, "model": model}
     options |= {"tenant": tenant, "priority": priority}
     run_input |= {name: value for name, value in options.items() if value is not None}
     if max_steps is not None:
         run_input.pop("maxSteps", None)
+    parsed, queue = _check(run_input, task_queue)
+    run_id = id or f"{run_input['agent']}-{secrets.token_hex(4)}"
+    run_command(_start(run_input, parsed, run_id, queue, wait=wait, as_json=as_json))
+
+
+def _check(run_input: dict[str, Any], task_queue: str | None) -> tuple[RunInput, str]:
+    """The input and the task queue of the new run; the command ends if one is missing or not valid."""
+    from mulligan.client.settings import settings
+    from mulligan.errors import DeclarationError, InvalidRunInputError
+    from mulligan.run_input import parse_run_input
+
     if "agent" not in run_input:
         fail(
             'no agent is named: `mulligan start AGENT "prompt"`. The agents of a worker: `mulligan agents --load MODULE`.'
@@ -74,12 +81,9 @@ def start(
     if "prompt" not in run_input and not run_input.get("messages"):
         fail(f'no prompt: what should the agent do? `mulligan start {printable(str(run_input["agent"]))} "prompt"`')
     try:
-        parsed = parse_run_input(json.dumps(run_input).encode())
-        queue = task_queue or settings().task_queue
+        return parse_run_input(json.dumps(run_input).encode()), task_queue or settings().task_queue
     except (InvalidRunInputError, DeclarationError) as error:
         fail(getattr(error, "message", None) or str(error))
-    run_id = id or f"{run_input['agent']}-{secrets.token_hex(4)}"
-    run_command(_start(run_input, parsed, run_id, queue, wait=wait, as_json=as_json))
 
 
 async def _start(
