@@ -14,6 +14,7 @@ from typing import Any
 
 from mulligan.activities.models._json_fields import to_json
 from mulligan.activities.models._legal_calls import legal_arguments, legal_id, legal_name
+from mulligan.content import Media, Part
 from mulligan.values import AssistantMessage, Message, ToolMessage, UserMessage
 
 NO_TEXT = "(no text)"
@@ -60,7 +61,7 @@ def encode(message: Message, data_key: str) -> list[str]:
     """
     match message:
         case UserMessage():
-            return [_turn(_USER, _content(message.text))]
+            return [_turn(_USER, _content(message))]
         case ToolMessage():
             return [_turn(_USER, [_result(message)])]
         case AssistantMessage():
@@ -113,9 +114,27 @@ def _turn(begin: str, blocks: list[dict[str, Any]]) -> str:
     return f"{begin}{','.join(map(to_json, blocks))}{_END}"
 
 
-def _content(text: str) -> list[dict[str, Any]]:
-    """The blocks of a user's message: the place where other content than text is converted."""
-    return [_text(text if text.strip() else NO_TEXT)]
+def _content(message: UserMessage) -> list[dict[str, Any]]:
+    """The blocks of a user's message."""
+    return _blocks(message.content) or [_text(message.text if message.text.strip() else NO_TEXT)]
+
+
+def _blocks(parts: Sequence[Part] | None) -> list[dict[str, Any]]:
+    """The blocks of parts, without empty texts, which the API refuses."""
+    return [
+        _media(part) if isinstance(part, Media) else _text(part.text)
+        for part in parts or ()
+        if isinstance(part, Media) or part.text.strip()
+    ]
+
+
+def _media(part: Media) -> dict[str, Any]:
+    source = {"type": "url", "url": part.url}
+    if part.url is None:
+        source = {"type": "base64", "media_type": part.media_type, "data": part.data}
+    if part.type == "image":
+        return {"type": "image", "source": source}
+    return {"type": "document", "source": source, **({"title": part.name} if part.name else {})}
 
 
 def _text(text: str) -> dict[str, Any]:
@@ -123,9 +142,11 @@ def _text(text: str) -> dict[str, Any]:
 
 
 def _result(message: ToolMessage) -> dict[str, Any]:
-    """The result of a call: the place where other content than text is converted."""
+    """The result of a call."""
     block: dict[str, Any] = {"type": "tool_result", "tool_use_id": legal_id(message.call_id)}
-    if message.text.strip():
+    if message.content:
+        block["content"] = _blocks(message.content)
+    elif message.text.strip():
         block["content"] = message.text
     if message.error is not None:
         block["is_error"] = True

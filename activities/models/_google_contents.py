@@ -13,6 +13,7 @@ from typing import Any
 
 from mulligan.activities.models._json_fields import to_json
 from mulligan.activities.models._legal_calls import MAX_NAME_CHARS, legal_arguments, legal_id, legal_name
+from mulligan.content import Media, Text, media_of
 from mulligan.values import AssistantMessage, Message, ToolMessage, UserMessage
 
 NO_TEXT = "(no text)"
@@ -43,9 +44,9 @@ def encode(message: Message, data_key: str) -> list[str]:
     """
     match message:
         case UserMessage():
-            return [_content(_USER, _parts(message.text))]
+            return [_content(_USER, _parts(message))]
         case ToolMessage():
-            return [_content(_USER, [_result(message)])]
+            return [_content(_USER, parts) for parts in _result(message)]
         case AssistantMessage():
             parts = _answer(message, data_key)
             return [_content(_MODEL, parts)] if parts else []
@@ -61,7 +62,7 @@ def merge(items: Sequence[str], *, signatures: str) -> list[str]:
     merged: list[list[str]] = []
     kinds: list[str] = []
     filler = to_json({"text": CONTINUE})
-    for item in items:
+    for item in _results_first(items):
         is_user = item.startswith(_USER)
         part = item[len(_USER if is_user else _MODEL) : -len(_END)]
         kind = "model" if not is_user else "results" if part.startswith(_RESULT) else "user"
@@ -94,16 +95,41 @@ def _content(begin: str, parts: list[dict[str, Any]]) -> str:
     return f"{begin}{','.join(map(to_json, parts))}{_END}"
 
 
-def _parts(text: str) -> list[dict[str, Any]]:
-    """The parts of a user's message: the place where other content than text is converted."""
-    return [{"text": text if text.strip() else NO_TEXT}]
+def _parts(message: UserMessage) -> list[dict[str, Any]]:
+    if not message.content:
+        return [{"text": message.text if message.text.strip() else NO_TEXT}]
+    return [_media(part) if isinstance(part, Media) else {"text": part.text or NO_TEXT} for part in message.content]
 
 
-def _result(message: ToolMessage) -> dict[str, Any]:
-    """The result of a call: the place where other content than text is converted."""
+def _media(part: Media) -> dict[str, Any]:
+    return {"inlineData": {"mimeType": part.media_type, "data": part.data}}
+
+
+def _result(message: ToolMessage) -> list[list[dict[str, Any]]]:
+    """The result of a call; its images and files, which only few models take in it, are the user's after it."""
     field = "output" if message.error is None else "error"
-    response = {"id": legal_id(message.call_id), "name": google_name(message.name), "response": {field: message.text}}
-    return {"functionResponse": response}
+    texts = [part.text if isinstance(part, Text) else f"[{part.label}: it follows]" for part in message.content or ()]
+    output = "\n\n".join(texts) if texts else message.text
+    response = {"id": legal_id(message.call_id), "name": google_name(message.name), "response": {field: output}}
+    result = [{"functionResponse": response}]
+    media = [_media(part) for part in media_of(message.content)]
+    heading = {"text": f"[From the result of {message.name}, call {legal_id(message.call_id)}:]"}
+    return [result, [heading, *media]] if media else [result]
+
+
+def _results_first(items: Sequence[str]) -> list[str]:
+    """The items, with the images and files of a step's results after all of its results."""
+    ordered: list[str] = []
+    later: list[str] = []
+    for item in items:
+        if item.startswith(_USER) and not item.startswith(_USER + _RESULT):
+            later.append(item)
+            continue
+        if not item.startswith(_USER):
+            ordered += later
+            later = []
+        ordered.append(item)
+    return [*ordered, *later]
 
 
 def _answer(message: AssistantMessage, data_key: str) -> list[dict[str, Any]]:

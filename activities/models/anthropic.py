@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import JsonValue
 
@@ -17,7 +17,9 @@ from mulligan.activities.models._json_fields import MOST_TOKENS, as_text, to_jso
 from mulligan.activities.models._model_settings import settings_for, tool_choice_of
 from mulligan.activities.models._sdk_client import HttpRequest
 from mulligan.activities.models._strict_schema import schema_in_words, strict
+from mulligan.activities.models.fit_content import without_content
 from mulligan.activities.models.protocol import FinishReason, Reply, Request, Unavailable
+from mulligan.content import Media
 from mulligan.errors import ModelRequestError
 from mulligan.values import Message, ToolCall, Usage
 from mulligan.wire.agent_facts import OutputFormat
@@ -40,6 +42,7 @@ _MENTIONS_THINKING = re.compile(r"\bthinking\b|\bsignature\b", re.IGNORECASE)
 """How it refuses thinking of another model: "Invalid `signature` in `thinking` block"."""
 _MENTIONS_FORMAT = re.compile(r"output_config|output format|structured output|\bschema\b", re.IGNORECASE)
 """How it refuses the format of an answer: "… does not support output format", "Schema is too complex"."""
+IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 FIELDS = ("type", "thinking", "signature", "data")
 """The fields of thinking that the API takes back."""
 SAMPLING = ("temperature", "top_p", "top_k")
@@ -67,6 +70,10 @@ class Anthropic:
         """Return the message as a turn of the Messages API, as JSON."""
         return list(encode(message, self._data_key))
 
+    def takes(self, part: Media, role: Literal["user", "tool"]) -> bool:  # noqa: ARG002 - both alike
+        """Whether it is an image of a common format, or a PDF."""
+        return part.media_type in (IMAGES if part.type == "image" else ("application/pdf",))
+
     async def model_names(self) -> list[str] | None:
         """Return the models that the endpoint lists; None if it has no list. See `SdkClient.model_names`."""
         return await self._client.model_names()
@@ -80,13 +87,14 @@ class Anthropic:
 
         What a model refuses and the conversation can do without is left out, and the model asked again at once: a larger
         `max_tokens` than it has, another model's thinking, settings of sampling, and a format that it does not support.
-        The schema is then part of the instructions; answers are validated in either case.
+        The schema is then part of the instructions; answers are validated in either case. Images and files that it
+        refuses are described in text.
 
         Raises:
             ModelRequestError: the endpoint refuses the request, and would refuse it again.
             Unavailable: the request may be retried.
         """
-        with_thinking = True
+        with_thinking, is_described = True, False
         while True:
             try:
                 return await self._request(request, with_thinking=with_thinking)
@@ -96,7 +104,9 @@ class Anthropic:
                 if with_thinking and _MENTIONS_THINKING.search(refused.message) and _has_thinking(request):
                     with_thinking = False
                 elif not self._has_learned(request, refused.message):
-                    raise
+                    if is_described or (described := without_content(request, self, refused)) is None:
+                        raise
+                    request, is_described = described, True
 
     def _has_learned(self, request: Request, message: str) -> bool:
         """Whether a refusal says what the model's requests must not have, and that was not known."""

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Literal
 
-from mulligan.activities.models.protocol import Provider, TakesContent
+from mulligan.activities.models.protocol import Provider, Request, TakesContent
 from mulligan.content import Media, Part, Text, media_of, text_of
+from mulligan.errors import ModelRequestError
 from mulligan.values import AssistantMessage, Message
 
+_MENTIONS_CONTENT = re.compile(r"image|audio|document|\bpdf\b|inline.?data|mime.?type|media.?type", re.IGNORECASE)
+"""How an API refuses content: "Could not process image", "Unable to process input image"."""
 MOST_TEXT_BYTES = 262_144
 """Bytes of a text file that are written out for a provider that takes no such file."""
 
@@ -18,8 +23,9 @@ def refs_needed(message: Message, provider: Provider) -> list[Media]:
     return [part for part in _media(message) if part.ref is not None and _needs_bytes(part, message, provider)]
 
 
-def fit_content(message: Message, provider: Provider, stored: Mapping[str, str] | None = None) -> Message:
-    """The message with only those parts that the provider takes, and descriptions in the place of the others.
+def fit_content(message: Message, provider: Provider | None, stored: Mapping[str, str] | None = None) -> Message:
+    """The message with only those parts that the provider takes, and descriptions in the place of the others; of all where
+    the provider is None.
 
     `stored`: the base64 of the parts that have a `ref`.
     """
@@ -39,6 +45,15 @@ def fit_content(message: Message, provider: Provider, stored: Mapping[str, str] 
     return message.model_copy(update={"text": text, "content": parts if media_of(parts) else None})
 
 
+def without_content(request: Request, provider: Provider, error: ModelRequestError) -> Request | None:
+    """The request with descriptions of all its content, if the error refuses content of it; None if it does not."""
+    has_media = any(map(_media, request.messages))
+    if error.status not in (400, 413, 415, 422) or not has_media or not _MENTIONS_CONTENT.search(error.message):
+        return None
+    described = (fit_content(message, None) for message in request.messages)
+    return replace(request, items=[item for message in described for item in provider.encode(message)])
+
+
 def _media(message: Message) -> list[Media]:
     return [] if isinstance(message, AssistantMessage) else media_of(message.content)
 
@@ -50,7 +65,7 @@ def _needs_bytes(part: Media, message: Message, provider: Provider) -> bool:
     return is_written_out or _is_taken(part, message.role, provider)
 
 
-def _is_taken(part: Media, role: Literal["user", "tool"], provider: Provider) -> bool:
+def _is_taken(part: Media, role: Literal["user", "tool"], provider: Provider | None) -> bool:
     return isinstance(provider, TakesContent) and provider.takes(part, role)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import JsonValue
 
@@ -18,7 +18,9 @@ from mulligan.activities.models._json_fields import MOST_TOKENS, as_text, to_jso
 from mulligan.activities.models._model_settings import settings_for, tool_choice_of
 from mulligan.activities.models._sdk_client import HttpRequest
 from mulligan.activities.models._strict_schema import schema_in_words
+from mulligan.activities.models.fit_content import without_content
 from mulligan.activities.models.protocol import FinishReason, Reply, Request, Unavailable
+from mulligan.content import Media
 from mulligan.errors import ModelRequestError
 from mulligan.values import Message, ToolCall, Usage
 
@@ -33,6 +35,12 @@ OTHER_NAMES = {
 """OpenAI's names of settings. All others are the API's own, also in the spelling of the package (`max_output_tokens`)."""
 TOP_LEVEL = frozenset({"safetySettings", "cachedContent", "labels", "toolConfig", "serviceTier", "store"})
 """Settings that are not part of `generationConfig`."""
+CONTENT = {
+    "image": ("image/png", "image/jpeg", "image/webp", "image/heic", "image/heif"),
+    "audio": ("audio/wav", "audio/mpeg", "audio/mp3", "audio/aiff", "audio/aac", "audio/ogg", "audio/flac"),
+    "file": ("application/pdf",),
+}
+"""The media types of content that the API takes."""
 MODES = {"auto": "AUTO", "none": "NONE", "required": "ANY", "function": "ANY"}
 BLOCKED = frozenset(
     {
@@ -67,6 +75,10 @@ class Google:
         """Return the message as a content of Gemini's API, as JSON."""
         return list(encode(message, self._data_key))
 
+    def takes(self, part: Media, role: Literal["user", "tool"]) -> bool:  # noqa: ARG002 - both alike
+        """Whether it is an image, a recording or a PDF by its bytes: not all models fetch URLs."""
+        return part.url is None and part.media_type in CONTENT[part.type]
+
     async def model_names(self) -> list[str] | None:
         """Return the models that the endpoint lists; None if it has no list. See `GoogleClient.model_names`."""
         return await self._client.model_names()
@@ -80,12 +92,13 @@ class Google:
 
         What a model refuses and the conversation can do without is left out, and the model asked again at once: another
         model's thought signatures, and a format that it does not support (the schema is then part of the instructions;
-        answers are validated in either case).
+        answers are validated in either case). Images and files that it refuses are described in text.
 
         Raises:
             ModelRequestError: the endpoint refuses the request, and would refuse it again.
             Unavailable: the request may be retried.
         """
+        is_described = False
         signatures = "optional" if _OLDER.match(request.model) else "keep"
         while True:
             try:
@@ -102,6 +115,8 @@ class Google:
                     signatures = "replace"
                 elif key and key not in self._without_format and _MENTIONS_FORMAT.search(refused.message):
                     self._without_format.add(key)
+                elif not is_described and (described := without_content(request, self, refused)) is not None:
+                    request, is_described = described, True
                 else:
                     raise
 

@@ -15,6 +15,7 @@ from mulligan.activities.models.scripted import Scripted
 from mulligan.content import Part
 from mulligan.errors import ModelRequestError
 from mulligan.values import Message
+from mulligan.wire.agent_facts import ToolDefinition
 from tests.support.content_files import PDF, WAV, png
 from tests.support.openai_server import Failure, Script, Turn
 from tests.support.provider_fixtures import APIS, GO, Bench, assistant_message, tool_call
@@ -98,6 +99,7 @@ def refuses_images(status: int, message: str) -> Script:
     return script
 
 
+LOOK = ToolDefinition(name="look", description="Look.", parameters={"type": "object", "properties": {}})
 CALLS = assistant_message("", tool_call("a", "look"), tool_call("b", "look"))
 
 
@@ -188,6 +190,64 @@ async def test_a_refusal_about_something_else_is_not_tried_again(bench: Bench, a
     with pytest.raises(ModelRequestError, match="Unknown model"):
         await bench.ask(api, [user(PNG)])
     assert len(bench.server.requests) == 1
+
+
+OTHERS = ["anthropic", "google"]
+
+
+def sent_text(bench: Bench) -> str:
+    return json.dumps(bench.sent, ensure_ascii=False)
+
+
+@pytest.mark.parametrize("api", OTHERS)
+async def test_other_providers_send_images_and_files_of_messages_and_results(bench: Bench, api: str) -> None:
+    messages: list[Message] = [
+        user(Text(text="What?"), PNG, DOCUMENT),
+        CALLS,
+        tool_result("a", Text(text="Here."), PNG),
+        tool_result("b", DOCUMENT),
+    ]
+    bench.server.script("m", answers_ok)
+    assert (await bench.ask(api, messages, tools=[LOOK])).text == "ok"
+    assert bench.server.refusals == []
+    image, pdf = base64.b64encode(png()).decode(), base64.b64encode(PDF).decode()
+    if api == "anthropic":
+        first, _, results = bench.sent["messages"]
+        source = {"type": "base64", "media_type": "image/png", "data": image}
+        assert first["content"][1] == {"type": "image", "source": source}
+        assert first["content"][2]["title"] == "a.pdf"
+        assert results["content"][0]["content"] == [
+            {"type": "text", "text": "Here."},
+            {"type": "image", "source": source},
+        ]
+        assert results["content"][1]["content"][0]["source"]["data"] == pdf
+        return
+    first, _, results, media = bench.sent["contents"]
+    assert first["parts"][1] == {"inlineData": {"mimeType": "image/png", "data": image}}
+    assert [list(part) for part in results["parts"]] == [["functionResponse"]] * 2
+    data = [part["inlineData"]["data"] for part in media["parts"] if "inlineData" in part]
+    assert data == [image, pdf]
+
+
+@pytest.mark.parametrize("api", OTHERS)
+async def test_other_providers_describe_content_that_is_refused(bench: Bench, api: str) -> None:
+    body = {"error": {"type": "invalid_request_error", "code": 400, "message": "Could not process image"}}
+
+    def script(request: dict[str, Any], nth: int) -> Turn:
+        has_image = base64.b64encode(png()).decode() in json.dumps(request)
+        return Turn(failure=Failure(status=400, body=body)) if has_image else Turn("ok")
+
+    bench.server.script("m", script)
+    assert (await bench.ask(api, [user(Text(text="What?"), PNG)])).text == "ok"
+    assert "it cannot be shown to this model" in sent_text(bench)
+
+
+async def test_urls_go_to_anthropic_and_are_described_for_google(bench: Bench) -> None:
+    bench.server.script("m", answers_ok)
+    await bench.ask("anthropic", [user(REMOTE)])
+    assert bench.sent["messages"][0]["content"][0]["source"] == {"type": "url", "url": "https://x.test/b.jpg"}
+    await bench.ask("google", [user(REMOTE)])
+    assert "[image (image/jpeg, https://x.test/b.jpg): it cannot be shown to this model]" in sent_text(bench)
 
 
 class _TakesNothing(Scripted):
