@@ -92,6 +92,10 @@ class ModelUnavailableError(MulliganError):
     """The model's endpoint was down, or limited our rate, for longer than `model_patience` or `model_attempts`."""
 
 
+class InvalidActivityResultError(MulliganError):
+    """A worker of another version, or another program, has completed an activity with a result that the run cannot use."""
+
+
 class ToolCallError(MulliganError):
     """A tool call failed. `message` never quotes the input; `detail`, which the model gets as well, may.
 
@@ -208,6 +212,7 @@ _BY_NAME: dict[str, type[MulliganError]] = {
         InvalidRunInputError,
         ModelRequestError,
         ModelUnavailableError,
+        InvalidActivityResultError,
         UnknownToolError,
         InvalidToolInputError,
         ToolExecutionError,
@@ -221,15 +226,33 @@ _BY_NAME: dict[str, type[MulliganError]] = {
 
 def from_json(data: dict[str, Any]) -> MulliganError:
     """The error that `MulliganError.to_json` wrote. Fields that this version does not know are left out."""
-    kind = _BY_NAME.get(data.get("type", ""))
+    message = _text(data.get("message"))
+    kind = _BY_NAME.get(_text(data.get("type")))
     if kind is None:
-        return MulliganError(data.get("message", ""))
-    fields = {name: value for name, value in (data.get("fields") or {}).items() if name in kind.fields}
-    if isinstance(source := fields.get("source"), dict):
-        fields["source"] = RemoteSource(source.get("type", ""), source.get("message", ""))
-    error = kind(data.get("message", ""), **fields)
-    error.detail = data.get("detail", "")
+        return MulliganError(message)
+    given = data.get("fields")
+    fields: dict[str, Any] = given if isinstance(given, dict) else {}
+    error = kind(message, **{name: _field(name, fields[name]) for name in kind.fields if name in fields})
+    error.detail = _text(data.get("detail"))
     return error
+
+
+def _field(name: str, value: Any) -> Any:
+    """A field of an error, of the type that it must have: other code may have written it."""
+    if name == "source":
+        given = value if isinstance(value, dict) else {}
+        return RemoteSource(_text(given.get("type")), _text(given.get("message"))) if given else None
+    if name in ("available", "tool_names"):
+        return [each for each in value if isinstance(each, str)] if isinstance(value, list) else []
+    if name == "status":
+        return value if isinstance(value, int) else None
+    if name == "request_id":
+        return value if isinstance(value, str) else None
+    return value if name == "model_message" else _text(value)
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
 
 
 def error_of(failure: BaseException) -> MulliganError | None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from temporalio import workflow
+from temporalio.common import RawValue
 from temporalio.exceptions import ActivityError
 
 from mulligan.wire.agent_list import AGENTS_WORKFLOW, LIST_AGENTS, AgentList
 from mulligan.workflows import limits
+from mulligan.workflows.activity_result import read_result
 
 __all__ = ["AgentListWorkflow"]
 
@@ -20,12 +22,13 @@ class AgentListWorkflow:
     @workflow.run
     async def run(self) -> dict[str, Any]:
         """{`agents`}, each as JSON, in the order of their names."""
-        own: AgentList = await workflow.execute_local_activity(
+        raw: RawValue = await workflow.execute_local_activity(
             LIST_AGENTS,
-            result_type=AgentList,
+            result_type=RawValue,
             start_to_close_timeout=limits.RECORD_TIMEOUT,
             retry_policy=limits.RECORD_RETRY,
         )
+        own = read_result(LIST_AGENTS, raw, AgentList)
         agents = {agent["name"]: agent for agent in own.agents}
         for queue in own.queues[: limits.QUEUES_TRIED]:
             agents = await _read_queue(queue) | agents
@@ -35,12 +38,13 @@ class AgentListWorkflow:
 async def _read_queue(queue: str) -> dict[str, dict[str, Any]]:
     """The agents of the workers of another queue, by their names. None of them if no worker is there any more."""
     try:
-        listed: AgentList = await workflow.execute_activity(
+        raw: RawValue = await workflow.execute_activity(
             LIST_AGENTS,
-            result_type=AgentList,
+            result_type=RawValue,
             task_queue=queue,
             schedule_to_close_timeout=limits.LIST_AGENTS_TIMEOUT,
         )
+        listed = read_result(LIST_AGENTS, raw, AgentList)
     except ActivityError:
         return {}
     return {agent["name"]: agent for agent in listed.agents}

@@ -10,10 +10,10 @@ from typing import Any, TypeVar
 from pydantic import BaseModel
 from temporalio import workflow
 from temporalio.api.common.v1 import Payload
-from temporalio.common import Priority
+from temporalio.common import Priority, RawValue
 from temporalio.exceptions import ActivityError, TimeoutError, TimeoutType, is_cancelled_exception
 
-from mulligan.errors import InvalidRunInputError, ModelUnavailableError, error_of
+from mulligan.errors import InvalidActivityResultError, InvalidRunInputError, ModelUnavailableError, error_of
 from mulligan.run_input import TRACEPARENT, RunInput
 from mulligan.values import ErrorInfo
 from mulligan.wire.agent_facts import OPEN_RUN, AgentFacts, OpenedRun, OpenRun, ToolFacts
@@ -28,6 +28,7 @@ from mulligan.wire.tool_call import CALL_TOOL, RECORD_LOST_CALL, CallTool, LostC
 from mulligan.wire.ui_summary import ui_summary
 from mulligan.wire.updates import CHECK_EDIT, RECORD_DECISION, CheckedEdit, CheckEdit, RecordDecision, RecordedDecision
 from mulligan.workflows import limits
+from mulligan.workflows.activity_result import read_result
 from mulligan.workflows.agent_route import AgentRoute, is_declined
 from mulligan.workflows.memo import memo_json
 from mulligan.workflows.people.inbox import Inbox
@@ -73,10 +74,10 @@ async def open_run(
     )
 
     async def schedule(queue: str | None) -> OpenedRun:
-        opened: OpenedRun = await workflow.execute_activity(
+        opened: RawValue = await workflow.execute_activity(
             OPEN_RUN,
             request,
-            result_type=OpenedRun,
+            result_type=RawValue,
             task_queue=queue,
             schedule_to_start_timeout=limits.AGENT_START_TIMEOUT if queue else None,
             start_to_close_timeout=limits.OPEN_RUN_TIMEOUT,
@@ -84,7 +85,7 @@ async def open_run(
             priority=route.priority,
             summary=ui_summary(run_input.agent),
         )
-        return opened
+        return read_result(OPEN_RUN, opened, OpenedRun)
 
     try:
         return await route.run(schedule, waits=False)
@@ -177,22 +178,22 @@ async def _schedule_tool(request: CallTool, facts: ToolFacts, queue: str | None,
     """Run a tool's activity. `queue`: of the workers that serve the agent; None: the tool's own, or that of the run."""
     limit = timedelta(seconds=facts.timeout) + limits.TOOL_ATTEMPT_MARGIN
     retry = limits.tool_retry(facts.attempts)
-    outcome: ToolOutcome
+    outcome: RawValue
     if facts.local and queue is None:
         outcome = await workflow.execute_local_activity(
             CALL_TOOL,
             request,
-            result_type=ToolOutcome,
+            result_type=RawValue,
             start_to_close_timeout=limit,
             retry_policy=retry,
             summary=ui_summary(request.call.name),
         )
-        return outcome
+        return read_result(CALL_TOOL, outcome, ToolOutcome)
     queue_timeout = timedelta(seconds=facts.queue_timeout) if facts.queue_timeout else None
     outcome = await workflow.execute_activity(
         CALL_TOOL,
         request,
-        result_type=ToolOutcome,
+        result_type=RawValue,
         task_queue=queue or facts.task_queue,
         start_to_close_timeout=limit,
         schedule_to_start_timeout=limits.AGENT_START_TIMEOUT if queue else queue_timeout,
@@ -203,17 +204,17 @@ async def _schedule_tool(request: CallTool, facts: ToolFacts, queue: str | None,
         cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
         summary=ui_summary(request.call.name),
     )
-    return outcome
+    return read_result(CALL_TOOL, outcome, ToolOutcome)
 
 
 async def check_edit(request: CheckEdit, route: AgentRoute) -> CheckedEdit:
     """Have a worker check arguments that a person has edited. They are refused as well if no worker can check them."""
 
     async def schedule(queue: str | None) -> CheckedEdit:
-        edited: CheckedEdit = await workflow.execute_activity(
+        edited: RawValue = await workflow.execute_activity(
             CHECK_EDIT,
             request,
-            result_type=CheckedEdit,
+            result_type=RawValue,
             task_queue=queue,
             schedule_to_start_timeout=limits.AGENT_START_TIMEOUT if queue else None,
             start_to_close_timeout=limits.CHECK_EDIT_TIMEOUT,
@@ -222,7 +223,7 @@ async def check_edit(request: CheckEdit, route: AgentRoute) -> CheckedEdit:
             priority=route.priority,
             summary=ui_summary(request.call.name),
         )
-        return edited
+        return read_result(CHECK_EDIT, edited, CheckedEdit)
 
     try:
         return await route.run(schedule, waits=False)
@@ -235,14 +236,14 @@ async def check_edit(request: CheckEdit, route: AgentRoute) -> CheckedEdit:
 async def check_answer(request: CheckAnswer) -> CheckedAnswer:
     """Have a worker check a person's answer to a question with a schema. It is refused as well if no worker can."""
     try:
-        checked: CheckedAnswer = await workflow.execute_activity(
+        checked: RawValue = await workflow.execute_activity(
             CHECK_ANSWER,
             request,
-            result_type=CheckedAnswer,
+            result_type=RawValue,
             start_to_close_timeout=limits.CHECK_EDIT_TIMEOUT,
             schedule_to_close_timeout=limits.CHECK_EDIT_TOTAL_TIMEOUT,
         )
-        return checked
+        return read_result(CHECK_ANSWER, checked, CheckedAnswer)
     except ActivityError as error:
         if is_cancelled_exception(error):
             raise
@@ -264,7 +265,7 @@ async def finish_run(request: FinishRun) -> None:
 async def record(
     activity: str,
     request: BaseModel,
-    result_type: type[Any] | None = None,
+    result_type: type[BaseModel] | None = None,
     *,
     route: AgentRoute | None = None,
     summary: str | None = None,
@@ -275,20 +276,22 @@ async def record(
     """
     shown = ui_summary(summary) if summary else None
 
-    async def schedule(queue: str | None) -> Any:
+    async def schedule(queue: str | None) -> RawValue:
+        raw: RawValue
         if queue is None:
-            return await workflow.execute_local_activity(
+            raw = await workflow.execute_local_activity(
                 activity,
                 request,
-                result_type=result_type,
+                result_type=RawValue,
                 start_to_close_timeout=limits.RECORD_TIMEOUT,
                 retry_policy=limits.RECORD_RETRY,
                 summary=shown,
             )
-        return await workflow.execute_activity(
+            return raw
+        raw = await workflow.execute_activity(
             activity,
             request,
-            result_type=result_type,
+            result_type=RawValue,
             task_queue=queue,
             schedule_to_start_timeout=limits.AGENT_START_TIMEOUT,
             start_to_close_timeout=limits.RECORD_TIMEOUT,
@@ -296,8 +299,10 @@ async def record(
             priority=route.priority if route else Priority.default,
             summary=shown,
         )
+        return raw
 
-    return await (schedule(None) if route is None else route.run(schedule))
+    raw = await (schedule(None) if route is None else route.run(schedule))
+    return read_result(activity, raw, result_type) if result_type else None
 
 
 async def _run_model_activity(
@@ -315,10 +320,10 @@ async def _run_model_activity(
     async def schedule(queue: str | None) -> Result:
         if queue is not None and facts.model_task_queue is not None:
             queue = f"{queue}-models"
-        handle: workflow.ActivityHandle[Result] = workflow.start_activity(
+        handle: workflow.ActivityHandle[RawValue] = workflow.start_activity(
             activity,
             request,
-            result_type=result_type,
+            result_type=RawValue,
             task_queue=queue or facts.model_task_queue,
             schedule_to_start_timeout=limits.AGENT_START_TIMEOUT if queue else None,
             start_to_close_timeout=timedelta(seconds=facts.model_timeout) + limits.MODEL_ATTEMPT_MARGIN,
@@ -327,7 +332,7 @@ async def _run_model_activity(
             priority=route.priority,
             summary=summary,
         )
-        return await inbox.unless_stopped(handle)
+        return read_result(activity, await inbox.unless_stopped(handle), result_type)
 
     return await route.run(schedule)
 
@@ -336,13 +341,18 @@ def _lost_call(request: CallTool, facts: ToolFacts, error: ActivityError, starte
     """A call whose activity has failed: it timed out, its worker was lost, or no worker started it."""
     timeout = error.cause.type if isinstance(error.cause, TimeoutError) else None
     attempts = facts.attempts
-    if timeout is TimeoutType.SCHEDULE_TO_START:
-        kind, attempts = "tool_lost", 0
-        problem = (
-            f"was not started: no worker of task queue {facts.task_queue!r} took it within {facts.queue_timeout:g} s."
+    if timeout is TimeoutType.SCHEDULE_TO_START or is_declined(error):
+        kind, attempts = "tool_lost", attempts - 1
+        # Each attempt waits for a worker: an earlier one may have been started, and lost.
+        again = ". An attempt before may have been started, and may have done its work" if attempts else ""
+        reason = (
+            "no worker serves its agent"
+            if timeout is None
+            else f"no worker of task queue {facts.task_queue!r} took it within {facts.queue_timeout or 0:g} s"
         )
-    elif is_declined(error):
-        kind, attempts, problem = "tool_lost", 0, "was not started: no worker serves its agent."
+        problem = f"was not started: {reason}{again}."
+    elif isinstance(error_of(error), InvalidActivityResultError):
+        kind, problem = "tool_lost", "was lost: the result of its worker cannot be used. It may have done its work."
     else:
         if timeout is TimeoutType.START_TO_CLOSE:
             kind, reason = "tool_timeout", f"did not finish within {facts.timeout:g} s"

@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from pydantic import ValidationError
 from temporalio import workflow
+from temporalio.common import RawValue
 from temporalio.exceptions import (
+    ActivityError,
     CancelledError,
     ChildWorkflowError,
     FailureError,
@@ -32,6 +33,7 @@ from mulligan.wire.tool_call import CallTool, ToolOutcome
 from mulligan.wire.ui_summary import run_summary
 from mulligan.wire.updates import STOP
 from mulligan.workflows import dispatch, limits
+from mulligan.workflows.activity_result import can_be_added, read_result
 from mulligan.workflows.agent_route import AgentRoute
 from mulligan.workflows.conversation.records import CallRecord
 from mulligan.workflows.people.inbox import Inbox
@@ -260,6 +262,7 @@ async def _start(
                 AGENT_WORKFLOW,
                 run_input.model_dump(mode="json", exclude_defaults=True),
                 id=run.id,
+                result_type=RawValue,
                 task_queue=call.facts.task_queue,
                 execution_timeout=timedelta(seconds=call.facts.timeout) if call.facts.timeout else None,
                 cancellation_type=workflow.ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
@@ -278,11 +281,11 @@ async def _start(
         return handle
 
 
-def _take_result(call: _SubAgentCall, result_json: Any) -> None:
+def _take_result(call: _SubAgentCall, raw: RawValue | None) -> None:
     """The run has returned a result: its output is the call's text, and its usage is added to the turn's."""
     try:
-        result = RunResult.model_validate(result_json)
-    except ValidationError:
+        result = read_result(AGENT_WORKFLOW, raw, RunResult)
+    except ActivityError:
         call.run.status, call.reason = "failed", "its result is not the result of an agent's run"
         return
     run = call.run
@@ -307,6 +310,8 @@ def _take_failure(call: _SubAgentCall, error: ChildWorkflowError) -> None:
     call.run.status = _STATUS_OF_CAUSE.get(type(cause), "failed")
     call.failure = typed.to_json() if typed else None
     consumed = typed.took if typed else None
+    if consumed is not None and not can_be_added(consumed):
+        consumed = None
     # Runs whose limits did not count this usage when an older worker ran them replay as they ran.
     if consumed is not None and workflow.patched("took"):
         call.run.steps, call.run.usage, call.run.cost = consumed.steps, consumed.usage, consumed.cost

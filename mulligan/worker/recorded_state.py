@@ -21,6 +21,7 @@ from temporalio.bridge.proto.workflow_activation import WorkflowActivation, Work
 from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
 from temporalio.worker import WorkflowInstance, WorkflowInstanceDetails, WorkflowRunner
 
+from mulligan.worker.readable_failures import with_readable_failures
 from mulligan.worker.start_arguments import with_one_argument
 from mulligan.worker.workflow_cache import WorkflowCache
 from mulligan.workflows.agent_workflow import AgentWorkflow
@@ -56,7 +57,7 @@ class RecordedStateRunner(WorkflowRunner):
     def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
         """The other runner's instance, whose activations pass through `_RecordedActivations`."""
         instance = self._runner.create_instance(det)
-        activate: _Activate = instance.activate
+        activate: _Activate = with_readable_failures(instance.activate, det.payload_converter_factory())
         if issubclass(det.defn.cls, AgentWorkflow):
             activate = with_one_argument(activate)
         recorded = _RecordedActivations(activate, self._cache)

@@ -51,7 +51,8 @@ def _run(name: str, minutes: float) -> int:
     report = json.loads(process.stdout.splitlines()[-1])
     print(
         f"{name}: {report['inputs']:,} inputs in {took:.0f} s, {len(report['findings'])} findings; at most "
-        f"{report['most_seconds']:.2f} s and {report['most_bytes'] / 1e6:.0f} MB for one",
+        f"{report['most_seconds']:.2f} s and {report['most_bytes'] / 1e6:.0f} MB for one"
+        + (f"; hypothesis ended {report['aborted']} batches itself" if report["aborted"] else ""),
         *report["findings"], sep="\n", flush=True,
     )  # fmt: skip
     return 1 if report["findings"] else 0

@@ -27,7 +27,10 @@ def json_values(names: st.SearchStrategy[str] = WORDS, max_leaves: int = 20) -> 
 def repeated(parts: st.SearchStrategy[str], most: int) -> st.SearchStrategy[str]:
     """Texts of one part repeated, between two others, of at most `most` characters: they show what is not linear."""
     return st.builds(
-        lambda before, part, count, after: (before + part * count)[: most - len(after)] + after,
+        # No more copies than fit: half a gigabyte of them, before they are cut, ends the process.
+        lambda before, part, count, after: (
+            (before + part * min(count, most // max(1, len(part)) + 1))[: most - len(after)] + after
+        ),
         *(parts, parts, st.sampled_from([2, 10, 100, 1_000, 10_000, 100_000, 1_000_000]), parts),
     )
 

@@ -32,6 +32,8 @@ class Report:
     inputs: int = 0
     most_seconds: float = 0.0
     most_bytes: int = 0
+    aborted: int = 0
+    """Batches that hypothesis itself ended, by an error of its own (an IndexError of its optimiser, in 6.150)."""
     findings: list[str] = field(default_factory=list)
 
 
@@ -71,6 +73,9 @@ def run_target(tested: Target, seconds: float, corpus: Path | None = None, batch
         try:
             seed(random.getrandbits(64))(options(given(tested.inputs)(check)))()
         except Exception as error:  # whatever a parser raises
+            if not is_shrinking:
+                report.aborted += 1
+                continue
             report.findings.append(
                 "\n".join([f"{type(error).__name__}: {error}"[:500], *getattr(error, "__notes__", [])])
             )

@@ -35,6 +35,7 @@ from mulligan.activities.answers.size_limits import fit_provider_data
 from mulligan.activities.mcp.tool_schema import provider_schema
 from mulligan.activities.models._json_fields import token_count
 from mulligan.activities.models.protocol import Reply
+from mulligan.client.converter import PayloadConverter
 from mulligan.prices import Price
 from mulligan.run_input import parse_run_input
 from mulligan.schema.json_limits import MOST_DEPTH, JsonMeter, is_deeper
@@ -45,6 +46,7 @@ from mulligan.wire.compressed_input import decompress_input
 from mulligan.wire.conversation_ref import CONVERSATION_QUERY, INPUT_MESSAGES_QUERY
 from mulligan.wire.resume_page import RESUME_STATE_QUERY
 from mulligan.wire.sub_run import CALL_MEMO
+from mulligan.worker.readable_failures import with_readable_failures
 from mulligan.worker.start_arguments import with_one_argument
 from mulligan.workflows.agent_workflow import AgentWorkflow
 from mulligan.workflows.conversation.continue_as_new import encode_state
@@ -83,7 +85,7 @@ class Instance:
             return UnsandboxedWorkflowRunner().create_instance(details)
 
         instance = asyncio.run(create())
-        self._activate = with_one_argument(instance.activate)
+        self._activate = with_one_argument(with_readable_failures(instance.activate, PayloadConverter()))
         self._thread = ThreadPoolExecutor(1)
         self.failed: list[str] = []
         self.commands: list[Any] = []
