@@ -16,6 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from temporalio.api.common.v1 import Payload, Payloads
+from temporalio.api.enums.v1.workflow_pb2 import TIMEOUT_TYPE_START_TO_CLOSE
 from temporalio.api.failure.v1 import ActivityFailureInfo, ApplicationFailureInfo, Failure, TimeoutFailureInfo
 from temporalio.bridge.proto.activity_result import ActivityResolution, Success
 from temporalio.bridge.proto.activity_result import Failure as ActivityFailed
@@ -168,7 +169,10 @@ def failure_with(details: Payload | None, kind: str) -> Failure:
     found = Payloads(payloads=[details] if details else [])
     if kind == "timeout":
         cause = Failure(
-            message="m", timeout_failure_info=TimeoutFailureInfo(timeout_type=1, last_heartbeat_details=found)
+            message="m",
+            timeout_failure_info=TimeoutFailureInfo(
+                timeout_type=TIMEOUT_TYPE_START_TO_CLOSE, last_heartbeat_details=found
+            ),
         )
     else:
         cause = Failure(message="m", application_failure_info=ApplicationFailureInfo(type=kind, details=found))
