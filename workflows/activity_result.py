@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from typing import TypeVar
+from typing import TypeVar, cast
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 from temporalio import workflow
 from temporalio.common import RawValue
 from temporalio.exceptions import ActivityError, ApplicationError, RetryState
@@ -23,6 +23,7 @@ from mulligan.wire.agent_facts import AgentFacts, OpenedRun
 from mulligan.wire.agent_list import AgentList
 from mulligan.wire.compaction_request import Compacted
 from mulligan.wire.model_call import ModelAnswer
+from mulligan.wire.read_payload import read_payloads
 from mulligan.wire.tool_call import ToolOutcome
 
 __all__ = ["can_be_added", "read_result"]
@@ -50,19 +51,15 @@ def read_result(activity: str, raw: RawValue | None, result_type: type[Result]) 
     """
     if raw is None:
         raise _as_failed_activity(activity, "there is none")
-    try:
-        fault = _fault_of_json(raw.payload.data)
-        if fault is None:
-            result = workflow.payload_converter().from_payload(raw.payload, result_type)
-            fault = _fault_of(result) if isinstance(result, result_type) else "it is of another type"
-    except ValidationError as error:
-        [first, *_] = error.errors(include_input=False, include_url=False, include_context=False)
-        where = ".".join(map(str, first["loc"]))[:200]
-        fault = f"{first['msg'][:200]}{f' at {where}' if where else ''}"
-    except Exception as error:  # noqa: BLE001 - converters raise what they like, and nothing else runs here
-        fault = f"{type(error).__name__}: {str(error)[:500]}"
+    fault = _fault_of_json(raw.payload.data)
     if fault is None:
-        return result
+        try:
+            [result] = read_payloads(workflow.payload_converter(), [raw.payload], [result_type])
+            fault = _fault_of(result) if isinstance(result, result_type) else "it is of another type"
+        except ValueError as error:
+            fault = str(error)
+    if fault is None:
+        return cast("Result", result)
     raise _as_failed_activity(activity, fault)
 
 

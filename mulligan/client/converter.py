@@ -18,6 +18,8 @@ from temporalio.converter import (
 _ENCODING = "json/plain"
 REFUSED = b"binary/mulligan-refused"
 """The encoding of what a codec (encryption.py) puts in the place of a payload that it refuses; the data says why."""
+RETRY = "mulligan-retry"
+"""In the metadata of such a payload, where a worker with other keys may be able to decrypt it."""
 
 
 class _Json(EncodingPayloadConverter):

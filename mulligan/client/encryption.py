@@ -19,6 +19,7 @@ from typing import Self
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from google.protobuf.message import DecodeError
 from temporalio.api.common.v1 import Payload
 from temporalio.converter import (
     ActivitySerializationContext,
@@ -30,7 +31,7 @@ from temporalio.converter import (
     WorkflowSerializationContext,
 )
 
-from mulligan.client.converter import REFUSED
+from mulligan.client.converter import REFUSED, RETRY
 from mulligan.errors import DeclarationError
 
 __all__ = ["EncryptionCodec", "parse_keys", "with_encryption"]
@@ -41,7 +42,8 @@ KEY_ID = "encryption-key-id"
 WORKFLOW = "encryption-workflow"
 """The key, in a payload's metadata, of a digest of its workflow id. Payloads of earlier versions have none."""
 DIGEST_BYTES = 16
-KEY_BYTES, NONCE_BYTES = 32, 12
+KEY_BYTES, NONCE_BYTES, TAG_BYTES = 32, 12, 16
+_KEY_ID = re.compile(r"[\w.-]{1,64}")
 VARIABLE = "MULLIGAN_ENCRYPTION_KEYS"
 _SCHEDULED_AT = re.compile(r"-\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$")
 """What a schedule appends to the workflow id that its input was encrypted with."""
@@ -54,15 +56,17 @@ class EncryptionCodec(PayloadCodec, WithSerializationContext):
         keys: The keys by their ids.
         strict: Whether payloads that are not encrypted are refused.
 
-    A refused payload is replaced by one that no converter accepts, so that only the request that brought it fails. An error
-    here would fail a workflow task again and again. It is raised only where keys are missing or wrong, which a restart of
-    the worker with the right keys repairs.
+    A refused payload is replaced by one that no converter accepts, so that only the request that brought it fails: an error
+    here would fail a workflow task again and again. Outside of those, one is raised where keys are missing or wrong.
     """
 
     def __init__(self, keys: Mapping[str, bytes], *, strict: bool = False) -> None:
         self._ciphers = {key_id: AESGCM(key) for key_id, key in keys.items()}
         self._newest = next(iter(keys))
         self._strict = strict
+        self._refuses = False
+        self._proven: set[str] = set()
+        """The ids of keys that have decrypted something: what they do not decrypt was changed, or is no data of ours."""
         self._workflow_id: str | None = None
 
     def with_context(self, context: SerializationContext) -> Self:
@@ -75,6 +79,15 @@ class EncryptionCodec(PayloadCodec, WithSerializationContext):
         bound = copy.copy(self)
         bound._workflow_id = workflow_id
         return bound
+
+    def for_workflow_tasks(self) -> Self:
+        """The same codec, which refuses what it cannot decrypt, and never raises an error.
+
+        What another worker, which has the keys, could decrypt is marked (`mulligan.client.converter.RETRY`).
+        """
+        refusing = copy.copy(self)
+        refusing._refuses, refusing._proven = True, set()
+        return refusing
 
     async def encode(self, payloads: Iterable[Payload]) -> list[Payload]:
         """Encrypt payloads, each with its metadata."""
@@ -103,23 +116,44 @@ class EncryptionCodec(PayloadCodec, WithSerializationContext):
                 if self._strict
                 else payload
             )
-        key_id = payload.metadata.get(KEY_ID, b"")
-        name = key_id.decode(errors="replace")[:64]
+        name = payload.metadata.get(KEY_ID, b"").decode(errors="replace")[:64]
+        if self._refuses and (len(payload.data) < NONCE_BYTES + TAG_BYTES or not _KEY_ID.fullmatch(name)):
+            return _refused("A payload is called encrypted, but is not the result of an encryption.")
         cipher = self._ciphers.get(name)
         if cipher is None:
-            raise ValueError(f"A payload is encrypted with the key {name!r}; {VARIABLE} has no such key.")
+            return self._undecided(f"A payload is encrypted with the key {name!r}; {VARIABLE} has no such key.")
         try:
             associated = _associated_data(payload.metadata)
             plain = cipher.decrypt(payload.data[:NONCE_BYTES], payload.data[NONCE_BYTES:], associated)
         except (InvalidTag, ValueError):  # too short for a nonce is a ValueError
-            raise ValueError(
+            reason = (
                 f"A payload cannot be decrypted with the key {name!r}: another key had the same id, or the payload "
                 "was changed."
-            ) from None
+            )
+            return _refused(reason) if name in self._proven else self._undecided(reason)
+        if self._refuses:
+            self._proven.add(name)
         digest = payload.metadata.get(WORKFLOW)
         if digest is not None and self._workflow_id is not None and digest not in _digests(self._workflow_id):
             return _refused(f"A payload in {self._workflow_id[:100]!r} was encrypted for another workflow.")
-        return Payload.FromString(plain)
+        try:
+            return Payload.FromString(plain)
+        except DecodeError:
+            if self._refuses:
+                return _refused("What was encrypted is not a payload.")
+            raise
+
+    def _undecided(self, reason: str) -> Payload:
+        """The payload for one that a worker with other keys may be able to decrypt.
+
+        Raises:
+            ValueError: outside of workflow tasks, with the reason.
+        """
+        if not self._refuses:
+            raise ValueError(reason)
+        refused = _refused(reason)
+        refused.metadata[RETRY] = b"1"
+        return refused
 
 
 def _associated_data(metadata: Mapping[str, bytes]) -> bytes:
@@ -153,7 +187,7 @@ def parse_keys(text: str) -> dict[str, bytes]:
             key = base64.b64decode(encoded, validate=True)
         except ValueError:  # binascii.Error is one
             key = b""
-        if not colon or not re.fullmatch(r"[\w.-]{1,64}", key_id) or len(key) != KEY_BYTES or key_id in keys:
+        if not colon or not _KEY_ID.fullmatch(key_id) or len(key) != KEY_BYTES or key_id in keys:
             raise DeclarationError(
                 f"{VARIABLE}: entry {number} is not a key; give `id:key` with a unique id and base64 of {KEY_BYTES} "
                 "random bytes, for example from `openssl rand -base64 32`."

@@ -15,6 +15,8 @@ from temporalio.bridge.proto.workflow_activation import WorkflowActivation, Work
 from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
 from temporalio.converter import PayloadConverter
 
+from mulligan.wire.read_payload import read_payloads
+
 __all__ = ["with_readable_failures"]
 
 _Activate = Callable[[WorkflowActivation], WorkflowActivationCompletion]
@@ -85,7 +87,7 @@ def _remove_unreadable(failure: Failure, converter: PayloadConverter) -> None:
 
 def _is_readable(details: Payloads, converter: PayloadConverter) -> bool:
     try:
-        converter.from_payloads_wrapper(details)
-    except Exception:  # noqa: BLE001 - converters raise what they like
+        read_payloads(converter, details.payloads)
+    except ValueError:
         return False
     return True

@@ -23,6 +23,7 @@ from temporalio.worker import WorkflowInstance, WorkflowInstanceDetails, Workflo
 
 from mulligan.worker.readable_failures import with_readable_failures
 from mulligan.worker.start_arguments import with_one_argument
+from mulligan.worker.unreadable_payloads import UnreadablePayloads
 from mulligan.worker.workflow_cache import WorkflowCache
 from mulligan.workflows.agent_workflow import AgentWorkflow
 
@@ -45,6 +46,7 @@ class RecordedStateRunner(WorkflowRunner):
         self._runner = runner
         self._cache = cache
         self._on_task = on_task
+        self._unreadable = UnreadablePayloads()
 
     def prepare_workflow(self, defn: _Definition) -> None:
         """Call the other runner."""
@@ -60,7 +62,7 @@ class RecordedStateRunner(WorkflowRunner):
         activate: _Activate = with_readable_failures(instance.activate, det.payload_converter_factory())
         if issubclass(det.defn.cls, AgentWorkflow):
             activate = with_one_argument(activate)
-        recorded = _RecordedActivations(activate, self._cache)
+        recorded = _RecordedActivations(self._unreadable.checked(activate), self._cache)
         reported = _reported(recorded, self._on_task, det.info.workflow_id) if self._on_task else recorded
         instance.activate = reported  # type: ignore[method-assign, assignment]
         return instance

@@ -41,6 +41,7 @@ from mulligan.worker.options import FEW_POLLS
 from mulligan.worker.other_agents import served_agents, warning_of_other_agents
 from mulligan.worker.poll_monitor import ActivitySlots, activity_monitor
 from mulligan.worker.recorded_state import RecordedStateRunner
+from mulligan.worker.unreadable_payloads import decode_without_errors
 from mulligan.worker.wiring import (
     ACTIVITIES,
     CACHED_WORKFLOWS,
@@ -135,6 +136,7 @@ class MulliganPlugin(ClientPlugin, WorkerPlugin):
         """Open what agents need, run the worker, and close it."""
         parts = self._workers[worker.config(active_config=True)["workflow_runner"]]
         parts.cache.attach(worker)
+        decode_without_errors(worker)
         try:
             async with parts.activities.opened() as activities:
                 if parts.served is None or not parts.served.tag:

@@ -58,6 +58,7 @@ from mulligan.worker.other_agents import served_agents, warning_of_other_agents
 from mulligan.worker.poll_monitor import ActivitySlots, PollMonitor, activity_monitor
 from mulligan.worker.recorded_state import RecordedStateRunner
 from mulligan.worker.supervisor_link import SupervisorLink
+from mulligan.worker.unreadable_payloads import decode_without_errors
 from mulligan.worker.workflow_cache import WorkflowCache
 from mulligan.workflows.agent_list_workflow import AgentListWorkflow
 from mulligan.workflows.agent_workflow import AgentWorkflow
@@ -236,6 +237,7 @@ async def running_worker(
         }
         worker = Worker(**with_agents(cast("WorkerConfig", config), loaded, activities, cache, link))
         cache.attach(worker)
+        decode_without_errors(worker)
         workers, monitors = [worker], [PollMonitor(client, task_queue, "workflow", say)]
         monitors += [activity_monitor(client, task_queue, say, slots, worker_settings.max_activities_per_second)]
         for queue in (task_queue, *([served.queue] if served is not None and served.tag else [])):

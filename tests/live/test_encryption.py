@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 from opentelemetry import baggage, context
-from temporalio.client import WorkflowFailureError, WorkflowUpdateFailedError
+from temporalio.api.common.v1 import Payload, Payloads
+from temporalio.api.workflowservice.v1 import RespondActivityTaskCompletedByIdRequest
+from temporalio.client import Client, WorkflowFailureError, WorkflowQueryFailedError, WorkflowUpdateFailedError
 from temporalio.common import RawValue
 
 from mulligan import InvalidRunInputError, connect, error_of
@@ -140,3 +142,70 @@ async def test_a_strict_worker_runs_everything_that_is_encrypted_for_its_workflo
 async def history_of(client: Any, workflow_id: str, skip: str = "") -> list[Any]:
     history = await client.get_workflow_handle(workflow_id).fetch_history()
     return [payload for event in history.events for payload in payloads_in(event, skip)]
+
+
+def encrypted(key_id: bytes, data: bytes) -> RawValue:
+    return RawValue(Payload(metadata={"encoding": b"binary/encrypted", "encryption-key-id": key_id}, data=data))
+
+
+async def test_data_that_cannot_be_decrypted_fails_only_the_request_that_brought_it(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Garbage under the name of a key that the worker has, or that has no encryption's form, is refused at once wherever
+    somebody sends it: no workflow task fails."""
+    plain = lab.client
+    monkeypatch.setenv("MULLIGAN_ENCRYPTION_KEYS", NEW)
+    client, queue = await lab.another_client(), f"garbage-{uuid.uuid4().hex[:6]}"
+    garbage = [encrypted(b"n", b"x" * 60), encrypted(b"n", b""), encrypted(b"\xff;", b"x" * 60)]
+    async with running_worker(client, load(["tests.support.shop_agents"]), lab.telemetry, queue):
+        at = Lab(client, lab.model, lab.otlp, lab.telemetry, queue)
+        handle = await at.start([call("wait_for_file", id="c1"), DONE], metadata={"file": "/never"})
+        outside = plain.get_workflow_handle(handle.id)
+        for each in garbage:
+            with pytest.raises(WorkflowUpdateFailedError):
+                await asyncio.wait_for(outside.execute_update("send_message", each), 20)
+            with pytest.raises(WorkflowQueryFailedError):
+                await asyncio.wait_for(outside.query("messages", each), 20)
+        # Of a key that no worker has: the sender is told. A start or a signal would wait for a worker with the key.
+        with pytest.raises(WorkflowUpdateFailedError):
+            await asyncio.wait_for(outside.execute_update("send_message", encrypted(b"other", b"x" * 60)), 20)
+        await complete_by_hand(plain, handle.id, garbage[0].payload)
+        ran = await asyncio.wait_for(handle.result(), 20)
+        assert ran["status"] == "completed"
+        [step] = (await handle.query("steps"))["steps"][:1]
+        assert step["tool_calls"][0]["result"]["error"]["kind"] == "tool_lost"
+        await outside_stop(at, plain, garbage[0])
+        for each in garbage:
+            started = await plain.start_workflow(
+                "AgentWorkflow", each, id=f"run-{uuid.uuid4().hex[:8]}", task_queue=queue
+            )
+            with pytest.raises(WorkflowFailureError) as failed:
+                await asyncio.wait_for(client.get_workflow_handle(started.id).result(), 20)
+            assert isinstance(error_of(failed.value), InvalidRunInputError)
+            await assert_no_task_failed(plain, started.id)
+        await assert_no_task_failed(plain, handle.id)
+
+
+async def complete_by_hand(client: Client, workflow_id: str, result: Payload) -> None:
+    """Complete the run's open activity, as `temporal activity complete` does."""
+    [activity] = (await client.get_workflow_handle(workflow_id).describe()).raw_description.pending_activities
+    await client.workflow_service.respond_activity_task_completed_by_id(
+        RespondActivityTaskCompletedByIdRequest(
+            namespace=client.namespace, workflow_id=workflow_id, activity_id=activity.activity_id,
+            result=Payloads(payloads=[result]),
+        )
+    )  # fmt: skip
+
+
+async def outside_stop(at: Lab, plain: Client, reason: RawValue) -> None:
+    """A signal has no answer: `stop` stops the run, without the reason that cannot be read."""
+    handle = await at.start([call("wait_for_file"), DONE], metadata={"file": "/dev/null"})
+    await plain.get_workflow_handle(handle.id).signal("stop", reason)
+    ran = await asyncio.wait_for(handle.result(), 20)
+    assert ran["status"] in ("stopped", "completed")
+    await assert_no_task_failed(plain, handle.id)
+
+
+async def assert_no_task_failed(client: Client, workflow_id: str) -> None:
+    history = await client.get_workflow_handle(workflow_id).fetch_history()
+    assert not [each for each in history.events if each.HasField("workflow_task_failed_event_attributes")]
