@@ -115,9 +115,10 @@ class SdkClient:
         """Send a request, and return the JSON object of the response.
 
         With `new_assembler` the response is streamed. An endpoint that refuses to stream is asked again at once without
-        streaming, and from then on. So is an endpoint whose stream fails with 5xx before its first piece, as gateways do
-        that cannot stream: it is asked again each time, and not asked to stream after the second time. An endpoint that
-        streams no usage is not asked to stream from then on, if it sends usage then: token limits need it.
+        streaming, and from then on. So is an endpoint whose stream fails with 5xx before its first piece, or that answers
+        5xx with a message about streaming, as gateways do that cannot stream: it is asked again each time, and not asked to
+        stream after the second time. An endpoint that streams no usage is not asked to stream from then on, if it sends
+        usage then: token limits need it.
 
         Raises:
             ModelRequestError: the endpoint refused the request, or it cannot be sent.
@@ -139,6 +140,13 @@ class SdkClient:
             answer = await self._send(request)
             self._not_streamed[endpoint] = "refused"
             return answer
+        except Unavailable as failed:
+            if (failed.status or 0) < 500 or not _MENTIONS_STREAMING.search(str(failed)):
+                raise
+            answer = await self._post_after_failed_stream(request, {"error": {"code": failed.status}})
+            if answer.get("error"):
+                raise
+            return answer
         if _is_server_error(answer.get("error")) and not assembler.has_begun:
             return await self._post_after_failed_stream(request, answer)
         if not answer.get("usage") and endpoint not in self._never_send_usage:
@@ -151,7 +159,7 @@ class SdkClient:
             answer = await self._send(request)
         except (Unavailable, ModelRequestError):
             return failed
-        if not answer.get("error"):
+        if not answer.get("error") and not _is_overloaded(failed.get("error")):
             self._failed_streams[request.endpoint] += 1
             if self._failed_streams[request.endpoint] >= MAX_FAILED_STREAMS:
                 self._not_streamed[request.endpoint] = "refused"
@@ -273,3 +281,8 @@ def _is_server_error(error: object) -> bool:
     """Whether the error of a stream has a 5xx status as its code."""
     code = error.get("code") if isinstance(error, dict) else None
     return str(code).isdecimal() and 500 <= int(str(code)[:9]) < 600
+
+
+def _is_overloaded(error: object) -> bool:
+    """Whether the endpoint only said that it is busy: it can stream."""
+    return isinstance(error, dict) and str(error.get("code")) in ("503", "529")

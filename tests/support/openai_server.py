@@ -112,6 +112,7 @@ class OpenAIServer:
     def __init__(self, longest_chat_id: int = LONGEST_ID) -> None:
         self.requests: list[Recorded] = []
         self.longest_chat_id = longest_chat_id
+        self.takes_reasoning_content = False  # as DeepSeek's server, in chat messages of the assistant
         self.base_url = ""
         self.anthropic = AnthropicApi()
         self.google = GoogleApi()
@@ -214,12 +215,22 @@ class OpenAIServer:
             if not recorded.headers.get("content-type", "").startswith("application/json"):
                 raise Refusal("Invalid content type. Expected application/json.", None, "unsupported_content_type")
             if recorded.path == CHAT:
-                check_chat(recorded.json, self.longest_chat_id)
+                check_chat(self._known_to_openai(recorded.json), self.longest_chat_id)
             else:
                 check_responses(recorded.json)
         except Refusal as refusal:
             return refusal
         return None
+
+    def _known_to_openai(self, body: dict[str, Any]) -> dict[str, Any]:
+        """The request without the field of compatible servers, if this is one of them."""
+        messages = body.get("messages")
+        if not self.takes_reasoning_content or not isinstance(messages, list):
+            return body
+        return {
+            **body,
+            "messages": [{name: each[name] for name in each if name != "reasoning_content"} for each in messages],
+        }
 
     def _turn(self, recorded: Recorded) -> Turn:
         script, nth = self._scripts.get(recorded.model), recorded.nth

@@ -237,6 +237,23 @@ async def test_a_stream_that_fails_with_5xx_at_its_beginning_is_asked_again_once
     assert streamed == [True, False, True, False, False]
 
 
+@pytest.mark.parametrize("api", ["openai", "openai-chat", "anthropic", "google"])
+async def test_a_5xx_about_streaming_is_asked_again_once_without_streaming(bench: Bench, api: str) -> None:
+    """As LiteLLM's proxy answers where the stream behind it fails. Any other 5xx is left to the run's retries."""
+
+    def script(body: dict[str, Any], nth: int) -> Turn:
+        is_first = len(bench.server.requests) == 1
+        return Turn("ok", failure=Failure(500, {"error": {"message": "cannot stream here"}}) if is_first else None)
+
+    bench.server.script("m", script)
+    assert (await bench.ask(api, on_text=[].append)).text == "ok"
+    assert len(bench.server.requests) == 2
+    bench.server.script("m", [Turn(failure=Failure(500))])
+    with pytest.raises(Unavailable, match="scripted failure 500"):
+        await bench.ask(api, on_text=[].append)
+    assert len(bench.server.requests) == 3
+
+
 @pytest.mark.parametrize("api", ["openai", "openai-chat"])
 async def test_if_it_fails_without_streaming_as_well_the_error_of_the_stream_is_raised(bench: Bench, api: str) -> None:
     bench.server.script("m", lambda body, nth: FAILS_BOTH if not body.get("stream") else Turn(events=[ERROR_EVENT]))

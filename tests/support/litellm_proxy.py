@@ -1,0 +1,114 @@
+"""LiteLLM's proxy, a real gateway, in an environment of its own and in front of a server of the tests."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import httpx2
+from platformdirs import user_cache_path
+
+from mulligan.devserver._cache import locked_scratch_folder
+from tests.support.go_programs import say_on_stderr
+from tests.support.ports import free_ports
+
+VERSION = "1.106.2"
+"""Of litellm on PyPI (MIT). It has 600 MB with what its proxy needs: so it is installed once a machine."""
+KEY = "sk-mulligan-tests-4f1c9a7e2b5d8036a1c4e7f9"
+"""Of the proxy: it does not start with a short one."""
+CONFIG = """
+model_list:
+  - model_name: "*"
+    litellm_params: {model: openai/*, api_base: os.environ/UPSTREAM, api_key: test-key}
+litellm_settings: {num_retries: 0, telemetry: false}
+router_settings: {disable_cooldowns: true, num_retries: 0}
+"""
+SECONDS = 120
+"""Until it answers: it imports many packages."""
+
+
+async def install() -> Path:
+    """The folder of the environment with the proxy; it is made unless it exists."""
+    folder = user_cache_path("mulligan") / "tests" / f"litellm-{VERSION}"
+    if not folder.exists():
+        async with locked_scratch_folder(folder, say_on_stderr) as scratch:
+            if not folder.exists():
+                made = scratch / "made"
+                await _run(scratch, "venv", "-q", "--relocatable", "--python", sys.executable, str(made))
+                await _run(
+                    scratch, "pip", "install", "-q", "--python", str(made / "bin/python"), f"litellm[proxy]=={VERSION}"
+                )
+                os.replace(made, folder)
+    return folder
+
+
+@asynccontextmanager
+async def litellm_proxy(upstream: str, folder: Path) -> AsyncIterator[str]:
+    """The base URL of a proxy whose models are those of an OpenAI-compatible server.
+
+    Args:
+        upstream: The server's base URL.
+        folder: A new folder for its configuration and its log.
+    """
+    installed = await install()
+    config = folder / "litellm.yaml"
+    config.write_text(CONFIG)
+    [port] = free_ports(1)
+    environment = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+    environment |= {
+        "UPSTREAM": upstream,
+        "LITELLM_MASTER_KEY": KEY,
+        "NO_DOCS": "true",
+        "LITELLM_LOCAL_MODEL_COST_MAP": "true",
+    }
+    with (folder / "litellm.log").open("wb") as log:
+        command = [
+            str(installed / "bin/python"),
+            str(installed / "bin/litellm"),
+            "--config",
+            str(config),
+            "--host",
+            "127.0.0.1",
+            "--port",
+            str(port),
+        ]
+        process = await asyncio.create_subprocess_exec(*command, env=environment, cwd=folder, stdout=log, stderr=log)
+    try:
+        await _until_ready(f"http://127.0.0.1:{port}/health/liveliness", process, folder / "litellm.log")
+        yield f"http://127.0.0.1:{port}/v1"
+    finally:
+        if process.returncode is None:
+            process.terminate()
+            try:
+                await asyncio.wait_for(process.wait(), 10)
+            except TimeoutError:
+                process.kill()
+                await process.wait()
+
+
+async def _until_ready(url: str, process: asyncio.subprocess.Process, log: Path) -> None:
+    async with asyncio.timeout(SECONDS), httpx2.AsyncClient() as client:
+        while process.returncode is None:
+            try:
+                if (await client.get(url)).status_code == 200:
+                    return
+            except httpx2.HTTPError:
+                pass
+            await asyncio.sleep(0.2)
+    raise RuntimeError(f"litellm ended with {process.returncode}: {log.read_text()[-2000:]}")
+
+
+async def _run(folder: Path, *command: str) -> None:
+    """Run uv outside of this project, whose constraints it would apply."""
+    program = os.environ.get("UV") or shutil.which("uv") or "uv"
+    process = await asyncio.create_subprocess_exec(
+        program, *command, cwd=folder, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE
+    )
+    _, told = await process.communicate()
+    if process.returncode != 0:
+        raise RuntimeError(f"{' '.join(command)} failed: {told.decode()[-2000:]}")

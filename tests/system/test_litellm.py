@@ -1,0 +1,117 @@
+"""LiteLLM's proxy between the OpenAI providers and the strict server: answers, calls, reasoning, errors, broken streams."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from mulligan.activities.models.available_providers import AvailableProviders
+from mulligan.activities.models.protocol import Reply, Request, Unavailable
+from mulligan.endpoint import Endpoint
+from mulligan.errors import ModelRequestError
+from mulligan.values import Message
+from mulligan.wire.agent_facts import Definition
+from tests.support.litellm_proxy import KEY, litellm_proxy
+from tests.support.openai_server import Failure, OpenAIServer, Reasoning, Turn
+from tests.support.provider_fixtures import GO, SEARCH, assistant_message, result
+
+APIS = ["openai-chat", "openai"]
+CALLS = [("search", '{"q": "x"}', "call_1"), ("search", '{"q": ', "call_2"), ("no_such_tool", "{}", "call_3")]
+
+
+@dataclass
+class Gateway:
+    """The proxy, the server behind it, and the providers whose endpoint it is."""
+
+    upstream: OpenAIServer
+    providers: AvailableProviders
+
+    async def ask(
+        self, api: str, model: str, messages: Sequence[Message] = (GO,), on_text: Callable[[str], None] | None = None
+    ) -> Reply:
+        provider = self.providers.of(f"{api}@gateway:{model}")
+        items = [item for message in messages for item in provider.encode(message)]
+        definition = Definition(instructions="Be kind.", tools=[SEARCH])
+        return await provider.complete(Request(model, definition, items, messages, timeout=60, on_text=on_text))
+
+
+@pytest.fixture(scope="module")
+async def gateway(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gateway]:
+    patch = pytest.MonkeyPatch()
+    patch.setenv("GATEWAY_KEY", KEY)
+    async with (
+        OpenAIServer() as upstream,
+        litellm_proxy(upstream.base_url, tmp_path_factory.mktemp("litellm")) as base_url,
+    ):
+        endpoint = Endpoint(name="gateway", base_url=base_url, api_key_env="GATEWAY_KEY")
+        providers = AvailableProviders({}, {"gateway": endpoint})
+        yield Gateway(upstream, providers)
+        await providers.close()
+    patch.undo()
+
+
+def new_model(gateway: Gateway, script: Any) -> str:
+    name = f"m-{uuid.uuid4().hex[:8]}"
+    gateway.upstream.script(name, script)
+    return name
+
+
+def ignore(piece: str) -> None:
+    pass
+
+
+@pytest.mark.timeout(300)  # the first test installs the proxy, once a machine
+@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize("is_streamed", [False, True])
+async def test_a_conversation_with_calls_and_reasoning_passes_through_the_gateway(
+    gateway: Gateway, api: str, is_streamed: bool
+) -> None:
+    """Calls arrive as the model wrote them; the strict server accepts what the gateway makes of the answers to them."""
+    reasoning = [Reasoning()] if api == "openai" else []
+    turns = [Turn("Let me see.", calls=CALLS, reasoning=reasoning), Turn("Done, ☃.")]
+    model = new_model(gateway, turns)
+    pieces: list[str] = []
+    on_text = pieces.append if is_streamed else None
+    reply = await gateway.ask(api, model, on_text=on_text)
+    assert [(call.name, call.arguments, call.id) for call in reply.calls] == CALLS
+    assert (reply.text, reply.finish_reason) == ("Let me see.", "tool_calls")
+    assert (reply.usage.input_tokens, reply.usage.output_tokens) == (10, 5)
+    messages: list[Message] = [GO, assistant_message(reply.text, *reply.calls, data=reply.provider_data)]
+    messages += [result(call.id) for call in reply.calls]
+    assert (await gateway.ask(api, model, messages, on_text)).text == "Done, ☃."
+    assert "".join(pieces) == ("Let me see.Done, ☃." if is_streamed else "")
+    sent = gateway.upstream.requests_of(model)
+    assert [request.refusal for request in sent] == [None, None]
+    if api == "openai-chat":
+        assert [bool(request.json.get("stream")) for request in sent] == [is_streamed] * 2
+    else:  # where the gateway does not know a model, it requests the whole response and streams that
+        assert any(item.get("type") == "reasoning" for item in sent[-1].conversation)
+
+
+@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize("is_streamed", [False, True])
+@pytest.mark.parametrize(
+    ("status", "kind"), [(400, ModelRequestError), (401, ModelRequestError), (429, Unavailable), (500, Unavailable), (503, Unavailable)]
+)  # fmt: skip
+async def test_an_error_behind_the_gateway_keeps_its_status(
+    gateway: Gateway, api: str, is_streamed: bool, status: int, kind: type[Exception]
+) -> None:
+    """Each request is sent once: neither the gateway nor the provider retries."""
+    model = new_model(gateway, [Turn(failure=Failure(status))])
+    with pytest.raises(kind, match=f"scripted failure {status}") as raised:
+        await gateway.ask(api, model, on_text=ignore if is_streamed else None)
+    assert getattr(raised.value, "status", None) == status
+    assert KEY not in str(raised.value)
+    assert len(gateway.upstream.requests_of(model)) == 1
+
+
+async def test_a_stream_that_fails_after_it_began_is_tried_once_without_streaming(gateway: Gateway) -> None:
+    """The server has answered 200 by then. The gateway reads its first event, and answers 500 with what that says."""
+    error = {"message": "this model cannot stream here", "type": "server_error", "param": None, "code": "500"}
+    model = new_model(gateway, lambda body, nth: Turn("ok", events=[{"error": error}]))
+    assert (await gateway.ask("openai-chat", model, on_text=ignore)).text == "ok"
+    assert [bool(request.json.get("stream")) for request in gateway.upstream.requests_of(model)] == [True, False]
