@@ -23,14 +23,15 @@ from mulligan.activities.tool_running.tool_context import tool_context
 from mulligan.activities.tool_running.tool_result import ToolResult, UnusableContent, tool_result
 from mulligan.activities.tool_running.tool_runtime import TookTooLong, TooManyThreads
 from mulligan.agent import Agent
+from mulligan.client.callback_tokens import call_of
 from mulligan.content import media_of
 from mulligan.errors import ToolCallError, ToolExecutionError, ToolTimeoutError, truncated
 from mulligan.mcp import McpError
 from mulligan.observe.spans import ToolCallAttempt
-from mulligan.observe.tool_call_span import ToolCallSpan
-from mulligan.tool import MAX_RESULT_CHARS, Tool, ToolError, reference_of
+from mulligan.observe.tool_call_span import ToolCallSpan, span_of_run
+from mulligan.tool import MAX_RESULT_CHARS, Tool, ToolError, UntilTime, reference_of
 from mulligan.values import Decision, ToolCall
-from mulligan.wire.tool_call import CALL_TOOL, CallTool, ToolOutcome
+from mulligan.wire.tool_call import CALL_TOOL, CallTool, Deferral, ToolOutcome
 
 _SHUT_DOWN = "The tool's worker shut down before it was done."
 
@@ -51,7 +52,8 @@ class CallToolActivity:
         """
         outcome = await self._run_attempt(request)
         # A worker that does not know the agent never calls its model, so nothing there would read the result.
-        if outcome.unsettled is None and outcome.asks is None and request.where.agent in self.services.registry.agents:
+        is_settled = outcome.unsettled is None and outcome.asks is None and outcome.deferred is None
+        if is_settled and request.where.agent in self.services.registry.agents:
             self.services.cache_result(request.where, request.call, outcome.text, outcome.error, outcome.content)
         return outcome
 
@@ -92,6 +94,9 @@ class CallToolActivity:
                 span.fail_attempt("cancelled", "The run was cancelled.", "Cancelled")
             # Otherwise Temporal has given this attempt up: the next attempt writes the span of it.
             raise
+        if isinstance(result, Deferral):
+            # No span: it is written when the call has its result (settle_deferred.py).
+            return ToolOutcome(deferred=result, attempts=attempt)
         span.succeed(result.text, media_of(result.content))
         return ToolOutcome(text=result.text, content=result.content, attempts=attempt)
 
@@ -123,8 +128,8 @@ class CallToolActivity:
 
     async def _run(
         self, request: CallTool, agent: Agent | None, tool: Tool, heartbeat: Heartbeat, span: ToolCallSpan
-    ) -> ToolResult:
-        """Run the tool's function within its time limit; returns its result as the model gets it.
+    ) -> ToolResult | Deferral:
+        """Run the tool's function within its time limit; returns its result as the model gets it, or what it has started.
 
         Raises:
             ToolCallError: the function failed.
@@ -147,22 +152,25 @@ class CallToolActivity:
             attempt=attempt,
             heartbeat=heartbeat.send_details,
         )
+        if tool.deferred:
+            context = replace(context, callback_token=await self._callback_token(request))
         if tool.asks:
             ask = ask_by_update(request.where.conversation, call.id)
             context = replace(context, _ask=ask, _replies=request.replies)
         args, kwargs = tool.arguments.bind(arguments, context)
         limit = tool.timeout.total_seconds()
         try:
-            # The tool's own spans are children of its call's.
-            with trace.use_span(span.span, record_exception=False, set_status_on_exception=False):
+            # The tool's own spans are children of its call's; of a deferred one's run's, as its call may take days.
+            parent = span_of_run(request.where) if tool.deferred else span.span
+            with trace.use_span(parent, record_exception=False, set_status_on_exception=False):
                 if tool.isolated:
                     function = reference_of(tool.function) or ""
                     value = await services.child_processes.run_tool(function, args, kwargs, limit=limit)
                 else:
                     value = await services.runtime.run(tool.function, args, kwargs, limit=limit)
-            return await tool_result(
-                value, services.contents, max_chars=tool.max_result_chars, max_bytes=request.max_bytes
-            )
+            contents, most_bytes = services.contents, request.max_bytes
+            result = await tool_result(value, contents, max_chars=tool.max_result_chars, max_bytes=most_bytes)
+            return _deferral(value, result) if tool.deferred else result
         except BaseException as error:
             if isinstance(error, AsksPerson):
                 raise
@@ -171,6 +179,10 @@ class CallToolActivity:
                 raise
             # SystemExit too: a tool that calls exit() must not end the worker.
             raise _tool_error(error, tool, call, attempt) from error
+
+    async def _callback_token(self, request: CallTool) -> str:
+        workflow_id = activity.info().workflow_id or ""
+        return await self.services.callback_tokens.seal(call_of(request.where, workflow_id, request.call.id))
 
     async def _failed(
         self, agent: Agent | None, tool: Tool | None, error: ToolCallError, span: ToolCallSpan, max_bytes: int | None
@@ -183,6 +195,11 @@ class CallToolActivity:
         failure.end_span(span)
         text = cut(failure.text, tool.max_result_chars if tool else MAX_RESULT_CHARS, max_bytes)
         return ToolOutcome(text=text, error=failure.error, failure=failure.failure, attempts=attempts)
+
+
+def _deferral(value: object, result: ToolResult) -> Deferral:
+    """What a deferred tool has started, by what it returned."""
+    return Deferral(text="", until=value.at) if isinstance(value, UntilTime) else Deferral(text=result.text)
 
 
 def _tool_error(error: BaseException, tool: Tool, call: ToolCall, attempt: int) -> ToolCallError:

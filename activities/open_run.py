@@ -211,6 +211,9 @@ def _tool_facts(agent: Agent, tool: Tool, mcp: str | None) -> ToolFacts:
         approval_timeout=_approval_timeout(tool, agent),
         mcp=mcp,
         asks=tool.asks,
+        deferred=tool.deferred,
+        deferred_timeout=seconds(tool.deferred_timeout) if tool.deferred_timeout else None,
+        on_cancel=tool.on_cancel is not None,
     )
     if isinstance(tool, AgentTool):
         facts.agent, facts.max_depth, facts.share_budget = tool.agent.name, agent.max_depth, tool.share_budget

@@ -14,6 +14,7 @@ from mulligan.activities.tool_running.find_tool import ToolFinder
 from mulligan.activities.tool_running.isolated import ChildProcesses
 from mulligan.activities.tool_running.resources import Resources
 from mulligan.activities.tool_running.tool_runtime import ToolRuntime
+from mulligan.client.callback_tokens import CallbackTokens
 from mulligan.client.content_store import ContentStore
 from mulligan.client.registered_attributes import RegisteredAttributes
 from mulligan.client.served_agents import ServedAgents
@@ -49,6 +50,7 @@ class Services:
     retry_budget: RetryBudget
     prices: Prices
     registered_attributes: RegisteredAttributes
+    callback_tokens: CallbackTokens
     contents: ContentStore | None = None
     carry_bytes: int | None = None
     live_text_seconds: float = 0

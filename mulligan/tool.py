@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Generic, ParamSpec, TypeVar, cast, overload
 
+from pydantic import PydanticSchemaGenerationError, PydanticUserError, TypeAdapter
+
 from mulligan.durations import as_timedelta
 from mulligan.errors import DeclarationError
 from mulligan.fixer import AskModel, Fixer
@@ -49,6 +51,8 @@ class ToolContext:
     """The call's id."""
     step: int
     """The number of the step, from 1."""
+    callback_token: str | None = field(default=None, repr=False)
+    """Of a deferred tool: who has it may end the call, once, by `POST /api/callbacks/{token}`. The same on each attempt."""
     metadata: Mapping[str, str] = field(default_factory=dict)
     """The `metadata` of the run's input."""
     resources: Any = None
@@ -67,12 +71,20 @@ class ToolContext:
         self._heartbeat(*details)
 
 
+@dataclass(frozen=True)
+class UntilTime:
+    """What the body of a deferred tool returns whose calls wait for a point in time, `at` (seconds since the epoch)."""
+
+    at: float
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Tool:
     """A function and what a model and Temporal must know about it. `@tool` makes one.
 
     The options of `tool` are fields: `name`, `description`, `timeout`, `attempts`, `retry_on`, `fix`, `handle_errors`,
-    `needs_approval`, `approval_timeout`, `task_queue`, `queue_timeout`, `max_result_chars`, `local`.
+    `needs_approval`, `approval_timeout`, `task_queue`, `queue_timeout`, `max_result_chars`, `local`, `deferred`,
+    `deferred_timeout`, `result_type`, `on_cancel`.
 
     Attributes:
         function: The function that is called.
@@ -98,6 +110,10 @@ class Tool:
     max_result_chars: int = MAX_RESULT_CHARS
     local: bool = False
     isolated: bool = False
+    deferred: bool = False
+    deferred_timeout: timedelta | None = None
+    result_type: Any = None
+    on_cancel: Callable[..., Any] | None = None
     mcp_server: str | None = None
     """The name of the MCP server that serves it; None for a tool of this process."""
     asks: bool = False
@@ -156,6 +172,26 @@ class Tool:
             "asks_person and needs_approval exclude each other: its call waits for a person anyway": bool(
                 self.asks_person and self.needs_approval
             ),
+            **self._deferral_faults(),
+        }
+
+    def _deferral_faults(self) -> dict[str, bool]:
+        """What may be wrong with the options of a deferred tool."""
+        others = (self.deferred_timeout, self.result_type, self.on_cancel)
+        return {
+            "deferred_timeout, result_type and on_cancel are options of deferred tools: add deferred=True": (
+                not self.deferred and any(other is not None for other in others)
+            ),
+            "a deferred tool starts something elsewhere: local, isolated and asks_person exclude it; leave one out": (
+                self.deferred and (self.local or self.isolated or self.asks_person)
+            ),
+            "deferred_timeout must be more than 0 seconds, or None": (
+                self.deferred_timeout is not None and self.deferred_timeout <= timedelta(0)
+            ),
+            "on_cancel must be a function of (what the tool returned, ToolContext)": (
+                self.on_cancel is not None and not callable(self.on_cancel)
+            ),
+            "result_type must be a type that pydantic can validate": not _is_type(self.result_type),
         }
 
 
@@ -171,6 +207,15 @@ NOT_IMPORTABLE = (
     "an isolated tool is imported by name in another process, so its function must be at the top level of a module that "
     "can be imported (not in `__main__`, a lambda, or inside another function)"
 )
+
+
+def _is_type(declared: Any) -> bool:
+    """Whether values can be validated by it; None is no type to check."""
+    try:
+        TypeAdapter(declared)
+    except (PydanticSchemaGenerationError, PydanticUserError, NameError):
+        return False
+    return True
 
 
 def reference_of(function: Callable[..., Any]) -> str | None:
@@ -207,6 +252,10 @@ def tool(
     max_result_chars: int = MAX_RESULT_CHARS,
     local: bool = False,
     isolated: bool = False,
+    deferred: bool = False,
+    deferred_timeout: float | timedelta | None = None,
+    result_type: Any = None,
+    on_cancel: Callable[..., Any] | None = None,
 ) -> Callable[[Callable[P, R]], TypedTool[P, R]]: ...
 def tool(  # noqa: PLR0913 - a public decorator whose parameters are the tool's options
     function: Callable[P, R] | None = None,
@@ -227,6 +276,10 @@ def tool(  # noqa: PLR0913 - a public decorator whose parameters are the tool's 
     max_result_chars: int = MAX_RESULT_CHARS,
     local: bool = False,
     isolated: bool = False,
+    deferred: bool = False,
+    deferred_timeout: float | timedelta | None = None,
+    result_type: Any = None,
+    on_cancel: Callable[..., Any] | None = None,
 ) -> TypedTool[P, R] | Callable[[Callable[P, R]], TypedTool[P, R]]:
     """Declare a function, `def` or `async def`, as a tool.
 
@@ -252,38 +305,46 @@ def tool(  # noqa: PLR0913 - a public decorator whose parameters are the tool's 
         isolated: Each call runs in a child process of the worker, which is killed when the time is over or it takes more
             than 512 MB of memory, whatever the function does. For code that may hang, crash or eat memory. The
             function must be at the top level of a module and takes no ToolContext.
+        deferred: The function starts something elsewhere and returns what describes it. The call then waits, for as long as
+            it takes and without a worker, until it is completed with its result (docs/deferred-tools.md).
+        deferred_timeout: Seconds, or a timedelta, after which a call that was not completed is a `tool_timeout`; None: no
+            limit.
+        result_type: The type of the result that a deferred call is completed with; another result is an `invalid_result`.
+        on_cancel: A function, sync or async, of (what the deferred tool returned, as JSON values; ToolContext). It is called
+            if the run is stopped or cancelled while the call waits; what it raises is logged.
 
     Raises:
         DeclarationError: no schema can be made of the signature, or an option cannot work.
     """
+    options = {option: value for option, value in locals().items() if option != "function"}
 
     def declare(function: Callable[P, R]) -> TypedTool[P, R]:
-        tool_name = name if name is not None else getattr(function, "__name__", "tool")
-        default_timeout = MAX_LOCAL_TIMEOUT if local else DEFAULT_TIMEOUT
-        arguments = _arguments_of(function, tool_name)
-        declared: TypedTool[P, R] = TypedTool(
-            function=function,
-            arguments=arguments,
-            name=tool_name,
-            description=description if description is not None else arguments.description,
-            timeout=default_timeout if timeout is None else as_timedelta(timeout),
-            attempts=attempts,
-            retry_on=retry_on if isinstance(retry_on, tuple) else (retry_on,),
-            fix=fix,
-            handle_errors=handle_errors,
-            needs_approval=needs_approval,
-            approval_timeout=None if approval_timeout is None else as_timedelta(approval_timeout),
-            asks_person=asks_person,
-            task_queue=task_queue,
-            queue_timeout=as_timedelta(queue_timeout),
-            max_result_chars=max_result_chars,
-            local=local,
-            isolated=isolated,
-        )
-        declared.check()
-        return declared
+        return _declared(function, options)
 
     return declare if function is None else declare(function)
+
+
+def _declared(function: Callable[P, R], options: Mapping[str, Any]) -> TypedTool[P, R]:
+    """A tool of a function, with the options of `tool` as they were given."""
+    name, description, timeout, retry_on = (options[each] for each in ("name", "description", "timeout", "retry_on"))
+    tool_name = name if name is not None else getattr(function, "__name__", "tool")
+    arguments = _arguments_of(function, tool_name)
+    default_timeout = MAX_LOCAL_TIMEOUT if options["local"] else DEFAULT_TIMEOUT
+    limits = {
+        each: None if options[each] is None else as_timedelta(options[each])
+        for each in ("queue_timeout", "approval_timeout", "deferred_timeout")
+    }
+    values = {
+        **options,
+        **limits,
+        "name": tool_name,
+        "description": description if description is not None else arguments.description,
+        "timeout": default_timeout if timeout is None else as_timedelta(timeout),
+        "retry_on": retry_on if isinstance(retry_on, tuple) else (retry_on,),
+    }
+    declared: TypedTool[P, R] = TypedTool(function=function, arguments=arguments, **values)
+    declared.check()
+    return declared
 
 
 def _arguments_of(function: Callable[..., Any], name: str) -> ArgumentsModel:

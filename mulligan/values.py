@@ -286,6 +286,17 @@ class AnsweredQuestion(BaseModel):
     """Who answered it and when, or what ended the waiting."""
 
 
+class Deferred(BaseModel):
+    """What a call of a deferred tool has started, and from `since` to at most `until` (ISO 8601, UTC) it waits."""
+
+    kind: Literal["callback", "timer"]
+    """Whether it waits to be completed, or for a point in time."""
+    started: str
+    """What the tool returned, as text."""
+    since: str
+    until: str | None = optional_field()
+
+
 class StepCall(BaseModel):
     """A call within a step. `arguments` are the validated ones, after repair; None where they never became valid.
 
@@ -310,6 +321,8 @@ class StepCall(BaseModel):
     """The person's decision, if it waited for one."""
     questions: list[AnsweredQuestion] = optional_field([])
     """The questions that its MCP server asked people, in their order."""
+    deferred: Deferred | None = optional_field()
+    """What it has started, of a call of a deferred tool."""
 
 
 class Compaction(BaseModel):

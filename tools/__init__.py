@@ -8,6 +8,7 @@ from mulligan.tools.query_sqlite import query_sqlite
 from mulligan.tools.read_file import read_file
 from mulligan.tools.read_section import read_section
 from mulligan.tools.search_files import search_files
+from mulligan.tools.wait_until import wait_until
 from mulligan.tools.write_file import write_file
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ __all__ = [
     "read_file",
     "read_section",
     "search_files",
+    "wait_until",
     "write_file",
 ]
 

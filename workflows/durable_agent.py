@@ -240,7 +240,9 @@ class DurableAgent(Generic[OutputT]):
         while True:
             await workflow.wait_condition(lambda: only_waits() and policy.is_due_while_waiting())
             if policy.may_continue_while_waiting(lambda: len(self.carry()) <= self._most_to_carry):
-                self._inbox.decisions.continue_as_new(partial(continue_as_new, self.carry()))
+                leave = partial(continue_as_new, self.carry())
+                self._inbox.decisions.continue_as_new(leave)
+                self._inbox.deferred.continue_as_new(leave)
                 return
 
     async def finish(self) -> RunResult[OutputT]:
@@ -349,6 +351,7 @@ class DurableAgent(Generic[OutputT]):
         return waiting_for(
             pending=[each for each in self._inbox.decisions.waiting.values() if each.decision is None],
             running=self._running,
+            deferred=self._inbox.deferred.waiting,
             conversation=self.conversation,
             turn=self._turn,
             key=self._key,

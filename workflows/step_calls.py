@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pydantic import BaseModel, JsonValue
@@ -24,6 +24,7 @@ from mulligan.workflows import dispatch, limits
 from mulligan.workflows.agent_route import AgentRoute
 from mulligan.workflows.conversation.conversation import Conversation
 from mulligan.workflows.conversation.records import CallRecord, StepRecord
+from mulligan.workflows.deferred.deferred_run import DeferredRun
 from mulligan.workflows.people.inbox import Inbox
 from mulligan.workflows.people.pending_decisions import PendingDecision
 from mulligan.workflows.server_questions import AskedQuestions, ServerQuestions
@@ -105,7 +106,9 @@ class StepCalls:
         failed = [
             call
             for call, message, made in zip(answer.message.tool_calls, messages, record.calls, strict=True)
-            if message.error is not None and not (made.decision and made.decision.decision == "stopped")
+            if message.error is not None
+            and not (made.decision and made.decision.decision == "stopped")
+            and call.id not in self.inbox.deferred.stopped
         ]
         result.recovered_failures += len(failed)
         self.turn.count_repeats(failed)
@@ -113,10 +116,12 @@ class StepCalls:
         self.conversation.end_step(messages)
 
     def _may_wait(self, calls: Sequence[_StepCall]) -> bool:
-        """Whether a call of the step may wait for a person, and the run may continue as new meanwhile."""
+        """Whether a call may wait for a person, or a result from elsewhere, and the run may continue as new meanwhile."""
         tools = self.turn.facts.tools
         return self.continue_while is not None and any(
-            each.prepared.waits or (each.call.name in tools and tools[each.call.name].asks) for each in calls
+            each.prepared.waits
+            or (each.call.name in tools and (tools[each.call.name].asks or tools[each.call.name].deferred))
+            for each in calls
         )
 
     async def _continue_as_new(self) -> None:
@@ -124,13 +129,15 @@ class StepCalls:
         await self.continue_while(self._only_waits)
 
     def _only_waits(self) -> bool:
-        """Whether each call of the step has its result, or waits for a person who has not decided."""
-        waiting = self.inbox.decisions.waiting
+        """Whether each call of the step has its result, or waits for what has not come."""
+        waiting, deferred = self.inbox.decisions.waiting, self.inbox.deferred
         return (
-            bool(waiting)
+            bool(waiting or deferred.waiting)
             and not self.inbox.ask_for
             and all(pending.decision is None for pending in waiting.values())
-            and len(waiting) + len(self.conversation.early_results) == len(self.step.answer.message.tool_calls)
+            and len(deferred.waiting) == len(deferred.open)
+            and len(waiting) + len(deferred.waiting) + len(self.conversation.early_results)
+            == len(self.step.answer.message.tool_calls)
             and workflow.all_handlers_finished()
         )
 
@@ -139,7 +146,7 @@ class StepCalls:
         batch_size = max(1, limits.max_scheduled_at_once(len(calls), self.turn.input.metadata))
         # Calls that wait for a person start at once, outside of the batches, so they do not delay the others.
         tasks = {each.call.id: asyncio.create_task(self._run_one(each)) for each in calls if each.prepared.waits}
-        waiting = tuple(tasks.values())
+        waiting = [*tasks.values()]
         others = [each for each in calls if not each.prepared.waits]
         try:
             for start in range(0, len(others), batch_size):
@@ -148,7 +155,9 @@ class StepCalls:
                     for each in others[start : start + batch_size]
                 }
                 tasks |= batch
-                await _all_of_batch(batch.values(), waiting)
+                waiting += [batch[each.call.id] for each in others[start:] if self._is_deferred_in(batch, each)]
+                await _all_of_batch([task for task in batch.values() if task not in waiting], waiting)
+                await self._until_deferred(batch)
             messages = await asyncio.gather(*(tasks[each.call.id] for each in calls))
             return {message.call_id: message for message in messages}
         except (FailureError, asyncio.CancelledError):
@@ -160,6 +169,25 @@ class StepCalls:
                 # span.
                 await asyncio.gather(*tasks.values(), return_exceptions=True)
             raise
+
+    def _is_deferred_in(self, batch: Mapping[str, asyncio.Task[ToolMessage]], step_call: _StepCall) -> bool:
+        return step_call.call.id in batch and self._is_deferred(step_call)
+
+    async def _until_deferred(self, batch: Mapping[str, asyncio.Task[ToolMessage]]) -> None:
+        """Wait until the bodies of the batch's deferred calls have returned: the next batch does not wait for more."""
+        bodies = {call_id: task for call_id, task in batch.items() if not task.done()}
+        if bodies:
+            waiting = self.inbox.deferred.open
+            await workflow.wait_condition(
+                lambda: all(
+                    task.done() or (call_id in waiting and waiting[call_id].since is not None)
+                    for call_id, task in bodies.items()
+                )
+            )
+
+    def _is_deferred(self, step_call: _StepCall) -> bool:
+        facts = self.turn.facts.tools.get(step_call.call.name)
+        return facts is not None and facts.deferred and step_call.prepared.text is None
 
     async def _run_one(self, step_call: _StepCall) -> ToolMessage:
         call = step_call.call
@@ -180,6 +208,8 @@ class StepCalls:
         prepared = step_call.prepared
         if prepared.text is not None:
             return ToolOutcome(text=prepared.text, error=prepared.error, attempts=0)
+        if self.inbox.deferred.carried(step_call.call.id) is not None:
+            return await self._run_deferred(step_call)
         questions, asked = self._questions(step_call), self.step.asked.get(step_call.call.id)
         if asked is None:
             # After a request to stop nothing starts: the decision is `stopped` at once.
@@ -188,6 +218,8 @@ class StepCalls:
                 if refused is not None:
                     return refused
             self.conversation.event_log.tool_call_started(step_call.index)
+            if self._is_deferred(step_call):
+                return await self._run_deferred(step_call)
             outcome = await self._run_noted(step_call, questions)
             asked = AskedQuestions(questions=outcome.asks) if outcome.asks else None
         while asked is not None:
@@ -197,6 +229,20 @@ class StepCalls:
             outcome = await self._run_noted(step_call, questions, replies)
             asked = AskedQuestions(questions=outcome.asks, rounds=replies.round) if outcome.asks else None
         return outcome
+
+    async def _run_deferred(self, step_call: _StepCall) -> ToolOutcome:
+        """Run the body of a deferred call, unless an earlier workflow run has, and wait for its result."""
+        run = DeferredRun(
+            request=self._request(step_call, None),
+            facts=self.turn.facts.tools[step_call.call.name],
+            record=step_call.record,
+            index=step_call.index,
+            calls_in_step=len(self.conversation.steps[-1].calls),
+            inbox=self.inbox,
+            route=self.route,
+            log=self.conversation.event_log,
+        )
+        return await run.run(lambda: self._run_noted(step_call, self._questions(step_call)))
 
     async def _run_noted(
         self, step_call: _StepCall, questions: ServerQuestions, replies: Replies | None = None
@@ -270,9 +316,19 @@ class StepCalls:
     async def _execute(self, step_call: _StepCall, replies: Replies | None) -> ToolOutcome:
         """Run a valid call, as an activity or as a sub-agent's run."""
         call, record = step_call.call, step_call.record
-        request = CallTool(
+        request = self._request(step_call, replies)
+        facts = self.turn.facts.tools.get(call.name)
+        if facts is not None and facts.agent is not None:
+            return await self.sub_agents.run_call(
+                request, facts, turn=self.turn, record=record, sharing=self._calls_that_share_budget()
+            )
+        return await dispatch.call_tool(request, facts, self.route, len(self.conversation.steps[-1].calls))
+
+    def _request(self, step_call: _StepCall, replies: Replies | None) -> CallTool:
+        record = step_call.record
+        return CallTool(
             where=self.context,
-            call=call.model_copy(update={"arguments": ""}),
+            call=step_call.call.model_copy(update={"arguments": ""}),
             arguments=record.arguments,
             repaired_by=[repair.by for repair in step_call.prepared.repairs],
             step=self.turn.result.steps,
@@ -280,12 +336,6 @@ class StepCalls:
             decision=_without_before(record.decision) if record.decision else None,
             replies=replies,
         )
-        facts = self.turn.facts.tools.get(call.name)
-        if facts is not None and facts.agent is not None:
-            return await self.sub_agents.run_call(
-                request, facts, turn=self.turn, record=record, sharing=self._calls_that_share_budget()
-            )
-        return await dispatch.call_tool(request, facts, self.route, len(self.conversation.steps[-1].calls))
 
     def _count_calls_of_sub_agents(self, answer: ModelAnswer) -> int:
         """How many of the step's calls start a run."""

@@ -1,4 +1,4 @@
-"""What a turn waits for at this moment, for the query `progress`: a person, a tool, the model, or a worker."""
+"""What a turn waits for at this moment, for the query `progress`."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from mulligan.values import ToolCall, WaitingFor
 from mulligan.wire.updates import clock, iso
 from mulligan.workflows.conversation.conversation import Conversation
 from mulligan.workflows.conversation.records import CallRecord
+from mulligan.workflows.deferred.deferred_calls import DeferredCall
 from mulligan.workflows.people.pending_decisions import PendingDecision
 from mulligan.workflows.turn import Turn
 
@@ -32,15 +33,17 @@ def waiting_for(
     *,
     pending: Sequence[PendingDecision],
     running: Sequence[RunningCall],
+    deferred: Sequence[DeferredCall],
     conversation: Conversation,
     turn: Turn,
     key: str,
 ) -> WaitingFor | None:
-    """The first of: a person (if no tool runs), a tool, the model. None if the turn only has work of its own to do.
+    """The first of: a tool, a person, a result from elsewhere, a point in time, the model. None: the turn works.
 
     Args:
         pending: The calls that wait for a person.
         running: The calls that run.
+        deferred: The calls that wait for a result from elsewhere, or for a point in time.
         conversation: The agent's; its event log knows whether the model is being called.
         turn: The open turn.
         key: The agent's key in its workflow.
@@ -49,6 +52,8 @@ def waiting_for(
         return _for_tool(running)
     if pending:
         return _for_person(pending, key)
+    if deferred:
+        return _for_deferred(deferred)
     model_call = conversation.event_log.writing
     if model_call is not None:
         what = f"waiting for `{turn.model}` (step {model_call.step})"
@@ -102,13 +107,31 @@ def _for_person(pending: Sequence[PendingDecision], key: str) -> WaitingFor:
     return _wait("person", oldest.since, f"waiting for {what}", f": {command}{more}")
 
 
+def _for_deferred(deferred: Sequence[DeferredCall]) -> WaitingFor:
+    callbacks = [each for each in deferred if not each.is_timer]
+    if not callbacks:
+        first = min(deferred, key=lambda each: each.until or 0)
+        what = f"`{first.call.name}` waits until {iso(first.until or 0)}"
+        return _wait("timer", first.since or 0, what, until=first.until)
+    oldest = min(callbacks, key=lambda each: each.since or 0)
+    more = f" (and {len(callbacks) - 1} more)" if len(callbacks) > 1 else ""
+    command = (
+        f"mulligan complete {shlex.quote(workflow.info().workflow_id)} {shlex.quote(oldest.call.id)} --result JSON"
+    )
+    what = f"waiting for the result of `{oldest.call.name}`"
+    return _wait("callback", oldest.since or 0, what, f": {command}{more}", until=oldest.until)
+
+
 def _wait(
-    kind: Literal["person", "tool", "model", "worker"],
+    kind: Literal["person", "tool", "model", "worker", "callback", "timer"],
     since: float,
     what: str,
     more: str = "",
     *,
     retried_for: float | None = None,
+    until: float | None = None,
 ) -> WaitingFor:
     detail = f"{what} since {clock(since)}{more}"
-    return WaitingFor(kind=kind, since=iso(since), detail=detail, retried_for=retried_for)
+    return WaitingFor(
+        kind=kind, since=iso(since), detail=detail, retried_for=retried_for, until=None if until is None else iso(until)
+    )

@@ -18,6 +18,7 @@ from mulligan.workflows.agent_queries import AgentQueries, QueriedAgent
 from mulligan.workflows.agent_route import AgentRoute
 from mulligan.workflows.conversation.conversation import messages_that_fit
 from mulligan.workflows.current_details import current_details, show_details
+from mulligan.workflows.deferred.complete_handler import CompleteHandler
 from mulligan.workflows.people.update_handlers import UpdateHandlers
 
 __all__ = ["WorkflowAgents"]
@@ -52,6 +53,7 @@ class WorkflowAgents:
         self._agents: dict[str, RegisteredAgent] = {}
         self.queries = AgentQueries(self._agents)
         self.handlers = UpdateHandlers(self._name_of, self._check_edited_arguments, self._check_answer)
+        CompleteHandler(self.handlers.inboxes, lambda: self.handlers.is_ready, self.handlers.until_ready)
 
     @classmethod
     def of_this_workflow(cls) -> WorkflowAgents:

@@ -111,6 +111,11 @@ def _event_line(event: events.Event, run_id: str) -> Text | None:
             return Text(f"  ↻ the model failed{reason}; the next model is {short(event.model)}", "yellow")
         case events.ToolCallStarted():
             return Text(f"  … {event.name} is running", "dim")
+        case events.ToolCallDeferred():
+            what = "waits until" if event.deferred.kind == "timer" else "waits to be completed"
+            until = f" {event.deferred.until}" if event.deferred.kind == "timer" else ""
+            started = f": {short(event.deferred.started)}" if event.deferred.started else ""
+            return Text(f"  … {event.name} {what}{until}{started}", "dim")
         case events.Waiting():
             command = "answer" if event.kind == "question" else "approve"
             return Text.assemble(

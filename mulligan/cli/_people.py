@@ -120,9 +120,17 @@ def print_call(call: dict[str, Any], arguments: Any = None) -> None:
 
 
 async def send_update(
-    handle: WorkflowHandle[Any, Any], update: str, fields: dict[str, Any], *, as_json: bool, message: str
+    handle: WorkflowHandle[Any, Any],
+    update: str,
+    fields: dict[str, Any],
+    *,
+    as_json: bool,
+    message: str,
+    keep_none: bool = False,
 ) -> int:
-    """Send an update, without the fields that are None, and print its result, or `message`. Returns the exit code.
+    """Send an update, and print its result, or `message`. Returns the exit code.
+
+    Fields that are None are left out, unless `keep_none`.
 
     The command ends with the run's own sentence if the run refuses the update.
     """
@@ -133,7 +141,7 @@ async def send_update(
 
     result: dict[str, Any] = {}
     try:
-        result = await updates.send_update(handle, update, fields)
+        result = await updates.send_update(handle, update, fields, keep_none=keep_none)
     except UpdateRefusedError as error:
         fail(f"{handle.id!r} refused this: {error.message}")
     except updates.UpdateTimeoutError:

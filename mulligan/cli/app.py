@@ -9,6 +9,7 @@ from mulligan.cli.answer import answer
 from mulligan.cli.approve import approve
 from mulligan.cli.cancel import cancel
 from mulligan.cli.codec_server import codec_server
+from mulligan.cli.complete import complete
 from mulligan.cli.demo import demo
 from mulligan.cli.deny import deny
 from mulligan.cli.dev import dev
@@ -49,6 +50,7 @@ app.command()(pending)
 app.command()(approve)
 app.command()(deny)
 app.command()(answer)
+app.command()(complete)
 app.command()(send)
 app.command()(stop)
 app.command()(cancel)

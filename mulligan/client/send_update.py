@@ -25,8 +25,10 @@ class UpdateTimeoutError(Exception):
     """No worker of the run has answered in time: the run may or may not have received the update."""
 
 
-async def send_update(handle: WorkflowHandle[Any, Any], update: str, fields: dict[str, Any]) -> dict[str, Any]:
-    """Send an update, without the fields that are None, and return its result.
+async def send_update(
+    handle: WorkflowHandle[Any, Any], update: str, fields: dict[str, Any], *, keep_none: bool = False
+) -> dict[str, Any]:
+    """Send an update, without the fields that are None unless `keep_none`, and return its result.
 
     Raises:
         UpdateRefusedError: the run refuses it; the message is the run's own sentence.
@@ -34,7 +36,7 @@ async def send_update(handle: WorkflowHandle[Any, Any], update: str, fields: dic
         UpdateTimeoutError: no worker of the run answered within `UPDATE_TIMEOUT`.
         RPCError: Temporal does not answer, or refuses the update.
     """
-    argument = {name: value for name, value in fields.items() if value is not None}
+    argument = {name: value for name, value in fields.items() if keep_none or value is not None}
     try:
         async with asyncio.timeout(UPDATE_TIMEOUT):
             result: dict[str, Any] = await handle.execute_update(update, argument)

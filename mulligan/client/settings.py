@@ -87,6 +87,10 @@ class Settings(BaseSettings):
     """`name:token` or `name:token:agent|agent`, separated by commas: who may call `mulligan serve`. Not set: only this
     machine."""
 
+    callback_keys: SecretStr = SecretStr("")
+    """Secrets of 32 characters or more, separated by commas: the first makes the tokens of deferred calls, all read them.
+    Workers and `mulligan serve` need the same. Not set: the Temporal namespace keeps a random one."""
+
     @field_validator("health_address")
     @classmethod
     def _has_port(cls, value: str) -> str:

@@ -7,13 +7,15 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from opentelemetry.trace import Span, Status, StatusCode
+from opentelemetry.trace import Span, Status, StatusCode, get_current_span
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from mulligan.content import Media
 from mulligan.observe import semconv
 from mulligan.observe.spans import SpanFailure, content_attributes, cut, tool_call_failure
+from mulligan.wire.run_context import RunContext
 
-__all__ = ["ToolCallSpan", "add_content", "mark_failed", "nanoseconds"]
+__all__ = ["ToolCallSpan", "add_content", "mark_failed", "nanoseconds", "span_of_run"]
 
 
 class ToolCallSpan:
@@ -83,6 +85,11 @@ def mark_failed(span: Span, failure: SpanFailure) -> None:
     # Not record_exception: it adds a stack trace, whose lines may quote secrets.
     if failure.event:
         span.add_event(semconv.EXCEPTION, failure.event)
+
+
+def span_of_run(context: RunContext) -> Span:
+    """The span `invoke_agent` of a run, as the parent of others: it is exported already."""
+    return get_current_span(TraceContextTextMapPropagator().extract({"traceparent": context.trace}))
 
 
 def add_content(span: Span, attribute: str, value: Any) -> None:

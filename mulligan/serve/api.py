@@ -97,7 +97,7 @@ class Accepted(BaseModel):
 @router.post("/runs", status_code=201, response_model=RunStarted, responses={200: {"model": RunStarted}})
 async def start(request: Request, runs: Serving, caller: Calling) -> Response:
     """Start a run. 201 for a new one; 200 if an earlier request with the same id and input has started it."""
-    body = await _json_object(request)
+    body = await json_object(request)
     run_id = body.pop("id", None)
     if run_id is not None and not isinstance(run_id, str):
         raise Problem(422, "invalid_input", f'"id" is {json.dumps(run_id)[:80]}; it must be a text.')
@@ -259,7 +259,12 @@ def _started(run_id: str, *, is_new: bool) -> Response:
     return JSONResponse({"id": run_id}, 201 if is_new else 200, headers=headers)
 
 
-async def _json_object(request: Request) -> dict[str, Any]:
+async def json_object(request: Request) -> dict[str, Any]:
+    """The body of a request, which must be a JSON object.
+
+    Raises:
+        Problem: it is not.
+    """
     try:
         body = json.loads(await request.body())
     except (ValueError, RecursionError) as error:

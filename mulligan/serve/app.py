@@ -22,6 +22,7 @@ from mulligan.schema.fault_text import required_form
 from mulligan.serve.ag_ui import AG_UI
 from mulligan.serve.ai_sdk import AI_SDK
 from mulligan.serve.api import API
+from mulligan.serve.callbacks import CALLBACKS
 from mulligan.serve.console.console_pages import CONSOLE
 from mulligan.serve.gate import BODY_BYTES, Gate
 from mulligan.serve.http_protocol import Protocol, path_of, refuse_by_rfc_9457
@@ -33,7 +34,7 @@ from mulligan.serve.security import Access, parse_tokens
 
 __all__ = ["PROTOCOLS", "create_app"]
 
-PROTOCOLS: Sequence[Protocol] = (API, OPENAI, AG_UI, AI_SDK, MCP, CONSOLE)
+PROTOCOLS: Sequence[Protocol] = (API, CALLBACKS, OPENAI, AG_UI, AI_SDK, MCP, CONSOLE)
 """All protocols: a new one is a file beside api.py, and a name here."""
 RETRY = RetryConfig(max_elapsed_time_millis=3_000)
 """How long a request is tried again while Temporal does not answer; then the client is told so, with Retry-After."""

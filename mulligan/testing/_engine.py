@@ -170,7 +170,9 @@ class Engine:
             self._now = max(self._now, self._timers.pop(number))
             await self._activate(WorkflowActivationJob(fire_timer=FireTimer(seq=number)))
         else:
-            raise RuntimeError("The workflow waits for a signal, an update or a person that this test does not have.")
+            raise RuntimeError(
+                "The workflow waits for a signal, an update, a deferred result or a person that this test does not have."
+            )
 
     async def _activate(self, job: WorkflowActivationJob) -> None:
         for command in await self._send(job):

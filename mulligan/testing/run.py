@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -209,6 +210,7 @@ async def _engine(
     """An engine for a workflow, with its activities open."""
     from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 
+    from mulligan.client.callback_tokens import CallbackTokens
     from mulligan.observe.telemetry import Telemetry
     from mulligan.testing._engine import Engine
     from mulligan.testing.person import PersonDriver
@@ -216,7 +218,7 @@ async def _engine(
 
     reset_models(models)
     telemetry = Telemetry(SimpleSpanProcessor(spans), content=True, exports=False)
-    async with AgentActivities(loaded, telemetry).opened() as activities:
+    async with AgentActivities(loaded, telemetry, tokens=CallbackTokens(_random_key)).opened() as activities:
         driver = PersonDriver(person) if person is not None else None
         engine = Engine(workflow, activities, f"test-{uuid.uuid4().hex[:8]}", person=driver)
         try:
@@ -226,6 +228,11 @@ async def _engine(
             raise
         finally:
             engine.close()
+
+
+async def _random_key() -> list[bytes]:
+    """For the callback tokens of a run without a server, which nobody reads."""
+    return [secrets.token_bytes(32)]
 
 
 async def read_agent_run(

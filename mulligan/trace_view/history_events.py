@@ -18,6 +18,7 @@ from temporalio.exceptions import ApplicationError
 
 from mulligan.wire.agent_facts import OPEN_RUN, OpenedRun, OpenRun
 from mulligan.wire.compaction_request import COMPACT_CONVERSATION, CompactConversation, Compacted
+from mulligan.wire.deferred_call import SETTLE_DEFERRED, SettledCall
 from mulligan.wire.model_call import CALL_MODEL, ModelAnswer, ModelCall
 from mulligan.wire.run_end import FINISH_RUN
 from mulligan.wire.sub_run import AGENT_WORKFLOW, CALL_MEMO, RECORD_SUB_RUN, SubRunOutcome
@@ -33,6 +34,7 @@ _INPUTS_AND_RESULTS: Mapping[str, tuple[type[BaseModel] | None, type[BaseModel] 
     CALL_TOOL: (CallTool, ToolOutcome),
     RECORD_LOST_CALL: (None, ToolOutcome),
     RECORD_DECISION: (None, RecordedDecision),
+    SETTLE_DEFERRED: (None, SettledCall),
     RECORD_SUB_RUN: (None, SubRunOutcome),
     FINISH_RUN: (None, None),
 }

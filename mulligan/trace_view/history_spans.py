@@ -23,6 +23,7 @@ from mulligan.trace_view.trace_span import TraceSpan
 from mulligan.values import Decision, ToolCall, Usage
 from mulligan.wire.agent_facts import AgentFacts, OpenedRun, OpenRun
 from mulligan.wire.compaction_request import CompactConversation, Compacted
+from mulligan.wire.deferred_call import SettledCall
 from mulligan.wire.model_call import ModelAnswer, ModelCall, PreparedCall
 from mulligan.wire.run_end import FINISH_RUN
 from mulligan.wire.sub_run import AGENT_WORKFLOW, SubRunOutcome
@@ -125,6 +126,8 @@ class _ExecutionSpans:
             self._add_tool_call(activity, request)
         elif activity.type == FINISH_RUN:
             self._add_finish(activity)
+        elif isinstance(outcome, SettledCall):
+            self._add_settled_call(outcome, activity.ended)
         elif isinstance(outcome, SubRunOutcome):
             self._add_ended_sub_run(outcome, activity.ended)
         elif isinstance(outcome, RecordedDecision):
@@ -251,6 +254,21 @@ class _ExecutionSpans:
             failure = spans.tool_call_failure(error.kind, error.message, recovered=outcome.failure is None)
         self._put_attempt(outcome.trace, attempt, _CallResult(start=outcome.started, end=ended, failure=failure))
 
+    def _add_settled_call(self, outcome: SettledCall, ended: float | None) -> None:
+        """Add the call of a deferred tool, in place of the open one that its body's activity has added."""
+        attempt = ToolCallAttempt(
+            call=ToolCall(id=outcome.call_id, name=outcome.name, arguments=""),
+            step=outcome.step,
+            attempt=outcome.attempts,
+            repaired_by=outcome.repaired_by,
+            decision=outcome.decision,
+        )
+        failure = None
+        if (error := outcome.error) is not None:
+            recovered = outcome.failure is None and outcome.end not in ("stopped", "cancelled")
+            failure = spans.tool_call_failure(error.kind, error.message, recovered=recovered)
+        self._put_attempt(outcome.trace, attempt, _CallResult(start=outcome.started, end=ended, failure=failure))
+
     def _add_local_call(self, request: ModelCall, call: ToolCall, repaired_by: list[str], at: float) -> None:
         """Add a call that ran as a local activity, of which history contains the result only."""
         if self._local_calls:
@@ -271,6 +289,8 @@ class _ExecutionSpans:
         record = activity
         if (activity.status in ("failed", "timed_out") or is_unsettled) and self._lost_calls:
             record = self._lost_calls.pop(0)
+        if isinstance(record.outcome, ToolOutcome) and record.outcome.deferred is not None:
+            return _CallResult(start=start, end=self._execution.closed, attempt=activity.attempt, message="its result")
         if isinstance(record.outcome, ToolOutcome):
             return self._result(record.outcome, start, end)
         failure = self._failure(record)

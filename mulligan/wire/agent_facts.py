@@ -113,6 +113,11 @@ class ToolFacts(SubAgentFacts):
     approval_timeout: float | None = optional_field()
     mcp: str | None = optional_field()
     asks: bool = optional_field(False)
+    deferred: bool = optional_field(False)
+    """Whether its calls have no result when their body has returned."""
+    deferred_timeout: float | None = optional_field()
+    on_cancel: bool = optional_field(False)
+    """Whether the tool has a function that ends what the body has started."""
 
 
 class AgentFacts(ModelFacts):

@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field, TypeAdapter
 
 from mulligan.content import Part
 from mulligan.schema.optional_field import optional_field
-from mulligan.values import ErrorInfo, Repair, RunResult, StepResult, SubRun, ToolCall, Usage
+from mulligan.values import Deferred, ErrorInfo, Repair, RunResult, StepResult, SubRun, ToolCall, Usage
 
 __all__ = [
     "EVENT",
@@ -38,6 +38,7 @@ __all__ = [
     "SubRunSource",
     "TextDelta",
     "TextVoid",
+    "ToolCallDeferred",
     "ToolCallRepaired",
     "ToolCallSettled",
     "ToolCallStarted",
@@ -252,6 +253,20 @@ class ToolCallStarted(_StoredEvent):
     """Its validated arguments."""
 
 
+class ToolCallDeferred(_StoredEvent):
+    """A deferred tool has returned: its call waits for its result, or for a point in time."""
+
+    type: Literal["tool_call_deferred"] = "tool_call_deferred"
+    step: int
+    """The number of the step, from 1."""
+    call_id: str
+    """The call's id."""
+    name: str
+    """The name of the tool."""
+    deferred: Deferred
+    """What was started, and until when the call waits."""
+
+
 class ToolCallSettled(_StoredEvent):
     """A call has its result for the model, or in `result.error` the failure that the run recovers from."""
 
@@ -367,6 +382,7 @@ Event = Annotated[
     | Waiting
     | Decided
     | ToolCallStarted
+    | ToolCallDeferred
     | ToolProgress
     | ToolCallSettled
     | AnswerRejected

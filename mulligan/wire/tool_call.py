@@ -15,7 +15,7 @@ from mulligan.values import Decision, ErrorInfo, ToolCall, ToolMessage
 from mulligan.wire.questions import Questions, Replies
 from mulligan.wire.run_context import RunContext
 
-__all__ = ["CALL_TOOL", "RECORD_LOST_CALL", "CallTool", "LostCall", "ToolOutcome", "tool_message"]
+__all__ = ["CALL_TOOL", "RECORD_LOST_CALL", "CallTool", "Deferral", "LostCall", "ToolOutcome", "tool_message"]
 
 CALL_TOOL, RECORD_LOST_CALL = "call_tool", "record_lost_call"
 """Temporal's activity types."""
@@ -49,6 +49,17 @@ class CallTool(BaseModel):
     """Whether the tool has a task queue of its own, whose workers need not serve the agent."""
 
 
+class Deferral(BaseModel):
+    """What the body of a deferred tool has started. The call has no result yet.
+
+    `text`: the body's return value as text, which is JSON unless the body returned a text. `until`: the end of a wait for a
+    point in time, in seconds since the epoch; None: the call waits to be completed.
+    """
+
+    text: str
+    until: float | None = optional_field()
+
+
 class ToolOutcome(BaseModel):
     """Result of `call_tool`: the activity succeeds with it, whatever the tool did. `failure`: the policy fails the run."""
 
@@ -62,6 +73,8 @@ class ToolOutcome(BaseModel):
     """The parts of the result, if it has others than a text; `text` is their text alone."""
     asks: Questions | None = optional_field()
     """What the call's MCP server asks a person. The call has no result yet: it is continued with the replies."""
+    deferred: Deferral | None = optional_field()
+    """What a deferred tool has started."""
 
 
 class LostCall(BaseModel):

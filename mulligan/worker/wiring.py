@@ -11,6 +11,7 @@ from pathlib import Path
 from pkgutil import iter_modules
 from typing import Any, cast
 
+from temporalio import activity
 from temporalio.client import Client
 from temporalio.worker import Interceptor, UnsandboxedWorkflowRunner, Worker, WorkerConfig, WorkflowRunner
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
@@ -31,10 +32,12 @@ from mulligan.activities.record_sub_run import RecordSubRunActivity
 from mulligan.activities.run_data.conversation_cache import ConversationCache
 from mulligan.activities.run_data.definitions import Definitions
 from mulligan.activities.services import Services
+from mulligan.activities.settle_deferred import SettleDeferredActivities
 from mulligan.activities.tool_running.find_tool import ToolFinder
 from mulligan.activities.tool_running.isolated import ChildProcesses
 from mulligan.activities.tool_running.resources import Resources
 from mulligan.activities.tool_running.tool_runtime import ToolRuntime
+from mulligan.client.callback_tokens import CallbackTokens, callback_tokens
 from mulligan.client.content_store import configured_content_store
 from mulligan.client.external_storage import CARRY_BYTES
 from mulligan.client.registered_attributes import RegisteredAttributes
@@ -107,8 +110,12 @@ class AgentActivities:
         telemetry: Telemetry,
         model_task_queue: str | None = None,
         served: ServedAgents | None = None,
+        tokens: CallbackTokens | None = None,
     ) -> None:
-        """`model_task_queue`: the task queue of model calls, if it is not that of their run. `served`: see Services."""
+        """`model_task_queue`: the task queue of model calls, if it is not that of their run. `served`: see Services.
+
+        `tokens`: those by the settings if None.
+        """
         worker_settings, registry, children = settings(), loaded.registry, ChildProcesses()
         servers = McpServers(children)
         self._services = services = Services(
@@ -125,13 +132,14 @@ class AgentActivities:
             retry_budget=RetryBudget(telemetry.metrics),
             prices=Prices.load(worker_settings.prices),
             registered_attributes=RegisteredAttributes(),
+            callback_tokens=tokens or callback_tokens(activity.client),
             contents=configured_content_store(),
             carry_bytes=CARRY_BYTES if worker_settings.external_storage else None,
             live_text_seconds=worker_settings.live_text_seconds,
             model_task_queue=model_task_queue,
             served=served,
         )
-        run_records = RecordRunActivities(services)
+        run_records, deferred = RecordRunActivities(services), SettleDeferredActivities(services)
         self.all: list[Callable[..., Any]] = [
             OpenRunActivity(services).open_run,
             CallModelActivity(services).call_model,
@@ -144,6 +152,8 @@ class AgentActivities:
             CheckEditActivity(services).check_edit,
             CheckAnswerActivity(services).check_answer,
             ListAgentsActivity(services).list_agents,
+            deferred.settle_deferred,
+            deferred.cancel_deferred,
         ]
 
     @asynccontextmanager

@@ -148,6 +148,31 @@ RUNS: dict[str, dict[str, Any]] = {
         "agent": "desk",
         UPDATES: [("cancel", {})],
     },
+    "deferred": {
+        "turns": [
+            Turn(
+                calls=[
+                    ("order_report", '{"name": "a"}', "r"),
+                    ("slow_start", "{}", "s"),
+                    ("order_report", '{"name": 7}', "bad"),
+                    ("note", "{}", "n"),
+                ]
+            ),
+            Turn(calls=[("wait_until", '{"seconds": 3000}', "w"), ("quick_job", "{}", "q")]),
+            Turn(calls=[("order_report", '{"name": "b"}', "x"), ("wait_until", '{"seconds": 0.1}', "t")]),
+        ],
+        "agent": "job_clerk",
+        UPDATES: [
+            ("complete", {"call_id": "s", "error": "Not today."}),
+            *(("send_message", {"text": f"message {number}", "id": f"m{number}"}) for number in range(22)),
+            ("complete", {"call_id": "r", "result": {"rows": 7}}),
+            ("complete", {"call_id": "q", "result": "done"}),
+            ("waits", {"call_id": "w"}),
+            ("send_message", {"text": "Wake up!", "id": "w"}),
+            ("waits", {"call_id": "x"}),
+            ("stop", {"reason": "lunch"}),
+        ],
+    },
     "silent": {"turns": [Turn(text=""), Turn(text="")]},
 }
 TWO_TURNS = "two_turns"
@@ -170,6 +195,7 @@ async def record(prefix: str, names: Sequence[str]) -> None:
             "sub_agent_teams",
             "people_agents",
             "mcp_agents",
+            "deferred_agents",
         )
         loaded = load([f"tests.support.{name}" for name in modules])
         async with running_worker(client, loaded, Telemetry(), "agents"):
@@ -203,6 +229,12 @@ async def say(handle: Any, update: str, argument: dict[str, Any]) -> None:
             await asyncio.sleep(0.2)
         await handle.cancel()
         return
+    if update in ("complete", "waits"):
+        while not await deferred(handle, argument["call_id"]):
+            await asyncio.sleep(0.02)
+        if update == "complete":
+            await handle.execute_update(update, argument)
+        return
     kind = "question" if update == "answer" else None
     while "call_id" in argument and not any(
         wait["call_id"] == argument["call_id"]
@@ -212,6 +244,12 @@ async def say(handle: Any, update: str, argument: dict[str, Any]) -> None:
     ):
         await asyncio.sleep(0.1)
     await handle.execute_update(update, argument)
+
+
+async def deferred(handle: Any, call_id: str) -> bool:
+    """Whether a deferred call waits."""
+    steps = (await handle.query("steps"))["steps"]
+    return any(call["id"] == call_id and call.get("deferred") for step in steps for call in step["tool_calls"])
 
 
 async def save(client: Any, workflow_id: str, name: str) -> None:

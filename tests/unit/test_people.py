@@ -16,7 +16,7 @@ from mulligan.errors import UpdateRefusedError
 from mulligan.testing import AgentRun, Model, run_agent
 from mulligan.tools import ask_person
 from mulligan.wire.updates import Stop
-from mulligan.workflows.people.update_handlers import _parse
+from mulligan.workflows.people.parse_update import parse_update
 
 PAGE = (Path(__file__).parent.parent.parent / "docs/people.md").read_text()
 AGENT, TEST, CLIENT = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
@@ -83,7 +83,7 @@ async def test_an_invalid_decision_fails_the_test(person: Any, says: str) -> Non
 @pytest.mark.parametrize("field", ["reason", "by"])
 def test_an_overlong_reason_is_refused_with_its_number_of_characters(field: str) -> None:
     with pytest.raises(UpdateRefusedError) as refused:
-        _parse(Stop, {field: "x" * 1_001})
+        parse_update(Stop, {field: "x" * 1_001})
     assert refused.value.message == f'"{field}" has 1,001 characters; at most 1,000 are accepted.'
 
 

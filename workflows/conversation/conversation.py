@@ -247,6 +247,7 @@ class Conversation:
                     run=call_record.run,
                     decision=call_record.decision,
                     questions=call_record.questions,
+                    deferred=call_record.deferred,
                     result=_step_result(result) if result else None,
                 )
             )

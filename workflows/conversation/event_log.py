@@ -102,6 +102,10 @@ class EventLog:
         """A call of the newest step has its result."""
         self._add("tool_call_settled", call=call)
 
+    def tool_call_deferred(self, call: int) -> None:
+        """A deferred tool has returned, and its call waits for the result."""
+        self._add("tool_call_deferred", call=call)
+
     def waiting(self, call: int, kind: str, text: str = "") -> None:
         """A call of the newest step waits for a person."""
         self._add("waiting", call=call, data={"kind": kind, "text": text})

@@ -137,6 +137,8 @@ def _call_fields(event_type: str, step: int, call: StepCall) -> dict[str, Any]:
             return {**fields, "repairs": call.repairs}
         case "tool_call_settled":
             return {**fields, "result": call.result, "attempts": call.attempts, "run": call.run}
+        case "tool_call_deferred":
+            return {**fields, "deferred": call.deferred}
         case "decided" if call.decision is not None:
             return {**fields, **call.decision.model_dump(include={"decision", "by", "reason", "edited"})}
         case "waiting" if call.decision is not None and call.decision.edited:

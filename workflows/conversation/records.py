@@ -23,6 +23,7 @@ class CallRecord(BaseModel):
     run: SubRun | None = None
     decision: Decision | None = None
     questions: list[AnsweredQuestion] = optional_field([])
+    deferred: Any = optional_field()
 
 
 class StepRecord(BaseModel):

@@ -1,4 +1,4 @@
-"""What people have sent to an agent: messages that it has not added to its conversation yet, and a request to stop."""
+"""What has been sent to an agent: messages that it has not added to its conversation yet, decisions, results, a stop."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from mulligan.values import UserMessage
 from mulligan.wire.questions import Question, Reply
 from mulligan.wire.updates import SendMessage, Stop
 from mulligan.workflows import limits
+from mulligan.workflows.deferred.deferred_calls import DeferredCalls
 from mulligan.workflows.people.pending_decisions import PendingDecisions
 
 __all__ = ["Inbox"]
@@ -27,6 +28,7 @@ class Inbox:
 
     def __init__(self, count_all_pending: Callable[[], int]) -> None:
         self.decisions = PendingDecisions(count_all_pending)
+        self.deferred = DeferredCalls()
         self.messages: dict[str, UserMessage] = {}
         """New messages by their ids, in the order of their arrival."""
         self.stop: Stop | None = None
@@ -118,6 +120,8 @@ class Inbox:
             state["stop"] = self.stop.model_dump(mode="json")
         if decisions := self.decisions.dump():
             state["decisions"] = decisions
+        if deferred := self.deferred.dump():
+            state["deferred"] = deferred
         return state
 
     def load(self, state: dict[str, Any]) -> None:
@@ -128,6 +132,7 @@ class Inbox:
         self.messages = {**carried, **new}
         self._seen_ids = {**seen, **self._seen_ids}
         self.decisions.load(state.get("decisions", {}))
+        self.deferred.load(state.get("deferred", {}))
         if "stop" in state:
             self.stop = Stop.model_validate(state["stop"])
 

@@ -7,9 +7,9 @@ what a client sends, and refuse with one sentence what is wrong before it is wri
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 from temporalio import workflow
 
 from mulligan.errors import UpdateRefusedError
@@ -20,10 +20,8 @@ from mulligan.wire.updates import (
     ANSWER,
     DECIDE,
     FORM_BYTES,
-    MESSAGE_BYTES,
     PENDING,
     SEND_MESSAGE,
-    SHORT_CHARS,
     STOP,
     Answer,
     CheckedEdit,
@@ -33,11 +31,11 @@ from mulligan.wire.updates import (
 )
 from mulligan.workflows import limits
 from mulligan.workflows.people.inbox import Inbox
+from mulligan.workflows.people.parse_update import check_size, parse_update
 from mulligan.workflows.people.pending_decisions import PendingDecision
 
 __all__ = ["FIRST_AGENT_KEY", "UpdateHandlers"]
 
-_Request = TypeVar("_Request", bound=BaseModel)
 FIRST_AGENT_KEY = "0"
 """The key of a workflow's first agent, which is the only one of an AgentWorkflow."""
 CheckEditedArguments = Callable[[str, ToolCall, int, dict[str, Any]], Awaitable[CheckedEdit]]
@@ -65,7 +63,7 @@ class UpdateHandlers:
         """False in a continued run that has not loaded its state: it does not know yet which calls wait."""
         self._asking = 0
         """How many running activities wait for a person."""
-        self._inboxes: dict[str, Inbox] = {}
+        self.inboxes: dict[str, Inbox] = {}
         for name, handler, validator in (
             (SEND_MESSAGE, self.send_message, self._check_message),
             (DECIDE, self.decide, self._check_decision),
@@ -82,18 +80,18 @@ class UpdateHandlers:
 
     def inbox(self, key: str) -> Inbox:
         """The inbox of the agent with a key, created if there is none. The agent need not exist yet."""
-        if key not in self._inboxes:
-            self._inboxes[key] = Inbox(self._count_pending)
-        return self._inboxes[key]
+        if key not in self.inboxes:
+            self.inboxes[key] = Inbox(self._count_pending)
+        return self.inboxes[key]
 
     def close(self) -> None:
         """Refuse further messages, as the workflow is about to end."""
-        for inbox in self._inboxes.values():
+        for inbox in self.inboxes.values():
             inbox.is_closed = True
 
     async def send_message(self, argument: Any = None) -> dict[str, Any]:
         """Accept a message for an agent. It is added to the conversation at the next step."""
-        message = _parse(SendMessage, argument)
+        message = parse_update(SendMessage, argument)
         info = workflow.current_update_info()
         message_id = message.id or (info.id if info else "")
         self._inbox_of(message.conversation).add_message(message, message_id)
@@ -101,8 +99,8 @@ class UpdateHandlers:
 
     async def decide(self, argument: Any = None) -> dict[str, Any]:
         """Accept a decision on a call that waits for approval."""
-        request = _parse(Decide, argument)
-        await self._until_ready()
+        request = parse_update(Decide, argument)
+        await self.until_ready()
         key, pending = self._find_decidable(request)
         if request.arguments is not None:
             edit = await self._check_edited_arguments(key, pending.call, pending.step, request.arguments)
@@ -116,8 +114,8 @@ class UpdateHandlers:
 
     async def answer(self, argument: Any = None) -> dict[str, Any]:
         """Accept the answer to an agent's question."""
-        request = _parse(Answer, argument)
-        await self._until_ready()
+        request = parse_update(Answer, argument)
+        await self.until_ready()
         key, pending = self._find_answerable(request)
         if pending.question is None:
             pending.answer = request.text
@@ -135,7 +133,7 @@ class UpdateHandlers:
 
     async def ask_person(self, argument: Any = None) -> dict[str, Any]:
         """Ask a person for a running call, and wait for the reply. Only activities of this workflow send it."""
-        request = _parse(AskPerson, argument)
+        request = parse_update(AskPerson, argument)
         ask = self._inbox_of(request.conversation).ask_for.get(request.call_id)
         if ask is None:
             return Reply(action="cancel").model_dump(mode="json")
@@ -147,7 +145,7 @@ class UpdateHandlers:
 
     async def stop(self, argument: Any = None) -> dict[str, Any]:
         """Stop a run gracefully: running calls finish, nothing new starts."""
-        request = _parse(Stop, argument)
+        request = parse_update(Stop, argument)
         for inbox in self._inboxes_of(request.conversation):
             if not inbox.is_idle:
                 inbox.request_stop(request)
@@ -156,7 +154,7 @@ class UpdateHandlers:
     def stop_by_signal(self, *arguments: Any) -> None:
         """The same, from another workflow. A signal cannot be refused, so invalid arguments stop the run as well."""
         try:
-            request = _parse(Stop, arguments[0] if arguments else None)
+            request = parse_update(Stop, arguments[0] if arguments else None)
         except UpdateRefusedError:
             request = Stop()
         for inbox in self._inboxes_of(None):
@@ -165,7 +163,7 @@ class UpdateHandlers:
     def pending(self, conversation: str | None = None) -> list[dict[str, Any]]:
         """The calls that wait for a person, the one that has waited longest first. `conversation`: only that agent's."""
         waiting = [
-            (pending, key) for key, inbox in self._inboxes.items() for pending in inbox.decisions.waiting.values()
+            (pending, key) for key, inbox in self.inboxes.items() for pending in inbox.decisions.waiting.values()
         ]
         waiting.sort(key=lambda entry: entry[0].since)
         return [
@@ -175,10 +173,10 @@ class UpdateHandlers:
         ]
 
     def _check_message(self, argument: Any = None) -> None:
-        message = _parse(SendMessage, argument)
-        _check_size("text", message.text)
+        message = parse_update(SendMessage, argument)
+        check_size("text", message.text)
         if message.content is not None:
-            _check_size("content", message.model_dump_json(include={"content"}))
+            check_size("content", message.model_dump_json(include={"content"}))
             _check_text(message)
         if self._inbox_of(message.conversation).is_closed:
             raise UpdateRefusedError(
@@ -188,38 +186,39 @@ class UpdateHandlers:
             raise UpdateRefusedError("The history of the run is nearly full, so the message was not accepted.")
 
     def _check_decision(self, argument: Any = None) -> None:
-        request = _parse(Decide, argument)
+        request = parse_update(Decide, argument)
         if self.is_ready:
             self._find_decidable(request)
         if request.arguments is None:
             return
         if request.decision == "deny":
             raise UpdateRefusedError('"arguments" is allowed with "approve" only; a call that is denied does not run.')
-        _check_size("arguments", request.model_dump_json(include={"arguments"}))
+        check_size("arguments", request.model_dump_json(include={"arguments"}))
         # Only the shape: a schema's pattern may take forever. The activity `check_edit` validates them.
         if is_deeper(request.arguments):
             raise UpdateRefusedError(f'"arguments" are nested more than {MOST_DEPTH} levels deep.')
 
     def _check_answer(self, argument: Any = None) -> None:
-        request = _parse(Answer, argument)
-        _check_size("text", request.text)
+        request = parse_update(Answer, argument)
+        check_size("text", request.text)
         if self.is_ready:
             self._find_answerable(request)
 
     def _check_ask(self, argument: Any = None) -> None:
-        request = _parse(AskPerson, argument)
+        request = parse_update(AskPerson, argument)
         if request.call_id not in self._inbox_of(request.conversation).ask_for:
             raise UpdateRefusedError(f'No call "{request.call_id}" is running that may ask a person.')
         if self._asking >= limits.ASKING_ACTIVITIES:
             raise UpdateRefusedError(TOO_MANY_ASK)
 
     def _check_stop(self, argument: Any = None) -> None:
-        request = _parse(Stop, argument)
+        request = parse_update(Stop, argument)
         inboxes = self._inboxes_of(request.conversation)
         if all(inbox.is_closed or inbox.is_idle for inbox in inboxes):
             raise UpdateRefusedError("Nothing is running that could be stopped.")
 
-    async def _until_ready(self) -> None:
+    async def until_ready(self) -> None:
+        """Wait until a continued run has loaded its state."""
         if not self.is_ready:
             await workflow.wait_condition(lambda: self.is_ready)
 
@@ -227,11 +226,11 @@ class UpdateHandlers:
         """The question that an answer is for, as `_find_pending` returns it. The answer to a server's has less room."""
         key, pending = self._find_pending(request.call_id, request.conversation, "question")
         if pending.question is not None:
-            _check_size("text", request.text, FORM_BYTES)
+            check_size("text", request.text, FORM_BYTES)
         return key, pending
 
     def _count_pending(self) -> int:
-        return sum(len(inbox.decisions.waiting) for inbox in self._inboxes.values())
+        return sum(len(inbox.decisions.waiting) for inbox in self.inboxes.values())
 
     def _inbox_of(self, key: str | None) -> Inbox:
         """The inbox with a key; the only one if None.
@@ -239,12 +238,12 @@ class UpdateHandlers:
         Raises:
             UpdateRefusedError: the key is None and there are several, or there is none with the key.
         """
-        if key is None and len(self._inboxes) > 1:
-            known = ", ".join(f'"{one}" ({self._agent_name(one)})' for one in self._inboxes)
+        if key is None and len(self.inboxes) > 1:
+            known = ", ".join(f'"{one}" ({self._agent_name(one)})' for one in self.inboxes)
             raise UpdateRefusedError(f'The workflow has several agents; name one as "conversation": {known}.')
-        inbox = self._inboxes.get(FIRST_AGENT_KEY if key is None else key)
+        inbox = self.inboxes.get(FIRST_AGENT_KEY if key is None else key)
         if inbox is None:
-            known = ", ".join(self._inboxes) or "none"
+            known = ", ".join(self.inboxes) or "none"
             raise UpdateRefusedError(
                 f'There is no conversation "{FIRST_AGENT_KEY if key is None else key}"; there are: {known}.'
             )
@@ -252,8 +251,8 @@ class UpdateHandlers:
 
     def _inboxes_of(self, key: str | None) -> list[Inbox]:
         """The inbox with a key; all of them if None."""
-        if key is None and self._inboxes:
-            return list(self._inboxes.values())
+        if key is None and self.inboxes:
+            return list(self.inboxes.values())
         return [self._inbox_of(key)]
 
     def _find_decidable(self, request: Decide) -> tuple[str, PendingDecision]:
@@ -263,7 +262,7 @@ class UpdateHandlers:
             UpdateRefusedError: there is no such call.
         """
         if request.decision == "deny":
-            inboxes = {one: box for one, box in self._inboxes.items() if request.conversation in (None, one)}
+            inboxes = {one: box for one, box in self.inboxes.items() if request.conversation in (None, one)}
             for inbox in inboxes.values():
                 pending = inbox.decisions.waiting.get(request.call_id)
                 if pending is not None and pending.question is not None:
@@ -278,7 +277,7 @@ class UpdateHandlers:
         Raises:
             UpdateRefusedError: no such call waits, or it waits for the other kind, or calls of several agents have the id.
         """
-        inboxes = {one: inbox for one, inbox in self._inboxes.items() if key in (None, one)}
+        inboxes = {one: inbox for one, inbox in self.inboxes.items() if key in (None, one)}
         matches = [
             (one, pending)
             for one, inbox in inboxes.items()
@@ -299,35 +298,6 @@ class UpdateHandlers:
             what, update = ("for approval", DECIDE) if pending.kind == "approval" else ("for an answer", ANSWER)
             raise UpdateRefusedError(f'"{call_id}" waits {what}; use the update "{update}".')
         return one, pending
-
-
-def _parse(kind: type[_Request], argument: Any) -> _Request:
-    """The argument of an update as its type.
-
-    Raises:
-        UpdateRefusedError: it is invalid; the message names the first field at fault.
-    """
-    try:
-        return kind.model_validate({} if argument is None else argument)
-    except ValidationError as error:
-        fault = error.errors(include_url=False)[0]
-        field = ".".join(map(str, fault["loc"])) or ("text" if fault["type"] == "text_missing" else "")
-        known = ", ".join(f'"{name}"' for name in kind.model_fields)
-        problem = {
-            "missing": "is missing",
-            "text_missing": "is missing",
-            "content": fault["msg"],
-            "extra_forbidden": f"is not a known field; known are {known}",
-            "too_long": f"has {len(str(fault['input'])):,} characters; at most {SHORT_CHARS:,} are accepted",
-            "string_too_long": f"has {len(str(fault['input'])):,} characters; at most {SHORT_CHARS:,} are accepted",
-        }.get(fault["type"], f"cannot be taken: {fault['msg'][0].lower()}{fault['msg'][1:]}")
-        subject = f'"{field}"' if field else "The update's argument"
-        raise UpdateRefusedError(f"{subject} {problem}.") from None
-
-
-def _check_size(field: str, text: str, most: int = MESSAGE_BYTES) -> None:
-    if (size := len(text.encode())) > most:
-        raise UpdateRefusedError(f'"{field}" has {size:,} bytes; at most {most:,} are accepted.')
 
 
 def _check_text(message: SendMessage) -> None:

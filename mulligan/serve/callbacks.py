@@ -1,0 +1,75 @@
+"""`POST /api/callbacks/{token}`: whoever has the token of a deferred call ends it, once. No other authorization."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter, Request
+from temporalio.service import RPCError, RPCStatusCode
+
+from mulligan.client.callback_tokens import callback_tokens
+from mulligan.client.send_update import RunEndedError, send_update
+from mulligan.errors import UpdateRefusedError
+from mulligan.serve.api import json_object
+from mulligan.serve.http_protocol import Protocol, refuse_by_rfc_9457, runs_of
+from mulligan.serve.problems import Problem
+from mulligan.wire.deferred_call import COMPLETE
+
+__all__ = ["CALLBACKS"]
+
+PREFIX = "/api/callbacks"
+router = APIRouter(prefix=PREFIX, tags=["callbacks"])
+
+
+@router.post(
+    "/{token}",
+    openapi_extra={
+        "requestBody": {
+            "required": True,
+            "content": {
+                "application/json": {
+                    "schema": {
+                        "type": "object",
+                        "properties": {"result": {}, "error": {"type": "string"}},
+                        "minProperties": 1,
+                        "maxProperties": 1,
+                        "additionalProperties": False,
+                    }
+                }
+            },
+        }
+    },
+)
+async def complete(token: str, request: Request) -> dict[str, Any]:
+    """End a deferred call with `{"result": …}` or `{"error": "…"}`. The answer says nothing about the run."""
+    body = await json_object(request)
+    unknown = [name for name in body if name not in ("result", "error")]
+    if unknown or len(body) != 1:
+        raise Problem(422, "invalid_input", 'Send one JSON object with either "result" or "error".')
+    runs = await runs_of(request)
+    tokens = request.app.state.callback_tokens = getattr(request.app.state, "callback_tokens", None) or callback_tokens(
+        lambda: runs.client
+    )
+    call = await tokens.open(token)
+    if call is None:
+        raise Problem(404, "unknown_callback", "No call has this token; send it as the tool got it.")
+    fields = {**body, "call_id": call.call_id, "conversation": call.conversation, "trace_id": call.trace_id}
+    try:
+        await send_update(runs.client.get_workflow_handle(call.workflow_id), COMPLETE, fields, keep_none=True)
+    except UpdateRefusedError as error:
+        _, _, how = error.message.partition(" no longer waits: ")
+        if how:
+            raise Problem(409, "not_waiting", f"The call no longer waits: {how}") from None
+        if error.message.startswith("No call "):
+            raise Problem(409, "not_waiting", "The call no longer waits.") from None
+        raise Problem(422, "invalid_input", error.message) from None
+    except RunEndedError:
+        raise Problem(409, "run_ended", "The run of the call has ended, so nothing waits for this.") from None
+    except RPCError as error:
+        if error.status == RPCStatusCode.NOT_FOUND:
+            raise Problem(409, "run_ended", "The run of the call has ended, so nothing waits for this.") from None
+        raise
+    return {"accepted": True}
+
+
+CALLBACKS = Protocol(prefix=PREFIX, router=router, refuse=refuse_by_rfc_9457, public=[f"{PREFIX}/"])

@@ -1,0 +1,98 @@
+"""Calls of deferred tools: the update that brings their result, and the activities for their end.
+
+Any client sends the update as JSON, and all of it is in history: only optional fields may be added.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
+
+from mulligan.schema.optional_field import optional_field
+from mulligan.schema.well_formed import WellFormedText
+from mulligan.values import Decision, ToolCall
+from mulligan.wire.run_context import RunContext
+from mulligan.wire.tool_call import ToolOutcome
+
+__all__ = ["CANCEL_DEFERRED", "COMPLETE", "SETTLE_DEFERRED", "Complete", "DeferredEnd", "SettleDeferred", "SettledCall"]
+
+COMPLETE = "complete"
+"""Temporal's name of the update."""
+SETTLE_DEFERRED, CANCEL_DEFERRED = "settle_deferred", "cancel_deferred"
+"""Temporal's activity types."""
+ERROR_CHARS = 32_768
+"""Characters of the error that ends a call."""
+
+DeferredEnd = Literal["result", "error", "timeout", "time", "message", "stopped", "cancelled"]
+"""What has ended the wait of a call. `time`, `message`: of a call that waits for a point in time."""
+
+
+class Complete(BaseModel):
+    """The end of a call that waits for its result: exactly one of `result` and `error`."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    call_id: Annotated[str, Field(min_length=1, max_length=1_000)]
+    """The id of the call."""
+    result: JsonValue = None
+    """The call's result: at most 1,000,000 bytes as JSON."""
+    error: Annotated[WellFormedText, Field(min_length=1, max_length=ERROR_CHARS)] | None = None
+    """Why there is no result; the model reads it as a `tool_error`."""
+    conversation: Annotated[str, Field(min_length=1, max_length=1_000)] | None = None
+    """The number of the agent, in a workflow with several of them."""
+    trace_id: Annotated[str, Field(max_length=100)] | None = None
+    """The trace id of the run that made the call; a run with another one refuses."""
+
+    @property
+    def is_error(self) -> bool:
+        """Whether it brings an error."""
+        return self.error is not None
+
+
+class SettleDeferred(BaseModel):
+    """Input of `settle_deferred`, which writes the span of a call and returns its result; and of `cancel_deferred`.
+
+    `started`: when its body began, in seconds since the epoch; `since`: when it had returned `text`. `limit`: seconds, of
+    a call whose time is over. `waited`, `left`: seconds, of a call that waited for a point in time. `body`: how the body
+    failed, of a call that was completed before.
+    """
+
+    where: RunContext
+    call: ToolCall
+    arguments: JsonValue
+    step: int
+    started: float
+    end: DeferredEnd
+    attempts: int = 1
+    text: str = ""
+    result: JsonValue = None
+    error: str | None = None
+    limit: float | None = None
+    waited: float = 0.0
+    left: float = 0.0
+    reason: str | None = None
+    body: ToolOutcome | None = None
+    repaired_by: list[str] = []
+    decision: Decision | None = None
+    metadata: dict[str, str] = {}
+    mcp: str | None = None
+    max_bytes: int | None = None
+
+
+class SettledCall(ToolOutcome):
+    """Result of `settle_deferred`. Its fields name the call, as history has no inputs of local activities."""
+
+    trace: str
+    call_id: str
+    name: str
+    step: int
+    started: float
+    end: DeferredEnd
+    repaired_by: list[str] = optional_field([])
+    decision: Decision | None = optional_field()
+
+
+def has_result(argument: Any) -> bool:
+    """Whether the argument of the update has a result, which may be null."""
+    return isinstance(argument, dict) and "result" in argument
