@@ -10,10 +10,11 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from mulligan.devserver import temporal_server
+from mulligan.devserver import DevServer, temporal_server
 from tests.chaos.faults import faults_of, pauses_of
-from tests.chaos.report import write_page
-from tests.chaos.seed import ROOT, Plan, run_seed
+from tests.chaos.plan import VICTIMS, Outcome, Plan
+from tests.chaos.report import ROOT, commit, write_page
+from tests.chaos.seed import HISTORY, run_seed
 
 RESULTS = ROOT / "tests/chaos/results"
 
@@ -21,36 +22,52 @@ RESULTS = ROOT / "tests/chaos/results"
 async def main() -> None:
     """Run the seeds that have no result yet, then write docs/reliability.md."""
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
-    parser.add_argument("--seeds", default="1-10", metavar="FIRST-LAST")
-    parser.add_argument("--kills", type=int, default=8, help="at most, for each seed")
-    parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--runs", type=int, default=4)
-    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--seeds", default="1-20", metavar="FIRST-LAST")
+    parser.add_argument("--side-by-side", type=int, default=2, help="seeds that run at the same time")
+    parser.add_argument("--victim", choices=list(VICTIMS), help="only seeds that hit this")
     parser.add_argument("--again", action="store_true", help="also run seeds that have a result")
+    parser.add_argument("--page", action="store_true", help="only write the page")
     chosen = parser.parse_args()
     first, _, last = chosen.seeds.partition("-")
     RESULTS.mkdir(exist_ok=True)
-    async with temporal_server() as server:
-        for seed in range(int(first), int(last or first) + 1):
-            file = RESULTS / f"{seed}.json"
-            if chosen.again or not file.exists():
-                plan = Plan(seed, chosen.processes, chosen.runs, chosen.steps, chosen.kills)
-                with tempfile.TemporaryDirectory() as folder:
+    places = asyncio.Semaphore(chosen.side_by_side)
+
+    async def run(plan: Plan, server: DevServer) -> None:
+        file = RESULTS / f"{plan.seed}.json"
+        async with places:
+            if file.exists() and not chosen.again:
+                return
+            with tempfile.TemporaryDirectory() as folder:
+                try:
                     outcome = await run_seed(plan, server, Path(folder))
-                result: dict[str, Any] = {
-                    "seed": seed,
-                    "processes": plan.processes,
-                    "load": round(os.getloadavg()[0], 1),
-                    "kills": len(outcome.kills),
-                    "runs": plan.runs,
-                    "effects": sum(entry["event"] == "start" for entry in outcome.ledger),
-                    "spans": len(outcome.spans),
-                    "faults": faults_of(outcome),
-                    "pauses": sorted((kind, round(seconds, 3)) for kind, seconds in pauses_of(outcome)),
-                }
-                file.write_text(json.dumps(result, indent=1) + "\n")
-                print(json.dumps(result), flush=True)
+                except Exception as error:
+                    print(f"seed {plan.seed} broke: {error!r}", flush=True)
+                    return
+            file.write_text(json.dumps(result := _result(outcome), indent=1) + "\n")
+            print(json.dumps(result), flush=True)
+
+    if not chosen.page:
+        plans = [Plan.of(seed) for seed in range(int(first), int(last or first) + 1)]
+        async with temporal_server(dynamic_config=[HISTORY]) as server:
+            await asyncio.gather(*(run(plan, server) for plan in plans if chosen.victim in (None, plan.victim)))
     write_page(RESULTS)
+
+
+def _result(outcome: Outcome) -> dict[str, Any]:
+    """What is kept of a seed."""
+    return {
+        "seed": outcome.plan.seed,
+        "victim": outcome.plan.victim,
+        "commit": commit(),
+        "load": round(os.getloadavg()[0], 1),
+        "faults_injected": len(outcome.kills),
+        "points": sorted(kill.point for kill in outcome.kills if kill.point),
+        "runs": outcome.plan.runs,
+        "effects": sum(entry["event"] == "start" for entry in outcome.ledger),
+        "spans": len(outcome.spans),
+        "faults": faults_of(outcome),
+        "pauses": sorted((kind, round(seconds, 3)) for kind, seconds in pauses_of(outcome)),
+    }
 
 
 if __name__ == "__main__":

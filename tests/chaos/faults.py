@@ -6,10 +6,15 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from typing import Any
 
-from tests.chaos.seed import Outcome, failed_workflow_tasks
+from tests.chaos.plan import Outcome
+from tests.chaos.seed import failed_workflow_tasks
 from tests.support.otlp_receiver import Span
 
-MOST_STARTS = {"pay": 1, "fetch": 3, "flaky": 2, "refuse": 1}
+TOKENS_OF_STEP = 10
+"""The input tokens of each answer of the scripted model."""
+WITHOUT_LEDGER = ("clerk", "lent__echo")
+"""A sub-agent, whose tools are in the ledger, and the tool of an MCP server."""
+MOST_STARTS = {"pay": 1, "refund": 1, "fetch": 3, "flaky": 2, "refuse": 1}
 """How often each tool may start; `look` is local, and may run again after each kill."""
 
 
@@ -51,27 +56,41 @@ def _of_run(outcome: Outcome, run: str, result: dict[str, Any]) -> Iterator[str]
         entries, error = ran[call["id"]], call["result"]["error"]
         ended = any(entry["event"] == "end" for entry in entries)
         kind = error["kind"] if error else None
-        if kind is None and not ended:
+        if kind is None and not ended and call["name"] not in WITHOUT_LEDGER:
             yield f"invented: {run} {call['id']} has a result, but did not end"
         if kind == "tool_lost" and entries and "may or may not" not in call["result"]["text"]:
             yield f"denied: {run} {call['id']} ran, and is reported as if it had not"
         if kind not in (None, "tool_lost", "unknown_tool", "tool_error", "tool_exception"):
             yield f"unexpected: {run} {call['id']} failed as {kind}"
     messages = outcome.messages[run]
-    yield from _of_conversation(run, calls, messages, outcome.requests[run])
-    if result["steps"] != outcome.plan.steps + 1 or result["tool_calls"] != len(calls):
+    is_simple = outcome.plan.agent == "ledger"
+    yield from _of_conversation(run, calls, messages, outcome.requests[run], is_whole=is_simple)
+    if result["steps"] != len(outcome.steps[run]) or result["tool_calls"] != len(calls):
         yield f"miscounted: {run} says {result['steps']} steps, {result['tool_calls']} calls; {len(calls)} are recorded"
+    if is_simple and result["usage"]["input_tokens"] != TOKENS_OF_STEP * result["steps"]:
+        yield f"miscounted: {run} says {result['usage']} of {result['steps']} steps"
     yield from _of_spans(outcome, run, result, calls)
 
 
 def _of_conversation(
-    run: str, calls: list[dict[str, Any]], messages: list[dict[str, Any]], seen: list[dict[str, Any]]
+    run: str,
+    calls: list[dict[str, Any]],
+    messages: list[dict[str, Any]],
+    seen: list[dict[str, Any]],
+    *,
+    is_whole: bool,
 ) -> Iterator[str]:
+    """`is_whole`: whether the model saw all messages; after a compaction it sees the newest ones, after a summary."""
     results = [message["call_id"] for message in messages if message["role"] == "tool"]
     if results != [call["id"] for call in calls]:
         yield f"disordered: {run} has results {results} for calls {[call['id'] for call in calls]}"
     recorded = [(message["role"], message["text"]) for message in messages[:-1]]
     of_model = [(each["role"], each.get("content") or "") for each in seen if each["role"] != "system"]
+    if not is_whole:
+        newest = next(
+            (n for n in range(len(of_model)) if recorded[-1:] and of_model[n:] == recorded[n - len(of_model) :]), None
+        )
+        recorded, of_model = ([], []) if newest is not None and newest <= 2 else (recorded, of_model)
     if recorded != of_model:
         yield f"different: {run} recorded {recorded}, the model saw {of_model}"
 
@@ -87,6 +106,8 @@ def _of_spans(outcome: Outcome, run: str, result: dict[str, Any], calls: list[di
         if span.parent_span_id not in ids and not span.name.startswith("invoke_agent"):
             yield f"span without parent: {run} {span.name}"
     names = Counter(span.name for span in spans)
+    if outcome.plan.agent != "ledger":
+        return  # the spans of sub-agents are in the same trace
     for name in ("invoke_agent ledger", "agent.finish"):
         if names[name] != 1:
             yield f"span missing or repeated: {run} has {names[name]} of {name}"
@@ -111,16 +132,38 @@ def _of_chat_spans(run: str, steps: int, spans: list[Span]) -> Iterator[str]:
 
 
 def pauses_of(outcome: Outcome) -> Iterator[tuple[str, float]]:
-    """For each thing that a kill hit: what it was, and the seconds from the kill to the run's next attempt or step."""
-    events = sorted(
+    """For each thing that a fault hit: what it was, and the seconds from the fault to the run's next attempt or step."""
+    if outcome.plan.victim in ("child", "point", "unsupervised", "frozen"):
+        yield from _pauses_of_processes(outcome)
+    elif outcome.plan.victim == "endpoint":
+        for cut, run in outcome.broken_model_calls:
+            after = next((at for at, each, _ in outcome.model_calls if each == run and at > cut), None)
+            if after is not None:
+                yield "model call", after - cut
+    else:
+        for kill in outcome.kills:
+            for run, ended in outcome.ended_at.items():
+                after = next((at for at, each, _ in _events(outcome) if each == run and at > kill.at), None)
+                if after is not None and after < ended:
+                    yield "run", after - kill.at
+
+
+def _events(outcome: Outcome) -> list[tuple[float, str, str]]:
+    return sorted(
         [(at, run, "model") for at, run, _ in outcome.model_calls]
         + [(e["at"], e["run"], "tool") for e in outcome.ledger if e["event"] == "start"]
     )
+
+
+def _pauses_of_processes(outcome: Outcome) -> Iterator[tuple[str, float]]:
+    events = _events(outcome)
     for kill in outcome.kills:
         for entry in _running_in(outcome, kill.pid, kill.at):
             after = next((at for at, run, _ in events if run == entry["run"] and at > kill.at), None)
             if after is not None:
                 yield "local tool" if entry["tool"] == "look" else "tool", after - kill.at
+        if outcome.plan.victim == "frozen":
+            continue
         for at, run in outcome.broken_model_calls:
             if 0 <= at - kill.at < 0.25:
                 after = next(
@@ -137,8 +180,8 @@ def pauses_of(outcome: Outcome) -> Iterator[tuple[str, float]]:
 
 def _running_in(outcome: Outcome, pid: int, at: float) -> Iterator[dict[str, Any]]:
     """The tool calls that a process ran when it was killed: those that started in it and did not end."""
-    ended = {(e["key"], e["attempt"], e["pid"]) for e in outcome.ledger if e["event"] == "end"}
+    ended = {(e["key"], e["attempt"], e["pid"]): e["at"] for e in outcome.ledger if e["event"] == "end"}
     for entry in outcome.ledger:
         has_started = entry["event"] == "start" and entry["pid"] == pid and entry["at"] < at
-        if has_started and (entry["key"], entry["attempt"], entry["pid"]) not in ended:
+        if has_started and ended.get((entry["key"], entry["attempt"], entry["pid"]), at + 1) > at:
             yield entry

@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import sys
 import time
+from pathlib import Path
 
-from mulligan import Agent, ToolContext, ToolError, tool
+from mulligan import Agent, McpServer, RunInput, ToolContext, ToolError, tool
+from tests.chaos import named_points  # noqa: F401 - it kills this process at points, if it is asked to
 
 LEDGER = "CHAOS_LEDGER"
 """The environment variable with the path of the file."""
@@ -76,10 +79,40 @@ async def look(milliseconds: int, ctx: ToolContext) -> str:
     return "seen"
 
 
+@tool(needs_approval=True)
+async def refund(milliseconds: int, ctx: ToolContext) -> str:
+    """An effect that must happen at most once, after a person has approved it."""
+    record("start", "refund", ctx)
+    await asyncio.sleep(milliseconds / 1000)
+    record("end", "refund", ctx)
+    return "refunded"
+
+
+def named(run_input: RunInput) -> str:
+    """Instructions with the run's prompt, which is its name: a compaction removes it from the conversation."""
+    return f"This is {run_input.prompt}."
+
+
 ledger = Agent(
     name="ledger",
     model="openai-chat:chaos",
-    instructions="Work.",
+    instructions=named,
     tools=[pay, fetch, flaky, refuse, look],
     max_steps=100,
 )
+clerk = Agent(name="clerk", model="openai-chat:chaos", instructions=named, tools=[pay, fetch], max_steps=100)
+everything = Agent(
+    name="everything",
+    model="openai-chat:chaos",
+    instructions=named,
+    tools=[pay, fetch, flaky, refuse, look, refund, clerk.as_tool(description="Helps.")],
+    mcp=[
+        McpServer(
+            "lent", command=[sys.executable, str(Path(__file__).parents[1] / "support/mcp_server.py")], include=["echo"]
+        )
+    ],
+    compact_at=1000,
+    compact_model="scripted:summary",
+    max_steps=100,
+)
+"""Beside the tools: approvals, a sub-agent, an MCP server and compaction."""

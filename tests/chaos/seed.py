@@ -1,4 +1,4 @@
-"""One seed: runs on supervised worker processes, one of which is killed again and again at random moments."""
+"""One seed: runs on real worker processes, and faults at random moments and at named points."""
 
 from __future__ import annotations
 
@@ -6,129 +6,241 @@ import asyncio
 import json
 import os
 import random
-import signal
+import re
 import sys
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import httpx2
 from temporalio.api.enums.v1 import EventType
-from temporalio.client import Client, WorkflowHandle
+from temporalio.client import Client, WorkflowHandle, WorkflowUpdateFailedError
+from temporalio.service import RPCError
 
-from mulligan.devserver import DevServer
+from mulligan.devserver import DevServer, temporal_server
+from tests.chaos.injected import Faults, is_ready, plan_points
 from tests.chaos.ledger_agents import LEDGER
+from tests.chaos.plan import Kill, Outcome, Plan
+from tests.chaos.report import ROOT
 from tests.support.openai_server import OpenAIServer
+from tests.support.openai_stream import Break
 from tests.support.openai_turn import Turn
-from tests.support.otlp_receiver import OtlpReceiver, Span
+from tests.support.otlp_receiver import OtlpReceiver
 from tests.support.ports import free_ports
-from tests.support.processes import children_of
+from tests.support.processes import descendants_with
 from tests.support.temporal import connect_to, environment_of
 
-ROOT = Path(__file__).parents[2]
 TOOLS = ("pay", "fetch", "flaky", "refuse", "look", "nothing")
-SECONDS_FOR_RUNS = 120.0
+OF_EVERYTHING = (*TOOLS, "refund", "clerk", "lent__echo")
+SECONDS_FOR_RUNS = 150.0
+HISTORY = "limit.historyCount.suggestContinueAsNew=120"
+"""A setting of the server, with which a run continues as new once or twice."""
+_SHORT = timedelta(seconds=2)
+_NAME = re.compile(r"chaos-\d+-\d+(?:/\w+)*")
 
 
-@dataclass(frozen=True)
-class Plan:
-    """What a seed does."""
-
-    seed: int
-    processes: int = 2
-    runs: int = 4
-    steps: int = 8
-    kills: int = 8
-    pause: tuple[float, float] = (0.1, 1.5)
-    """The least and the most seconds between two kills."""
-
-
-@dataclass(frozen=True)
-class Kill:
-    """A process that was killed."""
-
-    at: float
-    pid: int
-
-
-@dataclass
-class Outcome:
-    """What happened."""
-
-    plan: Plan
-    kills: list[Kill] = field(default_factory=list)
-    results: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """By workflow id; no entry for a run that did not end."""
-    steps: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
-    messages: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
-    ledger: list[dict[str, Any]] = field(default_factory=list)
-    model_calls: list[tuple[float, str, int]] = field(default_factory=list)
-    """When, of which run, for which step (from 0)."""
-    broken_model_calls: list[tuple[float, str]] = field(default_factory=list)
-    """When the model saw that its caller was gone, and of which run."""
-    requests: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
-    """The last conversation that the model saw."""
-    spans: list[Span] = field(default_factory=list)
-    history: dict[str, list[Any]] = field(default_factory=dict)
-
-
-async def run_seed(plan: Plan, server: DevServer, folder: Path) -> Outcome:
-    """Run it; returns what happened, which `faults.py` judges."""
-    outcome, queue, chance = Outcome(plan), f"chaos-{plan.seed}", random.Random(plan.seed)
-    ledger = folder / f"ledger-{plan.seed}"
+async def run_seed(plan: Plan, shared: DevServer, folder: Path) -> Outcome:
+    """Run it; returns what happened, which `faults.py` judges. `shared`: the server, unless the seed kills it."""
+    outcome, ledger = Outcome(plan), folder / f"ledger-{plan.seed}"
     ledger.touch()
-    async with OpenAIServer() as model, OtlpReceiver() as otlp:
+    async with AsyncExitStack() as stack:
+        model, otlp = await stack.enter_async_context(OpenAIServer()), OtlpReceiver()
+        await stack.enter_async_context(otlp)
         model.script("chaos", _script(plan, outcome))
-        client = await connect_to(server)
-        [port] = free_ports(1)
-        health = f"127.0.0.1:{port}"
+        server = _RestartedServer(folder) if plan.victim == "server" else None
+        if server is not None:
+            stack.push_async_callback(server.stop)
+            shared = await server.start()
+        chance = random.Random(plan.seed)
         environment = {
             **os.environ,
-            **environment_of(server),
+            **environment_of(shared),
             **model.environment(),
             **otlp.environment("http/protobuf"),
+            **plan_points(outcome, chance, folder),
             "OTEL_METRICS_EXPORTER": "none",
             LEDGER: str(ledger),
             "MULLIGAN_GRACE_SECONDS": "5",
-            "MULLIGAN_HEALTH_ADDRESS": health,
         }
-        async with _supervisor(plan, queue, environment) as supervisor:
-            handles = [await _start(client, plan, number, queue) for number in range(plan.runs)]
-            watching = asyncio.create_task(_watch_callers(model, outcome))
-            killing = asyncio.create_task(_kill_children(supervisor.pid, health, chance, outcome))
+        health = None
+        if plan.victim not in ("supervisor", "unsupervised"):  # two of these may run at the same time
+            health = environment["MULLIGAN_HEALTH_ADDRESS"] = f"127.0.0.1:{free_ports(1)[0]}"
+        workers = _Workers(plan, environment)
+        stack.push_async_callback(workers.stop)
+        await workers.start()
+        while not await is_ready(health):
+            await asyncio.sleep(0.1)
+        client = await connect_to(shared)
+        handles = [await _start(client, plan, number) for number in range(plan.runs)]
+        faults = Faults(outcome, chance, lambda: workers.pids[0], ledger, health)
+        async with _in_background(
+            _watch_callers(model, outcome), _approve(handles), _inject(faults, plan, workers, server, otlp)
+        ):
             await asyncio.wait([asyncio.create_task(_end(handle, outcome)) for handle in handles])
-            killing.cancel()
-            watching.cancel()
-            for handle in handles:
-                if handle.id in outcome.results:
-                    outcome.steps[handle.id] = (await handle.query("steps"))["steps"]
-                    outcome.messages[handle.id] = (await handle.query("messages"))["messages"]
-                outcome.history[handle.id] = [event async for event in handle.fetch_history_events()]
+        for handle in handles:
+            await _read(client, handle, outcome)
+        await workers.stop()
         outcome.spans = otlp.spans()
-        for request in model.requests:
-            outcome.requests[request.prompt] = request.conversation
-    outcome.ledger = [json.loads(line) for line in ledger.read_text().splitlines()]
+        outcome.requests = {
+            name: request.conversation for request in model.requests if (name := _name_in(request.json)) is not None
+        }
+    entries = [json.loads(line) for line in ledger.read_text().splitlines()]
+    outcome.ledger = [entry for entry in entries if entry["event"] != "killed"]
+    outcome.kills += [Kill(e["at"], e["pid"], e["point"]) for e in entries if e["event"] == "killed"]
     return outcome
 
 
+def _inject(faults: Faults, plan: Plan, workers: _Workers, server: _RestartedServer | None, otlp: OtlpReceiver) -> Any:
+    """What injects the faults of the seed."""
+    match plan.victim:
+        case "child":
+            return faults.kill_children()
+        case "frozen":
+            return faults.freeze_children()
+        case "supervisor" | "unsupervised":
+            return faults.kill_and_restart(lambda: workers.pids, workers.restart)
+        case "server":
+            assert server is not None
+            return faults.kill_and_restart(server.pids, server.restart)
+        case "otlp":
+            return faults.refuse_spans(otlp)
+    return asyncio.sleep(0)  # points and endpoints hit by themselves
+
+
+@asynccontextmanager
+async def _in_background(*work: Any) -> AsyncIterator[None]:
+    tasks = [asyncio.create_task(each) for each in work]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        ended = await asyncio.gather(*tasks, return_exceptions=True)
+        failed = [each for each in ended if isinstance(each, Exception)]
+        if failed:
+            raise failed[0]
+
+
+class _Workers:
+    """The worker processes of a seed: a supervisor with its processes, or two workers without one."""
+
+    def __init__(self, plan: Plan, environment: dict[str, str]) -> None:
+        self._plan, self._environment = plan, environment
+        self._processes: list[asyncio.subprocess.Process] = []
+        self._reading: list[asyncio.Task[bytes]] = []
+
+    @property
+    def pids(self) -> list[int]:
+        """The ids of those that run; the oldest first."""
+        return [each.pid for each in self._processes if each.returncode is None]
+
+    async def start(self) -> None:
+        """Start what the seed needs, and wait until it serves."""
+        for _ in range(2 if self._plan.victim == "unsupervised" else 1):
+            await self.restart()
+
+    async def restart(self) -> None:
+        """Start one more."""
+        options = [] if self._plan.victim == "unsupervised" else ["--processes", str(self._plan.processes)]
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "worker.py", "--load", "tests.chaos.ledger_agents", "--task-queue",
+            f"chaos-{self._plan.seed}", *options, cwd=ROOT, env=self._environment,
+            stdin=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        self._processes.append(process)
+        assert process.stderr is not None
+        word = b"Supervising" if options else b"Serving"
+        while word not in (line := await process.stderr.readline()):
+            assert line, "the worker has ended"
+        self._reading.append(asyncio.create_task(process.stderr.read()))
+
+    async def stop(self) -> None:
+        """Drain them all: their last spans are exported."""
+        for process in self._processes:
+            if process.returncode is None:
+                process.terminate()
+        for process in self._processes:
+            await process.wait()
+        await asyncio.gather(*self._reading)
+
+
+class _RestartedServer:
+    """A Temporal server with a database file, which can be killed and started again at the same address."""
+
+    def __init__(self, folder: Path) -> None:
+        self._database = folder / "temporal.db"
+        [self._port] = free_ports(1)
+        self._stack = AsyncExitStack()
+
+    async def start(self) -> DevServer:
+        """Start it."""
+        return await self._stack.enter_async_context(
+            temporal_server(port=self._port, db=self._database, dynamic_config=[HISTORY])
+        )
+
+    def pids(self) -> list[int]:
+        """The processes of the server."""
+        return descendants_with(str(self._database.absolute()))[-1:]
+
+    async def restart(self) -> None:
+        """Start it again after it was killed."""
+        await self.stop()
+        self._stack = AsyncExitStack()
+        for _ in range(50):  # the port is released when the killed process has ended
+            with suppress(Exception):
+                await self.start()
+                return
+            await asyncio.sleep(0.1)
+        raise AssertionError("the server did not start again")
+
+    async def stop(self) -> None:
+        """End it."""
+        with suppress(ProcessLookupError):
+            await self._stack.aclose()
+
+
+def _name_in(request: dict[str, Any]) -> str | None:
+    """The name of the run that a request is for: it is in the instructions, or in the prompt."""
+    found = _NAME.search(json.dumps(request.get("messages", [])[:2]))
+    return found.group() if found else None
+
+
 def _script(plan: Plan, outcome: Outcome) -> Any:
-    def turn(request: dict[str, Any], nth: int) -> Turn:
-        prompt = next(str(each["content"]) for each in request["messages"] if each["role"] == "user")
-        outcome.model_calls.append((time.time(), prompt, nth))
-        chance = random.Random(f"{plan.seed} {prompt} {nth}")
-        if nth >= plan.steps:
-            return Turn("done", delay=chance.uniform(0, 0.2))
-        names = chance.sample(TOOLS, chance.choice((1, 1, 1, 2)))
+    seen: dict[str, dict[str, int]] = {}
+
+    def turn(request: dict[str, Any], _: int) -> Turn:
+        name = _name_in(request) or ""
+        conversation = json.dumps(request["messages"])
+        # Not the number of messages of the assistant: a compaction removes them.
+        steps = seen.setdefault(name, {})
+        is_first = conversation not in steps
+        nth = steps.setdefault(conversation, len(steps))
+        outcome.model_calls.append((time.time(), name, nth))
+        chance = random.Random(f"{plan.seed} {name} {nth}")
+        cut = [Break(after=2, drop=True)] if plan.victim == "endpoint" and chance.random() < 0.4 else []
+        if nth >= (2 if "/" in name else plan.steps):
+            return Turn("done, and that was all there was to do", delay=chance.uniform(0, 0.2), break_first=cut)
+        tools = TOOLS if plan.agent == "ledger" else TOOLS[:2] if "/" in name else OF_EVERYTHING
+        names = chance.sample(tools, chance.choice((1, 1, 1, 2)))
         calls = [
-            (name, json.dumps({"milliseconds": chance.randint(0, 600)}), f"c{nth}_{number}")
-            for number, name in enumerate(names)
+            (tool, _arguments(tool, f"{name}/c{nth}_{number}", chance), f"c{nth}_{number}")
+            for number, tool in enumerate(names)
         ]
-        return Turn(calls=calls, delay=chance.uniform(0, 0.6))
+        delay = chance.uniform(0, 0.6)
+        if cut and is_first:
+            outcome.kills.append(Kill(time.time() + delay))
+            outcome.broken_model_calls.append((time.time() + delay, name))
+        return Turn(calls=calls, delay=delay, break_first=cut)
 
     return turn
+
+
+def _arguments(tool: str, child: str, chance: random.Random) -> str:
+    milliseconds = chance.randint(0, 600)
+    values = {"clerk": {"prompt": child}, "lent__echo": {"text": "x" * 300}}
+    return json.dumps(values.get(tool, {"milliseconds": milliseconds}))
 
 
 async def _watch_callers(model: OpenAIServer, outcome: Outcome) -> None:
@@ -136,63 +248,59 @@ async def _watch_callers(model: OpenAIServer, outcome: Outcome) -> None:
     seen = 0
     while True:
         gone = [request for request in model.requests if request.disconnected]
-        outcome.broken_model_calls += [(time.time(), request.prompt) for request in gone[seen:]]
+        outcome.broken_model_calls += [(time.time(), _name_in(request.json) or "") for request in gone[seen:]]
         seen = len(gone)
         await asyncio.sleep(0.02)
 
 
-@asynccontextmanager
-async def _supervisor(plan: Plan, queue: str, environment: dict[str, str]) -> AsyncIterator[asyncio.subprocess.Process]:
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "worker.py", "--load", "tests.chaos.ledger_agents", "--task-queue", queue,
-        "--processes", str(plan.processes), cwd=ROOT, env=environment, stdin=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.PIPE,
-    )  # fmt: skip
-    assert process.stderr is not None
-    while b"Supervising" not in (line := await process.stderr.readline()):
-        assert line, "the supervisor has ended"
-    draining = asyncio.create_task(process.stderr.read())
-    try:
-        yield process
-    finally:
-        if process.returncode is None:
-            process.terminate()
-            await process.wait()
-        await draining
+async def _approve(handles: Sequence[WorkflowHandle[Any, Any]]) -> None:
+    """Approve each call that waits; a query or an update that a kill has ended is tried again."""
+    while True:
+        await asyncio.sleep(0.3)
+        for handle in handles:
+            with suppress(RPCError, WorkflowUpdateFailedError):
+                for waiting in await handle.query("pending", rpc_timeout=_SHORT):
+                    decision = {"call_id": waiting["call_id"], "decision": "approve", "by": "chaos"}
+                    await handle.execute_update("decide", decision, rpc_timeout=_SHORT)
 
 
-async def _start(client: Client, plan: Plan, number: int, queue: str) -> WorkflowHandle[Any, Any]:
+async def _start(client: Client, plan: Plan, number: int) -> WorkflowHandle[Any, Any]:
     name = f"chaos-{plan.seed}-{number}"
     handle: WorkflowHandle[Any, Any] = await client.start_workflow(
-        "AgentWorkflow", {"agent": "ledger", "prompt": name}, id=name, task_queue=queue
+        "AgentWorkflow", {"agent": plan.agent, "prompt": name}, id=name, task_queue=f"chaos-{plan.seed}"
     )
     return handle
 
 
 async def _end(handle: WorkflowHandle[Any, Any], outcome: Outcome) -> None:
     try:
-        outcome.results[handle.id] = await asyncio.wait_for(handle.result(), SECONDS_FOR_RUNS)
+        async with asyncio.timeout(SECONDS_FOR_RUNS):
+            while True:
+                try:
+                    outcome.results[handle.id] = await handle.result()
+                    break
+                except RPCError:  # the server was killed
+                    await asyncio.sleep(0.2)
     except TimeoutError:
         return
     except Exception as error:  # whatever it is, it is a fault of this seed
         outcome.results[handle.id] = {"status": f"{type(error).__name__}: {error} {error.__cause__!r}"}
+    outcome.ended_at[handle.id] = time.time()
 
 
-async def _until_ready(address: str) -> None:
-    """Wait until all processes of the supervisor serve."""
-    async with httpx2.AsyncClient() as client:
-        while (await client.get(f"http://{address}/readyz")).status_code != 200:
-            await asyncio.sleep(0.1)
-
-
-async def _kill_children(supervisor: int, health: str, chance: random.Random, outcome: Outcome) -> None:
-    plan = outcome.plan
-    for _ in range(plan.kills):
-        await asyncio.sleep(chance.uniform(*plan.pause))
-        await _until_ready(health)
-        pid = chance.choice(children_of(supervisor, "--processes"))
-        os.kill(pid, signal.SIGKILL)
-        outcome.kills.append(Kill(time.time(), pid))
+async def _read(client: Client, handle: WorkflowHandle[Any, Any], outcome: Outcome) -> None:
+    """What the run's queries and its histories say, of all runs of its chain."""
+    if handle.id in outcome.results:
+        for name, found in (("steps", outcome.steps), ("messages", outcome.messages)):
+            page: list[dict[str, Any]] = []
+            found[handle.id] = page
+            while (answer := await handle.query(name, args=[len(page), 100]))[name]:
+                page += answer[name]
+    run_id, events = handle.first_execution_run_id, outcome.history.setdefault(handle.id, [])
+    while run_id:
+        one = client.get_workflow_handle(handle.id, run_id=run_id)
+        events += [event async for event in one.fetch_history_events()]
+        run_id = events[-1].workflow_execution_continued_as_new_event_attributes.new_execution_run_id
 
 
 def failed_workflow_tasks(history: list[Any]) -> list[tuple[float, float | None]]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from mulligan import Agent, Call, Say, Script, tool
 from mulligan.devserver import temporal_server
-from tests.chaos.seed import ROOT
+from tests.chaos.report import ROOT
 from tests.support.processes import children_of
 from tests.support.temporal import connect_to, environment_of
 

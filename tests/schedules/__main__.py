@@ -7,6 +7,7 @@ import json
 import sys
 from pathlib import Path
 
+from tests.chaos.report import commit
 from tests.schedules.cases import FULL, QUICK, agents, scripts
 from tests.schedules.explore import Explored, explore
 from tests.schedules.real_activities import RealActivities
@@ -39,7 +40,12 @@ def main() -> int:
     total = sum(each.schedules for each in found)
     print(f"{total} schedules, {sum(len(each.faults) for each in found)} faults")
     if not chosen.only:
-        figures = {"schedules": total, "complete": sum(e.is_complete for e in found), "cases": len(found)}
+        figures = {
+            "commit": commit(),
+            "schedules": total,
+            "complete": sum(e.is_complete for e in found),
+            "cases": len(found),
+        }
         RESULTS.write_text(json.dumps({**figures, "faults": sum(len(e.faults) for e in found)}) + "\n")
     return int(any(each.faults for each in found))
 

@@ -260,8 +260,7 @@ class World:
                 segment = Segment(request.workflow_id, 0, request.input, caller=key, memo=dict(request.memo))
                 self.runs[request.workflow_id] = Run([segment], parent=(key, request.seq))
             case "cancel_child_workflow_execution":
-                child = self.runs[run.children[request.child_workflow_seq][0]]
-                child.is_cancel_requested = not child.status
+                self._cancel_child(run, request.child_workflow_seq)
             case "signal_external_workflow_execution":
                 self._signal(run, request)
             case "update_response":
@@ -283,6 +282,11 @@ class World:
             return None
         del run.activities[number]
         return _resolved(number, cancelled(), is_local=is_local)
+
+    def _cancel_child(self, run: Run, number: int) -> None:
+        if number in run.children:  # else its end came in the same workflow task
+            child = self.runs[run.children[number][0]]
+            child.is_cancel_requested = not child.status
 
     def _signal(self, run: Run, request: Any) -> None:
         target = self.runs.get(request.child_workflow_id or request.workflow_execution.workflow_id)

@@ -1,0 +1,115 @@
+"""The faults: each hits its victim again and again until it is cancelled, with random pauses that the seed decides."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import signal
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
+
+import httpx2
+
+from tests.chaos import named_points
+from tests.chaos.plan import Kill, Outcome
+from tests.support.otlp_receiver import OtlpReceiver
+from tests.support.processes import children_of
+
+Restart = Callable[[], Awaitable[None]]
+LEFT = 1
+"""So many processes that serve are left by a kill: otherwise the time to start one would be measured."""
+
+
+class Faults:
+    """Injects the faults of one seed. `supervisor`: the id of its process, now; `ledger`: the file of effects; `health`: the
+    address of its health checks."""
+
+    def __init__(
+        self,
+        outcome: Outcome,
+        chance: random.Random,
+        supervisor: Callable[[], int],
+        ledger: Path,
+        health: str | None,
+    ) -> None:
+        self._outcome, self._chance, self._supervisor = outcome, chance, supervisor
+        self._ledger, self._health = ledger, health
+
+    async def kill_children(self) -> None:
+        """Kill one process of the supervisor after the other."""
+        for _ in range(self._outcome.plan.kills):
+            await self._pause()
+            pid = await self._working_child()
+            os.kill(pid, signal.SIGKILL)
+            self._note(pid)
+
+    async def freeze_children(self) -> None:
+        """Stop a process for a while, and continue it."""
+        for _ in range(self._outcome.plan.kills):
+            await self._pause()
+            pid = await self._working_child()
+            os.kill(pid, signal.SIGSTOP)
+            self._note(pid)
+            try:
+                await asyncio.sleep(self._chance.uniform(1, 12))
+            finally:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGCONT)
+
+    async def kill_and_restart(self, victims: Callable[[], list[int]], restart: Restart) -> None:
+        """Kill a process that nothing replaces, and start another one."""
+        for _ in range(self._outcome.plan.kills):
+            await self._pause()
+            for pid in victims():
+                os.kill(pid, signal.SIGKILL)
+                self._note(pid if self._outcome.plan.victim == "unsupervised" else 0)
+                break
+            await restart()
+
+    async def refuse_spans(self, otlp: OtlpReceiver) -> None:
+        """Let the OTLP receiver be gone for a while."""
+        for _ in range(self._outcome.plan.kills):
+            await self._pause()
+            otlp.refuse()
+            self._note(0)
+            try:
+                await asyncio.sleep(self._chance.uniform(1, 4))
+            finally:
+                otlp.accept()
+
+    async def _pause(self) -> None:
+        await asyncio.sleep(self._chance.uniform(*self._outcome.plan.pause))
+
+    def _note(self, pid: int) -> None:
+        self._outcome.kills.append(Kill(time.time(), pid))
+
+    async def _working_child(self) -> int:
+        """A process that has run tools, while another one serves."""
+        while True:
+            lines = self._ledger.read_text().splitlines()
+            served = {json.loads(line)["pid"] for line in lines if line.endswith("}")}
+            working = [pid for pid in children_of(self._supervisor(), "--processes") if pid in served]
+            if len(working) > LEFT or (working and await is_ready(self._health)):
+                return self._chance.choice(working)
+            await asyncio.sleep(0.05)
+
+
+async def is_ready(address: str | None) -> bool:
+    """Whether all processes of a supervisor serve; True without an address."""
+    if address is None:
+        return True
+    async with httpx2.AsyncClient() as client:
+        return (await client.get(f"http://{address}/readyz")).status_code == 200
+
+
+def plan_points(outcome: Outcome, chance: random.Random, folder: Path) -> dict[str, str]:
+    """Choose the named points of a seed; returns the environment of the workers."""
+    if outcome.plan.victim != "point":
+        return {}
+    file = folder / f"points-{outcome.plan.seed}"
+    file.write_text(json.dumps(chance.sample(named_points.ALL, outcome.plan.kills)))
+    return {named_points.POINTS: str(file)}

@@ -1,0 +1,86 @@
+"""What a seed does, and what was seen."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from tests.support.otlp_receiver import Span
+
+Victim = Literal["child", "point", "supervisor", "unsupervised", "server", "frozen", "endpoint", "otlp"]
+TURNS: tuple[Victim, ...] = (
+    "child", "child", "point", "child", "supervisor", "child", "point", "server", "child", "frozen", "child",
+    "unsupervised", "child", "endpoint", "child", "point", "child", "otlp", "child", "child",
+)  # fmt: skip
+"""What the seeds hit, in turn: most of them hit supervised processes."""
+VICTIMS: dict[Victim, str] = {
+    "child": "a supervised process, at a random moment",
+    "point": "a supervised process, at a named point",
+    "supervisor": "the supervisor",
+    "unsupervised": "a worker without a supervisor, or a lost machine",
+    "server": "the Temporal server",
+    "frozen": "a process frozen for 1 to 12 s (SIGSTOP)",
+    "endpoint": "the model's endpoint, cut in mid-answer",
+    "otlp": "the OTLP receiver, gone for 1 to 4 s",
+}
+KILLS = frozenset({"child", "point", "supervisor", "unsupervised", "server"})
+"""The victims that are killed."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a seed does. `kills`: how many faults at most; `pause`: the least and the most seconds between two."""
+
+    seed: int
+    victim: Victim = "child"
+    processes: int = 4
+    runs: int = 8
+    steps: int = 12
+    kills: int = 8
+    pause: tuple[float, float] = (0.3, 1.2)
+
+    @property
+    def agent(self) -> str:
+        """The agent of the runs."""
+        return "everything" if self.victim == "point" else "ledger"
+
+    @staticmethod
+    def of(seed: int, **options: Any) -> Plan:
+        """The plan of a seed, by its number."""
+        victim = TURNS[seed % len(TURNS)]
+        few = {"supervisor": 3, "server": 3, "unsupervised": 4, "frozen": 4, "otlp": 3}
+        chosen: dict[str, Any] = {"victim": victim, "kills": few.get(victim, 8)}
+        if victim in ("supervisor", "server", "unsupervised"):
+            chosen["pause"] = (1.0, 5.0)
+        return Plan(seed, **{**chosen, **options})
+
+
+@dataclass(frozen=True)
+class Kill:
+    """A process that was hit, or 0 for one that is none of the workers; the point, if it has a name."""
+
+    at: float
+    pid: int = 0
+    point: str = ""
+
+
+@dataclass
+class Outcome:
+    """What happened."""
+
+    plan: Plan
+    kills: list[Kill] = field(default_factory=list)
+    results: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """By workflow id; no entry for a run that did not end."""
+    ended_at: dict[str, float] = field(default_factory=dict)
+    steps: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    messages: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    ledger: list[dict[str, Any]] = field(default_factory=list)
+    model_calls: list[tuple[float, str, int]] = field(default_factory=list)
+    """When, of which run, for which step (from 0)."""
+    broken_model_calls: list[tuple[float, str]] = field(default_factory=list)
+    """When the model saw that its caller was gone, or cut its answer, and of which run."""
+    requests: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    """The last conversation that the model saw."""
+    spans: list[Span] = field(default_factory=list)
+    history: dict[str, list[Any]] = field(default_factory=dict)
