@@ -357,6 +357,9 @@ async def test_running_calls_of_an_open_run_have_no_end_in_the_trace(lab: Lab) -
         handle = await at.start([call("wait_for_file"), DONE], metadata={"file": "/nowhere/at/all"})
         while await now_running(lab, handle.id) != ["ai.toolCall wait_for_file: "]:
             await asyncio.sleep(0.1)
+        # It is shown as soon as its model has asked for it. Of a run terminated before the activity is scheduled, nothing is left.
+        while not (await handle.describe()).raw_description.pending_activities:
+            await asyncio.sleep(0.01)
         await handle.terminate()
     found = await run_trace(lab.client, handle.id, NO_JAEGER, is_open=False)
     assert found is not None
