@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
-import signal
 import sys
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import httpx2
 from temporalio.api.enums.v1 import EventType
 
 from mulligan.devserver import DevServer
 from tests.live.conftest import DONE, Lab, call
-from tests.support.ports import free_ports
-from tests.support.processes import children_of, is_running
 from tests.support.temporal import environment_of
 
 ROOT = Path(__file__).parents[2]
@@ -90,43 +85,6 @@ async def test_calls_of_a_killed_process_are_reported_as_lost_and_no_timeout_is_
             for s in ran.spans_of("ai.toolCall")
         ]
     assert sorted(calls) == [("die", 1, True), ("die_once", 1, False), ("die_once", 2, False), ("now", 1, False)]
-
-
-async def test_health_replacement_drain_and_orphans(temporal: DevServer) -> None:
-    """Ready when all serve; a killed process is replaced; SIGTERM ends all; a killed supervisor leaves no process."""
-    queue, [port] = f"supervised-{uuid.uuid4().hex[:6]}", free_ports(1)
-    health = {"MULLIGAN_HEALTH_ADDRESS": f"127.0.0.1:{port}", "MULLIGAN_PROCESSES": "2"}
-
-    async def until_ready(client: httpx2.AsyncClient) -> None:
-        while (await client.get("/readyz")).status_code != 200:
-            await asyncio.sleep(0.1)
-
-    async with httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
-        async with supervised(queue, temporal, "--with-shipped", **health) as supervisor:
-            await line_with(supervisor, "Supervising 2")
-            await until_ready(client)
-            first = children_of(supervisor.pid, "worker.py")
-            assert len(first) == 2
-            os.kill(first[0], signal.SIGKILL)
-            assert re.search(
-                rf"\(pid {first[0]}\) has ended: killed by SIGKILL", await line_with(supervisor, "has ended")
-            )
-            assert (await client.get("/livez")).status_code == 200
-            await until_ready(client)
-            second = children_of(supervisor.pid, "worker.py")
-            assert len(second) == 2
-            assert second != first
-            supervisor.terminate()
-            assert await supervisor.wait() == 0
-            assert not [pid for pid in second if is_running(pid)]
-        async with supervised(queue, temporal, "--with-shipped", **health) as supervisor:
-            await line_with(supervisor, "Supervising 2")
-            await until_ready(client)
-            orphans = children_of(supervisor.pid, "worker.py")
-            supervisor.kill()
-            await supervisor.wait()
-            while any(is_running(pid) for pid in orphans):
-                await asyncio.sleep(0.1)
 
 
 async def test_what_keeps_a_worker_from_starting_is_said_once_and_ends_the_supervisor(temporal: DevServer) -> None:

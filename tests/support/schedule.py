@@ -27,7 +27,6 @@ FIRST = (
     "tests/live/test_events.py",
     "tests/live/test_sub_agents.py",
     "tests/live/test_resume.py",
-    "tests/acceptance/test_installed.py",
     "tests/live/test_compaction.py",
     "tests/live/test_continue_as_new.py",
     "tests/acceptance/test_new.py",
