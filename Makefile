@@ -2,7 +2,7 @@
 # A name on PATH is not enough: pyenv's shims are there for versions of Python that have no uv.
 UV := $(shell uv --version >/dev/null 2>&1 && command -v uv || echo .uv/bin/uv)
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-system docs docs-site fuzz bench chaos schedules lint format check pin pin-images
+.PHONY: help demo test test-system docs screenshots docs-site fuzz bench chaos schedules lint format check pin pin-images
 
 help:  ## This list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 14
@@ -18,6 +18,9 @@ test-system: | $(UV)  ## Tests with a real Jaeger (built once, in minutes), the 
 
 docs: | $(UV)  ## Write docs/recovery.md from what the tests see
 	@$(UV) run pytest -q tests/live/test_recovery_page.py --write-docs
+
+screenshots: | $(UV)  ## Take the pictures of docs/console.md again, in Debian's Chromium
+	@$(UV) run --group system --group docs pytest -q -n 0 tests/system/test_console.py -k screenshots --write-docs
 
 docs-site: | $(UV)  ## The docs as pages, with the reference from the docstrings, into site/; each warning is an error
 	@$(UV) run --group docs sphinx-build -q -W --keep-going -c docs/_site docs site

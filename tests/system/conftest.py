@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Generator
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,8 @@ from mulligan.devserver._cache import FetchError
 from mulligan.observe.telemetry import Telemetry
 from tests.acceptance.conftest import environment, mulligan, worker  # noqa: F401 - fixtures
 from tests.live.conftest import Lab, model, otlp  # noqa: F401 - fixtures
-from tests.support.go_programs import MADE, make, make_all, say_on_stderr
+from tests.support.chromium import find_chromium, install_chromium
+from tests.support.go_programs import MADE, Say, make, make_all, say_on_stderr
 from tests.support.jaeger_server import JaegerServer, jaeger_server
 from tests.support.openai_server import OpenAIServer
 from tests.support.otlp_receiver import OtlpReceiver
@@ -32,13 +33,22 @@ FIRST = (
     "test_tls",
 )
 """Files that take long are run first, so that no process is still busy with one when the others have finished."""
-LAST = ("test_kubernetes", "test_compose", "test_traces", "test_show_trace_jaeger", "test_dashboard", "test_collector")
+LAST = (
+    "test_console",
+    "test_kubernetes",
+    "test_compose",
+    "test_traces",
+    "test_show_trace_jaeger",
+    "test_dashboard",
+    "test_collector",
+)
 """These files need programs that take minutes to build on a new machine."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Build missing programs while the first tests run, in one process whose output is printed."""
-    if hasattr(config, "workerinput") or all(made.exists() for made in MADE.values()):
+    is_complete = all(made.exists() for made in MADE.values()) and find_chromium() is not None
+    if hasattr(config, "workerinput") or is_complete:
         return
 
     def say(line: str) -> None:
@@ -49,14 +59,15 @@ def pytest_configure(config: pytest.Config) -> None:
             terminal.write_line(line)
             terminal.flush()  # otherwise a file or a pipe gets the line minutes later
 
-    def build() -> None:
+    def build(made: Callable[[Say], Coroutine[Any, Any, object]]) -> None:
         try:
-            asyncio.run(make_all(say))
+            asyncio.run(made(say))
         except FetchError as error:
             # The first test that needs the program tries again and reports the error.
             say(f"not built: {error}")
 
-    threading.Thread(target=build, name="go", daemon=True).start()
+    for name, made in (("chromium", install_chromium), ("go", make_all)):
+        threading.Thread(target=build, args=(made,), name=name, daemon=True).start()
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -92,6 +103,12 @@ def wait_for(name: str) -> None:
     """Wait until this process or another one has built it. If that fails, the fixture of the test says why."""
     with suppress(FetchError):
         asyncio.run(make(name, say_on_stderr))
+
+
+@pytest.fixture(scope="session")
+async def chromium_program() -> str:
+    """Debian's Chromium."""
+    return await install_chromium(say_on_stderr)
 
 
 @pytest.fixture(scope="session")

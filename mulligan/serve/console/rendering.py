@@ -20,6 +20,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.types import Receive, Scope, Send
 
+from mulligan.content import described
 from mulligan.serve.console.sessions import Session, note_of, take_note
 from mulligan.serve.problems import Problem
 
@@ -168,6 +169,7 @@ _TEMPLATES = Environment(
     undefined=StrictUndefined,
 )
 _TEMPLATES.filters |= {
+    "described": described,
     "visible": _visible,
     "as_json": _as_json,
     "run_path": _path,
