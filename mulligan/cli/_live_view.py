@@ -54,7 +54,7 @@ class LiveView:
                 call = self._call(event.call_id, event.name)
                 call |= {"result": event.result.model_dump(), "attempts": event.attempts}
                 for first, line in call_lines(call):
-                    self._print_line(Padding(line, (0, 0, 0, 2 if first else 6)))
+                    self._print_line(Padding(line, (0, 0, 0, 2 if first else 6), expand=False))
             case _:
                 if (one_line := _event_line(event, self._run_id)) is not None:
                     self._print_line(one_line)

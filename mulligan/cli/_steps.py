@@ -28,11 +28,13 @@ def step_view(step: dict[str, Any], below: Callable[[str], Iterable[RenderableTy
     if compaction := step.get("compaction"):
         lines.insert(0, compaction_line(compaction))
     for call in step["tool_calls"]:
-        lines += [Padding(line, (0, 0, 0, 2 if first else 6)) for first, line in call_lines(call)]
+        lines += [Padding(line, (0, 0, 0, 2 if first else 6), expand=False) for first, line in call_lines(call)]
         lines += below(call["id"]) if below else ()
     if step.get("error"):
         lines.append(
-            Padding(Text(f"✗ {step['error']['kind']}: {short(step['error']['message'])}", "red"), (0, 0, 0, 2))
+            Padding(
+                Text(f"✗ {step['error']['kind']}: {short(step['error']['message'])}", "red"), (0, 0, 0, 2), expand=False
+            )
         )
     return Group(*lines)
 

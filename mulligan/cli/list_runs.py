@@ -98,6 +98,7 @@ async def _add_waits(client: Client, runs: list[dict[str, Any]]) -> None:
     """Add to the newest open runs what they wait for. One that cannot be read is listed without it."""
     from temporalio.service import RPCError
 
+    from mulligan.client.find_runs import WAITING
     from mulligan.client.wait_reader import WaitReader
 
     reader, limit = WaitReader(client, MOST_SUB_RUNS), asyncio.Semaphore(PARALLEL_READS)
@@ -108,6 +109,8 @@ async def _add_waits(client: Client, runs: list[dict[str, Any]]) -> None:
                 waiting = await reader.read(run["id"])
             if waiting is not None:
                 run["waiting_for"] = waiting.model_dump(mode="json")
+                if waiting.kind == "person":
+                    run["status"] = WAITING  # as `show` and `--status waiting` have it
 
     await asyncio.gather(*(add(run) for run in [run for run in runs if run["status"] == "running"][:MOST_WAITS]))
 
@@ -117,7 +120,7 @@ def _table(runs: list[dict[str, Any]]) -> Table:
     for heading in ("id", "agent", "status", "started", "seconds"):
         justify: Literal["left", "right"] = "right" if heading == "seconds" else "left"
         table.add_column(heading, no_wrap=heading == "id", overflow="fold", justify=justify)
-    colours = {"completed": "green", "running": "cyan", "failed": "red"}
+    colours = {"completed": "green", "running": "cyan", "waiting": "magenta", "failed": "red"}
     for each in runs:
         table.add_row(
             Text(each["id"]),

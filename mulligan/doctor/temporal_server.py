@@ -111,7 +111,7 @@ async def check_task_queue(client: Client, queue: str, agents: Sequence[str]) ->
     identities = sorted({identity for identities in polling for identity in identities})
     if not identities:
         start = f"mulligan worker --load MODULE{'' if queue == 'agents' else f' --task-queue {queue}'}"
-        return [Finding(name, "problem", f"no worker polls it, so no run gets on; start one: `{start}`")]
+        return [Finding(name, "problem", f"no worker polls it, so its runs make no progress; start one: `{start}`")]
     shown = ", ".join(untagged(identity) for identity in identities[:SHOWN_WORKERS])
     more = f" and {len(identities) - SHOWN_WORKERS} more" if len(identities) > SHOWN_WORKERS else ""
     findings = [

@@ -131,6 +131,9 @@ async def test_each_command_says_what_a_run_waits_for(mulligan: Run, env: dict[s
         assert (waiting["kind"], "127.0.0.1" in waiting["last_failure"]) == ("model", True)
         listed = await mulligan("list", "--limit", "200", COLUMNS="40")
         assert "mulligan approve w-teller c3" in listed.out, listed.err
+        rows = json.loads((await mulligan("list", "--limit", "200", "--json")).out)
+        statuses = {row["id"]: row["status"] for row in rows}
+        assert (statuses["w-teller"], statuses["w-offline"]) == ("waiting", "running")
 
 
 async def test_the_commands_work_on_a_workflow_of_ones_own(mulligan: Run, env: dict[str, str]) -> None:
