@@ -19,6 +19,7 @@ from mulligan.cli.mcp import mcp
 from mulligan.cli.new import new
 from mulligan.cli.pending import pending
 from mulligan.cli.resume import resume
+from mulligan.cli.schedule import schedule
 from mulligan.cli.send import send
 from mulligan.cli.serve import serve
 from mulligan.cli.show import show
@@ -57,6 +58,7 @@ app.command()(cancel)
 app.command()(agents)
 app.command()(serve)
 app.command()(codec_server)
+app.add_typer(schedule, name="schedule")
 app.add_typer(mcp, name="mcp")
 
 

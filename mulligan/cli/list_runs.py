@@ -26,6 +26,8 @@ from mulligan.cli._terminal import (
 if TYPE_CHECKING:
     from temporalio.client import Client
 
+    from mulligan.client.find_runs import RunQuery
+
 PARALLEL_READS = 20
 """Open runs that are read at the same time."""
 MOST_WAITS = 100
@@ -45,6 +47,7 @@ def list_runs(
         ),
     ] = None,
     agent: Annotated[str | None, typer.Option(help="Only runs of this agent.", show_default=False)] = None,
+    tenant: Annotated[str | None, typer.Option(help="Only runs of this tenant.", show_default=False)] = None,
     sub_agents: Annotated[bool, typer.Option("--sub-agents", help="Also list the runs of sub-agents.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -55,15 +58,17 @@ def list_runs(
 
     Examples: `mulligan list --status waiting`, `mulligan list --agent support --status stopped`
     """
-    run_command(_list(limit, status, agent, sub_agents=sub_agents, as_json=as_json))
+    from mulligan.client.find_runs import RunQuery
+
+    query = RunQuery(status=status, agent=agent, tenant=tenant, sub_agents=sub_agents)
+    run_command(_list(limit, query, as_json=as_json))
 
 
-async def _list(limit: int, status: str | None, agent: str | None, *, sub_agents: bool, as_json: bool) -> int:
+async def _list(limit: int, query: RunQuery, *, as_json: bool) -> int:
     from temporalio.service import RPCError
 
-    from mulligan.client.find_runs import RunQuery, StatusError, find_runs
+    from mulligan.client.find_runs import StatusError, find_runs
 
-    query = RunQuery(status=status, agent=agent, sub_agents=sub_agents)
     try:
         query.check()
     except StatusError as error:

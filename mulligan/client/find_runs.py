@@ -17,6 +17,7 @@ from mulligan.client.connect import explain_unreadable_data
 from mulligan.client.registered_attributes import RegisteredAttributes
 from mulligan.values import Status
 from mulligan.wire.agent_list import AGENTS_WORKFLOW
+from mulligan.wire.run_priority import TENANT_MEMO
 from mulligan.wire.search_attributes import AGENT_ATTRIBUTE, STATUS_ATTRIBUTE
 from mulligan.wire.sub_run import AGENT_WORKFLOW
 
@@ -64,6 +65,7 @@ class RunQuery:
 
     status: str | None = None
     agent: str | None = None
+    tenant: str | None = None
     since: datetime | None = None
     until: datetime | None = None
     sub_agents: bool = False
@@ -82,6 +84,8 @@ class RunQuery:
     def selects(self, memo: dict[str, Any]) -> bool:
         """Whether a run with this memo is wanted."""
         if self.agent not in (None, memo.get("agent")):
+            return False
+        if self.tenant not in (None, memo.get(TENANT_MEMO)):
             return False
         if self.status is not None and self.status.lower() == WAITING and not memo.get(WAITING):
             return False

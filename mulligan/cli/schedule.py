@@ -1,0 +1,232 @@
+"""`mulligan schedule`: runs that start at times, by Temporal Schedules."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Coroutine
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mulligan.cli._input import read_json_object
+from mulligan.cli._terminal import OK, AsJson, connect_or_fail, fail, print_json, print_line, printable, run_command
+
+if TYPE_CHECKING:
+    from temporalio.client import ScheduleHandle
+
+    from mulligan.client.schedules import Timing
+    from mulligan.run_input import RunInput
+
+schedule = typer.Typer(
+    help="Start runs at times: create, list, show, pause, resume, trigger, delete.", no_args_is_help=True
+)
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The schedule's name.")]
+
+
+class Overlap(StrEnum):
+    """Temporal's policies for a run that is due while the one before is open."""
+
+    SKIP = "skip"
+    BUFFER_ONE = "buffer-one"
+    BUFFER_ALL = "buffer-all"
+    CANCEL_OTHER = "cancel-other"
+    TERMINATE_OTHER = "terminate-other"
+    ALLOW_ALL = "allow-all"
+
+
+@schedule.command()
+def create(
+    name: Name,
+    agent: Annotated[str, typer.Argument(help="The agent's name.")],
+    prompt: Annotated[str, typer.Argument(help="The task for the agent.")],
+    every: Annotated[str | None, typer.Option(help="The interval: 90s, 30m, 1h30m, 2d.", show_default=False)] = None,
+    cron: Annotated[str | None, typer.Option(help='A cron expression: "0 9 * * MON".', show_default=False)] = None,
+    timezone: Annotated[
+        str | None, typer.Option(help="The time zone of --cron, as Europe/Berlin.", show_default="UTC")
+    ] = None,
+    overlap: Annotated[Overlap, typer.Option(help="If the run before is still open.")] = Overlap.SKIP,
+    jitter: Annotated[
+        str | None, typer.Option(help="Delay each start at random by up to this.", show_default="0s")
+    ] = None,
+    catchup_window: Annotated[
+        str | None, typer.Option(help="How late to start runs missed while Temporal was down.", show_default="365d")
+    ] = None,
+    tenant: Annotated[str | None, typer.Option(help="For whom the runs are.", show_default=False)] = None,
+    priority: Annotated[int | None, typer.Option(min=1, max=5, help="From 1 (first) to 5.", show_default="3")] = None,
+    input: Annotated[  # noqa: A002 - it names the option
+        str | None, typer.Option(help="More of the runs' input as JSON (`-`: stdin, `@FILE`).", show_default=False)
+    ] = None,
+    task_queue: Annotated[
+        str | None, typer.Option(help="The task queue of the workers.", show_default="agents")
+    ] = None,
+) -> None:
+    """Create a schedule that starts runs of an agent: with either --every or --cron.
+
+    Example: `mulligan schedule create news assistant "What is new?" --cron "0 9 * * MON-FRI" --timezone Europe/Berlin`
+
+    Exit code: 0 created, 2 wrong use, or there is a schedule of that name.
+    """
+    from mulligan.client.schedules import Timing, parse_interval
+    from mulligan.client.settings import settings
+    from mulligan.errors import DeclarationError, InvalidRunInputError
+    from mulligan.run_input import parse_run_input
+
+    if (every is None) == (cron is None):
+        fail("give either --every or --cron.")
+    if timezone is not None and cron is None:
+        fail("--timezone is for --cron; an interval has none.")
+    fields = {} if input is None else read_json_object(input, "--input", '{"max_steps": 5}')
+    given = {"agent": agent, "prompt": prompt, "tenant": tenant, "priority": priority}
+    fields |= {key: value for key, value in given.items() if value is not None}
+    try:
+        timing = Timing(
+            every=parse_interval(every, "--every") if every else None,
+            cron=cron,
+            timezone=timezone,
+            overlap=overlap.value,
+            jitter=parse_interval(jitter, "--jitter") if jitter else None,
+            catchup_window=parse_interval(catchup_window, "--catchup-window") if catchup_window else None,
+        )
+        run_input, queue = parse_run_input(json.dumps(fields).encode()), task_queue or settings().task_queue
+    except (DeclarationError, InvalidRunInputError) as error:
+        fail(getattr(error, "message", None) or str(error))
+    run_command(_create(name, run_input, timing, queue))
+
+
+async def _create(name: str, run_input: RunInput, timing: Timing, queue: str) -> int:
+    from temporalio.client import ScheduleAlreadyRunningError
+    from temporalio.service import RPCError
+
+    from mulligan.client.schedules import create_schedule
+    from mulligan.errors import InvalidRunInputError
+
+    client = await connect_or_fail()
+    try:
+        await create_schedule(client, name, run_input, timing, queue)
+    except ScheduleAlreadyRunningError:
+        fail(
+            f"there is a schedule {name!r} already; choose another name, or delete it: mulligan schedule delete {name}"
+        )
+    except InvalidRunInputError as error:
+        fail(error.message)
+    except RPCError as error:
+        fail(f"Temporal did not create the schedule: {error.message}")
+    print_line(printable(name))
+    return OK
+
+
+@schedule.command("list")
+def list_all(as_json: AsJson = False) -> None:
+    """List the schedules that start runs.
+
+    Exit code: 0, or 2 with no server.
+    """
+    run_command(_list(as_json=as_json))
+
+
+async def _list(*, as_json: bool) -> int:
+    from mulligan.client.schedules import list_schedules
+
+    client = await connect_or_fail()
+    found = [each async for each in list_schedules(client)]
+    if as_json:
+        print_json(found)
+        return OK
+    for each in sorted(found, key=lambda one: str(one["name"])):
+        following = "paused" if each["paused"] else f"next {each['next'][0]}" if each["next"] else "no next run"
+        print_line(printable(f"{each['name']}  {each['agent']}  {each['timing']}  {following}"))
+    return OK
+
+
+@schedule.command()
+def show(name: Name, as_json: AsJson = False) -> None:
+    """Show a schedule: its timing, its next times, its newest runs.
+
+    Exit code: 0, or 2 if there is none of that name.
+    """
+    run_command(_show(name, as_json=as_json))
+
+
+async def _show(name: str, *, as_json: bool) -> int:
+    shown = await _described(name)
+    if as_json:
+        print_json(shown)
+        return OK
+    for field, value in shown.items():
+        text = ", ".join(map(str, value)) if isinstance(value, list) else value
+        if text not in (None, ""):
+            print_line(printable(f"{field.replace('_', ' ')}: {text}"))
+    return OK
+
+
+@schedule.command()
+def pause(
+    name: Name,
+    reason: Annotated[str | None, typer.Option(help="Why; `show` prints it.", show_default=False)] = None,
+) -> None:
+    """Start no further runs until the schedule is resumed. Open runs go on.
+
+    Exit code: 0 paused, 2 there is none of that name.
+    """
+    run_command(_change(name, lambda handle: handle.pause(note=reason), f"{name} is paused."))
+
+
+@schedule.command()
+def resume(name: Name) -> None:
+    """Start runs again.
+
+    Exit code: 0 resumed, 2 there is none of that name.
+    """
+    run_command(_change(name, lambda handle: handle.unpause(), f"{name} starts runs again."))
+
+
+@schedule.command()
+def trigger(name: Name) -> None:
+    """Start a run now, also if the schedule is paused. --overlap of the schedule applies.
+
+    Exit code: 0 triggered, 2 there is none of that name.
+    """
+    run_command(_change(name, lambda handle: handle.trigger(), f"{name} was triggered."))
+
+
+@schedule.command()
+def delete(name: Name) -> None:
+    """Delete a schedule. Open runs go on.
+
+    Exit code: 0 deleted, 2 there is none of that name.
+    """
+    run_command(_change(name, lambda handle: handle.delete(), f"{name} was deleted."))
+
+
+async def _described(name: str) -> dict[str, Any]:
+    """A schedule; the command ends if it is not one of ours."""
+    from temporalio.service import RPCError, RPCStatusCode
+
+    from mulligan.client.schedules import describe_schedule
+
+    client = await connect_or_fail()
+    try:
+        return await describe_schedule(client, name)
+    except LookupError:
+        fail(f"the schedule {name!r} starts no runs of agents.")
+    except RPCError as error:
+        if error.status == RPCStatusCode.NOT_FOUND:
+            fail(f"there is no schedule {name!r}; see `mulligan schedule list`.")
+        fail(f"Temporal refused this: {error.message}")
+
+
+async def _change(name: str, change: Any, message: str) -> int:
+    from temporalio.service import RPCError
+
+    await _described(name)
+    client = await connect_or_fail()
+    handle: ScheduleHandle = client.get_schedule_handle(name)
+    work: Coroutine[Any, Any, None] = change(handle)
+    try:
+        await work
+    except RPCError as error:
+        fail(f"Temporal refused this: {error.message}")
+    print_line(printable(message))
+    return OK
