@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AliasChoices, BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError, field_validator
 from pydantic_core import PydanticCustomError
 
-from mulligan.content import Parts
+from mulligan.content import Part, Parts
 from mulligan.endpoint import Model
 from mulligan.errors import InvalidRunInputError
 from mulligan.schema.fault_text import required_form
@@ -22,7 +22,7 @@ from mulligan.schema.optional_field import optional_field
 from mulligan.schema.well_formed import WellFormedText
 from mulligan.values import AssistantMessage, Message, ToolMessage, UserMessage
 
-__all__ = ["TRACEPARENT", "Prompt", "ResumedFrom", "RunInput", "parse_run_input"]
+__all__ = ["TRACEPARENT", "Prompt", "ResumedFrom", "RunInput", "parse_prompt", "parse_run_input"]
 
 _ROLES = ("user", "assistant", "tool")
 _PARTS = ("text", "image", "file", "audio")
@@ -142,6 +142,20 @@ def parse_run_input(data: bytes) -> RunInput:
         )
     _check_messages(run_input.messages, prompted=run_input.prompt is not None)
     return run_input
+
+
+def parse_prompt(value: Any) -> str | list[Part]:
+    """Validate a prompt, a text or parts.
+
+    Raises:
+        InvalidRunInputError: it is neither, or a part is invalid.
+    """
+    try:
+        prompt = RunInput.model_validate({"agent": "-", "prompt": value}).prompt
+    except ValidationError as error:
+        sentences = list(dict.fromkeys(_fault_sentence(fault) for fault in error.errors(include_url=False)))
+        raise InvalidRunInputError(" ".join(sentences[:5])) from None
+    return prompt or ""
 
 
 def _check_messages(messages: Sequence[Message], *, prompted: bool) -> None:

@@ -8,6 +8,7 @@ import shlex
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,16 @@ def read_text(argument: str) -> str:
     if not text.strip():
         fail("the text is empty.")
     return text
+
+
+def read_files(paths: Sequence[Path]) -> list[dict[str, Any]]:
+    """The files as parts of a message, as JSON. One that cannot be used ends the command."""
+    from mulligan.content import ContentError, content_file
+
+    try:
+        return [content_file(path).model_dump(mode="json") for path in paths]
+    except ContentError as error:
+        fail(f"--file: {error}")
 
 
 def read_json_object(argument: str, name: str, example: str) -> dict[str, Any]:

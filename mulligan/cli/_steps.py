@@ -10,6 +10,8 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
+from mulligan.content import described
+
 if TYPE_CHECKING:
     from mulligan.client.read_run import RunEnd
 
@@ -72,7 +74,7 @@ def call_lines(call: dict[str, Any]) -> list[tuple[bool, Text]]:
         text = Text.assemble((f"returned to the model{attempts}: ", "red"), (result["error"]["kind"], "red bold"), " ")
         lines.append((False, text.append(short(result["error"]["message"]))))
     elif result is not None:
-        lines.append((False, Text(short(result["text"]) + attempts, style="dim")))
+        lines.append((False, Text(short(_shown_result(result)) + attempts, style="dim")))
     return lines
 
 
@@ -136,6 +138,12 @@ def as_text(value: Any) -> str:
 def counted(number: int, thing: str) -> str:
     """`1 step`, `2 steps`."""
     return f"{number:,} {thing}{'' if number == 1 else 's'}"
+
+
+def _shown_result(result: dict[str, Any]) -> str:
+    from mulligan.values import StepResult
+
+    return described(StepResult.model_validate(result).content or result["text"])
 
 
 def short(text: str, longest: int = LONGEST) -> str:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
-from mulligan.cli._input import read_text
+from mulligan.cli._input import read_files, read_text
 from mulligan.cli._people import Conversation, RunId, send_update
 from mulligan.cli._runs import find_open_run
 from mulligan.cli._terminal import AsJson, connect_or_fail, run_command
@@ -19,6 +20,9 @@ def send(
         str | None,
         typer.Option(help="An id for the message: sent again with the same id, it is one message.", show_default=False),
     ] = None,
+    file: Annotated[
+        list[Path] | None, typer.Option("--file", help="A file for the agent: an image, audio, a PDF …; repeatable.")
+    ] = None,
     conversation: Conversation = None,
     as_json: AsJson = False,
 ) -> None:
@@ -28,11 +32,18 @@ def send(
 
     Exit code: 0 sent, 2 no such run, it has ended, or it refused the message.
     """
-    run_command(_send(run_id, read_text(text), id, conversation, as_json=as_json))
+    run_command(_send(run_id, _message(read_text(text), file), id, conversation, as_json=as_json))
 
 
-async def _send(run_id: str, text: str, message_id: str | None, conversation: str | None, *, as_json: bool) -> int:
+def _message(text: str, files: list[Path] | None) -> dict[str, Any]:
+    content = [{"type": "text", "text": text}, *read_files(files)] if files else None
+    return {"text": text, "content": content}
+
+
+async def _send(
+    run_id: str, message: dict[str, Any], message_id: str | None, conversation: str | None, *, as_json: bool
+) -> int:
     handle = await find_open_run(await connect_or_fail(), run_id)
-    fields = {"text": text, "id": message_id, "conversation": conversation}
-    message = f"The message was sent to {run_id}."
-    return await send_update(handle, "send_message", fields, as_json=as_json, message=message)
+    fields = {**message, "id": message_id, "conversation": conversation}
+    sent = f"The message was sent to {run_id}."
+    return await send_update(handle, "send_message", fields, as_json=as_json, message=sent)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import secrets
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mulligan.cli._input import read_json_object
+from mulligan.cli._input import read_files, read_json_object
 from mulligan.cli._runs import report_start
 from mulligan.cli._terminal import AsJson, connect_or_fail, fail, print_progress, printable, run_command
 
@@ -45,6 +46,9 @@ def start(
             show_default=False,
         ),
     ] = None,
+    file: Annotated[
+        list[Path] | None, typer.Option("--file", help="A file for the agent: an image, audio, a PDF …; repeatable.")
+    ] = None,
     wait: Annotated[bool, typer.Option("--wait", help="Follow the run to its end and print its output.")] = False,
     task_queue: Annotated[
         str | None, typer.Option(help="The task queue of the workers.", show_default="agents")
@@ -63,6 +67,8 @@ def start(
     run_input |= {name: value for name, value in options.items() if value is not None}
     if max_steps is not None:
         run_input.pop("maxSteps", None)
+    if file:
+        run_input["prompt"] = [*_prompt_parts(run_input.get("prompt")), *read_files(file)]
     parsed, queue = _check(run_input, task_queue)
     run_id = id or f"{run_input['agent']}-{secrets.token_hex(4)}"
     run_command(_start(run_input, parsed, run_id, queue, wait=wait, as_json=as_json))
@@ -86,6 +92,10 @@ def _check(run_input: dict[str, Any], task_queue: str | None) -> tuple[RunInput,
         fail(getattr(error, "message", None) or str(error))
 
 
+def _prompt_parts(prompt: Any) -> list[Any]:
+    return prompt if isinstance(prompt, list) else [] if prompt is None else [{"type": "text", "text": prompt}]
+
+
 async def _start(
     run_input: dict[str, Any], parsed: RunInput, run_id: str, queue: str, *, wait: bool, as_json: bool
 ) -> int:
@@ -93,6 +103,7 @@ async def _start(
     from temporalio.service import RPCError
 
     from mulligan.client.start_run import start_memo
+    from mulligan.errors import InvalidRunInputError
     from mulligan.wire.run_priority import run_priority
 
     client = await connect_or_fail()
@@ -106,6 +117,8 @@ async def _start(
             memo=start_memo(parsed),
             priority=run_priority(parsed),
         )
+    except InvalidRunInputError as error:
+        fail(error.message)
     except WorkflowAlreadyStartedError:
         fail(f"a run with the id {run_id!r} is open; choose another --id, or see `mulligan show {run_id}`.")
     except RPCError as error:

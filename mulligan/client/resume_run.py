@@ -23,7 +23,7 @@ from mulligan.client.start_run import decode_start_input, start_argument, start_
 from mulligan.client.store_content import store_content
 from mulligan.content import Part
 from mulligan.errors import MulliganError, StructuredOutputError, ToolCallError, error_of
-from mulligan.run_input import ResumedFrom
+from mulligan.run_input import ResumedFrom, parse_prompt
 from mulligan.values import (
     AssistantMessage,
     ErrorInfo,
@@ -118,7 +118,7 @@ async def resume_run(  # noqa: PLR0913 - all but the first two are options
     if prompt is None:
         _check_last_message(workflow_id, status, messages)
     options = {
-        "prompt": prompt if prompt is None or isinstance(prompt, str) else list(prompt),
+        "prompt": prompt if prompt is None or isinstance(prompt, str) else parse_prompt(list(prompt)),
         "max_steps": max_steps,
         "model": model,
         "metadata": metadata and dict(metadata),

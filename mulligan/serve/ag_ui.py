@@ -16,7 +16,9 @@ from pydantic.alias_generators import to_camel
 from sse_starlette import EventSourceResponse
 from starlette.responses import JSONResponse
 
+from mulligan.content import described
 from mulligan.run_input import RunInput
+from mulligan.serve.client_parts import as_prompt, media_part
 from mulligan.serve.http_protocol import SEND_SECONDS, Protocol, caller_of, runs_of
 from mulligan.serve.problems import Problem, problem_of
 from mulligan.serve.replies import Reply, send_replies
@@ -113,12 +115,27 @@ def _new_message(messages: Sequence[Json]) -> UserMessage | None:
         return None
     content, message_id = last.get("content"), last.get("id")
     if isinstance(content, list):
-        if any(not isinstance(part, dict) or part.get("type") != "text" for part in content):
-            raise Problem(422, "invalid_input", "The user's message has a part that is not text; send text only.")
-        content = "\n".join(str(part.get("text", "")) for part in content)
+        content = as_prompt([_part(part) for part in content])
+        if isinstance(content, list) and isinstance(message_id, str | None):
+            return UserMessage(message_id, content)
     if not isinstance(content, str) or not isinstance(message_id, str | None):
         raise Problem(422, "invalid_input", 'The last message needs an "id" and a "content", which are texts.')
     return UserMessage(message_id, content)
+
+
+def _part(part: Any) -> Json:
+    """A part of AG-UI: text, `binary`, or a newer one with a `source`."""
+    match part:
+        case {"type": "text"}:
+            return {"type": "text", "text": str(part.get("text", ""))}
+        case {"type": "binary", "mimeType": str(media_type)} if part.get("url") or part.get("data"):
+            kind = {"image": "image", "audio": "audio"}.get(media_type.partition("/")[0], "file")
+            source = part.get("data") or part.get("url")
+            return media_part(kind, source, media_type=media_type, name=part.get("filename"))
+        case {"type": "image" | "audio" | "document", "source": {"value": source, **more}}:
+            kind = "file" if part["type"] == "document" else part["type"]
+            return media_part(kind, source, media_type=more.get("mimeType"))
+    raise Problem(422, "invalid_input", "The user's message has a part that is not text, image, audio or document.")
 
 
 def _reply(entry: ResumeEntry) -> Reply:
@@ -225,7 +242,9 @@ class Translator:
                 return self._settle(event)
             case MessageReceived():
                 message_id = f"{OWN_ID}message-{event.offset}"
-                self._messages.append({"id": message_id, "role": "user", "content": event.text})
+                self._messages.append(
+                    {"id": message_id, "role": "user", "content": described(event.content or event.text)}
+                )
                 return _whole_text(message_id, event.text, role="user")
             case RunStarted() | ToolCallStarted() | Waiting():
                 return []  # RUN_STARTED, the call and the interrupt say it
@@ -364,7 +383,7 @@ def _history(run_input: RunInput) -> list[Json]:
         messages.append(_message(message, f"{OWN_ID}user-{index}", f"{OWN_ID}answer-{answers}"))
     if run_input.prompt is not None:
         message_id = run_input.metadata.get(MESSAGE_ID) or f"{OWN_ID}user-{len(messages)}"
-        messages.append({"id": message_id, "role": "user", "content": run_input.prompt})
+        messages.append({"id": message_id, "role": "user", "content": described(run_input.prompt)})
     return messages
 
 
@@ -373,7 +392,7 @@ def _message(message: Message, user_id: str, answer_id: str) -> Json:
         return _assistant(answer_id, message.text, message.tool_calls)
     if isinstance(message, ToolMessage):
         return _result(message.call_id, message.text, message.error)
-    return {"id": user_id, "role": "user", "content": message.text}
+    return {"id": user_id, "role": "user", "content": described(message.content or message.text)}
 
 
 def _assistant(message_id: str, text: str, calls: Sequence[ToolCall]) -> Json:

@@ -15,6 +15,7 @@ from pydantic import BaseModel
 from sse_starlette import EventSourceResponse
 from starlette.responses import JSONResponse
 
+from mulligan.serve.client_parts import as_prompt, media_part
 from mulligan.serve.http_protocol import SEND_SECONDS, Protocol, caller_of, runs_of
 from mulligan.serve.problems import Problem, problem_of
 from mulligan.serve.replies import Reply, send_replies
@@ -97,9 +98,18 @@ def _user_message(message: Json) -> UserMessage:
         raise Problem(
             422, "invalid_input", 'The user\'s message needs an "id", which is a text, and a list of "parts".'
         )
-    if any(not isinstance(part, dict) or part.get("type") != "text" for part in parts):
-        raise Problem(422, "invalid_input", "The user's message has a part that is not text; send text only.")
-    return UserMessage(message_id, "\n".join(str(part.get("text", "")) for part in parts))
+    return UserMessage(message_id, as_prompt([_part(part) for part in parts]))
+
+
+def _part(part: Any) -> Json:
+    match part:
+        case {"type": "text"}:
+            return {"type": "text", "text": str(part.get("text", ""))}
+        case {"type": "file", "url": url}:
+            media_type = str(part.get("mediaType") or "")
+            kind = {"image": "image", "audio": "audio"}.get(media_type.partition("/")[0], "file")
+            return media_part(kind, url, media_type=media_type or None, name=part.get("filename"))
+    raise Problem(422, "invalid_input", "The user's message has a part that is not text, and no file with a URL.")
 
 
 def _replies(message: Json) -> list[Reply]:

@@ -15,6 +15,7 @@ from pydantic import BaseModel, Field
 from starlette.responses import JSONResponse
 
 from mulligan.client.watch_run import WatchedEvent
+from mulligan.content import Part
 from mulligan.run_input import RunInput
 from mulligan.serve.http_protocol import EventStream, Protocol, caller_of, refuse_by_rfc_9457, runs_of
 from mulligan.serve.problems import Problem, problem_of
@@ -65,7 +66,7 @@ class Resume(BaseModel):
 
     model_config = {"extra": "forbid"}
 
-    prompt: str | None = None
+    prompt: str | list[Part] | None = None
     id: str | None = None
     max_steps: Annotated[int | None, Field(ge=1)] = None
     model: str | None = None

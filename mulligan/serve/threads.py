@@ -13,12 +13,14 @@ import re
 import secrets
 from dataclasses import dataclass
 from http import HTTPStatus
+from typing import Any
 
 from temporalio.client import WorkflowExecutionDescription, WorkflowExecutionStatus
 from temporalio.service import RPCError, RPCStatusCode
 
 from mulligan.client.resume_run import default_workflow_id
 from mulligan.client.start_run import read_input
+from mulligan.content import Part, shown_content
 from mulligan.run_input import RunInput
 from mulligan.serve.problems import Problem
 from mulligan.serve.runs import Runs
@@ -40,7 +42,7 @@ class UserMessage:
     """What a user says. `id`: the client's; None: the client has none, so each request is a new message."""
 
     id: str | None
-    text: str
+    prompt: str | list[Part]
 
 
 @dataclass(frozen=True)
@@ -59,12 +61,17 @@ class Turn:
         """
         if message.id is None or message.id != self.input.metadata.get(MESSAGE_ID):
             return False
-        if message.text != self.input.prompt:
+        if _comparable(message.prompt) != _comparable(self.input.prompt):
             raise Problem(
                 409, "message_changed", f"The message {message.id[:80]!r} was sent before, with another text. "
                 "A conversation cannot be changed; send a message with a new id.",
             )  # fmt: skip
         return True
+
+
+def _comparable(prompt: str | list[Part] | None) -> Any:
+    """A prompt without the difference between bytes and a reference to them."""
+    return shown_content(prompt) if isinstance(prompt, list) else prompt
 
 
 class Thread:
@@ -108,7 +115,7 @@ class Thread:
         """
         if message.id is not None and (not message.id or len(message.id) > MOST_ID_CHARS):
             raise Problem(422, "invalid_input", f"A message's id must be 1 to {MOST_ID_CHARS} characters.")
-        if not message.text.strip():
+        if not message.prompt or (isinstance(message.prompt, str) and not message.prompt.strip()):
             raise Problem(422, "invalid_input", "The user's message has no text.")
         for _ in range(MOST_TRIES):
             newest = await self.newest()
@@ -129,9 +136,9 @@ class Thread:
         named = {THREAD_ID: self._id, MESSAGE_ID: message.id or secrets.token_hex(8)}
         if before is not None:
             metadata = {**before.input.metadata, **named}
-            await self._runs.resume(self._caller, before.run_id, {"prompt": message.text, "metadata": metadata})
+            await self._runs.resume(self._caller, before.run_id, {"prompt": message.prompt, "metadata": metadata})
             return
-        run_input = RunInput(agent=self._agent, prompt=message.text, metadata=named)
+        run_input = RunInput(agent=self._agent, prompt=message.prompt, metadata=named)
         try:
             await self._runs.start(self._caller, run_input, self._first)
         except Problem as problem:

@@ -12,6 +12,7 @@ import pytest
 
 from tests.acceptance.conftest import Run, command
 from tests.support.command_server import DEVNULL, PIPE, start_command
+from tests.support.content_files import png
 
 Process = asyncio.subprocess.Process
 NOWHERE = "127.0.0.1:1"
@@ -49,6 +50,38 @@ async def test_start_show_tail_and_list_present_a_run_as_text_and_as_json(
     assert lines[-1]["status"] == "completed"
     runs = {run["id"]: run for run in json.loads(listed.out)}
     assert (runs["a-1"]["agent"], runs["a-1"]["status"]) == ("support", "completed")
+
+
+async def test_start_and_send_take_files_and_refuse_those_that_cannot_be_used(
+    mulligan: Run, worker: Process, tmp_path: Path
+) -> None:
+    """A scripted model gets their descriptions."""
+    photo, mislabelled = tmp_path / "photo.png", tmp_path / "b.jpg"
+    photo.write_bytes(png())
+    mislabelled.write_bytes(png())
+    start = ("start", "support", "What is this?", "--model", "scripted:echo", "--file", str(photo))
+    waited = await mulligan(*start, "--id", "f-1", "--wait")
+    assert waited.code == 0, waited.err
+    assert "What is this?" in waited.out
+    messages = json.loads((await mulligan("show", "f-1", "--json")).out)
+    assert messages["status"] == "completed"
+    shown = await mulligan("show", "f-1")
+    assert "What is this?" in shown.out
+    twice = await mulligan(*start, "--file", str(mislabelled))
+    assert twice.code == 2
+    assert "is image/jpeg by its name, but its bytes are image/png." in twice.err
+    large = tmp_path / "large.png"
+    large.write_bytes(png(2_000_000))
+    refused = await mulligan("start", "support", "Hi", "--file", str(large))
+    assert refused.code == 2
+    assert "Set MULLIGAN_CONTENT_DIR or MULLIGAN_EXTERNAL_STORAGE" in " ".join(refused.err.split())
+    nobody = ("start", "support", "Hi", "--task-queue", "nobody", "--id")
+    stored = await mulligan(*nobody, "f-2", "--file", str(large), MULLIGAN_CONTENT_DIR=str(tmp_path / "content"))
+    assert stored.code == 0, stored.err
+    assert len([path for path in (tmp_path / "content").rglob("*") if path.is_file()]) == 1
+    sent = await mulligan("send", "f-2", "And this?", "--file", str(tmp_path / "none.png"))
+    assert sent.code == 2
+    assert "none.png cannot be read: No such file or directory." in " ".join(sent.err.split())
 
 
 async def test_the_id_of_a_run_that_has_ended_starts_a_new_run_and_says_so(mulligan: Run, worker: Process) -> None:

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from mulligan.run_input import parse_prompt
+from mulligan.serve.client_parts import media_part
 from mulligan.serve.openai_api.request_fields import invalid
 from mulligan.serve.openai_api.response_events import APPROVAL_PREFIX
 from mulligan.serve.problems import Problem
@@ -15,6 +17,13 @@ __all__ = ["Reply", "chat_messages", "input_messages", "replies"]
 
 MOST_MESSAGES = 10_000
 _TEXT_PARTS = {"text", "input_text", "output_text", "refusal"}
+_MEDIA_PARTS = {
+    "image_url": "image",
+    "input_image": "image",
+    "input_audio": "audio",
+    "file": "file",
+    "input_file": "file",
+}
 _IGNORED = {"reasoning", "mcp_approval_request", "mcp_approval_response", "mcp_list_tools", "compaction"}
 """Items of an earlier response that a client sends back, and that say nothing to another run."""
 Json = dict[str, Any]
@@ -121,11 +130,12 @@ def _items(given: Any, name: str) -> Sequence[Json]:
 
 
 def _message(item: Json, where: str) -> Json:
-    role = item.get("role")
-    text = _text(item.get("content"), f"{where}.content", may_be_empty=role != "user")
+    role, content = item.get("role"), item.get("content")
+    media = role == "user" and isinstance(content, list) and any(map(_is_media, content))
+    text = "" if media else _text(content, f"{where}.content", may_be_empty=role != "user")
     match role:
         case "user":
-            return _user(text)
+            return _user(text) if not media else {"role": "user", "content": _parts(item["content"], where)}
         case "assistant":
             return {"role": "assistant", "text": text}
         case "system" | "developer" if not text.strip():
@@ -159,6 +169,36 @@ def _part_text(part: Any, where: str) -> str:
     raise invalid(where, f"is {json.dumps(kind)[:80]}; agents read parts of the type text.")
 
 
+def _is_media(part: Any) -> bool:
+    return isinstance(part, dict) and part.get("type") in _MEDIA_PARTS
+
+
+def _parts(content: list[Any], where: str) -> list[Json]:
+    """The parts of a message with images, files or audio, in either API's form."""
+    parts: list[Json] = []
+    for number, part in enumerate(content):
+        at = f"{where}.content[{number}]"
+        parts.append(_media_part(part, at) if _is_media(part) else {"type": "text", "text": _part_text(part, at)})
+    return parts
+
+
+def _media_part(part: Json, where: str) -> Json:
+    given = part.get(part["type"])
+    fields = {**part, **(given if isinstance(given, dict) else {"url": given})}
+    name, audio_format = fields.get("filename"), fields.get("format")
+    source = next(
+        (fields[key] for key in ("file_data", "file_url", "image_url", "url", "data") if fields.get(key)), None
+    )
+    if isinstance(source, dict):
+        source = source.get("url")
+    is_url = isinstance(source, str) and source.lower().startswith(("https://", "http://", "data:"))
+    if not is_url and not (source and part["type"] == "input_audio"):
+        kind = json.dumps(part["type"])
+        raise invalid(where, f"is {kind} without a URL or a data URL; files by their id are not known here.")
+    media_type = {"wav": "audio/wav", "mp3": "audio/mpeg"}.get(str(audio_format))
+    return media_part(_MEDIA_PARTS[part["type"]], source, media_type=media_type, name=name)
+
+
 def _user(text: str) -> Json:
     return {"role": "user", "text": text}
 
@@ -185,10 +225,25 @@ def _name_of(messages: Sequence[Json], call_id: str) -> str:
     return next((call["name"] for call in calls if call["id"] == call_id), "")
 
 
+def joined_prompt(messages: Sequence[Json]) -> Any:
+    """The user's messages as one prompt.
+
+    Raises:
+        InvalidRunInputError: a part is invalid.
+    """
+    if not any("content" in message for message in messages):
+        return "\n\n".join(message["text"] for message in messages)
+    texts = ([{"type": "text", "text": message.get("text")}] for message in messages)
+    return parse_prompt(
+        [part for message, text in zip(messages, texts, strict=True) for part in message.get("content", text)]
+    )
+
+
 def run_input_json(agent: str, messages: Sequence[Json], metadata: dict[str, str], param: str) -> bytes:
     """The RunInput of a new run, as JSON."""
     if not messages:
         raise Problem(400, "invalid_value", f'"{param}" has no message for the agent; end with a user message.')
     if len(messages) == 1 and messages[0]["role"] == "user":
-        return json.dumps({"agent": agent, "prompt": messages[0]["text"], "metadata": metadata}).encode()
+        prompt = messages[0].get("content") or messages[0]["text"]
+        return json.dumps({"agent": agent, "prompt": prompt, "metadata": metadata}).encode()
     return json.dumps({"agent": agent, "messages": list(messages), "metadata": metadata}).encode()

@@ -18,7 +18,7 @@ from mulligan.client.read_run import NO_WORKER_STATUSES
 from mulligan.client.send_update import RunEndedError
 from mulligan.client.start_run import read_input
 from mulligan.serve.http_protocol import SEND_SECONDS, caller_of, runs_of
-from mulligan.serve.openai_api.input_items import Reply, input_messages, replies, run_input_json
+from mulligan.serve.openai_api.input_items import Reply, input_messages, joined_prompt, replies, run_input_json
 from mulligan.serve.openai_api.request_fields import (
     RESPONSE_FIELDS,
     flag,
@@ -130,7 +130,7 @@ async def _continue(request: Request, runs: Runs, caller: Caller, previous: str,
     run_id = new_id(request, caller, ID_PREFIX)
     if "idempotency-key" in request.headers and await _continues(runs, run_id, previous):
         return run_id
-    prompt = "\n\n".join(message["text"] for message in messages)
+    prompt = joined_prompt(messages)
     metadata = read_metadata(body) | ({"tenant": before.tenant} if before.tenant else {})
     await runs.resume(caller, previous, {"prompt": prompt, "id": run_id, "metadata": metadata})
     return run_id
