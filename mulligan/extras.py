@@ -6,7 +6,7 @@ from importlib.util import find_spec
 
 from mulligan.errors import DeclarationError
 
-__all__ = ["EXTRAS", "require_extra"]
+__all__ = ["EXTRAS", "is_installed", "require_extra"]
 
 EXTRAS = {
     "anthropic": ("anthropic",),
@@ -31,14 +31,19 @@ def require_extra(extra: str, feature: str) -> None:
     Raises:
         DeclarationError: a package is missing; the text has the command that installs the extra.
     """
-    if not all(map(_is_installed, EXTRAS[extra])):
+    if not is_installed(extra):
         raise DeclarationError(
             f"{feature} needs the extra {extra!r} of Mulligan, which is not installed; "
             f"install it: uv add 'mulligan[{extra}]' (or: pip install 'mulligan[{extra}]')."
         )
 
 
-def _is_installed(package: str) -> bool:
+def is_installed(extra: str) -> bool:
+    """Whether the packages of an extra are installed. It imports none of them."""
+    return all(map(_is_found, EXTRAS[extra]))
+
+
+def _is_found(package: str) -> bool:
     try:
         return find_spec(package) is not None
     except ModuleNotFoundError:  # of the package that contains it

@@ -12,7 +12,9 @@ from mulligan.activities.registry import Registry
 from mulligan.client.settings import settings
 from mulligan.doctor.finding import Finding
 from mulligan.errors import DeclarationError, ModelRequestError
+from mulligan.extras import is_installed
 from mulligan.model_name import SCRIPTED, ModelName
+from mulligan.provider_plugin import BUILT_IN, ProviderTraits
 from mulligan.worker.all_endpoints import all_endpoints
 from mulligan.worker.loading import LoadedModules
 
@@ -23,11 +25,13 @@ ANSWER_TIMEOUT = 10.0
 
 
 async def check_models(loaded: LoadedModules | None) -> list[Finding]:
-    """One finding for each model of the loaded agents; without modules, one for OpenAI's endpoint if it is configured."""
+    """One finding for each model of the loaded agents; without modules, one for each provider whose key is set."""
     agents = loaded.registry.agents.values() if loaded else ()
     models = sorted({model for agent in agents for model in agent.all_models(agent.models)})
-    if loaded is None and (os.environ.get("OPENAI_API_KEY") or os.environ.get("OPENAI_BASE_URL")):
-        models = ["openai:"]
+    if loaded is None:
+        is_openai = bool(os.environ.get("OPENAI_API_KEY") or os.environ.get("OPENAI_BASE_URL"))
+        others = [f"{provider}:" for provider, traits in BUILT_IN.items() if _has_key(traits)]
+        models = [*(["openai:"] if is_openai else []), *others]
     if not models:
         return [Finding("models", "ok", "no model is declared here, and no key is set; `scripted:` models need none")]
     registry = loaded.registry if loaded else Registry([])
@@ -44,6 +48,12 @@ async def check_models(loaded: LoadedModules | None) -> list[Finding]:
         return [finding for findings in found for finding in findings]
     finally:
         await providers.close()
+
+
+def _has_key(traits: ProviderTraits) -> bool:
+    """Whether its key is set, and its extra installed."""
+    is_set = any(os.environ.get(variable) for variable in traits.key_variables)
+    return is_set and (not traits.extra or is_installed(traits.extra))
 
 
 async def _check_place(providers: AvailableProviders, models: Sequence[str]) -> list[Finding]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import uuid
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -233,3 +234,47 @@ async def test_cancelling_a_model_call_does_not_fall_back_to_the_next_model(lab:
             await handle.result()
     assert isinstance(failure.value.cause, CancelledError)
     assert request_counts(lab, first, second) == [1, 0]
+
+
+def answers_at(number: int, turn: Turn, last: Turn) -> Callable[[dict[str, Any], int], Turn]:
+    """A script: `turn` for the model's turn of that number, else `last`."""
+    return lambda body, nth: turn if nth == number else last
+
+
+async def test_a_run_goes_on_with_four_providers_and_its_keys_are_nowhere(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each answers one step with reasoning and a call that fails or is repaired, and refuses the next one."""
+    keys = {f"{name}_API_KEY": f"canary-of-{name.lower()}" for name in ("ANTHROPIC", "GEMINI")}
+    for name, key in keys.items():
+        monkeypatch.setenv(name, key)
+    mark = uuid.uuid4().hex[:6]
+    apis = ["anthropic", "google", "openai", "openai-chat"]
+    provider_names = ["anthropic", "gcp.gemini", "openai", "openai"]
+    for number, api in enumerate(apis):
+        reasoning = [] if api == "openai-chat" else [Reasoning(["I think."])]
+        calls = [("weigh", '{"thing": "ham"}', f"{number}a"), ("wiegh", "{}", f"{number}b")]
+        turn = Turn("Let me see.", calls=calls, reasoning=reasoning)
+        last = DONE if number == len(apis) - 1 else REFUSES
+        lab.model.script(f"{api}-{mark}", answers_at(number, turn, last))
+    thinking = {"anthropic": {"thinking": {"type": "enabled", "budget_tokens": 1_024}}}
+    one = Agent(
+        name="weigher",
+        model=[f"{api}:{api}-{mark}" for api in apis],
+        tools=[weigh],
+        max_steps=8,
+        model_settings=thinking,
+    )
+    ran = await run(lab, one)
+    assert (ran.result["status"], ran.result["output"], ran.result["recovered_failures"]) == ("completed", "done", 4)
+    assert [step["model"] for step in ran.steps] == [f"{api}:{api}-{mark}" for api in (*apis, apis[-1])]
+    request_counts(lab, *(f"{api}-{mark}" for api in apis))
+    chats = [span for span in ran.spans if span.name.startswith("chat ") and span.status == "UNSET"]
+    seen = {span.name: span.attributes["gen_ai.provider.name"] for span in chats}
+    assert seen == {f"chat {api}-{mark}": name for api, name in zip(apis, provider_names, strict=True)}
+    history = str([event async for event in ran.handle.fetch_history_events()])
+    for key in keys.values():
+        assert key not in history
+        assert key not in str(ran.spans)
+    for api, header in (("anthropic", "authorization"), ("google", "x-goog-api-key")):
+        assert "canary-of" in lab.model.requests_of(f"{api}-{mark}")[0].headers[header]

@@ -147,6 +147,17 @@ def test_an_agent_whose_endpoint_nobody_declares_is_refused_and_a_missing_key_is
     assert check_endpoints(registry, str(file)) == []
 
 
+def test_a_missing_key_of_a_providers_default_endpoint_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    registry = Registry([Agent(name="a", model=["anthropic:x", "google:y", "google:z"])])
+    assert check_endpoints(registry, "") == [
+        "anthropic: ANTHROPIC_API_KEY is not set; the requests to its models will fail.",
+        "google: GEMINI_API_KEY is not set; the requests to its models will fail.",
+    ]
+    monkeypatch.setenv("ANTHROPIC_AUTH_TOKEN", "t")
+    monkeypatch.setenv("GOOGLE_GENAI_USE_VERTEXAI", "true")
+    assert check_endpoints(registry, "") == []
+
+
 @pytest.mark.parametrize("model", [{"model": "openai-chat:x", "base_url": "http://attacker"}, {"key": CANARY}])
 def test_a_runs_input_cannot_carry_an_address_or_a_key(model: dict[str, str]) -> None:
     import json
