@@ -355,7 +355,7 @@ def _call(call: ToolCall, message_id: str) -> list[Json]:
 def _interrupt(wait: Wait) -> Json:
     """A wait as an interrupt, with the schema of the answer to it."""
     fields = wait.fields
-    interrupt: Json = {"id": wait.id, "message": fields["text"], "toolCallId": wait.call_id}
+    interrupt: Json = {"id": wait.id, "message": fields["text"], "toolCallId": wait.own_call_id}
     if fields["kind"] == "approval":
         properties: Json = {
             "approved": {"type": "boolean"},
@@ -371,6 +371,8 @@ def _interrupt(wait: Wait) -> Json:
     if fields.get("until"):
         interrupt["expiresAt"] = fields["until"]
     shown = {name: fields[name] for name in ("tool", "arguments", "since", "url") if fields.get(name) is not None}
+    if wait.call.sub_run:
+        shown |= {"run_id": wait.call.sub_run, "call_id": wait.call.call_id}
     return {**interrupt, "metadata": {"mulligan": shown}}
 
 

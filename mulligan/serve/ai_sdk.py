@@ -7,7 +7,7 @@ docs/serving-chat.md has a table of what each event becomes. What the AI SDK has
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Response
@@ -22,7 +22,7 @@ from mulligan.serve.replies import Reply, send_replies
 from mulligan.serve.runs import Runs
 from mulligan.serve.security import Caller
 from mulligan.serve.threads import Thread, UserMessage
-from mulligan.serve.turn_stream import TurnStream, Wait, open_turn
+from mulligan.serve.turn_stream import TurnStream, Wait, WaitingCall, open_turn
 from mulligan.wire.event_types import (
     Answered,
     Decided,
@@ -32,6 +32,7 @@ from mulligan.wire.event_types import (
     RunEnded,
     RunStarted,
     StepStarted,
+    SubRunEvent,
     TextDelta,
     TextVoid,
     ToolCallSettled,
@@ -142,7 +143,7 @@ def _object(value: Any, name: str) -> Json:
 
 def _respond(stream: TurnStream, *, is_whole: bool) -> Response:
     """`is_whole`: the message from its beginning; otherwise what comes after the part that the client has."""
-    frames = _frames(stream, Translator(is_whole=is_whole))
+    frames = _frames(stream, Translator(is_whole=is_whole, replied=stream.decided))
     return EventSourceResponse(frames, sep="\n", headers=HEADERS, ping=15, send_timeout=SEND_SECONDS)
 
 
@@ -171,8 +172,11 @@ def _frame(chunk: Json) -> bytes:
 class Translator:
     """Our events as chunks of the AI SDK's UI message stream."""
 
-    def __init__(self, *, is_whole: bool) -> None:
+    def __init__(self, *, is_whole: bool, replied: Collection[WaitingCall] = ()) -> None:
+        """`replied`: the calls that this request has decided or answered."""
         self._is_whole = is_whole
+        self._sub_run_calls = {call for call in replied if call.sub_run}
+        """The calls of sub-agents that are parts of the message: those that waited for a person."""
         self._is_step_open = False
         self._text: str | None = None
         """The text that was sent of the part that is open; None: none is open."""
@@ -213,11 +217,11 @@ class Translator:
             case MessageReceived():
                 text = {"type": "text", "text": event.text}
                 return [{"type": "steering-message", "id": f"message-{event.offset}", "parts": [text]}]
-            case RunStarted():
-                return []
+            case SubRunEvent():
+                return [*self._sub_run_event(event), _data(event)]
             case RunEnded():
                 return [*self._reset_step(), *self._finish_step(), _data(event), self._end(event)]
-        return [_data(event)]
+        return [] if isinstance(event, RunStarted) else [_data(event)]
 
     def paused(self, waits: Sequence[Wait]) -> list[Json]:
         """The end of a stream at calls that wait for people."""
@@ -225,12 +229,12 @@ class Translator:
         for wait in waits:
             fields = wait.fields
             if fields["kind"] == "approval":
-                request = {"type": "tool-approval-request", "approvalId": wait.id, "toolCallId": wait.call_id}
-                sent += [*self._input(wait.call_id, fields["tool"], fields["arguments"]), request]
-            elif wait.call_id not in self._inputs:
+                request = {"type": "tool-approval-request", "approvalId": wait.id, "toolCallId": wait.call.id}
+                sent += [*self._input(wait.call.id, fields["tool"], fields["arguments"]), request]
+            elif wait.call.id not in self._inputs:
                 # A tool that the page runs: it asks the person, and the output is the answer.
                 asked = {"wait": wait.id, "question": fields["text"]}
-                chunk = {"type": "tool-input-available", "toolCallId": wait.call_id, "toolName": fields["tool"]}
+                chunk = {"type": "tool-input-available", "toolCallId": wait.call.id, "toolName": fields["tool"]}
                 sent.append({**chunk, "input": fields["arguments"], "toolMetadata": {"mulligan": asked}})
         return [*sent, *self._finish_step(), {"type": "finish", "finishReason": "tool-calls"}]
 
@@ -287,6 +291,28 @@ class Translator:
         if event.reason is not None:
             response["reason"] = event.reason
         return [{"type": "tool-approval-request", "approvalId": approval_id, "toolCallId": event.call_id}, response]
+
+    def _sub_run_event(self, event: SubRunEvent) -> list[Json]:
+        """What is sent for a call of a sub-agent that waits for a person, or has waited: it is a part of the message."""
+        inner: Event = event
+        run_id = ""
+        while isinstance(inner, SubRunEvent):
+            run_id, inner = inner.source.id, inner.event
+        match inner:
+            case Waiting() if inner.kind == "approval":
+                call = WaitingCall(inner.call_id, run_id)
+                self._sub_run_calls.add(call)
+                self._asked.add(call.id)
+                return self._input(call.id, inner.name, inner.arguments)
+            case ToolCallSettled() if (call := WaitingCall(inner.call_id, run_id)) in self._sub_run_calls:
+                # The client has the input: it has just replied to it, or it was sent above.
+                error = inner.result.error
+                if error is None:
+                    return [{"type": "tool-output-available", "toolCallId": call.id, "output": inner.result.text}]
+                if error.kind == "denied":
+                    return [{"type": "tool-output-denied", "toolCallId": call.id}]
+                return [{"type": "tool-output-error", "toolCallId": call.id, "errorText": inner.result.text}]
+        return []
 
     def _settle(self, event: ToolCallSettled) -> list[Json]:
         call_id, error, text = event.call_id, event.result.error, event.result.text

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from mulligan.client.event_position import StreamPosition
 from mulligan.serve.problems import Problem
 from mulligan.serve.runs import Runs
 from mulligan.serve.security import Caller
-from mulligan.serve.turn_stream import parse_wait_id
+from mulligan.serve.turn_stream import WaitingCall, parse_wait_id
 
 __all__ = ["Reply", "send_replies"]
 
@@ -27,22 +28,27 @@ class Reply:
     arguments: dict[str, Any] | None = None
 
 
-async def send_replies(runs: Runs, caller: Caller, run_id: str, replies: Sequence[Reply]) -> tuple[int, set[str]]:
-    """Send replies to a run. Those that it has already are left out, so a request may be repeated.
+async def send_replies(
+    runs: Runs, caller: Caller, run_id: str, replies: Sequence[Reply]
+) -> tuple[str, set[WaitingCall]]:
+    """Send replies to a run and the runs below it. Those that they have already are left out: a request may be repeated.
 
     Returns:
-        How many stored events the client has read, and the calls that were decided.
+        The token of the last event that the client has read, and the calls that were decided.
 
     Raises:
         Problem: an id was never sent, or a reply says neither yes nor no.
         UpdateRefusedError: the run refuses it, as edited arguments are invalid.
     """
     parsed = [(*parse_wait_id(reply.wait_id), reply) for reply in replies]
-    waiting = {each["call_id"]: each for each in await runs.pending(caller, run_id) if each.get("id", run_id) == run_id}
-    for _, call_id, reply in parsed:
-        if call_id in waiting:
-            await _send(runs, caller, run_id, waiting[call_id], reply)
-    return max(position for position, _, _ in parsed), {call_id for _, call_id, _ in parsed}
+    waiting = {(each["call_id"], each.get("id", run_id)): each for each in await runs.pending(caller, run_id)}
+    for _, call, reply in parsed:
+        # Only runs below this one are in `pending`, so that a client cannot name any other.
+        owner = call.sub_run or run_id
+        if (call.call_id, owner) in waiting:
+            await _send(runs, caller, owner, waiting[call.call_id, owner], reply)
+    newest = max(parsed, key=lambda each: StreamPosition.parse(each[0]).base)
+    return newest[0], {call for _, call, _ in parsed}
 
 
 async def _send(runs: Runs, caller: Caller, run_id: str, waiting: dict[str, Any], reply: Reply) -> None:

@@ -1,7 +1,8 @@
 """The events of a turn, up to its end or to where it waits for people: there the streams of chat protocols end.
 
-The client answers in another request, and that request's stream continues at the event after the last one that it has
-read. So `Wait.id`, which the client sends back, has the number of events that it has read.
+The client answers in another request, and that request's stream continues after the last event that it has read. So
+`Wait.id`, which the client sends back, has the token of that event. The calls of sub-agents are waited for like the run's
+own; their events are not stored in the run, so `earlier` never has them.
 """
 
 from __future__ import annotations
@@ -10,83 +11,137 @@ import asyncio
 from collections.abc import AsyncIterator, Collection
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from temporalio.client import WorkflowQueryFailedError
 from temporalio.service import RPCError
 
+from mulligan.client.event_position import EventTokenError, StreamPosition
 from mulligan.serve.problems import Problem
 from mulligan.serve.runs import MOST_ITEMS, Runs
 from mulligan.serve.security import Caller
-from mulligan.wire.event_types import EVENT, Answered, Decided, Event, RunEnded, ToolCallSettled, Waiting
+from mulligan.wire.event_types import (
+    EVENT,
+    Answered,
+    Decided,
+    Event,
+    RunEnded,
+    SubRunEvent,
+    ToolCallSettled,
+    Waiting,
+)
 
-__all__ = ["TurnStream", "Wait", "open_turn", "parse_wait_id"]
+__all__ = ["TurnStream", "Wait", "WaitingCall", "open_turn", "parse_wait_id"]
 
 QUIET_SECONDS = 0.3
 """How long nothing must happen before a stream ends at a wait: the calls of a step that wait are asked about together."""
 LONGEST_QUIET_SECONDS = 5.0
 
 
-@dataclass(frozen=True)
-class Wait:
-    """A call that waits for a person. `position`: how many stored events the client has read. `fields`: as in `pending`."""
+class WaitingCall(NamedTuple):
+    """A call that waits for a person. `sub_run`: the id of the sub-agent's run that it belongs to; "": the run's own."""
 
     call_id: str
-    position: int
+    sub_run: str = ""
+
+    @property
+    def id(self) -> str:
+        """One text, which no other call of the turn has. A call's id has no `@`."""
+        return f"{self.call_id}@{self.sub_run}" if self.sub_run else self.call_id
+
+
+@dataclass(frozen=True)
+class Wait:
+    """A call that waits for a person.
+
+    `own_call_id`: the call of the run itself that waits; for a sub-agent's call the one that started the sub-agent.
+    `token`: of the last event that the client has read. `fields`: as in `pending`.
+    """
+
+    call: WaitingCall
+    own_call_id: str
+    token: str
     fields: dict[str, Any]
 
     @property
     def id(self) -> str:
         """What the client sends back with the answer."""
-        return f"{self.position}:{self.call_id}"
+        return f"{self.token}:{self.call.id}"
 
 
-def parse_wait_id(wait_id: str) -> tuple[int, str]:
-    """The position and the call of a `Wait.id`.
+def parse_wait_id(wait_id: str) -> tuple[str, WaitingCall]:
+    """The token and the call of a `Wait.id`.
 
     Raises:
         Problem: it is none.
     """
-    position, _, call_id = wait_id.partition(":")
-    if not (position.isdecimal() and len(position) <= 15 and call_id):
+    token, _, call = wait_id.partition(":")
+    call_id, _, sub_run = call.partition("@")
+    try:
+        StreamPosition.parse(token)
+    except EventTokenError:
+        call_id = ""
+    if not (token and call_id):
         raise Problem(
             422, "invalid_input", f"There is no question or approval with the id {wait_id[:80]!r}; send back the id "
             "with which it was asked.",
         )  # fmt: skip
-    return int(position), call_id
+    return token, WaitingCall(call_id, sub_run)
 
 
 class TurnStream:
     """A turn's events: `earlier` ones, which were there already, then `live` ones. Made by `open_turn`.
 
-    When `live` has ended, `waits` are the calls that wait for people; none: the run has ended.
+    When `live` has ended, `waits` are the calls that wait for people; none: the run has ended. `decided`: the calls that
+    this request has decided or answered.
     """
 
     def __init__(self, runs: Runs, caller: Caller, run_id: str) -> None:
         self.run_id = run_id
         self.earlier: list[Event] = []
         self.waits: list[Wait] = []
+        self.decided: frozenset[WaitingCall] = frozenset()
         self._runs, self._caller = runs, caller
         self._watched: AsyncIterator[Any] | None = None
-        self._position = 0
+        self._token = ""
         self._unsettled: set[str] = set()
-        self._waiting: dict[str, Waiting] = {}
+        self._waiting: dict[WaitingCall, dict[str, Any]] = {}
+        """The fields as in `pending`, as far as events have them."""
         self._is_news = False
         """Whether a call waits that the client has not been asked about."""
 
-    async def open(self, since: int, decided: Collection[str]) -> None:
-        """Read the events before `since`, and begin to watch those after it."""
-        self.earlier = await self._stored(since) if since else []
+    async def open(self, since: str | None, decided: Collection[WaitingCall]) -> None:
+        """Read the events up to the token `since` (None: all that there are), and begin to watch those after it."""
+        end = 10**15 if since is None else StreamPosition.parse(since).base.next
+        self.earlier = await self._stored(end) if end else []
         for event in self.earlier:
             self._note(event)
-        asked = {event.call_id for event in self.earlier if isinstance(event, Waiting)}
-        for call_id in decided:
-            if call_id not in asked:
-                raise Problem(422, "invalid_input", f"The call {call_id[:80]!r} does not wait for a person.")
-            self._waiting.pop(call_id, None)
+        asked = {WaitingCall(event.call_id) for event in self.earlier if isinstance(event, Waiting)}
+        for call in decided:
+            if call not in asked and not call.sub_run:
+                raise Problem(422, "invalid_input", f"The call {call.id[:80]!r} does not wait for a person.")
+            self._waiting.pop(call, None)
+        self.decided = frozenset(decided)
+        if decided:
+            await self._note_sub_runs()
         self._is_news = bool(self._waiting) and not decided
+        if since is None:
+            last = self.earlier[-1] if self.earlier else None
+            since = str(getattr(last, "offset", -1) + 1)
+        self._token = since
         if not (self.earlier and isinstance(self.earlier[-1], RunEnded)):
-            self._watched = await self._runs.watch(self._caller, self.run_id, str(self._position))
+            self._watched = await self._runs.watch(self._caller, self.run_id, since)
+
+    async def _note_sub_runs(self) -> None:
+        """Note which calls of sub-agents wait, as the client has read the events that said so."""
+        try:
+            pending = await self._runs.pending(self._caller, self.run_id)
+        except (RPCError, WorkflowQueryFailedError):
+            return  # no worker answers now; such a call does not end the stream then
+        for each in pending:
+            call = _call_of(each, self.run_id)
+            if call.sub_run and call not in self.decided:
+                self._waiting[call] = each
 
     async def _stored(self, end: int) -> list[Event]:
         events: list[Event] = []
@@ -122,6 +177,7 @@ class TurnStream:
                         return
                     quiet = QUIET_SECONDS
                     self._note(watched.event)
+                    self._token = watched.token
                     yield watched.event
                     upcoming = asyncio.create_task(_next(events))
             finally:
@@ -129,48 +185,59 @@ class TurnStream:
                 await asyncio.gather(upcoming, return_exceptions=True)
 
     def _note(self, event: Event) -> None:
-        self._position = getattr(event, "offset", self._position - 1) + 1
+        sub_run = ""
+        while isinstance(event, SubRunEvent):
+            sub_run, event = event.source.id, event.event
         match event:
-            case Answered():
+            case Answered() if not sub_run:
                 self._unsettled = {call.id for call in event.tool_calls}
             case Waiting():
-                self._waiting[event.call_id] = event
+                fields = event.model_dump(include={"call_id", "kind", "arguments", "text"})
+                self._waiting[WaitingCall(event.call_id, sub_run)] = {**fields, "tool": event.name}
                 self._is_news = True
             case Decided():
-                self._waiting.pop(event.call_id, None)
+                self._waiting.pop(WaitingCall(event.call_id, sub_run), None)
             case ToolCallSettled():
-                self._waiting.pop(event.call_id, None)
-                self._unsettled.discard(event.call_id)
+                self._waiting.pop(WaitingCall(event.call_id, sub_run), None)
+                if not sub_run:
+                    self._unsettled.discard(event.call_id)
+            case RunEnded():
+                self._waiting = {call: fields for call, fields in self._waiting.items() if call.sub_run != sub_run}
 
     def _may_pause(self) -> bool:
-        return bool(self._waiting) and (self._is_news or self._unsettled <= self._waiting.keys())
+        return bool(self._waiting) and (self._is_news or self._unsettled <= {self._own_call(c) for c in self._waiting})
+
+    def _own_call(self, call: WaitingCall) -> str:
+        """The call of the run itself that waits. The id of a sub-run is `RUN/CALL`, at each level."""
+        return call.sub_run.removeprefix(f"{self.run_id}/").partition("/")[0] if call.sub_run else call.call_id
 
     async def _pending(self) -> list[Wait]:
         """What waits now, as the run says; if no worker answers, as its events say."""
         try:
             pending = await self._runs.pending(self._caller, self.run_id)
         except (RPCError, WorkflowQueryFailedError):
-            pending = [
-                {"call_id": each.call_id, "tool": each.name, **each.model_dump(include={"kind", "arguments", "text"})}
-                for each in self._waiting.values()
-            ]
-        return [
-            Wait(each["call_id"], self._position, each)
-            for each in pending
-            if each["call_id"] in self._waiting and each.get("id", self.run_id) == self.run_id
-        ]
+            found = list(self._waiting.items())
+        else:
+            found = [(call, each) for each in pending if (call := _call_of(each, self.run_id)) in self._waiting]
+        return [Wait(call, self._own_call(call), self._token, fields) for call, fields in found]
+
+
+def _call_of(pending: dict[str, Any], run_id: str) -> WaitingCall:
+    """The call of an entry of `pending`."""
+    owner = pending.get("id", run_id)
+    return WaitingCall(pending["call_id"], "" if owner == run_id else owner)
 
 
 async def open_turn(
-    runs: Runs, caller: Caller, run_id: str, *, since: int | None = 0, decided: Collection[str] = ()
+    runs: Runs, caller: Caller, run_id: str, *, since: str | None = "", decided: Collection[WaitingCall] = ()
 ) -> TurnStream:
     """A stream of a turn's events. What cannot be watched is refused here, before the response begins.
 
-    `since`: how many stored events are `earlier`; None: all that there are. `decided`: the calls that this request has
-    decided or answered.
+    `since`: the token of the last event that the client has; None: all that are stored are `earlier`. `decided`: the
+    calls that this request has decided or answered.
     """
     stream = TurnStream(runs, caller, run_id)
-    await stream.open(10**15 if since is None else since, decided)
+    await stream.open(since, decided)
     return stream
 
 

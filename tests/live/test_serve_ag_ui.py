@@ -13,7 +13,7 @@ from tests.live.conftest import DONE, Lab, call
 from tests.support.ag_ui_client import AgUiThread, types, user
 from tests.support.http_server import Door, http_server
 from tests.support.openai_turn import Failure, Turn
-from tests.support.people_agents import desk
+from tests.support.people_agents import desk, front
 from tests.support.shop_agents import RAN, shop
 
 REFUND = call("refund", '{"order": 7, "amount": {"euros": 2}}', "c1")
@@ -112,6 +112,25 @@ async def test_an_approval_ends_the_run_and_the_resumed_run_has_the_result_only(
     assert [event.content for event in resumed if event.type.value == "TOOL_CALL_RESULT"] == ["refunded 1 for order 7"]
     assert types(await thread.post(message, resume=resume)) == types(resumed)
     assert sum(ran[0] == "refund" for runs in RAN.values() for ran in runs if ran[1].get("euros") == 1) == 1
+
+
+async def test_an_approval_of_a_sub_agent_is_an_interrupt_of_the_call_that_started_it(
+    door: Door, script: Callable[..., str]
+) -> None:
+    script(desk, REFUND, DONE)
+    script(front, call("desk", '{"prompt": "Refund order 7."}', "d1"), DONE)
+    thread = AgUiThread(door, "front")
+    [interrupt] = (await thread.post(user("Refund order 7.", "m1")))[-1].outcome.interrupts
+    assert (interrupt.reason, interrupt.tool_call_id) == ("tool_call", "d1")
+    shown = interrupt.metadata["mulligan"]
+    assert (shown["tool"], shown["call_id"], shown["run_id"].rpartition("/")[2]) == ("refund", "c1", "d1")
+    [returned] = (await thread.post())[-1].outcome.interrupts
+    assert returned.metadata == interrupt.metadata
+    resume = [{"interruptId": interrupt.id, "status": "resolved", "payload": {"approved": True}}]
+    resumed = await thread.post(resume=resume)
+    [result] = [event for event in resumed if event.type.value == "TOOL_CALL_RESULT"]
+    assert (result.tool_call_id, result.content) == ("d1", "done")
+    assert resumed[-1].outcome.type == "success"
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from mulligan import Agent
 from tests.live.conftest import DONE, Lab, call
 from tests.support.http_server import Door, http_server
 from tests.support.openai_turn import Failure, Turn
-from tests.support.people_agents import desk
+from tests.support.people_agents import desk, front
 from tests.support.shop_agents import shop
 
 REFUND = call("refund", '{"order": 7, "amount": {"euros": 2}}', "c1")
@@ -152,6 +152,36 @@ async def test_a_question_is_a_tool_of_the_page_whose_output_is_the_answer(
     rest = await chat.post({"id": chunks[0]["messageId"], "role": "assistant", "parts": parts})
     outputs = {chunk["toolCallId"]: chunk["output"] for chunk in rest if chunk["type"] == "tool-output-available"}
     assert outputs == {"c1": "refunded 2 for order 7", "c2": "Both."}
+
+
+async def test_approvals_and_questions_of_sub_agents_are_parts_of_the_message(
+    door: Door, script: Callable[..., None]
+) -> None:
+    """One after the other is replied to; the message from its start has them as well."""
+    script(desk, Turn(calls=[*REFUND.calls, ("ask_person", '{"question": "Which?"}', "c2")]), DONE)
+    script(front, call("desk", '{"prompt": "Refund order 7."}', "d1"), DONE)
+    chat = Chat(door, "front")
+    chunks = await chat.say("Refund order 7.")
+    request = only(chunks, "tool-approval-request")
+    below = f"{chunks[0]['messageId']}/d1"
+    assert request["toolCallId"] == f"c1@{below}"
+    [asked] = [chunk for chunk in chunks if chunk.get("toolMetadata")]
+    assert asked["toolMetadata"]["mulligan"]["question"] == "Which?"
+    approval = {"id": request["approvalId"], "approved": True}
+    part = {"type": "tool-refund", "toolCallId": request["toolCallId"], "state": "approval-responded"}
+    message = {"id": chunks[0]["messageId"], "role": "assistant", "parts": [{**part, "approval": approval}]}
+    rest = await chat.post(message)
+    assert only(rest, "tool-output-available")["output"] == "refunded 2 for order 7"
+    [again] = [chunk for chunk in rest if chunk.get("toolMetadata")]
+    answer = {**again, "type": "tool-ask_person", "state": "output-available", "output": "Both."}
+    last = await chat.post({**message, "parts": [answer]})
+    outputs = {chunk["toolCallId"]: chunk["output"] for chunk in last if chunk["type"] == "tool-output-available"}
+    assert outputs == {f"c2@{below}": "Both.", "d1": "done"}
+    assert types(last)[-1] == "finish"
+    whole = {
+        chunk["toolCallId"] for chunk in await chat.say("Refund order 7.") if chunk["type"] == "tool-input-available"
+    }
+    assert whole >= {"d1"}
 
 
 async def test_a_client_that_left_gets_the_message_from_its_start(door: Door, script: Callable[..., None]) -> None:

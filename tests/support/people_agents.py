@@ -76,6 +76,9 @@ desk = Agent(
     guard=guard,
 )
 
+front = Agent(name="front", model="openai-chat:front", tools=[desk.as_tool(description="Handles orders.")])
+"""What its sub-agent asks people is asked in its own conversation."""
+
 
 @tool
 async def look(ctx: ToolContext) -> str:
