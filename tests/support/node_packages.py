@@ -1,4 +1,4 @@
-"""The npm packages of `chat_clients`, and the Node that they need: installed once a version into the user's cache."""
+"""Projects of npm packages, installed once a version into the user's cache: `chat_clients`, with the Node that they need."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import os
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,17 +41,31 @@ class NodeProject:
 
 async def chat_clients() -> NodeProject:
     """The packages of `chat_clients/package.json`."""
-    digest = hashlib.sha256((CLIENTS / "package.json").read_bytes()).hexdigest()[:12]
-    folder = user_cache_path("mulligan") / "tests" / f"chat-clients-{digest}"
+    return NodeProject(await _installed("chat-clients", (CLIENTS / "package.json",)))
+
+
+async def npm_build(source: Path) -> Path:
+    """The folder `dist` of a project that is built with `npm run build`; built once for each version of its files."""
+    files = sorted(path for path in source.iterdir() if path.is_file())
+    return await _installed(source.name, files, build=True) / "dist"
+
+
+async def _installed(name: str, files: Sequence[Path], *, build: bool = False) -> Path:
+    digest = hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()[:12]
+    folder = user_cache_path("mulligan") / "tests" / f"{name}-{digest}"
     if not folder.exists():
         async with locked_scratch_folder(folder, say_on_stderr) as scratch:
             if not folder.exists():
                 project = scratch / "project"
                 project.mkdir()
-                shutil.copy(CLIENTS / "package.json", project)
-                await _output(shutil.which("npm") or "npm", *INSTALL, folder=project, timeout=300)
+                for path in files:
+                    shutil.copy(path, project)
+                npm = shutil.which("npm") or "npm"
+                await _output(npm, *INSTALL, folder=project, timeout=300)
+                if build:
+                    await _output(npm, "run", "build", folder=project, timeout=120)
                 os.replace(project, folder)
-    return NodeProject(folder)
+    return folder
 
 
 async def _output(*command: str, folder: Path, timeout: float) -> bytes:

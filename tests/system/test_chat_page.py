@@ -1,0 +1,83 @@
+"""examples/chat_page in a browser: it is built as its README says, and a person talks with an agent that asks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+from playwright.async_api import Page, async_playwright, expect
+
+from mulligan.worker.loading import load
+from mulligan.worker.wiring import running_worker
+from tests.live.conftest import DONE, Lab, call
+from tests.support.http_server import http_server
+from tests.support.node_packages import npm_build
+from tests.support.openai_turn import Turn
+from tests.support.people_agents import desk
+
+SOURCE = Path("examples/chat_page")
+QUEUE = "chat-page"
+ASKING = Turn(
+    "One moment.",
+    calls=[("refund", '{"order": 7, "amount": {"euros": 2}}', "c1"), ("ask_person", '{"question": "Which?"}', "c2")],
+)
+SLOW = Turn("Once upon a time there was an agent that never lost its way. " * 3, pace=0.1)
+
+
+@asynccontextmanager
+async def served_folder(folder: Path) -> AsyncIterator[str]:
+    """The origin of a web server for a folder's files."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(SimpleHTTPRequestHandler, directory=str(folder)))
+    serving = asyncio.create_task(asyncio.to_thread(server.serve_forever))
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+    finally:
+        await asyncio.to_thread(server.shutdown)
+        await serving
+        server.server_close()
+
+
+@pytest.fixture
+async def page(lab: Lab, chromium: str) -> AsyncIterator[Page]:
+    loaded = load(["tests.support.people_agents"])
+    async with (
+        served_folder(await npm_build(SOURCE)) as origin,
+        running_worker(lab.client, loaded, lab.telemetry, QUEUE),
+        http_server(lab.client, task_queue=QUEUE, origins=[origin]) as door,
+        async_playwright() as playwright,
+    ):
+        browser = await playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        opened = await browser.new_page()
+        await opened.goto(f"{origin}/?agent=front&server={door.url}#order-7")
+        yield opened
+        await browser.close()
+
+
+async def say(page: Page, text: str) -> None:
+    await page.get_by_label("Message").fill(text)
+    await page.get_by_role("button", name="Send").last.click()
+
+
+@pytest.mark.timeout(400)
+async def test_a_person_approves_answers_leaves_and_returns(page: Page, lab: Lab) -> None:
+    """Also what a sub-agent asks."""
+    lab.model.script("front", [call("desk", '{"prompt": "Refund order 7."}', "d1"), DONE, SLOW])
+    lab.model.script(str(desk.model).partition(":")[2], [ASKING, DONE])
+    await say(page, "Refund order 7.")
+    await page.get_by_role("button", name="Approve").click()
+    await page.get_by_label("Which?").fill("Both.")
+    await page.get_by_role("button", name="Send").first.click()
+    await expect(page.get_by_text("refunded 2 for order 7")).to_be_visible()
+    await expect(page.locator("li.assistant p").last).to_have_text("done")
+
+    await say(page, "Tell me.")
+    await expect(page.get_by_text("Once upon a time")).to_be_visible()
+    await page.reload()
+    await expect(page.get_by_text("Refund order 7.", exact=True)).to_be_visible()
+    await expect(page.get_by_text("Once upon a time")).to_be_visible()
+    await expect(page.locator("li.assistant p").last).to_have_text(str(SLOW.text).strip(), timeout=30_000)
