@@ -10,11 +10,12 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from playwright.async_api import Page, async_playwright, expect
+from playwright.async_api import Page, expect
 
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
 from tests.live.conftest import DONE, Lab, call
+from tests.support.chromium import browser
 from tests.support.http_server import http_server
 from tests.support.node_packages import npm_build
 from tests.support.openai_turn import Turn
@@ -22,6 +23,8 @@ from tests.support.people_agents import desk
 
 SOURCE = Path("examples/chat_page")
 QUEUE = "chat-page"
+WAIT = 60_000
+"""Milliseconds: other tests run at the same time."""
 ASKING = Turn(
     "One moment.",
     calls=[("refund", '{"order": 7, "amount": {"euros": 2}}', "c1"), ("ask_person", '{"question": "Which?"}', "c2")],
@@ -43,19 +46,18 @@ async def served_folder(folder: Path) -> AsyncIterator[str]:
 
 
 @pytest.fixture
-async def page(lab: Lab, chromium: str) -> AsyncIterator[Page]:
+async def page(lab: Lab, chromium_program: str) -> AsyncIterator[Page]:
     loaded = load(["tests.support.people_agents"])
     async with (
         served_folder(await npm_build(SOURCE)) as origin,
         running_worker(lab.client, loaded, lab.telemetry, QUEUE),
         http_server(lab.client, task_queue=QUEUE, origins=[origin]) as door,
-        async_playwright() as playwright,
+        browser(chromium_program) as running,
     ):
-        browser = await playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        opened = await browser.new_page()
+        opened = await running.new_page()
+        opened.set_default_timeout(WAIT)
         await opened.goto(f"{origin}/?agent=front&server={door.url}#order-7")
         yield opened
-        await browser.close()
 
 
 async def say(page: Page, text: str) -> None:
@@ -72,12 +74,12 @@ async def test_a_person_approves_answers_leaves_and_returns(page: Page, lab: Lab
     await page.get_by_role("button", name="Approve").click()
     await page.get_by_label("Which?").fill("Both.")
     await page.get_by_role("button", name="Send").first.click()
-    await expect(page.get_by_text("refunded 2 for order 7")).to_be_visible()
-    await expect(page.locator("li.assistant p").last).to_have_text("done")
+    await expect(page.get_by_text("refunded 2 for order 7")).to_be_visible(timeout=WAIT)
+    await expect(page.locator("li.assistant p").last).to_have_text("done", timeout=WAIT)
 
     await say(page, "Tell me.")
-    await expect(page.get_by_text("Once upon a time")).to_be_visible()
+    await expect(page.get_by_text("Once upon a time")).to_be_visible(timeout=WAIT)
     await page.reload()
-    await expect(page.get_by_text("Refund order 7.", exact=True)).to_be_visible()
-    await expect(page.get_by_text("Once upon a time")).to_be_visible()
-    await expect(page.locator("li.assistant p").last).to_have_text(str(SLOW.text).strip(), timeout=30_000)
+    await expect(page.get_by_text("Refund order 7.", exact=True)).to_be_visible(timeout=WAIT)
+    await expect(page.get_by_text("Once upon a time")).to_be_visible(timeout=WAIT)
+    await expect(page.locator("li.assistant p").last).to_have_text(str(SLOW.text).strip(), timeout=WAIT)

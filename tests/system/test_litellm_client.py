@@ -36,7 +36,7 @@ async def test_litellms_sdk_talks_to_agents(lab: Lab, tmp_path: Path) -> None:
         out, errors = await process.communicate()
     assert process.returncode == 0, errors.decode()[-3_000:]
     got = json.loads(out.decode().splitlines()[-1])
-    assert got["chat"] == ["Let me look.\n\nIt is order 7.", "stop", 30]
+    assert got["chat"] == ["It is order 7.", "stop", 30]
     assert got["streamed"] == "Let me look.\n\nIt is order 7."
     assert got["response"] == ["completed", ["message", "mcp_call", "mcp_call", "message"]]
     assert (got["types"][0], got["types"][-1]) == ("response.created", "response.completed")
