@@ -14,7 +14,7 @@ from temporalio.client import Client, WithStartWorkflowOperation, WorkflowFailur
 from temporalio.common import WorkflowIDConflictPolicy
 
 from mulligan import MulliganError, connect, error_of
-from mulligan.devserver import DevServer
+from mulligan.devserver import DevServer, temporal_server
 from mulligan.observe.telemetry import Telemetry
 from mulligan.worker.group import WorkerGroup
 from mulligan.worker.loading import load
@@ -149,6 +149,13 @@ async def otlp() -> AsyncIterator[OtlpReceiver]:
     async with OtlpReceiver() as receiver:
         os.environ.update(receiver.environment())
         yield receiver
+
+
+@pytest.fixture(scope="session")
+async def chain_server() -> AsyncIterator[DevServer]:
+    """A server that suggests to continue as new after 60 events."""
+    async with temporal_server(dynamic_config=["limit.historyCount.suggestContinueAsNew=60"]) as server:
+        yield server
 
 
 @pytest.fixture(scope="session")

@@ -15,7 +15,7 @@ from temporalio.exceptions import CancelledError
 
 from mulligan import connect
 from mulligan.client.read_run import read_pages, read_steps
-from mulligan.devserver import DevServer, temporal_server
+from mulligan.devserver import DevServer
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
 from tests.live.conftest import Lab, Ran
@@ -23,17 +23,14 @@ from tests.support.compaction_agents import LIMIT, PROMPT, READ, is_summing_up, 
 from tests.support.openai_turn import Failure, Turn
 from tests.support.worker_process import worker_process
 
-SOON = ["limit.historyCount.suggestContinueAsNew=60"]
-
 
 @pytest.fixture(scope="module")
-async def continuing_lab(lab: Lab) -> AsyncIterator[Lab]:
+async def continuing_lab(lab: Lab, chain_server: DevServer) -> AsyncIterator[Lab]:
     """A server on which runs continue as new after a few steps."""
-    async with temporal_server(dynamic_config=SOON) as server:
-        client: Client = await connect(server.address)
-        at = Lab(client, lab.model, lab.otlp, lab.telemetry, f"compact-{uuid.uuid4().hex[:6]}")
-        async with running_worker(client, load(["tests.support.compaction_agents"]), lab.telemetry, at.task_queue):
-            yield at
+    client: Client = await connect(chain_server.address)
+    at = Lab(client, lab.model, lab.otlp, lab.telemetry, f"compact-{uuid.uuid4().hex[:6]}")
+    async with running_worker(client, load(["tests.support.compaction_agents"]), lab.telemetry, at.task_queue):
+        yield at
 
 
 async def run(at: Lab, script: Any, **given: Any) -> tuple[Ran, list[dict[str, Any]], list[dict[str, Any]]]:

@@ -12,7 +12,7 @@ import pytest
 from temporalio.client import Client, WorkflowHistoryEventFilterType
 
 from mulligan import connect
-from mulligan.devserver import temporal_server
+from mulligan.devserver import DevServer
 from mulligan.trace_view.history import ChainSize, size_of_chain
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
@@ -22,25 +22,23 @@ from tests.live.test_resets import points_of, reset
 from tests.support.compaction_agents import reading
 
 CLOSED = WorkflowHistoryEventFilterType.CLOSE_EVENT
-SOON = ["limit.historyCount.suggestContinueAsNew=60"]
 
 
 @pytest.fixture
-async def chained(lab: Lab) -> AsyncIterator[Lab]:
+async def chained(lab: Lab, chain_server: DevServer) -> AsyncIterator[Lab]:
     """A server that suggests to continue as new after 60 events, and a worker."""
-    async with temporal_server(dynamic_config=SOON) as server:
-        client: Client = await connect(server.address)
-        at = Lab(client, lab.model, lab.otlp, lab.telemetry, f"chain-{uuid.uuid4().hex[:6]}")
-        loaded = load(
-            [
-                "tests.support.shop_agents",
-                "tests.support.clock_agent",
-                "tests.support.compaction_agents",
-                "examples.chat",
-            ]
-        )
-        async with running_worker(client, loaded, lab.telemetry, at.task_queue):
-            yield at
+    client: Client = await connect(chain_server.address)
+    at = Lab(client, lab.model, lab.otlp, lab.telemetry, f"chain-{uuid.uuid4().hex[:6]}")
+    loaded = load(
+        [
+            "tests.support.shop_agents",
+            "tests.support.clock_agent",
+            "tests.support.compaction_agents",
+            "examples.chat",
+        ]
+    )
+    async with running_worker(client, loaded, lab.telemetry, at.task_queue):
+        yield at
 
 
 async def test_a_user_workflow_hands_over_its_state_and_loses_no_signal(chained: Lab) -> None:

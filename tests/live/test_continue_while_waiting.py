@@ -12,7 +12,7 @@ from temporalio.client import WorkflowFailureError
 from temporalio.worker import Replayer
 
 from mulligan import Agent, Say, Script, ToolContext, connect, data_converter, tool
-from mulligan.devserver import temporal_server
+from mulligan.devserver import DevServer, temporal_server
 from mulligan.tools import ask_person
 from mulligan.trace_view.history import size_of_chain
 from mulligan.worker.loading import load_agents
@@ -46,15 +46,21 @@ clerk = Agent(
 helping = Script("helper", [Say("helped")])
 
 
-@pytest.fixture
-async def desk(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Lab]:
-    """A server that accepts few updates of a run, and a worker whose runs continue as new after 60 events."""
-    monkeypatch.setattr(limits, "CONTINUE_AS_NEW_EVENTS", 60)
+@pytest.fixture(scope="module")
+async def server() -> AsyncIterator[DevServer]:
+    """A server that accepts few updates of a run."""
     async with temporal_server(dynamic_config=[f"history.maxTotalUpdates={MOST_UPDATES}"]) as server:
-        client = await connect(server.address)
-        at = Lab(client, lab.model, lab.otlp, lab.telemetry, f"desk-{uuid.uuid4().hex[:6]}")
-        async with running_worker(client, load_agents([clerk, helper], [helping]), lab.telemetry, at.task_queue):
-            yield at
+        yield server
+
+
+@pytest.fixture
+async def desk(lab: Lab, server: DevServer, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Lab]:
+    """A worker whose runs continue as new after 60 events, on that server."""
+    monkeypatch.setattr(limits, "CONTINUE_AS_NEW_EVENTS", 60)
+    client = await connect(server.address)
+    at = Lab(client, lab.model, lab.otlp, lab.telemetry, f"desk-{uuid.uuid4().hex[:6]}")
+    async with running_worker(client, load_agents([clerk, helper], [helping]), lab.telemetry, at.task_queue):
+        yield at
 
 
 async def write(handle: Any, texts: Sequence[str]) -> None:

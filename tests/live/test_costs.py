@@ -12,7 +12,7 @@ import pytest
 
 from mulligan import Agent, InvalidRunInputError, ask_model, connect, tool
 from mulligan.client.read_run import read_steps
-from mulligan.devserver import temporal_server
+from mulligan.devserver import DevServer
 from mulligan.worker.loading import load_agents
 from mulligan.worker.wiring import running_worker
 from tests.live.conftest import DONE, Lab, Ran, call
@@ -98,7 +98,9 @@ async def test_fallback_and_repairing_models_are_counted_by_their_own_prices(lab
     assert ran.result["cost"] == 0.00074
 
 
-async def test_cost_includes_summaries_and_is_kept_over_continue_as_new(lab: Lab, priced: Priced) -> None:
+async def test_cost_includes_summaries_and_is_kept_over_continue_as_new(
+    lab: Lab, chain_server: DevServer, priced: Priced
+) -> None:
     """The run is compacted by another model and continues as new; its cost is the sum of all model calls."""
     main, sums_up = priced(MAIN, OTHER)
     model = f"openai-chat:{main}"
@@ -106,14 +108,13 @@ async def test_cost_includes_summaries_and_is_kept_over_continue_as_new(lab: Lab
     lab.model.script(sums_up, reading(11))
     options: dict[str, Any] = {"compact_at": LIMIT, "compact_model": f"openai:{sums_up}", "max_steps": 40}
     agent = Agent(name="page_reader", model=model, tools=[read_page], **options)
-    async with temporal_server(dynamic_config=["limit.historyCount.suggestContinueAsNew=60"]) as server:
-        client = await connect(server.address)
-        async with running_worker(client, load_agents([agent], []), lab.telemetry, "costs"):
-            given = {"agent": "page_reader", "prompt": PROMPT}
-            handle = await client.start_workflow("AgentWorkflow", given, id=main, task_queue="costs")
-            result = await handle.result()
-            steps = await read_steps(client, handle)
-            page = await client.get_workflow_handle(main).query("steps")
+    client = await connect(chain_server.address)
+    async with running_worker(client, load_agents([agent], []), lab.telemetry, "costs"):
+        given = {"agent": "page_reader", "prompt": PROMPT}
+        handle = await client.start_workflow("AgentWorkflow", given, id=main, task_queue="costs")
+        result = await handle.result()
+        steps = await read_steps(client, handle)
+        page = await client.get_workflow_handle(main).query("steps")
     assert result["status"] == "completed"
     assert "earlier" in page
     compacted = [step["compaction"]["usage"] for step in steps if "compaction" in step]

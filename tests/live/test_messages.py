@@ -13,24 +13,22 @@ from temporalio.client import WorkflowUpdateFailedError
 from temporalio.service import RPCError, RPCStatusCode
 
 from mulligan import connect
-from mulligan.devserver import temporal_server
+from mulligan.devserver import DevServer
 from mulligan.trace_view.history import size_of_chain
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
 from tests.live.conftest import Lab
 
 RUNS, SENDERS = 8, 3
-SOON = ["limit.historyCount.suggestContinueAsNew=60"]
 
 
 @pytest.fixture
-async def chained(lab: Lab) -> AsyncIterator[Lab]:
+async def chained(lab: Lab, chain_server: DevServer) -> AsyncIterator[Lab]:
     """A server that suggests to continue as new after 60 events, and a worker."""
-    async with temporal_server(dynamic_config=SOON) as server:
-        client = await connect(server.address)
-        at = Lab(client, lab.model, lab.otlp, lab.telemetry, f"said-{uuid.uuid4().hex[:6]}")
-        async with running_worker(client, load(["tests.support.people_agents"]), lab.telemetry, at.task_queue):
-            yield at
+    client = await connect(chain_server.address)
+    at = Lab(client, lab.model, lab.otlp, lab.telemetry, f"said-{uuid.uuid4().hex[:6]}")
+    async with running_worker(client, load(["tests.support.people_agents"]), lab.telemetry, at.task_queue):
+        yield at
 
 
 async def send(handle: Any, sender: int, accepted: list[str], refused: list[Exception]) -> None:

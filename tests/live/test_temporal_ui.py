@@ -18,7 +18,7 @@ from temporalio.converter import DataConverter
 
 from mulligan import RunInput, UserMessage, connect, resume_run
 from mulligan.client.find_runs import RunQuery, find_runs
-from mulligan.devserver import temporal_server
+from mulligan.devserver import DevServer
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
 from tests.live.conftest import DONE, Lab, call
@@ -161,20 +161,21 @@ async def test_a_workflow_of_ones_own_shows_its_agents_unless_it_sets_details_it
     ]
 
 
-async def test_a_run_that_continued_as_new_still_says_its_task_in_its_details(lab: Lab) -> None:
+async def test_a_run_that_continued_as_new_still_says_its_task_in_its_details(
+    lab: Lab, chain_server: DevServer
+) -> None:
     """Temporal drops the static summary when a run continues as new, and no client or workflow can set it again."""
-    async with temporal_server(dynamic_config=["limit.historyCount.suggestContinueAsNew=60"]) as server:
-        client = await connect(server.address)
-        at = Lab(client, lab.model, lab.otlp, lab.telemetry, "ui")
-        async with running_worker(client, load(["tests.support.shop_agents"]), lab.telemetry, "ui"):
-            handle = await at.start([call("now")] * 12 + [DONE], prompt="Where is order 7?", max_steps=20)
-            await handle.result()
-            newest = client.get_workflow_handle(handle.id)
-            assert (await newest.describe()).run_id != handle.first_execution_run_id
-            assert "**Task** `Where is order 7?`" in await details_of(newest)
-            assert await attributes_of(newest) == {"MulliganAgent": "shop", "MulliganStatus": "completed"}
-            first = client.get_workflow_handle(handle.id, run_id=handle.first_execution_run_id)
-            assert await (await first.describe()).static_summary() == "shop: Where is order 7?"
+    client = await connect(chain_server.address)
+    at = Lab(client, lab.model, lab.otlp, lab.telemetry, "ui")
+    async with running_worker(client, load(["tests.support.shop_agents"]), lab.telemetry, "ui"):
+        handle = await at.start([call("now")] * 12 + [DONE], prompt="Where is order 7?", max_steps=20)
+        await handle.result()
+        newest = client.get_workflow_handle(handle.id)
+        assert (await newest.describe()).run_id != handle.first_execution_run_id
+        assert "**Task** `Where is order 7?`" in await details_of(newest)
+        assert await attributes_of(newest) == {"MulliganAgent": "shop", "MulliganStatus": "completed"}
+        first = client.get_workflow_handle(handle.id, run_id=handle.first_execution_run_id)
+        assert await (await first.describe()).static_summary() == "shop: Where is order 7?"
 
 
 async def attributes_of(handle: Any) -> dict[str, Any]:

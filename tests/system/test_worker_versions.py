@@ -27,7 +27,6 @@ from mulligan.devserver import temporal_server
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
 from tests.live.conftest import DONE, Lab, call
-from tests.live.test_continue_as_new import SOON
 from tests.support.temporal import connect_to
 
 
@@ -109,7 +108,7 @@ async def test_a_run_that_continues_as_new_stays_on_its_build(
     lab: Lab, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Its later runs begin after the deploy."""
-    async with temporal_server(dynamic_config=SOON) as server:
+    async with temporal_server(dynamic_config=["limit.historyCount.suggestContinueAsNew=60"]) as server:
         at = on_its_own_queue(lab, await connect_to(server))
         async with worker_of("a", at, monkeypatch), worker_of("b", at, monkeypatch):
             await make_current("a", at)
