@@ -150,7 +150,7 @@ async def send_update(
             "have received this; see `mulligan show`, and try again."
         )
     except updates.RunEndedError:
-        fail_as_ended(handle.id)
+        await fail_as_ended(handle)
     except RPCError as error:
         fail(f"Temporal refused this: {error.message}")
     print_result(handle.id, result, as_json=as_json, message=message)

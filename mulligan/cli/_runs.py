@@ -31,7 +31,7 @@ async def find_run(client: Client, run_id: str) -> WorkflowHandle[Any, Any]:
 async def find_open_run(client: Client, run_id: str) -> WorkflowHandle[Any, Any]:
     """The handle of an open run; the command ends if there is no such run, or it has ended."""
     if not await is_open_run(client, run_id):
-        fail_as_ended(run_id)
+        await fail_as_ended(client.get_workflow_handle(run_id))
     return client.get_workflow_handle(run_id)
 
 
@@ -43,9 +43,13 @@ async def is_open_run(client: Client, run_id: str) -> bool:
     return (await handle.describe()).status == WorkflowExecutionStatus.RUNNING
 
 
-def fail_as_ended(run_id: str) -> NoReturn:
-    """End the command because the run is closed."""
-    fail(f"the run {run_id!r} has ended; continue it in a new run with `mulligan resume {run_id}`.")
+async def fail_as_ended(handle: WorkflowHandle[Any, Any]) -> NoReturn:
+    """End the command because the run is closed. A workflow of a user's own cannot be resumed."""
+    from mulligan.wire.sub_run import AGENT_WORKFLOW
+
+    if (kind := (await handle.describe()).workflow_type) != AGENT_WORKFLOW:
+        fail(f"the workflow {handle.id!r} ({kind}) has ended; `mulligan show {handle.id}` shows how.")
+    fail(f"the run {handle.id!r} has ended; continue it in a new run with `mulligan resume {handle.id}`.")
 
 
 async def report_start(

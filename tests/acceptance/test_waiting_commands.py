@@ -145,6 +145,9 @@ async def test_the_commands_work_on_a_workflow_of_ones_own(mulligan: Run, env: d
         for text in ("reader (0)", "clerk (1)", "price_of", "Thank you for your letter", "completed"):
             assert text in tail.out
         assert (await handle.result())["decision"] == "waits"
+        late = await mulligan("stop", "desk")
+        assert (late.code, "resume" in late.err) == (2, False)
+        assert "the workflow 'desk' (RefundDesk) has ended; `mulligan show desk` shows how" in late.err
         shown, pending, listed = await asyncio.gather(
             mulligan("show", "desk"), mulligan("pending"), mulligan("list", "--json", "--limit", "200")
         )
