@@ -1,4 +1,4 @@
-"""kill -9 of every process, including the server, while a run waits for a person: the run loses nothing."""
+"""kill -9 of every process, including the server, while a run waits: the run loses nothing."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from mulligan.devserver import DevServer, temporal_server
+from tests.support.http_server import http_server
 from tests.support.ports import free_ports
 from tests.support.processes import descendants_with
 from tests.support.temporal import connect_to, environment_of
@@ -28,6 +29,21 @@ def pay(amount: int) -> str:
 
 script = Script("clerk", [Say(calls=[Call("pay", {{"amount": 7}}, id="p")]), Say("done")])
 clerk = Agent(name="clerk", model="scripted:clerk", tools=[pay])
+'''
+JOB_AGENT = '''
+from mulligan import Agent, Call, Say, Script, ToolContext, tool
+from mulligan.tools import wait_until
+
+@tool(deferred=True)
+def begin(ctx: ToolContext) -> str:
+    """Begin."""
+    with open("{tokens}", "a") as file:
+        file.write(ctx.callback_token + "\\n")
+    return "begun"
+
+calls = [Call("begin", {{}}, id="b"), Call("wait_until", {{"seconds": 8}}, id="w")]
+script = Script("clerk", [Say(calls=calls), Say("done")])
+clerk = Agent(name="clerk", model="scripted:clerk", tools=[begin, wait_until])
 '''
 
 
@@ -71,3 +87,33 @@ async def test_a_waiting_run_survives_the_kill_of_its_server_and_worker(tmp_path
         messages = (await handle.query("messages"))["messages"]
     assert [message["text"] for message in messages] == ["Pay.", "", "paid", "and then?", "done"]
     assert paid.read_text() == "7\n"
+
+
+async def test_a_deferred_call_survives_the_kill_of_its_server_and_worker(tmp_path: Path) -> None:
+    """The token from before is good at a new `serve`: the key is in the namespace. The timer ends, though it was due meanwhile."""
+    tokens, database = tmp_path / "tokens", tmp_path / "temporal.db"
+    (tmp_path / "clerk.py").write_text(JOB_AGENT.format(tokens=tokens))
+    [port] = free_ports(1)
+    async with temporal_server(port=port, db=database) as server, worker(server, tmp_path):
+        client = await connect_to(server)
+        handle = await client.start_workflow(
+            "AgentWorkflow", {"agent": "clerk", "prompt": "Go."}, id="d", task_queue="agents"
+        )
+        while (await handle.query("progress")).get("waiting_for", {}).get("kind") != "callback":
+            await asyncio.sleep(0.1)
+        for pid in descendants_with(str(port)):
+            os.kill(pid, signal.SIGKILL)
+    async with temporal_server(port=port, db=database) as server, worker(server, tmp_path):
+        client = await connect_to(server)
+        [token] = tokens.read_text().split()
+        async with http_server(client) as door:
+            answer = await door.http.post(f"/api/callbacks/{token}", json={"result": [1, 2]})
+            assert (answer.status_code, answer.json()) == (200, {"accepted": True})
+            handle = client.get_workflow_handle("d")
+            assert (await handle.result())["status"] == "completed"
+            again = await door.http.post(f"/api/callbacks/{token}", json={"result": [1, 2]})
+            assert (again.status_code, again.json()["code"]) == (409, "run_ended")
+        messages = (await handle.query("messages"))["messages"]
+    assert messages[2]["text"] == "[1, 2]"
+    assert messages[3]["text"].startswith("The time has come")
+    assert len(tokens.read_text().split()) == 1
