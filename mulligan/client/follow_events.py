@@ -87,6 +87,8 @@ class EventFollower:
         """The number of stored events, at the last query."""
         self.sub_runs: list[dict[str, Any]] = []
         """The runs of sub-agents that are open, at the last query: {`call_id`, `id`, `run_id`, `agent`}."""
+        self.page_size = _PAGE
+        """Events of one query."""
         self.on_query: Callable[[], None] = lambda: None
         """Called after each query of the newest workflow run."""
         self._is_ended = False
@@ -157,7 +159,7 @@ class EventFollower:
             start = self.position.next
             handle = self._client.get_workflow_handle(self._handle.id, run_id=run_id) if run_id else self._handle
             try:
-                limit = _PAGE if end is None else min(_PAGE, end - start)
+                limit = self.page_size if end is None else min(self.page_size, end - start)
                 page = await query_run(handle, EVENTS_QUERY, start, limit, *self._conversation)
             except RPCError as error:
                 if run_id is None or error.status != RPCStatusCode.NOT_FOUND:

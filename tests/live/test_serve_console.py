@@ -216,7 +216,7 @@ async def test_a_run_is_shown_with_its_mistakes_corrections_repairs_and_decision
             "/console/decide", action="answer", run=run_id, call_id="call_6_1", text="Yes, five euros."
         )
         assert "was answered" in answered
-        shown = await ada.until(path, "completed")
+        shown = await ada.until(path, 'class="entry ended"')
         assert "Approved by <strong>ada</strong>, with edited arguments" in shown
         assert "Refunded 20.00 euros" in shown
         assert "Yes, five euros." in shown

@@ -184,3 +184,16 @@ teller = Agent(name="teller", model="scripted:teller", tools=[count])
 slow_script = Script("slow-teller", [Say("", [Call("count", {"number": 1})]), Say(WORDS * 12, pace=0.08)])
 slow_teller = Agent(name="slow-teller", model="scripted:slow-teller", tools=[count])
 """Writes for a quarter of a minute."""
+
+uneven_script = Script(
+    "uneven",
+    [
+        *(
+            Say("", [Call("count", {"number": number + 100 * each}) for each in range(30 if number in (49, 90) else 1)])
+            for number in range(1, 110)
+        ),
+        Say("All counted."),
+    ],
+)
+uneven = Agent(name="uneven", model="scripted:uneven", tools=[count], max_steps=200, max_repeats=None)
+"""Most of its 110 steps have one call, two have thirty."""

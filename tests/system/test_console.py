@@ -320,6 +320,17 @@ async def test_a_run_of_a_thousand_steps_is_followed_and_read_in_pages(chromium:
         assert memory[1] < 60
 
 
+async def test_each_page_of_a_long_run_has_its_fifty_steps(door: Door) -> None:
+    """The first, the last and those between, whether steps have few events or many."""
+    run_id = await start(door, "uneven")
+    await door.http.get(f"/api/runs/{run_id}?wait=60", headers=door.by("ada"))
+    for page, first, last in (("", 101, 110), ("?page=1", 1, 50), ("?page=2", 51, 100)):
+        shown = (await door.http.get(f"/console/runs/{run_id}{page}", headers=door.by("ada"))).text
+        numbers = [int(each) for each in re.findall(r'class="entry step[^"]*" id="step-(\d+)"', shown)]
+        assert numbers == list(range(first, last + 1))
+        assert f"Steps {first}–{last} of 110" in shown
+
+
 async def used_memory(page: Page) -> float:
     """MB of JavaScript's heap, after a collection."""
     await page.evaluate("gc()")

@@ -28,7 +28,7 @@ from mulligan.wire.event_types import RunEnded
 
 __all__ = ["RunPage", "read_price_of", "read_run_page"]
 
-SECONDS_FOR_PROGRESS, SECONDS_FOR_PART = 3.0, 6.0
+SECONDS_FOR_PROGRESS, SECONDS_FOR_PART = 3.0, 15.0
 """How long a page waits for a run's workers."""
 _NO_WORKER = "No worker of the run answers now, so that its steps cannot be read. Start one, and load this page again."
 _Part = TypeVar("_Part")

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from temporalio.client import Client
 
 from mulligan.client.follow_events import EventFollower, newest_offset
-from mulligan.wire.event_types import Event, StepStarted
+from mulligan.wire.event_types import Compacted, Event, StepStarted
 
 __all__ = ["STEPS_OF_PAGE", "StepEvents", "read_step_events"]
 
 STEPS_OF_PAGE = 50
 """Steps of one page."""
-EVENTS_AT_ONCE = 200
+EVENTS_AT_ONCE, WINDOW = 1_000, 300
+"""Events of one query; and how many are read to find the place of a step."""
 MOST_EVENTS = 5_000
 """Events of one page: a step may have hundreds of calls."""
 
@@ -34,6 +35,8 @@ class StepEvents:
 async def read_step_events(client: Client, run_id: str, page: int | None) -> StepEvents:
     """The events of a page of steps. `page`: its number, from 1; None: the newest.
 
+    A worker replays a run that has ended for each query, so there are few: the place of a step is estimated.
+
     Raises:
         RPCError: no worker of the run answers.
         WorkflowQueryFailedError: the workflow has no events.
@@ -52,47 +55,61 @@ async def read_step_events(client: Client, run_id: str, page: int | None) -> Ste
 
 
 class _Reader:
-    """Reads events by their offsets. `total`: how many there are."""
+    """Reads events by their offsets, each once. `total`: how many there are."""
 
     def __init__(self, client: Client, run_id: str, total: int) -> None:
         self._client, self._run_id, self.total = client, run_id, total
-        self._steps: dict[int, int] = {}
+        self._events: dict[int, Event] = {}
+        self._read: set[int] = set()
+        """Offsets that were asked for: an older part of a run may be lost, and a newer version has other types."""
 
     async def read(self, start: int, end: int) -> list[Event]:
         """The events from one offset up to another."""
-        events: list[Event] = []
-        while start < end:
-            until = min(start + EVENTS_AT_ONCE, end)
-            follower = EventFollower(self._client, self._run_id, str(start), 1)
-            events += [event async for event in follower.stored_events(until)]
-            start = until
-        return events
+        missing = [offset for offset in range(start, end) if offset not in self._read]
+        if missing:
+            first, last = missing[0], missing[-1] + 1
+            follower = EventFollower(self._client, self._run_id, str(first), 1)
+            follower.page_size = EVENTS_AT_ONCE
+            async for event in follower.stored_events(last):
+                self._events[int(getattr(event, "offset", 0))] = event
+            self._read |= set(range(first, last))
+        return [self._events[offset] for offset in range(start, end) if offset in self._events]
 
     async def newest_step(self) -> int:
         """The number of the newest step; 0 before the first."""
-        return await self._step_before(self.total)
+        width, end = WINDOW, self.total
+        while end > 0:
+            start = max(0, end - width)
+            if steps := [event.step for event in await self.read(start, end) if isinstance(event, StepStarted)]:
+                return max(steps)
+            end, width = start, width * 4
+        return 0
 
     async def offset_of(self, step: int) -> int:
-        """The offset of the event with which a step begins; steps are numbered in order."""
-        low, high = 0, self.total
-        while low < high:
-            middle = (low + high) // 2
-            if await self._step_before(middle + 1) < step:
-                low = middle + 1
-            else:
-                high = middle
-        return low
+        """The offset of the event with which a step begins. Steps are numbered in order, and of about equal length."""
+        newest = await self.newest_step()
+        while True:
+            low, low_step, high, high_step = self._around(step, newest)
+            if high_step == step or low >= high:
+                return await self._with_compaction(high)
+            share = (step - low_step) / (high_step - low_step)
+            guess = min(max(low, int(low + (high - low) * share) - WINDOW // 2), high - 1)
+            await self.read(guess, min(guess + WINDOW, high))
+            if self._around(step, newest) == (low, low_step, high, high_step):
+                # No step begins there: one step has hundreds of events.
+                await self.read(low, high)
+                return await self._with_compaction(self._around(step, newest)[2])
 
-    async def _step_before(self, offset: int) -> int:
-        """The number of the newest step that has begun before an offset."""
-        if offset in self._steps:
-            return self._steps[offset]
-        found, width, end = 0, 8, offset
-        while end > 0 and not found:
-            start = max(0, end - width)
-            numbers = [getattr(event, "step", 0) for event in await self.read(start, end)]
-            # A compaction has the number of the step that begins after it.
-            found = max(numbers, default=0)
-            width, end = width * 4, start
-        self._steps[offset] = found
-        return found
+    def _around(self, step: int, newest: int) -> tuple[int, int, int, int]:
+        """Between which offsets a step begins, as far as is known, and the numbers of the steps that begin there."""
+        begun = [event for event in self._events.values() if isinstance(event, StepStarted)]
+        low = max(((event.offset + 1, event.step) for event in begun if event.step < step), default=(0, 0))
+        high = min(
+            ((event.offset, event.step) for event in begun if event.step >= step), default=(self.total, newest + 1)
+        )
+        return *low, *high
+
+    async def _with_compaction(self, offset: int) -> int:
+        """The offset of the compaction before a step, if there is one: it belongs to that step."""
+        before = await self.read(max(0, offset - 1), offset)
+        return before[0].offset if before and isinstance(before[0], Compacted) else offset
