@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ from mulligan.content import MAX_CONTENT_BYTES, ContentError, content_file, desc
 from mulligan.run_input import parse_run_input
 from mulligan.wire.conversation_ref import chain_digest
 from mulligan.wire.updates import SendMessage
+from mulligan.workflows.conversation.records import ConversationSummary
+from mulligan.workflows.people.inbox import Inbox
 from tests.support.content_files import PDF, WAV, png
 
 PNG = base64.b64encode(png()).decode()
@@ -70,7 +73,7 @@ def test_a_media_type_is_read_from_the_bytes_or_from_the_extension(part: Image, 
 
 
 FAULTS: list[tuple[Any, str]] = [
-    ([], '"prompt" is [], but value should have at least 1 item'),
+    ([], '"prompt" is [], but it must not be empty.'),
     ([{"type": "picture"}], '"prompt[0]" needs a "type" of text, image, file or audio.'),
     ([{"type": "image", "media_type": "image/png"}], 'needs exactly one of "url", "data" and "ref"'),
     ([{"type": "image", "data": PNG, "url": "https://x.test/a.png"}], 'needs exactly one of "url", "data" and "ref"'),
@@ -176,3 +179,41 @@ def test_parts_are_described_by_kind_name_type_and_size() -> None:
     assert described(run_input.prompt) == (
         f'Look.\n\n[image "a.png" (image/png, {size:,} bytes)]\n\n[image (image/png, https://x.test/a.png)]'
     )
+
+
+async def test_the_examples_of_the_page_are_valid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those in Python are run, those in JSON are parsed."""
+    page = (Path(__file__).parents[2] / "docs/content.md").read_text()
+    (tmp_path / "lamp.png").write_bytes(png(5_000))
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {"take_picture": lambda _: png()}
+    for example in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
+        exec(example, names)
+    [message] = names["run_input"].new_messages
+    assert [part.type for part in message.content] == ["text", "image", "file"]
+    text, picture = names["screenshot"].function("home")
+    assert (text, picture.media_type) == ("The page home:", "image/png")
+    [example] = re.findall(r"```json\n(.*?)```", page, re.DOTALL)
+    assert parse_run_input(example.encode()).agent == "support"
+
+
+def test_a_summary_keeps_the_images_of_the_request() -> None:
+    summary = ConversationSummary(
+        task="What is this?", content=[Image.from_bytes(png())], heading="H", summary="S", answers=1
+    )
+    again = ConversationSummary.model_validate_json(summary.model_dump_json())
+    assert again.message.text == "What is this?\n\nH\n\nS"
+    assert [part.type for part in again.message.content or []] == ["text", "image"]
+    without = ConversationSummary(heading="H", summary="S", answers=1)
+    assert "content" not in without.model_dump_json()
+
+
+def test_an_inbox_carries_parts_and_reads_the_texts_of_earlier_versions() -> None:
+    inbox = Inbox(lambda: 0)
+    inbox.load({"messages": {"a": "Hi"}, "seen": ["a"]})
+    inbox.add_message(SendMessage(text="Look.", content=[Text(text="Look."), Image.from_bytes(png())]), "b")
+    state = json.loads(json.dumps(inbox.dump()))
+    assert state["messages"]["a"] == "Hi"
+    again = Inbox(lambda: 0)
+    again.load(state)
+    assert [message.text for message in again.take_messages()] == ["Hi", "Look."]
