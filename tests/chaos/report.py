@@ -80,7 +80,7 @@ def _totals(seeds: Sequence[dict[str, Any]]) -> list[str]:
     return [
         f"Seeds {_ranges(each['seed'] for each in seeds)}; commits {', '.join(sorted({each['commit'] for each in seeds}))}; "
         f"{os.cpu_count()} cores, {platform.system()} {platform.machine()}, Python {platform.python_version()}; load of the "
-        f"machine (median, two seeds side by side): {load}.\n",
+        f"machine (median): {load}.\n",
         "| | |\n|---|---|",
         f"| kills | {kills:,}{short} |",
         f"| other faults (frozen processes, endpoints, receivers) | {sum(e['faults_injected'] for e in seeds) - kills:,} |",
@@ -147,13 +147,15 @@ def _points(seeds: Sequence[dict[str, Any]]) -> list[str]:
 def _schedules() -> list[str]:
     if not SCHEDULES.exists():
         return []
-    found = json.loads(SCHEDULES.read_text())
+    found = json.loads(SCHEDULES.read_text()).values()
+    commits = ", ".join(sorted({case["commit"] for case in found}))
     return [
         "## Every order of events\n",
         f"`make schedules` drives the real workflow without a server through the orders of activity results, lost calls, "
         f"signals, updates, cancellations and timers, one at a time or two in one workflow task, and replays each history from "
-        f"its start, as after an eviction from the cache. {found['schedules']:,} schedules of {found['cases']} cases at commit "
-        f"{found['commit']}; {found['complete']} of the cases completely; {found['faults']} faults.\n",
+        f"its start, as after an eviction from the cache. {sum(case['schedules'] for case in found):,} schedules of {len(found)} "
+        f"cases (commits {commits}); all schedules of {sum(case['complete'] for case in found)} of the cases; "
+        f"{sum(case['faults'] for case in found)} faults.\n",
     ]
 
 

@@ -34,7 +34,7 @@ from tests.support.temporal import connect_to, environment_of
 
 TOOLS = ("pay", "fetch", "flaky", "refuse", "look", "nothing")
 OF_EVERYTHING = (*TOOLS, "refund", "clerk", "lent__echo")
-SECONDS_FOR_RUNS = 150.0
+SECONDS_FOR_RUNS = 400.0
 HISTORY = "limit.historyCount.suggestContinueAsNew=120"
 """A setting of the server, with which a run continues as new once or twice."""
 _SHORT = timedelta(seconds=2)

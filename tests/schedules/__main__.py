@@ -37,16 +37,16 @@ def main() -> int:
                 )
                 for fault in each.faults:
                     print(f"  FAULT {fault[:3000]}", flush=True)
-    total = sum(each.schedules for each in found)
-    print(f"{total} schedules, {sum(len(each.faults) for each in found)} faults")
-    if not chosen.only:
-        figures = {
+    print(f"{sum(each.schedules for each in found)} schedules, {sum(len(each.faults) for each in found)} faults")
+    results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    for each in found:
+        results[each.case.name] = {
             "commit": commit(),
-            "schedules": total,
-            "complete": sum(e.is_complete for e in found),
-            "cases": len(found),
+            "schedules": each.schedules,
+            "complete": each.is_complete,
+            "faults": len(each.faults),
         }
-        RESULTS.write_text(json.dumps({**figures, "faults": sum(len(e.faults) for e in found)}) + "\n")
+    RESULTS.write_text(json.dumps(results, indent=1) + "\n")
     return int(any(each.faults for each in found))
 
 
