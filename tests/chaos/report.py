@@ -102,11 +102,17 @@ def _by_victim(seeds: Sequence[dict[str, Any]]) -> list[str]:
         injected[seed["victim"]] += seed["faults_injected"]
         for kind, seconds in seed["pauses"]:
             pauses[seed["victim"], kind].append(seconds)
+    load = statistics.median(seed["load"] for seed in seeds) if seeds else 0
+    busy = (
+        f"**The machine was busy with other work** (load {load} on {os.cpu_count()} cores): these times are mostly waits for "
+        "a core, and do not show what the targets are about.\n"
+    )
     lines = [
         "## From the fault to the run's next attempt or step\n",
         f"For supervised processes, the targets are {TARGET_P50} s (p50) and {TARGET_P99} s (p99). The figures include the "
         "scheduling of all processes on this machine's cores, the server's too, and the pause that a run would have made "
         "anyway. `a run` counts every run that was open at the fault.\n",
+        *([busy] if load > 2 * (os.cpu_count() or 1) else []),
         "| what was hit | faults | in the middle of | times | p50 | p99 | longest |\n|---|---|---|---|---|---|---|",
     ]
     for victim, words in VICTIMS.items():
