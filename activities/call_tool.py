@@ -147,6 +147,7 @@ class CallToolActivity:
             request.where,
             call,
             step=request.step,
+            keyed=request.keyed,
             metadata=request.metadata,
             resources=services.resources.of_agent(agent.name) if agent else services.resources.of_tool(tool.name),
             attempt=attempt,

@@ -47,6 +47,7 @@ class CheckEditActivity:
             request.where,
             request.call,
             step=request.step,
+            keyed=request.keyed,
             metadata=request.metadata,
             resources=services.resources.of_agent(agent.name),
         )

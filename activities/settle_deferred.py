@@ -102,6 +102,7 @@ class SettleDeferredActivities:
                 request.where,
                 request.call,
                 step=request.step,
+                keyed=request.keyed,
                 metadata=request.metadata,
                 resources=services.resources.of_agent(name) if is_served else services.resources.of_tool(tool.name),
                 attempt=activity.info().attempt,

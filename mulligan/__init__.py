@@ -7,6 +7,7 @@ from mulligan.content import Audio, ContentError, File, Image, Media, Part, Text
 from mulligan.endpoint import Model
 from mulligan.errors import (
     DeclarationError,
+    InvalidActivityResultError,
     InvalidRunInputError,
     InvalidToolInputError,
     ModelRequestError,
@@ -76,6 +77,7 @@ __all__ = [
     "ErrorInfo",
     "File",
     "Image",
+    "InvalidActivityResultError",
     "InvalidRunInputError",
     "InvalidToolInput",
     "InvalidToolInputError",

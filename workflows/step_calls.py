@@ -18,7 +18,7 @@ from mulligan.wire.model_call import ModelAnswer, PreparedCall
 from mulligan.wire.questions import Replies
 from mulligan.wire.run_context import RunContext
 from mulligan.wire.shorten import shorten
-from mulligan.wire.tool_call import CallTool, ToolOutcome, tool_message
+from mulligan.wire.tool_call import CallTool, ToolOutcome, digest_of_call, tool_message
 from mulligan.wire.updates import RecordDecision
 from mulligan.workflows import dispatch, limits
 from mulligan.workflows.agent_route import AgentRoute
@@ -335,6 +335,7 @@ class StepCalls:
             metadata=self.turn.input.metadata,
             decision=_without_before(record.decision) if record.decision else None,
             replies=replies,
+            keyed=digest_of_call(step_call.call) if self.turn.facts.keyed else None,
         )
 
     def _count_calls_of_sub_agents(self, answer: ModelAnswer) -> int:

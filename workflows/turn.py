@@ -179,7 +179,7 @@ class Turn(BaseModel):
             timeout=self.facts.model_timeout,
             attempts=self.facts.model_attempts,
             on_invalid_tool_input=self.input.on_invalid_tool_input,
-            guard=GuardContext(metadata=self.input.metadata) if self.facts.guarded else None,
+            guard=GuardContext(metadata=self.input.metadata, keyed=self.facts.keyed) if self.facts.guarded else None,
             summed_up=conversation.summary.answers if conversation.summary else None,
         )
 

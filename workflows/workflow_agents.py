@@ -12,6 +12,7 @@ from mulligan.wire.agent_facts import DEFINITION_QUERY, INPUT_QUERY, AgentFacts,
 from mulligan.wire.conversation_ref import CONVERSATION_QUERY, INPUT_MESSAGES_QUERY, Page, PageRequest
 from mulligan.wire.questions import CheckAnswer, CheckedAnswer, Question
 from mulligan.wire.run_context import RunContext
+from mulligan.wire.tool_call import digest_of_call
 from mulligan.wire.updates import CheckedEdit, CheckEdit
 from mulligan.workflows import dispatch, limits
 from mulligan.workflows.agent_queries import AgentQueries, QueriedAgent
@@ -94,6 +95,7 @@ class WorkflowAgents:
                 step=step,
                 definition=agent.facts.digest,
                 metadata=agent.input.metadata if agent.input else {},
+                keyed=digest_of_call(call) if agent.facts.keyed else None,
             ),
             agent.route,
         )

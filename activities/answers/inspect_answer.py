@@ -6,7 +6,6 @@ A mistake of the model never raises here. It becomes feedback for the model, or 
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import json
 import re
 import time
@@ -44,6 +43,7 @@ from mulligan.values import AssistantMessage, Message, ToolCall, Usage
 from mulligan.wire.agent_facts import Definition
 from mulligan.wire.model_call import AcceptedOutput, ModelAnswer, ModelCall, RejectedAnswer
 from mulligan.wire.shorten import json_size
+from mulligan.wire.tool_call import digest_of_call
 
 LONGEST_ID = 40
 """Characters of a call's id. OpenAI's Chat Completions allow 40, the Responses API 64."""
@@ -405,9 +405,9 @@ def _with_unique_ids(calls: Sequence[ToolCall], used: set[str], step: int, diges
     unique = []
     for index, call in enumerate(calls):
         legal = re.sub(r"[^a-zA-Z0-9_-]", "_", call.id)[:LONGEST_ID]
-        call_id = legal or f"call_{step}_{index}_{_digest(call)}"
+        call_id = legal or f"call_{step}_{index}_{digest_of_call(call)}"
         if digest:
-            call_id = f"{(legal or f'call_{_digest(call)}')[: LONGEST_ID - DIGEST_SUFFIX]}_{digest[:12]}_{index}"
+            call_id = f"{(legal or f'call_{digest_of_call(call)}')[: LONGEST_ID - DIGEST_SUFFIX]}_{digest[:12]}_{index}"
         again = 0
         while call_id in taken or call_id in used:
             again += 1
@@ -417,7 +417,3 @@ def _with_unique_ids(calls: Sequence[ToolCall], used: set[str], step: int, diges
         taken.add(call_id)
         unique.append(call.model_copy(update={"id": call_id, "name": size_limits.fit_name(call.name)}))
     return unique
-
-
-def _digest(call: ToolCall) -> str:
-    return hashlib.sha256(f"{call.name}\x1f{call.arguments}".encode(errors="replace")).hexdigest()[:8]

@@ -20,6 +20,7 @@ from mulligan.fixer import AskModel, Fixer, InvalidToolInput
 from mulligan.tool import Tool, ToolContext
 from mulligan.values import ToolCall, Usage
 from mulligan.wire.model_call import ModelCall
+from mulligan.wire.tool_call import digest_of_call
 
 ANSWER_LIMIT = 100.0
 """Seconds for all functions that run on one answer. The workflow allows the activity 120 seconds beyond the model's own
@@ -100,6 +101,7 @@ class UserFunctions:
             request.where,
             call,
             step=request.step,
+            keyed=digest_of_call(call) if request.guard and request.guard.keyed else None,
             metadata=request.guard.metadata if request.guard else {},
             resources=self.services.resources.of_agent(self.agent.name),
         )

@@ -167,7 +167,11 @@ class LostWorkReport:
             async with self._slots:
                 await call
 
-        await asyncio.gather(*(with_slot(call) for call in calls))
+        # Each run is reported, also where the server did not answer for another one.
+        ended = await asyncio.gather(*(with_slot(call) for call in calls), return_exceptions=True)
+        for error in ended:
+            if error is not None:
+                raise error
 
     async def _report_run(self, run: Run) -> None:
         await self._reset_sticky(run)
@@ -181,7 +185,8 @@ class LostWorkReport:
             request = ResetStickyTaskQueueRequest(namespace=self._client.namespace, execution=_execution(run))
             await _unless_gone(self._service.reset_sticky_task_queue(request, retry=True, timeout=CALL_TIMEOUT))
 
-    async def _fail(self, attempt: Attempt) -> None:
+    async def _fail(self, attempt: Attempt) -> bool:
+        """Fail an attempt, and no other one of its activity. Returns whether the server still waited for it."""
         request = RespondActivityTaskFailedRequest(
             namespace=self._client.namespace,
             task_token=base64.b64decode(attempt.token),
@@ -189,9 +194,14 @@ class LostWorkReport:
             identity=self._lost.identity,
         )
         call = self._service.respond_activity_task_failed(request, retry=True, timeout=CALL_TIMEOUT)
-        if await _unless_gone(call) is None:
-            # After a refusal the server reads the run from its database, which has no record of the reset yet.
-            await self._reset_sticky(attempt.run)
+        return await self._is_taken(call, attempt.run)
+
+    async def _is_taken(self, call: Awaitable[object], run: Run) -> bool:
+        if await _unless_gone(call) is not None:
+            return True
+        # After a refusal the server reads the run from its database, which has no record of the reset yet.
+        await self._reset_sticky(run)
+        return False
 
     async def _check(self, run: Run, *, is_first: bool = True) -> None:
         """Fail what the server believes to be in the dead process."""
@@ -211,18 +221,21 @@ class LostWorkReport:
     async def _fail_pending(self, run: Run, pending: PendingActivityInfo) -> None:
         undecided = self._undecided.get((run, pending.activity_id, pending.attempt))
         has_ended = undecided is not None and await self._has_reported_its_end(pending)
-        request = RespondActivityTaskFailedByIdRequest(
-            namespace=self._client.namespace,
-            workflow_id=run.workflow_id,
-            run_id=run.run_id,
-            activity_id=pending.activity_id,
-            failure=self._failure(pending.attempt),
-            identity=self._lost.identity,
-        )
-        call = self._service.respond_activity_task_failed_by_id(request, retry=True, timeout=CALL_TIMEOUT)
-        if await _unless_gone(call) is None:
-            await self._reset_sticky(run)
-        elif undecided is not None:
+        if undecided is not None:
+            # By its token, which names the attempt: the next one may have begun since the server was asked.
+            is_failed = await self._fail(undecided)
+        else:
+            request = RespondActivityTaskFailedByIdRequest(
+                namespace=self._client.namespace,
+                workflow_id=run.workflow_id,
+                run_id=run.run_id,
+                activity_id=pending.activity_id,
+                failure=self._failure(pending.attempt),
+                identity=self._lost.identity,
+            )
+            call = self._service.respond_activity_task_failed_by_id(request, retry=True, timeout=CALL_TIMEOUT)
+            is_failed = await self._is_taken(call, run)
+        if is_failed and undecided is not None:
             self._counts[undecided.number] = has_ended
 
     async def _has_reported_its_end(self, pending: PendingActivityInfo) -> bool:

@@ -137,6 +137,8 @@ class AgentFacts(ModelFacts):
     digest: str
     structured: bool = optional_field(False)
     guarded: bool = optional_field(False)
+    keyed: bool = optional_field(False)
+    """Whether a call's idempotency key depends on its arguments; runs opened before this existed have False."""
     compact_at: int | None = optional_field()
     compact_model: str | None = optional_field()
     compacts_given: bool = optional_field(False)

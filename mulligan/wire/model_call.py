@@ -46,9 +46,10 @@ class ConversationRequest(BaseModel):
 
 
 class GuardContext(BaseModel):
-    """The run's metadata, for the ToolContext of a guard: sent only where the agent has one."""
+    """The run's metadata, for the ToolContext of a guard: sent only where the agent has one. `keyed`: see AgentFacts."""
 
     metadata: dict[str, str]
+    keyed: bool = optional_field(False)
 
 
 class ModelCall(ConversationRequest):

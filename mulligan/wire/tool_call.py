@@ -5,6 +5,7 @@ All of it is in history: fields may be added if they are optional; none may be r
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any
 
 from pydantic import BaseModel, JsonValue
@@ -15,10 +16,24 @@ from mulligan.values import Decision, ErrorInfo, ToolCall, ToolMessage
 from mulligan.wire.questions import Questions, Replies
 from mulligan.wire.run_context import RunContext
 
-__all__ = ["CALL_TOOL", "RECORD_LOST_CALL", "CallTool", "Deferral", "LostCall", "ToolOutcome", "tool_message"]
+__all__ = [
+    "CALL_TOOL",
+    "RECORD_LOST_CALL",
+    "CallTool",
+    "Deferral",
+    "LostCall",
+    "ToolOutcome",
+    "digest_of_call",
+    "tool_message",
+]
 
 CALL_TOOL, RECORD_LOST_CALL = "call_tool", "record_lost_call"
 """Temporal's activity types."""
+
+
+def digest_of_call(call: ToolCall) -> str:
+    """What a call's idempotency key depends on beside its id, which a provider may repeat after a reset of the run."""
+    return hashlib.sha256(f"{call.name}\x1f{call.arguments}".encode(errors="replace")).hexdigest()[:8]
 
 
 def tool_message(call: ToolCall, text: str, error: ErrorInfo | None, content: list[Part] | None = None) -> ToolMessage:
@@ -43,6 +58,8 @@ class CallTool(BaseModel):
     decision: Decision | None = optional_field()
     """The approval, where a person gave one."""
     mcp: str | None = optional_field()
+    keyed: str | None = optional_field()
+    """The digest of the call as the model wrote it, where its idempotency key depends on it."""
     replies: Replies | None = optional_field()
     """What people replied to the questions of the call's MCP server, where the call is continued with that."""
     has_own_queue: bool = optional_field(False)

@@ -184,6 +184,8 @@ class CheckEdit(BaseModel):
     step: int
     definition: str
     metadata: dict[str, str] = optional_field({})
+    keyed: str | None = optional_field()
+    """As in CallTool."""
 
 
 class CheckedEdit(BaseModel):

@@ -48,9 +48,12 @@ def run_target(tested: Target, seconds: float, corpus: Path | None = None, batch
     """
     report = Report()
     is_shrinking = False
+    until = time.monotonic() + seconds
 
     def check(value: Any) -> None:
         nonlocal is_shrinking
+        if time.monotonic() > until:
+            return  # the time is over: hypothesis ends its batch, which may take minutes where inputs are slow
         report.inputs += not is_shrinking
         before, started = _reset_peak(), time.process_time()
         try:
@@ -64,7 +67,6 @@ def run_target(tested: Target, seconds: float, corpus: Path | None = None, batch
             is_shrinking = True
             raise
 
-    until = time.monotonic() + seconds
     database = DirectoryBasedExampleDatabase(corpus) if corpus is not None else None
     while time.monotonic() < until and not report.findings:
         options = settings(

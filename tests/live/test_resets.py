@@ -18,12 +18,14 @@ from temporalio.client import WorkflowHandle
 
 from mulligan.activities.models.openai_chat import OpenAIChat
 from mulligan.activities.run_data.conversation_cache import CachedConversation, ConversationCache, Key
+from mulligan.activities.tool_running.tool_context import idempotency_key
 from mulligan.run_input import RunInput
 from mulligan.values import ToolMessage
+from mulligan.wire.run_context import RunContext
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
 from tests.live.conftest import DONE, Lab
-from tests.support.changing_results_agent import GATES
+from tests.support.changing_results_agent import GATES, KEYS
 from tests.support.openai_server import Recorded
 from tests.support.openai_turn import Turn
 
@@ -45,10 +47,10 @@ async def points_of(handle: WorkflowHandle[Any, Any]) -> list[int]:
     return [event.event_id async for event in handle.fetch_history_events() if event.event_type == done]
 
 
-async def start(at: Lab, run_id: str, script: Any) -> WorkflowHandle[Any, Any]:
+async def start(at: Lab, run_id: str, script: Any, agent: str = "changing") -> WorkflowHandle[Any, Any]:
     """Start a run with that id. The handle is of this run, not of later ones with the same id."""
     at.model.script(run_id, script)
-    given = {"agent": "changing", "prompt": "Go.", "model": f"openai-chat:{run_id}"}
+    given = {"agent": agent, "prompt": "Go.", "model": f"openai-chat:{run_id}"}
     handle = await at.client.start_workflow("AgentWorkflow", given, id=run_id, task_queue=at.task_queue)
     return at.client.get_workflow_handle(run_id, run_id=handle.first_execution_run_id)
 
@@ -190,3 +192,28 @@ async def test_a_run_with_a_reused_id_does_not_see_results_of_the_earlier_run(at
         assert f"Look {times} at 2" in prompts[-1][-1]["content"]
         assert prompts_of(at.model.requests_of(run_id))[before:] == prompts
         await assert_no_second_attempt(handle)
+
+
+async def test_an_id_that_the_provider_repeats_after_a_reset_has_another_idempotency_key_for_another_call(
+    at: Lab,
+) -> None:
+    """The same call has the same key as before. A guard sees the key of its call's tool."""
+
+    def paying(to: str) -> list[Turn]:
+        return [Turn(calls=[("pay", json.dumps({"to": to}), "call_1")]), DONE]
+
+    handle = await start(at, f"run-{uuid.uuid4().hex[:8]}", paying("ada"), agent="payer")
+    await handle.result()
+    opened, *_ = await points_of(handle)
+    for to in ("bob", "ada"):
+        at.model.script(handle.id, paying(to))
+        handle = await reset(at, handle, opened)
+        await handle.result()
+    keys = [(to, key) for workflow_id, to, key in KEYS if workflow_id == handle.id]
+    assert [to for to, _ in keys] == ["ada", "ada", "bob", "bob", "ada", "ada"]
+    assert len(set(keys)) == len({key for _, key in keys}) == 2
+
+
+def test_a_run_that_was_opened_before_keys_depended_on_arguments_keeps_its_keys() -> None:
+    where = RunContext(agent="a", conversation="0", trace="t")
+    assert idempotency_key("n", "w", where, "call_1") == "12897a7e0bb8eafd1816c1d2ab9c7a99"

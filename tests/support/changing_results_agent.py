@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections import Counter
 from threading import Event
 
 from temporalio import workflow
 
-from mulligan import Agent, DurableAgent, ToolContext, tool
+from mulligan import Agent, DurableAgent, ToolCall, ToolContext, tool
 
 RAN: Counter[tuple[str, int]] = Counter()
 """How often the tool was started, by workflow id and argument."""
@@ -32,6 +33,24 @@ async def deserted() -> str:
     """A tool whose worker is gone: what the model is told of it, no worker has made."""
     return ""
 
+
+KEYS: list[tuple[str, str, str]] = []
+"""The idempotency keys that the guard and the tool of `payer` saw: (workflow id, who is paid, key)."""
+
+
+@tool
+async def pay(to: str, ctx: ToolContext) -> str:
+    """Pay somebody."""
+    KEYS.append((ctx.workflow_id, to, ctx.idempotency_key))
+    return "paid"
+
+
+def note_key(call: ToolCall, ctx: ToolContext) -> None:
+    """Allow each call."""
+    KEYS.append((ctx.workflow_id, json.loads(call.arguments)["to"], ctx.idempotency_key))
+
+
+payer = Agent(name="payer", model="openai-chat:nobody", instructions="You pay.", tools=[pay], guard=note_key)
 
 changing = Agent(
     name="changing",

@@ -137,6 +137,7 @@ class DeferredRun:
             call=one.call,
             arguments=request.arguments,
             step=request.step,
+            keyed=request.keyed,
             started=one.started,
             end=end,
             attempts=one.attempts,

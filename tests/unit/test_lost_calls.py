@@ -1,0 +1,72 @@
+"""What is said and done of a call whose worker is lost."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+from temporalio.exceptions import ActivityError, ApplicationError, RetryState, TimeoutError, TimeoutType
+from temporalio.service import RPCError, RPCStatusCode
+
+from mulligan.supervisor.lost_work import LostWork, LostWorkReport
+from mulligan.values import ToolCall
+from mulligan.wire.agent_facts import AGENT_NOT_SERVED, ToolFacts
+from mulligan.wire.run_context import RunContext
+from mulligan.wire.tool_call import CallTool
+from mulligan.workflows.dispatch import _lost_call
+
+CALL = CallTool(
+    where=RunContext(agent="a", conversation="0", trace="t"),
+    call=ToolCall(id="c", name="pay", arguments=""),
+    arguments={},
+    step=1,
+)
+UNSTARTED = TimeoutError("t", type=TimeoutType.SCHEDULE_TO_START, last_heartbeat_details=[])
+DECLINED = ApplicationError("no", type=AGENT_NOT_SERVED)
+UNUSABLE = ApplicationError("no", type="InvalidActivityResultError")
+
+
+def message_for(cause: BaseException, attempts: int) -> tuple[str, int]:
+    error = ActivityError(
+        "failed", scheduled_event_id=1, started_event_id=1, identity="", activity_type="call_tool", activity_id="1",
+        retry_state=RetryState.MAXIMUM_ATTEMPTS_REACHED,
+    )  # fmt: skip
+    error.__cause__ = cause
+    lost = _lost_call(CALL, ToolFacts(timeout=5, attempts=attempts, task_queue="q", queue_timeout=9), error, 0.0)
+    assert lost.kind == "tool_lost"
+    return lost.message, lost.attempts
+
+
+@pytest.mark.parametrize("cause", [UNSTARTED, DECLINED], ids=["no worker", "declined"])
+def test_a_call_that_no_worker_took_may_have_run_only_where_an_attempt_came_before(cause: BaseException) -> None:
+    message, attempts = message_for(cause, 1)
+    assert "was not started: no worker" in message
+    assert "may have" not in message
+    assert attempts == 0
+    message, _ = message_for(cause, 3)
+    assert message.endswith("An attempt before may have been started, and may have done its work.")
+
+
+def test_a_call_whose_result_cannot_be_used_may_have_done_its_work() -> None:
+    message, attempts = message_for(UNUSABLE, 1)
+    assert message == "The tool pay was lost: the result of its worker cannot be used. It may have done its work."
+    assert attempts == 1
+
+
+async def test_each_run_of_a_dead_process_is_reported_though_the_server_does_not_answer_for_one() -> None:
+    nothing = LostWork("i", "r", (), frozenset(), frozenset(), frozenset(), (), (), None)
+    report = LostWorkReport(cast("Any", _NoServer()), nothing)
+    done: list[int] = []
+
+    async def report_run(number: int) -> None:
+        if number == 0:
+            raise RPCError("no answer", RPCStatusCode.UNAVAILABLE, b"")
+        done.append(number)
+
+    with pytest.raises(RPCError, match="no answer"):
+        await report._all(report_run(number) for number in range(100))
+    assert done == list(range(1, 100))
+
+
+class _NoServer:
+    workflow_service = None
