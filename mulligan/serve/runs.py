@@ -224,8 +224,13 @@ class Runs:
         except CursorError as error:
             raise Problem(422, "invalid_input", f'"cursor" {error}') from None
 
-    async def read(self, caller: Caller, run_id: str, *, wait: float = 0) -> RunInfo:
-        """A run: its status, progress and result. `wait`: for at most so many seconds until it has ended."""
+    async def read(
+        self, caller: Caller, run_id: str, *, wait: float = 0, progress_beside_result: bool = True
+    ) -> RunInfo:
+        """A run: its status, progress and result. `wait`: for at most so many seconds until it has ended.
+
+        Without `progress_beside_result`, a run with a result is not asked for its progress: a worker would replay it.
+        """
         described = await self.describe(caller, run_id)
         handle = self.client.get_workflow_handle(run_id)
         if wait and described.status == WorkflowExecutionStatus.RUNNING:
@@ -244,7 +249,8 @@ class Runs:
         info.status, info.result = (end.status if end.result else info.status), end.result
         if end.error is not None:
             info.error = {"kind": str(end.error["type"]), "message": str(end.error["message"])}
-        info.progress = await _progress_or_none(handle)
+        if progress_beside_result or end.result is None:
+            info.progress = await _progress_or_none(handle)
         return info
 
     async def steps(self, caller: Caller, run_id: str, since: int = 0, limit: int = 100) -> dict[str, Any]:

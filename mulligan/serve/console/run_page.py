@@ -120,7 +120,7 @@ async def _read_info(runs: Runs, caller: Caller, described: WorkflowExecutionDes
     """What the API has of the run; without its progress if no worker answers soon."""
     try:
         async with asyncio.timeout(SECONDS_FOR_PROGRESS):
-            return await runs.read(caller, described.id)
+            return await runs.read(caller, described.id, progress_beside_result=False)
     except TimeoutError:
         summary = await describe_run(runs.client, described)
         return RunInfo(**{name: value for name, value in summary.items() if name in RunInfo.model_fields})

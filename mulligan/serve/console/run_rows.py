@@ -112,7 +112,7 @@ class RunRows:
             return self._ended[key]
         try:
             async with asyncio.timeout(SECONDS_FOR_RUN):
-                info = await runs.read(caller, run["id"])
+                info = await runs.read(caller, run["id"], progress_beside_result=False)
         except Exception as error:
             if not (isinstance(error, _UNANSWERED) or explain_unreadable_data(error)):
                 raise
