@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 from temporalio.client import WorkflowFailureError
 from temporalio.service import RPCError
+from typer.testing import CliRunner
 
+from mulligan.cli.app import app
 from mulligan.client.resume_run import resume_run
 from mulligan.devserver import DevServer
 from mulligan.worker.loading import load_agents
@@ -26,6 +28,7 @@ from tests.live.test_resets import points_of, reset
 from tests.support.deferred_agents import BODIES, CANCELLED, RELEASE, STARTED, clerk
 from tests.support.http_server import Door, http_server
 from tests.support.openai_turn import Turn
+from tests.support.temporal import environment_of
 from tests.support.worker_process import worker_process
 
 PAGE = Path(__file__).parents[2] / "docs/deferred-tools.md"
@@ -381,3 +384,31 @@ async def test_the_example_of_the_page_works(lab: Lab, doors: list[Door]) -> Non
         await stopped.execute_update("stop", {})
         assert (await stopped.result())["status"] == "stopped"
         assert names["ORDERS"] == [order]
+
+
+async def test_the_command_completes_a_call(office: Lab, temporal: DevServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in environment_of(temporal).items():
+        monkeypatch.setenv(name, value)
+
+    async def complete(*words: str) -> tuple[int, str]:
+        ran = await asyncio.to_thread(CliRunner().invoke, app, ["complete", *words], catch_exceptions=False)
+        return ran.exit_code, ran.stdout + ran.stderr
+
+    calls = [("order_report", JOB, "a"), ("order_report", JOB, "b"), ("slow_start", "{}", "n")]
+    handle = await office.start([Turn(calls=calls), DONE], agent=clerk.name)
+    RELEASE[handle.id].set()
+    await waits(handle, 3)
+    for words, sentence in {
+        ("a",): "either --result or --error",
+        ("a", "--result", "1", "--error", "x"): "either --result or --error",
+        ("a", "--result", "{rows}"): "--result is not JSON",
+        ("zzz", "--result", "1"): "waits to be completed; those that wait: a, b, n",
+    }.items():
+        code, text = await complete(handle.id, *words)
+        assert (code, sentence in " ".join(text.split())) == (2, True), text
+    assert await complete(handle.id, "a", "--result", '{"rows": 9}') == (0, f"a of {handle.id} was completed.\n")
+    assert (await complete(handle.id, "b", "--error", "No data.", "--json"))[0] == 0
+    assert (await complete(handle.id, "n", "--result", "null"))[0] == 0
+    ran = await office.look(handle)
+    assert [made["result"]["text"] for made in ran.calls] == ['{"rows": 9}', "No data.", "null"]
+    assert (await complete(handle.id, "a", "--result", "1"))[0] == 2
