@@ -108,6 +108,9 @@ def question_of(key: str, params: ElicitRequestParams) -> Question:
     if params.mode == "url":
         if len(params.url) > MAX_URL_CHARS:
             raise McpError("The question's URL is too long.")
+        if not params.url.lower().startswith(("https://", "http://")):
+            # Pages show it as a link: `javascript:` would run there with the rights of the person.
+            raise McpError("The question's URL is not one of http or https.")
         return Question(key=key, text=text, url=params.url)
     schema = params.requested_schema
     try:
