@@ -427,7 +427,7 @@ def test_a_compaction_has_one_line_in_the_terminal() -> None:
         == "∑ 7 messages summed up: Pages were read."
     )
     failed = {"messages": 7, "text": "", "error": {"kind": "refused", "message": "No."}}
-    assert compaction_line(failed).plain == "✗ 7 messages were not summed up: refused: No."
+    assert compaction_line(failed).plain == "✗ summing up 7 messages failed: refused: No."
 
 
 async def test_the_example_of_the_compaction_page_passes() -> None:
