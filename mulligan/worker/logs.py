@@ -12,10 +12,11 @@ import re
 import sys
 import time
 import traceback
+import warnings
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any, Literal, TextIO
 
 from temporalio import activity, workflow
 from temporalio.exceptions import ApplicationError, FailureError
@@ -37,6 +38,7 @@ __all__ = [
     "WithoutContent",
     "say",
     "set_up_logging",
+    "show_without_text",
 ]
 
 SECONDS_BETWEEN_SAME_LINES, MOST_LINES = 60.0, 100
@@ -262,6 +264,8 @@ def set_up_logging(log_format: Literal["text", "json"] = "text", *, is_encrypted
         if is_encrypted:
             handler.addFilter(WithoutContent())
         handler.addFilter(LogFields())
+    if is_encrypted:
+        warnings.showwarning = show_without_text
     # The SDK would write such fields into each message, as a dict.
     activity.logger.activity_info_on_message = False
     workflow.logger.workflow_info_on_message = False
@@ -270,6 +274,19 @@ def set_up_logging(log_format: Literal["text", "json"] = "text", *, is_encrypted
     logging.getLogger(CORE_LOG).addFilter(CoreLog())
     # "Worker failed, shutting down", with a stack trace: `WorkerGroup` reports it in a line, with the reason.
     logging.getLogger("temporalio.worker._worker").addFilter(_is_not_reported_by_group)
+
+
+def show_without_text(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """Log a warning without its text, where runs are encrypted: pydantic's quote the value that they are about."""
+    del message, file, line
+    logging.getLogger("py.warnings").warning("%s at %s:%d", category.__name__, filename, lineno)
 
 
 def say(line: str) -> None:
