@@ -41,7 +41,7 @@ schedules: | $(UV)  ## All orders of events of some agents' runs, without a serv
 lint: | $(UV)  ## Format and types, as CI checks them
 	@$(UV) run ruff format --check -q .
 	@$(UV) run ruff check -q .
-	@$(UV) run mypy
+	@$(UV) run --group system mypy
 	@rm -rf .mypy_cache/new && $(UV) run mulligan new .mypy_cache/new >/dev/null 2>&1
 	@$(UV) run mypy .mypy_cache/new/agents.py .mypy_cache/new/test_agents.py
 
