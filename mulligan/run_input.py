@@ -111,6 +111,8 @@ class RunInput(BaseModel):
 _FIELDS = [name for name in RunInput.model_fields if name != "resumed_from"]
 """The fields that an error lists where one is mistyped. `resumed_from` is not written by hand."""
 _EXAMPLE = '{"agent": "assistant", "prompt": "…"}'
+FAULTS_SHOWN, MOST_FAULTS = 5, 1000
+"""Faults of an input that its error describes, and how many there may be for that; of more, it names the first only."""
 TENANT_BYTES = 64
 TRACEPARENT = re.compile(r"[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 
@@ -126,8 +128,7 @@ def parse_run_input(data: bytes) -> RunInput:
     try:
         run_input = RunInput.model_validate_json(data)
     except ValidationError as error:
-        sentences = list(dict.fromkeys(_fault_sentence(fault) for fault in error.errors(include_url=False)))
-        raise InvalidRunInputError(" ".join(sentences[:5])) from None
+        raise InvalidRunInputError(_fault_text(error)) from None
     if run_input.prompt is None and not run_input.messages:
         raise InvalidRunInputError('The run has no "prompt" and no "messages"; give it one of them.')
     if isinstance(run_input.prompt, str) and not run_input.prompt.strip():
@@ -153,8 +154,7 @@ def parse_prompt(value: Any) -> str | list[Part]:
     try:
         prompt = RunInput.model_validate({"agent": "-", "prompt": value}).prompt
     except ValidationError as error:
-        sentences = list(dict.fromkeys(_fault_sentence(fault) for fault in error.errors(include_url=False)))
-        raise InvalidRunInputError(" ".join(sentences[:5])) from None
+        raise InvalidRunInputError(_fault_text(error)) from None
     return prompt or ""
 
 
@@ -186,6 +186,22 @@ def _raise_unanswered(open_calls: dict[str, int]) -> None:
     raise InvalidRunInputError(
         f'The tool call {call_id[:80]!r} in "messages[{index}]" has no result; add a "tool" message for it right after.'
     )
+
+
+def _fault_text(error: ValidationError) -> str:
+    """The first faults as sentences.
+
+    This runs in a workflow task, which has two seconds: pydantic reports each of 190,000 wrong messages.
+    """
+    if (count := error.error_count()) > MOST_FAULTS:
+        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        return f'The run\'s input has {count:,} faults. The first one is in "{_path(first["loc"])}": {first["msg"]}.'
+    sentences: dict[str, None] = {}
+    for fault in error.errors(include_url=False):
+        sentences[_fault_sentence(fault)] = None
+        if len(sentences) == FAULTS_SHOWN:
+            break
+    return " ".join(sentences)
 
 
 def _fault_sentence(fault: Any) -> str:

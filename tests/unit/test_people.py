@@ -98,3 +98,8 @@ def test_the_table_of_waiting_calls_has_their_kinds_and_fits_80_columns() -> Non
     assert max(map(len, [heading, *rows])) <= 80
     assert rows[0].startswith("refund-2026-11-22-a7f3  approval  call_1  11-22 12:04  clerk: refund")
     assert any(row.split()[1:2] == ["question"] for row in rows)
+
+
+def test_an_argument_of_very_many_fields_is_refused_before_it_is_validated() -> None:
+    with pytest.raises(UpdateRefusedError, match="has 5,000 fields; at most 100"):
+        parse_update(Stop, {f"k{number}": 1 for number in range(5_000)})

@@ -150,6 +150,24 @@ def test_up_to_five_faults_of_a_run_input_are_named() -> None:
     assert refusal_of({f"zzz{n}": n for n in range(20)}).count("is not a known field") == 4
 
 
+@pytest.mark.parametrize(
+    ("data", "field"),
+    [
+        ('{"agent": "a", "messages": [' + ", ".join(["1"] * 5_000) + "]}", "messages[0]"),
+        ('{"agent": "a", "prompt": "x", ' + ", ".join(f'"k{n}": 1' for n in range(5_000)) + "}", "k0"),
+    ],
+    ids=["messages", "fields"],
+)
+def test_of_thousands_of_faults_the_first_one_is_named(data: str, field: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each fault as a sentence would take longer than a workflow task may."""
+    made: list[Any] = []
+    monkeypatch.setattr("mulligan.run_input._fault_sentence", made.append)
+    with pytest.raises(InvalidRunInputError, match=r"has 5,000 faults") as refused:
+        parse_run_input(data.encode())
+    assert f'in "{field}"' in str(refused.value)
+    assert made == []
+
+
 def test_a_long_value_is_cut_in_the_sentence() -> None:
     assert len(refusal_of(with_prompt(agent=["x" * 10_000]))) < 200
 

@@ -12,6 +12,8 @@ from mulligan.wire.updates import MESSAGE_BYTES, SHORT_CHARS
 __all__ = ["check_size", "parse_update"]
 
 _Request = TypeVar("_Request", bound=BaseModel)
+MOST_FIELDS = 100
+"""Fields of an argument, known or not. pydantic reports each unknown one, and a workflow task has two seconds."""
 
 
 def parse_update(kind: type[_Request], argument: Any) -> _Request:
@@ -20,6 +22,10 @@ def parse_update(kind: type[_Request], argument: Any) -> _Request:
     Raises:
         UpdateRefusedError: it is invalid; the message names the first field at fault.
     """
+    if isinstance(argument, dict) and len(argument) > MOST_FIELDS:
+        raise UpdateRefusedError(
+            f"The update's argument has {len(argument):,} fields; at most {MOST_FIELDS} are accepted."
+        )
     try:
         return kind.model_validate({} if argument is None else argument)
     except ValidationError as error:
