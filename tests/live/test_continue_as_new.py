@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 import pytest
 from temporalio.client import Client, WorkflowHistoryEventFilterType
 
-from mulligan import connect
+from mulligan import connect, resume_run
 from mulligan.devserver import DevServer
 from mulligan.trace_view.history import ChainSize, size_of_chain
 from mulligan.worker.loading import load
@@ -34,6 +34,7 @@ async def chained(lab: Lab, chain_server: DevServer) -> AsyncIterator[Lab]:
             "tests.support.shop_agents",
             "tests.support.clock_agent",
             "tests.support.compaction_agents",
+            "tests.support.sub_agent_teams",
             "examples.chat",
         ]
     )
@@ -57,6 +58,19 @@ async def test_a_user_workflow_hands_over_its_state_and_loses_no_signal(chained:
     size = await size_of_chain(chained.client, handle.id)
     await handle.terminate()
     assert size.runs > 2
+
+
+async def test_the_limit_of_sub_runs_is_for_the_whole_chain_and_a_resumed_run_has_its_own(chained: Lab) -> None:
+    asking = call("researcher", '{"prompt": "it"}')
+    ran = await chained.run([asking] * 12 + [DONE], agent="lead", max_steps=100, max_sub_runs=8)
+    assert (await size_of_chain(chained.client, ran.id)).runs > 2
+    assert [one["result"]["text"] == "found: it" for one in ran.calls] == [True] * 8 + [False] * 4
+    assert "as many agents as they may" in ran.calls[8]["result"]["text"]
+    assert ran.result["sub_runs"] == 8
+    chained.model.script(ran.id, [asking] * 12 + [DONE] + [asking] * 9 + [DONE])
+    again = await resume_run(chained.client, ran.id, "Once more.")
+    resumed = await chained.look(again)
+    assert [one["result"]["text"] == "found: it" for one in resumed.calls[-9:]] == [True] * 8 + [False]
 
 
 async def test_steps_messages_usage_and_trace_continue_over_a_chain_of_runs(chained: Lab) -> None:
