@@ -61,11 +61,11 @@ class LoginFile:
         """Replace the client."""
         self._write(client=client_info.model_dump(mode="json", exclude_none=True))
 
-    def clear(self) -> None:
-        """Forget a login, before a new one."""
-        with suppress(FileNotFoundError):
-            self._path.unlink()
-        self._content, self._read_at = {}, None
+    def replace(self, tokens: OAuthToken, client: OAuthClientInformationFull | None) -> None:
+        """Replace the whole login by a new one."""
+        self._content, self._read_at = {}, self._mark()
+        given = {"client": client.model_dump(mode="json", exclude_none=True)} if client else {}
+        self._write(tokens=tokens.model_dump(mode="json", exclude_none=True), **given)
 
     @asynccontextmanager
     async def locked(self) -> AsyncIterator[None]:
@@ -97,9 +97,9 @@ class LoginFile:
             self._content, self._read_at = {}, None
             return {}
         if mark != self._read_at:
-            if stat.S_IMODE(self._path.stat().st_mode) & 0o077:
-                raise LoginNeeded(f"others may read the login in {self._path.name}: set its mode to 600")
             try:
+                if stat.S_IMODE(self._path.stat().st_mode) & 0o077:
+                    raise LoginNeeded(f"others may read the login in {self._path.name}: set its mode to 600")
                 content = json.loads(self._path.read_text())
             except (OSError, ValueError) as error:
                 raise LoginNeeded(f"its login cannot be read from {self._path.name}") from error

@@ -132,11 +132,15 @@ class _StoredLogin(_Flow):
     """The login of a person, which a worker renews. It never begins a new one."""
 
     _file: LoginFile
+    _client: OAuthClientInformationFull | None
+    """The client that the declaration names: its secret is not in the file."""
 
     async def _load(self) -> None:
         if self._file.has_changed() or not self._initialized:
             self.context.token_expiry_time = None
             await self._initialize()
+            if self._client is not None:
+                self.context.client_info = self._client
         if not self._token:
             raise self._report(LoginNeeded(self._advice("nobody has logged in to it")))
 
@@ -186,6 +190,17 @@ class _Memory:
         self.client = client_info
 
 
+class _NewLogin(_Memory):
+    """A login that replaces the one in a file when it is complete: until then the workers use the earlier one."""
+
+    def __init__(self, file: LoginFile) -> None:
+        self._file = file
+
+    async def set_tokens(self, tokens: OAuthToken) -> None:
+        self.tokens = tokens
+        self._file.replace(tokens, self.client)
+
+
 def auth_of(server: McpServer) -> httpx2.Auth | None:
     """The authorization of a worker's requests to a server; None if it declares none.
 
@@ -197,7 +212,7 @@ def auth_of(server: McpServer) -> httpx2.Auth | None:
         return None
     if isinstance(auth, OAuthLogin):
         login = _StoredLogin(server.url or "", _metadata(auth, None), login_file(server))
-        login._file = login_file(server)
+        login._file, login._client = login_file(server), _declared_client(auth)
         login.context.storage = login._file
         login.prepare(server)
         return login
@@ -225,19 +240,12 @@ def interactive_login(
     """
     auth = server.auth
     assert isinstance(auth, OAuthLogin)
-    file = login_file(server)
-    file.clear()
+    storage, metadata = _NewLogin(login_file(server)), _metadata(auth, redirect_uri)
     login = InteractiveLogin(
-        server.url or "", _metadata(auth, redirect_uri), file, show, wait, client_metadata_url=auth.client_metadata_url
+        server.url or "", metadata, storage, show, wait, client_metadata_url=auth.client_metadata_url
     )
-    if auth.client_id is not None:
-        secret = expand_variables(auth.client_secret) if auth.client_secret is not None else None
-        login.context.client_info = OAuthClientInformationFull(
-            redirect_uris=[AnyUrl(redirect_uri)],
-            client_id=expand_variables(auth.client_id),
-            client_secret=secret,
-            token_endpoint_auth_method="client_secret_basic" if secret else "none",
-        )
+    if (client := _declared_client(auth, redirect_uri)) is not None:
+        login.context.client_info = client
         login._initialized = True
     login.prepare(server)
     return login
@@ -260,6 +268,19 @@ def _client_credentials(server: McpServer, auth: OAuthClientCredentials) -> _Cli
     )
     provider = signing.create_assertion_provider()
     return _PrivateKey(url, _Memory(), client_id, provider, scope=auth.scope, issuer=auth.issuer)
+
+
+def _declared_client(auth: OAuthLogin, redirect_uri: str | None = None) -> OAuthClientInformationFull | None:
+    """The client that the declaration names; None: `mulligan mcp login` registers one, which is in the login's file."""
+    if auth.client_id is None:
+        return None
+    secret = expand_variables(auth.client_secret) if auth.client_secret is not None else None
+    return OAuthClientInformationFull(
+        redirect_uris=[AnyUrl(redirect_uri)] if redirect_uri is not None else None,
+        client_id=expand_variables(auth.client_id),
+        client_secret=secret,
+        token_endpoint_auth_method="client_secret_basic" if secret else "none",
+    )
 
 
 def _metadata(auth: OAuthLogin, redirect_uri: str | None) -> OAuthClientMetadata:

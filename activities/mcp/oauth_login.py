@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from urllib.parse import parse_qs, urlsplit
 
 from mcp.client import Client
@@ -30,9 +30,10 @@ async def log_in(server: McpServer, show: Callable[[str], None]) -> None:
     """
     assert isinstance(server.auth, OAuthLogin)
     returned: asyncio.Future[AuthorizationCodeResult] = asyncio.get_running_loop().create_future()
+    states: set[str] = set()
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        status, page = _take(await reader.readline(), returned)
+        status, page = _take(await reader.readline(), states, returned)
         head = (
             f"HTTP/1.1 {status}\r\ncontent-type: text/plain\r\ncontent-length: {len(page)}\r\nconnection: close\r\n\r\n"
         )
@@ -41,6 +42,7 @@ async def log_in(server: McpServer, show: Callable[[str], None]) -> None:
         writer.close()
 
     async def show_address(url: str) -> None:
+        states.update(parse_qs(urlsplit(url).query).get("state", ()))
         show(url)
 
     async def wait() -> AuthorizationCodeResult:
@@ -59,14 +61,18 @@ async def log_in(server: McpServer, show: Callable[[str], None]) -> None:
         raise LoginNeeded("the server answers without a login")
 
 
-def _take(line: bytes, returned: asyncio.Future[AuthorizationCodeResult]) -> tuple[str, str]:
-    """The status and the page for a browser's request line. What it returned with is set as the result."""
+def _take(line: bytes, states: Set[str], returned: asyncio.Future[AuthorizationCodeResult]) -> tuple[str, str]:
+    """The status and the page for a browser's request line. What it returned with is set as the result.
+
+    Any page that is open in the browser can request this address. So only a request with the `state` of the address that
+    was shown counts (RFC 6749, section 10.12).
+    """
     parts = line.decode(errors="replace").split()
     target = urlsplit(parts[1]) if len(parts) > 1 else urlsplit("")
     if target.path != "/callback":
         return "404 Not Found", ""
     fields = {name: values[0] for name, values in parse_qs(target.query).items()}
-    if returned.done():
+    if returned.done() or fields.get("state") not in states:
         return "400 Bad Request", _REFUSED
     if "code" not in fields:
         returned.set_exception(LoginNeeded(f"the authorization server says {fields.get('error', 'nothing')!r:.200}"))

@@ -10,6 +10,7 @@ import stat
 import sys
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import httpx2
 import pytest
@@ -19,11 +20,11 @@ from mulligan.activities.mcp.servers import McpServers
 from tests.support.oauth_mcp_server import OAuthServer, oauth_server
 
 
-async def log_in(server: OAuthServer, folder: Path) -> None:
-    """`mulligan mcp login`, with a browser that follows the printed address."""
+async def log_in(server: OAuthServer, folder: Path, auth: str = "OAuthLogin()") -> None:
+    """`mulligan mcp login`, with a browser that follows the printed address, after another page has tried to get in first."""
     (folder / "login_agents.py").write_text(
         "from mulligan import Agent, McpServer, OAuthLogin\n"
-        f"web = McpServer('web', url='{server.origin}/mcp', auth=OAuthLogin())\n"
+        f"web = McpServer('web', url='{server.origin}/mcp', auth={auth})\n"
         "agent = Agent(name='surfer', model='openai:x', mcp=[web])\n"
     )
     command = [str(Path(sys.executable).with_name("mulligan")), "mcp", "login", "web", "--load", "login_agents"]
@@ -33,6 +34,9 @@ async def log_in(server: OAuthServer, folder: Path) -> None:
     assert process.stdout is not None
     url = (await process.stdout.readline()).decode().strip()
     async with httpx2.AsyncClient(follow_redirects=True) as browser:
+        returns_to = parse_qs(urlsplit(url).query)["redirect_uri"][0]
+        for foreign in ("code=stolen&state=guessed", "error=access_denied"):
+            assert (await browser.get(f"{returns_to}?{foreign}")).status_code == 400
         page = await browser.get(url)
     assert "You are logged in" in page.text
     _, errors = await process.communicate()
@@ -86,6 +90,22 @@ async def test_workers_share_a_login_renew_it_once_and_say_when_a_new_one_is_nee
         third = McpServers()
         async with third.running():
             assert "set its mode to 600" in (await third.offer_tools(agent)).notes[0]
+
+
+async def test_a_client_that_the_declaration_names_renews_its_login(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is registered by hand: its id is in the declaration, and not in the file."""
+    monkeypatch.setenv("MULLIGAN_MCP_LOGINS", str(tmp_path / "logins"))
+    with oauth_server() as server:
+        await log_in(server, tmp_path, 'OAuthLogin(client_id="by-hand")')
+        declared = McpServer("web", url=f"{server.origin}/mcp", auth=OAuthLogin(client_id="by-hand"))
+        servers = McpServers()
+        async with servers.running():
+            assert await echo(servers, declared, "a") == "a"
+            server.access.clear()  # the access token expires
+            assert await echo(servers, declared, "b") == "b"
+    assert (server.renewals, server.registrations) == (1, 0)
 
 
 def test_a_declaration_of_oauth_shows_no_secret_and_is_checked() -> None:

@@ -23,7 +23,7 @@ class OAuthServer:
         self.origin = f"http://127.0.0.1:{port}"
         self.access: set[str] = set()
         self.refresh: set[str] = set()
-        self.renewals = self.reuses = self.issued = 0
+        self.renewals = self.reuses = self.issued = self.registrations = 0
         self._app = server.streamable_http_app()
 
     def revoke(self) -> None:
@@ -63,6 +63,7 @@ class OAuthServer:
                 await _respond(send, 200, facts)
             case "/registration":
                 asked = json.loads(body)
+                self.registrations += 1
                 await _respond(send, 201, {**asked, "client_id": "c1", "token_endpoint_auth_method": "none"})
             case "/authorization":
                 given = dict(parse_qsl(query.decode()))
