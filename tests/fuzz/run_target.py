@@ -37,13 +37,16 @@ class Report:
     findings: list[str] = field(default_factory=list)
 
 
-def run_target(tested: Target, seconds: float, corpus: Path | None = None, batch: int = 200) -> Report:
+def run_target(
+    tested: Target, seconds: float, corpus: Path | None = None, batch: int = 200, at_least: int = 1
+) -> Report:
     """Try inputs until the time is over, or one fails.
 
     Args:
         tested: The target.
         seconds: The time, about: the batch that has begun is finished.
         batch: How many inputs hypothesis tries together: it makes each batch harder as it goes.
+        at_least: How many inputs are tried even if that takes longer: on a busy machine, hypothesis needs seconds to begin.
         corpus: A folder in which failing inputs are kept; they are tried first the next time.
     """
     report = Report()
@@ -52,7 +55,7 @@ def run_target(tested: Target, seconds: float, corpus: Path | None = None, batch
 
     def check(value: Any) -> None:
         nonlocal is_shrinking
-        if time.monotonic() > until:
+        if time.monotonic() > until and report.inputs >= at_least:
             return  # the time is over: hypothesis ends its batch, which may take minutes where inputs are slow
         report.inputs += not is_shrinking
         before, started = _reset_peak(), time.process_time()
@@ -68,7 +71,7 @@ def run_target(tested: Target, seconds: float, corpus: Path | None = None, batch
             raise
 
     database = DirectoryBasedExampleDatabase(corpus) if corpus is not None else None
-    while time.monotonic() < until and not report.findings:
+    while (time.monotonic() < until or report.inputs < at_least) and not report.findings:
         options = settings(
             max_examples=batch, deadline=None, report_multiple_bugs=False, phases=_PHASES, database=database, suppress_health_check=list(HealthCheck), print_blob=False
         )  # fmt: skip

@@ -27,6 +27,7 @@ FIRST = (
     "test_load",
     "test_load_limited",
     "test_mcp",
+    "test_console",
     "test_show_trace",
     "test_devserver",
     "test_codec_server",
