@@ -19,7 +19,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from mulligan import connect
 from mulligan.devserver import temporal_server
-from tests.system.test_health import probed_worker, until
+from tests.system.test_health import probe, probed_worker, until
 
 BRIEF_POLLS = 'matching.longPollExpirationInterval="200ms"'
 KINDS = (TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW, TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY)
@@ -64,7 +64,14 @@ async def test_a_worker_whose_polls_end_without_an_error_is_not_ready() -> None:
             process.send_signal(signal.SIGUSR1)
             kinds = ("workflow", "activity")
             reasons = [f"not polling task queue 'probed' for {kind} tasks" for kind in kinds]
-            await until(url, (503, "; ".join(reasons)))
+            while not set(reasons) <= set((await probe(url, "/readyz"))[1].split("; ")):
+                await asyncio.sleep(0.1)
+            code, text = await probe(url, "/readyz")
+            # The third one is the queue of this worker's own agents.
+            assert (code, re.sub("#[0-9a-f]+", "#", text).split("; ")) == (
+                503,
+                [*reasons, "not polling task queue 'probed#' for activity tasks"],
+            )
             process.terminate()
             assert await process.wait() == 0
 
