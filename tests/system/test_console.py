@@ -202,6 +202,21 @@ async def test_a_run_is_started_followed_denied_and_stopped_with_the_keyboard(ch
         await expect(page.locator("#summary .status")).to_contain_text("stopped")
 
 
+async def test_a_page_that_was_opened_before_a_worker_began_shows_the_steps_when_one_does(
+    chromium: Browser, lab: Lab
+) -> None:
+    queue = f"later-{uuid.uuid4().hex[:6]}"
+    async with http_server(lab.client, tokens=TOKENS, task_queue=queue) as alone:
+        run_id = await start(alone, "support-desk")
+        async with signed_in(chromium, alone) as page:
+            await page.goto(f"/console/runs/{run_id}")
+            await expect(page.get_by_text("No worker of the run answers now")).to_be_visible()
+            async with running_worker(lab.client, load(["tests.support.console_agents"]), lab.telemetry, queue):
+                await expect(page.get_by_text("waits for approval")).to_be_visible()
+                await expect(page.get_by_text("No worker of the run answers now")).to_have_count(0)
+                await cancel(alone, run_id)
+
+
 @asynccontextmanager
 async def serve_process(server: DevServer, port: int) -> AsyncIterator[asyncio.subprocess.Process]:
     """`mulligan serve`, killed at the end of the block."""

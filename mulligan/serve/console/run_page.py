@@ -30,7 +30,7 @@ __all__ = ["RunPage", "read_price_of", "read_run_page"]
 
 SECONDS_FOR_PROGRESS, SECONDS_FOR_PART = 3.0, 15.0
 """How long a page waits for a run's workers."""
-_NO_WORKER = "No worker of the run answers now, so that its steps cannot be read. Start one, and load this page again."
+_NO_WORKER = "No worker of the run answers now, so its steps cannot be read. Start one: this page then shows them."
 _Part = TypeVar("_Part")
 
 
@@ -70,6 +70,11 @@ class RunPage:
     def pages(self) -> int:
         """How many pages there are."""
         return max(1, -(-self.events.total // STEPS_OF_PAGE)) if self.events else 1
+
+    @property
+    def is_followed(self) -> bool:
+        """Whether the page shows what comes: it has the newest steps, or none as no worker answers yet."""
+        return self.is_open and (self.page == self.pages if self.events else _NO_WORKER in self.problems)
 
     @property
     def waiting(self) -> int:
