@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import shutil
 import stat
 import uuid
 from collections.abc import AsyncIterator
@@ -136,7 +137,7 @@ async def test_a_run_waits_until_a_missing_payload_is_back(
     async with running_worker(client, load(["tests.support.large_payload_agent"]), lab.telemetry, at.task_queue):
         while (task := (await handle.describe()).raw_description.pending_workflow_task).attempt < 2:
             assert task is not None
-        kept.rmdir()
+        shutil.rmtree(kept)  # the worker has made its folder for content there
         away.rename(kept)
         assert (await handle.result())["status"] == "completed"
     failures = [

@@ -148,6 +148,8 @@ def test_an_agent_whose_endpoint_nobody_declares_is_refused_and_a_missing_key_is
 
 
 def test_a_missing_key_of_a_providers_default_endpoint_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "GEMINI_API_KEY", "GOOGLE_API_KEY"):
+        monkeypatch.delenv(name, raising=False)  # live tests of this process set them
     registry = Registry([Agent(name="a", model=["anthropic:x", "google:y", "google:z"])])
     assert check_endpoints(registry, "") == [
         "anthropic: ANTHROPIC_API_KEY is not set; the requests to its models will fail.",

@@ -12,7 +12,7 @@ from temporalio.client import Client
 
 from mulligan import events
 from mulligan.client.follow_events import EventFollower
-from mulligan.values import AssistantMessage, Decision, ErrorInfo, Repair, ToolCall, Usage, UserMessage
+from mulligan.values import AssistantMessage, Decision, Deferred, ErrorInfo, Repair, ToolCall, Usage, UserMessage
 from mulligan.wire.model_call import PreparedCall
 from mulligan.wire.tool_call import tool_message
 from mulligan.workflows.conversation.conversation import Conversation
@@ -100,6 +100,7 @@ def test_each_stored_type_of_event_is_built_from_its_log_entry() -> None:
     log.waiting(0, "approval")
     log.decided(0)
     log.tool_call_started(0)
+    log.tool_call_deferred(0)
     log.tool_call_settled(0)
     log.answer_rejected()
     log.message(conversation.append(UserMessage(role="user", text="Hello")))
@@ -107,6 +108,7 @@ def test_each_stored_type_of_event_is_built_from_its_log_entry() -> None:
     log.stopping()
     log.run_ended(1, "completed")
     conversation.steps[0].calls[0].decision = Decision(kind="approval", decision="approve", since="", at="")
+    conversation.steps[0].calls[0].deferred = Deferred(kind="callback", started="x", since="")
     conversation.steps[0].error = ErrorInfo(kind="x", message="y")
     page = event_page(conversation, "0", None, 0, 100)
     stored = {name for name, kind in TYPES.items() if "offset" in kind.model_fields}
