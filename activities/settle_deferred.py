@@ -175,7 +175,7 @@ class SettleDeferredActivities:
 
 
 def _beside_failure(body: ToolOutcome | None, outcome: ToolOutcome) -> ToolOutcome:
-    """The result of a call whose body has failed after the call was completed: the model reads of both."""
+    """The result of a call whose body has failed after the call was completed: the model reads both."""
     if body is None:
         return outcome
     came = "This result had come before" if outcome.error is None else "This error had come before"
@@ -190,7 +190,7 @@ def _faults(error: ValidationError) -> str:
 
 
 def _value(text: str) -> object:
-    """What a tool returned, of the text that was made of it."""
+    """What a tool returned, read back from the text that it was written as."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):

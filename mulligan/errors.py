@@ -203,7 +203,21 @@ class MultipleStructuredOutputsError(StructuredOutputError):
 
 
 class UpdateRefusedError(MulliganError):
-    """A run refused an update: a message, decision or answer of a person. The message says why, and what to do."""
+    """A run refused an update: a message, decision, answer or result. The message says why, and what to do.
+
+    Attributes:
+        ended_by: What has ended the wait of the call, as the end of a sentence; "" where the run does not know such a call
+            any more. None: the update was refused for another reason.
+    """
+
+    fields = ("ended_by",)
+
+    def __init__(self, message: str, *, ended_by: str | None = None) -> None:
+        self.ended_by = ended_by
+        super().__init__(message)
+
+    def _as_fields(self) -> dict[str, Any]:
+        return {} if self.ended_by is None else super()._as_fields()
 
 
 _BY_NAME: dict[str, type[MulliganError]] = {
@@ -246,7 +260,7 @@ def _field(name: str, value: Any) -> Any:
         return [each for each in value if isinstance(each, str)] if isinstance(value, list) else []
     if name == "status":
         return value if isinstance(value, int) else None
-    if name == "request_id":
+    if name in ("request_id", "ended_by"):
         return value if isinstance(value, str) else None
     return value if name == "model_message" else _text(value)
 

@@ -9,7 +9,7 @@ from temporalio.client import WorkflowHandle, WorkflowUpdateFailedError, Workflo
 from temporalio.exceptions import FailureError
 from temporalio.service import RPCError, RPCStatusCode
 
-from mulligan.errors import UpdateRefusedError
+from mulligan.errors import UpdateRefusedError, error_of
 
 __all__ = ["RunEndedError", "UpdateTimeoutError", "send_update"]
 
@@ -42,7 +42,9 @@ async def send_update(
             result: dict[str, Any] = await handle.execute_update(update, argument)
             return result
     except WorkflowUpdateFailedError as error:
-        cause = error.cause
+        refused, cause = error_of(error), error.cause
+        if isinstance(refused, UpdateRefusedError):
+            raise refused from None
         raise UpdateRefusedError(cause.message if isinstance(cause, FailureError) else str(cause)) from None
     except (TimeoutError, WorkflowUpdateRPCTimeoutOrCancelledError):
         raise UpdateTimeoutError(f"No worker of the run answered within {UPDATE_TIMEOUT:g} s.") from None

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from fastapi import APIRouter, Request
-from temporalio.service import RPCError, RPCStatusCode
 
 from mulligan.client.callback_tokens import callback_tokens
 from mulligan.client.send_update import RunEndedError, send_update
@@ -57,18 +56,12 @@ async def complete(token: str, request: Request) -> dict[str, Any]:
     try:
         await send_update(runs.client.get_workflow_handle(call.workflow_id), COMPLETE, fields, keep_none=True)
     except UpdateRefusedError as error:
-        _, _, how = error.message.partition(" no longer waits: ")
-        if how:
-            raise Problem(409, "not_waiting", f"The call no longer waits: {how}") from None
-        if error.message.startswith("No call "):
-            raise Problem(409, "not_waiting", "The call no longer waits.") from None
-        raise Problem(422, "invalid_input", error.message) from None
+        if error.ended_by is None:
+            raise Problem(422, "invalid_input", error.message) from None
+        how = f": {error.ended_by}" if error.ended_by else ""
+        raise Problem(409, "not_waiting", f"The call no longer waits{how}.") from None
     except RunEndedError:
         raise Problem(409, "run_ended", "The run of the call has ended, so nothing waits for this.") from None
-    except RPCError as error:
-        if error.status == RPCStatusCode.NOT_FOUND:
-            raise Problem(409, "run_ended", "The run of the call has ended, so nothing waits for this.") from None
-        raise
     return {"accepted": True}
 
 

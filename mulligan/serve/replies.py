@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mulligan.client.event_position import StreamPosition
+from mulligan.errors import UpdateRefusedError
 from mulligan.serve.problems import Problem
 from mulligan.serve.runs import Runs
 from mulligan.serve.security import Caller
@@ -45,8 +46,14 @@ async def send_replies(
     for _, call, reply in parsed:
         # Only runs below this one are in `pending`, so that a client cannot name any other.
         owner = call.sub_run or run_id
-        if (call.call_id, owner) in waiting:
+        if (call.call_id, owner) not in waiting:
+            continue
+        try:
             await _send(runs, caller, owner, waiting[call.call_id, owner], reply)
+        except UpdateRefusedError as error:
+            if error.ended_by is None:
+                raise
+            # Somebody else has decided since the run was asked what waits.
     newest = max(parsed, key=lambda each: StreamPosition.parse(each[0]).base)
     return newest[0], {call for _, call, _ in parsed}
 

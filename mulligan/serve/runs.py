@@ -227,7 +227,7 @@ class Runs:
     async def read(
         self, caller: Caller, run_id: str, *, wait: float = 0, progress_beside_result: bool = True
     ) -> RunInfo:
-        """A run: its status, progress and result. `wait`: for at most so many seconds until it has ended.
+        """A run: its status, progress and result. `wait`: the seconds to wait, at most, for its end.
 
         Without `progress_beside_result`, a run with a result is not asked for its progress: a worker would replay it.
         """

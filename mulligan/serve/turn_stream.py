@@ -107,6 +107,8 @@ class TurnStream:
         self._unsettled: set[str] = set()
         self._waiting: dict[WaitingCall, dict[str, Any]] = {}
         """The fields as in `pending`, as far as events have them."""
+        self._running: set[WaitingCall] = set()
+        """Calls of sub-agents that this request has decided, until they are settled: the stream has their results."""
         self._is_news = False
         """Whether a call waits that the client has not been asked about."""
 
@@ -122,6 +124,7 @@ class TurnStream:
                 raise Problem(422, "invalid_input", f"The call {call.id[:80]!r} does not wait for a person.")
             self._waiting.pop(call, None)
         self.decided = frozenset(decided)
+        self._running = {call for call in decided if call.sub_run}
         if decided:
             await self._note_sub_runs()
         self._is_news = bool(self._waiting) and not decided
@@ -133,7 +136,7 @@ class TurnStream:
             self._watched = await self._runs.watch(self._caller, self.run_id, since)
 
     async def _note_sub_runs(self) -> None:
-        """Note which calls of sub-agents wait, as the client has read the events that said so."""
+        """Note which calls of sub-agents wait. The client has read the events about them, so they are not sent again."""
         try:
             pending = await self._runs.pending(self._caller, self.run_id)
         except (RPCError, WorkflowQueryFailedError):
@@ -199,13 +202,18 @@ class TurnStream:
                 self._waiting.pop(WaitingCall(event.call_id, sub_run), None)
             case ToolCallSettled():
                 self._waiting.pop(WaitingCall(event.call_id, sub_run), None)
+                self._running.discard(WaitingCall(event.call_id, sub_run))
                 if not sub_run:
                     self._unsettled.discard(event.call_id)
+                    self._running = {call for call in self._running if self._own_call(call) != event.call_id}
             case RunEnded():
+                self._running = {call for call in self._running if call.sub_run != sub_run}
                 self._waiting = {call: fields for call, fields in self._waiting.items() if call.sub_run != sub_run}
 
     def _may_pause(self) -> bool:
-        return bool(self._waiting) and (self._is_news or self._unsettled <= {self._own_call(c) for c in self._waiting})
+        if not self._waiting or self._is_news:
+            return bool(self._waiting)
+        return not self._running and self._unsettled <= {self._own_call(call) for call in self._waiting}
 
     def _own_call(self, call: WaitingCall) -> str:
         """The call of the run itself that waits. The id of a sub-run is `RUN/CALL`, at each level."""

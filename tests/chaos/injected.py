@@ -21,7 +21,7 @@ from tests.support.processes import children_of
 
 Restart = Callable[[], Awaitable[None]]
 LEFT = 1
-"""So many processes that serve are left by a kill: otherwise the time to start one would be measured."""
+"""Serving processes that a kill leaves alive: without one, the time to start a process would be measured."""
 
 
 class Faults:

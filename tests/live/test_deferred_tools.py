@@ -145,6 +145,7 @@ async def test_a_token_is_good_for_one_completion_and_says_nothing_of_the_run(of
     assert (first.status_code, first.json()) == (200, {"accepted": True})
     again = await post(f"/api/callbacks/{token}", **done)
     assert (again.status_code, again.json()["code"]) == (409, "not_waiting")
+    assert again.json()["detail"].startswith("The call no longer waits: it was completed at 20")
     assert handle.id not in again.text
     assert '"r" no longer waits: it was completed' in await refusal_of(
         handle, "complete", {"call_id": "r", "result": 1}

@@ -114,7 +114,7 @@ async def test_a_turn_is_one_message_of_steps_text_and_tool_parts(door: Door, sc
 async def test_the_stream_ends_at_an_approval_and_goes_on_under_the_same_message_id(
     door: Door, script: Callable[..., None], response: dict[str, Any], end: tuple[str, str, Any]
 ) -> None:
-    """A client that returns in between gets the whole message with the request; sent twice, it is one decision."""
+    """A client that returns in between gets the whole message with the request; sent several times, also at once, it is one decision."""
     script(desk, REFUND, DONE)
     chat = Chat(door, "desk")
     chunks = await chat.say("Refund order 7.")
@@ -124,10 +124,10 @@ async def test_the_stream_ends_at_an_approval_and_goes_on_under_the_same_message
     part = {"type": "tool-refund", "toolCallId": "c1", "state": "approval-responded"}
     message = {"id": chunks[0]["messageId"], "role": "assistant"}
     replied = {**message, "parts": [{**part, "approval": {"id": approval_id, **response}}]}
-    rest = await chat.post(replied)
+    rest, *others = await asyncio.gather(*(chat.post(replied) for _ in range(4)))
     kind, field, value = end
     assert rest[0] == chunks[0]
-    assert only(rest, kind)[field] == value
+    assert [only(each, kind)[field] for each in (rest, *others)] == [value] * 4
     assert not {"tool-input-start", "tool-input-available", "tool-approval-response"} & set(types(rest))
     assert types(rest)[-1] == "finish"
     assert types(await chat.post(replied)) == types(rest)
@@ -157,8 +157,10 @@ async def test_a_question_is_a_tool_of_the_page_whose_output_is_the_answer(
 async def test_approvals_and_questions_of_sub_agents_are_parts_of_the_message(
     door: Door, script: Callable[..., None]
 ) -> None:
-    """One after the other is replied to; the message from its start has them as well."""
-    script(desk, Turn(calls=[*REFUND.calls, ("ask_person", '{"question": "Which?"}', "c2")]), DONE)
+    """One after the other is replied to, and the stream waits for the result of a call that takes a while. The message
+    from its start has them as well."""
+    slow = ("refund", '{"order": 8, "amount": {"euros": 2}}', "c1")
+    script(desk, Turn(calls=[slow, ("ask_person", '{"question": "Which?"}', "c2")]), DONE)
     script(front, call("desk", '{"prompt": "Refund order 7."}', "d1"), DONE)
     chat = Chat(door, "front")
     chunks = await chat.say("Refund order 7.")
@@ -171,7 +173,7 @@ async def test_approvals_and_questions_of_sub_agents_are_parts_of_the_message(
     part = {"type": "tool-refund", "toolCallId": request["toolCallId"], "state": "approval-responded"}
     message = {"id": chunks[0]["messageId"], "role": "assistant", "parts": [{**part, "approval": approval}]}
     rest = await chat.post(message)
-    assert only(rest, "tool-output-available")["output"] == "refunded 2 for order 7"
+    assert only(rest, "tool-output-available")["output"] == "refunded 2 for order 8"
     [again] = [chunk for chunk in rest if chunk.get("toolMetadata")]
     answer = {**again, "type": "tool-ask_person", "state": "output-available", "output": "Both."}
     last = await chat.post({**message, "parts": [answer]})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Annotated, Any
 
 from pydantic import BaseModel, Field, field_validator
@@ -26,7 +27,8 @@ class Amount(BaseModel):
 
 @tool(needs_approval=True)
 def refund(order: int, amount: Amount, ctx: ToolContext) -> str:
-    """Give money back."""
+    """Give money back. Order 8 takes a second."""
+    time.sleep(order == 8)
     RAN[ctx.workflow_id].append(("refund", {"order": order, "euros": amount.euros}))
     return f"refunded {amount.euros:g} for order {order}"
 

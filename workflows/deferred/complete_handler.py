@@ -59,14 +59,16 @@ class CompleteHandler:
         if not found or completion.trace_id not in (None, found[0].trace_id):
             for inbox in inboxes:
                 if (how := inbox.deferred.settled(call_id)) is not None:
-                    raise UpdateRefusedError(f'"{call_id}" no longer waits: {how}.')
+                    raise UpdateRefusedError(f'"{call_id}" no longer waits: {how}.', ended_by=how)
             waiting = [each.call.id for inbox in inboxes for each in inbox.deferred.waiting if not each.is_timer]
             raise UpdateRefusedError(
-                f'No call "{call_id}" waits to be completed; those that wait: {", ".join(waiting[:20]) or "none"}.'
+                f'No call "{call_id}" waits to be completed; those that wait: {", ".join(waiting[:20]) or "none"}.',
+                ended_by="",
             )
         [one] = found
         if one.completed_at is not None:
-            raise UpdateRefusedError(f'"{call_id}" no longer waits: it was completed already.')
+            how = "it was completed already"
+            raise UpdateRefusedError(f'"{call_id}" no longer waits: {how}.', ended_by=how)
         if one.is_timer:
             raise UpdateRefusedError(f'"{call_id}" waits for a point in time; a message to the run ends that early.')
         return one

@@ -83,7 +83,7 @@ class DeferredRun:
         return "message" if one.is_timer and self.inbox.messages else None
 
     async def _failed(self, one: DeferredCall, outcome: ToolOutcome) -> ToolOutcome:
-        """The body has failed. A result that had come before is told beside the failure, so that it is not lost."""
+        """The body has failed. If the call was completed before that, the model reads the result beside the failure."""
         completion = one.completion
         self.inbox.deferred.settle(one, "its tool failed" if completion is None else _ENDED["result"])
         if completion is None or outcome.failure is not None:

@@ -290,7 +290,8 @@ class UpdateHandlers:
                 decision for inbox in inboxes.values() if (decision := inbox.decisions.decision_on(call_id)) is not None
             ]
             if decisions:
-                raise UpdateRefusedError(f'"{call_id}" no longer waits: {_describe(decisions[-1])}.')
+                how = _describe(decisions[-1])
+                raise UpdateRefusedError(f'"{call_id}" no longer waits: {how}.', ended_by=how)
             waiting = ", ".join(entry["call_id"] for entry in self.pending()) or "none"
             raise UpdateRefusedError(f'No call "{call_id}" waits for a person; those that wait: {waiting}.')
         one, pending = matches[0]

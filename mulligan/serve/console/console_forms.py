@@ -64,7 +64,7 @@ async def decide(request: Request, runs: Serving, session: Viewing, form: Form) 
     except KNOWN_ERRORS as error:
         problem = _refusal(error)
         call.refused = problem.detail
-        if "no longer waits" in problem.detail:
+        if isinstance(error, UpdateRefusedError) and error.ended_by:
             return _to_decide(request, back, problem=problem.detail)
         return page(request, session, "decide_one.html", problem.status, title="Decide", call=call, only=bool(back))
     if not done:
@@ -129,8 +129,6 @@ def _refusal(error: Exception) -> Problem:
         raise error
     if isinstance(error, RunEndedError):
         return Problem(409, "run_ended", "The run has ended.")
-    if isinstance(error, UpdateRefusedError):
-        return Problem(409, "refused", error.message)
     return problem
 
 
