@@ -7,6 +7,7 @@ import inspect
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 
 from temporalio import activity
 
@@ -209,7 +210,8 @@ def _tool_facts(agent: Agent, tool: Tool, mcp: str | None) -> ToolFacts:
         attempts=tool.attempts,
         task_queue=tool.task_queue,
         local=tool.local,
-        approval_timeout=_approval_timeout(tool, agent),
+        approval_timeout=_person_limit(tool, tool.approval_timeout, agent.approval_timeout),
+        approval_reminder=_person_limit(tool, tool.approval_reminder, agent.approval_reminder),
         mcp=mcp,
         asks=tool.asks,
         deferred=tool.deferred,
@@ -223,12 +225,15 @@ def _tool_facts(agent: Agent, tool: Tool, mcp: str | None) -> ToolFacts:
     return facts
 
 
-def _approval_timeout(tool: Tool, agent: Agent) -> float | None:
-    """Seconds that a call waits for a person's decision; None for no limit, or if the tool's calls never wait."""
+def _person_limit(tool: Tool, own: timedelta | None, default: float | timedelta | None) -> float | None:
+    """Seconds of an option about waits for a person: the tool's `own`, or else the agent's `default`.
+
+    None if neither is set, or if the tool's calls never wait for a person.
+    """
     if not (tool.needs_approval or tool.asks_person or tool.asks):
         return None
-    timeout = agent.approval_timeout if tool.approval_timeout is None else tool.approval_timeout
-    return None if timeout is None else seconds(timeout)
+    limit = default if own is None else own
+    return None if limit is None else seconds(limit)
 
 
 async def _query_input(conversation: str, *, whole: bool) -> RunInput:

@@ -22,7 +22,7 @@ from mulligan.output import Output, ProviderStrategy, Strategy, ToolStrategy
 from mulligan.policy import HandleErrors
 from mulligan.run_input import RunInput
 from mulligan.schema.arguments_model import arguments_model
-from mulligan.tool import Tool, ToolContext, ToolError
+from mulligan.tool import SHORTEST_REMINDER, Tool, ToolContext, ToolError
 from mulligan.values import OutputT, ToolCall
 
 __all__ = ["Agent", "AgentTool", "with_sub_agents"]
@@ -79,6 +79,8 @@ class Agent(Generic[OutputT]):
             of models, a minute for each but the last one.
         model_attempts: How many attempts a model call may take in all; None: only `model_patience` limits them.
         approval_timeout: Seconds, or a timedelta, after which a call that waits for a person is `denied`. None: never.
+        approval_reminder: Seconds, or a timedelta, after which a call that still waits for a person is reported by the event
+            `reminder`, and again at intervals that double, ten times at most. None: never.
 
     Raises:
         DeclarationError: an option, or a combination of options, cannot work.
@@ -110,6 +112,7 @@ class Agent(Generic[OutputT]):
     model_patience: float | timedelta | None = None
     model_attempts: int | None = None
     approval_timeout: float | timedelta | None = None
+    approval_reminder: float | timedelta | None = None
     source: str = field(default="", init=False, repr=False)
     """The file that declares it."""
     declared_output: Output | None = field(default=None, init=False, repr=False)
@@ -262,6 +265,9 @@ class Agent(Generic[OutputT]):
             ),
             "approval_timeout must be more than 0 seconds, or None": (
                 self.approval_timeout is not None and as_timedelta(self.approval_timeout) <= timedelta(0)
+            ),
+            "approval_reminder must be 1 second or more, or None": (
+                self.approval_reminder is not None and as_timedelta(self.approval_reminder) < SHORTEST_REMINDER
             ),
         }
         if fault := next((text for text, is_present in faults.items() if is_present), None):

@@ -26,6 +26,8 @@ MAX_RESULT_CHARS = 32_768
 DEFAULT_TIMEOUT = timedelta(seconds=60)
 MAX_LOCAL_TIMEOUT = timedelta(seconds=10)
 """While a local activity hangs, no query, signal or update of its run is answered."""
+SHORTEST_REMINDER = timedelta(seconds=1)
+"""The least `approval_reminder`."""
 
 
 class ToolError(Exception):
@@ -83,8 +85,8 @@ class Tool:
     """A function and what a model and Temporal must know about it. `@tool` makes one.
 
     The options of `tool` are fields: `name`, `description`, `timeout`, `attempts`, `retry_on`, `fix`, `handle_errors`,
-    `needs_approval`, `approval_timeout`, `task_queue`, `queue_timeout`, `max_result_chars`, `local`, `deferred`,
-    `deferred_timeout`, `result_type`, `on_cancel`.
+    `needs_approval`, `approval_timeout`, `approval_reminder`, `task_queue`, `queue_timeout`, `max_result_chars`, `local`,
+    `deferred`, `deferred_timeout`, `result_type`, `on_cancel`.
 
     Attributes:
         function: The function that is called.
@@ -104,6 +106,7 @@ class Tool:
     handle_errors: HandleErrors | None = None
     needs_approval: bool | Callable[..., Any] = False
     approval_timeout: timedelta | None = None
+    approval_reminder: timedelta | None = None
     asks_person: bool = False
     task_queue: str | None = None
     queue_timeout: timedelta = timedelta(hours=1)
@@ -164,6 +167,9 @@ class Tool:
             ),
             "approval_timeout must be more than 0 seconds, or None": (
                 self.approval_timeout is not None and self.approval_timeout <= timedelta(0)
+            ),
+            "approval_reminder must be 1 second or more, or None": (
+                self.approval_reminder is not None and self.approval_reminder < SHORTEST_REMINDER
             ),
             "an isolated tool runs in another process, without a ToolContext: remove that parameter, or isolated": (
                 self.isolated and getattr(self.arguments, "context_parameter", None) is not None
@@ -246,6 +252,7 @@ def tool(
     handle_errors: HandleErrors | None = None,
     needs_approval: bool | Callable[..., Any] = False,
     approval_timeout: float | timedelta | None = None,
+    approval_reminder: float | timedelta | None = None,
     asks_person: bool = False,
     task_queue: str | None = None,
     queue_timeout: float | timedelta = timedelta(hours=1),
@@ -270,6 +277,7 @@ def tool(  # noqa: PLR0913 - a public decorator whose parameters are the tool's 
     handle_errors: HandleErrors | None = None,
     needs_approval: bool | Callable[..., Any] = False,
     approval_timeout: float | timedelta | None = None,
+    approval_reminder: float | timedelta | None = None,
     asks_person: bool = False,
     task_queue: str | None = None,
     queue_timeout: float | timedelta = timedelta(hours=1),
@@ -296,6 +304,8 @@ def tool(  # noqa: PLR0913 - a public decorator whose parameters are the tool's 
         needs_approval: Whether a person is asked before it runs, or a function, sync or async, of (arguments: the valid ones
             as JSON values, ToolContext) that returns it; one that raises or hangs counts as True.
         approval_timeout: Seconds, or a timedelta, after which a call that waits for a person is `denied`; None: the agent's.
+        approval_reminder: Seconds, or a timedelta, after which a call that still waits for a person is reported by the event
+            `reminder`, and again at intervals that double, ten times at most; None: the agent's.
         asks_person: The call is a question to a person, whose answer is the result; the function never runs.
         task_queue: Where the tool runs, if not on the agent's own queue: a worker with a GPU, or in another network.
         queue_timeout: How long a call may wait in that queue for a worker (seconds or a timedelta); then it is `tool_lost`.
@@ -332,7 +342,7 @@ def _declared(function: Callable[P, R], options: Mapping[str, Any]) -> TypedTool
     default_timeout = MAX_LOCAL_TIMEOUT if options["local"] else DEFAULT_TIMEOUT
     limits = {
         each: None if options[each] is None else as_timedelta(options[each])
-        for each in ("queue_timeout", "approval_timeout", "deferred_timeout")
+        for each in ("queue_timeout", "approval_timeout", "approval_reminder", "deferred_timeout")
     }
     values = {
         **options,

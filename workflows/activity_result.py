@@ -121,7 +121,8 @@ def _fault_of_facts(facts: AgentFacts) -> str | None:
     small = [facts.max_steps, facts.max_repeats, facts.max_sub_runs, facts.model_attempts]
     small += [count for tool in tools for count in (tool.attempts, tool.max_depth)]
     seconds = [facts.model_timeout, facts.model_patience, facts.fallback_patience]
-    seconds += [each for tool in tools for each in (tool.timeout, tool.queue_timeout, tool.approval_timeout)]
+    seconds += [each for tool in tools for each in (tool.timeout, tool.queue_timeout)]
+    seconds += [each for tool in tools for each in (tool.approval_timeout, tool.approval_reminder)]
     queues = [facts.model_task_queue, *(tool.task_queue for tool in tools)]
     if not _are_between(0, MOST_COUNT, large) or not _are_between(0, MOST_INT, small):
         return "a limit is no count"

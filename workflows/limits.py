@@ -130,6 +130,10 @@ MESSAGE_IDS_KEPT, DECISIONS_KEPT = 10_000, 1_000
 """How many ids of messages are remembered, so that a repeated one is ignored; and how many decisions, so that a late
 update is refused with what was decided."""
 
+MOST_REMINDERS = 10
+"""How often people are reminded of a call that waits for them: each reminder adds about six events to the history. Their
+intervals double, so the last one of a call that is first reminded of after an hour comes after six weeks."""
+
 DECISIONS_CARRIED_BYTES = 100_000
 """How much JSON of them continue-as-new carries, the newest first: about 500 decisions, a few kilobytes compressed."""
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
+from functools import partial
 
 from pydantic import BaseModel, JsonValue
 
@@ -47,7 +48,8 @@ class AskedQuestions(BaseModel):
 class ServerQuestions:
     """The questions of one call: one at a time, as people name a question by its call.
 
-    `index`: the call's place in its step. `timeout`: seconds that each question waits; None: no limit. `running`: the
+    `index`: the call's place in its step. `timeout`: seconds that each question waits; None: no limit. `reminder`: seconds
+    until people are reminded of a question; None: never. `running`: the
     turn's running calls. `open_questions`: what the step's calls are asked between two activities, by call id.
     """
 
@@ -60,6 +62,7 @@ class ServerQuestions:
     log: EventLog
     running: list[RunningCall]
     timeout: float | None
+    reminder: float | None
     open_questions: dict[str, AskedQuestions]
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     _answered: int = 0
@@ -122,10 +125,12 @@ class ServerQuestions:
                 text=_text(question),
                 step=self.step,
                 timeout=self.timeout,
+                reminder=self.reminder,
                 question=question,
             )
             self.log.waiting(self.index, pending.kind, pending.text)
-        decision = await self.inbox.decisions.wait_for(pending, self.inbox.stop)
+        remind = partial(self.log.reminder, self.index, pending.kind, pending.text)
+        decision = await self.inbox.decisions.wait_for(pending, self.inbox.stop, remind)
         self.log.decided(self.index, decision)
         content: dict[str, JsonValue] | None = pending.content
         self.record.questions.append(AnsweredQuestion(text=question.text, content=content, decision=decision))

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from pydantic import BaseModel, JsonValue
 from temporalio import workflow
@@ -274,6 +275,7 @@ class StepCalls:
             log=self.conversation.event_log,
             running=self.running,
             timeout=facts.approval_timeout if facts else None,
+            reminder=facts.approval_reminder if facts else None,
             open_questions=self.step.asked,
         )
 
@@ -290,9 +292,11 @@ class StepCalls:
                 text=_decision_text(call, record.arguments, is_question=prepared.waits == "question"),
                 step=self.turn.result.steps,
                 timeout=facts.tools[call.name].approval_timeout if call.name in facts.tools else None,
+                reminder=facts.tools[call.name].approval_reminder if call.name in facts.tools else None,
             )
             self.conversation.event_log.waiting(step_call.index, pending.kind, pending.text)
-        decision = record.decision = await self.inbox.decisions.wait_for(pending, self.inbox.stop)
+        remind = partial(self.conversation.event_log.reminder, step_call.index, pending.kind, pending.text)
+        decision = record.decision = await self.inbox.decisions.wait_for(pending, self.inbox.stop, remind)
         self.conversation.event_log.decided(step_call.index)
         if pending.edited_arguments is not None:
             record.arguments = pending.edited_arguments

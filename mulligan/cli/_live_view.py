@@ -116,10 +116,11 @@ def _event_line(event: events.Event, run_id: str) -> Text | None:
             until = f" {event.deferred.until}" if event.deferred.kind == "timer" else ""
             started = f": {short(event.deferred.started)}" if event.deferred.started else ""
             return Text(f"  … {event.name} {what}{until}{started}", "dim")
-        case events.Waiting():
+        case events.Waiting() | events.Reminder():
             command = "answer" if event.kind == "question" else "approve"
+            still = f"reminder {event.number}: still " if isinstance(event, events.Reminder) else ""
             return Text.assemble(
-                ("  ? waiting for a person: ", "magenta"),
+                (f"  ? {still}waiting for a person: ", "magenta"),
                 short(event.text or event.name),
                 (f"   mulligan {command} {run_id} {event.call_id}", "dim"),
             )

@@ -17,6 +17,7 @@ from mulligan.script import Script
 from mulligan.testing.model import Model
 from mulligan.values import Message, OutputT, RunResult, Step, StepCall
 from mulligan.wire.agent_facts import DEFINITION_QUERY, Definition, ToolDefinition
+from mulligan.wire.event_types import EVENT, Event
 from mulligan.worker.loading import LoadedModules, load_agents
 
 if TYPE_CHECKING:  # imported when a run begins: pytest imports test modules also when none of their tests is selected
@@ -60,6 +61,8 @@ class AgentRun(Generic[OutputT]):
     """The instructions that the model got with each call, beside the messages."""
     tools: list[ToolDefinition] = field(default_factory=list)
     """The tools that the model got, including those for structured output."""
+    events: list[Event] = field(default_factory=list)
+    """The events of the run that its workflow stores (docs/events.md)."""
 
     @property
     def calls(self) -> list[StepCall]:
@@ -259,11 +262,13 @@ async def read_agent_run(
         definition = Definition.model_validate(await query(None, DEFINITION_QUERY, _CONVERSATION))
     steps = [Step.model_validate(step) for step in await read_pages(query, "steps")]
     messages = TypeAdapter(list[Message]).validate_python(await read_pages(query, "messages"))
+    events = [EVENT.validate_python(event) for event in await read_pages(query, "events")]
     return AgentRun(
         result=run_result,
         error=error,
         steps=steps,
         messages=messages,
+        events=events,
         spans=run_spans,
         instructions=definition.instructions,
         tools=definition.tools,

@@ -111,6 +111,7 @@ class ToolFacts(SubAgentFacts):
     task_queue: str | None = optional_field()
     local: bool = False
     approval_timeout: float | None = optional_field()
+    approval_reminder: float | None = optional_field()
     mcp: str | None = optional_field()
     asks: bool = optional_field(False)
     deferred: bool = optional_field(False)

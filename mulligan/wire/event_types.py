@@ -30,6 +30,7 @@ __all__ = [
     "MessageReceived",
     "ModelFallback",
     "ProgressMark",
+    "Reminder",
     "RunEnded",
     "RunStarted",
     "StepStarted",
@@ -217,6 +218,27 @@ class Waiting(_StoredEvent):
     text: str = ""
 
 
+class Reminder(_StoredEvent):
+    """A call still waits for a person, `approval_reminder` after `waiting`; `kind` and `text` are as there.
+
+    Further ones follow at intervals that double, until the call is decided.
+    """
+
+    type: Literal["reminder"] = "reminder"
+    step: int
+    """The number of the step, from 1."""
+    call_id: str
+    """The call's id."""
+    name: str
+    """The name of the tool."""
+    kind: str
+    arguments: Any = None
+    """Its validated arguments."""
+    text: str = ""
+    number: int
+    """Of the reminder, from 1. Reminders that were due while no worker ran are skipped."""
+
+
 class Decided(_StoredEvent):
     """A call has stopped waiting: `approve`, `deny` or `answer`, by a person; `timeout`; `stopped` with the run.
 
@@ -380,6 +402,7 @@ Event = Annotated[
     | Answered
     | ToolCallRepaired
     | Waiting
+    | Reminder
     | Decided
     | ToolCallStarted
     | ToolCallDeferred

@@ -173,6 +173,19 @@ RUNS: dict[str, dict[str, Any]] = {
             ("stop", {"reason": "lunch"}),
         ],
     },
+    "reminded": {
+        "turns": [call("sign"), Turn(calls=[("sign", "{}", "s"), ("sign", "{}", "t")])],
+        "agent": "desk",
+        UPDATES: [
+            ("reminded", {"times": 2}),
+            *(("send_message", {"text": f"message {number}", "id": f"m{number}"}) for number in range(22)),
+            ("reminded", {"times": 3}),
+            ("decide_first", {"decision": "approve"}),
+            ("decide", {"call_id": "s", "decision": "approve"}),
+            ("reminded", {"times": 4}),
+            ("stop", {"reason": "lunch"}),
+        ],
+    },
     "silent": {"turns": [Turn(text=""), Turn(text="")]},
 }
 TWO_TURNS = "two_turns"
@@ -229,6 +242,12 @@ async def say(handle: Any, update: str, argument: dict[str, Any]) -> None:
             await asyncio.sleep(0.2)
         await handle.cancel()
         return
+    if update == "reminded":
+        while await reminders(handle) < argument["times"]:
+            await asyncio.sleep(0.2)
+        return
+    if update == "decide_first":
+        argument, update = {**argument, "call_id": (await handle.query("pending"))[0]["call_id"]}, "decide"
     if update in ("complete", "waits"):
         while not await deferred(handle, argument["call_id"]):
             await asyncio.sleep(0.02)
@@ -244,6 +263,11 @@ async def say(handle: Any, update: str, argument: dict[str, Any]) -> None:
     ):
         await asyncio.sleep(0.1)
     await handle.execute_update(update, argument)
+
+
+async def reminders(handle: Any) -> int:
+    """How many reminders the run has sent."""
+    return sum(event["type"] == "reminder" for event in (await handle.query("events"))["events"])
 
 
 async def deferred(handle: Any, call_id: str) -> bool:

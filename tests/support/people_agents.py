@@ -53,6 +53,13 @@ def hasty(ctx: ToolContext) -> str:
     return "done"
 
 
+@tool(needs_approval=True, approval_reminder=1)
+def sign(ctx: ToolContext) -> str:
+    """Sign. People are reminded after 1, 3, 7 … seconds."""
+    RAN[ctx.workflow_id].append(("sign", {}))
+    return "signed"
+
+
 @tool(asks_person=True, approval_timeout=1)
 def ask_quickly(question: str, choices: list[str]) -> str:  # type: ignore[empty-body]
     """Ask, for a second."""
@@ -73,7 +80,7 @@ def guard(call: ToolCall, ctx: ToolContext) -> str | None:
 desk = Agent(
     name="desk",
     model="openai-chat:none",
-    tools=[refund, discount, hasty, ask_person, ask_quickly, nap],
+    tools=[refund, discount, hasty, sign, ask_person, ask_quickly, nap],
     max_steps=50,
     guard=guard,
 )

@@ -98,6 +98,7 @@ def test_each_stored_type_of_event_is_built_from_its_log_entry() -> None:
     conversation.begin_step(message, [prepared], Usage(), "m")
     conversation.end_step([tool_message(call, "done", None)])
     log.waiting(0, "approval")
+    log.reminder(0, "approval", "refund {}", 1)
     log.decided(0)
     log.tool_call_started(0)
     log.tool_call_deferred(0)

@@ -9,17 +9,19 @@ from typing import Any
 
 import pytest
 from rich.console import Console
+from temporalio import workflow
 
-from mulligan import Agent, Answer, Call, Decide, Pending, Say, tool
+from mulligan import Agent, Answer, Call, Decide, Pending, Say, ToolCall, tool
 from mulligan.cli.pending import _table
-from mulligan.errors import UpdateRefusedError
+from mulligan.errors import DeclarationError, UpdateRefusedError
 from mulligan.testing import AgentRun, Model, run_agent
 from mulligan.tools import ask_person
 from mulligan.wire.updates import Stop
 from mulligan.workflows.people.parse_update import parse_update
+from mulligan.workflows.people.pending_decisions import PendingDecision
 
 PAGE = (Path(__file__).parent.parent.parent / "docs/people.md").read_text()
-AGENT, TEST, CLIENT = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+AGENT, TEST, REMINDED, CLIENT = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
 
 @tool(needs_approval=True, approval_timeout=60)
@@ -32,10 +34,11 @@ clerk = Agent(name="clerk", model="openai:gpt-5-mini", tools=[pay, ask_person])
 
 
 async def test_the_examples_of_the_people_page_pass() -> None:
-    """docs/people.md: the test of its agent passes, and its client compiles."""
+    """docs/people.md: the tests of its agent pass, and its client compiles."""
     page: dict[str, Any] = {"__name__": "page"}
-    exec(compile(AGENT + TEST, "docs/people.md", "exec", dont_inherit=True), page)
+    exec(compile(AGENT + TEST + REMINDED, "docs/people.md", "exec", dont_inherit=True), page)
     await page["test_ada_is_asked"]()
+    await page["test_ada_is_reminded_until_the_time_limit"]()
     compile(CLIENT, "docs/people.md", "exec", dont_inherit=True)
 
 
@@ -103,3 +106,56 @@ def test_the_table_of_waiting_calls_has_their_kinds_and_fits_80_columns() -> Non
 def test_an_argument_of_very_many_fields_is_refused_before_it_is_validated() -> None:
     with pytest.raises(UpdateRefusedError, match="has 5,000 fields; at most 100"):
         parse_update(Stop, {f"k{number}": 1 for number in range(5_000)})
+
+
+REMINDS = 3600.0
+
+
+def reminders(run: AgentRun) -> list[tuple[str, int, float]]:
+    """Kind, number, and the hours from the beginning of the wait, of each reminder."""
+    asked = next(event.at for event in run.events if event.type == "waiting")
+    return [
+        (event.kind, event.number, (event.at - asked).total_seconds() / REMINDS)
+        for event in run.events
+        if event.type == "reminder"
+    ]
+
+
+async def test_reminders_of_approvals_and_questions_come_at_doubling_intervals_ten_at_most() -> None:
+    """They are the agent's, unless the tool has its own; without either there are none."""
+
+    @tool(needs_approval=True, approval_timeout=10_000 * REMINDS)
+    def wire(euros: int) -> str:
+        """Pay by wire."""
+        return "paid"
+
+    @tool(asks_person=True, approval_timeout=4 * REMINDS, approval_reminder=2 * REMINDS)
+    def ask(question: str) -> str:
+        """Ask."""
+        return ""
+
+    for own, expected in ((REMINDS, [2**number - 1 for number in range(1, 11)]), (None, [])):
+        agent = Agent(name="bank", model="openai:gpt-5-mini", tools=[wire, ask], approval_reminder=own)
+        calls = Say(calls=[Call("wire", {"euros": 7})]), Say(calls=[Call("ask", {"question": "Why?"})])
+        run = await run_agent(agent, "Pay.", model=Model(*calls, "Done."), person=says_nothing)
+        approvals = [(number, round(hours)) for kind, number, hours in reminders(run) if kind == "approval"]
+        assert approvals == list(enumerate(expected, 1))
+        assert [number for kind, number, _ in reminders(run) if kind == "question"] == [1]
+        assert [call.decision and call.decision.decision for call in run.calls] == ["timeout", "timeout"]
+
+
+async def test_reminders_that_were_due_while_no_worker_ran_are_one_event(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The number counts those that were skipped, and the next one keeps its time."""
+    monkeypatch.setattr(workflow, "time", lambda: 1_430.0)
+    call = ToolCall(id="a", name="pay", arguments="{}")
+    waits = PendingDecision(call=call, kind="approval", arguments={}, text="", step=1, reminder=60, since=1_000.0)
+    waits.take_reminders()  # they were due after 60, 180 and 420 s
+    assert (waits.reminders, waits.next_reminder) == (3, 1_900.0)
+
+
+@pytest.mark.parametrize("interval", [0, 0.5, -1])
+def test_a_reminder_interval_below_a_second_is_refused(interval: float) -> None:
+    with pytest.raises(DeclarationError, match="approval_reminder must be 1 second or more"):
+        Agent(name="a", model="openai:m", approval_reminder=interval)
+    with pytest.raises(DeclarationError, match="approval_reminder must be 1 second or more"):
+        tool(approval_reminder=interval)(says_nothing)

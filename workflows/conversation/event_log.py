@@ -110,6 +110,10 @@ class EventLog:
         """A call of the newest step waits for a person."""
         self._add("waiting", call=call, data={"kind": kind, "text": text})
 
+    def reminder(self, call: int, kind: str, text: str, number: int) -> None:
+        """A call of the newest step still waits for a person."""
+        self._add("reminder", call=call, data={"kind": kind, "text": text, "number": number})
+
     def decided(self, call: int, decision: Decision | None = None) -> None:
         """A call of the newest step no longer waits for a person.
 

@@ -141,7 +141,7 @@ def _call_fields(event_type: str, step: int, call: StepCall) -> dict[str, Any]:
             return {**fields, "deferred": call.deferred}
         case "decided" if call.decision is not None:
             return {**fields, **call.decision.model_dump(include={"decision", "by", "reason", "edited"})}
-        case "waiting" if call.decision is not None and call.decision.edited:
+        case "waiting" | "reminder" if call.decision is not None and call.decision.edited:
             return {**fields, "arguments": call.decision.before}
     return {**fields, "arguments": call.arguments}
 

@@ -27,8 +27,9 @@ _MEMO = "waiting"
 class PendingDecision:
     """A call that waits for a person, until it has a `decision`.
 
-    `arguments` are the model's. `text` tells the person what to decide on. `timeout`: seconds; None: no limit. `question`:
-    the question of the call's MCP server, if it asks one; `content`: the answer to it.
+    `arguments` are the model's. `text` tells the person what to decide on. `timeout`: seconds; None: no limit. `reminder`:
+    seconds until the first reminder; None: no reminders. `question`: the question of the call's MCP server, if it asks one;
+    `content`: the answer to it.
     """
 
     call: ToolCall
@@ -37,6 +38,7 @@ class PendingDecision:
     text: str
     step: int
     timeout: float | None = None
+    reminder: float | None = None
     question: Question | None = None
     since: float = field(default_factory=workflow.time)
     """Seconds since the epoch."""
@@ -44,6 +46,23 @@ class PendingDecision:
     answer: str | None = None
     edited_arguments: JsonValue = None
     content: dict[str, JsonValue] | None = None
+    reminders: int = 0
+    """How many reminders have been due."""
+
+    @property
+    def next_reminder(self) -> float | None:
+        """When the next reminder is due, in seconds since the epoch; None: none follows.
+
+        Each interval is twice the one before it.
+        """
+        if self.reminder is None or self.reminders >= limits.MOST_REMINDERS:
+            return None
+        return self.since + self.reminder * (2.0 ** (self.reminders + 1) - 1)
+
+    def take_reminders(self) -> None:
+        """Count the reminders that are due. Those that were missed, as no worker ran, count as one event."""
+        while (due := self.next_reminder) is not None and due <= workflow.time():
+            self.reminders += 1
 
     @property
     def seconds_left(self) -> float | None:
@@ -113,10 +132,13 @@ class PendingDecisions:
         """End each wait by calling `leave`, which raises the SDK's ContinueAsNewError."""
         self._continue_as_new = leave
 
-    async def wait_for(self, pending: PendingDecision, stop: Stop | None) -> Decision:
+    async def wait_for(
+        self, pending: PendingDecision, stop: Stop | None, on_reminder: Callable[[int], None]
+    ) -> Decision:
         """Wait until a person has decided, the timeout has passed, or the run is stopped.
 
-        `stop`: the request to stop, if there is one already. The wait uses no resources of a worker.
+        `stop`: the request to stop, if there is one already. `on_reminder` is called with the number of each reminder. The
+        wait uses no resources of a worker.
         """
         self.waiting[pending.call.id] = pending
         is_carried = pending.call.id in self._carried
@@ -127,15 +149,8 @@ class PendingDecisions:
             workflow.upsert_memo({_MEMO: 1})
             set_listed_status("waiting")
         try:
-            await workflow.wait_condition(
-                lambda: pending.decision is not None or self._continue_as_new is not None,
-                timeout=pending.seconds_left,
-                timeout_summary=ui_summary(f"time limit of the {pending.kind}: {pending.call.name}"),
-            )
-        except TimeoutError:
-            # A decision in the same moment was already accepted.
-            if pending.decision is None:
-                pending.resolve("timeout")
+            while not await self._is_over(pending, on_reminder):
+                pass
         finally:
             if self._continue_as_new is None:
                 self._end_wait(pending)
@@ -146,6 +161,28 @@ class PendingDecisions:
             set_listed_status("running")
         assert pending.decision is not None
         return pending.decision
+
+    async def _is_over(self, pending: PendingDecision, on_reminder: Callable[[int], None]) -> bool:
+        """Wait for the decision until the timeout, or until the next reminder, which is then logged."""
+        left, due = pending.seconds_left, pending.next_reminder
+        until_reminder = None if due is None else max(0.001, due - workflow.time())
+        is_for_reminder = until_reminder is not None and (left is None or until_reminder < left)
+        what = "reminder of" if is_for_reminder else "time limit of"
+        try:
+            await workflow.wait_condition(
+                lambda: pending.decision is not None or self._continue_as_new is not None,
+                timeout=until_reminder if is_for_reminder else left,
+                timeout_summary=ui_summary(f"{what} the {pending.kind}: {pending.call.name}"),
+            )
+        except TimeoutError:
+            # A decision in the same moment was already accepted.
+            if pending.decision is None and self._continue_as_new is None and is_for_reminder:
+                pending.take_reminders()
+                on_reminder(pending.reminders)
+                return False
+            if pending.decision is None and not is_for_reminder:
+                pending.resolve("timeout")
+        return True
 
     def _end_wait(self, pending: PendingDecision) -> None:
         del self.waiting[pending.call.id]

@@ -17,6 +17,7 @@ from mulligan.wire.event_types import (
     Event,
     MessageReceived,
     ModelFallback,
+    Reminder,
     RunEnded,
     RunStarted,
     StepStarted,
@@ -39,6 +40,8 @@ class Wait:
 
     asked: Waiting
     decided: Decided | None = None
+    reminders: int = 0
+    """How often people were reminded of it."""
 
 
 @dataclass
@@ -217,7 +220,7 @@ class Transcript:
                 self._answer(step, event)
             case AnswerRejected():
                 step.rejected = event.error
-            case ToolCallRepaired() | ToolCallStarted() | ToolCallSettled() | Waiting() | Decided():
+            case ToolCallRepaired() | ToolCallStarted() | ToolCallSettled() | Waiting() | Reminder() | Decided():
                 _change_call(self._call(step, event.call_id, event.name, ""), event)
 
     def _answer(self, step: StepView, event: Answered) -> None:
@@ -259,6 +262,9 @@ def _change_call(call: CallView, event: Event) -> None:
         case Waiting():
             call.waits.append(Wait(event))
             call.arguments = call.arguments if event.arguments is None else event.arguments
+        case Reminder():
+            if call.waits:
+                call.waits[-1].reminders = event.number
         case Decided():
             if call.waits:
                 call.waits[-1].decided = event
