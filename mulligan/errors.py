@@ -85,7 +85,7 @@ class ModelRequestError(MulliganError):
     def __init__(self, message: str, *, status: int | None = None, request_id: str | None = None) -> None:
         self.status = status
         self.request_id = request_id
-        super().__init__(message)
+        super().__init__(truncated(message))
 
 
 class ModelUnavailableError(MulliganError):

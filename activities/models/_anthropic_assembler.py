@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ClassVar
 
+from mulligan.activities.models._read_response import check_parts
 from mulligan.activities.models.protocol import Unavailable
 
 STATUS_OF_ERROR = {
@@ -20,6 +21,12 @@ STATUS_OF_ERROR = {
     "overloaded_error": 529,
 }
 """The HTTP status of each type of error: in a stream an error has its type only."""
+_ENDS = ("stop_reason", "stop_sequence", "stop_details")
+_COUNTS = (
+    *("input_tokens", "output_tokens", "output_tokens_details"),
+    *("cache_read_input_tokens", "cache_creation_input_tokens"),
+)
+"""The fields of a message and of its usage that are read: others of a stream are not kept."""
 _DELTAS = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta": "signature"}
 """The field of a block that a delta continues. Both have the same name."""
 
@@ -37,7 +44,7 @@ class AnthropicAssembler:
         self._on_text = on_text
         self._message: dict[str, Any] = {}
         self._blocks: dict[Any, dict[str, Any]] = {}
-        self._pieces: dict[tuple[Any, str], list[str]] = {}
+        self._pieces: dict[Any, dict[str, list[str]]] = {}
         self._text_block: Any = None
         self._is_done = False
 
@@ -52,13 +59,14 @@ class AnthropicAssembler:
         if kind == "message_start" and isinstance(message := event.get("message"), dict):
             self._message = {**message, "usage": _counts(message.get("usage"))}
         elif kind == "content_block_start" and isinstance(block := event.get("content_block"), dict):
-            self._blocks[event.get("index")] = dict(block)
-            self._add_delta(event.get("index"), {"type": "text_delta", "text": block.get("text")})
+            self._blocks[_index(event)] = dict(block)
+            check_parts(len(self._blocks))
+            self._add_delta(_index(event), {"type": "text_delta", "text": block.get("text")})
         elif kind == "content_block_delta" and isinstance(delta := event.get("delta"), dict):
-            self._add_delta(event.get("index"), delta)
+            self._add_delta(_index(event), delta)
         elif kind == "message_delta":
             delta = event.get("delta")
-            self._message.update(delta if isinstance(delta, dict) else {})
+            self._message.update({n: delta[n] for n in _ENDS if n in delta} if isinstance(delta, dict) else {})
             self._message["usage"] = {**self._message.get("usage", {}), **_counts(event.get("usage"))}
         elif kind == "message_stop":
             self._is_done = True
@@ -88,7 +96,7 @@ class AnthropicAssembler:
         piece = delta.get("partial_json" if field == "input" else field or "")
         if field is None or not isinstance(piece, str) or not piece:
             return
-        self._pieces.setdefault((index, field), []).append(piece)
+        self._pieces.setdefault(index, {}).setdefault(field, []).append(piece)
         if field == "text":
             if self._text_block not in (None, index):
                 self._on_text("\n\n")  # as the texts of an answer are joined
@@ -96,10 +104,16 @@ class AnthropicAssembler:
             self._on_text(piece)
 
     def _block(self, index: Any) -> dict[str, Any]:
-        written = {field: "".join(pieces) for (of, field), pieces in self._pieces.items() if of == index}
+        written = {field: "".join(pieces) for field, pieces in self._pieces.get(index, {}).items()}
         return {**self._blocks[index], **written}
+
+
+def _index(event: dict[str, Any]) -> int:
+    """The number of the block that an event is about."""
+    index = event.get("index")
+    return index if isinstance(index, int) else 0
 
 
 def _counts(usage: object) -> dict[str, Any]:
     """The counts that are stated: a later event repeats some of them, others are null there."""
-    return {name: count for name, count in usage.items() if count is not None} if isinstance(usage, dict) else {}
+    return {name: usage[name] for name in _COUNTS if usage.get(name) is not None} if isinstance(usage, dict) else {}

@@ -17,7 +17,9 @@ class AnthropicClient(SdkClient):
     models_path = "/v1/models"
 
     def _new_client(self) -> Any:
-        from anthropic import AnthropicError, AsyncAnthropic
+        from anthropic import AnthropicError, AsyncAnthropic, DefaultAsyncHttpxClient
+
+        from mulligan.activities.models._answer_limit import HOOKS
 
         endpoint = self._endpoint
         key = endpoint.api_key() if endpoint else None
@@ -28,7 +30,13 @@ class AnthropicClient(SdkClient):
         base_url = endpoint.base_url.rstrip("/").removesuffix("/v1") if endpoint and endpoint.base_url else None
         try:
             # The package neither retries nor writes spans: Mulligan does.
-            client = AsyncAnthropic(max_retries=0, api_key=key, base_url=base_url, open_telemetry=False)
+            client = AsyncAnthropic(
+                max_retries=0,
+                api_key=key,
+                base_url=base_url,
+                http_client=DefaultAsyncHttpxClient(event_hooks=HOOKS),
+                open_telemetry=False,
+            )
         except (AnthropicError, ValueError) as error:
             raise ModelRequestError(f"The client of the package anthropic cannot be created: {error}") from None
         if not (client.api_key or client.auth_token or client.credentials):

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 from mulligan.activities.models._json_fields import as_text
+from mulligan.activities.models._read_response import check_parts
 from mulligan.activities.models.protocol import Unavailable
 
 _TEXT_FIELDS = ("content", "refusal", "reasoning_content")
@@ -95,6 +96,7 @@ class ChatAssembler:
         if call is None or (call_id and call.id and call_id != call.id):
             call = _CallAssembler(call_id)
             self._calls.append(call)
+            check_parts(len(self._calls))
             self._calls_by_index[index] = call
         call.id = call.id or call_id
         return call

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ClassVar
 
+from mulligan.activities.models._read_response import check_parts
 from mulligan.activities.models.protocol import Unavailable
 
 _TOP_LEVEL = ("usageMetadata", "modelVersion", "responseId", "promptFeedback", "error")
+_OF_CANDIDATE = ("finishReason", "finishMessage")
+"""The fields that are read: others of a stream are not kept."""
 
 
 class GoogleAssembler:
@@ -24,6 +27,8 @@ class GoogleAssembler:
         self._top_level: dict[str, Any] = {}
         self._candidate: dict[str, Any] = {}
         self._parts: list[dict[str, Any]] = []
+        self._texts: list[list[str]] = []
+        """The pieces of the text of each part."""
 
     @property
     def has_begun(self) -> bool:
@@ -37,7 +42,7 @@ class GoogleAssembler:
         candidate = candidates[0] if isinstance(candidates, list) and candidates else None
         if not isinstance(candidate, dict):
             return
-        self._candidate |= {name: value for name, value in candidate.items() if name != "content" and value is not None}
+        self._candidate |= {name: candidate[name] for name in _OF_CANDIDATE if candidate.get(name) is not None}
         content = candidate.get("content")
         parts = content.get("parts") if isinstance(content, dict) else None
         for part in parts if isinstance(parts, list) else ():
@@ -57,9 +62,13 @@ class GoogleAssembler:
             return {"error": self._top_level["error"]}
         if not self._candidate.get("finishReason") and "promptFeedback" not in self._top_level:
             raise Unavailable("the endpoint's answer broke off in the middle")
-        if not self._candidate:
+        if not self._candidate and not self._parts:
             return self._top_level
-        content = {"role": "model", "parts": self._parts}
+        parts = [
+            {**part, "text": "".join(texts)} if texts else part
+            for part, texts in zip(self._parts, self._texts, strict=True)
+        ]
+        content = {"role": "model", "parts": parts}
         return {**self._top_level, "candidates": [{**self._candidate, "content": content}]}
 
     def _add_part(self, part: dict[str, Any]) -> None:
@@ -69,7 +78,9 @@ class GoogleAssembler:
         before = self._parts[-1] if self._parts else {}
         fields = {"text", "thought"}
         is_piece = before and before.keys() <= fields and part.keys() <= fields
-        if is_piece and before.get("thought") == part.get("thought"):
-            self._parts[-1] = {**before, "text": f"{before.get('text', '')}{part.get('text', '')}"}
-        else:
+        if not (is_piece and before.get("thought") == part.get("thought")):
             self._parts.append(part)
+            self._texts.append([])
+            check_parts(len(self._parts))
+        if isinstance(text, str):
+            self._texts[-1].append(text)

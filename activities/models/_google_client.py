@@ -96,6 +96,8 @@ class GoogleClient(SdkClient):
         from google import genai
         from google.genai.types import HttpOptions
 
+        from mulligan.activities.models._answer_limit import HOOKS
+
         endpoint = self._endpoint
         key = endpoint.api_key() if endpoint else None
         if endpoint is not None and key is None:
@@ -108,7 +110,7 @@ class GoogleClient(SdkClient):
             base_url=url,
             api_version=version,
             headers=endpoint.resolved_headers() if endpoint else None,
-            httpx_async_client=httpx2.AsyncClient(),
+            httpx_async_client=httpx2.AsyncClient(event_hooks=HOOKS),
         )
         try:
             client = genai.Client(api_key=key, vertexai=False if endpoint else None, http_options=options)

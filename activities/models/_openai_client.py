@@ -24,7 +24,9 @@ class OpenAIClient(SdkClient):
     """Never the admin key, which requests would have as well."""
 
     def _new_client(self) -> Any:
-        from openai import AsyncOpenAI, OpenAIError
+        from openai import AsyncOpenAI, DefaultAsyncHttpxClient, OpenAIError
+
+        from mulligan.activities.models._answer_limit import HOOKS
 
         endpoint = self._endpoint
         key = endpoint.api_key() if endpoint else None
@@ -34,7 +36,12 @@ class OpenAIClient(SdkClient):
             if key == "":
                 raise OpenAIError("the key's variable is not set")
             # The package does not retry: Temporal's retries survive the worker, take no slot meanwhile, and are visible.
-            client = AsyncOpenAI(max_retries=0, api_key=key, base_url=endpoint.base_url if endpoint else None)
+            client = AsyncOpenAI(
+                max_retries=0,
+                api_key=key,
+                base_url=endpoint.base_url if endpoint else None,
+                http_client=DefaultAsyncHttpxClient(event_hooks=HOOKS),
+            )
         except OpenAIError:
             raise ModelRequestError(NO_KEY.format(key=self.key_variable)) from None
         if not client.api_key:  # an admin key alone satisfies the package, and no endpoint of models accepts it

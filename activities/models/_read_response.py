@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from mulligan.activities.models.protocol import Unavailable
+from mulligan.schema.json_limits import JsonMeter
 from mulligan.values import well_formed
 
 if TYPE_CHECKING:
@@ -15,6 +16,14 @@ if TYPE_CHECKING:
 EVENT_STREAM = "text/event-stream"
 DONE = "[DONE]"
 """The data of the last event of Chat Completions."""
+MAX_EVENT_BYTES = 16_000_000
+"""Bytes of one event of a stream, the last of which may repeat the others, and of a response that is not streamed."""
+MAX_VALUES = 200_000
+"""Values in one event. JSON of very short values takes hundreds of times its size as Python objects."""
+MAX_PARTS = 10_000
+"""Blocks of text, calls and other parts of one answer."""
+_MEASURED_CHARS = 100_000
+"""A shorter text cannot have many values."""
 
 
 class StreamAssembler(Protocol):
@@ -49,7 +58,7 @@ def read_json(text: str) -> dict[str, Any]:
     """Parse a response that is not streamed.
 
     Raises:
-        Unavailable: it is not a JSON object.
+        Unavailable: it is not a JSON object, or has too many values.
     """
     data = _json_object(text)
     if data is None and text.lstrip().startswith("<"):
@@ -63,7 +72,7 @@ async def read_stream(response: httpx2.Response, assembler: StreamAssembler) -> 
     """Read a streamed response. A server may ignore that streaming was requested: then its one object is read.
 
     Raises:
-        Unavailable: the stream ended early, or an event is not a JSON object.
+        Unavailable: the stream ended early, or an event is too large, or is not a JSON object.
         httpx2.HTTPError: the connection broke.
     """
     if EVENT_STREAM not in response.headers.get("content-type", "").lower():
@@ -90,11 +99,14 @@ async def _event_data(response: httpx2.Response) -> AsyncIterator[str]:
     Lines are split as bytes, since `str.splitlines` splits at characters that JSON texts may contain.
     """
     data: list[str] = []
+    size = 0
     async for line in _lines(response):
         if not line and data:
             yield "\n".join(data).strip()
-            data = []
+            data, size = [], 0
         elif line.startswith(b"data:"):
+            size += len(line)
+            _check_event(size)
             data.append(line[5:].decode("utf-8", "replace"))
     if data:
         yield "\n".join(data).strip()
@@ -102,16 +114,40 @@ async def _event_data(response: httpx2.Response) -> AsyncIterator[str]:
 
 async def _lines(response: httpx2.Response) -> AsyncIterator[bytes]:
     incomplete: list[bytes] = []
+    size = 0
     async for chunk in response.aiter_bytes():
         *complete, rest = chunk.split(b"\n")
         for line in complete:
             yield b"".join((*incomplete, line)).rstrip(b"\r")
-            incomplete = []
-        incomplete.append(rest)
+            incomplete, size = [], 0
+        if rest:
+            size += len(rest)
+            _check_event(size)
+            incomplete.append(rest)
     yield b"".join(incomplete)
 
 
+def check_parts(count: int) -> None:
+    """Check the number of parts of an answer, each of which an assembler keeps.
+
+    Raises:
+        Unavailable: there are too many.
+    """
+    if count > MAX_PARTS:
+        raise Unavailable(f"the endpoint's answer has more than {MAX_PARTS:,} parts")
+
+
+def _check_event(size: int) -> None:
+    if size > MAX_EVENT_BYTES:
+        raise Unavailable(f"the endpoint's answer has an event of more than {MAX_EVENT_BYTES:,} bytes")
+
+
 def _json_object(text: str) -> dict[str, Any] | None:
+    if len(text) > _MEASURED_CHARS:
+        meter = JsonMeter()
+        meter.add(text.encode("utf-8", "replace"))
+        if meter.values > MAX_VALUES:
+            raise Unavailable(f"the endpoint's answer has a piece of more than {MAX_VALUES:,} values")
     try:
         data = json.loads(text)
     except (ValueError, RecursionError):

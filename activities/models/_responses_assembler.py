@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ClassVar
 
+from mulligan.activities.models._read_response import check_parts
 from mulligan.activities.models.protocol import Unavailable
 
 _TEXT_EVENTS = ("response.output_text.delta", "response.refusal.delta")
@@ -42,6 +43,7 @@ class ResponsesAssembler:
             self._on_text(delta)
         elif kind == "response.output_item.done":
             self._items[event.get("output_index", len(self._items))] = event.get("item")
+            check_parts(len(self._items))
         elif kind in _FINAL_EVENTS and isinstance(response := event.get("response"), dict):
             self._response = response
         elif kind == "error" or (kind is None and event.get("error")):

@@ -272,6 +272,8 @@ class SdkClient:
             return ModelRequestError(BAD_HEADER.format(key=self.key_variable))
         if kind == "UnsupportedProtocol":
             return ModelRequestError(BAD_URL.format(url=self.url_variable))
+        if kind == "DecodingError":
+            return Unavailable(f"the answer of {host} cannot be read: {cause}")
         if "Timeout" in kind:
             return Unavailable(f"no answer from {host} in time ({kind})")
         return Unavailable(f"the connection to {host} failed ({kind}{f': {cause}' if str(cause) else ''})")

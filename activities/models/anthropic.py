@@ -276,7 +276,7 @@ def _shorten(layout: list[Any], texts: int) -> list[Any]:
     if texts == 1:
         layout = [{"type": "text"} if block["type"] == "text" else block for block in layout]
     while layout and layout[-1] == {"type": "tool_use"}:
-        layout = layout[:-1]
+        layout.pop()
     return layout[:-1] if layout and layout[-1] == {"type": "text"} else layout
 
 

@@ -309,7 +309,7 @@ def _shorten_layout(layout: list[Any], *, is_one_text: bool) -> list[Any]:
             if item["type"] == "message":
                 del item["text"]
     while layout and layout[-1] == {"type": "function_call"}:
-        layout = layout[:-1]
+        layout.pop()
     return layout[:-1] if layout and layout[-1] == {"type": "message"} else layout
 
 

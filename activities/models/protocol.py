@@ -9,6 +9,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 from pydantic import JsonValue
 
 from mulligan.content import Media
+from mulligan.errors import truncated
 from mulligan.values import Message, ToolCall, Usage
 from mulligan.wire.agent_facts import Definition
 
@@ -72,7 +73,7 @@ class Unavailable(Exception):
     """
 
     def __init__(self, message: str, *, status: int | None = None, retry_after: float | None = None) -> None:
-        super().__init__(message)
+        super().__init__(truncated(message))
         self.status = status
         self.retry_after = retry_after
 

@@ -15,7 +15,7 @@ from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from mulligan.activities.heartbeat import Heartbeat
 from mulligan.activities.models.endpoint_limits import MAX_WAIT, EndpointLimits
 from mulligan.activities.models.protocol import Unavailable
-from mulligan.errors import ModelUnavailableError
+from mulligan.errors import ModelUnavailableError, truncated
 from mulligan.observe.metrics import Metrics
 from mulligan.wire.compaction_request import CompactConversation
 from mulligan.wire.model_call import ModelCall
@@ -103,7 +103,7 @@ class RetryBudget:
         now = time.time()
         first, failures = _failures_so_far(heartbeat)
         heartbeat.send_details(first, failures + 1)
-        message = str(error) if isinstance(error, Unavailable) else f"{type(error).__name__}: {error}"
+        message = truncated(str(error) if isinstance(error, Unavailable) else f"{type(error).__name__}: {error}")
         delay = self._retry_delay(request.model, error, failures, sent)
         is_out_of_time = now + delay - first > request.patience
         is_out_of_attempts = request.attempts is not None and activity.info().attempt >= request.attempts

@@ -237,8 +237,8 @@ def chat_response(*, response_id: str, model: str, finish_reason: str, usage: Us
     """The attributes of `chat` that the provider's response adds."""
     return {
         semconv.FINISH_REASONS: [finish_reason],
-        **({semconv.RESPONSE_ID: response_id} if response_id else {}),
-        **({semconv.RESPONSE_MODEL: model} if model else {}),
+        **({semconv.RESPONSE_ID: cut(response_id)} if response_id else {}),
+        **({semconv.RESPONSE_MODEL: cut(model)} if model else {}),
         **_usage(usage),
     }
 

@@ -17,12 +17,18 @@ from tests.fuzz.targets import Target
 
 MAX_SECONDS = 1.0
 MAX_BYTES = 200_000_000
+TRIES = 3
+"""Of an input that took too long: the shortest counts, as the garbage collector and the machine may pause any of them."""
 _PHASES = (Phase.reuse, Phase.generate, Phase.target)
 """Without the search for a smaller input, which takes minutes where each one takes a second."""
 
 
 class TooExpensive(AssertionError):
     """An input took more time or memory than it may."""
+
+
+class _TimeIsOver(BaseException):
+    """Ends a batch at once: hypothesis goes on after an Exception."""
 
 
 @dataclass
@@ -44,7 +50,7 @@ def run_target(
 
     Args:
         tested: The target.
-        seconds: The time, about: the batch that has begun is finished.
+        seconds: The time.
         batch: How many inputs hypothesis tries together: it makes each batch harder as it goes.
         at_least: How many inputs are tried even if that takes longer: on a busy machine, hypothesis needs seconds to begin.
         corpus: A folder in which failing inputs are kept; they are tried first the next time.
@@ -55,13 +61,14 @@ def run_target(
 
     def check(value: Any) -> None:
         nonlocal is_shrinking
-        if time.monotonic() > until and report.inputs >= at_least:
-            return  # the time is over: hypothesis ends its batch, which may take minutes where inputs are slow
+        if time.monotonic() > until and report.inputs >= at_least and not is_shrinking:
+            raise _TimeIsOver
         report.inputs += not is_shrinking
-        before, started = _reset_peak(), time.process_time()
         try:
-            tested.run(value)
-            took, size = time.process_time() - started, max(0, _peak() - before)
+            took, size = _measured(tested, value)
+            for _ in range(TRIES - 1):
+                if took > MAX_SECONDS:
+                    took = min(took, _measured(tested, value)[0])
             report.most_seconds, report.most_bytes = max(report.most_seconds, took), max(report.most_bytes, size)
             if took > MAX_SECONDS or size > MAX_BYTES:
                 raise TooExpensive(f"{took:.1f} s of CPU time, {size // 1_000_000:,} MB")
@@ -77,6 +84,8 @@ def run_target(
         )  # fmt: skip
         try:
             seed(random.getrandbits(64))(options(given(tested.inputs)(check)))()
+        except _TimeIsOver:
+            break
         except Exception as error:  # whatever a parser raises
             if not is_shrinking:
                 report.aborted += 1
@@ -85,6 +94,13 @@ def run_target(
                 "\n".join([f"{type(error).__name__}: {error}"[:500], *getattr(error, "__notes__", [])])
             )
     return report
+
+
+def _measured(tested: Target, value: Any) -> tuple[float, int]:
+    """Seconds of CPU time, and bytes of memory, for one input."""
+    before, started = _reset_peak(), time.process_time()
+    tested.run(value)
+    return time.process_time() - started, max(0, _peak() - before)
 
 
 def limit_memory(most_bytes: int) -> None:
