@@ -15,13 +15,14 @@ from urllib.parse import urlsplit
 from mulligan.errors import DeclarationError
 from mulligan.model_name import ENDPOINT_NAME, ModelName, check_model
 
-__all__ = ["Endpoint", "Model", "endpoints_of", "merge_endpoints", "model_name", "read_endpoints"]
+__all__ = ["Endpoint", "Model", "check_address", "endpoints_of", "merge_endpoints", "model_name", "read_endpoints"]
 
 MAX_FILE_BYTES = 1_000_000
 MAX_ENDPOINTS = 1_000
 """Of one file."""
 FIELDS = ("base_url", "api_key_env", "headers", "timeout")
 """The keys of an endpoint in the operator's file."""
+_EXAMPLE = "such as http://localhost:11434/v1"
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 """A header's name (RFC 9110, 5.6.2)."""
@@ -233,27 +234,40 @@ def _from_table(name: str, table: Any) -> Endpoint:
     return Endpoint(name=name, **table)
 
 
-def _check_url(url: object, context: str) -> None:
-    """Check an address. A password in it is not quoted."""
-    example = "such as http://localhost:11434/v1"
-    if not isinstance(url, str):
-        raise DeclarationError(f"{context}: base_url must be a text, {example}.")
+def check_address(url: str, subject: str) -> None:
+    """Check that a URL has a scheme and a host that requests can be sent to. A password in it is not quoted.
+
+    `subject` begins the error's sentence.
+
+    Raises:
+        DeclarationError: it has not.
+    """
     try:
         parts = urlsplit(url)
-        has_login = "@" in parts.netloc
         is_address = (
             parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
         )
     except ValueError:
-        has_login, is_address = "@" in url, False
+        is_address = False
+    if not is_address or re.search(r"[\s\x00-\x1f]", url):
+        quoted = "not a valid address" if "@" in url else repr(url[:200])
+        raise DeclarationError(f"{subject} is {quoted}; it must be an http:// or https:// URL, {_EXAMPLE}.")
+
+
+def _check_url(url: object, context: str) -> None:
+    """Check the address of an endpoint. A password in it is not quoted."""
+    if not isinstance(url, str):
+        raise DeclarationError(f"{context}: base_url must be a text, {_EXAMPLE}.")
+    try:
+        has_login = "@" in urlsplit(url).netloc
+    except ValueError:
+        has_login = "@" in url
     if has_login:
         raise DeclarationError(f"{context}: base_url has a user or a password in it; use api_key_env or headers.")
-    if not is_address or re.search(r"[\s\x00-\x1f]", url):
-        raise DeclarationError(
-            f"{context}: base_url is {url[:200]!r}; it must be an http:// or https:// URL, {example}."
-        )
+    check_address(url, f"{context}: base_url")
+    parts = urlsplit(url)
     if parts.query or parts.fragment:
-        raise DeclarationError(f"{context}: base_url has a '?' or '#'; it must be an address without them, {example}.")
+        raise DeclarationError(f"{context}: base_url has a '?' or '#'; it must be an address without them, {_EXAMPLE}.")
 
 
 def _check_headers(headers: object, context: str) -> None:

@@ -36,11 +36,15 @@ class ProviderTraits:
     """The extra of Mulligan that it needs; "" if none."""
     key_variables: tuple[str, ...] = ()
     """The environment variables one of which has the key, or the place of the key, of its default endpoint."""
+    url_variables: tuple[str, ...] = ()
+    """The environment variables with the address of its default endpoint. The provider's package reads them."""
 
+
+_OPENAI_VARIABLES = {"key_variables": ("OPENAI_API_KEY",), "url_variables": ("OPENAI_BASE_URL",)}
 
 BUILT_IN: Mapping[str, ProviderTraits] = {
-    "openai": ProviderTraits(writes_to_schema=True),
-    "openai-chat": ProviderTraits(),
+    "openai": ProviderTraits(writes_to_schema=True, **_OPENAI_VARIABLES),
+    "openai-chat": ProviderTraits(**_OPENAI_VARIABLES),
     "anthropic": ProviderTraits(
         writes_to_schema=True,
         extra="anthropic",
@@ -50,6 +54,7 @@ BUILT_IN: Mapping[str, ProviderTraits] = {
             "ANTHROPIC_PROFILE",
             "ANTHROPIC_FEDERATION_RULE_ID",
         ),
+        url_variables=("ANTHROPIC_BASE_URL",),
     ),
     # Its models before Gemini 3 cannot constrain an answer where they have tools.
     "google": ProviderTraits(
@@ -60,6 +65,7 @@ BUILT_IN: Mapping[str, ProviderTraits] = {
             "GOOGLE_GENAI_USE_VERTEXAI",
             "GOOGLE_GENAI_USE_ENTERPRISE",
         ),
+        url_variables=("GOOGLE_GEMINI_BASE_URL", "GOOGLE_VERTEX_BASE_URL"),
     ),
     "scripted": ProviderTraits(is_free=True, has_endpoints=False),
 }

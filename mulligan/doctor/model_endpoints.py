@@ -31,6 +31,7 @@ async def check_models(loaded: LoadedModules | None) -> list[Finding]:
     if loaded is None:
         is_openai = bool(os.environ.get("OPENAI_API_KEY") or os.environ.get("OPENAI_BASE_URL"))
         others = [f"{provider}:" for provider, traits in BUILT_IN.items() if _has_key(traits)]
+        others = [each for each in others if not each.startswith("openai")]
         models = [*(["openai:"] if is_openai else []), *others]
     if not models:
         return [Finding("models", "ok", "no model is declared here, and no key is set; `scripted:` models need none")]
