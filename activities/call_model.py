@@ -48,7 +48,7 @@ class CallModelActivity:
         async with heartbeating() as heartbeat:
             definition = await services.definitions.find(request.definition, context)
             provider = services.providers.of(request.model)
-            async with conversation_of(request, provider, services) as conversation:
+            async with conversation_of(request, provider, services, heartbeat) as conversation:
                 reply = await self._call_provider(request, agent, definition, conversation, heartbeat)
                 answer = await inspect_answer(services, request, agent, definition, reply, conversation)
                 conversation.extend([answer.message])

@@ -169,7 +169,7 @@ class CallToolActivity:
                     value = await services.child_processes.run_tool(function, args, kwargs, limit=limit)
                 else:
                     value = await services.runtime.run(tool.function, args, kwargs, limit=limit)
-            contents, most_bytes = services.contents, request.max_bytes
+            contents, most_bytes = services.contents_of(request.where), request.max_bytes
             result = await tool_result(value, contents, max_chars=tool.max_result_chars, max_bytes=most_bytes)
             return _deferral(value, result) if tool.deferred else result
         except BaseException as error:

@@ -66,7 +66,7 @@ class CompactConversationActivity:
         async with heartbeating() as heartbeat:
             try:
                 run_provider = services.providers.of(request.run_model)
-                async with conversation_of(request, run_provider, services) as conversation:
+                async with conversation_of(request, run_provider, services, heartbeat) as conversation:
                     return await self._summarize(request, conversation.messages[: request.cut], heartbeat)
             except NoSummary as error:
                 return Compacted(usage=error.usage, error=ErrorInfo(kind=error.kind, message=str(error)))

@@ -57,6 +57,10 @@ class Services:
     model_task_queue: str | None = None
     served: ServedAgents | None = None
 
+    def contents_of(self, context: RunContext) -> ContentStore | None:
+        """The content storage of the tenant of a run."""
+        return self.contents and self.contents.of(context.tenant)
+
     def cache_result(
         self,
         context: RunContext,

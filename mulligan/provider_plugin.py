@@ -40,11 +40,11 @@ class ProviderTraits:
     """The environment variables with the address of its default endpoint. The provider's package reads them."""
 
 
-_OPENAI_VARIABLES = {"key_variables": ("OPENAI_API_KEY",), "url_variables": ("OPENAI_BASE_URL",)}
-
 BUILT_IN: Mapping[str, ProviderTraits] = {
-    "openai": ProviderTraits(writes_to_schema=True, **_OPENAI_VARIABLES),
-    "openai-chat": ProviderTraits(**_OPENAI_VARIABLES),
+    "openai": ProviderTraits(
+        writes_to_schema=True, key_variables=("OPENAI_API_KEY",), url_variables=("OPENAI_BASE_URL",)
+    ),
+    "openai-chat": ProviderTraits(key_variables=("OPENAI_API_KEY",), url_variables=("OPENAI_BASE_URL",)),
     "anthropic": ProviderTraits(
         writes_to_schema=True,
         extra="anthropic",

@@ -385,7 +385,8 @@ class DurableAgent(Generic[OutputT]):
     @property
     def context(self) -> RunContext:
         """What identifies the turn in the inputs of its activities."""
-        return RunContext(agent=self.agent, conversation=self._key, trace=self._open_turn.trace)
+        turn = self._open_turn
+        return RunContext(agent=self.agent, conversation=self._key, trace=turn.trace, tenant=turn.input.tenant)
 
     @property
     def _open_turn(self) -> Turn:

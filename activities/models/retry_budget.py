@@ -88,7 +88,7 @@ class RetryBudget:
         self._limits.record_success(model)
 
     def error_to_raise(
-        self, request: ModelRequest, error: Exception, heartbeat: Heartbeat, sent: float
+        self, request: ModelRequest, error: Exception, heartbeat: Heartbeat, sent: float | None = None
     ) -> ApplicationError:
         """The error to raise for a failed request: one that Temporal retries after a delay, or one that ends the budget.
 
@@ -96,7 +96,7 @@ class RetryBudget:
             request: The model call.
             error: What the provider raised.
             heartbeat: Carries the first failure's time, and the number of failures, to the next attempt.
-            sent: When the request was sent, from `wait_until_allowed`.
+            sent: When the request was sent, from `wait_until_allowed`; None if it was not.
         """
         if isinstance(error, TimeoutError):
             error = Unavailable(str(error) or f"no answer within {request.timeout:g} s")
@@ -104,7 +104,7 @@ class RetryBudget:
         first, failures = _failures_so_far(heartbeat)
         heartbeat.send_details(first, failures + 1)
         message = truncated(str(error) if isinstance(error, Unavailable) else f"{type(error).__name__}: {error}")
-        delay = self._retry_delay(request.model, error, failures, sent)
+        delay = self._retry_delay(request.model, error, failures, self._limits.now() if sent is None else sent)
         is_out_of_time = now + delay - first > request.patience
         is_out_of_attempts = request.attempts is not None and activity.info().attempt >= request.attempts
         if is_out_of_time or is_out_of_attempts:

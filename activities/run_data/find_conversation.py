@@ -7,10 +7,12 @@ from contextlib import asynccontextmanager
 
 from temporalio.exceptions import ApplicationError
 
+from mulligan.activities.heartbeat import Heartbeat
 from mulligan.activities.models.protocol import Provider
+from mulligan.activities.models.retry_budget import ModelRequest
 from mulligan.activities.run_data.conversation_cache import CachedConversation, conversation_key
 from mulligan.activities.run_data.definitions import QUERY_TIMEOUT, this_workflow
-from mulligan.activities.run_data.read_content import read_content
+from mulligan.activities.run_data.read_content import ContentUnavailable, read_content
 from mulligan.activities.services import Services
 from mulligan.wire.conversation_ref import CONVERSATION_QUERY, Page, PageRequest
 from mulligan.wire.model_call import ConversationRequest
@@ -18,14 +20,16 @@ from mulligan.wire.model_call import ConversationRequest
 
 @asynccontextmanager
 async def conversation_of(
-    request: ConversationRequest, provider: Provider, services: Services
+    request: ModelRequest, provider: Provider, services: Services, heartbeat: Heartbeat
 ) -> AsyncIterator[CachedConversation]:
     """The whole conversation, from the cache, the new messages of the request, and queries of the workflow.
 
     It is put back into the cache at the end, also after a failure: then the next attempt needs fewer queries.
 
     Raises:
-        ApplicationError: the workflow's messages changed meanwhile. Temporal retries.
+        ApplicationError: the workflow's messages changed meanwhile, or content cannot be read now. Temporal retries.
+        ModelUnavailableError: content could not be read for as long as the run waits for its model.
+        ModelRequestError: content was changed, or is too much for a request.
     """
     cache, key = services.conversations, conversation_key(request.where)
     prefix, miss = cache.take(key, provider, request.whole, request.known)
@@ -46,7 +50,10 @@ async def conversation_of(
             raise ApplicationError("The workflow has moved on while its messages were read.", type="StaleConversation")
         if prefix.unread:
             unread = [part for parts in prefix.unread.values() for part in parts]
-            prefix.add_content(await read_content(unread, services.contents))
+            try:
+                prefix.add_content(await read_content(unread, services.contents, request.where.tenant))
+            except ContentUnavailable as error:
+                raise services.retry_budget.error_to_raise(request, error, heartbeat) from None
         yield prefix
     finally:
         cache.put(key, prefix)

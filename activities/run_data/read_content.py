@@ -6,8 +6,7 @@ import asyncio
 import base64
 from collections.abc import Iterable
 
-from temporalio.exceptions import ApplicationError
-
+from mulligan.activities.models.protocol import Unavailable
 from mulligan.client.content_store import ChangedContentError, ContentStore
 from mulligan.client.stored_files import StorageError
 from mulligan.content import Media
@@ -15,34 +14,40 @@ from mulligan.errors import ModelRequestError
 
 MOST_BYTES = 50_000_000
 """Bytes of content that are read at once. Providers refuse requests of that size."""
-UNAVAILABLE = "ContentUnavailable"
-"""The type of the error that Temporal retries."""
 
 
-async def read_content(parts: Iterable[Media], store: ContentStore | None) -> dict[str, str]:
+class ContentUnavailable(Unavailable):
+    """Content cannot be read now."""
+
+
+async def read_content(parts: Iterable[Media], store: ContentStore | None, tenant: str | None = None) -> dict[str, str]:
     """The base64 of the content that parts refer to, by their `ref`.
+
+    Args:
+        parts: The parts.
+        store: The content storage, if this worker has one.
+        tenant: That of the run.
 
     Raises:
         ModelRequestError: it was changed after it was stored, or is too much for a request.
-        ApplicationError: it cannot be read now, or this worker has no content storage. Temporal retries.
+        ContentUnavailable: it cannot be read now, or this worker has no content storage.
     """
     refs = {part.ref: part for part in parts if part.ref is not None}
     if not refs:
         return {}
     if store is None:
-        raise ApplicationError(
+        raise ContentUnavailable(
             f"The conversation has an {next(iter(refs.values())).label} in the content storage, but this worker has none: "
-            "set MULLIGAN_EXTERNAL_STORAGE or MULLIGAN_CONTENT_DIR to that of the client.",
-            type=UNAVAILABLE,
+            "set MULLIGAN_EXTERNAL_STORAGE or MULLIGAN_CONTENT_DIR to that of the client."
         )
     total, stored = 0, {}
     for ref, part in refs.items():
         try:
-            data = await store.get(ref)
+            data = await store.of(tenant).get(ref, or_shared=True)
         except ChangedContentError as error:
             raise ModelRequestError(f"The {part.label} cannot be sent to the model. {error}") from None
         except StorageError as error:
-            raise ApplicationError(str(error), type=UNAVAILABLE) from None
+            raise ContentUnavailable(str(error)) from None
         total += len(data)
         if total > MOST_BYTES:
             raise ModelRequestError(

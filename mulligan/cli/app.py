@@ -10,6 +10,7 @@ from mulligan.cli.approve import approve
 from mulligan.cli.cancel import cancel
 from mulligan.cli.codec_server import codec_server
 from mulligan.cli.complete import complete
+from mulligan.cli.content import content
 from mulligan.cli.demo import demo
 from mulligan.cli.deny import deny
 from mulligan.cli.dev import dev
@@ -59,6 +60,7 @@ app.command()(agents)
 app.command()(serve)
 app.command()(codec_server)
 app.add_typer(schedule, name="schedule")
+app.add_typer(content, name="content")
 app.add_typer(mcp, name="mcp")
 
 

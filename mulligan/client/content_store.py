@@ -3,13 +3,18 @@
 It is in the external storage (`MULLIGAN_EXTERNAL_STORAGE`), below `content/`; without that, in the folder that
 `MULLIGAN_CONTENT_DIR` names. With encryption keys, the bytes are encrypted, and a file's name is a keyed digest: who can
 read the storage cannot tell whether it has a certain file.
+
+Each tenant has its own content: the name of a file is made from the tenant and the digest, so that a digest of another
+tenant's content is that of nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
+import copy
 import hashlib
 import hmac
+import os
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -24,7 +29,13 @@ from mulligan.client.stored_files import StorageError, StoredFiles
 from mulligan.content import digest_of
 from mulligan.errors import DeclarationError
 
-__all__ = ["ChangedContentError", "ContentStore", "MissingContentError", "configured_content_store"]
+__all__ = [
+    "ChangedContentError",
+    "ContentStore",
+    "MissingContentError",
+    "configured_content_files",
+    "configured_content_store",
+]
 
 SUBFOLDER = "content"
 _PLAIN = b"binary/plain"
@@ -57,7 +68,7 @@ class Files(Protocol):
 
 
 class ContentStore:
-    """Stores content by its digest.
+    """Stores content by its digest: that of runs without a tenant, or with `of` that of a tenant.
 
     Args:
         files: Where it is.
@@ -67,11 +78,18 @@ class ContentStore:
 
     def __init__(self, files: Files, keys: Mapping[str, bytes] | None = None, *, strict: bool = False) -> None:
         self._files, self._keys, self._strict = files, list((keys or {}).values()), strict
+        self._tenant: str | None = None
         self._codec = None
         if keys:
             from mulligan.client.encryption import EncryptionCodec
 
             self._codec = EncryptionCodec(keys, strict=strict)
+
+    def of(self, tenant: str | None) -> ContentStore:
+        """The content of a tenant's runs, in the same storage; None: that of runs without a tenant."""
+        store = copy.copy(self)
+        store._tenant = tenant
+        return store
 
     async def put(self, data: bytes) -> str:
         """Store content; returns its `ref`. The same content is stored once.
@@ -83,18 +101,26 @@ class ContentStore:
         payload = Payload(metadata={"encoding": _PLAIN}, data=data)
         if self._codec is not None:
             [payload] = await self._codec.encode([payload])
-        await asyncio.to_thread(self._files.write, self._names(ref)[0], payload.SerializeToString())
+        await asyncio.to_thread(self._files.write, self._names(ref, self._tenant)[0], payload.SerializeToString())
         return ref
 
-    async def get(self, ref: str) -> bytes:
+    async def get(self, ref: str, *, or_shared: bool = False) -> bytes:
         """Read content.
 
+        Args:
+            ref: Its reference.
+            or_shared: Whether content that was stored without a tenant is read too. Runs that began before tenants had
+                content of their own refer to such content. Never for a reference that comes from a client or a model.
+
         Raises:
-            MissingContentError: it is not there.
+            MissingContentError: it is not there, or is another tenant's.
             ChangedContentError: it is other content, or cannot be decrypted.
             StorageError: the storage cannot be read.
         """
-        for name in self._names(ref):
+        names = self._names(ref, self._tenant)
+        if or_shared and self._tenant is not None:
+            names += self._names(ref, None)
+        for name in names:
             stored = await asyncio.to_thread(self._files.read, name)
             if stored is not None:
                 return await self._decoded(ref, stored)
@@ -117,11 +143,13 @@ class ContentStore:
             )
         return data
 
-    def _names(self, ref: str) -> list[str]:
+    def _names(self, ref: str, tenant: str | None) -> list[str]:
         """The names that a file may have: by each key, and without one."""
-        digest = ref.removeprefix("sha256:")
-        keyed = [hmac.new(key, digest.encode(), hashlib.sha256).hexdigest() for key in self._keys]
-        return keyed if self._strict else [*keyed, digest]
+        name = ref.removeprefix("sha256:")
+        if tenant is not None:
+            name = hmac.new(tenant.encode(), name.encode(), hashlib.sha256).hexdigest()
+        keyed = [hmac.new(key, name.encode(), hashlib.sha256).hexdigest() for key in self._keys]
+        return keyed if self._strict else [*keyed, name]
 
 
 def configured_content_store() -> ContentStore | None:
@@ -137,6 +165,18 @@ def configured_content_store() -> ContentStore | None:
     return _store(chosen.external_storage, chosen.content_dir, keys, chosen.encryption_strict)
 
 
+def configured_content_files() -> Files | None:
+    """Where the content of the settings is; None if there is no content storage.
+
+    Raises:
+        DeclarationError: a setting is invalid.
+    """
+    chosen = settings()
+    if not chosen.external_storage and not chosen.content_dir:
+        return None
+    return _files(chosen.external_storage, chosen.content_dir)
+
+
 @cache
 def _store(external: str, content_dir: str, keys: str, strict: bool) -> ContentStore:
     from mulligan.client.encryption import parse_keys
@@ -147,9 +187,26 @@ def _store(external: str, content_dir: str, keys: str, strict: bool) -> ContentS
 def _files(external: str, content_dir: str) -> Files:
     if external and (bucket := content_bucket(external)) is not None:
         return bucket
-    folder = storage_folder(external) / SUBFOLDER if external else Path(content_dir)
-    try:
-        folder.mkdir(mode=0o700, exist_ok=True)
-    except OSError as error:
-        raise DeclarationError(f"The folder for content {folder} cannot be created: {error.strerror}.") from None
-    return StoredFiles(folder, "content")
+    return StoredFiles(_content_folder(external, content_dir), "content", creates_folder=True)
+
+
+def _content_folder(external: str, content_dir: str) -> Path:
+    """The folder, which the first content that is stored creates.
+
+    Raises:
+        DeclarationError: it is not there, and cannot be created.
+    """
+    folder = storage_folder(external) / SUBFOLDER if external else Path(content_dir).absolute()
+    if not folder.is_dir():
+        why = (
+            "it is a file"
+            if folder.exists()
+            else ""
+            if folder.parent.is_dir()
+            else "there is no folder to create it in"
+        )
+        if why or not os.access(folder.parent, os.W_OK):
+            raise DeclarationError(
+                f"The folder for content {folder} cannot be created: {why or 'this user may not write there'}."
+            )
+    return folder

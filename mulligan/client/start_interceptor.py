@@ -12,6 +12,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from pydantic import ValidationError
 from temporalio.api.common.v1 import Payload
 from temporalio.client import (
+    DescribeWorkflowInput,
     Interceptor,
     OutboundInterceptor,
     StartWorkflowInput,
@@ -27,6 +28,7 @@ from mulligan.content import ContentError, media_of
 from mulligan.errors import UpdateRefusedError
 from mulligan.run_input import RunInput
 from mulligan.wire.run_context import TRACE_HEADER
+from mulligan.wire.run_priority import TENANT_MEMO
 from mulligan.wire.sub_run import AGENT_WORKFLOW
 from mulligan.wire.ui_summary import run_summary, task_of
 from mulligan.wire.updates import SEND_MESSAGE, SendMessage
@@ -59,8 +61,38 @@ class _Outbound(OutboundInterceptor):
 
     async def start_workflow_update(self, input: StartWorkflowUpdateInput) -> WorkflowUpdateHandle[Any]:  # noqa: A002
         if input.update == SEND_MESSAGE and len(input.args) == 1:
-            input.args = [await _with_stored_parts(input.args[0])]
+            input.args = [await self._with_stored_parts(input)]
         return await super().start_workflow_update(input)
+
+    async def _with_stored_parts(self, update: StartWorkflowUpdateInput) -> Any:
+        """The argument of `send_message` with references in place of bytes. The workflow reports an invalid one."""
+        [message] = update.args
+        try:
+            parsed = SendMessage.model_validate(message)
+        except ValidationError:
+            return message
+        if not media_of(parsed.content):
+            return message
+        store = configured_content_store()
+        if store is not None:
+            store = store.of(await self._tenant_of(update))
+        try:
+            content = await store_parts(parsed.content or [], store, "content", check=True)
+        except ContentError as error:
+            raise UpdateRefusedError(str(error)) from None
+        return parsed.model_copy(update={"content": content})
+
+    async def _tenant_of(self, update: StartWorkflowUpdateInput) -> str | None:
+        """The tenant of the run that an update goes to. The memo of a workflow of the user's own is not ours to read."""
+        asked = DescribeWorkflowInput(update.id, update.run_id, update.rpc_metadata, update.rpc_timeout)
+        described = await self.describe_workflow(asked)
+        if described.workflow_type != AGENT_WORKFLOW:
+            return None
+        try:
+            tenant = (await described.memo()).get(TENANT_MEMO)
+        except (KeyError, ValueError):  # it is encrypted, with a key that this client does not have
+            return None
+        return str(tenant) if tenant else None
 
 
 async def _with_stored_content(run_input: Any) -> Any:
@@ -80,21 +112,6 @@ def _has_parts(run_input: Mapping[str, Any]) -> bool:
         isinstance(each, Mapping) and each.get("content") for each in messages
     )
     return isinstance(run_input.get("prompt"), list) or is_given
-
-
-async def _with_stored_parts(message: Any) -> Any:
-    """The argument of `send_message`, the same way."""
-    try:
-        parsed = SendMessage.model_validate(message)
-    except ValidationError:
-        return message
-    if not media_of(parsed.content):
-        return message
-    try:
-        content = await store_parts(parsed.content or [], configured_content_store(), "content", check=True)
-    except ContentError as error:
-        raise UpdateRefusedError(str(error)) from None
-    return parsed.model_copy(update={"content": content})
 
 
 def _summary(run_input: Any) -> str | None:

@@ -52,7 +52,7 @@ async def start_run(client: Client, run_input: RunInput, workflow_id: str, task_
         InvalidRunInputError: the input is too large for Temporal, or its content cannot be stored.
         RPCError: Temporal does not answer, or refuses the start.
     """
-    run_input = await store_content(run_input)
+    run_input = await store_content(run_input, check_messages=run_input.tenant is not None)
     argument = start_argument(client, run_input)
     try:
         handle: Handle = await client.start_workflow(

@@ -26,12 +26,16 @@ MOST_INLINE_BYTES = 1_000_000
 third."""
 
 
-async def store_content(run_input: RunInput, store: ContentStore | None = None) -> RunInput:
-    """The input with references in place of bytes. References in it must be to stored content.
+async def store_content(
+    run_input: RunInput, store: ContentStore | None = None, *, check_messages: bool = False
+) -> RunInput:
+    """The input with references in place of bytes. References in the prompt must be to stored content of its tenant.
 
     Args:
         run_input: The input.
         store: The content storage; None: that of the settings.
+        check_messages: Whether the references in `messages` must be so too. Those that continue a run were checked when
+            they were stored.
 
     Raises:
         InvalidRunInputError: there is no content storage and the content is too large, or a reference is to content that is
@@ -39,6 +43,7 @@ async def store_content(run_input: RunInput, store: ContentStore | None = None) 
     """
     update: dict[str, Any] = {}
     store = store or (configured_content_store() if _has_media(run_input) else None)
+    store = store and store.of(run_input.tenant)
     try:
         if isinstance(run_input.prompt, list):
             update["prompt"] = await store_parts(run_input.prompt, store, "prompt", check=True)
@@ -47,7 +52,7 @@ async def store_content(run_input: RunInput, store: ContentStore | None = None) 
             for index, message in enumerate(run_input.messages):
                 if not isinstance(message, AssistantMessage) and message.content:
                     where = f"messages[{index}].content"
-                    content = await store_parts(message.content, store, where)
+                    content = await store_parts(message.content, store, where, check=check_messages)
                     message = message.model_copy(update={"content": content})
                 messages.append(message)
     except ContentError as error:

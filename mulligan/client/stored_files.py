@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import secrets
 import stat
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +15,12 @@ __all__ = ["MOST_BYTES", "StorageError", "StoredFiles"]
 
 MOST_BYTES = 50 * 1024 * 1024
 """The maximum size of a file, the same as in the SDK's driver for S3."""
+
+
+_TOUCHED_AFTER = 3600.0
+"""Seconds of age from which a file that is read gets the current time: fewer writes, and exact enough for `prune`."""
+_NAME = re.compile(r"[0-9a-f]{64}|\.[0-9a-f]{16}-[0-9a-f]{16}")
+"""A file, and one whose writer was interrupted."""
 
 
 class StorageError(Exception):
@@ -23,12 +31,13 @@ class StoredFiles:
     """Files `folder/ab/abcd…`, each whole or not there. No symbolic link is followed below the folder.
 
     Args:
-        folder: An existing folder.
+        folder: The folder.
         kind: What is stored, for errors: `The stored payload …`.
+        creates_folder: Whether the first file creates the folder, below one that exists.
     """
 
-    def __init__(self, folder: Path, kind: str) -> None:
-        self._folder, self._kind = folder, kind
+    def __init__(self, folder: Path, kind: str, *, creates_folder: bool = False) -> None:
+        self._folder, self._kind, self._creates_folder = folder, kind, creates_folder
 
     def write(self, name: str, data: bytes) -> None:
         """Write a file, and flush it to the disk.
@@ -45,7 +54,7 @@ class StoredFiles:
             raise StorageError(f"{self.text(name)} cannot be written: {error.strerror}.") from error
 
     def read(self, name: str) -> bytes | None:
-        """The content of a file; None if there is none.
+        """The content of a file; None if there is none. Its age begins again: jobs that delete old files keep it.
 
         Raises:
             StorageError: it cannot be read, or is no regular file of at most `MOST_BYTES`.
@@ -61,6 +70,28 @@ class StoredFiles:
             raise StorageError(f"{self.text(name)} was changed after it was stored.")
         return data
 
+    def prune(self, before: float, *, dry_run: bool = False) -> tuple[int, int]:
+        """Delete the files that have been neither written nor read since a time; returns their number and their bytes.
+
+        Args:
+            before: The time, in seconds since the epoch.
+            dry_run: Whether they are only counted.
+
+        Raises:
+            StorageError: the folder cannot be read, or a file in it cannot be deleted.
+        """
+        count = size = 0
+        try:
+            for name in sorted(os.listdir(self._folder)) if self._folder.is_dir() else ():
+                if not re.fullmatch(r"[0-9a-f]{2}", name):
+                    continue
+                with self._open_subfolder(name) as subfolder:
+                    for deleted in _delete_old(subfolder, before, dry_run=dry_run):
+                        count, size = count + 1, size + deleted
+        except OSError as error:
+            raise StorageError(f"The files in {self._folder} cannot be deleted: {error.strerror}.") from error
+        return count, size
+
     def text(self, name: str) -> str:
         """The file, for errors."""
         return f"The stored {self._kind} {self._folder / name[:2] / name}"
@@ -68,6 +99,9 @@ class StoredFiles:
     @contextlib.contextmanager
     def _open_subfolder(self, name: str, *, create: bool = False) -> Iterator[int]:
         """The open folder of the file. Open handles are used, so that a link that appears meanwhile is not followed."""
+        if create and self._creates_folder:
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(self._folder, 0o700)
         folder = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
             if create:
@@ -107,4 +141,17 @@ def _read_whole(subfolder: int, name: str) -> bytes | None:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode) or status.st_size > MOST_BYTES:
             return None
+        if time.time() - status.st_mtime > _TOUCHED_AFTER:
+            with contextlib.suppress(OSError):  # a folder that this process may only read
+                os.utime(handle)
         return file.read()
+
+
+def _delete_old(subfolder: int, before: float, *, dry_run: bool) -> Iterator[int]:
+    """Delete the old files of a folder; yields the size of each."""
+    for name in os.listdir(subfolder):
+        status = os.stat(name, dir_fd=subfolder, follow_symlinks=False)
+        if _NAME.fullmatch(name) and stat.S_ISREG(status.st_mode) and status.st_mtime < before:
+            if not dry_run:
+                os.unlink(name, dir_fd=subfolder)
+            yield status.st_size

@@ -15,9 +15,10 @@ TRACE_HEADER = "_tracer-data"
 class RunContext(BaseModel):
     """The agent's name, the number of its conversation in the workflow, and the parent of the run's spans.
 
-    `trace` is a W3C traceparent.
+    `trace` is a W3C traceparent. `tenant`: that of the run, whose content its references name.
     """
 
     agent: str
     conversation: str = optional_field("0")
     trace: str
+    tenant: str | None = optional_field()

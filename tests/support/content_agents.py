@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from mulligan import Agent, Audio, File, Image, Text, ToolContext, tool
+from mulligan.tools import ask_person
 from tests.support.content_files import PDF, WAV, png
 
 MEGABYTE = 1_000_000
@@ -49,6 +50,12 @@ def wrong(what: str) -> Any:
     return [Image.from_bytes(png())] * 101
 
 
+@tool
+def show(ref: str) -> Image:
+    """Show stored content."""
+    return Image(ref=ref, media_type="image/png")
+
+
 @tool(isolated=True)
 def isolated_photo() -> Image:
     """A photo of a process of its own."""
@@ -59,6 +66,8 @@ painter = Agent(
     name="painter",
     model="openai:gpt-test",
     instructions="Paint.",
-    tools=[photo, look, texts, wrong, isolated_photo],
+    tools=[photo, look, texts, wrong, show, isolated_photo],
     max_steps=50,
 )
+asker = Agent(name="asker", model="openai:gpt-test", tools=[ask_person])
+hasty = Agent(name="hasty", model="openai:gpt-test", model_patience=2)

@@ -101,9 +101,7 @@ def test_a_missing_key_is_a_warning_of_one_sentence_for_default_and_named_endpoi
 ) -> None:
     variable = BUILT_IN[provider].key_variables[0]
     says = "is not set; the requests to {} will fail."
-    assert check_endpoints(registry_of(f"{provider}:m"), "") == [
-        f"{provider}: {variable} {says.format('its models')}"
-    ]
+    assert check_endpoints(registry_of(f"{provider}:m"), "") == [f"{provider}: {variable} {says.format('its models')}"]
     own = Model(f"{provider}@gpu:m", base_url="http://gpu/v1", api_key_env="GPU_KEY_OF_NOBODY")
     assert check_endpoints(registry_of(own), "") == [f"endpoint 'gpu': GPU_KEY_OF_NOBODY {says.format('it')}"]
     monkeypatch.setenv(variable, "k")
@@ -120,8 +118,12 @@ def test_a_provider_without_its_extra_cannot_be_declared(
     monkeypatch: pytest.MonkeyPatch, provider: str, declare: Any
 ) -> None:
     installed = importlib.util.find_spec
-    monkeypatch.setattr("mulligan.extras.find_spec", lambda name: None if name.startswith(provider) else installed(name))
-    with pytest.raises(DeclarationError, match=rf"the model '{provider}:m' needs the extra '{provider}'.*uv add") as error:
+    monkeypatch.setattr(
+        "mulligan.extras.find_spec", lambda name: None if name.startswith(provider) else installed(name)
+    )
+    with pytest.raises(
+        DeclarationError, match=rf"the model '{provider}:m' needs the extra '{provider}'.*uv add"
+    ) as error:
         declare(f"{provider}:m")
     assert is_one_sentence(error)
 

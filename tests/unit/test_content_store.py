@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ from tests.support.content_files import PDF, png
 KEY = bytes(range(32))
 OTHER = bytes(reversed(range(32)))
 DATA = png(5_000)
+DAY = 86_400
 
 
 @pytest.fixture(autouse=True)
@@ -114,8 +116,68 @@ async def test_the_settings_name_the_storage(tmp_path: Path, monkeypatch: pytest
     assert DATA[100:200] not in file.read_bytes()
     monkeypatch.delenv("MULLIGAN_EXTERNAL_STORAGE")
     monkeypatch.setenv("MULLIGAN_CONTENT_DIR", str(tmp_path / "missing" / "content"))
-    with pytest.raises(DeclarationError, match="cannot be created"):
+    with pytest.raises(DeclarationError, match="cannot be created: there is no folder to create it in"):
         configured_content_store()
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("MULLIGAN_CONTENT_DIR", str(tmp_path / "file"))
+    with pytest.raises(DeclarationError, match="cannot be created: it is a file"):
+        configured_content_store()
+
+
+@pytest.mark.parametrize("setting", ["MULLIGAN_CONTENT_DIR", "MULLIGAN_EXTERNAL_STORAGE"])
+async def test_the_folder_is_created_by_the_first_content_and_not_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, setting: str
+) -> None:
+    monkeypatch.setenv(setting, {"MULLIGAN_CONTENT_DIR": f"{tmp_path}/content"}.get(setting, tmp_path.as_uri()))
+    store = configured_content_store()
+    assert store is not None
+    with pytest.raises(MissingContentError):
+        await store.get(digest_of(DATA))
+    assert list(tmp_path.iterdir()) == []
+    assert await store.get(await store.put(DATA)) == DATA
+    assert (tmp_path / "content").stat().st_mode & 0o777 == 0o700
+
+
+async def test_a_tenants_content_is_found_by_that_tenant_only(tmp_path: Path) -> None:
+    """Also with keys that were changed since; what was stored without a tenant is read on request only."""
+    store = store_in(tmp_path, {"a": KEY})
+    ref = await store.of("ada").put(DATA)
+    assert ref == digest_of(DATA)
+    for other in (store, store.of("bob"), store.of("ada ")):
+        for or_shared in (True, False):
+            with pytest.raises(MissingContentError):
+                await other.get(ref, or_shared=or_shared)
+    assert await store_in(tmp_path, {"b": OTHER, "a": KEY}).of("ada").get(ref) == DATA
+    assert await store.put(DATA) == ref
+    with pytest.raises(MissingContentError):
+        await store.of("bob").get(ref)
+    assert await store.of("bob").get(ref, or_shared=True) == DATA
+    assert len(files(tmp_path)) == 2
+
+
+async def test_prune_deletes_what_was_neither_written_nor_read_for_so_long(tmp_path: Path) -> None:
+    """And the remains of writers that were interrupted, but nothing that is not the storage's."""
+    store, stored = store_in(tmp_path), StoredFiles(tmp_path, "content")
+    used = {name: await store.put(png(3_000, seed)) for seed, name in enumerate(("read", "written", "unused"))}
+    old = time.time() - 40 * DAY
+    subfolder = next(path.parent for path in files(tmp_path))
+    remains, foreign = subfolder / f".{'a' * 16}-{'b' * 16}", subfolder / "notes.txt"
+    for path in (remains, foreign):
+        path.write_text("x")
+    for path in files(tmp_path):
+        os.utime(path, (old, old))
+    (subfolder / f"{'c' * 64}").symlink_to(foreign)
+    await store.get(used["read"])
+    await store.put(png(3_000, 1))
+    expected = (2, 1 + len(next(path for path in files(tmp_path) if path.name in used["unused"]).read_bytes()))
+    assert stored.prune(time.time() - 30 * DAY, dry_run=True) == expected
+    assert len(files(tmp_path)) == 6
+    assert stored.prune(time.time() - 30 * DAY) == expected
+    assert stored.prune(time.time() - 30 * DAY) == (0, 0)
+    assert {path.name for path in files(tmp_path)} == {
+        *(used[name].removeprefix("sha256:") for name in ("read", "written")), "notes.txt", "c" * 64
+    }  # fmt: skip
+    assert StoredFiles(tmp_path / "never written", "content").prune(time.time()) == (0, 0)
 
 
 async def test_bytes_above_two_kilobytes_are_replaced_by_their_digest_and_size(tmp_path: Path) -> None:
