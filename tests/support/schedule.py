@@ -23,16 +23,12 @@ SHARED: Mapping[str, str] = {
 FIRST = (
     "tests/unit/test_memory_size.py",  # measures allocations: run before its process has a worker, whose threads allocate as well
     "tests/live/test_events.py",
-    "tests/live/test_serve_openai.py",
     "tests/live/test_sub_agents.py",
-    "tests/live/test_serve_streams.py",
     "tests/live/test_compaction.py",
-    "tests/live/test_serve_mcp.py",
     "tests/live/test_continue_while_waiting.py",
     "tests/live/test_mcp_questions.py",
     "tests/live/test_resume.py",
     "tests/live/test_supervisor.py",
-    "tests/acceptance/test_waiting_commands.py",
     "tests/acceptance/test_commands.py",
     "tests/live/test_mcp.py",
     "tests/live/test_recovery_page.py",

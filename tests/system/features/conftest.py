@@ -1,0 +1,8 @@
+"""Live tests of whole features, which `make test-system` runs, so that `make test` stays short.
+
+They share the lab of tests/live, with its worker. Tests beside this folder start workers of their own.
+"""
+
+from __future__ import annotations
+
+from tests.live.conftest import chain_server, lab  # noqa: F401 - fixtures
