@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from temporalio import workflow
-
-from mulligan import Agent, Call, DurableAgent, Say, Script, last_result, tool
+from mulligan import Agent, Call, Say, Script, last_result, tool
 
 
 @tool
@@ -58,14 +56,3 @@ scale_script = Script(
 shipper_script = Script(
     "east_shipper", [Say(calls=[Call("ship", {"grams": 7}, id="s")]), lambda messages: Say(last_result(messages))]
 )
-
-
-@workflow.defn
-class BothSides:
-    """An agent of this module, then one of the other."""
-
-    @workflow.run
-    async def run(self) -> list[str]:
-        """The output of each."""
-        east, west = DurableAgent("east_packer"), DurableAgent("west_clerk")
-        return [str((await agent.run("Go.")).output) for agent in (east, west)]

@@ -25,9 +25,15 @@ from tests.support.temporal import connect_to
 
 FIRST = (
     "test_load",
-    "test_load_limited",
-    "test_mcp",
     "test_console",
+    "test_mcp_conformance",
+    "test_chaos",
+    "test_people_and_lost_caches",
+    "test_polls",
+    "test_load_limited",
+    "test_mcp_server_conformance",
+    "test_tutorial",
+    "test_mcp",
     "test_show_trace",
     "test_devserver",
     "test_codec_server",
@@ -35,12 +41,11 @@ FIRST = (
 )
 """Files that take long are run first, so that no process is still busy with one when the others have finished."""
 LAST = (
-    "test_console",
+    "test_traces",
+    "test_dashboard",
     "test_kubernetes",
     "test_compose",
-    "test_traces",
     "test_show_trace_jaeger",
-    "test_dashboard",
     "test_collector",
 )
 """These files need programs that take minutes to build on a new machine."""
@@ -71,9 +76,9 @@ def pytest_configure(config: pytest.Config) -> None:
         threading.Thread(target=build, args=(made,), name=name, daemon=True).start()
 
 
-@pytest.hookimpl(tryfirst=True)
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Sort by file (tests/support/schedule.py), equally in each process; set the time limit."""
+    """Sort by file, after the order of all tests (tests/support/schedule.py), equally in each process; set the time limit."""
 
     def rank(item: pytest.Item) -> int:
         order = [*FIRST, "", *LAST]

@@ -31,6 +31,7 @@ from tests.live.conftest import Lab
 from tests.live.test_waiting_for import waits_for
 
 EAST, WEST = "tests.support.east_agents", "tests.support.west_agents"
+BOTH = "tests.support.both_sides_workflow"
 PACKED = "7 g / 8 g / in the words of the packer / 9 g"
 
 
@@ -47,7 +48,7 @@ class Sides:
         self.queue = f"sides-{uuid.uuid4().hex[:6]}"
 
     async def worker(self, module: str) -> AbstractAsyncContextManager[WorkerGroup]:
-        return running_worker(await self.lab.another_client(), load([module]), self.lab.telemetry, self.queue)
+        return running_worker(await self.lab.another_client(), load([module, BOTH]), self.lab.telemetry, self.queue)
 
     async def start(self, agent: str) -> Any:
         return await self.lab.client.start_workflow(
