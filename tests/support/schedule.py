@@ -26,13 +26,10 @@ FIRST = (
     "tests/live/test_sub_agents.py",
     "tests/live/test_compaction.py",
     "tests/live/test_continue_while_waiting.py",
-    "tests/live/test_mcp_questions.py",
     "tests/live/test_resume.py",
-    "tests/live/test_supervisor.py",
     "tests/acceptance/test_commands.py",
     "tests/live/test_mcp.py",
     "tests/live/test_recovery_page.py",
-    "tests/live/test_logs.py",
     "tests/live/test_lost_workers.py",
     "tests/live/test_worker_group.py",
 )

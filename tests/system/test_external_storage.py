@@ -21,10 +21,10 @@ from mulligan.devserver import temporal_server
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
 from tests.live.conftest import DONE, Lab
-from tests.live.test_long_conversations import KEYS, all_messages, given, is_whole, runs_of
 from tests.support.large_payload_agent import MEGABYTE, noise
 from tests.support.ports import free_ports
 from tests.support.temporal import connect_to
+from tests.system.features.test_long_conversations import KEYS, all_messages, given, is_whole, runs_of
 
 BUCKET = "runs-of-ours"
 

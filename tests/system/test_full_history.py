@@ -6,8 +6,8 @@ import pytest
 
 from mulligan.devserver import DevServer
 from tests.live.conftest import DONE, Lab
-from tests.live.test_long_conversations import serving
 from tests.support.openai_turn import Turn
+from tests.system.features.test_long_conversations import serving
 
 SERVERS_LIMIT = 50 * 1024 * 1024
 

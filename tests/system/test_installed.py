@@ -19,8 +19,8 @@ import pytest
 from mulligan.devserver import DevServer
 from mulligan.extras import EXTRAS
 from tests.acceptance.conftest import ROOT, Outcome, command
-from tests.acceptance.test_new import uv
 from tests.support.temporal import connect_to, environment_of
+from tests.system.features.test_new import uv
 
 THEIRS = ("tools", "workflows", "activities", "agents", "worker", "examples", "tests", "deploy")
 BOT = """

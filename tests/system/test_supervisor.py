@@ -11,9 +11,9 @@ import uuid
 import httpx2
 
 from mulligan.devserver import DevServer
-from tests.live.test_supervisor import line_with, supervised
 from tests.support.ports import free_ports
 from tests.support.processes import children_of, is_running
+from tests.system.features.test_supervisor import line_with, supervised
 
 
 async def test_health_replacement_drain_and_orphans(temporal: DevServer) -> None:
