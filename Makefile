@@ -13,7 +13,7 @@ demo: | $(UV)  ## An agent run on an embedded Temporal server, with mistakes and
 test: | $(UV)  ## The tests, against real servers
 	@$(UV) run pytest -q --numprocesses auto --durations 10 --durations-min 1 --inline-snapshot disable
 
-test-system: | $(UV)  ## Tests with a real Jaeger (built once, in minutes), the deployment's files, the dashboard
+test-system: | $(UV)  ## Live tests of whole features (HTTP, console, …), of a real Jaeger (built once), of the deployment's files
 	@$(UV) run --group system --group docs pytest -q --numprocesses auto --durations 10 --durations-min 10 --inline-snapshot disable tests/system
 
 docs: | $(UV)  ## Write docs/recovery.md from what the tests see

@@ -1,4 +1,5 @@
-"""Tests with more programs than Temporal: `make test-system`. Each program is built or installed before any time limit starts."""
+"""Tests of whole features, and with more programs than Temporal: `make test-system`. Each program is built or installed before
+any time limit starts."""
 
 from __future__ import annotations
 
