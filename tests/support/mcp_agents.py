@@ -30,7 +30,7 @@ careful = Agent(
     name="careful",
     model="openai-chat:nobody",
     mcp=[
-        McpServer("few", command=SERVER, include=["ech*", "count"], timeout=1, handle_errors="It did not work."),
+        McpServer("few", command=SERVER, include=["ech*", "count"], timeout=20, handle_errors="It did not work."),
         McpServer("again", command=SERVER, include=["die_once", "hang", "fail"], timeout=1, attempts=2),
         McpServer("strict", command=SERVER, include=["fail"], handle_errors=ToolError),
     ],

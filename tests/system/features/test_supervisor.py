@@ -16,7 +16,7 @@ from mulligan.devserver import DevServer
 from tests.live.conftest import DONE, Lab, call
 from tests.support.temporal import environment_of
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 @asynccontextmanager
