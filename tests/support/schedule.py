@@ -22,18 +22,26 @@ SHARED: Mapping[str, str] = {
 
 FIRST = (
     "tests/unit/test_memory_size.py",  # measures allocations: run before its process has a worker, whose threads allocate as well
-    "tests/live/test_events.py",
     "tests/live/test_sub_agents.py",
-    "tests/live/test_compaction.py",
-    "tests/live/test_continue_while_waiting.py",
-    "tests/live/test_resume.py",
-    "tests/acceptance/test_commands.py",
-    "tests/live/test_mcp.py",
+    "tests/live/test_events.py",
     "tests/live/test_recovery_page.py",
-    "tests/live/test_lost_workers.py",
+    "tests/live/test_compaction.py",
+    "tests/live/test_continue_as_new.py",
+    "tests/live/test_mcp.py",
+    "tests/live/test_resume.py",
+    "tests/live/test_continue_while_waiting.py",
+    "tests/acceptance/test_commands.py",
     "tests/live/test_worker_group.py",
+    "tests/live/test_people.py",
+    "tests/live/test_sizes.py",
+    "tests/live/test_history.py",
+    "tests/live/test_fallback.py",
+    "tests/live/test_lost_workers.py",
+    "tests/live/test_testing_kit.py",
+    "tests/live/test_serve.py",
 )
-"""Then the files that take longest, so that no process is still busy with one when the others have finished."""
+"""One file before all others, then the files that take longest, so that no process is still busy with one when the others have
+finished."""
 WAITING = ("tests/system", "tests/live", "tests/acceptance")
 """The folders of tests that wait for servers and time limits."""
 
@@ -52,16 +60,16 @@ def scope_of(nodeid: str) -> str:
 
 
 def in_order(nodeids: Sequence[str]) -> list[str]:
-    """Tests of long files first, then one file whose tests wait and two whose tests compute, by turns: both cores stay busy."""
+    """One file whose tests wait, the longest first, then two whose tests compute, by turns: both cores stay busy."""
     scopes: dict[str, list[str]] = {}
     for nodeid in sorted(nodeids, key=lambda nodeid: scope_of(nodeid) != nodeid.partition("::")[0]):
         scopes.setdefault(scope_of(nodeid), []).append(nodeid)
     rest = [scope for scope in sorted(scopes) if scope not in FIRST]
-    waiting = [scope for scope in rest if scope.startswith(WAITING)]
-    computing = [scope for scope in rest if scope not in waiting]
+    waiting = [*FIRST[1:], *(scope for scope in rest if scope.startswith(WAITING))]
+    computing = [scope for scope in rest if not scope.startswith(WAITING)]
     turns = zip_longest(waiting, computing[::2], computing[1::2])
-    ordered = [scope for scope in FIRST if scope in scopes] + [scope for turn in turns for scope in turn if scope]
-    return [nodeid for scope in ordered for nodeid in scopes[scope]]
+    ordered = [FIRST[0], *(scope for turn in turns for scope in turn if scope)]
+    return [nodeid for scope in ordered for nodeid in scopes.get(scope, ())]
 
 
 def make_scheduler(config: pytest.Config, log: object) -> ByFile:

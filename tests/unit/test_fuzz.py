@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from mulligan.activities.mcp.servers import _schemas
 from mulligan.activities.mcp.tool_schema import checkable_schema
+from tests.fuzz import run_target as run_target_module
 from tests.fuzz.run_target import MAX_BYTES, run_target
 from tests.fuzz.targets import TARGETS, Target
 
@@ -25,7 +26,7 @@ def _raise(_: object) -> None:
 
 
 def _compute(_: object) -> None:
-    until = time.process_time() + 1.2
+    until = time.process_time() + 0.12
     while time.process_time() < until:
         pass
 
@@ -39,7 +40,8 @@ def _fill(_: object) -> None:
     [(_raise, "KeyError"), (_compute, "s of CPU time"), (_fill, "MB")],
     ids=["raises", "computes", "fills memory"],
 )
-def test_a_finding_is_reported(parser: object, says: str) -> None:
+def test_a_finding_is_reported(parser: object, says: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_target_module, "MAX_SECONDS", 0.1)
     report = run_target(Target(st.none(), parser), seconds=0.1, batch=1)  # type: ignore[arg-type]
     assert len(report.findings) == 1
     assert says in report.findings[0]

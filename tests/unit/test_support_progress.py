@@ -129,15 +129,18 @@ def test_failures_are_named_at_once_and_printed_in_full_below(tmp_path: Path) ->
     )
 
 
-def test_long_files_come_first_then_waiting_and_computing_files_by_turns() -> None:
+def test_waiting_files_come_in_turns_with_computing_files_and_the_long_ones_first() -> None:
     """The named files exist. Files that share rows stay together, and no test is lost."""
     for file in (*FIRST, *SHARED, *SHARED.values()):
         assert (ROOT / file).is_file()
     page = "tests/live/test_recovery_page.py"
+    long = FIRST[1]
+    assert long != page
     files = [
-        f"{FIRST[0]}", page, "tests/live/test_recovery.py",
-        "tests/acceptance/test_a.py", "tests/unit/test_a.py", "tests/unit/test_b.py",
-        "tests/live/test_zz.py", "tests/unit/test_c.py", "tests/unit/test_d.py",
+        f"{FIRST[0]}", long, "tests/unit/test_a.py", "tests/unit/test_b.py",
+        "tests/unit/test_c.py", "tests/unit/test_d.py",
+        page, "tests/live/test_recovery.py", "tests/unit/test_e.py",
+        "tests/acceptance/test_a.py", "tests/live/test_zz.py",
     ]  # fmt: skip
     expected = [f"{file}::{test}" for file in files for test in ("one", "two")]
     assert in_order(sorted(expected)) == expected

@@ -31,7 +31,7 @@ from tests.support.openai_turn import Turn
 from tests.support.temporal import environment_of
 from tests.support.worker_process import worker_process
 
-PAGE = Path(__file__).parents[2] / "docs/deferred-tools.md"
+PAGE = Path(__file__).parents[3] / "docs/deferred-tools.md"
 
 JOB = '{"name": "sales"}'
 
