@@ -10,7 +10,7 @@ from temporalio import activity
 
 from mulligan.activities.agent_not_served import served_agent
 from mulligan.activities.answers.inspect_answer import inspect_answer
-from mulligan.activities.heartbeat import Heartbeat, attempt_was_abandoned, heartbeating, previous_attempt_was_lost
+from mulligan.activities.heartbeat import Heartbeat, attempt_was_abandoned, heartbeating, lost_attempts
 from mulligan.activities.models.call_provider import call_provider
 from mulligan.activities.models.live_text import LiveTextHeartbeats
 from mulligan.activities.models.protocol import Reply, Request
@@ -59,14 +59,14 @@ class CallModelActivity:
         return answer
 
     async def _open_spans(self, request: ModelCall) -> None:
-        """Open the parent span of the step's spans, and write the span of the attempt before this one if that was lost."""
-        info, telemetry = activity.info(), self.services.telemetry
+        """Open the parent span of the step's spans, and write the spans of earlier attempts that were lost."""
+        info, telemetry, lost = activity.info(), self.services.telemetry, lost_attempts()
         at = info.scheduled_time.timestamp()
-        if info.attempt == 1 or previous_attempt_was_lost():
+        if info.attempt == 1 or lost:
             telemetry.open_group(request.where, request.step, at)
             await telemetry.wait_for_parent_spans()
-        if previous_attempt_was_lost():
-            telemetry.lost_chat(request.where, self._attempt(request, info.attempt - 1), start=at)
+        for attempt in lost:
+            telemetry.lost_chat(request.where, self._attempt(request, attempt), start=at)
 
     def _attempt(self, request: ModelCall, attempt: int) -> ChatAttempt:
         return ChatAttempt(

@@ -13,7 +13,7 @@ from mulligan.activities.agent_not_served import served_agent
 from mulligan.activities.answers import feedback
 from mulligan.activities.answers.failure_policy import apply_policy, policy_for
 from mulligan.activities.answers.feedback import Target
-from mulligan.activities.heartbeat import Heartbeat, heartbeating, previous_attempt_was_lost
+from mulligan.activities.heartbeat import Heartbeat, heartbeating, lost_attempts
 from mulligan.activities.mcp.ask_by_update import ask_by_update
 from mulligan.activities.mcp.servers import AsksPerson
 from mulligan.activities.services import Services
@@ -27,6 +27,7 @@ from mulligan.client.callback_tokens import call_of
 from mulligan.content import media_of
 from mulligan.errors import ToolCallError, ToolExecutionError, ToolTimeoutError, truncated
 from mulligan.mcp import McpError
+from mulligan.observe.semconv import WORKER_LOST
 from mulligan.observe.spans import ToolCallAttempt
 from mulligan.observe.tool_call_span import ToolCallSpan, span_of_run
 from mulligan.tool import MAX_RESULT_CHARS, Tool, ToolError, UntilTime, reference_of
@@ -64,7 +65,7 @@ class CallToolActivity:
         if agent is None and tool is None and not request.has_own_queue:
             await served_agent(services, request.where.agent)
         may_retry = tool is not None and attempt < tool.attempts
-        self._record_lost_attempt(request, tool)
+        self._record_lost_attempts(request, tool)
         span = self._start_span(request, tool, attempt, request.decision)
         try:
             async with heartbeating() as heartbeat:
@@ -100,13 +101,12 @@ class CallToolActivity:
         span.succeed(result.text, media_of(result.content))
         return ToolOutcome(text=result.text, content=result.content, attempts=attempt)
 
-    def _record_lost_attempt(self, request: CallTool, tool: Tool | None) -> None:
-        """Write the span of the attempt before this one, if its worker died before it could write it."""
-        if previous_attempt_was_lost():
-            info = activity.info()
-            start = info.scheduled_time.timestamp()
-            span = self._start_span(request, tool, info.attempt - 1, start=start)
-            span.fail_attempt("tool_lost", "Its worker died, or stopped answering.", "WorkerLost")
+    def _record_lost_attempts(self, request: CallTool, tool: Tool | None) -> None:
+        """Write the spans of earlier attempts whose workers died before they could write them."""
+        for attempt in lost_attempts():
+            start = activity.info().scheduled_time.timestamp()
+            span = self._start_span(request, tool, attempt, start=start)
+            span.fail_attempt("tool_lost", "Its worker died, or stopped answering.", WORKER_LOST)
 
     def _start_span(
         self,

@@ -11,7 +11,7 @@ from temporalio import activity
 
 from mulligan.activities.agent_not_served import served_agent
 from mulligan.activities.answers.size_limits import fit_text
-from mulligan.activities.heartbeat import Heartbeat, attempt_was_abandoned, heartbeating, previous_attempt_was_lost
+from mulligan.activities.heartbeat import Heartbeat, attempt_was_abandoned, heartbeating, lost_attempts
 from mulligan.activities.models.call_provider import call_provider
 from mulligan.activities.models.protocol import Reply, Request
 from mulligan.activities.models.summary_prompt import HEADING, instructions, transcript
@@ -61,8 +61,9 @@ class CompactConversationActivity:
         """
         services = self.services
         await served_agent(services, request.where.agent)
-        if previous_attempt_was_lost():
-            self._record_lost_attempt(request)
+        scheduled = activity.info().scheduled_time.timestamp()
+        for attempt in lost_attempts():
+            services.telemetry.lost_chat(request.where, self._attempt(request, attempt), start=scheduled)
         async with heartbeating() as heartbeat:
             try:
                 run_provider = services.providers.of(request.run_model)
@@ -106,12 +107,6 @@ class CompactConversationActivity:
         except Exception as error:
             # An endpoint's faulty answers have many forms: each is worth a retry.
             raise services.retry_budget.error_to_raise(request, error, heartbeat, sent) from error
-
-    def _record_lost_attempt(self, request: CompactConversation) -> None:
-        """Write the span of the attempt before this one, which was lost with its worker."""
-        info = activity.info()
-        attempt = self._attempt(request, info.attempt - 1)
-        self.services.telemetry.lost_chat(request.where, attempt, start=info.scheduled_time.timestamp())
 
     def _attempt(self, request: CompactConversation, attempt: int) -> ChatAttempt:
         return ChatAttempt(

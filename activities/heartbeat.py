@@ -10,11 +10,10 @@ from typing import Any
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from mulligan.wire.event_types import LIVE_TEXT, TOOL_PROGRESS, ProgressMark
+from mulligan.wire.event_types import ATTEMPT_ENDED, LIVE_TEXT, TOOL_PROGRESS, ProgressMark
 
 FIRST_AFTER, INTERVAL = 2.0, 3.0
 """Seconds until the first heartbeat, and between two. The workflow's heartbeat timeout is 8 seconds."""
-_ENDED = "mulligan.ended"
 
 
 @asynccontextmanager
@@ -40,10 +39,17 @@ async def heartbeating() -> AsyncIterator[Heartbeat]:
         heartbeat.stop()
 
 
-def previous_attempt_was_lost() -> bool:
-    """Whether the attempt before this one was lost with its worker: its last heartbeat does not say that it ended."""
+def lost_attempts() -> range:
+    """The attempts before this one that were lost with their workers, and whose spans no attempt has written yet.
+
+    An attempt writes their spans before its first heartbeat, which says so: a worker that is killed before that leaves them
+    to the next attempt, beside its own.
+    """
     info = activity.info()
-    return info.attempt > 1 and not info.is_local and ended_details(info.attempt - 1) not in info.heartbeat_details
+    if info.is_local:
+        return range(0)
+    marks = [each[ATTEMPT_ENDED] for each in info.heartbeat_details if _is_internal(each) and ATTEMPT_ENDED in each]
+    return range(max((mark for mark in marks if isinstance(mark, int)), default=0) + 1, info.attempt)
 
 
 def attempt_was_abandoned() -> bool:
@@ -116,7 +122,8 @@ class Heartbeat:
         mark = self._mark
         is_reported = mark is not None and mark.number and self.details
         marked = ({TOOL_PROGRESS: mark.model_dump()},) if mark is not None and is_reported else ()
-        activity.heartbeat(*self.details, *self._live, *marked)
+        earlier = (ended_details(self._attempt - 1),) if self._attempt > 1 else ()
+        activity.heartbeat(*earlier, *self.details, *self._live, *marked)
 
     def _send_if_due(self) -> None:
         # The next heartbeat, or the last one, contains the details. A tool may set new ones a thousand times a second.
@@ -125,9 +132,9 @@ class Heartbeat:
 
 
 def ended_details(attempt: int) -> dict[str, int]:
-    """What the last heartbeat of an attempt contains that has ended, and writes its own spans."""
-    return {_ENDED: attempt}
+    """What a heartbeat contains once the spans of this attempt, and of those before it, are written."""
+    return {ATTEMPT_ENDED: attempt}
 
 
 def _is_internal(details: Any) -> bool:
-    return isinstance(details, dict) and list(details) in ([_ENDED], [LIVE_TEXT], [TOOL_PROGRESS])
+    return isinstance(details, dict) and list(details) in ([ATTEMPT_ENDED], [LIVE_TEXT], [TOOL_PROGRESS])

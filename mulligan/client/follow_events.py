@@ -23,6 +23,7 @@ from mulligan.wire.event_types import (
     EVENT,
     EVENT_TYPES,
     EVENTS_QUERY,
+    INTERNAL_DETAILS,
     LIVE_TEXT,
     TOOL_PROGRESS,
     Event,
@@ -270,7 +271,7 @@ def _may_report(run: WorkflowExecutionDescription) -> bool:
 def _report(details: Sequence[Any], at: datetime) -> ToolProgress | None:
     """The progress in the details of a heartbeat."""
     marks = [each[TOOL_PROGRESS] for each in details if isinstance(each, dict) and TOOL_PROGRESS in each]
-    reported = [each for each in details if not (isinstance(each, dict) and TOOL_PROGRESS in each)]
+    reported = [each for each in details if not (isinstance(each, dict) and INTERNAL_DETAILS & each.keys())]
     if not marks or not reported:
         return None
     try:

@@ -28,7 +28,7 @@ from mulligan.client.sub_runs import open_children
 from mulligan.values import WaitingFor
 from mulligan.wire.agent_facts import OPEN_RUN
 from mulligan.wire.compaction_request import COMPACT_CONVERSATION
-from mulligan.wire.event_types import LIVE_TEXT, TOOL_PROGRESS
+from mulligan.wire.event_types import INTERNAL_DETAILS
 from mulligan.wire.model_call import CALL_MODEL
 from mulligan.wire.tool_call import CALL_TOOL
 
@@ -55,7 +55,6 @@ _ACTIVITY_OF_KIND = {
     "tool": (CALL_TOOL,),
     "worker": (OPEN_RUN,),
 }
-_INTERNAL_DETAILS = {LIVE_TEXT, TOOL_PROGRESS, "mulligan.ended"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -202,7 +201,7 @@ class WaitReader:
             details = await self._client.data_converter.decode(list(activity.heartbeat_details.payloads))
         except (KeyError, ValueError, RuntimeError):
             return []  # encrypted with a key that is missing here
-        return [each for each in details if not (isinstance(each, dict) and _INTERNAL_DETAILS & set(each))]
+        return [each for each in details if not (isinstance(each, dict) and INTERNAL_DETAILS & each.keys())]
 
     async def _failure_text(self, activity: PendingActivityInfo) -> str:
         """The message of the last attempt's failure in one line; empty if there was none."""

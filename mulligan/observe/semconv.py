@@ -43,6 +43,8 @@ MCP_METHOD, TOOLS_CALL = "mcp.method.name", "tools/call"
 MCP_SERVER = "mulligan.mcp.server"
 ERROR_TYPE = "error.type"
 EXCEPTION, EXCEPTION_TYPE, EXCEPTION_MESSAGE = "exception", "exception.type", "exception.message"
+WORKER_LOST = "WorkerLost"
+"""The exception on spans of attempts that were lost with their workers, and the type of the failure that is reported."""
 
 AI_NAME, AI_ID, AI_ARGS = "ai.toolCall.name", "ai.toolCall.id", "ai.toolCall.args"
 AI_RESULT, AI_ERROR = "ai.toolCall.result", "ai.toolCall.error"

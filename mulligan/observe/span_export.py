@@ -1,4 +1,4 @@
-"""When spans are exported: a run's parent spans at once, all others half a second after their end."""
+"""When spans are exported: parent spans and those of lost attempts at once, all others half a second after their end."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 
 from mulligan.observe import otlp
-from mulligan.observe.semconv import AGENT_STEPS, INVOKE_AGENT
+from mulligan.observe.semconv import AGENT_STEPS, EXCEPTION_TYPE, INVOKE_AGENT, WORKER_LOST
 
-__all__ = ["DelayedSpanProcessor", "ParentSpans", "is_parent_span", "otlp_processor"]
+__all__ = ["DelayedSpanProcessor", "ParentSpans", "is_of_lost_attempt", "is_parent_span", "otlp_processor"]
 
 DELAY_SECONDS = 0.5
 PARENT_EXPORT_SECONDS = 1.0
@@ -38,6 +38,11 @@ def is_parent_span(span: ReadableSpan) -> bool:
     return span.name == AGENT_STEPS or span.name.startswith(f"{INVOKE_AGENT} ")
 
 
+def is_of_lost_attempt(span: ReadableSpan) -> bool:
+    """Whether a later attempt has written it, because its own worker died: its ids and its end depend on no result."""
+    return any((event.attributes or {}).get(EXCEPTION_TYPE) == WORKER_LOST for event in span.events)
+
+
 def otlp_processor() -> DelayedSpanProcessor:
     """The processor that exports by OTLP, as the environment says."""
     delay = None if os.environ.get("OTEL_BSP_SCHEDULE_DELAY") else _BATCH_MILLISECONDS
@@ -46,7 +51,7 @@ def otlp_processor() -> DelayedSpanProcessor:
 
 
 class DelayedSpanProcessor(SpanProcessor):
-    """Passes spans on to `processor` half a second after their end; `invoke_agent` and `agent.steps` to `parents`, at once.
+    """Passes spans on to `processor` half a second after their end; parents and those of lost attempts at once.
 
     A span ends some milliseconds before Temporal has the result of its activity. A worker that is killed between the two
     must not have exported the span, as the next worker does the work again and writes a span of it again. So a killed
@@ -77,8 +82,8 @@ class DelayedSpanProcessor(SpanProcessor):
         """Delay the span, or export it at once if it is a parent span. After `shutdown`, drop it (OpenTelemetry's rule)."""
         if self._stopped.is_set() or span.context is None or not span.context.trace_flags.sampled:
             return
-        if is_parent_span(span):
-            export = self._executor.submit(self._export_parent, span)
+        if is_parent_span(span) or is_of_lost_attempt(span):
+            export = self._executor.submit(self._export_now, span)
             self._exports.add(export)
             export.add_done_callback(self._exports.discard)
         else:
@@ -102,7 +107,7 @@ class DelayedSpanProcessor(SpanProcessor):
         self._processor.shutdown()
         self._parents.shutdown()
 
-    def _export_parent(self, span: ReadableSpan) -> None:
+    def _export_now(self, span: ReadableSpan) -> None:
         token = attach(set_value(_SUPPRESS_INSTRUMENTATION_KEY, True))
         try:
             result = self._parents.export((span,))

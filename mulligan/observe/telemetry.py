@@ -149,7 +149,7 @@ class Telemetry:
         """Write the span of an attempt whose worker died, or stopped answering, before it could write it."""
         span = self._start(spans.chat(context.trace, attempt), start)
         text = "Its worker died, or stopped answering."
-        mark_failed(span, SpanFailure(kind="WorkerLost", text=text, exception="WorkerLost"))
+        mark_failed(span, SpanFailure(kind=semconv.WORKER_LOST, text=text, exception=semconv.WORKER_LOST))
         span.end()
 
     def add_server(self, span: Span, address: str, port: int) -> None:

@@ -18,9 +18,15 @@ from typing import Any
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 
-from mulligan.observe import otlp, semconv
+from mulligan.observe import otlp
 from mulligan.observe.forwarded_spans import span_from_json
-from mulligan.observe.span_export import DELAY_SECONDS, PARENT_EXPORT_SECONDS, DelayedSpanProcessor, is_parent_span
+from mulligan.observe.span_export import (
+    DELAY_SECONDS,
+    PARENT_EXPORT_SECONDS,
+    DelayedSpanProcessor,
+    is_of_lost_attempt,
+    is_parent_span,
+)
 from mulligan.supervisor.worker_process import Attempt, WorkerProcess
 
 __all__ = ["HeldSpans"]
@@ -67,8 +73,7 @@ class HeldSpans:
     def add(self, process: WorkerProcess, attempt: int, message: Mapping[str, Any]) -> None:
         """Take a span from a process. `attempt`: the number of the attempt in which it ended; 0: none."""
         number, span = message["number"], span_from_json(message["span"], self._resource)
-        started = process.attempts.get(attempt)
-        if is_parent_span(span) or started is None or _is_of_earlier_attempt(span, Attempt.parse(attempt, started)):
+        if is_parent_span(span) or is_of_lost_attempt(span) or attempt not in process.attempts:
             self._export(process, number, span)
         else:
             self._held[process, attempt].append((number, span))
@@ -167,9 +172,3 @@ class _Acknowledging(SpanExporter):
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
         """Nothing is kept here."""
         return self._exporter.force_flush(timeout_millis)
-
-
-def _is_of_earlier_attempt(span: ReadableSpan, attempt: Attempt) -> bool:
-    """Whether it is the span of a lost attempt, which the next one writes: that no later attempt will write it again."""
-    of = (span.attributes or {}).get(semconv.ATTEMPT)
-    return bool(attempt.token) and isinstance(of, int) and of < attempt.attempt

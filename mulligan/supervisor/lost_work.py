@@ -40,6 +40,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from mulligan.activities.heartbeat import ended_details
 from mulligan.client.served_agents import untagged
+from mulligan.observe.semconv import WORKER_LOST
 from mulligan.supervisor.worker_process import Attempt, WorkerProcess
 from mulligan.supervisor.workflow_tasks import (
     Run,
@@ -54,8 +55,6 @@ __all__ = ["LostWork", "LostWorkReport"]
 
 T = TypeVar("T")
 
-WORKER_LOST = "WorkerLost"
-"""The type of the failure that is reported. Retry policies treat it like a timeout."""
 NO_BACK_OFF_ATTEMPTS = 2
 """An attempt after this one is delayed as its retry policy says: it may be what kills the processes."""
 NO_DELAY = Duration(nanos=1_000_000)
@@ -101,7 +100,7 @@ class LostWork:
         """From what the process has sent."""
         attempts, recent = process.in_flight(), process.recently_finished()
         since = time.monotonic() - ACTIVE_SECONDS
-        of_attempts = [each.run for each in attempts]
+        of_attempts = [each.run for each in (*attempts, *recent)]
         others = [each.runs for each in all_processes if each is not process]
         cached = [
             run

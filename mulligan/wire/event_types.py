@@ -16,9 +16,11 @@ from mulligan.schema.optional_field import optional_field
 from mulligan.values import Deferred, ErrorInfo, Repair, RunResult, StepResult, SubRun, ToolCall, Usage
 
 __all__ = [
+    "ATTEMPT_ENDED",
     "EVENT",
     "EVENTS_QUERY",
     "EVENT_TYPES",
+    "INTERNAL_DETAILS",
     "LIVE_TEXT",
     "TOOL_PROGRESS",
     "AnswerRejected",
@@ -49,12 +51,16 @@ __all__ = [
 
 EVENTS_QUERY = "events"
 """Temporal's name of the query that returns a page of events."""
+ATTEMPT_ENDED = "mulligan.ended"
+"""The field of a heartbeat's detail that is a number: the spans of the attempts up to this one are written."""
 LIVE_TEXT = "mulligan.text"
 """The field of a heartbeat's detail that contains a `LiveText`."""
 
 
 TOOL_PROGRESS = "mulligan.progress"
 """The field of a heartbeat's detail that contains a `ProgressMark`. The progress itself is the detail before it."""
+INTERNAL_DETAILS = frozenset({ATTEMPT_ENDED, LIVE_TEXT, TOOL_PROGRESS})
+"""The fields of details that are no report of a tool."""
 
 
 class ProgressMark(BaseModel):

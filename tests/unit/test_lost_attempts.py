@@ -1,0 +1,72 @@
+"""The spans of attempts that were lost with their workers: the next attempt writes them all, once, and they leave at once."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from temporalio.testing import ActivityEnvironment
+
+from mulligan.activities.heartbeat import heartbeating, lost_attempts
+from mulligan.observe.span_export import DelayedSpanProcessor
+from mulligan.observe.spans import ChatAttempt
+from mulligan.observe.telemetry import Telemetry
+from mulligan.wire.run_context import RunContext
+
+
+async def attempt(number: int, *heartbeat_details: Any, fails: bool = False) -> tuple[list[int], Sequence[Any]]:
+    """The lost attempts that attempt `number` finds, and the details of its last heartbeat."""
+    environment, sent = ActivityEnvironment(), [heartbeat_details]
+    environment.info = dataclasses.replace(environment.info, attempt=number, heartbeat_details=heartbeat_details)
+    environment.on_heartbeat = lambda *details: sent.append(details)
+
+    async def activity() -> list[int]:
+        lost = list(lost_attempts())
+        async with heartbeating() as heartbeat:
+            heartbeat.send_details("of the user")
+            if fails:
+                heartbeat.send_ended()
+        return lost
+
+    return await environment.run(activity), sent[-1]
+
+
+async def test_attempts_that_were_lost_before_they_wrote_any_span_are_all_written_by_the_next_one() -> None:
+    assert (await attempt(1))[0] == []
+    assert (await attempt(4))[0] == [1, 2, 3]
+
+
+async def test_a_lost_attempt_is_not_written_again_once_an_attempt_has_said_so() -> None:
+    lost, details = await attempt(2)
+    assert lost == [1]
+    lost, details = await attempt(3, *details)
+    assert lost == [2]
+    lost, details = await attempt(4, *details, fails=True)
+    assert lost == [3]
+    assert (await attempt(5, *details))[0] == []
+
+
+@pytest.mark.parametrize(
+    "details", [("mulligan.ended",), ({"mulligan.ended": "2"},), ({"mulligan.ended": 2, "own": 1},)]
+)
+async def test_details_of_a_tool_are_no_mark(details: tuple[Any, ...]) -> None:
+    assert (await attempt(3, *details))[0] == [1, 2]
+
+
+def test_the_span_of_a_lost_attempt_is_exported_at_once() -> None:
+    """The attempt's heartbeat says that it is written: nobody would write it again."""
+    delayed, at_once = InMemorySpanExporter(), InMemorySpanExporter()
+    processor = DelayedSpanProcessor(SimpleSpanProcessor(delayed), at_once, seconds=1_000)
+    telemetry = Telemetry(processor, exports=False)
+    where = RunContext(agent="a", trace=f"00-{'1' * 32}-{'2' * 16}-01")
+    lost, own = (ChatAttempt(provider="openai", model="m", step=1, attempt=number) for number in (1, 2))
+    telemetry.lost_chat(where, lost, start=1.0)
+    with telemetry.chat(where, own):
+        pass
+    processor.shutdown()
+    assert [span.attributes["mulligan.attempt"] for span in at_once.get_finished_spans() if span.attributes] == [1]
+    assert [span.attributes["mulligan.attempt"] for span in delayed.get_finished_spans() if span.attributes] == [2]
