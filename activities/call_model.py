@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass
 
 from opentelemetry.trace import Span
@@ -45,13 +46,14 @@ class CallModelActivity:
         services, context = self.services, request.where
         agent = await served_agent(services, context.agent)
         await self._open_spans(request)
-        async with heartbeating() as heartbeat:
-            definition = await services.definitions.find(request.definition, context)
-            provider = services.providers.of(request.model)
-            async with conversation_of(request, provider, services, heartbeat) as conversation:
-                reply = await self._call_provider(request, agent, definition, conversation, heartbeat)
-                answer = await inspect_answer(services, request, agent, definition, reply, conversation)
-                conversation.extend([answer.message])
+        async with heartbeating() as heartbeat, AsyncExitStack() as stack:
+            with self._span_if_unsent(request):
+                definition = await services.definitions.find(request.definition, context)
+                provider = services.providers.of(request.model)
+                conversation = await stack.enter_async_context(conversation_of(request, provider, services, heartbeat))
+            reply = await self._call_provider(request, agent, definition, conversation, heartbeat)
+            answer = await inspect_answer(services, request, agent, definition, reply, conversation)
+            conversation.extend([answer.message])
         # A settled call has its result already: the next model call takes it from this cache.
         for call, prepared in zip(answer.message.tool_calls, answer.prepared, strict=True):
             if prepared.text is not None:
@@ -67,6 +69,16 @@ class CallModelActivity:
             await telemetry.wait_for_parent_spans()
         for attempt in lost:
             telemetry.lost_chat(request.where, self._attempt(request, attempt), start=at)
+
+    @contextmanager
+    def _span_if_unsent(self, request: ModelCall) -> Iterator[None]:
+        """Write the span of this attempt if the block, which finds what to send, fails: the next attempt will not."""
+        try:
+            yield
+        except BaseException:
+            attempt = self._attempt(request, activity.info().attempt)
+            with self.services.telemetry.chat(request.where, attempt, is_void=attempt_was_abandoned):
+                raise
 
     def _attempt(self, request: ModelCall, attempt: int) -> ChatAttempt:
         return ChatAttempt(

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
+from contextlib import suppress
 from datetime import timedelta
+from typing import TypeVar
 
 from temporalio import activity
-from temporalio.client import WorkflowHandle
+from temporalio.client import WorkflowHandle, WorkflowQueryFailedError
 
 from mulligan.activities.answers.calls_in_text import describe
 from mulligan.activities.mcp.servers import OfferedTools
@@ -16,8 +18,11 @@ from mulligan.agent import Agent
 from mulligan.wire.agent_facts import DEFINITION_QUERY, Definition, OutputFormat, ToolDefinition
 from mulligan.wire.run_context import RunContext
 
+T = TypeVar("T")
+
 QUERY_TIMEOUT = timedelta(seconds=10)
 """A query waits for a workflow worker, and there may be none at the moment: then Temporal retries the activity."""
+QUERY_ATTEMPTS = 3
 DEFINITIONS_KEPT = 1_000
 """Definitions in a worker's memory; the oldest go first."""
 
@@ -43,9 +48,7 @@ class Definitions:
         """The definition with that digest. If this worker's code is newer than the run, the workflow is queried for it."""
         known = self._known.get(digest)
         if known is None:
-            known = await this_workflow().query(
-                DEFINITION_QUERY, context.conversation, result_type=Definition, rpc_timeout=QUERY_TIMEOUT
-            )
+            known = await query_this_workflow(DEFINITION_QUERY, context.conversation, Definition)
             self.keep(known)
         return known
 
@@ -80,6 +83,27 @@ def _output_description(description: str) -> str:
     return " ".join(
         filter(None, ("Give your final answer by calling this, once and alone: it ends your work.", description))
     )
+
+
+async def query_this_workflow(name: str, argument: object, result_type: type[T]) -> T:
+    """The answer of the workflow that the current activity belongs to.
+
+    A supervisor refuses queries that wait for a worker process that has died. They are sent again: another worker answers.
+
+    Raises:
+        RPCError: no worker answers.
+        WorkflowQueryFailedError: the query failed `QUERY_ATTEMPTS` times.
+    """
+
+    async def query() -> T:
+        handle = this_workflow()
+        answer: T = await handle.query(name, argument, result_type=result_type, rpc_timeout=QUERY_TIMEOUT)
+        return answer
+
+    for _ in range(QUERY_ATTEMPTS - 1):
+        with suppress(WorkflowQueryFailedError):
+            return await query()
+    return await query()
 
 
 def this_workflow() -> WorkflowHandle[object, object]:

@@ -11,7 +11,7 @@ from mulligan.activities.heartbeat import Heartbeat
 from mulligan.activities.models.protocol import Provider
 from mulligan.activities.models.retry_budget import ModelRequest
 from mulligan.activities.run_data.conversation_cache import CachedConversation, conversation_key
-from mulligan.activities.run_data.definitions import QUERY_TIMEOUT, this_workflow
+from mulligan.activities.run_data.definitions import query_this_workflow
 from mulligan.activities.run_data.read_content import ContentUnavailable, read_content
 from mulligan.activities.services import Services
 from mulligan.wire.conversation_ref import CONVERSATION_QUERY, Page, PageRequest
@@ -63,12 +63,8 @@ async def _query_rest(request: ConversationRequest, prefix: CachedConversation) 
     """Query the workflow for the messages that are missing, and append them; returns their bytes as JSON."""
     queried = 0
     while (count := len(prefix.messages)) < request.whole.count:
-        page = await this_workflow().query(
-            CONVERSATION_QUERY,
-            PageRequest(conversation=request.where.conversation, since=count, count=request.whole.count - count),
-            result_type=Page,
-            rpc_timeout=QUERY_TIMEOUT,
-        )
+        wanted = PageRequest(conversation=request.where.conversation, since=count, count=request.whole.count - count)
+        page = await query_this_workflow(CONVERSATION_QUERY, wanted, Page)
         if not page.messages:
             break
         queried += prefix.extend(page.messages)

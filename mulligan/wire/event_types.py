@@ -16,11 +16,9 @@ from mulligan.schema.optional_field import optional_field
 from mulligan.values import Deferred, ErrorInfo, Repair, RunResult, StepResult, SubRun, ToolCall, Usage
 
 __all__ = [
-    "ATTEMPT_ENDED",
     "EVENT",
     "EVENTS_QUERY",
     "EVENT_TYPES",
-    "INTERNAL_DETAILS",
     "LIVE_TEXT",
     "TOOL_PROGRESS",
     "AnswerRejected",

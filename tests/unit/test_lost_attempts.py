@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import StatusCode
 from temporalio.testing import ActivityEnvironment
 
+from mulligan.activities.call_model import CallModelActivity
 from mulligan.activities.heartbeat import heartbeating, lost_attempts
+from mulligan.activities.registry import Registry
+from mulligan.activities.run_data.definitions import Definitions
+from mulligan.agent import Agent
 from mulligan.observe.span_export import DelayedSpanProcessor
 from mulligan.observe.spans import ChatAttempt
 from mulligan.observe.telemetry import Telemetry
+from mulligan.wire.model_call import ModelCall
 from mulligan.wire.run_context import RunContext
 
 
@@ -70,3 +77,24 @@ def test_the_span_of_a_lost_attempt_is_exported_at_once() -> None:
     processor.shutdown()
     assert [span.attributes["mulligan.attempt"] for span in at_once.get_finished_spans() if span.attributes] == [1]
     assert [span.attributes["mulligan.attempt"] for span in delayed.get_finished_spans() if span.attributes] == [2]
+
+
+async def test_a_model_call_that_fails_before_its_request_has_a_span() -> None:
+    """Its last heartbeat says that it has ended, so the next attempt writes none for it."""
+    exporter = InMemorySpanExporter()
+    registry = Registry([Agent(name="a", model="scripted:s", instructions="")])
+    services: Any = SimpleNamespace(  # what the activity uses before it has found the conversation
+        registry=registry,
+        definitions=Definitions(registry),
+        providers=SimpleNamespace(of=lambda _: SimpleNamespace(name="scripted")),
+        telemetry=Telemetry(SimpleSpanProcessor(exporter), exports=False),
+    )
+    where = RunContext(agent="a", trace=f"00-{'1' * 32}-{'2' * 16}-01")
+    request = ModelCall.model_validate(
+        {"where": where, "step": 1, "model": "scripted:s", "definition": "unknown", "known": 0,
+         "whole": {"count": 1, "digest": "x"}}
+    )  # fmt: skip
+    with pytest.raises(RuntimeError):  # the definition is queried, and this environment has no client
+        await ActivityEnvironment().run(CallModelActivity(services).call_model, request)
+    [span] = exporter.get_finished_spans()
+    assert (span.name, span.status.status_code) == ("chat s", StatusCode.ERROR)
