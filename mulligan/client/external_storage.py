@@ -16,7 +16,7 @@ from urllib.parse import unquote, urlsplit
 from temporalio.contrib.aws.s3driver import S3StorageDriver, S3StorageDriverClient
 from temporalio.converter import ExternalStorage, StorageDriver
 
-from mulligan.client.folder_driver import FolderDriver, StorageError
+from mulligan.client.folder_driver import MOST_BYTES, FolderDriver, StorageError
 from mulligan.errors import DeclarationError
 from mulligan.extras import require_extra
 
@@ -71,6 +71,10 @@ def storage_folder(url: str) -> Path:
     raise DeclarationError(f"{VARIABLE} {problem}, but it must be file:///folder or s3://bucket/prefix.")
 
 
+CONNECT_SECONDS, READ_SECONDS = 5.0, 20.0
+"""How long a bucket may take for a connection and for the next bytes, in each of boto3's attempts (AWS_MAX_ATTEMPTS)."""
+
+
 class ContentBucket:
     """The files of the content storage, in a bucket below the prefix."""
 
@@ -88,7 +92,7 @@ class ContentBucket:
         try:
             self._client.write(f"content/{name}", data)
         except (BotoCoreError, ClientError) as error:
-            raise StorageError(f"The content {name} cannot be written to the bucket: {error}.") from None
+            raise StorageError(f"The content {name} cannot be written to the bucket: {_text(error)}.") from None
 
     def read(self, name: str) -> bytes | None:
         """Read a file; None if there is none.
@@ -103,9 +107,13 @@ class ContentBucket:
         except ClientError as error:
             if error.response.get("Error", {}).get("Code") in ("NoSuchKey", "404", "NotFound"):
                 return None
-            raise StorageError(f"The content {name} cannot be read from the bucket: {error}.") from None
+            raise StorageError(f"The content {name} cannot be read from the bucket: {_text(error)}.") from None
         except BotoCoreError as error:
-            raise StorageError(f"The content {name} cannot be read from the bucket: {error}.") from None
+            raise StorageError(f"The content {name} cannot be read from the bucket: {_text(error)}.") from None
+
+
+def _text(error: Exception) -> str:
+    return str(error).rstrip(".")
 
 
 def content_bucket(url: str) -> ContentBucket | None:
@@ -127,10 +135,13 @@ class _BucketClient(S3StorageDriverClient):
     def __init__(self, bucket: str, prefix: str) -> None:
         require_extra("s3", f"{VARIABLE}=s3://…")
         import boto3
+        from botocore.config import Config
         from botocore.exceptions import BotoCoreError
 
         try:
-            self._s3: Any = boto3.client("s3")
+            self._s3: Any = boto3.client(
+                "s3", config=Config(connect_timeout=CONNECT_SECONDS, read_timeout=READ_SECONDS)
+            )
         except (BotoCoreError, ValueError) as error:
             raise DeclarationError(
                 f"{VARIABLE} names an S3 bucket, but AWS's settings cannot be used: {error}."
@@ -167,7 +178,9 @@ class _BucketClient(S3StorageDriverClient):
 
     def _read(self, bucket: str, key: str) -> bytes:
         # In this thread, because boto3 downloads the body during read().
-        data: bytes = self._s3.get_object(Bucket=bucket, Key=key)["Body"].read()
+        data: bytes = self._s3.get_object(Bucket=bucket, Key=key)["Body"].read(MOST_BYTES + 1)
+        if len(data) > MOST_BYTES:
+            raise StorageError(f"The object {key} in the bucket {bucket} has more than {MOST_BYTES:,} bytes.")
         return data
 
     def _own(self, bucket: str) -> str:

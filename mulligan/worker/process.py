@@ -80,8 +80,9 @@ async def serve(modules: Sequence[str], task_queue: str) -> None:
     link = SupervisorLink.from_environment()
     announce = say if link is None or link.is_first else _say_nothing
     loaded = load(modules)
-    for warning in (*loaded.warnings, *check_endpoints(loaded.registry, settings().endpoints)):
+    for warning in loaded.warnings:
         announce(f"warning: {warning}")
+    missing = check_endpoints(loaded.registry, settings().endpoints)
     stop = asyncio.Event()
     async with AsyncExitStack() as stack:
         telemetry = await stack.enter_async_context(_telemetry(link, stop))
@@ -106,6 +107,8 @@ async def serve(modules: Sequence[str], task_queue: str) -> None:
             )
             if build := settings().build_id:
                 announce(f"Build {build} of {settings().deployment_name}: it gets runs when it is the current version.")
+            for warning in missing:
+                announce(f"warning: {warning}")
             await stop.wait()
             announce("Draining: running calls may finish; no new ones are started.")
 
