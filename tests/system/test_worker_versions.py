@@ -52,7 +52,7 @@ async def make_current(build: str, at: Lab) -> None:
     )
     while True:
         try:
-            await at.client.workflow_service.set_worker_deployment_current_version(request)
+            await at.client.workflow_service.set_worker_deployment_current_version(request, retry=True)
             return
         except RPCError as error:
             if error.status not in (RPCStatusCode.NOT_FOUND, RPCStatusCode.FAILED_PRECONDITION):
@@ -155,5 +155,6 @@ async def pin(workflow_id: str, build: str, at: Lab) -> None:
             workflow_execution=WorkflowExecution(workflow_id=workflow_id),
             workflow_execution_options=WorkflowExecutionOptions(versioning_override=override),
             update_mask=FieldMask(paths=["versioning_override"]),
-        )
+        ),
+        retry=True,
     )

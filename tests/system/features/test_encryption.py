@@ -193,7 +193,8 @@ async def complete_by_hand(client: Client, workflow_id: str, result: Payload) ->
         RespondActivityTaskCompletedByIdRequest(
             namespace=client.namespace, workflow_id=workflow_id, activity_id=activity.activity_id,
             result=Payloads(payloads=[result]),
-        )
+        ),
+        retry=True,
     )  # fmt: skip
 
 

@@ -108,7 +108,8 @@ async def set_rate(at: Lab, queue: str, rate: float) -> None:
             update_queue_rate_limit=UpdateTaskQueueConfigRequest.RateLimitUpdate(
                 rate_limit=RateLimit(requests_per_second=rate), reason="test"
             ),
-        )
+        ),
+        retry=True,
     )
 
 

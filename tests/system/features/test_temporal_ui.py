@@ -184,11 +184,15 @@ async def attributes_of(handle: Any) -> dict[str, Any]:
     return {pair.key.name: pair.value for pair in found if pair.key.name.startswith("Mulligan")}
 
 
-async def listed(client: Client, status: str, agent: str) -> list[str]:
-    """The ids that `mulligan list` would print, as soon as the server's lists are up to date."""
-    await asyncio.sleep(1)
-    page = await find_runs(client, RunQuery(status=status, agent=agent, sub_agents=True), limit=1_000)
-    return [run["id"] for run in page.runs]
+async def until_listed(client: Client, status: str, agent: str, run_id: str, *, is_listed: bool = True) -> list[str]:
+    """The ids that `mulligan list` prints, once the run is among them or no longer is: the server's lists lag behind."""
+    async with asyncio.timeout(20):
+        while True:
+            page = await find_runs(client, RunQuery(status=status, agent=agent, sub_agents=True), limit=1_000)
+            ids = [run["id"] for run in page.runs]
+            if (run_id in ids) is is_listed:
+                return ids
+            await asyncio.sleep(0.1)
 
 
 async def upserts_of(handle: Any) -> int:
@@ -201,7 +205,7 @@ async def test_search_attributes_say_the_agent_and_the_status_and_change_only_wi
     twice = Turn(calls=[("refund", REFUND, "t1"), ("refund", REFUND, "t2")])
     handle = await lab.start([call("now"), twice, call("now"), DONE], agent="desk")
     waiting = await pending(handle, 2)
-    assert handle.id in await listed(lab.client, "waiting", "desk")
+    await until_listed(lab.client, "waiting", "desk", handle.id)
     assert await attributes_of(handle) == {"MulliganAgent": "desk", "MulliganStatus": "waiting"}
     await handle.execute_update("decide", {"call_id": waiting[0]["call_id"], "decision": "approve"})
     assert (await attributes_of(handle))["MulliganStatus"] == "waiting"
@@ -245,10 +249,10 @@ async def test_where_the_server_has_no_such_attributes_runs_work_without_them(
         at = Lab(client, lab.model, lab.otlp, lab.telemetry)
         handle = await at.start([call("refund", REFUND, "t1"), DONE], agent="desk")
         await pending(handle)
-        assert await listed(client, "waiting", "desk") == [handle.id]
+        assert await until_listed(client, "waiting", "desk", handle.id) == [handle.id]
         await handle.execute_update("decide", {"call_id": "t1", "decision": "approve"})
         assert (await handle.result())["status"] == "completed"
-        assert await listed(client, "waiting", "desk") == []
+        assert await until_listed(client, "waiting", "desk", handle.id, is_listed=False) == []
         assert await attributes_of(handle) == {}
         assert await upserts_of(handle) == 0
 
@@ -277,7 +281,7 @@ async def test_summaries_and_details_of_an_encrypted_run_are_encrypted(
         handle = await at.start(turns, prompt=SECRET_PROMPT)
         await handle.result()
         assert await (await handle.describe()).static_summary() == f"shop: {SECRET_PROMPT}"
-        assert handle.id in await listed(client, "completed", "shop")
+        await until_listed(client, "completed", "shop", handle.id)
         assert SECRET_PROMPT in await details_of(handle)
         without_key = await Client.connect(
             lab.client.service_client.config.target_host,
