@@ -14,12 +14,13 @@ from temporalio import activity
 from mulligan.activities.models.fit_content import fit_content, refs_needed
 from mulligan.activities.models.protocol import Provider
 from mulligan.content import Media
+from mulligan.schema.shared_field_sets import has_shared_field_set, share_field_sets
 from mulligan.values import AssistantMessage, Message, ToolMessage, UserMessage
 from mulligan.wire.conversation_ref import CachedResult, ConversationRef, chain_digest
 from mulligan.wire.run_context import RunContext
 
-_PER_MESSAGE = 160
-_PER_ENTRY = 1_500
+_PER_MESSAGE = 60
+_PER_ENTRY = 1_200
 """Bytes beyond the values themselves: a message's digest and list entries; a cache entry's keys, lists and set."""
 _PER_KEY = 12
 """Average bytes of a dict's key: most keys are shared."""
@@ -51,6 +52,7 @@ class CachedConversation:
         """Add messages at the end; returns their bytes as JSON."""
         json_bytes = 0
         for message in messages:
+            share_field_sets(message)
             digest, length = chain_digest(self.digests[-1], message)
             json_bytes += length
             self.messages.append(message)
@@ -171,6 +173,7 @@ class ConversationCache:
 
     def put_result(self, key: Key, result: ToolMessage) -> None:
         """Keep a call's result until the next model call adds it to its conversation."""
+        share_field_sets(result)
         result.model_dump_json()  # As Temporal will: from then on a string that is not ASCII keeps its UTF-8 form too.
         self._keep(key, result.call_id, result, memory_size(result))
         self._evict()
@@ -236,7 +239,7 @@ def memory_size(*values: Any) -> int:
         seen.add(id(value))
         size += sys.getsizeof(value)
         if isinstance(value, BaseModel):
-            size += sys.getsizeof(value.model_fields_set)
+            size += 0 if has_shared_field_set(value) else sys.getsizeof(value.model_fields_set)
             pending.append(value.__dict__)
         elif isinstance(value, dict):
             size += _PER_KEY * len(value)

@@ -16,6 +16,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from mulligan.content import media_of, shown_content
+from mulligan.schema.shared_field_sets import share_field_sets
 from mulligan.values import (
     AssistantMessage,
     Compaction,
@@ -68,6 +69,7 @@ class Conversation:
 
     def append(self, message: Message) -> int:
         """Add a message. Returns its number in the log."""
+        share_field_sets(message)
         digest, size = chain_digest(self._digests[-1], message)
         self.messages.append(message)
         self._digests.append(digest)
@@ -186,6 +188,7 @@ class Conversation:
                 # The activity leaves out arguments that are the same as in the raw text.
                 arguments = json.loads(call.arguments)
             record.calls.append(CallRecord(arguments=arguments, repairs=prepared_call.repairs))
+        share_field_sets(record)
         self.append(message)
         self.steps.append(record)
         self.event_log.answered([index for index, call in enumerate(record.calls) if call.repairs])
@@ -297,6 +300,7 @@ class Conversation:
         for message in _MESSAGES.validate_python(state["messages"]):
             conversation.append(message)
         conversation.steps = [StepRecord.model_validate(record) for record in state["steps"]]
+        share_field_sets(conversation.steps)
         conversation.request_span = tuple(state.get("asked", (0, 0)))
         conversation.compact_again_at = state.get("again_at", 0)
         conversation._early_results = _RESULTS.validate_python(state.get("early", {}))
