@@ -25,7 +25,8 @@ def test_the_messages_and_steps_of_an_open_run_have_no_sets_of_their_own() -> No
     user, answer, result = messages()
     run = Conversation()
     run.append_request([user])
-    assert isinstance(answer, AssistantMessage) and isinstance(result, ToolMessage)
+    assert isinstance(answer, AssistantMessage)
+    assert isinstance(result, ToolMessage)
     run.begin_step(answer, [PreparedCall(arguments=None)], Usage(input_tokens=7))
     run.end_step([result])
     cached = CachedConversation(Scripted({}))
@@ -48,7 +49,8 @@ def test_sharing_changes_neither_json_nor_copies() -> None:
         copy = shared.model_copy(update={"text": "Something else."})
         copy.text = "Once more."
         assert not has_shared_field_set(copy)
-        assert has_shared_field_set(shared) and shared.text == plain.text
+        assert has_shared_field_set(shared)
+        assert shared.text == plain.text
 
 
 def test_an_assignment_to_one_model_changes_nothing_for_the_others() -> None:
