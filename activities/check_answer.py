@@ -10,6 +10,7 @@ from temporalio import activity
 
 from mulligan.activities.services import Services
 from mulligan.wire.questions import CHECK_ANSWER, CheckAnswer, CheckedAnswer, Reply
+from mulligan.wire.shorten import shorten_middle
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,8 @@ class CheckAnswerActivity:
             return CheckedAnswer(refused=str(error))
         faults = await self.services.mcp_servers.faults_by(schema, content)
         if faults:
-            listed = "; ".join(f"{path}: {says}" if path else says for path, says in faults[:10])
+            shown = [(shorten_middle(path, 200), shorten_middle(says, 500)) for path, says in faults[:10]]
+            listed = "; ".join(f"{path}: {says}" if path else says for path, says in shown)
             return CheckedAnswer(refused=f"The answer does not match the question's schema: {listed}.")
         return CheckedAnswer(content=content)
 

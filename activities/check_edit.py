@@ -13,7 +13,12 @@ from mulligan.activities.answers.prepare_call import valid
 from mulligan.activities.answers.user_functions import GUARD_LIMIT, guard_refusal
 from mulligan.activities.services import Services
 from mulligan.activities.tool_running.tool_context import tool_context
+from mulligan.wire.shorten import shorten_middle
 from mulligan.wire.updates import CHECK_EDIT, CheckedEdit, CheckEdit
+
+FAULTS_SHOWN = 20
+LONGEST_FAULT = 500
+"""Characters of the text of one fault; a user's validator may write megabytes."""
 
 
 @dataclass(frozen=True)
@@ -58,16 +63,21 @@ class CheckEditActivity:
 
 
 def _faults(error: Exception) -> str:
-    """The faults in the words of the types' validators: the person who wrote the arguments reads them."""
+    """The faults in the words of the types' validators: the person who wrote the arguments reads them.
+
+    The first ones of each kind: an edit of a megabyte may have 250,000, and this text is in history.
+    """
     if not isinstance(error, ValidationError):
-        return str(error) or type(error).__name__
-    faults = error.errors(include_url=False, include_input=False)
-    unknown = [".".join(map(str, fault["loc"])) for fault in faults if fault["type"] == "extra_forbidden"]
-    sentences = [
-        f"{'.'.join(map(str, fault['loc'])) or 'arguments'}: {fault['msg']}"
-        for fault in faults
-        if fault["type"] != "extra_forbidden"
-    ]
+        return shorten_middle(str(error) or type(error).__name__, FAULTS_SHOWN * LONGEST_FAULT)
+    unknown: list[str] = []
+    sentences: list[str] = []
+    for fault in error.errors(include_url=False, include_input=False, include_context=False):
+        where = shorten_middle(".".join(map(str, fault["loc"])), LONGEST_FAULT)
+        if fault["type"] == "extra_forbidden":
+            unknown += [f'"{where}"'] if len(unknown) < FAULTS_SHOWN else []
+        elif len(sentences) < FAULTS_SHOWN:
+            sentences.append(f"{where or 'arguments'}: {shorten_middle(fault['msg'], LONGEST_FAULT)}")
+    more = error.error_count() - len(unknown) - len(sentences)
     if unknown:
-        sentences.append("has fields that are not known: " + ", ".join(f'"{name}"' for name in unknown))
-    return "; ".join(sentences)
+        sentences.append("has fields that are not known: " + ", ".join(unknown))
+    return "; ".join(sentences) + (f"; and {more:,} more" if more else "")

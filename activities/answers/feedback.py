@@ -25,6 +25,8 @@ from mulligan.schema.arguments_model import JsonType
 from mulligan.values import ToolCall
 
 SCHEMA_SHOWN, INPUT_SHOWN, TOOLS_SHOWN, FAULTS_SHOWN, PATH_SHOWN = 2_000, 500, 50, 20, 200
+FAULTS_READ = 1_000
+"""Faults of one value that are described, before equal ones are left out; half a megabyte may have 100,000."""
 _PLAIN = {
     "missing": "is required, but missing",
     "model_type": "should be an object",
@@ -254,8 +256,10 @@ def _faults(error: Exception, value: JsonValue, names: Sequence[str]) -> tuple[s
     """The faults, a line for each field; and the lines that may quote the model's input."""
     faults: list[str] = []
     quoting: list[str] = []
+    unread = 0
     if isinstance(error, ValidationError):
-        for fault in error.errors(include_url=False, include_context=False):
+        unread = max(0, error.error_count() - FAULTS_READ)
+        for fault in error.errors(include_url=False, include_context=False)[:FAULTS_READ]:
             where, says = _path(fault, value), _says(fault, names)
             if _may_quote(fault["type"]) and len(quoting) < FAULTS_SHOWN:
                 quoting.append(f"- {where}: {_cut(fault['msg'], INPUT_SHOWN)}")
@@ -266,7 +270,7 @@ def _faults(error: Exception, value: JsonValue, names: Sequence[str]) -> tuple[s
         faults.append("- they could not be checked")
         quoting.append(_cut(f"The check raised {type(error).__name__}: {error}", INPUT_SHOWN))
     unique = list(dict.fromkeys(faults))
-    more = len(unique) - FAULTS_SHOWN
+    more = len(unique) - FAULTS_SHOWN + unread
     return "\n".join(unique[:FAULTS_SHOWN]) + (f"\n- … and {more} more" if more > 0 else ""), quoting
 
 

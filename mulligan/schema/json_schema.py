@@ -21,6 +21,7 @@ __all__ = [
 
 
 _MAX_FAULTS = 100
+_LONGEST_WANTED = 2_000
 
 
 class NotOfSchema(ValueError):
@@ -121,9 +122,10 @@ def _fault(error: Any) -> tuple[str, str]:
     """One error of jsonschema as (path, what is wrong). Its own messages quote the value; these do not."""
     path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.absolute_path).lstrip(".")
     wanted = json.dumps(error.validator_value, ensure_ascii=False, default=str)
+    wanted = wanted if len(wanted) <= _LONGEST_WANTED else f"{wanted[:_LONGEST_WANTED]}…"
     match error.validator:
         case "required":
-            missing = [name for name in error.validator_value if name not in error.instance]
+            missing = [name[:200] for name in error.validator_value if name not in error.instance][:_MAX_FAULTS]
             where = ", ".join(f"{path}.{name}" if path else name for name in missing)
             return where, "is required, but missing"
         case "type":

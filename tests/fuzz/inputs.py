@@ -56,11 +56,7 @@ def texts(most: int) -> st.SearchStrategy[str]:
 def documents(names: st.SearchStrategy[str] = WORDS) -> st.SearchStrategy[bytes]:
     """JSON documents as bytes, plain and compressed, whole and damaged."""
     plain = json_values(names).map(lambda value: json.dumps(value).encode())
-    many = st.builds(
-        lambda value, count: b"[" + b",".join([json.dumps(value).encode()] * count) + b"]",
-        json_values(names, 4),
-        st.sampled_from([1_000, 30_000]),
-    )
+    many = st.builds(_repeated_value, json_values(names, 4), st.sampled_from([1_000, 30_000]))
     nested = st.builds(
         lambda opener, count: opener * count,
         st.sampled_from([b"[", b'{"a":', b'{"messages":[']),
@@ -71,6 +67,12 @@ def documents(names: st.SearchStrategy[str] = WORDS) -> st.SearchStrategy[bytes]
         lambda data, at, byte: data[:at] + byte + data[at + 1 :], known, st.integers(0, 100), st.binary(max_size=2)
     )
     return known | damaged | (known | damaged).map(zstandard.compress) | st.builds(zeros)  # fmt: skip
+
+
+def _repeated_value(value: Any, count: int) -> bytes:
+    """A list of equal values. Of long ones there are fewer: with 50 MB for each input the process has no memory left."""
+    data = json.dumps(value).encode()
+    return b"[" + b",".join([data] * min(count, 8_000_000 // len(data) + 1)) + b"]"
 
 
 @cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 import resource
 import time
@@ -18,7 +19,7 @@ from tests.fuzz.targets import Target
 MAX_SECONDS = 1.0
 MAX_BYTES = 200_000_000
 TRIES = 3
-"""Of an input that took too long: the shortest counts, as the garbage collector and the machine may pause any of them."""
+"""Of an input that took too long: the shortest counts, as a busy machine may slow down any of them."""
 _PHASES = (Phase.reuse, Phase.generate, Phase.target)
 """Without the search for a smaller input, which takes minutes where each one takes a second."""
 
@@ -98,9 +99,14 @@ def run_target(
 
 def _measured(tested: Target, value: Any) -> tuple[float, int]:
     """Seconds of CPU time, and bytes of memory, for one input."""
+    # Without the millions of objects of hypothesis, which the garbage collector would look at meanwhile.
+    gc.freeze()
     before, started = _reset_peak(), time.process_time()
-    tested.run(value)
-    return time.process_time() - started, max(0, _peak() - before)
+    try:
+        tested.run(value)
+        return time.process_time() - started, max(0, _peak() - before)
+    finally:
+        gc.unfreeze()
 
 
 def limit_memory(most_bytes: int) -> None:

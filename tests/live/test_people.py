@@ -6,9 +6,11 @@ import asyncio
 import uuid
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
+from pydantic import Field
+from temporalio.api.enums.v1 import EventType
 from temporalio.client import WorkflowFailureError, WorkflowUpdateFailedError
 from temporalio.service import RPCError
 
@@ -105,6 +107,42 @@ async def test_edited_arguments_are_validated_before_they_are_accepted(lab: Lab)
     assert made["decision"]["before"] == {"order": 7, "amount": {"euros": 12.5}}
     assert ran.spans_of("ai.toolCall")[0].attributes["mulligan.decision.edited"] is True
     assert ran.result["repairs"] == 0
+
+
+@tool(needs_approval=True)
+def greet(
+    name: str,
+    title: Annotated[str, Field(pattern=r"^(\w+\s?)+$")],
+    ctx: ToolContext,
+) -> str:
+    """Greet."""
+    return f"hello {title} {name}"
+
+
+async def test_patterns_of_edited_arguments_are_those_of_the_tools_types(lab: Lab) -> None:
+    """The activity validates: in the workflow, Python's own `re` took for ever for such a pattern. An edit with very many
+    faults is refused as well: a refusal with all of them had 17 MB."""
+    queue = f"patterns-{uuid.uuid4().hex[:6]}"
+    at = Lab(lab.client, lab.model, lab.otlp, lab.telemetry, queue)
+    agent = Agent(name="greeter", model="openai-chat:none", tools=[greet])
+    async with running_worker(lab.client, load_agents([agent], []), lab.telemetry, queue):
+        handle = await at.start([call("greet", '{"name": "Ada", "title": "Dr"}'), DONE], agent="greeter")
+        (asked,) = await pending(handle)
+        edit = {"call_id": asked["call_id"], "decision": "approve"}
+        slow = {"name": "Ada", "title": "a" * 40 + "!"}
+        assert "title: String should match pattern" in await refusal_of(handle, "decide", {**edit, "arguments": slow})
+        many = {"name": ["x"] * 10, **{f"n{number}": 1 for number in range(60_000)}}
+        refusal = await refusal_of(handle, "decide", {**edit, "arguments": many})
+        assert "name: Input should be a valid string" in refusal
+        assert 'has fields that are not known: "n0", "n1",' in refusal
+        assert refusal.endswith("and 59,980 more.")
+        assert len(refusal) < 5_000
+        await handle.execute_update("decide", {**edit, "arguments": {"name": "Zoë", "title": "Prof Dr"}})
+        ran = await at.look(handle)
+        types = [event.event_type async for event in handle.fetch_history_events()]
+    assert ran.calls[0]["result"]["text"] == "hello Prof Dr Zoë"
+    assert EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED not in types
+    assert EventType.EVENT_TYPE_WORKFLOW_TASK_TIMED_OUT not in types
 
 
 async def test_calls_that_need_no_decision_run_while_others_wait(lab: Lab) -> None:

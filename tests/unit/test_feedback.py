@@ -9,6 +9,7 @@ from datetime import date, time, timedelta
 from decimal import Decimal
 from enum import Enum
 from ipaddress import IPv4Address
+from time import process_time
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
@@ -323,3 +324,25 @@ def test_a_call_that_was_started_before_is_not_said_to_be_not_run() -> None:
 
 def _ship_to(city: str) -> str:
     return city
+
+
+def test_feedback_on_very_many_faults_takes_little_time() -> None:
+    """Half a megabyte of unknown fields, each compared with all names, stopped the worker for seconds."""
+
+    @tool
+    def ship(customer_name_of_order: int, other_customer_name_of_order: int, third_customer_name_of_order: int) -> str:
+        """Ship."""
+        return ""
+
+    value: Any = {f"customer_name_of_orde{number}": 1 for number in range(16_000)}
+    error = valid(ship.arguments, value)
+    assert isinstance(error, Exception)
+    started = process_time()
+    text = (
+        feedback.Target("ship", ship.arguments)
+        .not_valid(ToolCall(id="a", name="ship", arguments=""), value, error)
+        .text
+    )
+    assert process_time() - started < 1
+    assert len(text) < 10_000
+    assert "more" in text

@@ -5,13 +5,16 @@ from __future__ import annotations
 import io
 import re
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
+from pydantic import Field
 from rich.console import Console
 from temporalio import workflow
 
 from mulligan import Agent, Answer, Call, Decide, Pending, Say, ToolCall, tool
+from mulligan.activities.answers.prepare_call import valid
+from mulligan.activities.check_edit import _faults
 from mulligan.cli.pending import _table
 from mulligan.errors import DeclarationError, UpdateRefusedError
 from mulligan.testing import AgentRun, Model, run_agent
@@ -159,3 +162,35 @@ def test_a_reminder_interval_below_a_second_is_refused(interval: float) -> None:
         Agent(name="a", model="openai:m", approval_reminder=interval)
     with pytest.raises(DeclarationError, match="approval_reminder must be 1 second or more"):
         tool(approval_reminder=interval)(says_nothing)
+
+
+def test_the_refusal_of_an_edit_names_the_first_faults_only() -> None:
+    """All of a megabyte's are more than an activity's result can have, and the update would never be answered."""
+
+    @tool
+    def sum_up(numbers: list[int]) -> str:
+        """Sum up."""
+        return ""
+
+    error = valid(sum_up.arguments, {"numbers": ["a"] * 200_000, "x" * 900_000: 1})
+    assert isinstance(error, Exception)
+    text = _faults(error)
+    assert text.startswith("numbers.0: Input should be a valid integer")
+    assert text.endswith("and 199,980 more")
+    assert 'has fields that are not known: "xxx' in text
+    assert len(text) < 20_000
+
+
+def test_an_edit_is_validated_by_the_patterns_of_pydantic() -> None:
+    """Those are linear, and know all scripts; Python's `re` would refuse each edit, or take for ever."""
+
+    @tool
+    def greet(
+        name: Annotated[str, Field(pattern=r"^\p{L}+$")], title: Annotated[str, Field(pattern=r"^(\w+\s?)+$")]
+    ) -> str:
+        """Greet."""
+        return ""
+
+    good = {"name": "Zoë", "title": "Prof Dr"}
+    assert valid(greet.arguments, good) == good  # type: ignore[arg-type]
+    assert isinstance(valid(greet.arguments, {"name": "Zoë", "title": "a" * 60 + "!"}), Exception)
