@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from mulligan import events
+from mulligan.client import read_agents
 from tests.live.conftest import DONE, Lab, call
 from tests.support.http_server import Door, http_server
 from tests.support.openai_turn import Turn
@@ -112,7 +114,9 @@ async def test_a_run_is_stopped_and_cancelled_over_http(lab: Lab, door: Door, ho
     assert read["status"] == status
 
 
-async def test_the_agents_are_those_that_the_workers_serve(lab: Lab, door: Door) -> None:
+async def test_the_agents_are_those_that_the_workers_serve(
+    lab: Lab, door: Door, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """And a run of another agent is refused at once, with the names of those that there are."""
     listed = {agent["name"]: agent for agent in (await door.http.get("/api/agents")).json()}
     assert {"shop", "desk"} <= set(listed)
@@ -120,6 +124,7 @@ async def test_the_agents_are_those_that_the_workers_serve(lab: Lab, door: Door)
     refused = await door.http.post("/api/runs", json={"agent": "shopp", "prompt": "Go."})
     assert (refused.status_code, refused.json()["code"]) == (404, "unknown_agent")
     assert "desk" in refused.json()["detail"]
+    monkeypatch.setattr(read_agents, "WORKER_TIMEOUT", timedelta(seconds=1))
     async with http_server(lab.client, task_queue="nobody-polls") as alone:
         assert (await alone.http.get("/api/agents")).json()["code"] == "no_worker"
         assert (await alone.http.post("/api/runs", json={"agent": "shop", "prompt": "Go."})).status_code == 201

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from temporalio.client import Client, WorkflowFailureError
-from temporalio.service import RPCError
+from temporalio.service import RetryConfig, RPCError
 
 from mulligan.devserver import DevServer
 from mulligan.observe.metrics import CORE_LOG, temporal_runtime
@@ -132,7 +132,12 @@ async def test_a_server_that_is_away_is_one_line_in_our_log_and_not_dozens(
     logging.getLogger(CORE_LOG).addFilter(only_once)
     try:
         async with tcp_proxy(temporal.address) as proxy:
-            client = await Client.connect(proxy.address, namespace=temporal.namespace, runtime=temporal_runtime({}))
+            client = await Client.connect(
+                proxy.address,
+                namespace=temporal.namespace,
+                runtime=temporal_runtime({}),
+                retry_config=RetryConfig(max_elapsed_time_millis=3_000),
+            )
             proxy.cut()
             requests = [client.get_workflow_handle("x").describe() for _ in range(2)]
             failed = await asyncio.gather(*requests, return_exceptions=True)

@@ -7,12 +7,15 @@ import json
 import uuid
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 import openai
 import pytest
 from openai import AsyncOpenAI
 
+from mulligan.client import read_agents
+from mulligan.serve.openai_api import responses
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
 from tests.live.conftest import Lab
@@ -390,8 +393,10 @@ async def test_what_is_refused_gets_one_sentence_in_openais_form(served: Served)
     assert (beyond.status_code, beyond.json()["error"]["param"]) == (400, "starting_after")
 
 
-async def test_without_a_worker_a_response_is_accepted_and_waits(lab: Lab) -> None:
+async def test_without_a_worker_a_response_is_accepted_and_waits(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     """A stream begins at once; who polls is told that it is not done; a cancelled one has ended."""
+    monkeypatch.setattr(read_agents, "WORKER_TIMEOUT", timedelta(seconds=1))
+    monkeypatch.setattr(responses, "READ_SECONDS", 1)
     async with http_server(lab.client, task_queue=f"nobody-{uuid.uuid4().hex[:6]}") as door, sdk(door) as client:
         stream = await client.responses.create(model="seller", input="Look.", stream=True)
         begun = await anext(aiter(stream))
