@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import suppress
 from typing import Any
 
 from temporalio import workflow
 from temporalio.api.common.v1 import Payload
 from temporalio.common import RawValue
+from temporalio.exceptions import FailureError
 
 from mulligan.client.converter import REFUSED
 from mulligan.errors import InvalidRunInputError
@@ -53,6 +55,14 @@ class AgentWorkflow:
     @workflow.run
     async def run(self, start: RawValue = NO_INPUT) -> dict[str, Any]:
         """Run the agent to its end. RunInput in, RunResult out, both as JSON objects."""
+        try:
+            return await self._run(start)
+        except (FailureError, asyncio.CancelledError):
+            if not workflow.all_handlers_finished() and workflow.patched("updates_answered"):
+                await self._handlers.end()
+            raise
+
+    async def _run(self, start: RawValue) -> dict[str, Any]:
         agent: DurableAgent | None = None
         if state := carried_state(start.payload):
             with suppress(InvalidStateError):

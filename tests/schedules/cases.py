@@ -143,6 +143,7 @@ QUICK = [
     _case("stop", "parallel", STOP),
     _case("cancel", "parallel", CANCEL),
     _case("approval, cancelled", "approval", APPROVE, CANCEL),
+    _case("approved with changes, cancelled", "approval", EDIT, CANCEL),
     _case("sub-agent, cancelled", "parent", CANCEL),
     _case("structured output", "judge", MESSAGE),
     _case("question", "question", ANSWER),

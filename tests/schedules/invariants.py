@@ -129,8 +129,7 @@ def _of_updates(world: World, ending: str) -> Iterator[str]:
         if answer is None:
             continue
         if answer not in ("rejected", "completed"):
-            if ending == "completed":
-                yield f"the update {sent.name} was not answered: {answer}"
+            yield f"the update {sent.name} was not answered: {answer}"
             continue
         if answer != "completed" or ending != "completed":
             continue

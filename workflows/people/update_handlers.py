@@ -6,11 +6,14 @@ what a client sends, and refuse with one sentence what is wrong before it is wri
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Literal
 
 from pydantic import ValidationError
 from temporalio import workflow
+from temporalio.exceptions import ActivityError, is_cancelled_exception
 
 from mulligan.errors import UpdateRefusedError
 from mulligan.schema.json_limits import MOST_DEPTH, is_deeper
@@ -63,6 +66,9 @@ class UpdateHandlers:
         """False in a continued run that has not loaded its state: it does not know yet which calls wait."""
         self._asking = 0
         """How many running activities wait for a person."""
+        self._waiting: dict[asyncio.Task[Any], None] = {}
+        """The handlers that wait for an activity or a person, in the order of their beginning."""
+        self._has_ended = False
         self.inboxes: dict[str, Inbox] = {}
         for name, handler, validator in (
             (SEND_MESSAGE, self.send_message, self._check_message),
@@ -89,6 +95,33 @@ class UpdateHandlers:
         for inbox in self.inboxes.values():
             inbox.is_closed = True
 
+    async def end(self) -> None:
+        """Refuse what handlers still wait for, as the run was cancelled or has failed, until each update has its answer."""
+        self.close()
+        self._has_ended = True
+        for handler in self._waiting:
+            handler.cancel()
+        await workflow.wait_condition(workflow.all_handlers_finished)
+
+    @contextmanager
+    def _until_end(self) -> Iterator[None]:
+        """Let `end` interrupt what the handler awaits in the block.
+
+        Raises:
+            UpdateRefusedError: the run has ended.
+        """
+        handler = asyncio.current_task()
+        assert handler is not None
+        self._waiting[handler] = None
+        try:
+            yield
+        except (asyncio.CancelledError, ActivityError) as error:
+            if not (self._has_ended and is_cancelled_exception(error)):
+                raise
+            raise UpdateRefusedError("The run has ended meanwhile, so nothing was changed.") from None
+        finally:
+            del self._waiting[handler]
+
     async def send_message(self, argument: Any = None) -> dict[str, Any]:
         """Accept a message for an agent. It is added to the conversation at the next step."""
         message = parse_update(SendMessage, argument)
@@ -103,7 +136,8 @@ class UpdateHandlers:
         await self.until_ready()
         key, pending = self._find_decidable(request)
         if request.arguments is not None:
-            edit = await self._check_edited_arguments(key, pending.call, pending.step, request.arguments)
+            with self._until_end():
+                edit = await self._check_edited_arguments(key, pending.call, pending.step, request.arguments)
             if edit.refused is not None:
                 raise UpdateRefusedError(edit.refused)
             # Somebody else may have decided during the check.
@@ -120,7 +154,8 @@ class UpdateHandlers:
         if pending.question is None:
             pending.answer = request.text
         elif pending.question.answer_schema is not None:
-            checked = await self._check_answer_to_server(key, pending.question, request.text)
+            with self._until_end():
+                checked = await self._check_answer_to_server(key, pending.question, request.text)
             if checked.refused is not None:
                 raise UpdateRefusedError(checked.refused)
             # Somebody else may have answered during the check, and the call may have asked something else.
@@ -139,7 +174,8 @@ class UpdateHandlers:
             return Reply(action="cancel").model_dump(mode="json")
         self._asking += 1
         try:
-            return (await ask(request.question)).model_dump(mode="json")
+            with self._until_end():
+                return (await ask(request.question)).model_dump(mode="json")
         finally:
             self._asking -= 1
 
