@@ -20,6 +20,7 @@ from mulligan.content import described
 from mulligan.run_input import RunInput
 from mulligan.serve.client_parts import as_prompt, media_part
 from mulligan.serve.http_protocol import SEND_SECONDS, Protocol, caller_of, runs_of
+from mulligan.serve.json_body import JsonRoute
 from mulligan.serve.problems import Problem, problem_of
 from mulligan.serve.replies import Reply, send_replies
 from mulligan.serve.runs import Runs
@@ -49,7 +50,7 @@ MOST_REPLIES = 1_000
 CANCELLED = {"stopped", "cancelled", "canceled", "terminated"}
 
 Json = dict[str, Any]
-router = APIRouter(prefix=PREFIX, tags=["ag-ui"])
+router = APIRouter(prefix=PREFIX, tags=["ag-ui"], route_class=JsonRoute)
 
 
 class _FromClient(BaseModel):

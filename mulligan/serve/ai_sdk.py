@@ -17,6 +17,7 @@ from starlette.responses import JSONResponse
 
 from mulligan.serve.client_parts import as_prompt, media_part
 from mulligan.serve.http_protocol import SEND_SECONDS, Protocol, caller_of, runs_of
+from mulligan.serve.json_body import JsonRoute
 from mulligan.serve.problems import Problem, problem_of
 from mulligan.serve.replies import Reply, send_replies
 from mulligan.serve.runs import Runs
@@ -50,7 +51,7 @@ Json = dict[str, Any]
 Serving = Annotated[Runs, Depends(runs_of)]
 Calling = Annotated[Caller, Depends(caller_of)]
 STREAM: dict[int | str, Json] = {200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}}
-router = APIRouter(prefix=PREFIX, tags=["ai-sdk"])
+router = APIRouter(prefix=PREFIX, tags=["ai-sdk"], route_class=JsonRoute)
 
 
 class ChatRequest(BaseModel):

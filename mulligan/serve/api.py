@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator
 from contextlib import aclosing
 from datetime import datetime
 from typing import Annotated, Any
 from urllib.parse import quote
 
 from fastapi import APIRouter, Body, Depends, Header, Query, Request, Response
-from fastapi.routing import APIRoute
 from pydantic import BaseModel, Field
 from starlette.responses import JSONResponse
 
@@ -18,6 +17,7 @@ from mulligan.client.watch_run import WatchedEvent
 from mulligan.content import Part
 from mulligan.run_input import RunInput
 from mulligan.serve.http_protocol import EventStream, Protocol, caller_of, refuse_by_rfc_9457, runs_of
+from mulligan.serve.json_body import JsonRoute, read_json_object
 from mulligan.serve.problems import Problem, problem_of
 from mulligan.serve.runs import MOST_ITEMS, RunInfo, Runs
 from mulligan.serve.security import Caller
@@ -32,21 +32,7 @@ Since = Annotated[int, Query(ge=0, description="The number of the first entry.")
 Limit = Annotated[int, Query(ge=1, le=MOST_ITEMS, description="The maximum number of entries.")]
 
 
-class _JsonRoute(APIRoute):
-    """A route that reads every body as JSON: `curl -d` calls it a form."""
-
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        handle = super().get_route_handler()
-
-        async def handle_json(request: Request) -> Response:
-            headers = [header for header in request.scope["headers"] if header[0] != b"content-type"]
-            scope = {**request.scope, "headers": [*headers, (b"content-type", b"application/json")]}
-            return await handle(Request(scope, request.receive))
-
-        return handle_json
-
-
-router = APIRouter(prefix=PREFIX, tags=["runs"], route_class=_JsonRoute)
+router = APIRouter(prefix=PREFIX, tags=["runs"], route_class=JsonRoute)
 
 
 class NewRun(RunInput):
@@ -98,7 +84,7 @@ class Accepted(BaseModel):
 @router.post("/runs", status_code=201, response_model=RunStarted, responses={200: {"model": RunStarted}})
 async def start(request: Request, runs: Serving, caller: Calling) -> Response:
     """Start a run. 201 for a new one; 200 if an earlier request with the same id and input has started it."""
-    body = await json_object(request)
+    body = await read_json_object(request)
     run_id = body.pop("id", None)
     if run_id is not None and not isinstance(run_id, str):
         raise Problem(422, "invalid_input", f'"id" is {json.dumps(run_id)[:80]}; it must be a text.')
@@ -258,21 +244,6 @@ def _frame(token: str | None, kind: str, data: bytes) -> bytes:
 def _started(run_id: str, *, is_new: bool) -> Response:
     headers = {"Location": f"{PREFIX}/runs/{quote(run_id, safe='')}"}
     return JSONResponse({"id": run_id}, 201 if is_new else 200, headers=headers)
-
-
-async def json_object(request: Request) -> dict[str, Any]:
-    """The body of a request, which must be a JSON object.
-
-    Raises:
-        Problem: it is not.
-    """
-    try:
-        body = json.loads(await request.body())
-    except (ValueError, RecursionError) as error:
-        raise Problem(400, "invalid_json", f"The body is not JSON: {str(error)[:200]}.") from None
-    if not isinstance(body, dict):
-        raise Problem(422, "invalid_input", 'The body must be one JSON object, such as {"agent": …, "prompt": …}.')
-    return body
 
 
 API = Protocol(prefix=PREFIX, router=router, refuse=refuse_by_rfc_9457, public=[f"{PREFIX}/openapi.json"])

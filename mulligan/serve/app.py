@@ -125,7 +125,9 @@ def _add_error_handlers(app: FastAPI) -> None:
 
     async def on_http(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
-        return respond(request, _problem_of_http(request, error))
+        # FastAPI makes a 400 of whatever is raised while a body is read.
+        cause = error.__cause__
+        return respond(request, cause if isinstance(cause, Problem) else _problem_of_http(request, error))
 
     async def on_problem(request: Request, error: Exception) -> Response:
         problem = problem_of(error)

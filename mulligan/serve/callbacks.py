@@ -9,8 +9,8 @@ from fastapi import APIRouter, Request
 from mulligan.client.callback_tokens import callback_tokens
 from mulligan.client.send_update import RunEndedError, send_update
 from mulligan.errors import UpdateRefusedError
-from mulligan.serve.api import json_object
 from mulligan.serve.http_protocol import Protocol, refuse_by_rfc_9457, runs_of
+from mulligan.serve.json_body import read_json_object
 from mulligan.serve.problems import Problem
 from mulligan.wire.deferred_call import COMPLETE
 
@@ -41,7 +41,7 @@ router = APIRouter(prefix=PREFIX, tags=["callbacks"])
 )
 async def complete(token: str, request: Request) -> dict[str, Any]:
     """End a deferred call with `{"result": …}` or `{"error": "…"}`. The answer says nothing about the run."""
-    body = await json_object(request)
+    body = await read_json_object(request)
     unknown = [name for name in body if name not in ("result", "error")]
     if unknown or len(body) != 1:
         raise Problem(422, "invalid_input", 'Send one JSON object with either "result" or "error".')

@@ -57,6 +57,7 @@ class Gate:
             if path not in self._public and not path.startswith(self._public_prefixes):
                 scope["mulligan.caller"] = self._access.authenticate(headers.get("authorization"))
             self._check_length(headers.get("content-length"))
+            _check_encoding(headers.get("content-encoding", "identity"))
         except Problem as problem:
             await self._refuse(path, problem)(scope, receive, send)
             return
@@ -84,6 +85,17 @@ class Gate:
             return message
 
         return measure
+
+
+def _check_encoding(encoding: str) -> None:
+    """Refuse a compressed body: nobody knows how large it is."""
+    if encoding.strip().lower() not in ("", "identity"):
+        raise Problem(
+            415,
+            "unsupported_encoding",
+            f"The body is encoded as {encoding[:80]!r}; send it as it is, without Content-Encoding.",
+            {"Accept-Encoding": "identity"},
+        )
 
 
 def _preflight(headers: Headers) -> Response:

@@ -22,6 +22,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from mulligan.serve.gate import BODY_BYTES
 from mulligan.serve.http_protocol import SEND_SECONDS, Protocol
+from mulligan.serve.json_body import read_json
 from mulligan.serve.mcp_api.agent_tools import tools_of
 from mulligan.serve.mcp_api.run_outcome import failure
 from mulligan.serve.mcp_api.run_tasks import add_tasks, http_request, runs_and_caller
@@ -142,6 +143,7 @@ def _set_status(message: Message, problem: Problem | None) -> None:
 def _rpc_error(problem: Problem) -> MCPError:
     is_clients = problem.status < HTTPStatus.INTERNAL_SERVER_ERROR
     code = types.INVALID_PARAMS if is_clients else types.INTERNAL_ERROR
+    code = types.PARSE_ERROR if problem.code == "invalid_json" else code
     return MCPError(code, problem.detail, {"code": problem.code, "status": problem.status})
 
 
@@ -158,7 +160,9 @@ router = APIRouter(tags=["mcp"])
 @router.post(PREFIX, include_in_schema=False)
 async def exchange(request: Request) -> Response:
     """One JSON-RPC message of a client. There are no sessions, so there is nothing to GET or to DELETE."""
-    return _Exchange(_SERVER, await request.body())
+    body = await request.body()
+    read_json(body)
+    return _Exchange(_SERVER, body)
 
 
 MCP = Protocol(prefix=PREFIX, router=router, refuse=_refuse)

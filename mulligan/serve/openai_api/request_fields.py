@@ -10,6 +10,7 @@ from typing import Any
 
 from starlette.requests import Request
 
+from mulligan.serve.json_body import read_json
 from mulligan.serve.problems import Problem
 from mulligan.serve.security import Caller
 
@@ -67,10 +68,7 @@ def invalid(param: str, sentence: str) -> Problem:
 
 async def json_object(request: Request) -> dict[str, Any]:
     """The body of a request."""
-    try:
-        body = json.loads(await request.body())
-    except (ValueError, RecursionError) as error:
-        raise Problem(400, "invalid_json", f"The body is not JSON: {str(error)[:200]}.") from None
+    body = read_json(await request.body())
     if not isinstance(body, dict):
         raise Problem(400, "invalid_json", 'The body must be one JSON object, such as {"model": …}.')
     return body

@@ -1,0 +1,123 @@
+"""The JSON in the body of a request, for all protocols: what no part behind could read or write again is refused here."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from fastapi import Request, Response
+from fastapi.routing import APIRoute
+
+from mulligan.schema.json_limits import MOST_DEPTH, JsonMeter
+from mulligan.serve.problems import Problem
+
+__all__ = ["JsonRoute", "read_json", "read_json_object"]
+
+MOST_BODY_DEPTH = 2 * MOST_DEPTH
+"""Levels of lists and objects: those that the largest value may have, and some around it."""
+MOST_BODY_VALUES = 1_000_000
+"""Each takes some 100 bytes of memory."""
+MOST_DIGITS = 1_000
+"""Of an integer: Python takes long for millions, and other languages read 16."""
+
+_SURROGATE_ESCAPE = re.compile(rb"\\u[dD][89a-fA-F]")
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+class JsonRoute(APIRoute):
+    """A route that reads every body as JSON, whatever its Content-Type: `curl -d` calls it a form."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """FastAPI's handler, called with a request that checks its JSON."""
+        handle = super().get_route_handler()
+
+        async def handle_json(request: Request) -> Response:
+            headers = [header for header in request.scope["headers"] if header[0] != b"content-type"]
+            scope = {**request.scope, "headers": [*headers, (b"content-type", b"application/json")]}
+            return await handle(_JsonRequest(scope, request.receive))
+
+        return handle_json
+
+
+class _JsonRequest(Request):
+    async def json(self) -> Any:
+        """The JSON of the body."""
+        return read_json(await self.body())
+
+
+async def read_json_object(request: Request) -> dict[str, Any]:
+    """The body of a request, which must be a JSON object.
+
+    Raises:
+        Problem: it is not.
+    """
+    body = read_json(await request.body())
+    if not isinstance(body, dict):
+        raise Problem(422, "invalid_input", 'The body must be one JSON object, such as {"agent": …, "prompt": …}.')
+    return body
+
+
+def read_json(body: bytes) -> Any:
+    """The value that a body has as JSON.
+
+    Raises:
+        Problem: it is not JSON by RFC 8259, is nested too deep, has too many values, or two entries of an object with
+            the same name; or a text has half of a surrogate pair.
+    """
+    meter = JsonMeter()
+    meter.add(body)
+    if meter.depth > MOST_BODY_DEPTH:
+        raise _not_json(f"it is nested more than {MOST_BODY_DEPTH} levels deep")
+    if meter.values > MOST_BODY_VALUES:
+        raise _not_json(f"it has more than {MOST_BODY_VALUES:,} values")
+    try:
+        value = json.loads(
+            body.decode("utf-8-sig"),
+            object_pairs_hook=_object,
+            parse_int=_integer,
+            parse_float=_number,
+            parse_constant=_constant,
+        )
+    except UnicodeDecodeError as error:
+        raise _not_json(f"byte {error.start} is not UTF-8") from None
+    except (ValueError, RecursionError) as error:
+        raise _not_json(str(error)[:200]) from None
+    if _SURROGATE_ESCAPE.search(body) and _LONE_SURROGATE.search(json.dumps(value, ensure_ascii=False)):
+        raise Problem(
+            422, "invalid_input", "The body has half of a surrogate pair, such as \\ud800, which is in no valid string; "
+            "send both halves, or the character itself.",
+        )  # fmt: skip
+    return value
+
+
+def _not_json(reason: str) -> Problem:
+    return Problem(400, "invalid_json", f"The body is not JSON that can be read: {reason}.")
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        seen: set[str] = set()
+        twice = next(name for name, _ in pairs if name in seen or seen.add(name))  # type: ignore[func-returns-value]
+        raise ValueError(f"an object has two entries with the name {json.dumps(twice)[:80]}")
+    return found
+
+
+def _integer(digits: str) -> int:
+    if len(digits) > MOST_DIGITS:
+        raise ValueError(f"an integer has {len(digits):,} digits; {MOST_DIGITS:,} are the most")
+    return int(digits)
+
+
+def _number(digits: str) -> float:
+    number = float(digits)
+    if math.isinf(number):
+        raise ValueError(f"{digits[:80]} is more than a number can be")
+    return number
+
+
+def _constant(name: str) -> Any:
+    raise ValueError(f"{name} is no value of JSON; send null or a text")
