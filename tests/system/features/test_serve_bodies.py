@@ -27,7 +27,14 @@ MCP = {
     },
 }  # fmt: skip
 USER: dict[str, Any] = {"id": "m", "role": "user"}
-THREAD = {"threadId": "t", "runId": "r", "tools": [], "context": [], "state": None, "forwardedProps": None}
+THREAD: dict[str, Any] = {
+    "threadId": "t",
+    "runId": "r",
+    "tools": [],
+    "context": [],
+    "state": None,
+    "forwardedProps": None,
+}
 
 Read = Callable[[dict[str, Any]], str]
 
