@@ -9,7 +9,7 @@ import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import nullcontext
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -18,6 +18,10 @@ from tests.support.command_server import COMMAND_SERVER
 from tests.support.progress import Progress
 from tests.support.schedule import MORE_THAN_CORES, in_order, make_scheduler
 from tests.support.temporal import SharedServer, allow_slow_workflows, own_namespace
+
+if TYPE_CHECKING:
+    from tests.support.openai_server import OpenAIServer
+    from tests.support.otlp_receiver import OtlpReceiver
 
 for name in list(os.environ):
     if name.startswith(("MULLIGAN_", "TEMPORAL_", "OTEL_", "OPENAI_", "ANTHROPIC_", "GOOGLE_", "GEMINI_")):
@@ -118,3 +122,23 @@ async def temporal(pytestconfig: pytest.Config) -> AsyncIterator[DevServer]:
         return
     async with temporal_server() as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+async def model() -> AsyncIterator[OpenAIServer]:
+    """A model server whose answers tests script. It is that of the environment, so a process has one only."""
+    from tests.support.openai_server import OpenAIServer
+
+    async with OpenAIServer() as server:
+        os.environ.update(server.environment())
+        yield server
+
+
+@pytest.fixture(scope="session")
+async def otlp() -> AsyncIterator[OtlpReceiver]:
+    """A receiver of spans and metrics. It is that of the environment, so a process has one only."""
+    from tests.support.otlp_receiver import OtlpReceiver
+
+    async with OtlpReceiver() as receiver:
+        os.environ.update(receiver.environment())
+        yield receiver

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import uuid
 from collections.abc import AsyncIterator, Coroutine
 from dataclasses import dataclass, field
@@ -135,20 +134,6 @@ def call(name: str, arguments: str = "{}", id: str | None = None) -> Turn:  # no
 
 
 DONE = Turn(text="done")
-
-
-@pytest.fixture(scope="session")
-async def model() -> AsyncIterator[OpenAIServer]:
-    async with OpenAIServer() as server:
-        os.environ.update(server.environment())
-        yield server
-
-
-@pytest.fixture(scope="session")
-async def otlp() -> AsyncIterator[OtlpReceiver]:
-    async with OtlpReceiver() as receiver:
-        os.environ.update(receiver.environment())
-        yield receiver
 
 
 @pytest.fixture(scope="session")

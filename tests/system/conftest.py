@@ -16,7 +16,7 @@ from mulligan.devserver import DevServer
 from mulligan.devserver._cache import FetchError
 from mulligan.observe.telemetry import Telemetry
 from tests.acceptance.conftest import environment, mulligan, worker  # noqa: F401 - fixtures
-from tests.live.conftest import Lab, model, otlp  # noqa: F401 - fixtures
+from tests.live.conftest import Lab
 from tests.support.chromium import find_chromium, install_chromium
 from tests.support.go_programs import MADE, Say, make, make_all, say_on_stderr
 from tests.support.jaeger_server import JaegerServer, jaeger_server
@@ -156,7 +156,7 @@ async def jaeger(jaeger_program: Path) -> AsyncIterator[JaegerServer]:
 
 
 @pytest.fixture(scope="session")
-async def lab(temporal: DevServer, model: OpenAIServer, otlp: OtlpReceiver) -> AsyncIterator[Lab]:  # noqa: F811
+async def lab(temporal: DevServer, model: OpenAIServer, otlp: OtlpReceiver) -> AsyncIterator[Lab]:
     """As in tests/live, but without a worker: each test starts its own, on its own task queue."""
     telemetry = Telemetry()
     yield Lab(await connect_to(temporal), model, otlp, telemetry, "nobody")
