@@ -191,6 +191,7 @@ def _facts(
         model_timeout=seconds(agent.model_timeout),
         model_patience=model_patience(agent),
         model_attempts=agent.model_attempts,
+        background_timeout=seconds(agent.background_timeout) if agent.background else None,
         tools={tool.name: _tool_facts(agent, tool, offered.originals.get(tool.name)) for tool in tools},
         definition=definition,
         digest=digest,

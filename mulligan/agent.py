@@ -17,7 +17,7 @@ from mulligan.endpoint import Endpoint, Model, endpoints_of, model_name
 from mulligan.errors import DeclarationError
 from mulligan.fixer import AskModel, Fixer
 from mulligan.mcp import McpServer, check_servers
-from mulligan.model_name import check_model
+from mulligan.model_name import ModelName, check_model
 from mulligan.output import Output, ProviderStrategy, Strategy, ToolStrategy
 from mulligan.policy import HandleErrors
 from mulligan.run_input import RunInput
@@ -78,6 +78,9 @@ class Agent(Generic[OutputT]):
         model_patience: How long calls are retried while an endpoint is down or limits our rate. None: an hour; with a list
             of models, a minute for each but the last one.
         model_attempts: How many attempts a model call may take in all; None: only `model_patience` limits them.
+        background: Whether models of `openai:` are called in OpenAI's background mode: the run waits for the answer, for
+            hours, without a connection, and OpenAI stores it until the run has it (docs/background.md).
+        background_timeout: Seconds, or a timedelta, for one background response, in place of `model_timeout`.
         approval_timeout: Seconds, or a timedelta, after which a call that waits for a person is `denied`. None: never.
         approval_reminder: Seconds, or a timedelta, after which a call that still waits for a person is reported by the event
             `reminder`, and again at intervals that double, ten times at most. None: never.
@@ -111,6 +114,8 @@ class Agent(Generic[OutputT]):
     model_timeout: float | timedelta = 300
     model_patience: float | timedelta | None = None
     model_attempts: int | None = None
+    background: bool = False
+    background_timeout: float | timedelta = 86_400
     approval_timeout: float | timedelta | None = None
     approval_reminder: float | timedelta | None = None
     source: str = field(default="", init=False, repr=False)
@@ -226,6 +231,11 @@ class Agent(Generic[OutputT]):
             if self.compact_at is None:
                 raise DeclarationError(f"{context}: compact_model is set, but compact_at is not; set both.")
             check_model(model_name(self.compact_model), f"{context}, compact_model")
+        if self.background and not any(ModelName.parse(model).provider == "openai" for model in self.models):
+            raise DeclarationError(
+                f"{context}: background is for models of 'openai:' (the Responses API), but the model is "
+                f"{', '.join(map(repr, self.models))}; name one of 'openai:', or leave background out."
+            )
         # `stream` may be switched off: some servers break the calls of streamed answers.
         allowed = {"stream"} if self.model_settings.get("stream") is False else set()
         if taken := sorted(RUNTIME_SETTINGS & set(self.model_settings) - allowed):
@@ -259,6 +269,7 @@ class Agent(Generic[OutputT]):
             and (type(self.compact_at) is not int or self.compact_at < MIN_COMPACT_AT),
             f"max_cost is {self.max_cost!r}; it must be a number of USD above 0, or None": not _is_cost(self.max_cost),
             "model_timeout must be more than 0 seconds": as_timedelta(self.model_timeout) <= timedelta(0),
+            "background_timeout must be more than 0 seconds": as_timedelta(self.background_timeout) <= timedelta(0),
             "model_patience must be 0 seconds or more": as_timedelta(self.model_patience or 0) < timedelta(0),
             f"model_attempts is {self.model_attempts}; it must be 1 or more, or None": (
                 self.model_attempts is not None and self.model_attempts < 1

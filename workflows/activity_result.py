@@ -21,6 +21,7 @@ from mulligan.schema.json_limits import JsonMeter
 from mulligan.values import RunResult, Took, Usage
 from mulligan.wire.agent_facts import AgentFacts, OpenedRun
 from mulligan.wire.agent_list import AgentList
+from mulligan.wire.background_response import ResponseState, StartedResponse
 from mulligan.wire.compaction_request import Compacted
 from mulligan.wire.model_call import ModelAnswer
 from mulligan.wire.read_payload import read_payloads
@@ -103,6 +104,12 @@ def _fault_of(result: BaseModel) -> str | None:
         return _fault_of_facts(result.facts) if TRACEPARENT.fullmatch(result.trace) else "it has no trace"
     if isinstance(result, ModelAnswer):
         return _fault_of_answer(result)
+    if isinstance(result, StartedResponse):
+        return None if result.id and 0 < result.attempt <= MOST_INT else "the response has no id, or no attempt"
+    if isinstance(result, ResponseState):
+        if (result.status == "completed") != (result.answer is not None):
+            return "a response has an answer exactly if it is completed"
+        return _fault_of_answer(result.answer) if result.answer else None
     if isinstance(result, ToolOutcome):
         return None if 0 <= result.attempts <= MOST_INT else "its attempts are no count"
     if isinstance(result, Compacted):
@@ -120,7 +127,7 @@ def _fault_of_facts(facts: AgentFacts) -> str | None:
     large = [facts.max_total_tokens, facts.carry_bytes, facts.compact_at, *(tool.max_total_tokens for tool in tools)]
     small = [facts.max_steps, facts.max_repeats, facts.max_sub_runs, facts.model_attempts]
     small += [count for tool in tools for count in (tool.attempts, tool.max_depth)]
-    seconds = [facts.model_timeout, facts.model_patience, facts.fallback_patience]
+    seconds = [facts.model_timeout, facts.model_patience, facts.fallback_patience, facts.background_timeout]
     seconds += [each for tool in tools for each in (tool.timeout, tool.queue_timeout)]
     seconds += [each for tool in tools for each in (tool.approval_timeout, tool.approval_reminder)]
     queues = [facts.model_task_queue, *(tool.task_queue for tool in tools)]

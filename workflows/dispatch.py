@@ -40,12 +40,14 @@ __all__ = [
     "check_edit",
     "compact_conversation",
     "finish_run",
+    "model_error",
     "open_run",
     "record",
     "record_decision",
+    "run_model_activity",
 ]
 
-Result = TypeVar("Result", ModelAnswer, Compacted)
+Result = TypeVar("Result", bound=BaseModel)
 _CALL_ID_CHARS = 1_000
 _FACTS_OF_UNKNOWN_TOOL = ToolFacts(timeout=limits.UNKNOWN_TOOL_TIMEOUT)
 
@@ -108,14 +110,18 @@ async def call_model(request: ModelCall, facts: AgentFacts, inbox: Inbox, route:
     """
     try:
         summary = ui_summary(f"step {request.step}: {request.model.partition(':')[2]}")
-        return await _run_model_activity(
+        return await run_model_activity(
             CALL_MODEL, request, ModelAnswer, facts=facts, inbox=inbox, route=route, summary=summary
         )
     except ActivityError as error:
-        if is_cancelled_exception(error):
-            raise
-        unavailable = ModelUnavailableError(f"The call of {request.model} failed: {error.cause or error}")
-        raise error_of(error) or unavailable from error
+        raise model_error(request, error) from error
+
+
+def model_error(request: ModelCall, error: ActivityError) -> Exception:
+    """The error of a model call whose activity has failed; a cancellation is returned as it is."""
+    if is_cancelled_exception(error):
+        return error
+    return error_of(error) or ModelUnavailableError(f"The call of {request.model} failed: {error.cause or error}")
 
 
 async def compact_conversation(
@@ -123,7 +129,7 @@ async def compact_conversation(
 ) -> Compacted:
     """Have the older messages summarized. A failure is returned, not raised, as the run can continue without a summary."""
     try:
-        return await _run_model_activity(
+        return await run_model_activity(
             COMPACT_CONVERSATION,
             request,
             Compacted,
@@ -305,7 +311,7 @@ async def record(
     return read_result(activity, raw, result_type) if result_type else None
 
 
-async def _run_model_activity(
+async def run_model_activity(
     activity: str,
     request: ConversationRequest,
     result_type: type[Result],

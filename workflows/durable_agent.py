@@ -18,13 +18,14 @@ from mulligan.output import with_typed_output
 from mulligan.run_input import RunInput
 from mulligan.values import ErrorInfo, Message, OutputT, Progress, RunResult, Status, UserMessage, WaitingFor
 from mulligan.wire.agent_facts import AgentFacts
-from mulligan.wire.model_call import RejectedAnswer
+from mulligan.wire.model_call import ModelAnswer, ModelCall, RejectedAnswer
 from mulligan.wire.resume_page import ResumeState
 from mulligan.wire.run_context import RunContext
 from mulligan.wire.run_priority import run_priority
 from mulligan.wire.ui_summary import task_of
 from mulligan.workflows import dispatch, limits
 from mulligan.workflows.agent_route import AgentRoute
+from mulligan.workflows.background.background_responses import BackgroundResponses, is_background
 from mulligan.workflows.conversation.compaction import compact_if_due
 from mulligan.workflows.conversation.continue_as_new import (
     ContinueAsNewPolicy,
@@ -54,6 +55,8 @@ __all__ = ["DurableAgent"]
 
 IN_STEP = "in_step"
 """The key of the conversation in the state of a run that continued as new within a step."""
+IN_RESPONSE = "in_response"
+"""The same, where the run waited for a background response."""
 
 
 class DurableAgent(Generic[OutputT]):
@@ -107,10 +110,13 @@ class DurableAgent(Generic[OutputT]):
         self.route = AgentRoute(lambda: self._inbox.stop is not None)
         self.route.priority = run_priority(self._turn.input if self._turn else None)
         self._sub_agents = SubAgents(self._inbox, self.route)
+        self._background = BackgroundResponses(self._inbox, self.route, self._continue_if_due)
         self._inbox.on_stop = self.conversation.event_log.stopping
         if carried:
             self._inbox.load(carried.get("inbox", {}))
             self._inbox.log_early_stop()
+            if "response" in carried:
+                self._background.load(carried["response"])
             if "step" in carried:
                 answer = {
                     **carried["step"]["answer"],
@@ -187,7 +193,7 @@ class DurableAgent(Generic[OutputT]):
     async def step(self) -> bool:
         """Call the model once, and run the tool calls of its answer. Returns whether the turn is over."""
         turn, inbox = self._open_turn, self._inbox
-        if self._open_step is None:
+        if self._open_step is None and self._background.open is None:
             self._add_new_messages()
             if inbox.stop is not None:
                 return self._end_turn("stopped")
@@ -221,18 +227,33 @@ class DurableAgent(Generic[OutputT]):
     async def _call_model(self, turn: Turn) -> OpenStep | None:
         """Call the model, after a compaction if one is due. None if the turn was stopped before."""
         conversation, inbox = self.conversation, self._inbox
-        await self._compact_if_due(turn)
-        if inbox.stop is not None:
-            return None
-        conversation.event_log.step_started(conversation.next_step, turn.model)
+        if self._background.open is None:
+            await self._compact_if_due(turn)
+            if inbox.stop is not None:
+                return None
+            conversation.event_log.step_started(conversation.next_step, turn.model)
         request = turn.model_request(self.context, conversation, self._cached_messages)
         answer = await call_model_with_fallback(
-            request, turn, inbox=inbox, route=self.route, event_log=conversation.event_log
+            request, turn, call=self._carry_out, inbox=inbox, event_log=conversation.event_log
         )
         conversation.begin_step(answer.message, answer.prepared, answer.usage, turn.model)
         self._cached_messages = conversation.ref().count
         turn.add_answer(answer)
         return OpenStep(answer=answer)
+
+    async def _carry_out(self, call: ModelCall) -> ModelAnswer:
+        """Call one model, in the way that its agent has chosen."""
+        if is_background(call.model, self.facts):
+            return await self._background.answer(call, self.facts)
+        return await dispatch.call_model(call, self.facts, self._inbox, self.route)
+
+    def _continue_if_due(self) -> None:
+        """Continue as new while a background response is waited for, as soon as that is due and the state small enough."""
+        policy = self._continue_as_new
+        if not (self.continues_while_waiting and policy.is_due_while_waiting() and workflow.all_handlers_finished()):
+            return
+        if policy.may_continue_while_waiting(lambda: len(self.carry()) <= self._most_to_carry):
+            continue_as_new(self.carry())
 
     async def _continue_while(self, only_waits: Callable[[], bool]) -> None:
         """Continue as new as soon as that is due while `only_waits` is true, and the state is small enough."""
@@ -306,6 +327,9 @@ class DurableAgent(Generic[OutputT]):
             # A version that cannot continue within a step must not load this: its workflow task fails, until another worker
             # takes it.
             state["conversation"] = {IN_STEP: state["conversation"]}
+        elif self._background.open is not None:
+            state["response"] = self._background.open.model_dump(mode="json")
+            state["conversation"] = {IN_RESPONSE: state["conversation"]}
         return encode_state(state)
 
     @property
@@ -355,6 +379,7 @@ class DurableAgent(Generic[OutputT]):
             conversation=self.conversation,
             turn=self._turn,
             key=self._key,
+            response=self._background.open,
         )
 
     def resume_state(self, since: int) -> ResumeState | None:
@@ -480,5 +505,5 @@ class DurableAgent(Generic[OutputT]):
 
 def _conversation_of(state: dict[str, Any]) -> dict[str, Any]:
     conversation: dict[str, Any] = state["conversation"]
-    within_step: dict[str, Any] | None = conversation.get(IN_STEP)
+    within_step: dict[str, Any] | None = conversation.get(IN_STEP) or conversation.get(IN_RESPONSE)
     return within_step or conversation

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 from mulligan.errors import ModelRequestError, ModelUnavailableError
 from mulligan.values import ErrorInfo
 from mulligan.wire.model_call import ModelAnswer, ModelCall
-from mulligan.workflows import dispatch
-from mulligan.workflows.agent_route import AgentRoute
 from mulligan.workflows.conversation.event_log import EventLog
 from mulligan.workflows.people.inbox import Inbox
 from mulligan.workflows.turn import Turn
@@ -15,9 +15,16 @@ __all__ = ["call_model_with_fallback"]
 
 
 async def call_model_with_fallback(
-    request: ModelCall, turn: Turn, *, inbox: Inbox, route: AgentRoute, event_log: EventLog
+    request: ModelCall,
+    turn: Turn,
+    *,
+    call: Callable[[ModelCall], Awaitable[ModelAnswer]],
+    inbox: Inbox,
+    event_log: EventLog,
 ) -> ModelAnswer:
     """Call the turn's models in order, each at most once, until one answers. The turn continues with that one.
+
+    `call` carries out the call of one model, which is that of the ModelCall.
 
     Raises:
         ModelRequestError, ModelUnavailableError: no model answered. It is the last model's error; its message has the
@@ -36,7 +43,7 @@ async def call_model_with_fallback(
             }
         )
         try:
-            return await dispatch.call_model(attempt, turn.facts, inbox, route)
+            return await call(attempt)
         except (ModelRequestError, ModelUnavailableError) as error:
             if models == 1 or inbox.stop is not None:
                 raise

@@ -58,6 +58,20 @@ CANCEL_DEFERRED_TIMEOUT, CANCEL_DEFERRED_TOTAL_TIMEOUT = timedelta(seconds=20), 
 CANCEL_DEFERRED_RETRY = RetryPolicy(maximum_attempts=3, non_retryable_error_types=[AGENT_NOT_SERVED])
 """For a tool's `on_cancel`: one attempt, and all of them. A run that is stopped or cancelled waits for it."""
 
+POLL_FIRST, POLL_GROWTH, POLL_LONGEST = 2.0, 1.5, 60.0
+"""Seconds until a background response is read first; each interval is so many times the one before; and the longest. A poll
+adds about ten events and 2 KB to the history: 20 in the first ten minutes, 60 in each hour after that."""
+
+POLL_AFTER_LIMIT = 600.0
+"""Seconds that an endpoint's Retry-After may delay the next poll at most."""
+
+READ_RESPONSE_TIMEOUT = timedelta(seconds=60)
+"""For reading a background response. What its answer needs is added (MODEL_ATTEMPT_MARGIN)."""
+
+END_RESPONSE_TIMEOUT, END_RESPONSE_TOTAL_TIMEOUT = timedelta(seconds=25), timedelta(seconds=60)
+END_RESPONSE_RETRY = RetryPolicy(maximum_attempts=5, non_retryable_error_types=[AGENT_NOT_SERVED])
+"""For cancelling and deleting a background response: one attempt, and all of them. The run waits for it."""
+
 ASKING_ACTIVITIES = 4
 """How many running calls may wait for a person by an update of their workflow. The server allows ten updates in progress
 for a workflow, and people's own must be among them; a further call tries again every few seconds."""

@@ -11,6 +11,7 @@ from temporalio import workflow
 
 from mulligan.values import ToolCall, WaitingFor
 from mulligan.wire.updates import clock, iso
+from mulligan.workflows.background.open_response import OpenResponse
 from mulligan.workflows.conversation.conversation import Conversation
 from mulligan.workflows.conversation.records import CallRecord
 from mulligan.workflows.deferred.deferred_calls import DeferredCall
@@ -37,6 +38,7 @@ def waiting_for(
     conversation: Conversation,
     turn: Turn,
     key: str,
+    response: OpenResponse | None = None,
 ) -> WaitingFor | None:
     """The first of: a tool, a person, a result from elsewhere, a point in time, the model. None: the turn works.
 
@@ -47,6 +49,7 @@ def waiting_for(
         conversation: The agent's; its event log knows whether the model is being called.
         turn: The open turn.
         key: The agent's key in its workflow.
+        response: The background response of the open model call.
     """
     if running:
         return _for_tool(running)
@@ -57,6 +60,9 @@ def waiting_for(
     model_call = conversation.event_log.writing
     if model_call is not None:
         what = f"waiting for `{turn.model}` (step {model_call.step})"
+        if response is not None and response.id is not None:
+            what += f": background response {response.id}, {response.status},"
+            return _wait("model", model_call.at / 1000, what)
         return _wait("model", model_call.at / 1000, what, retried_for=_patience(turn, conversation))
     return None
 

@@ -17,6 +17,7 @@ from mulligan.wire.updates import CheckedEdit, CheckEdit
 from mulligan.workflows import dispatch, limits
 from mulligan.workflows.agent_queries import AgentQueries, QueriedAgent
 from mulligan.workflows.agent_route import AgentRoute
+from mulligan.workflows.background.response_handler import ResponseHandler
 from mulligan.workflows.conversation.conversation import messages_that_fit
 from mulligan.workflows.current_details import current_details, show_details
 from mulligan.workflows.deferred.complete_handler import CompleteHandler
@@ -55,6 +56,9 @@ class WorkflowAgents:
         self.queries = AgentQueries(self._agents)
         self.handlers = UpdateHandlers(self._name_of, self._check_edited_arguments, self._check_answer)
         CompleteHandler(self.handlers.inboxes, lambda: self.handlers.is_ready, self.handlers.until_ready)
+        ResponseHandler(
+            self.handlers.inboxes, self._trace_id_of, lambda: self.handlers.is_ready, self.handlers.until_ready
+        )
 
     @classmethod
     def of_this_workflow(cls) -> WorkflowAgents:
@@ -81,6 +85,10 @@ class WorkflowAgents:
 
     def _name_of(self, key: str) -> str:
         return self._agents[key].agent if key in self._agents else ""
+
+    def _trace_id_of(self, key: str) -> str | None:
+        agent = self._agents.get(key)
+        return agent.context.trace.split("-")[1] if agent is not None and agent.has_begun else None
 
     async def _check_edited_arguments(
         self, key: str, call: ToolCall, step: int, arguments: dict[str, Any]

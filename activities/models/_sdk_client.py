@@ -11,8 +11,9 @@ import asyncio
 import importlib
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 from mulligan.activities.models._http_errors import error_of_status, has_permanent_code, message_in, retry_after
@@ -22,6 +23,7 @@ from mulligan.activities.models.protocol import Unavailable
 from mulligan.endpoint import Endpoint
 from mulligan.errors import ModelRequestError
 
+NOT_FOUND = 404
 LIST_TIMEOUT = 5.0
 """Seconds for the list of models."""
 CONNECT_TIMEOUT = 10.0
@@ -50,6 +52,7 @@ class HttpRequest:
         items: Its items, each as JSON (`to_json`).
         timeout: Seconds for each read.
         new_assembler: Creates what assembles a streamed response; None: the response is not streamed.
+        headers: HTTP headers beside those of the client.
     """
 
     path: str
@@ -58,6 +61,7 @@ class HttpRequest:
     items: Sequence[str]
     timeout: float
     new_assembler: Callable[[], StreamAssembler] | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
 
     def content(self, more: Mapping[str, Any]) -> bytes:
         """The body, with `more` fields.
@@ -167,20 +171,38 @@ class SdkClient:
 
     async def _send(self, request: HttpRequest, assembler: StreamAssembler | None = None) -> dict[str, Any]:
         content = request.content(assembler.request_fields if assembler else {})
-        client, sdk = await self._client(), importlib.import_module(self.package)
-        import httpx2
-
-        timeout = httpx2.Timeout(request.timeout, connect=min(request.timeout, CONNECT_TIMEOUT))
-        options = {**self.options, "timeout": timeout}
-        # Errors are raised without their causes: Temporal would record these in history, and they may quote headers.
-        try:
+        async with self._client_with_our_errors() as client:
+            options = {**self.options, "timeout": _timeout(request.timeout), "headers": dict(request.headers)}
             if assembler is None:
                 return read_json(await client.post(request.path, cast_to=str, content=content, options=options))
-            kind = sdk.AsyncStream[object]
+            kind = importlib.import_module(self.package).AsyncStream[object]
             async with await client.post(
                 request.path, cast_to=object, content=content, options=options, stream=True, stream_cls=kind
             ) as stream:
                 return await read_stream(stream.response, assembler)
+
+    async def call(self, method: Literal["get", "post", "delete"], path: str, timeout: float) -> dict[str, Any]:
+        """Send a request without a body, and return the JSON object of the response.
+
+        Raises:
+            ModelRequestError: the endpoint refused the request, or it cannot be sent.
+            Unavailable: the request may be retried.
+        """
+        async with self._client_with_our_errors() as client:
+            options = {**self.options, "timeout": _timeout(timeout)}
+            return read_json(await getattr(client, method)(path, cast_to=str, options=options))
+
+    @asynccontextmanager
+    async def _client_with_our_errors(self) -> AsyncIterator[Any]:
+        """The package's client. What it raises in the block becomes one of our errors.
+
+        They have no causes: Temporal would record these in history, and they may quote headers.
+        """
+        client, sdk = await self._client(), importlib.import_module(self.package)
+        import httpx2
+
+        try:
+            yield client
         except sdk.APIError as error:
             raise self._error_of(error) from None
         except httpx2.HTTPError as error:
@@ -195,20 +217,12 @@ class SdkClient:
             ModelRequestError: the endpoint refused the request, or it cannot be sent.
             Unavailable: there was no usable response.
         """
-        client, sdk = await self._client(), importlib.import_module(self.package)
-        import httpx2
-
-        options = {**self.options, "timeout": LIST_TIMEOUT}
         try:
-            answer = read_json(await client.get(self.models_path, cast_to=str, options=options))
-        except sdk.NotFoundError:
-            return None
-        except sdk.APIError as error:
-            raise self._error_of(error) from None
-        except httpx2.HTTPError as error:
-            raise self._connection_error(error, client.base_url.host) from None
-        except UnicodeEncodeError:
-            raise ModelRequestError(BAD_HEADER.format(key=self.key_variable)) from None
+            answer = await self.call("get", self.models_path, LIST_TIMEOUT)
+        except ModelRequestError as error:
+            if error.status == NOT_FOUND:
+                return None
+            raise
         listed = answer.get("data")
         return (
             [str(each["id"]) for each in listed if isinstance(each, dict) and "id" in each]
@@ -277,6 +291,13 @@ class SdkClient:
         if "Timeout" in kind:
             return Unavailable(f"no answer from {host} in time ({kind})")
         return Unavailable(f"the connection to {host} failed ({kind}{f': {cause}' if str(cause) else ''})")
+
+
+def _timeout(seconds: float) -> Any:
+    """The HTTP client's timeout for each read, with less for the connection."""
+    import httpx2
+
+    return httpx2.Timeout(seconds, connect=min(seconds, CONNECT_TIMEOUT))
 
 
 def _is_server_error(error: object) -> bool:

@@ -27,6 +27,12 @@ async def call_provider(
             reply = await provider.complete(request)
     except TimeoutError:
         raise TimeoutError(f"no answer within {request.timeout:g} s") from None
+    record_reply(provider, request, reply, telemetry, span)
+    return reply
+
+
+def record_reply(provider: Provider, request: Request, reply: Reply, telemetry: Telemetry, span: Span) -> None:
+    """Put the answer's facts on its span."""
     telemetry.add_response(
         span,
         provider=provider.name,
@@ -36,4 +42,3 @@ async def call_provider(
         finish_reason=reply.finish_reason,
         usage=reply.usage,
     )
-    return reply

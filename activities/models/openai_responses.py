@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import islice
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
+from urllib.parse import quote
 
 from mulligan.activities.models._http_errors import has_permanent_code
 from mulligan.activities.models._json_fields import as_text, to_json, token_count
@@ -21,10 +22,13 @@ from mulligan.content import Media, Part, Text
 from mulligan.errors import ModelRequestError
 from mulligan.values import AssistantMessage, Message, ToolCall, ToolMessage, Usage, UserMessage
 
+T = TypeVar("T")
 IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 DATA_KEY = "openai"
 """The key of this provider in a message's `provider_data` (that of an endpoint has its name as well): a list of the
 answer's items, in their order."""
+IDEMPOTENCY = "Idempotency-Key"
+"""The header for the key of a request. The package has an option for it, which it does not send to OpenAI."""
 ENCRYPTED_REASONING = "reasoning.encrypted_content"
 """A request must include it: the server stores no reasoning, so it must be sent back."""
 _MENTIONS_REASONING = re.compile(r"encrypted.content|\binclude\b", re.IGNORECASE)
@@ -84,6 +88,73 @@ class OpenAIResponses:
     async def complete(self, request: Request) -> Reply:
         """Request an answer.
 
+        Raises:
+            ModelRequestError: the endpoint refuses the request, and would refuse it again.
+            Unavailable: the request may be retried.
+        """
+
+        async def send(request: Request, reasoning: bool) -> Reply:
+            return self.reply_of(await self._client.post(self._http_request(request, reasoning)))
+
+        return await self._with_what_it_takes(request, send)
+
+    async def start_in_background(self, request: Request, *, key: str, metadata: Mapping[str, str]) -> dict[str, Any]:
+        """Create a background response, stored at the provider until it is deleted, and return it as JSON.
+
+        Args:
+            request: What to ask.
+            key: Of the request: an endpoint that supports idempotency answers a second one with the first one's response.
+            metadata: Added to the response's metadata.
+
+        Raises:
+            ModelRequestError, Unavailable: as for `complete`.
+        """
+
+        async def send(request: Request, reasoning: bool) -> dict[str, Any]:
+            ordinary = self._http_request(request, reasoning)
+            fields = {
+                "background": True,
+                "store": True,
+                "metadata": {**(ordinary.body.get("metadata") or {}), **metadata},
+            }
+            headers = {IDEMPOTENCY: f"{key}-{'reasoning' if reasoning else 'plain'}"}
+            return await self._client.post(
+                replace(ordinary, body={**ordinary.body, **fields}, headers=headers, new_assembler=None)
+            )
+
+        return await self._with_what_it_takes(request, send)
+
+    async def background_response(
+        self, response_id: str, method: Literal["get", "delete"], timeout: float
+    ) -> dict[str, Any]:
+        """Read or delete a background response.
+
+        Raises:
+            ModelRequestError: the endpoint refuses that; its status is 404 if there is no such response.
+            Unavailable: the request may be retried.
+        """
+        return await self._client.call(method, f"/responses/{quote(response_id, safe='')}", timeout)
+
+    async def cancel_background_response(self, response_id: str, timeout: float) -> None:
+        """Cancel a background response.
+
+        Raises:
+            ModelRequestError, Unavailable: as for `background_response`.
+        """
+        await self._client.call("post", f"/responses/{quote(response_id, safe='')}/cancel", timeout)
+
+    def reply_of(self, response: dict[str, Any]) -> Reply:
+        """The answer in a response that has ended.
+
+        Raises:
+            ModelRequestError: it has failed, and would fail again.
+            Unavailable: it has failed, or was cancelled.
+        """
+        return _reply(response, self._data_key)
+
+    async def _with_what_it_takes(self, request: Request, send: Callable[[Request, bool], Awaitable[T]]) -> T:
+        """Send a request, with reasoning or without as the second argument of `send` says.
+
         Reasoning is always requested and sent back. A model without reasoning refuses the request for it, and a model
         refuses the reasoning of another (a run's model can change): then it is asked again at once without reasoning. Where
         it refuses images or files, they are described in text.
@@ -96,29 +167,30 @@ class OpenAIResponses:
         if refused:
             request = replace(request, items=without_content(request.items, refused))
         try:
-            return await self._with_or_without_reasoning(request)
+            return await self._with_or_without_reasoning(request, send)
         except (ModelRequestError, Unavailable) as error:
             if not (refused := self._refused_content.learn(request.model, request.items, error)):
                 raise
-        return await self._with_or_without_reasoning(replace(request, items=without_content(request.items, refused)))
+        request = replace(request, items=without_content(request.items, refused))
+        return await self._with_or_without_reasoning(request, send)
 
-    async def _with_or_without_reasoning(self, request: Request) -> Reply:
+    async def _with_or_without_reasoning(self, request: Request, send: Callable[[Request, bool], Awaitable[T]]) -> T:
         has_no_reasoning = False
         if request.model not in self._models_without_reasoning:
             try:
-                return await self._request(request, reasoning=True)
+                return await send(request, True)
             except ModelRequestError as refused:
                 if refused.status not in (400, 422) or not _MENTIONS_REASONING.search(refused.message):
                     raise
             has_no_reasoning = not any(map(_is_reasoning, request.items))
-        reply = await self._request(request, reasoning=False)
+        reply = await send(request, False)
         if has_no_reasoning:  # the request had no reasoning in it, so the model refused the field `include`
             self._models_without_reasoning.add(request.model)
         return reply
 
-    async def _request(self, request: Request, *, reasoning: bool) -> Reply:
+    def _http_request(self, request: Request, reasoning: bool) -> HttpRequest:
         items = [item for item in request.items if reasoning or not _is_reasoning(item)]
-        http_request = HttpRequest(
+        return HttpRequest(
             path="/responses",
             body=_body(request, reasoning=reasoning),
             items_field="input",
@@ -126,7 +198,6 @@ class OpenAIResponses:
             timeout=request.timeout,
             new_assembler=partial(ResponsesAssembler, request.on_text) if request.on_text else None,
         )
-        return _reply(await self._client.post(http_request), self._data_key)
 
 
 def _items(message: Message, data_key: str) -> list[dict[str, Any]]:

@@ -33,6 +33,7 @@ from mulligan.wire.run_context import RunContext
 
 __all__ = [
     "KEY_SCHEDULE",
+    "RESPONSE",
     "CallbackTokens",
     "DeferredCallId",
     "call_of",
@@ -51,7 +52,8 @@ _NOTE = (
 )
 _BLOCK = 64
 """Tokens have a multiple of this many bytes, so that their length says little of the ids in them."""
-_PURPOSE = b"mulligan callback token 1"
+CALLBACK, RESPONSE = b"mulligan callback token 1", b"mulligan background response 1"
+"""What a token is for: one cannot be used as the other."""
 
 
 @dataclass(frozen=True)
@@ -72,17 +74,15 @@ class CallbackTokens:
         self._ciphers: list[AESSIV] = []
         self._lock = asyncio.Lock()
 
-    async def seal(self, call: DeferredCallId) -> str:
+    async def seal(self, call: DeferredCallId, purpose: bytes = CALLBACK) -> str:
         """The token of a call: always the same one, and unguessable without a key."""
         cipher = (await self._opened())[0]
         parts = [call.workflow_id, call.trace_id, call.conversation, call.call_id]
         text = json.dumps(parts, ensure_ascii=False, separators=(",", ":")).encode()
-        return base64.urlsafe_b64encode(
-            cipher.encrypt(text.ljust(-len(text) % _BLOCK + len(text)), [_PURPOSE])
-        ).decode()
+        return base64.urlsafe_b64encode(cipher.encrypt(text.ljust(-len(text) % _BLOCK + len(text)), [purpose])).decode()
 
-    async def open(self, token: str) -> DeferredCallId | None:
-        """The call that a token completes; None if no key made it."""
+    async def open(self, token: str, purpose: bytes = CALLBACK) -> DeferredCallId | None:
+        """The call that a token completes; None if no key made it for this purpose."""
         if len(token) > LONGEST_TOKEN:
             return None
         try:
@@ -91,7 +91,7 @@ class CallbackTokens:
             return None
         for cipher in await self._opened():
             try:
-                return DeferredCallId(*json.loads(cipher.decrypt(sealed, [_PURPOSE])))
+                return DeferredCallId(*json.loads(cipher.decrypt(sealed, [purpose])))
             except (InvalidTag, ValueError):
                 continue
         return None
@@ -99,7 +99,7 @@ class CallbackTokens:
     async def _opened(self) -> list[AESSIV]:
         async with self._lock:
             if not self._ciphers:
-                self._ciphers = [AESSIV(hashlib.sha512(_PURPOSE + key).digest()) for key in await self._read_keys()]
+                self._ciphers = [AESSIV(hashlib.sha512(CALLBACK + key).digest()) for key in await self._read_keys()]
             return self._ciphers
 
 

@@ -27,6 +27,7 @@ from mulligan.client.served_agents import untagged
 from mulligan.client.sub_runs import open_children
 from mulligan.values import WaitingFor
 from mulligan.wire.agent_facts import OPEN_RUN
+from mulligan.wire.background_response import READ_RESPONSE, START_RESPONSE
 from mulligan.wire.compaction_request import COMPACT_CONVERSATION
 from mulligan.wire.event_types import INTERNAL_DETAILS
 from mulligan.wire.model_call import CALL_MODEL
@@ -51,7 +52,7 @@ SHOWN_SUB_RUNS = 3
 _NO_WORKER = "no worker polls task queue"
 _CLOCK_TOLERANCE = timedelta(milliseconds=2)
 _ACTIVITY_OF_KIND = {
-    "model": (CALL_MODEL, COMPACT_CONVERSATION),
+    "model": (CALL_MODEL, COMPACT_CONVERSATION, START_RESPONSE, READ_RESPONSE),
     "tool": (CALL_TOOL,),
     "worker": (OPEN_RUN,),
 }

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from typing import Any
 
@@ -122,14 +122,21 @@ class Telemetry:
 
     @contextmanager
     def chat(
-        self, context: RunContext, attempt: ChatAttempt, *, is_void: Callable[[], bool] = lambda: False
+        self,
+        context: RunContext,
+        attempt: ChatAttempt,
+        *,
+        is_void: Callable[[], bool] = lambda: False,
+        start: float | None = None,
     ) -> Iterator[Span]:
         """The `chat` span of an attempt that the block makes; an exception of the block is recorded and raised again.
 
         `is_void`, called at the end: whether another attempt writes the span of this one, which is then not exported.
+        `start`: when the attempt began, in seconds since the epoch; now if None.
         """
-        span = self._start(spans.chat(context.trace, attempt))
-        start, error_kind = time.monotonic(), None
+        span = self._start(spans.chat(context.trace, attempt), start)
+        passed = 0.0 if start is None else max(0.0, time.time() - start)
+        began, error_kind = time.monotonic() - passed, None
         try:
             with trace.use_span(span, end_on_exit=False, record_exception=False, set_status_on_exception=False):
                 yield span
@@ -140,10 +147,15 @@ class Telemetry:
         finally:
             if not is_void():
                 span.end()
-            seconds = time.monotonic() - start
+            seconds = time.monotonic() - began
             self.metrics.record_model_call(
                 seconds, provider=attempt.provider or "", model=attempt.model, error=error_kind
             )
+
+    def failed_chat(self, context: RunContext, attempt: ChatAttempt, error: Exception, *, start: float) -> None:
+        """Write the span of an attempt that began at `start` and has failed by `error`."""
+        with suppress(type(error)), self.chat(context, attempt, start=start):
+            raise error
 
     def lost_chat(self, context: RunContext, attempt: ChatAttempt, *, start: float) -> None:
         """Write the span of an attempt whose worker died, or stopped answering, before it could write it."""

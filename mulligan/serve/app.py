@@ -31,10 +31,11 @@ from mulligan.serve.openai_api.openai_protocol import OPENAI
 from mulligan.serve.problems import KNOWN_ERRORS, Problem, problem_of
 from mulligan.serve.runs import MOST_WATCHERS, Runs
 from mulligan.serve.security import Access, parse_tokens
+from mulligan.serve.webhooks import WEBHOOKS
 
 __all__ = ["PROTOCOLS", "create_app"]
 
-PROTOCOLS: Sequence[Protocol] = (API, CALLBACKS, OPENAI, AG_UI, AI_SDK, MCP, CONSOLE)
+PROTOCOLS: Sequence[Protocol] = (API, CALLBACKS, WEBHOOKS, OPENAI, AG_UI, AI_SDK, MCP, CONSOLE)
 """All protocols: a new one is a file beside api.py, and a name here."""
 RETRY = RetryConfig(max_elapsed_time_millis=3_000)
 """How long a request is tried again while Temporal does not answer; then the client is told so, with Retry-After."""

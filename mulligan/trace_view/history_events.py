@@ -17,6 +17,16 @@ from temporalio.converter import DataConverter
 from temporalio.exceptions import ApplicationError
 
 from mulligan.wire.agent_facts import OPEN_RUN, OpenedRun, OpenRun
+from mulligan.wire.background_response import (
+    END_RESPONSE,
+    READ_RESPONSE,
+    START_RESPONSE,
+    EndResponse,
+    ReadResponse,
+    ResponseState,
+    StartedResponse,
+    StartResponse,
+)
 from mulligan.wire.compaction_request import COMPACT_CONVERSATION, CompactConversation, Compacted
 from mulligan.wire.deferred_call import SETTLE_DEFERRED, SettledCall
 from mulligan.wire.model_call import CALL_MODEL, ModelAnswer, ModelCall
@@ -30,6 +40,9 @@ __all__ = ["AGENT_WORKFLOW", "Activity", "Execution", "Reader", "Unreadable", "s
 _INPUTS_AND_RESULTS: Mapping[str, tuple[type[BaseModel] | None, type[BaseModel] | None]] = {
     OPEN_RUN: (OpenRun, OpenedRun),
     CALL_MODEL: (ModelCall, ModelAnswer),
+    START_RESPONSE: (StartResponse, StartedResponse),
+    READ_RESPONSE: (ReadResponse, ResponseState),
+    END_RESPONSE: (EndResponse, None),
     COMPACT_CONVERSATION: (CompactConversation, Compacted),
     CALL_TOOL: (CallTool, ToolOutcome),
     RECORD_LOST_CALL: (None, ToolOutcome),

@@ -22,6 +22,7 @@ from mulligan.trace_view.history_events import Activity, Execution, type_and_mes
 from mulligan.trace_view.trace_span import TraceSpan
 from mulligan.values import Decision, ToolCall, Usage
 from mulligan.wire.agent_facts import AgentFacts, OpenedRun, OpenRun
+from mulligan.wire.background_response import EndResponse, ReadResponse, ResponseState
 from mulligan.wire.compaction_request import CompactConversation, Compacted
 from mulligan.wire.deferred_call import SettledCall
 from mulligan.wire.model_call import ModelAnswer, ModelCall, PreparedCall
@@ -118,6 +119,8 @@ class _ExecutionSpans:
             self._turns.touch(request.where.trace)
         if isinstance(request, OpenRun):
             self._add_run(activity, request)
+        elif isinstance(request, (ReadResponse, EndResponse)):
+            self._add_response(activity, request)
         elif isinstance(request, ModelCall):
             self._add_model_call(activity, request)
         elif isinstance(request, CompactConversation):
@@ -167,7 +170,7 @@ class _ExecutionSpans:
 
     def _add_model_call(self, activity: Activity, request: ModelCall) -> None:
         trace, step = request.where.trace, request.step
-        if begins_group(step):
+        if begins_group(step) and not getattr(request, "failed", 0):
             at = activity.scheduled
             self._spans["group", trace, str(step)] = TraceSpan.from_definition(spans.agent_steps(trace, step), at, at)
         attempt = ChatAttempt(
@@ -177,6 +180,32 @@ class _ExecutionSpans:
         self._spans[key] = self._chat(activity, trace, attempt, self._failure(activity))
         if isinstance(activity.outcome, ModelAnswer) and activity.ended is not None:
             self._add_calls(request, activity.outcome, activity.ended)
+
+    def _add_response(self, activity: Activity, request: ReadResponse | EndResponse) -> None:
+        """Add the attempt that a background response is: from its creation until it was read, or ended by the run."""
+        state, trace = activity.outcome, request.where.trace
+        error = request.error if isinstance(request, EndResponse) else None
+        if isinstance(request, EndResponse) and error is None:
+            return
+        failure, end, waits = self._failure(activity), activity.ended, ""
+        if isinstance(state, ResponseState):
+            error = state.error if state.status in ("failed", "expired") else None
+            if state.status in ("running", "unknown"):
+                end, waits = self._execution.closed, "its background response"
+        if error is not None:
+            failure = SpanFailure(kind=error.kind, text=error.message)
+        attempt = ChatAttempt(
+            model=ModelName.parse(request.model).name,
+            step=request.step,
+            attempt=request.attempt,
+            fallback=request.fallback,
+        )
+        key = (trace, "chat", str(request.step), str(request.fallback))
+        self._spans[key] = TraceSpan.from_definition(
+            spans.chat(trace, attempt), request.started, end, failure, "" if end else waits
+        )
+        if isinstance(request, ReadResponse) and isinstance(state, ResponseState) and state.answer and activity.ended:
+            self._add_calls(request, state.answer, activity.ended)
 
     def _add_compaction(self, activity: Activity, request: CompactConversation) -> None:
         trace, failure = request.where.trace, self._failure(activity)

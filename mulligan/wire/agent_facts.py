@@ -133,6 +133,8 @@ class AgentFacts(ModelFacts):
     model_timeout: float
     model_patience: float
     model_attempts: int | None = optional_field()
+    background_timeout: float | None = optional_field()
+    """Seconds for one background response; None: models are not called in the background."""
     tools: dict[str, ToolFacts]
     definition: Definition
     digest: str

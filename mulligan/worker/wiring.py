@@ -26,6 +26,7 @@ from mulligan.activities.mcp.servers import McpServers
 from mulligan.activities.models.available_providers import AvailableProviders
 from mulligan.activities.models.retry_budget import RetryBudget
 from mulligan.activities.open_run import OpenRunActivity
+from mulligan.activities.read_response import BackgroundResponseActivities
 from mulligan.activities.record_decision import RecordDecisionActivity
 from mulligan.activities.record_run import RecordRunActivities
 from mulligan.activities.record_sub_run import RecordSubRunActivity
@@ -45,6 +46,7 @@ from mulligan.client.served_agents import ServedAgents
 from mulligan.client.settings import Settings, settings
 from mulligan.observe.telemetry import Telemetry
 from mulligan.prices import Prices
+from mulligan.wire.background_response import START_RESPONSE
 from mulligan.wire.compaction_request import COMPACT_CONVERSATION
 from mulligan.wire.model_call import CALL_MODEL
 from mulligan.worker.all_endpoints import all_endpoints
@@ -88,6 +90,8 @@ PASSED_THROUGH = (
 CACHED_WORKFLOWS, WORKFLOW_TASKS, ACTIVITIES = 1000, 100, 100
 """The defaults of temporalio's Worker."""
 
+MODEL_CALLS = (CALL_MODEL, COMPACT_CONVERSATION, START_RESPONSE)
+"""The activities that the limits of model calls apply to."""
 SECONDS_AFTER_GRACE = 10
 """Seconds beyond the grace time that a failed worker may take to stop."""
 
@@ -154,6 +158,7 @@ class AgentActivities:
             ListAgentsActivity(services).list_agents,
             deferred.settle_deferred,
             deferred.cancel_deferred,
+            *BackgroundResponseActivities(services).all,
         ]
 
     @asynccontextmanager
@@ -271,7 +276,7 @@ def _activity_queues(
     """
     queues = [(task_queue, activities, activity_worker_options(chosen))]
     if chosen.limits_model_calls:
-        of_models = [each for each in activities if each.__name__ in (CALL_MODEL, COMPACT_CONVERSATION)]
+        of_models = [each for each in activities if each.__name__ in MODEL_CALLS]
         queues += [(f"{task_queue}-models", of_models, model_worker_options(chosen))]
     return queues
 

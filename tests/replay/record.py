@@ -16,10 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from mulligan import connect
+from mulligan.client.callback_tokens import RESPONSE, callback_tokens
 from mulligan.devserver import temporal_server
 from mulligan.observe.telemetry import Telemetry
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
+from mulligan.workflows import limits
 from tests.live.conftest import DONE, call
 from tests.support.compaction_agents import read_before, reading
 from tests.support.openai_server import OpenAIServer
@@ -186,6 +188,21 @@ RUNS: dict[str, dict[str, Any]] = {
             ("stop", {"reason": "lunch"}),
         ],
     },
+    "background": {
+        "turns": [
+            Turn(calls=[("count_words", '{"text": "a b"}', None)], delay=1, background_ends=["server_error"]),
+            Turn(text="Two.", delay=8),
+        ],
+        "agent": "thinker",
+        "api": "openai",
+        UPDATES: [("response_ended_of", {"response": 1}), ("send_message", {"text": "And?", "id": "m"})],
+    },
+    "background_stopped": {
+        "turns": [Turn(text="Never.", delay=3600)],
+        "agent": "thinker",
+        "api": "openai",
+        UPDATES: [("response_ended_of", {"response": 0}), ("stop", {"reason": "lunch"})],
+    },
     "silent": {"turns": [Turn(text=""), Turn(text="")]},
 }
 TWO_TURNS = "two_turns"
@@ -193,6 +210,8 @@ TWO_TURNS = "two_turns"
 
 async def record(prefix: str, names: Sequence[str]) -> None:
     """Record the named runs, or all of them if none is named. Each run of a chain has a file of its own."""
+    # These are durations of timers only, which a replay does not compare.
+    limits.POLL_FIRST, limits.POLL_LONGEST = 0.1, 5.0
     async with (
         temporal_server(dynamic_config=["limit.historyCount.suggestContinueAsNew=60"]) as server,
         OpenAIServer() as model,
@@ -209,6 +228,7 @@ async def record(prefix: str, names: Sequence[str]) -> None:
             "people_agents",
             "mcp_agents",
             "deferred_agents",
+            "background_agents",
         )
         loaded = load([f"tests.support.{name}" for name in modules])
         async with running_worker(client, loaded, Telemetry(), "agents"):
@@ -217,11 +237,14 @@ async def record(prefix: str, names: Sequence[str]) -> None:
                     continue
                 run_id = f"{name}-{uuid.uuid4().hex[:6]}"
                 model.script(run_id, given["turns"])
-                start = {"agent": "shop", "prompt": "Go.", "model": f"openai-chat:{run_id}"}
-                start |= {key: value for key, value in given.items() if key not in ("turns", UPDATES)}
+                start = {"agent": "shop", "prompt": "Go.", "model": f"{given.get('api', 'openai-chat')}:{run_id}"}
+                start |= {key: value for key, value in given.items() if key not in ("turns", "api", UPDATES)}
                 handle = await client.start_workflow("AgentWorkflow", start, id=run_id, task_queue="agents")
                 for update, argument in given.get(UPDATES, ()):
-                    await say(handle, update, argument)
+                    if update == "response_ended_of":
+                        await say_ended(handle, model, argument["response"])
+                    else:
+                        await say(handle, update, argument)
                 await asyncio.gather(handle.result(), return_exceptions=True)
                 await save(client, run_id, f"{prefix}-{name}")
             if names and TWO_TURNS not in names:
@@ -263,6 +286,21 @@ async def say(handle: Any, update: str, argument: dict[str, Any]) -> None:
     ):
         await asyncio.sleep(0.1)
     await handle.execute_update(update, argument)
+
+
+async def say_ended(handle: Any, model: OpenAIServer, number: int) -> None:
+    """Say that the background response of that number has ended, as a webhook does."""
+    while True:
+        stored = model.background.of(handle.id)
+        waits = (await handle.query("progress"))["waiting_for"] or {"detail": ""}
+        if len(stored) > number and stored[number].id in waits["detail"]:
+            break
+        await asyncio.sleep(0.05)
+    token = stored[number].request["metadata"]["mulligan"]
+    call = await callback_tokens(lambda: handle._client).open(token, RESPONSE)
+    assert call is not None
+    fields = {"response_id": stored[number].id, "conversation": call.conversation, "trace_id": call.trace_id}
+    await handle.execute_update("response_ended", fields)
 
 
 async def reminders(handle: Any) -> int:

@@ -86,9 +86,12 @@ def check_responses(body: dict[str, Any]) -> None:
 
 def check_stateless(body: dict[str, Any]) -> None:
     """Refuse fields that rely on a conversation stored at OpenAI: Mulligan's is in Temporal's history."""
-    if body.get("store") is not False:
+    if body.get("background"):
+        if body.get("store") is not True:
+            raise Refusal("Background mode requires 'store' to be true.", "store", "invalid_value")
+    elif body.get("store") is not False:
         raise Refusal("Invalid 'store': this server demands false.", "store", "invalid_value")
-    for name in ("previous_response_id", "conversation", "background", "prompt"):
+    for name in ("previous_response_id", "conversation", "prompt"):
         if body.get(name):
             raise Refusal(f"'{name}' cannot be used when 'store' is false.", name, "unsupported_parameter")
 

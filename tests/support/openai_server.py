@@ -22,6 +22,7 @@ from typing import Any
 from aiohttp import web
 
 from tests.support.anthropic_api import AnthropicApi
+from tests.support.background_responses import BackgroundResponses
 from tests.support.google_api import GoogleApi
 from tests.support.openai_chat_rules import LONGEST_ID, check_chat
 from tests.support.openai_responses_rules import ENCRYPTED, check_responses, is_of_model
@@ -50,6 +51,7 @@ class Recorded:
     disconnected: bool = False  # the client disconnected before the response
     request_id: str = ""  # of the x-request-id header
     api: AnthropicApi | GoogleApi | None = None  # None: OpenAI's
+    stored: dict[str, Any] | None = None  # the background response that is read, cancelled or deleted
     done: asyncio.Event = field(
         default_factory=asyncio.Event
     )  # set when the request was answered, dropped or abandoned
@@ -114,6 +116,7 @@ class OpenAIServer:
         self.longest_chat_id = longest_chat_id
         self.takes_reasoning_content = False  # as DeepSeek's server, in chat messages of the assistant
         self.base_url = ""
+        self.background = BackgroundResponses()
         self.anthropic = AnthropicApi()
         self.google = GoogleApi()
         self._scripts: dict[str, Script] = {}
@@ -185,6 +188,8 @@ class OpenAIServer:
             if recorded.refusal is None and recorded.path == MODELS:
                 listed = [{"id": name, "object": "model", "created": 1, "owned_by": "tests"} for name in self._scripts]
                 return self._send(recorded, 200, {"object": "list", "data": listed})
+            if recorded.refusal is None and recorded.stored is not None:
+                return self._send(recorded, 200, recorded.stored)
             if recorded.refusal is None:
                 return await self._answer(request, recorded, self._turn(recorded))
         except Refusal as late:
@@ -209,6 +214,10 @@ class OpenAIServer:
             check_authorization(recorded.headers.get("authorization"))
             if (method, recorded.path) == ("GET", MODELS):
                 return None
+            if recorded.path.startswith(f"{RESPONSES}/"):
+                recorded.stored = self.background.handle(method, recorded.path)
+                if recorded.stored is not None:
+                    return None
             if method != "POST" or recorded.path not in (CHAT, RESPONSES):
                 raise Refusal(f"Invalid URL ({method} {recorded.path})", None, None, 404)
             recorded.json = parse_body(recorded.body)
@@ -253,7 +262,9 @@ class OpenAIServer:
         attempt = self._attempts[seed]
         self._attempts[seed] += 1
         failure = turn.fail_first[attempt] if attempt < len(turn.fail_first) else turn.failure
-        await hold(failure or turn)
+        is_background = recorded.path == RESPONSES and recorded.json.get("background")
+        if failure is not None or not is_background:
+            await hold(failure or turn)
         if failure is not None:
             return await self._fail(request, recorded, failure)
         api = recorded.api
@@ -275,6 +286,11 @@ class OpenAIServer:
         if not is_chat and turn.reasoning and ENCRYPTED not in (recorded.json.get("include") or []):
             told = f"Invalid 'include': '{ENCRYPTED}' must be asked for, or the reasoning would be lost."
             raise Refusal(told, "include", "invalid_value")
+        if is_background:
+            created = self.background.create(turn, recorded.json, recorded.headers, seed)
+            if self.background.hold is not None:
+                await self.background.hold.wait()
+            return self._send(recorded, 200, created)
         reply = chat_reply(turn, recorded.json, seed) if is_chat else responses_reply(turn, recorded.json, seed)
         if not is_streamed:
             return self._send(recorded, 200, reply)

@@ -86,6 +86,7 @@ class Turn:
     break_first: Sequence[Break] = ()  # interruptions of the first streams of each conversation
     events: Sequence[dict[str, Any] | str] | None = None  # events that are streamed instead, unchanged
     whole_only: bool = False  # streaming is refused
+    background_ends: Sequence[str] = ()  # how the first background responses of each conversation end
 
     @property
     def finished(self) -> str:

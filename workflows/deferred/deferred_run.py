@@ -22,7 +22,7 @@ from mulligan.workflows.conversation.records import CallRecord
 from mulligan.workflows.deferred.deferred_calls import DeferredCall
 from mulligan.workflows.people.inbox import Inbox
 
-__all__ = ["DeferredRun"]
+__all__ = ["DeferredRun", "to_its_end"]
 
 T = TypeVar("T")
 _ENDED = {
@@ -73,7 +73,7 @@ class DeferredRun:
         try:
             end = await calls.wait_for(one, lambda: self._interruption(one))
         except asyncio.CancelledError:
-            await _to_its_end(self._settle(one, "cancelled"))
+            await to_its_end(self._settle(one, "cancelled"))
             raise
         return await self._settle(one, end)
 
@@ -156,7 +156,7 @@ class DeferredRun:
         )
 
 
-async def _to_its_end(coroutine: Coroutine[Any, Any, T]) -> T:
+async def to_its_end(coroutine: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine to its end in a task that is cancelled already, and may be cancelled again."""
     task = asyncio.create_task(coroutine)
     while True:

@@ -12,6 +12,7 @@ from mulligan.values import UserMessage
 from mulligan.wire.questions import Question, Reply
 from mulligan.wire.updates import SendMessage, Stop
 from mulligan.workflows import limits
+from mulligan.workflows.background.open_response import ResponseWait
 from mulligan.workflows.deferred.deferred_calls import DeferredCalls
 from mulligan.workflows.people.pending_decisions import PendingDecisions
 
@@ -29,6 +30,7 @@ class Inbox:
     def __init__(self, count_all_pending: Callable[[], int]) -> None:
         self.decisions = PendingDecisions(count_all_pending)
         self.deferred = DeferredCalls()
+        self.response = ResponseWait()
         self.messages: dict[str, UserMessage] = {}
         """New messages by their ids, in the order of their arrival."""
         self.stop: Stop | None = None

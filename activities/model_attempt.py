@@ -1,0 +1,125 @@
+"""What every way of calling a model does: the request to the provider, the spans of the attempt, and its answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from opentelemetry.trace import Span
+from temporalio import activity
+
+from mulligan.activities.answers.inspect_answer import inspect_answer
+from mulligan.activities.heartbeat import attempt_was_abandoned, lost_attempts
+from mulligan.activities.models.protocol import Reply, Request
+from mulligan.activities.run_data.conversation_cache import CachedConversation
+from mulligan.activities.services import Services
+from mulligan.agent import Agent
+from mulligan.content import Media, media_of
+from mulligan.model_name import ModelName
+from mulligan.observe import semconv
+from mulligan.observe.spans import ChatAttempt, content_attributes
+from mulligan.values import AssistantMessage, Message
+from mulligan.wire.agent_facts import Definition
+from mulligan.wire.model_call import ModelAnswer, ModelCall
+
+
+@dataclass(frozen=True)
+class ModelAttempt:
+    """The model call of a step, of which the running activity makes an attempt. `failed`: the attempts before its own."""
+
+    services: Services
+    request: ModelCall
+    failed: int = 0
+
+    def chat(self, attempt: int) -> ChatAttempt:
+        """Attempt number `attempt` of the running activity, for its span."""
+        request = self.request
+        return self.chat_of(self.services, request.model, request.step, self.failed + attempt, request.fallback)
+
+    @staticmethod
+    def chat_of(services: Services, model: str, step: int, attempt: int, fallback: int) -> ChatAttempt:
+        """An attempt of a step's call of a model (`provider:NAME`), for its span."""
+        return ChatAttempt(
+            provider=services.providers.of(model).name,
+            model=ModelName.parse(model).name,
+            step=step,
+            attempt=attempt,
+            fallback=fallback,
+        )
+
+    async def open_spans(self) -> None:
+        """Open the parent span of the step's spans, and write the spans of earlier attempts that were lost."""
+        info, telemetry, request, lost = activity.info(), self.services.telemetry, self.request, lost_attempts()
+        at = info.scheduled_time.timestamp()
+        if lost or (info.attempt == 1 and not self.failed):
+            telemetry.open_group(request.where, request.step, at)
+            await telemetry.wait_for_parent_spans()
+        for attempt in lost:
+            telemetry.lost_chat(request.where, self.chat(attempt), start=at)
+
+    @contextmanager
+    def span_if_unsent(self) -> Iterator[None]:
+        """Write the span of this attempt if the block, which finds what to send, fails: the next attempt will not."""
+        try:
+            yield
+        except BaseException:
+            attempt = self.chat(activity.info().attempt)
+            with self.services.telemetry.chat(self.request.where, attempt, is_void=attempt_was_abandoned):
+                raise
+
+    def provider_request(
+        self,
+        agent: Agent,
+        definition: Definition,
+        conversation: CachedConversation,
+        *,
+        on_text: Callable[[str], None] | None = None,
+    ) -> Request:
+        """What the provider is asked."""
+        request = self.request
+        return Request(
+            model=ModelName.parse(request.model).name,
+            definition=definition,
+            items=[item for items in conversation.items for item in items],
+            messages=conversation.messages,
+            settings=agent.model_settings,
+            parallel_tool_calls=agent.parallel_tool_calls,
+            calls_in_text=agent.calls_in_text,
+            timeout=self.services.providers.timeout(request.model, request.timeout),
+            summed_up=request.summed_up or 0,
+            on_text=on_text,
+        )
+
+    async def take_answer(
+        self, agent: Agent, definition: Definition, reply: Reply, conversation: CachedConversation
+    ) -> ModelAnswer:
+        """Inspect the answer, and add it to the conversation in this worker's memory."""
+        answer = await inspect_answer(self.services, self.request, agent, definition, reply, conversation)
+        conversation.extend([answer.message])
+        # A settled call has its result already: the next model call takes it from this cache.
+        for call, prepared in zip(answer.message.tool_calls, answer.prepared, strict=True):
+            if prepared.text is not None:
+                self.services.cache_result(self.request.where, call, prepared.text, prepared.error)
+        return answer
+
+    def add_content(self, span: Span, request: Request, reply: Reply) -> None:
+        """Add which images and files the model got to its span, and the messages if spans may carry content."""
+        span.set_attributes(content_attributes(_new_media(request.messages)))
+        telemetry = self.services.telemetry
+        if telemetry.content:
+            messages = [message.model_dump(mode="json") for message in request.messages]
+            telemetry.add_content(span, semconv.INPUT_MESSAGES, messages)
+            calls = [call.model_dump(mode="json") for call in reply.calls]
+            answer = [{"role": "assistant", "text": reply.text, "tool_calls": calls}]
+            telemetry.add_content(span, semconv.OUTPUT_MESSAGES, answer)
+
+
+def _new_media(messages: Sequence[Message]) -> list[Media]:
+    """The images, files and audio since the model's last answer."""
+    media: list[Media] = []
+    for message in reversed(messages):
+        if isinstance(message, AssistantMessage):
+            break
+        media[:0] = media_of(message.content)
+    return media

@@ -1,0 +1,123 @@
+"""`POST /api/webhooks/openai`: OpenAI says that a background response has ended, and its run reads it at once.
+
+The signature is the authorization. The event has the id of the response alone: its metadata, which are read at OpenAI, have
+the encrypted token of the run (activities/read_response.py).
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from fastapi import APIRouter, Request
+from openai import APIError, APIStatusError, AsyncOpenAI, InvalidWebhookSignatureError, NotFoundError, OpenAIError
+from temporalio.service import RPCError, RPCStatusCode
+
+from mulligan.client.callback_tokens import RESPONSE, CallbackTokens, DeferredCallId, callback_tokens
+from mulligan.client.send_update import RunEndedError, UpdateTimeoutError, send_update
+from mulligan.errors import UpdateRefusedError
+from mulligan.serve.http_protocol import Protocol, refuse_by_rfc_9457, runs_of
+from mulligan.serve.problems import Problem
+from mulligan.wire.background_response import METADATA, RESPONSE_ENDED
+
+__all__ = ["WEBHOOKS"]
+
+PREFIX = "/api/webhooks"
+RETRIEVE_TIMEOUT = 15.0
+"""Seconds to read the response at OpenAI, which waits for the answer to its webhook meanwhile."""
+router = APIRouter(prefix=PREFIX, tags=["webhooks"])
+
+
+@router.post("/openai")
+async def openai(request: Request) -> dict[str, Any]:
+    """Take an event of OpenAI. A status of 5xx makes OpenAI send it again, for up to three days."""
+    body = await request.body()
+    try:
+        client = AsyncOpenAI(max_retries=0, timeout=RETRIEVE_TIMEOUT)
+    except OpenAIError:
+        raise Problem(
+            503, "not_set_up", "Set OPENAI_API_KEY for this server: it reads the response at OpenAI."
+        ) from None
+    async with client:
+        response_id = _response_id(client, body, dict(request.headers))
+        if response_id is None:
+            return {"accepted": True}
+        metadata = await _metadata(client, response_id)
+    token = metadata.get(METADATA)
+    runs = await runs_of(request)
+    tokens = _tokens(request, lambda: runs.client)
+    run = await tokens.open(token, RESPONSE) if isinstance(token, str) else None
+    if run is not None:
+        await _wake(runs.client, run, response_id)
+    return {"accepted": True}
+
+
+def _tokens(request: Request, client: Any) -> CallbackTokens:
+    state = request.app.state
+    tokens: CallbackTokens = getattr(state, "callback_tokens", None) or callback_tokens(client)
+    state.callback_tokens = tokens
+    return tokens
+
+
+def _response_id(client: AsyncOpenAI, body: bytes, headers: dict[str, str]) -> str | None:
+    """The response of an event that is signed; None if the event is about something else.
+
+    Raises:
+        Problem: there is no secret, or the signature is wrong or too old.
+    """
+    if not client.webhook_secret:
+        raise Problem(503, "not_set_up", "Set OPENAI_WEBHOOK_SECRET for this server: it checks the signature by it.")
+    try:
+        client.webhooks.verify_signature(body, headers)
+    except (InvalidWebhookSignatureError, ValueError):
+        raise Problem(
+            400, "invalid_signature", "The signature is not that of a webhook of OpenAI, or is too old."
+        ) from None
+    try:
+        event = json.loads(body)
+    except (ValueError, RecursionError):
+        event = None
+    if not isinstance(event, dict):
+        raise Problem(422, "invalid_input", "The event must be a JSON object.")
+    data = event.get("data")
+    response_id = data.get("id") if isinstance(data, dict) else None
+    is_of_response = str(event.get("type")).startswith("response.")
+    return response_id if is_of_response and isinstance(response_id, str) and response_id else None
+
+
+async def _metadata(client: AsyncOpenAI, response_id: str) -> dict[str, str]:
+    """The metadata of a response; empty if it is no longer stored.
+
+    Raises:
+        Problem: OpenAI does not answer, or refuses.
+    """
+    try:
+        response = await client.responses.retrieve(response_id)
+    except NotFoundError:
+        return {}
+    except APIStatusError as error:
+        raise Problem(503, "provider_unavailable", f"OpenAI answered {error.status_code} for the response.") from None
+    except APIError:
+        raise Problem(503, "provider_unavailable", "OpenAI could not be reached for the response.") from None
+    return dict(response.metadata or {})
+
+
+async def _wake(client: Any, run: DeferredCallId, response_id: str) -> None:
+    """Tell the run. One that has ended, or that waits for another response, needs nothing.
+
+    Raises:
+        Problem: no worker of the run answers.
+    """
+    fields = {"response_id": response_id, "conversation": run.conversation, "trace_id": run.trace_id}
+    try:
+        await send_update(client.get_workflow_handle(run.workflow_id), RESPONSE_ENDED, fields)
+    except (UpdateRefusedError, RunEndedError):
+        return
+    except UpdateTimeoutError as error:
+        raise Problem(503, "no_worker", str(error)) from None
+    except RPCError as error:
+        if error.status != RPCStatusCode.NOT_FOUND:
+            raise
+
+
+WEBHOOKS = Protocol(prefix=PREFIX, router=router, refuse=refuse_by_rfc_9457, public=[f"{PREFIX}/"])

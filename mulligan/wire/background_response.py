@@ -1,0 +1,107 @@
+"""Background responses: the activities that create, read and end one, and the update that says that one has ended.
+
+All of it is in history: fields may be added if they are optional; none may be renamed or given another meaning.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from mulligan.schema.optional_field import optional_field
+from mulligan.values import ErrorInfo
+from mulligan.wire.model_call import ModelAnswer, ModelCall
+from mulligan.wire.run_context import RunContext
+
+__all__ = [
+    "END_RESPONSE",
+    "METADATA",
+    "READ_RESPONSE",
+    "RESPONSE_ENDED",
+    "START_RESPONSE",
+    "EndResponse",
+    "ReadResponse",
+    "ResponseEnded",
+    "ResponseState",
+    "StartResponse",
+    "StartedResponse",
+]
+
+METADATA = "mulligan"
+"""The key in a response's metadata of the token by which a webhook finds the run."""
+START_RESPONSE, READ_RESPONSE, END_RESPONSE = "start_response", "read_response", "end_response"
+"""Temporal's activity types."""
+RESPONSE_ENDED = "response_ended"
+"""Temporal's name of the update."""
+
+
+class StartResponse(ModelCall):
+    """Input of `start_response`. `number`: of the response in its step, from 1. `failed`: the step's attempts before it."""
+
+    number: int = optional_field(1)
+    failed: int = optional_field(0)
+
+
+class StartedResponse(BaseModel):
+    """Result of `start_response`. `attempt`: the number of the step's attempt that created the response."""
+
+    id: str
+    status: str
+    attempt: int
+
+
+class ReadResponse(ModelCall):
+    """Input of `read_response`: the model call, without messages, and the response that answers it.
+
+    `attempt`: that created it. `started`: when, in seconds since the epoch.
+    """
+
+    id: str
+    attempt: int
+    started: float
+
+
+class ResponseState(BaseModel):
+    """Result of `read_response`.
+
+    `status`: `running`, with the provider's own word for it in `detail`; `completed`, with the `answer`; `failed`, with the
+    `error`: another response may be created; `expired`: the provider does not have it any more; `unknown`: the provider
+    could not be asked, because of the `error`. `retry_after`: seconds that the endpoint asks to wait.
+    """
+
+    status: Literal["running", "completed", "failed", "expired", "unknown"]
+    detail: str = optional_field("")
+    answer: ModelAnswer | None = optional_field()
+    error: ErrorInfo | None = optional_field()
+    retry_after: float | None = optional_field()
+
+
+class EndResponse(BaseModel):
+    """Input of `end_response`, which deletes a response at the provider, and cancels it before if nobody needs it.
+
+    `error`: why it was cancelled, for the span of its attempt. Other fields are as in ReadResponse.
+    """
+
+    where: RunContext
+    model: str
+    id: str
+    step: int
+    attempt: int
+    started: float
+    fallback: int = optional_field(0)
+    cancel: bool = optional_field(False)
+    error: ErrorInfo | None = optional_field()
+
+
+class ResponseEnded(BaseModel):
+    """The update: a response has ended at the provider, so the run reads it now."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    response_id: Annotated[str, Field(min_length=1, max_length=1_000)]
+    """The provider's id of the response."""
+    conversation: Annotated[str, Field(min_length=1, max_length=1_000)]
+    """The number of the agent in its workflow."""
+    trace_id: Annotated[str, Field(max_length=100)]
+    """The trace id of the run that has created the response; a run with another one refuses."""

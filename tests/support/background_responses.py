@@ -1,0 +1,137 @@
+"""OpenAI's background mode for the test server: created, read, cancelled and deleted responses, and its signed webhooks."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import hmac
+import json
+import re
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.support.openai_shapes import Refusal
+from tests.support.openai_turn import Turn, made_up, responses_reply
+
+ONE = re.compile(r"/v1/responses/(?P<id>resp_\w+)(?P<cancel>/cancel)?")
+ENDED = ("completed", "incomplete", "failed", "cancelled")
+
+
+@dataclass
+class StoredResponse:
+    """A background response. `ends`: how it ends: as its turn says if empty, else `cancelled`, `expired` or an error's code."""
+
+    id: str
+    turn: Turn
+    request: dict[str, Any]
+    seed: str
+    ends: str = ""
+    created: float = field(default_factory=time.monotonic)
+    is_cancelled: bool = False
+    is_deleted: bool = False
+    reads: int = 0
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the model has answered."""
+        is_released = self.turn.wait is None or self.turn.wait.is_set()
+        return is_released and time.monotonic() - self.created >= self.turn.delay
+
+    def as_json(self) -> dict[str, Any]:
+        """The response as it is now."""
+        reply = {
+            **responses_reply(self.turn, self.request, self.seed),
+            "id": self.id,
+            "background": True,
+            "store": True,
+        }
+        unfinished: dict[str, Any] = {"output": [], "usage": None, "completed_at": None, "incomplete_details": None}
+        if self.is_cancelled or (self.has_ended and self.ends == "cancelled"):
+            return {**reply, **unfinished, "status": "cancelled"}
+        if not self.has_ended:
+            return {**reply, **unfinished, "status": "in_progress" if self.reads else "queued"}
+        if self.ends:
+            error = {"code": self.ends, "message": f"The model could not answer ({self.ends})."}
+            return {**reply, **unfinished, "status": "failed", "error": error}
+        return reply
+
+
+class BackgroundResponses:
+    """The stored responses of a server, by their ids, in the order of their creation.
+
+    `honours_keys`: whether a second request with the same `Idempotency-Key` gets the first one's response.
+    """
+
+    def __init__(self) -> None:
+        self.stored: dict[str, StoredResponse] = {}
+        self.honours_keys = True
+        self.hold: asyncio.Event | None = None
+        """What the answer to a request waits for that has created a response."""
+        self.keys: dict[str, str] = {}
+        """The ids of responses by the keys of the requests that created them."""
+
+    def of(self, model: str) -> list[StoredResponse]:
+        """The responses of a model."""
+        return [each for each in self.stored.values() if each.request["model"] == model]
+
+    def create(self, turn: Turn, request: dict[str, Any], headers: dict[str, str], seed: str) -> dict[str, Any]:
+        """Create a response, or return the one that a request with this key has created."""
+        key = headers.get("idempotency-key", "")
+        if not key:
+            raise Refusal("This server demands an Idempotency-Key for background responses.", None, "missing_key")
+        if self.honours_keys and key in self.keys:
+            return self.stored[self.keys[key]].as_json()
+        made = sum(each.seed == seed for each in self.stored.values())
+        response_id = made_up("resp_", seed, len(self.stored))
+        ends = turn.background_ends[made] if made < len(turn.background_ends) else ""
+        stored = self.stored[response_id] = StoredResponse(response_id, turn, request, seed, ends)
+        self.keys[key] = response_id
+        return stored.as_json()
+
+    def handle(self, method: str, path: str) -> dict[str, Any] | None:
+        """The response to a request for one response; None if the path is another one.
+
+        Raises:
+            Refusal: there is no such response, or it has ended and cannot be cancelled.
+        """
+        match = ONE.fullmatch(path)
+        if (
+            match is None
+            or method != ("POST" if match["cancel"] else method)
+            or method not in ("GET", "POST", "DELETE")
+        ):
+            return None
+        stored = self.stored.get(match["id"])
+        if stored is None or stored.is_deleted or (stored.has_ended and stored.ends == "expired"):
+            raise Refusal(f"Response with id '{match['id']}' not found.", "id", None, 404)
+        if match["cancel"]:
+            if stored.as_json()["status"] in ENDED[:-1]:
+                raise Refusal("Cannot cancel a completed response.", None, None, 400)
+            stored.is_cancelled = True
+        elif method == "DELETE":
+            stored.is_deleted = True
+            return {"id": stored.id, "object": "response", "deleted": True}
+        else:
+            stored.reads += 1
+        return stored.as_json()
+
+
+def signed_webhook(
+    secret: str, response_id: str, kind: str = "response.completed", *, at: float | None = None
+) -> tuple[bytes, dict[str, str]]:
+    """The body and the headers of a webhook as OpenAI sends it, signed by Standard Webhooks. `secret`: `whsec_…`."""
+    now = int(time.time() if at is None else at)
+    event = {"id": made_up("evt_", response_id, kind), "object": "event", "created_at": now, "type": kind}
+    body = json.dumps({**event, "data": {"id": response_id}}).encode()
+    webhook_id = made_up("wh_", response_id, kind)
+    key = base64.b64decode(secret.removeprefix("whsec_"))
+    signature = hmac.new(key, f"{webhook_id}.{now}.".encode() + body, hashlib.sha256).digest()
+    headers = {
+        "content-type": "application/json",
+        "webhook-id": webhook_id,
+        "webhook-timestamp": str(now),
+        "webhook-signature": f"v1,{base64.b64encode(signature).decode()}",
+    }
+    return body, headers

@@ -1,0 +1,73 @@
+"""Declarations of agents with background responses, what is pinned for them, and the example of docs/background.md."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from mulligan import Agent, Say
+from mulligan.errors import DeclarationError
+from mulligan.testing import Model, run_agent
+from mulligan.wire.agent_facts import AgentFacts, Definition
+from mulligan.workflows.background.background_responses import is_background
+from mulligan.workflows.background.open_response import ResponseWait
+
+PAGE = (Path(__file__).parent.parent.parent / "docs/background.md").read_text()
+
+
+async def test_the_example_of_the_page_is_declared_and_other_models_answer_at_once() -> None:
+    """A test's scripted model is no model of `openai:`, so the agent is tested as any other."""
+    page: dict[str, Agent] = {}
+    [code] = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    exec(compile(code, "docs/background.md", "exec", dont_inherit=True), page)
+    analyst = page["analyst"]
+    assert (analyst.background, analyst.background_timeout) == (True, timedelta(hours=2))
+    run = await run_agent(analyst, "How was the year?", model=Model(Say("Good.")))
+    assert run.output == "Good."
+
+
+@pytest.mark.parametrize(
+    ("options", "fault"),
+    [
+        ({"model": "openai-chat:gpt-5"}, "background is for models of 'openai:'"),
+        ({"model": ["anthropic:claude", "google:gemini"]}, "'anthropic:claude', 'google:gemini'"),
+        ({"model": "openai:gpt-5", "background_timeout": 0}, "background_timeout must be more than 0 seconds"),
+    ],
+)
+def test_a_declaration_that_cannot_work_is_refused(options: dict[str, object], fault: str) -> None:
+    with pytest.raises(DeclarationError, match=re.escape(fault)):
+        Agent(name="a", background=True, **options)  # type: ignore[arg-type]
+
+
+def test_only_models_of_openai_are_called_in_the_background_at_their_endpoints_too() -> None:
+    definition = Definition(instructions="", tools=[])
+    facts = AgentFacts(
+        model="openai:m", max_steps=1, model_timeout=300, model_patience=60, tools={}, definition=definition, digest=""
+    )
+    assert not is_background("openai:m", facts)
+    facts.background_timeout = 60
+    called = {model: is_background(model, facts) for model in ("openai:m", "openai@eu:m", "openai-chat:m", "google:m")}
+    assert called == {"openai:m": True, "openai@eu:m": True, "openai-chat:m": False, "google:m": False}
+
+
+def test_an_end_that_a_webhook_tells_before_the_id_is_known_is_remembered() -> None:
+    """Of the newest responses only, as anybody with the secret may send any number."""
+    wait = ResponseWait()
+    assert not wait.note_ended("a")
+    wait.begin(None)
+    assert wait.note_ended("a")
+    wait.begin("a")
+    assert wait.has_ended
+    assert not wait.note_ended("b")
+    wait.forget_end()
+    assert not wait.has_ended
+    wait.begin(None)
+    for number in range(100):
+        wait.note_ended(str(number))
+    wait.begin("0")
+    assert not wait.has_ended
+    wait.end()
+    assert not wait.note_ended("0")
