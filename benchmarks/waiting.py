@@ -1,0 +1,167 @@
+"""What thousands of waiting runs need: `uv run python -m benchmarks.waiting [--runs 10000] [--kind person]`.
+
+A dev server, whose database is in its memory, and one worker are processes of their own. The runs have made one step and
+wait for a person, a callback or a timer; the worker's cache keeps the newest of them. Then some are woken, one after the
+other. Printed as JSON: memory of worker and server; the time and the worker's CPU time from the update that wakes a run
+to the run's end, for runs that are in the cache and for those that the worker must replay.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import random
+import re
+import sys
+import time
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median, quantiles
+from typing import Any
+
+from temporalio.client import Client, WorkflowHandle
+
+import mulligan
+from mulligan.devserver import temporal_server
+
+KINDS = ("person", "callback", "timer")
+_STARTED_TOGETHER = 50
+_TICKS = os.sysconf("SC_CLK_TCK")
+_ENDS_THE_WAIT: dict[str, tuple[str, dict[str, Any]]] = {
+    "person": ("decide", {"call_id": "wait", "decision": "approve"}),
+    "callback": ("complete", {"call_id": "wait", "result": "7 rows"}),
+    "timer": ("send_message", {"text": "Go on."}),
+}
+
+
+@dataclass
+class Usage:
+    """What a process has used: bytes of memory now and at most, and seconds of CPU time."""
+
+    memory: int
+    most_memory: int
+    cpu: float
+
+    @classmethod
+    def of(cls, pid: int) -> Usage:
+        """Of a running process."""
+        status = Path(f"/proc/{pid}/status").read_text()
+        kilobytes = {name: int(value) for name, value in re.findall(r"(VmRSS|VmHWM):\s+(\d+) kB", status)}
+        fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+        return cls(kilobytes["VmRSS"] << 10, kilobytes["VmHWM"] << 10, (int(fields[11]) + int(fields[12])) / _TICKS)
+
+
+async def _start(client: Client, kind: str, queue: str, ids: Sequence[str]) -> None:
+    """Start the runs, and return when all of them wait."""
+    together = asyncio.Semaphore(_STARTED_TOGETHER)
+
+    async def start(run_id: str) -> None:
+        async with together:
+            run_input = {"agent": kind, "prompt": "Go."}
+            handle = await client.start_workflow("AgentWorkflow", run_input, id=run_id, task_queue=queue)
+            await _until_it_waits(handle, kind)
+
+    await asyncio.gather(*(start(run_id) for run_id in ids))
+
+
+async def _until_it_waits(handle: WorkflowHandle[Any, Any], kind: str) -> None:
+    while True:
+        waiting_for = (await handle.query("progress"))["waiting_for"]
+        if waiting_for and waiting_for["kind"] == kind:
+            return
+        await asyncio.sleep(0.25)
+
+
+async def _wake(client: Client, kind: str, pid: int, ids: Sequence[str]) -> dict[str, Any]:
+    """Wake the runs one after the other; the seconds until each one has ended."""
+    seconds = []
+    before = Usage.of(pid)
+    for run_id in ids:
+        handle = client.get_workflow_handle(run_id)
+        began = time.perf_counter()
+        update, argument = _ENDS_THE_WAIT[kind]
+        await handle.execute_update(update, argument)
+        result = await handle.result()
+        seconds.append(time.perf_counter() - began)
+        assert result["status"] == "completed", result
+    return {
+        "runs": len(ids),
+        "seconds_p50": round(median(seconds), 3),
+        "seconds_p99": round(quantiles(seconds, n=100)[98], 3),
+        "worker_cpu_ms": round((Usage.of(pid).cpu - before.cpu) / len(ids) * 1000, 1),
+    }
+
+
+def _server_pid() -> int:
+    """The process of the dev server that this process has started."""
+    for child in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split():
+        if b"start-dev" in Path(f"/proc/{child}/cmdline").read_bytes():
+            return int(child)
+    raise LookupError("this process has started no dev server")
+
+
+async def measure(kind: str, runs: int, cached: int, woken: int) -> dict[str, Any]:
+    """The figures of so many runs that wait, with a worker that keeps `cached` of them in memory."""
+    queue = f"waiting-{uuid.uuid4().hex[:6]}"
+    async with temporal_server() as temporal:
+        server = _server_pid()
+        environment = {
+            **os.environ,
+            "TEMPORAL_ADDRESS": temporal.address,
+            "MULLIGAN_MAX_CACHED_WORKFLOWS": str(cached),
+        }
+        worker = await asyncio.create_subprocess_exec(
+            sys.executable, "worker.py", "--load", "benchmarks.waiting_agents", "--task-queue", queue, env=environment
+        )
+        try:
+            client = await mulligan.connect(temporal.address)
+            warm = [f"warm-{number}" for number in range(20)]
+            await _start(client, kind, queue, warm)
+            await _wake(client, kind, worker.pid, warm)
+            idle_worker, idle_server = Usage.of(worker.pid), Usage.of(server)
+            ids = [f"waiting-{number:06d}" for number in range(runs)]
+            began = time.perf_counter()
+            await _start(client, kind, queue, ids)
+            took = time.perf_counter() - began
+            held_worker, held_server = Usage.of(worker.pid), Usage.of(server)
+            chosen = random.Random(7)
+            newest, evicted = ids[-min(cached, runs) // 2 :], ids[: max(runs - 2 * cached, 0)]
+            figures = {
+                "kind": kind,
+                "runs": runs,
+                "in_cache": min(cached, runs),
+                "seconds_to_start_all": round(took, 1),
+                "worker_idle_mb": round(idle_worker.memory / 1e6, 1),
+                "worker_waiting_mb": round(held_worker.memory / 1e6, 1),
+                "server_kb_per_run": round((held_server.memory - idle_server.memory) / runs / 1e3, 1),
+                "woken_from_cache": await _wake(
+                    client, kind, worker.pid, chosen.sample(newest, min(woken, len(newest)))
+                ),
+            }
+            if len(evicted) > 1:
+                returned = chosen.sample(evicted, min(woken, len(evicted)))
+                figures["woken_after_eviction"] = await _wake(client, kind, worker.pid, returned)
+            return {**figures, "worker_most_mb": round(Usage.of(worker.pid).most_memory / 1e6, 1)}
+        finally:
+            if worker.returncode is None:
+                worker.terminate()
+                await worker.wait()
+
+
+def main() -> None:
+    """Measure, and print the figures."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", type=int, default=10_000)
+    parser.add_argument("--kind", choices=KINDS, default="person")
+    parser.add_argument("--cached", type=int, default=1_000, help="MULLIGAN_MAX_CACHED_WORKFLOWS of the worker")
+    parser.add_argument("--woken", type=int, default=300)
+    given = parser.parse_args()
+    print(json.dumps(asyncio.run(measure(given.kind, given.runs, given.cached, given.woken)), indent=2))
+
+
+if __name__ == "__main__":
+    main()
