@@ -56,7 +56,7 @@ pin: | $(UV)  ## Take the newest versions that pyproject.toml allows, and write 
 	  rm -f $$project/uv.lock && $(UV) lock --quiet --no-config --project $$project && \
 	  $(UV) run python .ci/pin.py $$project || exit 1; done
 
-pin-images: | $(UV)  ## Write the digests of all images into deploy/ (needs Docker and the images' registries)
+pin-images: | $(UV)  ## Write the digests of all images into deploy/ (needs Docker or crane, and the images' registries)
 	@$(UV) run python .ci/pin_images.py
 
 .uv/bin/uv:

@@ -1,9 +1,12 @@
-"""Write the digest of each image into deploy/: `image:tag` becomes `image:tag@sha256:…`. Needs Docker, and the registries.
+"""Write the digest of each image into deploy/: `image:tag` becomes `image:tag@sha256:…`.
+
+It needs the images' registries, and Docker or `crane`.
 
 python .ci/pin_images.py [FOLDER]: the files of that folder, else of deploy/. Images that are built here are left out.
 """
 
 import re
+import shutil
 import subprocess
 import sys
 from functools import cache
@@ -22,6 +25,10 @@ def digest_of(image: str) -> str:
         SystemExit: the registry does not say.
     """
     command = ["docker", "buildx", "imagetools", "inspect", "--format", "{{.Manifest.Digest}}", image]
+    if shutil.which("docker") is None:
+        command = ["crane", "digest", image]
+        if shutil.which("crane") is None:
+            raise SystemExit("Install Docker or crane: one of them asks the registries for the digests.")
     ran = subprocess.run(command, capture_output=True, text=True, check=False)
     digest = ran.stdout.strip()
     if ran.returncode or not DIGEST.fullmatch(digest):

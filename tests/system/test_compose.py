@@ -180,6 +180,49 @@ async def test_make_pin_images_writes_the_digest_of_every_image_or_changes_nothi
         assert all(image.endswith(f"@sha256:{digit * 64}") for image in froms)
 
 
+async def test_make_pin_images_asks_crane_where_there_is_no_docker(tmp_path: Path) -> None:
+    for name in ("compose.yaml", "Dockerfile", "example/Dockerfile"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        shutil.copy(DEPLOY / name, tmp_path / name)
+    crane = tmp_path / "bin/crane"
+    crane.parent.mkdir()
+    for says in (None, f'test "$1" = digest && echo sha256:{"c" * 64}'):
+        if says is not None:
+            crane.write_text(f"#!/bin/sh\n{says}\n")
+            crane.chmod(0o755)
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, ROOT / ".ci/pin_images.py", tmp_path, stderr=asyncio.subprocess.PIPE, env={"PATH": str(crane.parent)}
+        )  # fmt: skip
+        _, err = await process.communicate()
+        assert (process.returncode == 0) == (says is not None)
+        assert (b"Install Docker or crane" in err) == (says is None)
+    assert f"image: grafana/grafana:12.2.1@sha256:{'c' * 64}\n" in (tmp_path / "compose.yaml").read_text()
+
+
+BY_VERSION = {
+    *("ghcr.io/astral-sh/uv", "temporalio/server", "temporalio/admin-tools", "temporalio/ui"),
+    *("jaegertracing/jaeger", "otel/opentelemetry-collector-contrib"),
+}
+
+
+def test_each_image_has_a_digest_or_is_listed_as_one_without() -> None:
+    """deploy/README.md says which are pinned how. Images that are built here have neither."""
+    rows = re.findall(r"^\| (.*?) \| (version .*?) \|$", (DEPLOY / "README.md").read_text(), re.MULTILINE)
+    listed = {pinned.partition(",")[0]: set(re.findall(r"`([\w./-]+)`", names)) for names, pinned in rows}
+    found: dict[str, set[str]] = {"version and digest": set(), "version only": set()}
+    for name in ("compose.yaml", "Dockerfile", "example/Dockerfile"):
+        text = (DEPLOY / name).read_text()
+        for image, tag, digest in re.findall(
+            r"(?:^\s*image: |^FROM (?:--\S+ )?|[=,]from=)([\w./-]+):([\w.-]+)(@sha256:[0-9a-f]{64})?(?=[\s,])",
+            text,
+            re.MULTILINE,
+        ):
+            assert tag != "latest"
+            found["version and digest" if digest else "version only"].add(image)
+    assert found["version only"] == BY_VERSION == listed["version only"]
+    assert found["version and digest"] == listed["version and digest"]
+
+
 def test_the_worker_is_confined_and_drains(worker: dict[str, Any]) -> None:
     assert worker["read_only"] is True
     assert worker["init"] is True
