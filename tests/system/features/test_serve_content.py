@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import uuid
@@ -152,3 +153,86 @@ async def test_ag_ui_takes_binary_and_image_parts(served: Served, part: dict[str
     assert "RUN_FINISHED" in answer.text
     assert image_of(served.sent()) == IMAGE_URL
     assert json.dumps(IMAGE) not in answer.text
+
+
+def _encoded(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+FAULTY = {
+    "another type": ("image", f"data:image/gif;base64,{IMAGE}", "but its bytes are image/png."),
+    "an unknown type": ("file", f"data:;base64,{_encoded(bytes(range(3)))}", "is of an unknown type"),
+    "no base64": ("image", "data:image/png;base64,????", "is not base64"),
+    "no bytes": ("image", "data:image/png;base64,", "has no bytes"),
+    "a file of the server": ("image", "file:///etc/passwd", ""),
+    "another scheme": ("image", "ftp://x.test/a.png", ""),
+    "a long URL": ("image", "https://x.test/" + "a" * 9_000 + ".png", "at most 8,192 characters"),
+}
+"""A kind of part, its URL, and what the refusal says."""
+
+
+def entrances(kind: str, url: str) -> dict[str, Any]:
+    """The body of a request with this part for each protocol, by its path."""
+    unique, name = uuid.uuid4().hex[:8], {"filename": "a"} if kind == "file" else {}
+    media_type = url.removeprefix("data:").partition(";")[0] if url.startswith("data:") else "image/png"
+    input_part = {"type": f"input_{kind}", **({"image_url": url} if kind == "image" else {"file_data": url}), **name}
+    chat_part: dict[str, Any] = {"type": "image_url", "image_url": {"url": url}}
+    if kind == "file":
+        chat_part = {"type": "file", "file": {"file_data": url, **name}}
+    ui_part = {"type": "file", "mediaType": media_type, "url": url, **name}
+    source = {"type": "url", "value": url, "mimeType": media_type}
+    ag_part = {"type": "document" if kind == "file" else kind, "source": source}
+    ag_state = {"tools": [], "context": [], "state": {}, "forwardedProps": {}}
+    return {
+        "/api/runs": {"agent": "painter", "prompt": [{"type": kind, "url": url}]},
+        "/v1/responses": {"model": "painter", "input": [{"role": "user", "content": [input_part]}]},
+        "/v1/chat/completions": {"model": "painter", "messages": [{"role": "user", "content": [chat_part]}]},
+        "/ai-sdk/painter": {
+            "id": f"chat-{unique}", "messages": [{"id": "m1", "role": "user", "parts": [ui_part]}],
+            "trigger": "submit-message",
+        },
+        "/ag-ui/painter": {
+            "threadId": f"t-{unique}", "runId": "r1", "messages": [{"id": "m1", "role": "user", "content": [ag_part]}],
+            **ag_state,
+        },
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", FAULTY)
+async def test_content_that_cannot_be_used_is_refused_at_each_entrance_and_starts_no_run(
+    served: Served, fault: str
+) -> None:
+    kind, url, sentence = FAULTY[fault]
+    before = len(served.lab.model.requests_of(MODEL))
+    for path, body in entrances(kind, url).items():
+        answer = await served.door.http.post(path, json=body, timeout=60)
+        assert answer.status_code in (400, 422), (path, answer.status_code, answer.text[:300])
+        refused = answer.json()
+        error = refused.get("detail") or refused.get("message") or refused["error"]
+        text = error["message"] if isinstance(error, dict) else error
+        assert sentence in text, (path, text[:300])
+        assert len(text) < 600, path
+        assert "Traceback" not in text
+    assert len(served.lab.model.requests_of(MODEL)) == before
+
+
+async def test_a_url_of_a_client_is_given_to_the_provider_and_never_fetched(served: Served) -> None:
+    """Also one of this machine: neither the server nor the worker connects to it."""
+    fetched: list[str] = []
+
+    async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        fetched.append((await reader.readline()).decode())
+        writer.close()
+
+    async with await asyncio.start_server(listen, "127.0.0.1", 0) as server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/secret.png"
+        for path, body in entrances("image", url).items():
+            served.script(DONE)
+            before = len(served.lab.model.requests_of(MODEL))
+            answer = await served.door.http.post(path, json=body, timeout=60)
+            assert answer.status_code in (200, 201), (path, answer.text[:300])
+            if path == "/api/runs":
+                await served.door.http.get(f"/api/runs/{answer.json()['id']}?wait=30")
+            assert len(served.lab.model.requests_of(MODEL)) == before + 1, path
+            assert image_of(served.sent()) == url, path
+    assert fetched == []
