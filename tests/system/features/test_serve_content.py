@@ -182,7 +182,7 @@ def entrances(kind: str, url: str) -> dict[str, Any]:
     ui_part = {"type": "file", "mediaType": media_type, "url": url, **name}
     source = {"type": "url", "value": url, "mimeType": media_type}
     ag_part = {"type": "document" if kind == "file" else kind, "source": source}
-    ag_state = {"tools": [], "context": [], "state": {}, "forwardedProps": {}}
+    ag_state: dict[str, Any] = {"tools": [], "context": [], "state": {}, "forwardedProps": {}}
     return {
         "/api/runs": {"agent": "painter", "prompt": [{"type": kind, "url": url}]},
         "/v1/responses": {"model": "painter", "input": [{"role": "user", "content": [input_part]}]},
