@@ -47,9 +47,9 @@ def size_of(what: CachedConversation | ToolMessage) -> int:
     return cache.size
 
 
-def has(cache: ConversationCache, key: Key) -> bool:
-    """Whether the cache has it. Removes it from the cache."""
-    found, _ = cache.take(key, ONE, prefix(user_message("a")).ref)
+def has(cache: ConversationCache, key: Key, text: str = "a") -> bool:
+    """Whether the cache has the conversation of that message."""
+    found, _ = cache.take(key, ONE, prefix(user_message(text)).ref)
     cache.put(key, found)
     return bool(found.messages)
 
@@ -126,19 +126,21 @@ def test_take_returns_the_conversation_cut_back_to_the_reference_and_removes_it(
 
 def test_the_least_recently_used_entry_is_evicted() -> None:
     """Conversations and results alike."""
-    cache = ConversationCache(2 * size_of(prefix(user_message("a"))) + 2 * size_of(result("c1")))
-    cache.put(("a", "0"), prefix(user_message("a")))
+    text = "a" * 500  # a conversation is larger than a result: one that is evicted makes room for it
+    assert size_of(prefix(user_message(text))) > size_of(result("c1"))
+    cache = ConversationCache(2 * size_of(prefix(user_message(text))) + 2 * size_of(result("c1")))
+    cache.put(("a", "0"), prefix(user_message(text)))
     cache.put_result(KEY, result("c1"))
-    cache.put(("b", "0"), prefix(user_message("a")))
+    cache.put(("b", "0"), prefix(user_message(text)))
     cache.put_result(KEY, result("c2"))
-    used, _ = cache.take(("a", "0"), ONE, prefix(user_message("a")).ref)
+    used, _ = cache.take(("a", "0"), ONE, prefix(user_message(text)).ref)
     cache.put(("a", "0"), used)
     cache.put_result(KEY, result("c3"))
     cache.put_result(KEY, result("c4"))
     held = [CachedResult(role="held", call_id=f"c{n}") for n in (1, 2, 3, 4)]
     assert [len(cache.resolve(KEY, [each])) for each in held] == [0, 1, 1, 1]
-    assert has(cache, ("a", "0"))
-    assert not has(cache, ("b", "0"))
+    assert has(cache, ("a", "0"), text)
+    assert not has(cache, ("b", "0"), text)
 
 
 def test_an_entry_larger_than_the_cache_evicts_nothing() -> None:
