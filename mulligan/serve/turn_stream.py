@@ -31,7 +31,7 @@ from mulligan.wire.event_types import (
     Waiting,
 )
 
-__all__ = ["TurnStream", "Wait", "WaitingCall", "open_turn", "parse_wait_id"]
+__all__ = ["TurnStream", "Wait", "WaitingCall", "open_turn", "parse_wait_id", "parse_waiting_call"]
 
 QUIET_SECONDS = 0.3
 """How long nothing must happen before a stream ends at a wait: the calls of a step that wait are asked about together."""
@@ -69,6 +69,12 @@ class Wait:
         return f"{self.token}:{self.call.id}"
 
 
+def parse_waiting_call(text: str) -> WaitingCall:
+    """The call with a `WaitingCall.id`."""
+    call_id, _, sub_run = text.partition("@")
+    return WaitingCall(call_id, sub_run)
+
+
 def parse_wait_id(wait_id: str) -> tuple[str, WaitingCall]:
     """The token and the call of a `Wait.id`.
 
@@ -76,17 +82,17 @@ def parse_wait_id(wait_id: str) -> tuple[str, WaitingCall]:
         Problem: it is none.
     """
     token, _, call = wait_id.partition(":")
-    call_id, _, sub_run = call.partition("@")
+    waiting = parse_waiting_call(call)
     try:
         StreamPosition.parse(token)
     except EventTokenError:
-        call_id = ""
-    if not (token and call_id):
+        token = ""
+    if not (token and waiting.call_id):
         raise Problem(
             422, "invalid_input", f"There is no question or approval with the id {wait_id[:80]!r}; send back the id "
             "with which it was asked.",
         )  # fmt: skip
-    return token, WaitingCall(call_id, sub_run)
+    return token, waiting
 
 
 class TurnStream:

@@ -24,6 +24,9 @@ seller = Agent(
     name="seller", model=f"openai-chat:{MODEL}", tools=[search_orders, click, refund, ask_person], max_steps=3
 )
 labeller = Agent(name="labeller", model=f"openai-chat:{MODEL}", output=Label)
+manager = Agent(
+    name="manager", model=f"openai-chat:{MODEL}", tools=[seller.as_tool(description="Handles orders.")], max_steps=3
+)
 strict = Agent(name="strict_seller", model=f"openai-chat:{MODEL}", handle_errors=False)
 
 LONG = "It was a dark and stormy night; the rain fell in torrents, except at occasional intervals. " * 6
@@ -35,6 +38,8 @@ SCRIPTS: dict[str, Sequence[Turn]] = {
     "Say hello.": [Turn("Hello."), Turn("Hello again.")],
     "Give it back.": [REFUND, Turn("Given back.")],
     "Ask me.": [ASK, Turn("Thank you.")],
+    "Give back and ask.": [Turn(calls=[*REFUND.calls, *ASK.calls]), Turn("Given back.")],
+    "Let it be done.": [Turn(calls=[("seller", '{"prompt": "Give back and ask."}', "d")]), Turn("It is done.")],
     "Label it.": [Turn(calls=[("Label", '{"name": "blue"}', "l")])],
     "Never end.": [LOOK] * 3,
     "Fail.": [Turn(calls=[("nothing", "{}", "n")])],

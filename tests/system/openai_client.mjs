@@ -35,6 +35,19 @@ const request = asked();
 const reply = [{ type: "mcp_approval_response", approval_request_id: request.id, approve: true }];
 const approved = await client.responses.create({ model: "seller", previous_response_id: waiting.id, input: reply });
 got.approved = [waiting.status, approved.status, approved.output_text];
+
+let managed = await client.responses.create({ model: "manager", input: "Let it be done." });
+const asks = () => managed.output.filter((item) => item.type === "mcp_approval_request" || item.type === "function_call");
+while (asks().length < 2 && managed.status === "in_progress") managed = await client.responses.retrieve(managed.id);
+got.below = [asks().map((item) => item.type)];
+const replies = asks().map((item) =>
+  item.type === "function_call"
+    ? { type: "function_call_output", call_id: item.call_id, output: "Both." }
+    : { type: "mcp_approval_response", approval_request_id: item.id, approve: true },
+);
+const both = await client.responses.create({ model: "manager", previous_response_id: managed.id, input: replies });
+got.below.push(both.status, both.output_text);
+
 const next = await client.responses.create({ model: "seller", input: "Say hello." });
 const again = await client.responses.create({ model: "seller", previous_response_id: next.id, input: "Again." });
 got.conversation = [next.output_text, again.output_text];

@@ -33,7 +33,7 @@ async def test_the_javascript_sdk_of_openai_talks_to_agents(lab: Lab) -> None:
     async with worker, http_server(lab.client, task_queue=queue, tokens="ada:token-of-ada") as door:
         printed = await run_node(folder, Path(__file__).with_name("openai_client.mjs"), door.url)
     got = json.loads(printed)
-    assert set(got["models"]) == {"seller", "labeller", "strict_seller"}
+    assert set(got["models"]) == {"seller", "manager", "labeller", "strict_seller"}
     types = got["types"]
     assert types[:8] == ["response.created", "response.in_progress", *MESSAGE]
     assert types[-7:] == [*MESSAGE, "response.completed"]
@@ -44,6 +44,7 @@ async def test_the_javascript_sdk_of_openai_talks_to_agents(lab: Lab) -> None:
     assert got["items"] == [message, ["mcp_call", "completed"], ["mcp_call", "failed"], message]
     assert (got["usage"], got["integers"]) == (30, True)
     assert got["approved"] == ["in_progress", "completed", "Given back."]
+    assert got["below"] == [["mcp_approval_request", "function_call"], "completed", "It is done."]
     assert got["conversation"] == ["Hello.", "Hello again."]
     assert got["cancelled"] == "cancelled"
     assert got["chat"] == ["Let me look.\n\nIt is order 7.", "stop", 30]

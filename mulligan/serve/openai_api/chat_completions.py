@@ -63,7 +63,8 @@ async def create(request: Request, runs: Serving, caller: Calling) -> Response:
 async def _end(request: Request, runs: Runs, caller: Caller, run_id: str) -> RunEnded:
     """The end of a run, which a request without a stream waits for."""
     where = f"The run {run_id!r} goes on: GET /v1/responses/{run_id} reads it."
-    async for event in follow_while_connected(request, await runs.watch(caller, run_id)):
+    async for each in follow_while_connected(request, await runs.watch(caller, run_id)):
+        event = each.event
         if asks_person(event):
             raise Problem(
                 409, "waiting_for_person", f"A call waits for a person: decide it, and the run continues. {where}"

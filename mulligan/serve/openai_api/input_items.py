@@ -12,6 +12,7 @@ from mulligan.serve.client_parts import media_part
 from mulligan.serve.openai_api.request_fields import invalid
 from mulligan.serve.openai_api.response_events import APPROVAL_PREFIX
 from mulligan.serve.problems import Problem
+from mulligan.serve.turn_stream import WaitingCall, parse_waiting_call
 
 __all__ = ["Reply", "chat_messages", "input_messages", "replies"]
 
@@ -33,7 +34,7 @@ Json = dict[str, Any]
 class Reply:
     """A person's reply to a call that waits: `approve` for an approval, otherwise the `text` of an answer."""
 
-    call_id: str
+    call: WaitingCall
     approve: bool | None = None
     text: str = ""
 
@@ -114,9 +115,10 @@ def _reply(item: Json) -> Reply | None:
             approve, request_id = item.get("approve"), str(item.get("approval_request_id"))
             if not isinstance(approve, bool):
                 raise invalid("approve", "of an mcp_approval_response must be true or false.")
-            return Reply(request_id.removeprefix(APPROVAL_PREFIX), approve, str(item.get("reason") or ""))
+            call = parse_waiting_call(request_id.removeprefix(APPROVAL_PREFIX))
+            return Reply(call, approve, str(item.get("reason") or ""))
         case "function_call_output":
-            return Reply(str(item.get("call_id")), text=_text(item.get("output"), "output"))
+            return Reply(parse_waiting_call(str(item.get("call_id"))), text=_text(item.get("output"), "output"))
     return None
 
 

@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from mulligan.client.event_position import START, Position
 from mulligan.serve.openai_api.sequence import (
+    FIRST_SLOT_BELOW,
     LAST_SLOT,
-    ReadUpTo,
+    next_slot_below,
     number_of_live,
     number_of_stored,
+    read_up_to,
 )
 from mulligan.serve.openai_api.step_text import StepText, TextClosed, TextOpened, TextPart
+from mulligan.serve.turn_stream import WaitingCall
 from mulligan.values import Usage
 from mulligan.wire.event_types import (
     Answered,
@@ -101,6 +104,9 @@ class ResponseEvents:
         self._step = 0
         self._has_started = False
         self._waiting: dict[str, Json] = {}
+        self._below: dict[str, Json] = {}
+        """The items that ask for sub-agents, by the id of the call."""
+        self._slot_below = FIRST_SLOT_BELOW
         self.end: RunEnded | None = None
         """The last event, once it was translated."""
 
@@ -122,6 +128,7 @@ class ResponseEvents:
         if isinstance(event, (TextDelta, TextVoid)):
             self._at.live = position
         elif (offset := getattr(event, "offset", None)) is not None:
+            self._slot_below = self._slot_below if offset == self._at.offset else FIRST_SLOT_BELOW
             self._at = _Numbering(offset)
         self._note(event)
         yield from self._text_events(event)
@@ -149,8 +156,9 @@ class ResponseEvents:
             case Decided():
                 self._waiting.pop(event.call_id, None)
 
-    def take_over(self, read: ReadUpTo) -> Iterator[Json]:
-        """Continue after live text that the client got from another replica."""
+    def take_over(self, number: int) -> Iterator[Json]:
+        """Continue after the event with a number, which the client got from another replica."""
+        read, self._slot_below = read_up_to(number), next_slot_below(number)
         if read.attempt:
             self._at.live = Position(read.offset + 1, read.attempt, read.seen)
             yield from self._open(self._text.open_at(self._step, read.attempt, read.seen))
@@ -173,7 +181,7 @@ class ResponseEvents:
             "max_output_tokens": None,
             "metadata": self._head.metadata,
             "model": self._head.agent,
-            "output": [dict(item) for item in self._items],
+            "output": [dict(item) for item in (*self._items, *self._below.values())],
             "parallel_tool_calls": True,
             "previous_response_id": self._head.previous,
             "reasoning": {"effort": None, "summary": None},
@@ -296,21 +304,35 @@ class ResponseEvents:
 
     def _wait(self, event: Waiting) -> Iterator[Json]:
         """A person is asked by an item: an approval request, or for a question a call that the client answers."""
-        arguments = _text_of(event.arguments)
+        item = _asking_item(event.kind, event.call_id, event.name, event.arguments, event.text)
         if event.kind == "approval":
-            item_id = f"{APPROVAL_PREFIX}{event.call_id}"
-            self._call(event.call_id).item["approval_request_id"] = item_id
-            item = {"type": "mcp_approval_request", "server_label": SERVER_LABEL}
+            self._call(event.call_id).item["approval_request_id"] = item["id"]
         else:
-            item_id = self._item_id("fc_", event.call_id)
-            arguments = json.dumps({"question": event.text}, ensure_ascii=False)
-            item = {"type": "function_call", "call_id": event.call_id, "status": "completed"}
-        item = {"id": item_id, **item, "name": event.name, "arguments": arguments}
+            item["id"] = self._item_id("fc_", event.call_id)
         self._waiting[event.call_id] = {"kind": event.kind, "call_id": event.call_id, "text": event.text}
-        index = self._new_index()
         self._items.append(item)
-        yield self._item_event("added", 0, index, item)
-        yield self._item_event("done", 1, index, item)
+        yield from self._added_and_done(item, 0)
+
+    def ask_below(self, pending: Iterable[Json]) -> Iterator[Json]:
+        """Ask for sub-agents, by entries of `pending` with the id of a run below. What was asked already is left out.
+
+        Such items are there while they wait only: the events of sub-agents are not in the run, so another replica that reads
+        it later has no place for them.
+        """
+        for each in pending:
+            call = WaitingCall(each["call_id"], "" if each.get("id") == self._head.id else each.get("id", ""))
+            if not call.sub_run or call.id in self._below or self._slot_below + 1 >= LAST_SLOT:
+                continue
+            item = _asking_item(each["kind"], call.id, each["tool"], each["arguments"], each["text"])
+            self._below[call.id] = item
+            self._waiting[call.id] = {"kind": each["kind"], "call_id": call.id, "text": each["text"]}
+            yield from self._added_and_done(item, self._slot_below)
+            self._slot_below += 2
+
+    def _added_and_done(self, item: Json, slot: int) -> Iterator[Json]:
+        index = self._new_index()
+        yield self._item_event("added", slot, index, item)
+        yield self._item_event("done", slot + 1, index, item)
 
     def _call(self, call_id: str) -> _Call:
         """The newest call with an id that has no result yet."""
@@ -332,6 +354,7 @@ class ResponseEvents:
             call.item["status"] = "incomplete"
             yield self._item_event("done", 16 + number, call.index, dict(call.item))
         self._waiting.clear()
+        self._below.clear()
         response = self.to_json()
         status = response["status"]
         kind = "incomplete" if status == "cancelled" else status
@@ -394,6 +417,15 @@ def usage_json(usage: Usage) -> Json:
         "output_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
         "total_tokens": usage.total_tokens,
     }
+
+
+def _asking_item(kind: str, call_id: str, name: str, arguments: Any, text: str) -> Json:
+    """The item with which a call waits: an approval request, or for a question a call that the client answers."""
+    if kind == "approval":
+        item = {"id": f"{APPROVAL_PREFIX}{call_id}", "type": "mcp_approval_request", "server_label": SERVER_LABEL}
+        return {**item, "name": name, "arguments": _text_of(arguments)}
+    item = {"id": f"fc_{call_id}", "type": "function_call", "call_id": call_id, "status": "completed"}
+    return {**item, "name": name, "arguments": json.dumps({"question": text}, ensure_ascii=False)}
 
 
 def _output_text(text: str) -> Json:

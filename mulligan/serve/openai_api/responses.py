@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable
 from contextlib import aclosing
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 from sse_starlette import EventSourceResponse
@@ -17,6 +17,7 @@ from temporalio.service import RPCError
 from mulligan.client.read_run import NO_WORKER_STATUSES
 from mulligan.client.send_update import RunEndedError
 from mulligan.client.start_run import read_input
+from mulligan.client.watch_run import WatchedEvent
 from mulligan.serve.http_protocol import SEND_SECONDS, caller_of, runs_of
 from mulligan.serve.openai_api.input_items import Reply, input_messages, joined_prompt, replies, run_input_json
 from mulligan.serve.openai_api.request_fields import (
@@ -34,7 +35,8 @@ from mulligan.serve.openai_api.sequence import MOST_NUMBER, read_up_to
 from mulligan.serve.problems import Problem, problem_of
 from mulligan.serve.runs import MOST_ITEMS, Runs
 from mulligan.serve.security import Caller
-from mulligan.wire.event_types import EVENT, Event
+from mulligan.serve.turn_stream import WaitingCall, open_turn
+from mulligan.wire.event_types import EVENT, Event, SubRunEvent, Waiting
 
 __all__ = ["SECONDS_BETWEEN_PINGS", "asks_person", "follow_while_connected", "router"]
 
@@ -51,6 +53,7 @@ SECONDS_BETWEEN_CHECKS = 1.0
 
 Serving = Annotated[Runs, Depends(runs_of)]
 Calling = Annotated[Caller, Depends(caller_of)]
+T = TypeVar("T")
 router = APIRouter(prefix="/v1/responses", include_in_schema=False)
 
 
@@ -80,7 +83,7 @@ async def create(request: Request, runs: Serving, caller: Calling) -> Response:
     if is_background and not replied:
         return JSONResponse(events.to_json())
     if not is_background:
-        await _wait(request, runs, caller, run_id)
+        await _wait(request, runs, caller, run_id, [reply.call for reply in replied])
     return JSONResponse(await _read(runs, caller, run_id, events))
 
 
@@ -147,12 +150,14 @@ async def _continues(runs: Runs, run_id: str, previous: str) -> bool:
 
 async def _reply(runs: Runs, caller: Caller, run_id: str, given: Iterable[Reply]) -> None:
     for reply in given:
+        call_id, owner = reply.call.call_id, reply.call.sub_run or run_id
+        if not f"{owner}/".startswith(f"{run_id}/"):
+            raise invalid("input", f"has a reply to {reply.call.id[:80]!r}, which is no call of this response.")
         if reply.approve is None:
-            await runs.answer(caller, run_id, {"call_id": reply.call_id, "text": reply.text})
+            await runs.answer(caller, owner, {"call_id": call_id, "text": reply.text})
             continue
         decision = "approve" if reply.approve else "deny"
-        fields = {"call_id": reply.call_id, "decision": decision, "reason": reply.text or None}
-        await runs.decide(caller, run_id, fields)
+        await runs.decide(caller, owner, {"call_id": call_id, "decision": decision, "reason": reply.text or None})
 
 
 async def _head(runs: Runs, caller: Caller, run_id: str) -> ResponseHead:
@@ -173,6 +178,8 @@ async def _read(runs: Runs, caller: Caller, run_id: str, events: ResponseEvents)
         async with asyncio.timeout(READ_SECONDS if is_open else None):
             async for _ in _stored(runs, caller, run_id, events):
                 continue
+            if is_open:
+                list(events.ask_below(await runs.pending(caller, run_id)))
     except (TimeoutError, RPCError) as error:
         if not is_open or (isinstance(error, RPCError) and error.status not in NO_WORKER_STATUSES):
             raise
@@ -199,20 +206,25 @@ async def _stored(
         raise invalid("starting_after", "is not the sequence_number of an event of this response.")
 
 
-async def _wait(request: Request, runs: Runs, caller: Caller, run_id: str) -> None:
-    """Wait until a run has ended, or waits for a person; or its client has gone."""
-    async for event in follow_while_connected(request, await runs.watch(caller, run_id)):
-        if asks_person(event):
-            return
+async def _wait(
+    request: Request, runs: Runs, caller: Caller, run_id: str, decided: Collection[WaitingCall] = ()
+) -> None:
+    """Wait until a run has ended, or it and those below it wait for people only; or its client has gone."""
+    # Without a worker, a new run has no events yet; one that was replied to has.
+    turn = await open_turn(runs, caller, run_id, since=None if decided else "", decided=decided)
+    async for _ in follow_while_connected(request, turn.live()):
+        continue
 
 
 def asks_person(event: Event) -> bool:
-    """Whether a call of the run waits for a person from now on, or one of a sub-agent's run."""
-    return event.type == "waiting" or (event.type == "sub_run" and event.event.type == "waiting")
+    """Whether a call of the run waits for a person from now on, or one of a run below it."""
+    while isinstance(event, SubRunEvent):
+        event = event.event
+    return isinstance(event, Waiting)
 
 
-async def follow_while_connected(request: Request, watched: AsyncIterator[Any] | None) -> AsyncIterator[Event]:
-    """The events of a run, for as long as the client of a request without a stream is there, and may be expected to wait."""
+async def follow_while_connected(request: Request, watched: AsyncIterator[T] | None) -> AsyncIterator[T]:
+    """The events of a run or a turn, while the client of a request without a stream is there and may be expected to wait."""
     if watched is None:
         return
     loop = asyncio.get_running_loop()
@@ -228,7 +240,7 @@ async def follow_while_connected(request: Request, watched: AsyncIterator[Any] |
                     continue
                 if (each := taken.result()) is None:
                     return
-                yield each.event
+                yield each
                 taken = asyncio.ensure_future(anext(events, None))
         finally:
             taken.cancel()
@@ -244,16 +256,19 @@ async def _stream(
     since = ""
     if read is not None and after is not None:
         begun += [event async for event in _stored(runs, caller, run_id, events, read.offset)]
-        begun += events.take_over(read)
+        begun += events.take_over(after)
         begun = [event for event in begun if event["sequence_number"] > after]
         since = read.token
     watched = None if events.end is not None else await runs.watch(caller, run_id, since)
-    frames = _frames(begun, watched, events)
+    frames = _frames(begun, watched, events, lambda: runs.pending(caller, run_id))
     return EventSourceResponse(frames, sep="\n", ping=SECONDS_BETWEEN_PINGS, send_timeout=SEND_SECONDS)
 
 
 async def _frames(
-    begun: Iterable[dict[str, Any]], watched: AsyncIterator[Any] | None, events: ResponseEvents
+    begun: Iterable[dict[str, Any]],
+    watched: AsyncIterator[WatchedEvent] | None,
+    events: ResponseEvents,
+    read_pending: Callable[[], Awaitable[list[dict[str, Any]]]],
 ) -> AsyncIterator[bytes]:
     """OpenAI's events of a run to its end; the last one is the error if the stream cannot go on."""
     number = 0
@@ -265,7 +280,10 @@ async def _frames(
     async with aclosing(watched) as stream:  # type: ignore[type-var]
         try:
             async for each in stream:
-                for event in events.translate(each.event, each.position):
+                sent = list(events.translate(each.event, each.position))
+                if isinstance(each.event, SubRunEvent) and asks_person(each.event):
+                    sent += events.ask_below(await read_pending())
+                for event in sent:
                     number = event["sequence_number"]
                     yield _frame(event)
                 if events.end is not None:

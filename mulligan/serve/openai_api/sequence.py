@@ -10,7 +10,15 @@ from dataclasses import dataclass
 
 from mulligan.client.event_position import Position
 
-__all__ = ["LAST_SLOT", "MOST_NUMBER", "ReadUpTo", "number_of_live", "number_of_stored", "read_up_to"]
+__all__ = [
+    "FIRST_SLOT_BELOW",
+    "LAST_SLOT",
+    "MOST_NUMBER",
+    "ReadUpTo",
+    "number_of_live",
+    "number_of_stored",
+    "read_up_to",
+]
 
 MOST_NUMBER = 2**53 - 1
 """The largest integer that JavaScript reads exactly."""
@@ -18,6 +26,8 @@ _RANK_BITS, _SEEN_BITS = 33, 21
 _SLOTS = 4_096
 """The numbers of each stored event; those of the live text that follows come after them."""
 LAST_SLOT = _SLOTS - 1
+FIRST_SLOT_BELOW = _SLOTS // 2
+"""From here on, the slots are those of items that ask for sub-agents: their events are not stored in the run."""
 _LIVE_SLOTS = 5
 """The numbers of an attempt before its first character: an item is closed (0 to 2), and opened (3 and 4)."""
 _MOST_ATTEMPT, _MOST_SEEN = (1 << (_RANK_BITS - _SEEN_BITS)) - 2, (1 << _SEEN_BITS) - 1
@@ -56,3 +66,9 @@ def read_up_to(number: int) -> ReadUpTo:
         return ReadUpTo(offset)
     attempt, seen = divmod(rank - _SLOTS, 2**_SEEN_BITS)
     return ReadUpTo(offset, attempt, max(0, seen - _LIVE_SLOTS))
+
+
+def next_slot_below(number: int) -> int:
+    """The first slot for a sub-agent's item that comes after the event with a number."""
+    rank = number & (2**_RANK_BITS - 1)
+    return max(FIRST_SLOT_BELOW, rank + 1) if rank < _SLOTS else FIRST_SLOT_BELOW

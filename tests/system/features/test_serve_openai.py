@@ -252,6 +252,51 @@ async def test_a_waiting_call_is_an_item_that_the_client_replies_to(served: Serv
     assert "waits for a person" in waits.value.message
 
 
+async def test_what_sub_agents_ask_are_items_of_the_response_while_they_wait(served: Served) -> None:
+    """In the response and in its stream, on each replica; one after the other is replied to."""
+    create = served.client.responses.create
+    waiting = await create(model="manager", input="Let it be done.")
+    called, request, question = waiting.output
+    assert (waiting.status, called.type, called.name) == ("in_progress", "mcp_call", "seller")
+    assert (request.type, request.name, request.id) == ("mcp_approval_request", "refund", f"mcpr_r@{waiting.id}/d")
+    assert json.loads(request.arguments) == {"order": 7, "amount": {"euros": 2}}
+    assert (question.type, json.loads(question.arguments)) == ("function_call", {"question": "Which?"})
+    assert {each["call_id"] for each in waiting.to_dict()["mulligan"]["waiting_for"]} == {
+        f"r@{waiting.id}/d", f"q@{waiting.id}/d",
+    }  # fmt: skip
+    assert (await served.other.responses.retrieve(waiting.id)).output == waiting.output
+
+    seen: list[dict[str, Any]] = []
+    async with await served.other.responses.retrieve(waiting.id, stream=True) as stream:
+        async for event in stream:
+            seen.append(event.to_dict())
+            if [each["item"]["id"] for each in seen if each["type"] == "response.output_item.done"] == [
+                request.id, question.id,
+            ]:  # fmt: skip
+                break
+    numbers = [each["sequence_number"] for each in seen]
+    assert numbers == sorted(set(numbers))
+    later = asyncio.create_task(streamed(served.client, waiting.id, numbers[-1]))
+
+    foreign: Any = {"type": "mcp_approval_response", "approval_request_id": "mcpr_r@another/d", "approve": True}
+    with pytest.raises(openai.BadRequestError, match="no call of this response"):
+        await create(model="manager", previous_response_id=waiting.id, input=[foreign])
+    approved: Any = {"type": "mcp_approval_response", "approval_request_id": request.id, "approve": True}
+    half = await create(model="manager", previous_response_id=waiting.id, input=[approved])
+    assert (half.status, [each.id for each in half.output]) == ("in_progress", [called.id, question.id])
+    with pytest.raises(openai.ConflictError):
+        await create(model="manager", previous_response_id=waiting.id, input=[approved])
+    answer: Any = {"type": "function_call_output", "call_id": question.call_id, "output": "Both."}
+    done = await create(model="manager", previous_response_id=waiting.id, input=[answer])
+    assert (done.id, done.status, done.output_text) == (waiting.id, "completed", "It is done.")
+    assert [each.type for each in done.output] == ["mcp_call", "message"]
+    rest = await later
+    assert rest[-1]["response"] == done.model_dump(warnings=False)
+    assert all(each["sequence_number"] > numbers[-1] for each in rest)
+    steps = (await served.door.http.get(f"/api/runs/{waiting.id}/d/steps", headers=served.door.by("ada"))).json()
+    assert [each["result"]["text"] for each in steps["steps"][0]["tool_calls"]] == ["refunded 2 for order 7", "Both."]
+
+
 async def test_how_a_run_ends_is_the_status_of_its_response(served: Served) -> None:
     """Limits, structured output, a failure; as a chat completion, too."""
     chat = served.client.chat.completions.create
