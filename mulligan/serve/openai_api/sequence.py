@@ -15,6 +15,7 @@ __all__ = [
     "LAST_SLOT",
     "MOST_NUMBER",
     "ReadUpTo",
+    "next_slot_below",
     "number_of_live",
     "number_of_stored",
     "read_up_to",
