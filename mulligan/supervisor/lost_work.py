@@ -51,7 +51,7 @@ from mulligan.supervisor.workflow_tasks import (
     sticky_queue,
 )
 
-__all__ = ["LostWork", "LostWorkReport"]
+__all__ = ["ACTIVE_SECONDS", "LostWork", "LostWorkReport"]
 
 T = TypeVar("T")
 
@@ -95,9 +95,17 @@ class LostWork:
 
     @staticmethod
     def of(
-        process: WorkerProcess, all_processes: Sequence[WorkerProcess], undecided: frozenset[int], reason: str
+        process: WorkerProcess,
+        all_processes: Sequence[WorkerProcess],
+        undecided: frozenset[int],
+        reason: str,
+        *,
+        lost_lately: Iterable[Run] = (),
     ) -> LostWork:
-        """From what the process has sent."""
+        """From what the process has sent. `lost_lately`: the runs of processes that have died lately.
+
+        Their attempts may have been sent to this process, and no code of it may have seen them.
+        """
         attempts, recent = process.in_flight(), process.recently_finished()
         since = time.monotonic() - ACTIVE_SECONDS
         of_attempts = [each.run for each in (*attempts, *recent)]
@@ -116,7 +124,7 @@ class LostWork:
             undecided=undecided,
             completed_elsewhere=frozenset(process.completed_elsewhere),
             cached=tuple(cached),
-            active=tuple(dict.fromkeys([*of_attempts, *active])),
+            active=tuple(dict.fromkeys([*of_attempts, *active, *lost_lately])),
             token_format=next((each.token_format for each in all_processes if each.token_format), process.token_format),
         )
 

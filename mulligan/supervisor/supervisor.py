@@ -13,8 +13,9 @@ from mulligan.client.connect import connect
 from mulligan.client.settings import Settings, settings
 from mulligan.errors import DeclarationError
 from mulligan.supervisor.held_spans import HeldSpans
-from mulligan.supervisor.lost_work import LostWork, LostWorkReport
+from mulligan.supervisor.lost_work import ACTIVE_SECONDS, LostWork, LostWorkReport
 from mulligan.supervisor.worker_process import WorkerProcess
+from mulligan.supervisor.workflow_tasks import Run
 from mulligan.worker.health import health_server
 from mulligan.worker.logs import say, set_up_logging
 
@@ -57,6 +58,8 @@ class _Supervisor:
         self._spans = HeldSpans()
         self._exit_code = 0
         self._reports: set[asyncio.Task[None]] = set()
+        self._lost_lately: dict[Run, float] = {}
+        """The runs of processes that have died, and when: their next attempts may be lost with another process."""
 
     async def run(self) -> int:
         """Run until a signal; returns the exit code."""
@@ -156,7 +159,7 @@ class _Supervisor:
         if code == 0 and not process.attempts:
             self._spans.settle(process, {})
             return
-        lost = LostWork.of(process, list(self._processes.values()), self._spans.held_attempts(process), _describe(code))
+        lost = self._lost_work(process, code)
         try:
             if self._client is None:
                 self._client = await connect()
@@ -167,6 +170,15 @@ class _Supervisor:
         except Exception as error:  # noqa: BLE001 - the server's timeouts apply then; the supervisor must live
             say(f"error: what process {process.index} had in flight could not be reported as lost: {error}")
             self._spans.settle(process, {})
+
+    def _lost_work(self, process: WorkerProcess, code: int) -> LostWork:
+        now = time.monotonic()
+        lately = {run: at for run, at in self._lost_lately.items() if now - at < ACTIVE_SECONDS}
+        others, undecided = list(self._processes.values()), self._spans.held_attempts(process)
+        lost = LostWork.of(process, others, undecided, _describe(code), lost_lately=lately)
+        own = [run for run, at in process.runs.items() if now - at < ACTIVE_SECONDS]
+        self._lost_lately = lately | dict.fromkeys([*own, *(each.run for each in lost.attempts)], now)
+        return lost
 
     async def _kill_the_silent(self) -> None:
         looked_at = time.monotonic()

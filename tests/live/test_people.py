@@ -14,12 +14,13 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import WorkflowFailureError, WorkflowUpdateFailedError
 from temporalio.service import RPCError
 
-from mulligan import Agent, Tool, ToolContext, error_of, tool
+from mulligan import Agent, Tool, ToolCall, ToolContext, error_of, tool
 from mulligan.worker.loading import load_agents
 from mulligan.worker.wiring import running_worker
 from mulligan.workflows import limits
 from tests.live.conftest import DONE, Lab, call
 from tests.support.openai_turn import Failure, Turn
+from tests.support.people_agents import refund
 from tests.support.shop_agents import RAN
 
 REFUND = '{"order": 7, "amount": {"euros": 12.5}}'
@@ -496,3 +497,28 @@ async def test_waiting_calls_survive_a_deploy_that_changes_or_removes_their_tool
     assert ran.result["status"] == "completed"
     kinds = [(made["result"]["error"] or {}).get("kind") for made in ran.calls]
     assert kinds == ["invalid_arguments", "unknown_tool", None]
+
+
+async def test_an_edit_that_is_checked_while_the_run_is_cancelled_is_refused(lab: Lab) -> None:
+    """Each accepted update has an answer before its run ends."""
+    checking = asyncio.Event()
+
+    async def slow_guard(checked: ToolCall, _: ToolContext) -> str | None:
+        if '"order": 8' in checked.arguments:
+            checking.set()
+            await asyncio.sleep(60)
+        return None
+
+    agent = Agent(name="slow", model="openai-chat:none", tools=[refund], guard=slow_guard)
+    queue = f"slow-{uuid.uuid4().hex[:6]}"
+    at = Lab(lab.client, lab.model, lab.otlp, lab.telemetry, queue)
+    async with running_worker(lab.client, load_agents([agent], []), lab.telemetry, queue):
+        handle = await at.start([call("refund", REFUND), DONE], agent="slow")
+        (asked,) = await pending(handle)
+        edit = {"call_id": asked["call_id"], "decision": "approve", "arguments": {"order": 8, "amount": {"euros": 1}}}
+        refused = asyncio.create_task(refusal_of(handle, "decide", edit))
+        await checking.wait()
+        await handle.cancel()
+        assert await refused == "The run has ended meanwhile, so nothing was changed."
+        with pytest.raises(WorkflowFailureError):
+            await handle.result()

@@ -8,11 +8,16 @@ import pytest
 from temporalio.exceptions import ActivityError, ApplicationError, RetryState, TimeoutError, TimeoutType
 from temporalio.service import RPCError, RPCStatusCode
 
+from mulligan.client.settings import Settings
 from mulligan.supervisor.lost_work import LostWork, LostWorkReport
+from mulligan.supervisor.supervisor import _Supervisor
+from mulligan.supervisor.worker_process import WorkerProcess
+from mulligan.supervisor.workflow_tasks import Run
 from mulligan.values import ToolCall
 from mulligan.wire.agent_facts import AGENT_NOT_SERVED, ToolFacts
 from mulligan.wire.run_context import RunContext
 from mulligan.wire.tool_call import CallTool
+from mulligan.worker.supervisor_link import Kind, frame
 from mulligan.workflows.dispatch import _lost_call
 
 CALL = CallTool(
@@ -66,6 +71,16 @@ async def test_each_run_of_a_dead_process_is_reported_though_the_server_does_not
     with pytest.raises(RPCError, match="no answer"):
         await report._all(report_run(number) for number in range(100))
     assert done == list(range(1, 100))
+
+
+def test_a_run_of_a_dead_process_is_looked_at_again_when_the_next_process_dies() -> None:
+    """The server may have sent the run's next attempt to that process, which had not begun it, and so did not report it."""
+    supervisor, run = _Supervisor(2, Settings()), Run("workflow", "run")
+    first, second = (WorkerProcess(index, lambda *_: None, lambda *_: None) for index in (1, 2))
+    supervisor._processes = {2: second}
+    first.data_received(frame(Kind.RUN, 0, b'{"workflow": "workflow", "run": "run"}'))
+    assert supervisor._lost_work(first, -9).active == (run,)
+    assert supervisor._lost_work(second, -9).active == (run,)
 
 
 class _NoServer:
