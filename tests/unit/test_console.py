@@ -81,6 +81,23 @@ def test_a_call_of_an_unknown_tool_is_corrected_by_the_next_steps_call() -> None
     assert (first.anchor, second.anchor) == ("step-1-call-1", "step-2-call-1")
 
 
+def test_a_mistake_and_its_correction_on_different_pages_have_links_to_each_other() -> None:
+    log = Log()
+    for number in range(1, 5):
+        log.step(number, number * 3, "find", "tool_error" if number == 2 else None)
+    for first, last in ((1, 2), (3, 4)):
+        shown = Transcript.of(log.events)
+        shown.keep(first, last, lambda step: (step + 1) // 2)
+        assert [step.number for step in shown.steps] == [first, last]
+        links = [
+            other.link
+            for step in shown.steps
+            for call in step.calls.values()
+            if (other := call.corrects or call.corrected_by)
+        ]
+        assert links == [{1: "?page=2#step-3-call-1", 3: "?page=1#step-2-call-1"}[first]]
+
+
 def test_a_denied_call_is_no_mistake() -> None:
     log = Log()
     log.step(1, 0, "pay", "denied")
@@ -105,6 +122,24 @@ def test_the_timeline_keeps_work_in_proportion_and_draws_a_night_of_waiting_shor
     assert bars["wait"].width < bars["model"].width
     assert bars["wait"].x < x < bars["tool"].x
     assert bars["tool"].x + bars["tool"].width == pytest.approx(WIDTH, abs=0.2)
+
+
+@pytest.mark.parametrize(("kind", "what"), [("callback", "its result"), ("timer", "a point in time")])
+def test_a_deferred_call_is_drawn_as_its_tool_and_then_a_wait(kind: str, what: str) -> None:
+    log = Log()
+    call: dict[str, Any] = {"step": 1, "call_id": "c", "name": "order"}
+    log.add("step_started", 0, step=1, model="scripted:x")
+    log.add("answered", 1, step=1, text="", tool_calls=[{"id": "c", "name": "order", "arguments": "{}"}], usage={})
+    log.add("tool_call_started", 1, **call, arguments={})
+    log.add("tool_call_deferred", 2, **call, deferred={"kind": kind, "started": "x", "since": "2026-11-22T10:00:00Z"})
+    [step] = steps_of(log)
+    assert step.calls["c"].open_wait is None  # nobody can decide it
+    now = START + timedelta(seconds=3_600)
+    bars = {bar.kind: bar for bar in draw_timeline([step], now).rows[0].bars}
+    assert bars["wait"].title == f"order: waits for {what}, 3598.0 s"
+    assert bars["tool"].title == "step 1: order, 1.0 s"
+    log.add("tool_call_settled", 3_600, **call, result={"text": "7 rows"}, attempts=1)
+    assert "3598.0 s" in draw_timeline(steps_of(log), now).rows[0].bars[0].title
 
 
 def test_a_form_returns_the_arguments_that_nobody_has_edited() -> None:

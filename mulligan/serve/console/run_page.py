@@ -109,11 +109,21 @@ async def read_run_page(runs: Runs, caller: Caller, run_id: str, page: int | Non
     else:
         shown.events = await _part(shown, read_step_events(runs.client, run_id, page))
     if shown.events is not None:
-        shown.transcript = Transcript.of(shown.events.events, read_price_of(), prefix)
+        shown.transcript = _transcript(shown.events, prefix)
         now = shown.described.close_time or datetime.now(UTC)
         shown.timeline = draw_timeline(shown.transcript.steps, now)
     await _add_links(shown, runs)
     return shown
+
+
+def _transcript(read: StepEvents, prefix: str) -> Transcript:
+    """The steps of the page, with links to those of other pages that they correct, or that correct them."""
+    if prefix:  # all steps of the other run have pages of their own
+        return Transcript.of(read.events, read_price_of(), prefix)
+    before, after = ([each for each in part if hasattr(each, "step")] for part in (read.before, read.after))
+    transcript = Transcript.of([*before, *read.events, *after], read_price_of())
+    transcript.keep(read.first, read.last, lambda step: (step - 1) // STEPS_OF_PAGE + 1)
+    return transcript
 
 
 def read_price_of() -> PriceOf:

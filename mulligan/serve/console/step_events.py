@@ -15,6 +15,8 @@ STEPS_OF_PAGE = 50
 """Steps of one page."""
 EVENTS_AT_ONCE, WINDOW = 1_000, 300
 """Events of one query; and how many are read to find the place of a step."""
+AROUND = 60
+"""Events around a page in which the correction of a mistake, or the mistake of a correction, is looked for."""
 MOST_EVENTS = 5_000
 """Events of one page: a step may have hundreds of calls."""
 
@@ -22,10 +24,13 @@ MOST_EVENTS = 5_000
 @dataclass(frozen=True)
 class StepEvents:
     """The events of a page. `first` and `last`: the numbers of its steps; `total`: of the run's steps. `resume`: the token
-    with which a stream continues after them, from the start of its last step on.
+    with which a stream continues after them, from the start of its last step on. `before` and `after`: events of the
+    steps around the page, the outermost of which may be incomplete.
     """
 
     events: list[Event]
+    before: list[Event]
+    after: list[Event]
     first: int
     last: int
     total: int
@@ -49,9 +54,12 @@ async def read_step_events(client: Client, run_id: str, page: int | None) -> Ste
     start = 0 if first == 1 else await reader.offset_of(first)
     # What comes after the last step of all belongs to its page.
     end = reader.total if page == pages else await reader.offset_of(last + 1)
-    events = await reader.read(start, min(end, start + MOST_EVENTS))
+    end = min(end, start + MOST_EVENTS)
+    outer = max(0, start - AROUND), min(end + AROUND, reader.total)
+    await reader.read(*outer)
+    before, events, after = [await reader.read(*part) for part in ((outer[0], start), (start, end), (end, outer[1]))]
     begun = [event.offset for event in events if isinstance(event, StepStarted)]
-    return StepEvents(events, first, last, total, str(begun[-1] if begun else start))
+    return StepEvents(events, before, after, first, last, total, str(begun[-1] if begun else start))
 
 
 class _Reader:

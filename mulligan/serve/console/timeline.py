@@ -16,6 +16,7 @@ ROW = 22
 """Units between two rows."""
 LONGEST_PAUSE = 0.12
 """Of the time in which something ran: how long a pause is drawn at most. Nights of waiting would hide the steps."""
+_WAITS_FOR = {"callback": "its result", "timer": "a point in time"}
 SHORTEST = 3.0
 """Units that the shortest bar has."""
 
@@ -98,6 +99,10 @@ def _spans_of_call(call: CallView, now: datetime) -> list[_Span]:
             _span("wait", wait.asked.at, end, f"{call.name}: waits for a person, {_seconds(wait.asked.at, end)}")
         )
     start, end = call.started or (call.settled if call.settled else None), call.settled or now
+    if call.deferred is not None:
+        returned, what = call.deferred.at, _WAITS_FOR[call.deferred.deferred.kind]
+        spans.append(_span("wait", returned, end, f"{call.name}: waits for {what}, {_seconds(returned, end)}"))
+        end = returned
     if start is not None:
         failed = f", {call.error.kind}" if call.error else ""
         title = f"step {call.step}: {call.name}{failed}, {_seconds(start, end)}"

@@ -22,6 +22,7 @@ from mulligan.wire.event_types import (
     RunStarted,
     StepStarted,
     Stopping,
+    ToolCallDeferred,
     ToolCallRepaired,
     ToolCallSettled,
     ToolCallStarted,
@@ -62,6 +63,8 @@ class CallView:
     repairs: list[Repair] = field(default_factory=list)
     waits: list[Wait] = field(default_factory=list)
     started: datetime | None = None
+    deferred: ToolCallDeferred | None = None
+    """What it waits, or waited, for after its tool had returned."""
     settled: datetime | None = None
     result: StepResult | None = None
     attempts: int = 0
@@ -69,11 +72,18 @@ class CallView:
     corrects: CallView | None = None
     """The mistake that this call corrects."""
     corrected_by: CallView | None = None
+    page: int | None = None
+    """The number of its page of steps, if that is another one."""
 
     @property
     def anchor(self) -> str:
         """Its id in the page."""
         return f"{self.prefix}step-{self.step}-call-{self.number}"
+
+    @property
+    def link(self) -> str:
+        """Where it is, from the page that refers to it."""
+        return f"{_query(self.page)}#{self.anchor}"
 
     @property
     def error(self) -> ErrorInfo | None:
@@ -104,8 +114,10 @@ class StepView:
     cost: float | None = None
     calls: dict[str, CallView] = field(default_factory=dict)
     rejected: ErrorInfo | None = None
-    corrected_in: int | None = None
+    corrected_in: StepView | None = None
     """The step after a rejected answer."""
+    page: int | None = None
+    """The number of its page of steps, if that is another one."""
     compaction: Compacted | None = None
     fallbacks: list[ModelFallback] = field(default_factory=list)
     prefix: str = ""
@@ -115,6 +127,11 @@ class StepView:
     def anchor(self) -> str:
         """Its id in the page."""
         return f"{self.prefix}step-{self.number}"
+
+    @property
+    def link(self) -> str:
+        """Where it is, from the page that refers to it."""
+        return f"{_query(self.page)}#{self.anchor}"
 
     @property
     def is_mistaken(self) -> bool:
@@ -178,6 +195,16 @@ class Transcript:
         """The steps alone."""
         return list(self._steps.values())
 
+    def keep(self, first: int, last: int, page_of: Callable[[int], int]) -> None:
+        """Leave out the steps of other pages. What refers to them keeps a link. `page_of`: the page of a step."""
+        for step in self.steps:
+            if not first <= step.number <= last:
+                step.page = page_of(step.number)
+                for call in step.calls.values():
+                    call.page = step.page
+                del self._steps[step.number]
+        self.entries = [each for each in self.entries if isinstance(each, Note) or each.number in self._steps]
+
     def forget_before(self, number: int) -> None:
         """Leave out the steps before the one with this number, and all notes."""
         self._steps = {step.number: step for step in self.steps if step.number >= number}
@@ -220,7 +247,15 @@ class Transcript:
                 self._answer(step, event)
             case AnswerRejected():
                 step.rejected = event.error
-            case ToolCallRepaired() | ToolCallStarted() | ToolCallSettled() | Waiting() | Reminder() | Decided():
+            case (
+                ToolCallRepaired()
+                | ToolCallStarted()
+                | ToolCallDeferred()
+                | ToolCallSettled()
+                | Waiting()
+                | Reminder()
+                | Decided()
+            ):
                 _change_call(self._call(step, event.call_id, event.name, ""), event)
 
     def _answer(self, step: StepView, event: Answered) -> None:
@@ -249,10 +284,14 @@ class Transcript:
                     open_mistakes.remove(mistake)
             open_mistakes += [call for call in step.calls.values() if call.is_mistake]
             if step.rejected is not None and place + 1 < len(steps):
-                step.corrected_in = steps[place + 1].number
+                step.corrected_in = steps[place + 1]
 
     def __iter__(self) -> Iterator[Entry]:
         return iter(self.entries)
+
+
+def _query(page: int | None) -> str:
+    return "" if page is None else f"?page={page}"
 
 
 def _change_call(call: CallView, event: Event) -> None:
@@ -270,6 +309,8 @@ def _change_call(call: CallView, event: Event) -> None:
                 call.waits[-1].decided = event
         case ToolCallStarted():
             call.started, call.arguments = event.at, event.arguments
+        case ToolCallDeferred():
+            call.deferred = event
         case ToolCallSettled():
             call.settled, call.result, call.attempts, call.run = event.at, event.result, event.attempts, event.run
 
