@@ -60,6 +60,7 @@ RUNS: dict[str, dict[str, Any]] = {
     "written": {"turns": [Turn(text="Twelve."), Turn(text='{"order": 7, "amount": 12.5}')], "agent": "written"},
     "elsewhere": {"turns": [Turn(calls=[("deserted", "{}", None), ("now", "{}", None)]), DONE], "agent": "far"},
     "compacted": {"turns": reading(12), "agent": "page_reader", "max_steps": 20},
+    "pictured": {"turns": reading(8), "agent": "album", "api": "openai", "max_steps": 20},
     "given": {"turns": reading(8), "agent": "page_reader", "messages": read_before(6), "prompt": "Which word was it?"},
     "sub_agents": {
         "turns": [

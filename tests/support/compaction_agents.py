@@ -10,7 +10,8 @@ from typing import Any
 
 from temporalio import workflow
 
-from mulligan import Agent, DurableAgent, ToolContext, tool
+from mulligan import Agent, DurableAgent, Image, ToolContext, tool
+from tests.support.content_files import png
 from tests.support.openai_turn import Failure, Turn, Usage
 
 READ: dict[str, list[tuple[int, str]]] = defaultdict(list)
@@ -26,6 +27,13 @@ def read_page(number: int, ctx: ToolContext) -> str:
     return f"PAGE {number}: " + f"line of page {number}. " * 80
 
 
+@tool(name="read_page")
+def read_picture(number: int) -> list[object]:
+    """Read a page with a picture, which is small enough for history."""
+    return [f"PAGE {number}: text.", Image.from_bytes(png(1_500, seed=number))]
+
+
+album = Agent(name="album", model="openai:nobody", tools=[read_picture], compact_at=LIMIT, max_steps=100)
 reader = Agent(name="page_reader", model="openai-chat:nobody", tools=[read_page], compact_at=LIMIT, max_steps=1_000)
 roomy = Agent(name="page_reader_with_room", model="openai-chat:nobody", tools=[read_page], compact_at=10**6)
 terse = Agent(
