@@ -134,11 +134,12 @@ async def check_what_waits(mulligan: Run, in_process: Run, environment: dict[str
 
 async def check_refusals(in_process: Run) -> None:
     """Wrong arguments and an unknown call are refused; a message to the run is accepted meanwhile."""
-    wrong = await in_process("approve", "o-1", "call_1", "--arguments", '{"order": "seven"}')
+    wrong = await in_process("approve", "o-1", "call_1", "--arguments", '{"order": "seven", "ordr": 7}')
     other = await in_process("approve", "o-1", "call_9")
     sent = await in_process("send", "o-1", "-", "--id", "m-1", "--json", stdin="Be quick.\n")
     assert (wrong.code, wrong.out) == (2, "")
     assert "`refund` does not take these arguments" in wrong.err
+    assert 'has fields that are not known: "ordr"' in " ".join(wrong.err.split())
     assert "no call 'call_9' of 'o-1' waits for approval; waiting calls: call_1 (refund)" in other.err
     assert json.loads(sent.out) == {"run": "o-1", "accepted": True, "id": "m-1"}
 

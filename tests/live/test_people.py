@@ -19,6 +19,7 @@ from mulligan.worker.loading import load_agents
 from mulligan.worker.wiring import running_worker
 from mulligan.workflows import limits
 from tests.live.conftest import DONE, Lab, call
+from tests.support.http_server import http_server
 from tests.support.openai_turn import Failure, Turn
 from tests.support.people_agents import refund
 from tests.support.shop_agents import RAN
@@ -132,12 +133,22 @@ async def test_patterns_of_edited_arguments_are_those_of_the_tools_types(lab: La
         edit = {"call_id": asked["call_id"], "decision": "approve"}
         slow = {"name": "Ada", "title": "a" * 40 + "!"}
         assert "title: String should match pattern" in await refusal_of(handle, "decide", {**edit, "arguments": slow})
+        deep: Any = "x"
+        for _ in range(150):
+            deep = [deep]
+        refusal = await refusal_of(handle, "decide", {**edit, "arguments": {"name": deep}})
+        assert "nested more than 100 levels deep" in refusal
         many = {"name": ["x"] * 10, **{f"n{number}": 1 for number in range(60_000)}}
         refusal = await refusal_of(handle, "decide", {**edit, "arguments": many})
         assert "name: Input should be a valid string" in refusal
         assert 'has fields that are not known: "n0", "n1",' in refusal
         assert refusal.endswith("and 59,980 more.")
         assert len(refusal) < 5_000
+        async with http_server(lab.client) as door:
+            unknown = {**edit, "arguments": {"name": "Ada", "title": "Dr", "nme": "x"}}
+            response = await door.http.post(f"/api/runs/{handle.id}/decisions", json=unknown)
+        assert response.status_code in (409, 422)
+        assert 'has fields that are not known: "nme"' in response.json()["detail"]
         await handle.execute_update("decide", {**edit, "arguments": {"name": "Zoë", "title": "Prof Dr"}})
         ran = await at.look(handle)
         types = [event.event_type async for event in handle.fetch_history_events()]

@@ -396,6 +396,11 @@ async def test_a_hostile_query_is_ended_by_the_limits_of_its_child_process(insid
         await children.close()
 
 
+def test_queries_run_in_a_child_process() -> None:
+    """The limits of the next tests are those of the child."""
+    assert query_sqlite.isolated
+
+
 def test_a_query_for_very_many_columns_is_refused(inside):
     with pytest.raises(ToolError, match="too many columns"):
         query_sqlite("data/shop.db", "SELECT " + ",".join(["1"] * 400))
