@@ -9,7 +9,6 @@ from datetime import date, time, timedelta
 from decimal import Decimal
 from enum import Enum
 from ipaddress import IPv4Address
-from time import process_time
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
@@ -326,8 +325,16 @@ def _ship_to(city: str) -> str:
     return city
 
 
-def test_feedback_on_very_many_faults_takes_little_time() -> None:
+def test_feedback_describes_a_limited_number_of_faults(monkeypatch: pytest.MonkeyPatch) -> None:
     """Half a megabyte of unknown fields, each compared with all names, stopped the worker for seconds."""
+    described: list[str] = []
+    says = feedback._says
+
+    def count(fault: Any, names: Any) -> str:
+        described.append(says(fault, names))
+        return described[-1]
+
+    monkeypatch.setattr(feedback, "_says", count)
 
     @tool
     def ship(customer_name_of_order: int, other_customer_name_of_order: int, third_customer_name_of_order: int) -> str:
@@ -337,12 +344,11 @@ def test_feedback_on_very_many_faults_takes_little_time() -> None:
     value: Any = {f"customer_name_of_orde{number}": 1 for number in range(16_000)}
     error = valid(ship.arguments, value)
     assert isinstance(error, Exception)
-    started = process_time()
     text = (
         feedback.Target("ship", ship.arguments)
         .not_valid(ToolCall(id="a", name="ship", arguments=""), value, error)
         .text
     )
-    assert process_time() - started < 1
+    assert len(described) == feedback.FAULTS_READ
     assert len(text) < 10_000
-    assert "more" in text
+    assert "and 15983 more" in text
