@@ -22,7 +22,7 @@ from mulligan.wire.run_context import RunContext
 _PER_MESSAGE = 60
 _PER_ENTRY = 1_200
 """Bytes beyond the values themselves: a message's digest and list entries; a cache entry's keys, lists and set."""
-_PER_KEY = 12
+_PER_KEY = 16
 """Average bytes of a dict's key: most keys are shared."""
 
 Miss = Literal["absent", "mismatch"]
