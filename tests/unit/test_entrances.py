@@ -56,7 +56,7 @@ QUERIES = [
     "progress", "messages", "steps", "events", "pending", "nothing", RESUME_STATE_QUERY, CONVERSATION_QUERY,
     INPUT_MESSAGES_QUERY, INPUT_QUERY, DEFINITION_QUERY,
 ]  # fmt: skip
-UPDATES = ["send_message", "decide", "answer", "stop", "nothing"]
+UPDATES = ["send_message", "decide", "answer", "stop", "complete", "mulligan_ask_person", "nothing"]
 SIGNALS = ["stop", "nothing"]
 
 
@@ -297,7 +297,7 @@ DATA = (
     | JSON.map(lambda value: zstandard.compress(json.dumps(value).encode()))
     | st.fixed_dictionaries(
         {},
-        optional=dict.fromkeys(("agent", "prompt", "messages", "metadata", "max_steps", "traceparent", "text", "call_id", "decision", "arguments", "reason", "by", "id", "conversation"), JSON),
+        optional=dict.fromkeys(("agent", "prompt", "messages", "metadata", "max_steps", "traceparent", "text", "call_id", "decision", "arguments", "reason", "by", "id", "conversation", "result", "error", "trace_id", "content", "question"), JSON),
     ).map(lambda value: json.dumps(value).encode())
 )  # fmt: skip
 PAYLOADS = st.builds(
