@@ -133,7 +133,8 @@ def _add_error_handlers(app: FastAPI) -> None:
     async def on_problem(request: Request, error: Exception) -> Response:
         problem = problem_of(error)
         if problem.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-            is_known = problem.status != HTTPStatus.INTERNAL_SERVER_ERROR
+            # A run that has failed is one, too.
+            is_known = isinstance(error, Problem) or problem.status != HTTPStatus.INTERNAL_SERVER_ERROR
             _log.error(
                 "%s %s: %s",
                 request.method,

@@ -50,7 +50,7 @@ def input_messages(given: Any) -> list[Json]:
     messages: list[Json] = []
     for number, item in enumerate(_items(given, "input")):
         where = f"input[{number}]"
-        kind = item.get("type") or "message"
+        kind = _kind(item) or "message"
         match kind:
             case "message":
                 messages.append(_message(item, where))
@@ -67,7 +67,7 @@ def input_messages(given: Any) -> list[Json]:
                     _result(call_id, _name_of(messages, call_id), _text(item.get("output"), f"{where}.output"))
                 )
             case _ if kind not in _IGNORED:
-                raise invalid(where, f'has the type {json.dumps(kind)[:80]}; send messages, as "input_text".')
+                raise invalid(where, f'has the type {json.dumps(item["type"])[:80]}; send messages, as "input_text".')
     return messages
 
 
@@ -88,6 +88,8 @@ def chat_messages(given: Any) -> list[Json]:
             continue
         message = _message(item, where)
         calls = item.get("tool_calls") or []
+        if not isinstance(calls, list):
+            raise invalid(f"{where}.tool_calls", "must be a list of calls.")
         if message["role"] == "assistant" and calls:
             message["tool_calls"] = [_chat_call(call, f"{where}.tool_calls") for call in calls]
         messages.append(message)
@@ -163,7 +165,7 @@ def _text(content: Any, where: str, *, may_be_empty: bool = True) -> str:
 
 
 def _part_text(part: Any, where: str) -> str:
-    if isinstance(part, dict) and part.get("type") in _TEXT_PARTS:
+    if isinstance(part, dict) and _kind(part) in _TEXT_PARTS:
         text = part.get("text", part.get("refusal"))
         if isinstance(text, str):
             return text
@@ -171,8 +173,14 @@ def _part_text(part: Any, where: str) -> str:
     raise invalid(where, f"is {json.dumps(kind)[:80]}; agents read parts of the type text.")
 
 
+def _kind(item: Json) -> str | None:
+    """The type of an item or a part, which may be any JSON, as a text; None: it has none."""
+    kind = item.get("type")
+    return kind if isinstance(kind, str) or kind is None else json.dumps(kind)
+
+
 def _is_media(part: Any) -> bool:
-    return isinstance(part, dict) and part.get("type") in _MEDIA_PARTS
+    return isinstance(part, dict) and _kind(part) in _MEDIA_PARTS
 
 
 def _parts(content: list[Any], where: str) -> list[Json]:

@@ -401,6 +401,8 @@ REFUSED: list[tuple[str, dict[str, Any], str | None, str]] = [
     ("responses", {**TEXT, "input": IMAGE}, "input[0].content[0]", "input_image"),
     ("responses", {**TEXT, "input": [{"role": "system", "content": "x"}]}, "input[0]", "its own instructions"),
     ("responses", {**TEXT, "input": [{"type": "item_reference", "id": "x"}]}, "input[0]", "item_reference"),
+    ("responses", {**TEXT, "input": [{"type": ["message"], "content": "x"}]}, "input[0]", "the type"),
+    ("responses", {**TEXT, "input": [{"role": "user", "content": [{"type": {}}]}]}, "input[0].content[0]", "type text"),
     ("responses", {**TEXT, "stream": "yes"}, "stream", "true or false"),
     ("responses", {**TEXT, "metadata": {"a": 1}}, "metadata", "texts"),
     ("responses", {**TEXT, "previous_response_id": "resp_none"}, None, "resp_none"),
@@ -410,6 +412,12 @@ REFUSED: list[tuple[str, dict[str, Any], str | None, str]] = [
     ("chat/completions", {**CHAT, "messages": []}, "messages", "not empty"),
     ("chat/completions", {**CHAT, "messages": [{"role": "system", "content": "x"}]}, "messages[0]", "instructions"),
     ("chat/completions", {**CHAT, "messages": [{"role": "assistant", "content": "x"}]}, "messages", "user message"),
+    (
+        "chat/completions",
+        {**CHAT, "messages": [{"role": "assistant", "content": "x", "tool_calls": 7}]},
+        "messages[0].tool_calls",
+        "list of calls",
+    ),
     ("chat/completions", {**CHAT, "messages": [{"role": "robot"}]}, "messages[0].role", "robot"),
 ]
 
