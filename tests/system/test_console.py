@@ -349,6 +349,22 @@ async def test_each_page_of_a_long_run_has_its_fifty_steps(door: Door) -> None:
         assert f"Steps {first}–{last} of 110" in shown
 
 
+async def test_an_ended_run_that_was_read_once_is_readable_without_a_worker(lab: Lab) -> None:
+    """Its events are kept; `started` is in UTC, with Z."""
+    queue = f"gone-{uuid.uuid4().hex[:6]}"
+    async with http_server(lab.client, tokens=TOKENS, task_queue=queue) as served:
+        by = served.by("ada")
+        async with running_worker(lab.client, load(["tests.support.console_agents"]), lab.telemetry, queue):
+            run_id = await start(served, "teller")
+            info = (await served.http.get(f"/api/runs/{run_id}?wait=60", headers=by)).json()
+            assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", info["started"])
+            first = await served.http.get(f"/console/runs/{run_id}", headers=by)
+        second = await served.http.get(f"/console/runs/{run_id}", headers=by)
+        for shown in (first.text, second.text):
+            assert 'id="step-1"' in shown
+            assert "No worker of the run" not in shown
+
+
 async def used_memory(page: Page) -> float:
     """MB of JavaScript's heap, after a collection."""
     await page.evaluate("gc()")

@@ -142,6 +142,16 @@ def test_a_deferred_call_is_drawn_as_its_tool_and_then_a_wait(kind: str, what: s
     assert "3598.0 s" in draw_timeline(steps_of(log), now).rows[0].bars[0].title
 
 
+@pytest.mark.parametrize("count", [1, 2])
+def test_one_and_many_are_written_differently(count: int) -> None:
+    assert {1: "1 call waits.", 2: "2 calls wait."}[count] in render("_waiting_count.html", "", keys=["k"] * count)
+    log = Log()
+    log.add("compacted", 0, step=1, messages=count, text="s")
+    log.step(1, 1, "a")
+    shown = render("_entry.html", "", entry=steps_of(log)[0], run_id="r")
+    assert {1: "the oldest message was", 2: "the oldest 2 messages were"}[count] in shown
+
+
 def test_a_form_returns_the_arguments_that_nobody_has_edited() -> None:
     fields = fields_of(SCHEMA, ARGUMENTS)
     assert [each.kind for each in fields] == ["number", "group", "text", "choice", "choice", "json", "json"]

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Header, Query, Request
 from starlette.responses import PlainTextResponse, Response
+from temporalio.client import WorkflowExecutionStatus
 
 from mulligan.serve.api import Serving
 from mulligan.serve.console.console_forms import forms
@@ -17,7 +18,7 @@ from mulligan.serve.console.rendering import HEADERS, ProblemPage, fragment, pag
 from mulligan.serve.console.run_page import read_price_of, read_run_page
 from mulligan.serve.console.run_rows import RunRows
 from mulligan.serve.console.signed_in import PREFIX, Viewing, sign_in_pages
-from mulligan.serve.console.step_events import STEPS_OF_PAGE, read_step_events
+from mulligan.serve.console.step_events import EndedRuns, page_of, read_step_events
 from mulligan.serve.console.transcript import CallView, Entry, Transcript
 from mulligan.serve.console.waiting_page import read_waiting_page
 from mulligan.serve.http_protocol import EventStream, Protocol
@@ -50,7 +51,17 @@ def _rows_of(request: Request) -> RunRows:
     return rows
 
 
+def _ended_runs_of(request: Request) -> EndedRuns:
+    """What this application keeps of the events of ended runs."""
+    state = request.app.state
+    if not hasattr(state, "console_ended_runs"):
+        state.console_ended_runs = EndedRuns()
+    ended: EndedRuns = state.console_ended_runs
+    return ended
+
+
 Rows = Annotated[RunRows, Depends(_rows_of)]
+Ended = Annotated[EndedRuns, Depends(_ended_runs_of)]
 
 
 @pages.get("/")
@@ -144,11 +155,18 @@ async def follow_run(
 
 @pages.get(f"{PREFIX}/runs/{{run_id:path}}/text")
 async def show_text(
-    run_id: str, runs: Serving, session: Viewing, step: Annotated[int, Query(ge=1)], call: int = 0, part: str = "text"
+    run_id: str,
+    runs: Serving,
+    session: Viewing,
+    ended: Ended,
+    step: Annotated[int, Query(ge=1)],
+    call: int = 0,
+    part: str = "text",
 ) -> Response:
     """A text of a run as a whole, as plain text: a page has only its beginning."""
-    await runs.describe(session.caller, run_id)
-    events = await read_step_events(runs.client, run_id, (step - 1) // STEPS_OF_PAGE + 1)
+    described = await runs.describe(session.caller, run_id)
+    ended_run = None if described.status == WorkflowExecutionStatus.RUNNING else described.run_id
+    events = await read_step_events(runs.client, run_id, page_of(step), ended, ended_run)
     found = next((each for each in Transcript.of(events.events).steps if each.number == step), None)
     calls = list(found.calls.values()) if found else []
     text = found.text if found and not call else _text_of(calls[call - 1], part) if 0 < call <= len(calls) else None
@@ -173,12 +191,13 @@ async def show_run(
     request: Request,
     runs: Serving,
     session: Viewing,
+    ended: Ended,
     page_number: Annotated[int | None, Query(ge=1, alias="page")] = None,
     part: str = "",
 ) -> Response:
     """A run: its transcript, its steps over time, and what can be done with it."""
     prefix = f"run-{secrets.token_hex(3)}-" if part == "sub_run" else ""
-    run = await read_run_page(runs, session.caller, run_id, page_number, prefix)
+    run = await read_run_page(runs, session.caller, run_id, page_number, ended, prefix)
     values: dict[str, Any] = {"run": run, "run_id": run_id, "message_id": secrets.token_hex(8)}
     if part == "sub_run":
         return fragment(request, session, f"_{part}.html", **values)

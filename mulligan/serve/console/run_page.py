@@ -17,7 +17,7 @@ from mulligan.client.settings import settings
 from mulligan.observe.trace_ids import trace_id_of_run
 from mulligan.prices import Prices
 from mulligan.run_input import RunInput
-from mulligan.serve.console.step_events import STEPS_OF_PAGE, StepEvents, read_step_events
+from mulligan.serve.console.step_events import STEPS_OF_PAGE, EndedRuns, StepEvents, page_of, read_step_events
 from mulligan.serve.console.timeline import Timeline, draw_timeline
 from mulligan.serve.console.transcript import PriceOf, StepView, Transcript
 from mulligan.serve.problems import Problem, problem_of
@@ -54,6 +54,11 @@ class RunPage:
         return self.described.status == WorkflowExecutionStatus.RUNNING
 
     @property
+    def ended_run(self) -> str | None:
+        """The id of Temporal's run if it has ended."""
+        return None if self.is_open else self.described.run_id
+
+    @property
     def status(self) -> str:
         """The run's status; `waiting` while a person is waited for."""
         if self.info is None:
@@ -64,7 +69,7 @@ class RunPage:
     @property
     def page(self) -> int:
         """The number of the page of steps."""
-        return (self.events.first - 1) // STEPS_OF_PAGE + 1 if self.events else 1
+        return page_of(self.events.first) if self.events else 1
 
     @property
     def pages(self) -> int:
@@ -82,6 +87,12 @@ class RunPage:
         return sum(call.open_wait is not None for step in self.transcript.steps for call in step.calls.values())
 
     @property
+    def dearest(self) -> StepView | None:
+        """The shown step that has cost most; None: there are no costs to compare."""
+        steps = [step for step in self.transcript.steps if step.cost]
+        return max(steps, key=lambda step: step.cost or 0.0) if len(steps) > 1 else None
+
+    @property
     def mistakes(self) -> list[StepView]:
         """The shown steps in which something failed."""
         return [step for step in self.transcript.steps if step.is_mistaken]
@@ -95,7 +106,9 @@ class RunPage:
         return (self.info.progress or {}).get("step" if name == "steps" else name)
 
 
-async def read_run_page(runs: Runs, caller: Caller, run_id: str, page: int | None, prefix: str = "") -> RunPage:
+async def read_run_page(
+    runs: Runs, caller: Caller, run_id: str, page: int | None, ended: EndedRuns, prefix: str = ""
+) -> RunPage:
     """Read the page of a run. `prefix`: what the ids of its steps begin with, where it is part of another page.
 
     Raises:
@@ -107,7 +120,7 @@ async def read_run_page(runs: Runs, caller: Caller, run_id: str, page: int | Non
     if shown.info and shown.info.waiting_for and shown.info.waiting_for["kind"] == "worker":
         shown.problems.append(_NO_WORKER)  # nobody would answer the query for its events
     else:
-        shown.events = await _part(shown, read_step_events(runs.client, run_id, page))
+        shown.events = await _part(shown, read_step_events(runs.client, run_id, page, ended, shown.ended_run))
     if shown.events is not None:
         shown.transcript = _transcript(shown.events, prefix)
         now = shown.described.close_time or datetime.now(UTC)
@@ -122,7 +135,7 @@ def _transcript(read: StepEvents, prefix: str) -> Transcript:
         return Transcript.of(read.events, read_price_of(), prefix)
     before, after = ([each for each in part if hasattr(each, "step")] for part in (read.before, read.after))
     transcript = Transcript.of([*before, *read.events, *after], read_price_of())
-    transcript.keep(read.first, read.last, lambda step: (step - 1) // STEPS_OF_PAGE + 1)
+    transcript.keep(read.first, read.last, page_of)
     return transcript
 
 

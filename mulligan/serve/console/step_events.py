@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from dataclasses import dataclass
 
 from temporalio.client import Client
@@ -9,7 +10,7 @@ from temporalio.client import Client
 from mulligan.client.follow_events import EventFollower, newest_offset
 from mulligan.wire.event_types import Compacted, Event, StepStarted
 
-__all__ = ["STEPS_OF_PAGE", "StepEvents", "read_step_events"]
+__all__ = ["STEPS_OF_PAGE", "EndedRuns", "StepEvents", "page_of", "read_step_events"]
 
 STEPS_OF_PAGE = 50
 """Steps of one page."""
@@ -19,6 +20,8 @@ AROUND = 60
 """Events around a page in which the correction of a mistake, or the mistake of a correction, is looked for."""
 MOST_EVENTS = 5_000
 """Events of one page: a step may have hundreds of calls."""
+MOST_BYTES_KEPT = 64_000_000
+"""Bytes of events, as JSON, of ended runs that a server keeps in memory."""
 
 
 @dataclass(frozen=True)
@@ -37,8 +40,41 @@ class StepEvents:
     resume: str
 
 
-async def read_step_events(client: Client, run_id: str, page: int | None) -> StepEvents:
-    """The events of a page of steps. `page`: its number, from 1; None: the newest.
+def page_of(step: int) -> int:
+    """The number of the page with a step, from 1."""
+    return (step - 1) // STEPS_OF_PAGE + 1
+
+
+class EndedRuns:
+    """The events of ended runs that were read: they do not change, and a worker replays such a run for each query.
+
+    They are kept in memory only, in all at most `most_bytes`; those that were read longest ago are dropped first. Whether
+    a caller may see a run is checked before.
+    """
+
+    def __init__(self, most_bytes: int = MOST_BYTES_KEPT) -> None:
+        self._readers: OrderedDict[tuple[str, str, str], _Reader] = OrderedDict()
+        self._most_bytes = most_bytes
+
+    async def reader(self, client: Client, run_id: str, workflow_run: str) -> _Reader:
+        """What reads the events of a run. `workflow_run`: the id of Temporal's run that has ended."""
+        key = client.namespace, run_id, workflow_run
+        if key not in self._readers:
+            self._readers[key] = _Reader(client, run_id, await newest_offset(client, run_id), EVENTS_AT_ONCE)
+        self._readers.move_to_end(key)
+        return self._readers[key]
+
+    def drop_oldest(self) -> None:
+        """Drop runs until the others are within the bound."""
+        while self._readers and sum(each.bytes for each in self._readers.values()) > self._most_bytes:
+            self._readers.popitem(last=False)
+
+
+async def read_step_events(
+    client: Client, run_id: str, page: int | None, ended: EndedRuns, ended_run: str | None
+) -> StepEvents:
+    """The events of a page of steps. `page`: its number, from 1; None: the newest. `ended_run`: the id of Temporal's run if
+    it has ended, whose events are then kept in `ended`.
 
     A worker replays a run that has ended for each query, so there are few: the place of a step is estimated.
 
@@ -46,7 +82,14 @@ async def read_step_events(client: Client, run_id: str, page: int | None) -> Ste
         RPCError: no worker of the run answers.
         WorkflowQueryFailedError: the workflow has no events.
     """
-    reader = _Reader(client, run_id, await newest_offset(client, run_id))
+    if ended_run is None:
+        return await _read_page(_Reader(client, run_id, await newest_offset(client, run_id)), page)
+    found = await _read_page(await ended.reader(client, run_id, ended_run), page)
+    ended.drop_oldest()
+    return found
+
+
+async def _read_page(reader: _Reader, page: int | None) -> StepEvents:
     total = await reader.newest_step()
     pages = max(1, -(-total // STEPS_OF_PAGE))
     page = pages if page is None else min(max(1, page), pages)
@@ -63,9 +106,12 @@ async def read_step_events(client: Client, run_id: str, page: int | None) -> Ste
 
 
 class _Reader:
-    """Reads events by their offsets, each once. `total`: how many there are."""
+    """Reads events by their offsets, each once. `total`: how many there are; `window`: how many are read to find a place."""
 
-    def __init__(self, client: Client, run_id: str, total: int) -> None:
+    def __init__(self, client: Client, run_id: str, total: int, window: int = WINDOW) -> None:
+        self._window = window
+        self.bytes = 0
+        """Of the events that were read, as JSON."""
         self._client, self._run_id, self.total = client, run_id, total
         self._events: dict[int, Event] = {}
         self._read: set[int] = set()
@@ -80,12 +126,13 @@ class _Reader:
             follower.page_size = EVENTS_AT_ONCE
             async for event in follower.stored_events(last):
                 self._events[int(getattr(event, "offset", 0))] = event
+                self.bytes += len(event.model_dump_json())
             self._read |= set(range(first, last))
         return [self._events[offset] for offset in range(start, end) if offset in self._events]
 
     async def newest_step(self) -> int:
         """The number of the newest step; 0 before the first."""
-        width, end = WINDOW, self.total
+        width, end = self._window, self.total
         while end > 0:
             start = max(0, end - width)
             if steps := [event.step for event in await self.read(start, end) if isinstance(event, StepStarted)]:
@@ -101,8 +148,8 @@ class _Reader:
             if high_step == step or low >= high:
                 return await self._with_compaction(high)
             share = (step - low_step) / (high_step - low_step)
-            guess = min(max(low, int(low + (high - low) * share) - WINDOW // 2), high - 1)
-            await self.read(guess, min(guess + WINDOW, high))
+            guess = min(max(low, int(low + (high - low) * share) - self._window // 2), high - 1)
+            await self.read(guess, min(guess + self._window, high))
             if self._around(step, newest) == (low, low_step, high, high_step):
                 # No step begins there: one step has hundreds of events.
                 await self.read(low, high)
