@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from pydantic import BaseModel
 from temporalio import workflow
@@ -40,8 +40,8 @@ __all__ = [
     "check_edit",
     "compact_conversation",
     "finish_run",
-    "model_error",
     "open_run",
+    "raise_model_error",
     "record",
     "record_decision",
     "run_model_activity",
@@ -114,14 +114,15 @@ async def call_model(request: ModelCall, facts: AgentFacts, inbox: Inbox, route:
             CALL_MODEL, request, ModelAnswer, facts=facts, inbox=inbox, route=route, summary=summary
         )
     except ActivityError as error:
-        raise model_error(request, error) from error
+        raise_model_error(request, error)
 
 
-def model_error(request: ModelCall, error: ActivityError) -> Exception:
-    """The error of a model call whose activity has failed; a cancellation is returned as it is."""
+def raise_model_error(request: ModelCall, error: ActivityError) -> NoReturn:
+    """Raise the error of a model call whose activity has failed; a cancellation as it is, not as its own cause."""
     if is_cancelled_exception(error):
-        return error
-    return error_of(error) or ModelUnavailableError(f"The call of {request.model} failed: {error.cause or error}")
+        raise error
+    unavailable = ModelUnavailableError(f"The call of {request.model} failed: {error.cause or error}")
+    raise error_of(error) or unavailable from error
 
 
 async def compact_conversation(

@@ -112,7 +112,7 @@ class BackgroundResponses:
                 summary=ui_summary(f"step {request.step}: {request.model.partition(':')[2]} in the background"),
             )
         except ActivityError as error:
-            raise dispatch.model_error(request, error) from error
+            dispatch.raise_model_error(request, error)
         one.created(started.id, started.status, started.attempt, workflow.time())
         self._inbox.response.begin(one.id)
 
@@ -192,7 +192,7 @@ class BackgroundResponses:
         except ActivityError as error:
             if is_cancelled_exception(error):
                 raise
-            raise dispatch.model_error(request, error) from error
+            dispatch.raise_model_error(request, error)
 
     async def _prepare_next(self, one: OpenResponse, state: ResponseState, request: ModelCall) -> None:
         """Wait until the next response may be created, after one that has failed or has expired.
