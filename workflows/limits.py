@@ -60,7 +60,7 @@ CANCEL_DEFERRED_RETRY = RetryPolicy(maximum_attempts=3, non_retryable_error_type
 
 POLL_FIRST, POLL_GROWTH, POLL_LONGEST = 2.0, 1.5, 60.0
 """Seconds until a background response is read first; each interval is so many times the one before; and the longest. A poll
-adds about ten events and 2 KB to the history: 20 in the first ten minutes, 60 in each hour after that."""
+adds eleven events and 1.5 KB to the history: 16 polls in the first ten minutes, 60 in each hour after that."""
 
 POLL_AFTER_LIMIT = 600.0
 """Seconds that an endpoint's Retry-After may delay the next poll at most."""
