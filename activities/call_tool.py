@@ -27,7 +27,6 @@ from mulligan.client.callback_tokens import call_of
 from mulligan.content import media_of
 from mulligan.errors import ToolCallError, ToolExecutionError, ToolTimeoutError, truncated
 from mulligan.mcp import McpError
-from mulligan.observe.semconv import WORKER_LOST
 from mulligan.observe.spans import ToolCallAttempt
 from mulligan.observe.tool_call_span import ToolCallSpan, span_of_run
 from mulligan.tool import MAX_RESULT_CHARS, Tool, ToolError, UntilTime, reference_of
@@ -106,7 +105,7 @@ class CallToolActivity:
         for attempt in lost_attempts():
             start = activity.info().scheduled_time.timestamp()
             span = self._start_span(request, tool, attempt, start=start)
-            span.fail_attempt("tool_lost", "Its worker died, or stopped answering.", WORKER_LOST)
+            span.lose()
 
     def _start_span(
         self,

@@ -6,7 +6,7 @@ again where it is served.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from temporalio import activity
 
@@ -44,6 +44,10 @@ class RecordRunActivities:
             decision=lost.decision,
             mcp_server=tool.mcp_server if tool else None,
         )
+        unwritten = range(lost.attempts if lost.written is None else lost.written + 1, lost.attempts)
+        for number in unwritten:  # the last attempt was lost as well, before it could write them
+            earlier = replace(attempt, attempt=number, decision=None)
+            services.telemetry.tool_call(lost.where, earlier, start=lost.started).lose()
         span = services.telemetry.tool_call(lost.where, attempt, start=lost.started)
         failure = await apply_policy(error, policy_for(error, agent=agent, tool=tool), services.runtime)
         failure.end_span(span)

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from temporalio import workflow
 from temporalio.api.common.v1 import Payload
 from temporalio.common import Priority, RawValue
-from temporalio.exceptions import ActivityError, TimeoutError, TimeoutType, is_cancelled_exception
+from temporalio.exceptions import ActivityError, ApplicationError, TimeoutError, TimeoutType, is_cancelled_exception
 
 from mulligan.errors import InvalidActivityResultError, InvalidRunInputError, ModelUnavailableError, error_of
 from mulligan.run_input import TRACEPARENT, RunInput
@@ -19,6 +19,7 @@ from mulligan.values import ErrorInfo
 from mulligan.wire.agent_facts import OPEN_RUN, AgentFacts, OpenedRun, OpenRun, ToolFacts
 from mulligan.wire.compaction_request import COMPACT_CONVERSATION, CompactConversation, Compacted
 from mulligan.wire.compressed_input import LONGEST_MESSAGE
+from mulligan.wire.event_types import ATTEMPT_ENDED
 from mulligan.wire.model_call import CALL_MODEL, ConversationRequest, ModelAnswer, ModelCall
 from mulligan.wire.questions import CHECK_ANSWER, CheckAnswer, CheckedAnswer
 from mulligan.wire.run_context import TRACE_HEADER
@@ -373,11 +374,24 @@ def _lost_call(request: CallTool, facts: ToolFacts, error: ActivityError, starte
         kind=kind,
         message=f"The tool {request.call.name} {problem}",
         attempts=attempts,
+        written=_attempts_with_spans(error.cause) if attempts > 1 and not facts.local else None,
         step=request.step,
         started=started,
         repaired_by=request.repaired_by,
         decision=request.decision,
     )
+
+
+def _attempts_with_spans(cause: BaseException | None) -> int | None:
+    """How many of a call's first attempts have their spans, as its last heartbeat says; None if that is unknown."""
+    if isinstance(cause, TimeoutError) and cause.type is TimeoutType.HEARTBEAT:
+        details, otherwise = cause.last_heartbeat_details, 0
+    elif isinstance(cause, ApplicationError):
+        details, otherwise = cause.details, None
+    else:
+        return None
+    marks = [each.get(ATTEMPT_ENDED) for each in details if isinstance(each, dict)]
+    return max((mark for mark in marks if isinstance(mark, int)), default=otherwise)
 
 
 def _call_without_policy(request: CallTool, outcome: ToolOutcome, started: float) -> LostCall:

@@ -72,6 +72,10 @@ class ToolCallSpan:
         """End the span of an attempt whose failure is not returned to the model: it is retried, or the run ends."""
         self.fail(kind, text=text, safe_text=text, exception=exception, recovered=False)
 
+    def lose(self) -> None:
+        """End the span of an attempt whose worker died before it could write it."""
+        self.fail_attempt("tool_lost", "Its worker died, or stopped answering.", semconv.WORKER_LOST)
+
     def _finish(self, error: str | None, *, recovered: bool) -> None:
         end = self._end_time or time.time()
         self.span.end(nanoseconds(end))

@@ -19,7 +19,7 @@ from collections import defaultdict
 from collections.abc import Awaitable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from google.protobuf.duration_pb2 import Duration
 from temporalio.api.common.v1 import WorkflowExecution
@@ -237,7 +237,7 @@ class LostWorkReport:
                 workflow_id=run.workflow_id,
                 run_id=run.run_id,
                 activity_id=pending.activity_id,
-                failure=self._failure(pending.attempt),
+                failure=await self._failure_of_unseen(pending),
                 identity=self._lost.identity,
             )
             call = self._service.respond_activity_task_failed_by_id(request, retry=True, timeout=CALL_TIMEOUT)
@@ -245,10 +245,23 @@ class LostWorkReport:
         if is_failed and undecided is not None:
             self._counts[undecided.number] = has_ended
 
+    async def _failure_of_unseen(self, pending: PendingActivityInfo) -> Failure:
+        """The failure of an attempt that no code has seen. It says which earlier attempts have their spans.
+
+        The workflow needs to know if there is no attempt after this one that could write them.
+        """
+        failure, details = self._failure(pending.attempt), await self._details(pending)
+        written = max((n for n in range(1, pending.attempt) if ended_details(n) in details), default=0)
+        encoded = await self._client.data_converter.encode([ended_details(written)])
+        failure.application_failure_info.details.payloads.extend(encoded)
+        return failure
+
+    async def _details(self, pending: PendingActivityInfo) -> list[Any]:
+        return await self._client.data_converter.decode(pending.heartbeat_details.payloads)
+
     async def _has_reported_its_end(self, pending: PendingActivityInfo) -> bool:
         """Whether the attempt's last heartbeat says that it has ended: then the next attempt does not write its span."""
-        details = await self._client.data_converter.decode(pending.heartbeat_details.payloads)
-        return ended_details(pending.attempt) in details
+        return ended_details(pending.attempt) in await self._details(pending)
 
     async def _fail_started_task(self, run: Run, attempt: int, *, is_first: bool) -> None:
         task = started_task(await self._last_events(run, 1), attempt)

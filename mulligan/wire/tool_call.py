@@ -97,7 +97,7 @@ class ToolOutcome(BaseModel):
 class LostCall(BaseModel):
     """Input of `record_lost_call`: write the span of a call whose worker could not, and apply the agent's policy.
 
-    `started`: seconds since the epoch.
+    `started`: seconds since the epoch. `written`: how many of its first attempts have their spans; None: all but the last.
     """
 
     where: RunContext
@@ -105,6 +105,7 @@ class LostCall(BaseModel):
     kind: str
     message: str
     attempts: int
+    written: int | None = optional_field()
     step: int
     started: float
     failure: dict[str, Any] | None = optional_field()

@@ -15,14 +15,17 @@ from temporalio.testing import ActivityEnvironment
 
 from mulligan.activities.call_model import CallModelActivity
 from mulligan.activities.heartbeat import heartbeating, lost_attempts
+from mulligan.activities.record_run import RecordRunActivities
 from mulligan.activities.registry import Registry
 from mulligan.activities.run_data.definitions import Definitions
 from mulligan.agent import Agent
 from mulligan.observe.span_export import DelayedSpanProcessor
 from mulligan.observe.spans import ChatAttempt
 from mulligan.observe.telemetry import Telemetry
+from mulligan.values import ToolCall
 from mulligan.wire.model_call import ModelCall
 from mulligan.wire.run_context import RunContext
+from mulligan.wire.tool_call import LostCall
 
 
 async def attempt(number: int, *heartbeat_details: Any, fails: bool = False) -> tuple[list[int], Sequence[Any]]:
@@ -98,3 +101,24 @@ async def test_a_model_call_that_fails_before_its_request_has_a_span() -> None:
         await ActivityEnvironment().run(CallModelActivity(services).call_model, request)
     [span] = exporter.get_finished_spans()
     assert (span.name, span.status.status_code) == ("chat s", StatusCode.ERROR)
+
+
+async def test_the_workflow_writes_the_spans_of_all_lost_attempts_if_no_attempt_follows() -> None:
+    exporter = InMemorySpanExporter()
+    services: Any = SimpleNamespace(
+        registry=Registry([Agent(name="a", model="scripted:s", instructions="")]),
+        tools=SimpleNamespace(find=lambda *_: None),
+        telemetry=Telemetry(SimpleSpanProcessor(exporter), exports=False),
+        runtime=None,
+    )
+    lost = LostCall(
+        where=RunContext(agent="a", trace=f"00-{'1' * 32}-{'2' * 16}-01"),
+        call=ToolCall(id="c", name="pay", arguments="{}"),
+        kind="tool_lost", message="The tool pay was lost.", attempts=3, step=1, started=1.0, written=1,
+    )  # fmt: skip
+    await ActivityEnvironment().run(RecordRunActivities(services).record_lost_call, lost)
+    await ActivityEnvironment().run(
+        RecordRunActivities(services).record_lost_call, lost.model_copy(update={"written": None})
+    )
+    attempts = [(span.attributes or {})["mulligan.attempt"] for span in exporter.get_finished_spans()]
+    assert attempts == [2, 3, 3]

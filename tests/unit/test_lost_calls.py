@@ -18,7 +18,7 @@ from mulligan.wire.agent_facts import AGENT_NOT_SERVED, ToolFacts
 from mulligan.wire.run_context import RunContext
 from mulligan.wire.tool_call import CallTool
 from mulligan.worker.supervisor_link import Kind, frame
-from mulligan.workflows.dispatch import _lost_call
+from mulligan.workflows.dispatch import _attempts_with_spans, _lost_call
 
 CALL = CallTool(
     where=RunContext(agent="a", conversation="0", trace="t"),
@@ -56,6 +56,23 @@ def test_a_call_whose_result_cannot_be_used_may_have_done_its_work() -> None:
     message, attempts = message_for(UNUSABLE, 1)
     assert message == "The tool pay was lost: the result of its worker cannot be used. It may have done its work."
     assert attempts == 1
+
+
+@pytest.mark.parametrize(
+    ("cause", "written"),
+    [
+        (ApplicationError("died", {"mulligan.ended": 1}, type="WorkerLost"), 1),
+        (ApplicationError("died", {"mulligan.ended": 0}, type="WorkerLost"), 0),
+        (ApplicationError("died", type="WorkerLost"), None),
+        (TimeoutError("t", type=TimeoutType.HEARTBEAT, last_heartbeat_details=[{"mulligan.ended": 2}, "own"]), 2),
+        (TimeoutError("t", type=TimeoutType.HEARTBEAT, last_heartbeat_details=["own", {"own": 7}]), 0),
+        (UNSTARTED, None),
+    ],
+)
+def test_the_last_heartbeat_says_which_attempts_of_a_lost_call_have_their_spans(
+    cause: BaseException, written: int | None
+) -> None:
+    assert _attempts_with_spans(cause) == written
 
 
 async def test_each_run_of_a_dead_process_is_reported_though_the_server_does_not_answer_for_one() -> None:
