@@ -279,7 +279,9 @@ def error_of(failure: BaseException) -> MulliganError | None:
         The error; None for any other failure: a cancellation, a termination, a user's own error.
     """
     seen: BaseException | None = failure
-    while seen is not None:
+    before: set[int] = set()
+    while seen is not None and id(seen) not in before:  # an exception may be its own cause
+        before.add(id(seen))
         if isinstance(seen, MulliganError):
             return seen
         if isinstance(seen, ApplicationError) and seen.type in _BY_NAME:

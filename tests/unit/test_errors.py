@@ -68,6 +68,13 @@ async def test_a_typed_error_keeps_its_type_and_fields_through_temporal(
         assert now == was
 
 
+def test_error_of_ends_where_an_exception_is_its_own_cause() -> None:
+    error = ValueError("x")
+    error.__cause__ = KeyError("y")
+    error.__cause__.__cause__ = error
+    assert error_of(error) is None
+
+
 def test_error_of_returns_none_for_errors_of_others() -> None:
     for cause in (CancelledError("cancelled"), ApplicationError("x", type="Theirs"), ValueError("x")):
         assert error_of(WorkflowFailureError(cause=cause)) is None
