@@ -13,7 +13,7 @@ import pytest
 
 from mulligan.devserver import DevServer
 from tests.support.command_server import PIPE, CommandProcess, run_command, start_command
-from tests.support.temporal import environment_of
+from tests.support.temporal import end_open_runs, environment_of
 
 ROOT = Path(__file__).parent.parent.parent
 QUEUE = "acceptance"
@@ -38,6 +38,13 @@ async def command(*words: str, env: dict[str, str], cwd: Path = ROOT, stdin: str
     out, err = await process.communicate(stdin.encode())
     assert process.returncode is not None
     return Outcome(process.returncode, out.decode(), err.decode())
+
+
+@pytest.fixture(scope="module", autouse=True)
+async def open_runs_end_with_their_module(temporal: DevServer) -> AsyncIterator[None]:
+    """So that no test waits for the runs of another one."""
+    yield
+    await end_open_runs(temporal)
 
 
 @pytest.fixture(scope="session")

@@ -21,7 +21,7 @@ from mulligan.worker.wiring import running_worker
 from tests.support.openai_server import OpenAIServer, Recorded
 from tests.support.openai_turn import Turn
 from tests.support.otlp_receiver import OtlpReceiver, Span
-from tests.support.temporal import connect_to
+from tests.support.temporal import connect_to, end_open_runs
 
 
 @dataclass
@@ -134,6 +134,13 @@ def call(name: str, arguments: str = "{}", id: str | None = None) -> Turn:  # no
 
 
 DONE = Turn(text="done")
+
+
+@pytest.fixture(scope="module", autouse=True)
+async def open_runs_end_with_their_module(temporal: DevServer) -> AsyncIterator[None]:
+    """So that no test waits for the runs of another one."""
+    yield
+    await end_open_runs(temporal)
 
 
 @pytest.fixture(scope="session")

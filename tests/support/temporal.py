@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from contextlib import suppress
 from datetime import timedelta
 from functools import wraps
 from typing import Any
@@ -14,6 +15,7 @@ from temporalio.api.enums.v1 import IndexedValueType
 from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest
 from temporalio.api.workflowservice.v1 import RegisterNamespaceRequest
 from temporalio.client import Client
+from temporalio.service import RPCError
 from temporalio.worker import _workflow
 
 from mulligan import connect
@@ -80,6 +82,14 @@ async def own_namespace(address: str, name: str) -> DevServer:
         AddSearchAttributesRequest(namespace=name, search_attributes=attributes), retry=True
     )
     return DevServer(address, name, ui_url=None)
+
+
+async def end_open_runs(server: DevServer) -> None:
+    """Terminate what tests have left open: commands and pages that ask each open run would wait for those without a worker."""
+    client = await connect_to(server)
+    async for run in client.list_workflows("ExecutionStatus = 'Running'"):
+        with suppress(RPCError):  # it has ended since
+            await client.get_workflow_handle(run.id).terminate()
 
 
 async def connect_to(server: DevServer) -> Client:

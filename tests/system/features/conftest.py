@@ -5,4 +5,4 @@ They share the lab of tests/live, with its worker. Tests beside this folder star
 
 from __future__ import annotations
 
-from tests.live.conftest import chain_server, lab  # noqa: F401 - fixtures
+from tests.live.conftest import chain_server, lab, open_runs_end_with_their_module  # noqa: F401 - fixtures
