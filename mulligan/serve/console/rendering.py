@@ -36,6 +36,7 @@ HEADERS = {
 }
 SHOWN_CHARS = 20_000
 """Characters of a text in a page. The whole text has an address of its own."""
+_QUOTED = re.compile("`([^`]*)`")
 _INVISIBLE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb]"
 )
@@ -105,8 +106,8 @@ def _path(run_id: str) -> str:
 
 
 def _for_people(detail: str) -> str:
-    """What a run waits for, without the command that a terminal shows with it."""
-    return detail.partition(": mulligan ")[0]
+    """What a run waits for, without the command and the backticks that a terminal shows with it."""
+    return _QUOTED.sub("“\\1”", detail.partition(": mulligan ")[0])
 
 
 def _clock(at: datetime | str) -> str:
@@ -124,6 +125,8 @@ def _iso(at: datetime | str) -> str:
 
 
 def _duration(seconds: float) -> str:
+    if seconds < 0.05:
+        return "under 0.1 s"
     if seconds < 60:
         return f"{seconds:.1f} s"
     for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
