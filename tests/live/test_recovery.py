@@ -108,7 +108,7 @@ async def test_each_mistake_gets_one_result_and_one_error_span_and_the_run_compl
 @pytest.mark.parametrize("api", ["anthropic", "google"])
 @pytest.mark.parametrize("row", [row for row in ROWS if row.name in SAMPLE], ids=lambda row: row.name)
 async def test_other_providers_get_the_same_feedback(lab: Lab, row: Row, api: str) -> None:
-    """Each row of the matrix is in tests/system/test_recovery_providers.py."""
+    """Each row of the matrix is in tests/system/features/test_recovery_providers.py."""
     await check(lab, row, api)
 
 

@@ -1,6 +1,7 @@
 """Live tests of whole features, which `make test-system` runs, so that `make test` stays short.
 
-They share the lab of tests/live, with its worker. Tests beside this folder start workers of their own.
+They share the lab of tests/live, with its worker: a process has one, as two would share a task queue, and each would flush its
+own spans only. Tests beside this folder start workers of their own.
 """
 
 from __future__ import annotations

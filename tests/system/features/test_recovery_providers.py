@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.live.conftest import Lab, lab  # noqa: F401 - a fixture
+from tests.live.conftest import Lab
 from tests.live.recovery_matrix import Row, check
 from tests.live.test_recovery import ROWS
 
@@ -24,6 +24,6 @@ CASES = [
 
 
 @pytest.mark.parametrize(("row", "api"), CASES)
-async def test_each_mistake_gets_the_same_feedback_from_every_provider(lab: Lab, row: Row, api: str) -> None:  # noqa: F811
+async def test_each_mistake_gets_the_same_feedback_from_every_provider(lab: Lab, row: Row, api: str) -> None:
     """The rows, the texts, the spans and the number of executions are those of OpenAI's APIs."""
     await check(lab, row, api)
