@@ -23,7 +23,7 @@ KEY = "sk-very-secret"
 AGENTS = """
 from mulligan import Agent, Model, tool
 
-@tool(task_queue="gpu")
+@tool(task_queue="doctors-gpu")
 def embed(text: str) -> str: ...
 
 away = Model("openai-chat@away:m", base_url="http://127.0.0.1:9/v1", api_key_env="KEY_OF_AWAY")
@@ -84,8 +84,8 @@ async def test_each_fault_is_one_line_that_says_what_to_do(
     )
     assert found["queue acceptance"][0] == "warning"
     assert "none of its workers serves exactly shop" in found["queue acceptance"][1]
-    assert found["queue gpu"][0] == "problem"
-    assert "`mulligan worker --load MODULE --task-queue gpu`" in found["queue gpu"][1]
+    assert found["queue doctors-gpu"][0] == "problem"
+    assert "`mulligan worker --load MODULE --task-queue doctors-gpu`" in found["queue doctors-gpu"][1]
     assert found["openai-chat:known"] == ("ok", "its endpoint answers and takes the key")
     assert found["openai:unknown"][0] == "warning"
     assert "does not list this model; it lists 1: known" in found["openai:unknown"][1]
