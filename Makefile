@@ -14,7 +14,8 @@ test: | $(UV)  ## The tests, against real servers
 	@$(UV) run pytest -q --numprocesses auto --durations 10 --durations-min 1 --inline-snapshot disable
 
 test-system: | $(UV)  ## Live tests of whole features (HTTP, console, …), of a real Jaeger (built once), of the deployment's files
-	@$(UV) run --group system --group docs pytest -q --numprocesses auto --durations 10 --durations-min 10 --inline-snapshot disable tests/system
+	@$(UV) run --group system --group docs pytest -q -m "not alone" --numprocesses auto --durations 10 --durations-min 10 --inline-snapshot disable tests/system
+	@$(UV) run --group system --group docs pytest -q -m alone -n 0 --durations 10 --durations-min 10 --inline-snapshot disable tests/system
 
 docs: | $(UV)  ## Write docs/recovery.md from what the tests see
 	@$(UV) run pytest -q tests/live/test_recovery_page.py --write-docs

@@ -25,12 +25,10 @@ from tests.support.otlp_receiver import OtlpReceiver
 from tests.support.temporal import connect_to
 
 FIRST = (
-    "test_load",
     "test_console",
     "test_mcp_conformance",
     "test_mcp_server_conformance",
     "test_tutorial",
-    "test_people_and_lost_caches",
     "test_chaos",
     "test_polls",
     "test_load_limited",

@@ -305,6 +305,7 @@ async def test_each_page_is_readable_and_each_form_works_without_javascript(chro
         await expect(page.get_by_text("The run was cancelled")).to_be_visible()
 
 
+@pytest.mark.alone
 @pytest.mark.timeout(1000)
 async def test_a_run_of_a_thousand_steps_is_followed_and_read_in_pages(chromium: Browser, door: Door) -> None:
     """The page that follows it keeps a bounded number of steps; memory and the time to a readable page are printed."""

@@ -20,6 +20,7 @@ from mulligan.devserver import DevServer, temporal_server
 from tests.support.temporal import connect_to
 from tests.support.worker_process import worker_process
 
+pytestmark = [pytest.mark.alone, pytest.mark.timeout(600)]
 RUNS = 1000
 PROMPT = "Wait. " * 700  # 4 KB
 KB = 1024
@@ -128,7 +129,6 @@ async def round_of(worker: Worker, agent: str, name: str, *, slots: int) -> int:
     return memory
 
 
-@pytest.mark.timeout(1800)
 async def test_memory_and_threads_are_bounded_with_a_thousand_open_runs(server: DevServer, tmp_path: Path) -> None:
     """At most some hundred kilobytes for each run, and not one thread or connection for each."""
     async with waiting_worker(server, tmp_path) as worker:
@@ -140,7 +140,6 @@ async def test_memory_and_threads_are_bounded_with_a_thousand_open_runs(server: 
         assert worker.files() < 200
 
 
-@pytest.mark.timeout(1800)
 async def test_caching_few_workflows_bounds_memory_with_a_thousand_open_runs(server: DevServer, tmp_path: Path) -> None:
     """Fifty runs in memory and two hundred concurrent calls need a fraction of the memory, also at the end."""
     slots = 200

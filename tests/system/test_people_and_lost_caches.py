@@ -139,6 +139,7 @@ def ended(counts: Counter[str]) -> int:
     return counts["completed"] + counts["stopped"]
 
 
+@pytest.mark.alone
 @pytest.mark.timeout(900)
 async def test_no_run_gets_stuck_when_workers_forget_runs_and_are_killed(temporal: DevServer) -> None:
     client = await connect_to(temporal)
