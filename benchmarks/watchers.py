@@ -100,6 +100,11 @@ async def serve_process(environment: dict[str, str]) -> AsyncIterator[tuple[int,
         await process.wait()
 
 
+def percentiles(values: list[float]) -> list[float]:
+    """The 1st to the 99th percentile."""
+    return quantiles(values, n=100) if len(values) > 1 else [0.0] * 99
+
+
 def memory(pid: int) -> int:
     """Bytes of memory of a process."""
     status = Path(f"/proc/{pid}/status").read_text()
@@ -121,7 +126,7 @@ async def measure(runs: int, watchers: int, seconds: float) -> dict[str, Any]:
             pid, port = served
             ids = [f"watched-{uuid.uuid4().hex[:8]}" for _ in range(runs)]
             for run_id in ids:
-                text = SENTENCE * 20
+                text = SENTENCE * pieces
                 model.script(run_id, [Turn(text[: pieces * 20], pace=0.1)])
             return await _measure_runs(pid, port, ids, watchers)
 
@@ -139,10 +144,11 @@ async def _measure_runs(pid: int, port: int, ids: list[str], count: int) -> dict
         for each, is_open in zip(watchers, opened, strict=True)
     ]
     await asyncio.gather(*(each.wait() for each in opened))
-    with_watchers = memory(pid)
+    with_watchers, before_all = memory(pid), [len(each.seconds) for each in watchers]
     await asyncio.gather(*tasks)
+    settled = [value for each, first in zip(watchers, before_all, strict=True) for value in each.seconds[first:]]
     seconds = sorted(value for each in watchers for value in each.seconds)
-    cuts = quantiles(seconds, n=100) if len(seconds) > 1 else [0.0] * 99
+    cuts, later = percentiles(seconds), percentiles(settled)
     return {
         "runs": len(ids),
         "watchers": count,
@@ -150,6 +156,8 @@ async def _measure_runs(pid: int, port: int, ids: list[str], count: int) -> dict
         "deltas": len(seconds),
         "seconds_p50": round(cuts[49], 3),
         "seconds_p99": round(cuts[98], 3),
+        "all_connected_p50": round(later[49], 3),
+        "all_connected_p99": round(later[98], 3),
         "kb_per_watcher": round((with_watchers - before) / count / 1024, 1),
         "server_mb": round(memory(pid) / 1e6, 1),
     }

@@ -8,6 +8,8 @@ from mulligan.activities.heartbeat import Heartbeat
 from mulligan.values import well_formed
 from mulligan.wire.event_types import LIVE_TEXT, LiveText
 
+FIRST_AFTER = 0.2
+"""Seconds, at most, from the first piece of an answer to the heartbeat that carries it: a person sees that it begins."""
 MAX_BYTES = 16 * 1024
 """Bytes of the text's end that a heartbeat carries: more than any model writes between two polls of a client."""
 
@@ -17,7 +19,8 @@ class LiveTextHeartbeats:
 
     Args:
         heartbeat: Sends the text.
-        seconds: From a piece of text to the heartbeat that carries it: an answer that is complete before costs none.
+        seconds: From a later piece of text to the heartbeat that carries it. An answer that is complete before the first
+            heartbeat costs none.
         conversation: The conversation's key.
         step: The step's number.
         attempt: The attempt of the model call.
@@ -38,7 +41,8 @@ class LiveTextHeartbeats:
         """Add a piece of text. On the event loop only."""
         self._unsent.append(piece)
         if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(self._seconds, self._send)
+            seconds = self._seconds if self._length else min(FIRST_AFTER, self._seconds)
+            self._timer = asyncio.get_running_loop().call_later(seconds, self._send)
 
     def _send(self) -> None:
         self._timer = None

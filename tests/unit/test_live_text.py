@@ -10,7 +10,7 @@ from temporalio.testing import ActivityEnvironment
 
 from mulligan.activities import heartbeat
 from mulligan.activities.heartbeat import Heartbeat, heartbeating
-from mulligan.activities.models.live_text import MAX_BYTES, LiveTextHeartbeats
+from mulligan.activities.models.live_text import FIRST_AFTER, MAX_BYTES, LiveTextHeartbeats
 from mulligan.wire.event_types import LIVE_TEXT, LiveText
 
 
@@ -47,6 +47,20 @@ async def test_text_between_two_heartbeats_is_sent_as_one_piece() -> None:
         ("Once upon ", 0, 3, 2),
         ("Once upon a time.", 0, 3, 2),
     ]
+
+
+async def test_the_first_heartbeat_does_not_wait_for_the_interval() -> None:
+    """A person sees soon that an answer begins; the following pieces come at the interval."""
+
+    async def body(heart: Heartbeat) -> None:
+        text = LiveTextHeartbeats(heart, 600, "0", 1, 1)
+        text.write("Once ")
+        while not heart._live:
+            await asyncio.sleep(0.01)
+        text.write("upon a time.")
+        await asyncio.sleep(FIRST_AFTER * 2)
+
+    assert [each.text for each in texts(await heartbeats_of(body))] == ["Once "]
 
 
 async def test_only_the_end_of_a_long_text_is_in_the_heartbeat() -> None:
