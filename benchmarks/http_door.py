@@ -15,7 +15,7 @@ import json
 import os
 import time
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from statistics import quantiles
 from typing import Any
 
@@ -72,7 +72,7 @@ class Door:
         (await self._http.post("/api/runs", json=body)).raise_for_status()
         return run_id
 
-    async def events(self, run_id: str, since: str = "") -> AsyncIterator[dict[str, Any]]:
+    async def events(self, run_id: str, since: str = "") -> AsyncGenerator[dict[str, Any]]:
         """The events of a run; `id` is the token of an event."""
         token = ""
         headers = {"Accept": "text/event-stream"}
