@@ -20,7 +20,7 @@ from mulligan.activities.services import Services
 from mulligan.agent import Agent, AgentTool
 from mulligan.durations import seconds
 from mulligan.errors import DeclarationError, InvalidRunInputError
-from mulligan.model_name import ModelName, check_model
+from mulligan.model_name import ModelName, can_be_batched, check_model
 from mulligan.observe.spans import AgentRun
 from mulligan.run_input import RunInput
 from mulligan.tool import Tool
@@ -48,6 +48,10 @@ QUERIED_MESSAGE = 2_096_500
 METADATA_BYTES = 1_200_000
 """Bytes of a run's metadata as JSON. The input of each tool call has it, with up to size_limits.ARGUMENTS_BYTES of
 arguments; the server terminates a run whose input of an activity has more than 2 MB."""
+NO_STORAGE = (
+    '"agent" is "{agent}", whose models are called in batches: its workers need a storage for the requests. Set '
+    "MULLIGAN_CONTENT_DIR, or MULLIGAN_EXTERNAL_STORAGE, on the workers."
+)
 DEFINITION_BYTES = 1_500_000
 """Bytes of an agent's definition for the provider. It is part of this activity's result, whose limit is 2 MB."""
 
@@ -86,6 +90,8 @@ class OpenRunActivity:
             self._instructions(agent, run_input), services.mcp_servers.offer_tools(agent), self._search_attributes()
         )
         definition = define(agent, instructions, model, offered)
+        if agent.batch and services.contents is None and can_be_batched([model] if run_input.model else agent.models):
+            raise InvalidRunInputError(NO_STORAGE.format(agent=agent.name))
         if (length := len(definition.model_dump_json().encode())) > DEFINITION_BYTES:
             raise InvalidRunInputError(
                 f'"agent" is "{agent.name}", whose instructions and tools take {length:,} bytes; a run can carry '
@@ -192,6 +198,7 @@ def _facts(
         model_patience=model_patience(agent),
         model_attempts=agent.model_attempts,
         background_timeout=seconds(agent.background_timeout) if agent.background else None,
+        batch=agent.batch,
         tools={tool.name: _tool_facts(agent, tool, offered.originals.get(tool.name)) for tool in tools},
         definition=definition,
         digest=digest,

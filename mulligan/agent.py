@@ -17,7 +17,7 @@ from mulligan.endpoint import Endpoint, Model, endpoints_of, model_name
 from mulligan.errors import DeclarationError
 from mulligan.fixer import AskModel, Fixer
 from mulligan.mcp import McpServer, check_servers
-from mulligan.model_name import ModelName, check_model
+from mulligan.model_name import ModelName, can_be_batched, check_model
 from mulligan.output import Output, ProviderStrategy, Strategy, ToolStrategy
 from mulligan.policy import HandleErrors
 from mulligan.run_input import RunInput
@@ -80,6 +80,8 @@ class Agent(Generic[OutputT]):
         model_attempts: How many attempts a model call may take in all; None: only `model_patience` limits them.
         background: Whether models of `openai:` are called in OpenAI's background mode: the run waits for the answer, for
             hours, without a connection, and OpenAI stores it until the run has it (docs/background.md).
+        batch: Whether models of `openai:` and `openai-chat:` are called through OpenAI's Batch API: an answer may take a
+            day, and costs half (docs/batch.md).
         background_timeout: Seconds, or a timedelta, for one background response, in place of `model_timeout`.
         approval_timeout: Seconds, or a timedelta, after which a call that waits for a person is `denied`. None: never.
         approval_reminder: Seconds, or a timedelta, after which a call that still waits for a person is reported by the event
@@ -116,6 +118,7 @@ class Agent(Generic[OutputT]):
     model_attempts: int | None = None
     background: bool = False
     background_timeout: float | timedelta = 86_400
+    batch: bool = False
     approval_timeout: float | timedelta | None = None
     approval_reminder: float | timedelta | None = None
     source: str = field(default="", init=False, repr=False)
@@ -236,10 +239,21 @@ class Agent(Generic[OutputT]):
                 f"{context}: background is for models of 'openai:' (the Responses API), but the model is "
                 f"{', '.join(map(repr, self.models))}; name one of 'openai:', or leave background out."
             )
+        if self.batch:
+            self._check_batch(context)
         # `stream` may be switched off: some servers break the calls of streamed answers.
         allowed = {"stream"} if self.model_settings.get("stream") is False else set()
         if taken := sorted(RUNTIME_SETTINGS & set(self.model_settings) - allowed):
             raise DeclarationError(f"{context}: model_settings may not set {', '.join(taken)}; the runtime does.")
+
+    def _check_batch(self, context: str) -> None:
+        if self.background:
+            raise DeclarationError(f"{context}: batch and background are both set; set one of them.")
+        if not can_be_batched(self.models):
+            raise DeclarationError(
+                f"{context}: batch is for models of 'openai:' and 'openai-chat:', but the model is "
+                f"{', '.join(map(repr, self.models))}; name one of these, or leave batch out."
+            )
 
     def _check_tools(self, context: str) -> None:
         for index, thing in enumerate(self.tools):

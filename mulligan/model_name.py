@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mulligan.errors import DeclarationError
@@ -10,6 +11,8 @@ from mulligan.extras import require_extra
 from mulligan.provider_plugin import ProviderTraits, find_traits, known_prefixes
 
 SCRIPTED = "scripted"
+BATCH_PROVIDERS = ("openai", "openai-chat")
+"""The providers whose models can be called in batches."""
 ENDPOINT_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,62}[A-Za-z0-9])?")
 
 
@@ -64,3 +67,8 @@ def check_model(model: str, context: str) -> None:
         )
     if traits.extra:
         require_extra(traits.extra, f"{context}: the model {model!r}")
+
+
+def can_be_batched(models: Sequence[str]) -> bool:
+    """Whether any of the models (`provider:NAME`) has an API for batches."""
+    return any(ModelName.parse(model).provider in BATCH_PROVIDERS for model in models)

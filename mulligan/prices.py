@@ -29,7 +29,7 @@ class Price(BaseModel):
     """USD for a million tokens.
 
     `cached_input` is the price of input that the provider read from its cache, `cache_write` of input that it wrote to its
-    cache; None: the price of other input.
+    cache; None: the price of other input. `batch` is the part of these prices that a request in a batch costs.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -38,15 +38,19 @@ class Price(BaseModel):
     output: _Usd
     cached_input: _Usd | None = optional_field()
     cache_write: _Usd | None = optional_field()
+    batch: _Usd = optional_field(0.5)
 
-    def of(self, usage: Usage) -> float:
-        """USD for a usage. Cached tokens are part of the input, reasoning tokens of the output."""
+    def of(self, usage: Usage, *, batched: bool = False) -> float:
+        """USD for a usage. Cached tokens are part of the input, reasoning tokens of the output.
+
+        `batched`: whether it is of a request in a batch.
+        """
         cached = min(usage.cached_input_tokens, usage.input_tokens)
         written = min(usage.cache_write_tokens, usage.input_tokens - cached)
         cost = (usage.input_tokens - cached - written) * self.input + usage.output_tokens * self.output
         cost += cached * (self.input if self.cached_input is None else self.cached_input)
         cost += written * (self.input if self.cache_write is None else self.cache_write)
-        return round_usd(cost / PER)
+        return round_usd(cost / PER * (self.batch if batched else 1))
 
 
 class _Table(BaseModel):

@@ -26,6 +26,7 @@ from mulligan.wire.ui_summary import task_of
 from mulligan.workflows import dispatch, limits
 from mulligan.workflows.agent_route import AgentRoute
 from mulligan.workflows.background.background_responses import BackgroundResponses, is_background
+from mulligan.workflows.batch.batch_calls import BatchCalls
 from mulligan.workflows.conversation.compaction import compact_if_due
 from mulligan.workflows.conversation.continue_as_new import (
     ContinueAsNewPolicy,
@@ -245,6 +246,8 @@ class DurableAgent(Generic[OutputT]):
         """Call one model, in the way that its agent has chosen."""
         if is_background(call.model, self.facts):
             return await self._background.answer(call, self.facts)
+        if self._open_turn.is_batched(call.model):
+            return await BatchCalls(self._inbox, self.route).answer(call)
         return await dispatch.call_model(call, self.facts, self._inbox, self.route)
 
     def _continue_if_due(self) -> None:
@@ -379,7 +382,7 @@ class DurableAgent(Generic[OutputT]):
             conversation=self.conversation,
             turn=self._turn,
             key=self._key,
-            response=self._background.open,
+            elsewhere=self._background.open or self._inbox.batch,
         )
 
     def resume_state(self, since: int) -> ResumeState | None:

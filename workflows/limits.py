@@ -72,6 +72,26 @@ END_RESPONSE_TIMEOUT, END_RESPONSE_TOTAL_TIMEOUT = timedelta(seconds=25), timede
 END_RESPONSE_RETRY = RetryPolicy(maximum_attempts=5, non_retryable_error_types=[AGENT_NOT_SERVED])
 """For cancelling and deleting a background response: one attempt, and all of them. The run waits for it."""
 
+BATCH_TRIES = 5
+"""How often a request may be in a batch, where the agent has no `model_attempts`: a batch may take a day."""
+BATCH_RETRY_FIRST, BATCH_RETRY_LONGEST = 30.0, 3_600.0
+"""Seconds until a request whose entry has failed is sent again; they double."""
+PREPARE_BATCH_TIMEOUT, READ_BATCH_TIMEOUT = timedelta(seconds=60), timedelta(seconds=180)
+"""For reading the conversation and storing the request, and for reading the answer, with fixers and the guard (100 s)."""
+SUBMIT_BATCH_TIMEOUT, DELIVER_BATCH_TIMEOUT = timedelta(minutes=30), timedelta(hours=1)
+"""For the upload of 50 MB over a slow line; for the download, and one signal for each request."""
+BATCH_RETRY = RetryPolicy(initial_interval=timedelta(seconds=2), maximum_interval=timedelta(minutes=2))
+"""For the activities about batches: they are tried until they succeed, as answers that were paid for must not be lost."""
+BATCH_POLL_GROWTH, BATCH_POLL_LONGEST = 1.5, 600.0
+"""Each interval between two polls of a batch is so many times the one before; and the longest. In 24 hours it is polled 150
+times, which adds 1,700 events to the history of its workflow."""
+COLLECTOR_IDLE = 3_600.0
+"""Seconds after which a collector without requests ends. The next request starts another one."""
+COLLECTOR_SIGNALS = 2_000
+"""After so many signals a collector continues as new: the server takes 10,000 in a run."""
+BATCH_INPUT_BYTES = 1_000_000
+"""Bytes of the list of a batch's requests: it is an activity's input, whose limit is 2 MB."""
+
 ASKING_ACTIVITIES = 4
 """How many running calls may wait for a person by an update of their workflow. The server allows ten updates in progress
 for a workflow, and people's own must be among them; a further call tries again every few seconds."""

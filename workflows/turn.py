@@ -9,6 +9,7 @@ from typing import cast
 
 from pydantic import BaseModel, JsonValue
 
+from mulligan.model_name import can_be_batched
 from mulligan.prices import round_usd
 from mulligan.run_input import RunInput
 from mulligan.schema.optional_field import optional_field
@@ -133,19 +134,25 @@ class Turn(BaseModel):
         self.spent = round_usd(self.spent + (cost or 0.0))
         result.cost = None if cost is None or result.cost is None else self.spent
 
-    def cost_of(self, model: str, usage: Usage, others: Mapping[str, Usage] | None = None) -> float | None:
+    def is_batched(self, model: str) -> bool:
+        """Whether a model (`provider:NAME`) is called in batches."""
+        return self.facts.batch and can_be_batched([model])
+
+    def cost_of(
+        self, model: str, usage: Usage, others: Mapping[str, Usage] | None = None, *, is_live: bool = False
+    ) -> float | None:
         """The cost of a model call in USD, at the prices that were pinned when the turn opened; None if one is unknown.
 
-        `others`: the part of `usage` that other models used, by model.
+        `others`: the part of `usage` that other models used, by model. `is_live`: whether it was called outside of a batch.
         """
-        own, cost = usage, 0.0
+        own, cost, batched = usage, 0.0, self.is_batched(model) and not is_live
         for other, used in (others or {}).items():
             price, own = self.facts.prices.get(other), own - used
             if price is None:
                 return None
             cost += price.of(used)
         price = self.facts.prices.get(model)
-        return None if price is None else cost + price.of(own)
+        return None if price is None else cost + price.of(own, batched=batched)
 
     def add_answer(self, answer: ModelAnswer) -> None:
         """Count a step and the tokens of its answer."""

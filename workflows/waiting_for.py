@@ -12,6 +12,7 @@ from temporalio import workflow
 from mulligan.values import ToolCall, WaitingFor
 from mulligan.wire.updates import clock, iso
 from mulligan.workflows.background.open_response import OpenResponse
+from mulligan.workflows.batch.batch_wait import BatchWait
 from mulligan.workflows.conversation.conversation import Conversation
 from mulligan.workflows.conversation.records import CallRecord
 from mulligan.workflows.deferred.deferred_calls import DeferredCall
@@ -38,7 +39,7 @@ def waiting_for(
     conversation: Conversation,
     turn: Turn,
     key: str,
-    response: OpenResponse | None = None,
+    elsewhere: OpenResponse | BatchWait | None = None,
 ) -> WaitingFor | None:
     """The first of: a tool, a person, a result from elsewhere, a point in time, the model. None: the turn works.
 
@@ -49,7 +50,7 @@ def waiting_for(
         conversation: The agent's; its event log knows whether the model is being called.
         turn: The open turn.
         key: The agent's key in its workflow.
-        response: The background response of the open model call.
+        elsewhere: The background response, or the wait for a batch, of the open model call.
     """
     if running:
         return _for_tool(running)
@@ -60,9 +61,11 @@ def waiting_for(
     model_call = conversation.event_log.writing
     if model_call is not None:
         what = f"waiting for `{turn.model}` (step {model_call.step})"
-        if response is not None and response.id is not None:
-            what += f": background response {response.id}, {response.status},"
+        if isinstance(elsewhere, OpenResponse) and elsewhere.id is not None:
+            what += f": background response {elsewhere.id}, {elsewhere.status},"
             return _wait("model", model_call.at / 1000, what)
+        if isinstance(elsewhere, BatchWait) and elsewhere.key is not None:
+            return _wait("model", elsewhere.since, f"{what} in a batch, request {elsewhere.key},")
         return _wait("model", model_call.at / 1000, what, retried_for=_patience(turn, conversation))
     return None
 

@@ -18,6 +18,7 @@ from mulligan.workflows import dispatch, limits
 from mulligan.workflows.agent_queries import AgentQueries, QueriedAgent
 from mulligan.workflows.agent_route import AgentRoute
 from mulligan.workflows.background.response_handler import ResponseHandler
+from mulligan.workflows.batch.batch_wait import listen_for_batches
 from mulligan.workflows.conversation.conversation import messages_that_fit
 from mulligan.workflows.current_details import current_details, show_details
 from mulligan.workflows.deferred.complete_handler import CompleteHandler
@@ -56,6 +57,7 @@ class WorkflowAgents:
         self.queries = AgentQueries(self._agents)
         self.handlers = UpdateHandlers(self._name_of, self._check_edited_arguments, self._check_answer)
         CompleteHandler(self.handlers.inboxes, lambda: self.handlers.is_ready, self.handlers.until_ready)
+        listen_for_batches(self.handlers.inboxes)
         ResponseHandler(
             self.handlers.inboxes, self._trace_id_of, lambda: self.handlers.is_ready, self.handlers.until_ready
         )

@@ -16,6 +16,7 @@ from mulligan.activities.models._chat_assembler import ChatAssembler, content_te
 from mulligan.activities.models._http_errors import error_of_status, has_permanent_code
 from mulligan.activities.models._json_fields import as_text, to_json, token_count
 from mulligan.activities.models._legal_calls import legal_arguments, legal_id, legal_name
+from mulligan.activities.models._openai_batches import OpenAIBatches
 from mulligan.activities.models._openai_client import OpenAIClient, json_schema_format, settings_of
 from mulligan.activities.models._refused_content import RefusedContent, without_content
 from mulligan.activities.models._sdk_client import HttpRequest
@@ -107,7 +108,37 @@ class OpenAIChat:
         self._models_without_tools.add(request.model)
         return reply
 
+    def batch_request(self, request: Request, *, plain: bool) -> HttpRequest:
+        """The request as part of a batch. `plain`: without tools, where calls may be in the text."""
+        if refused := self._refused_content.of(request.model):
+            request = replace(request, items=without_content(request.items, refused))
+        without_tools = request.calls_in_text and (plain or request.model in self._models_without_tools)
+        return self._http_request(request, with_tools=not without_tools)
+
+    def may_take_plain(self, request: Request, error: ModelRequestError | Unavailable) -> bool:
+        """Whether a batch's request that was refused may be sent again without tools, images or files."""
+        if self._refused_content.learn(request.model, request.items, error):
+            return True
+        is_refusal = isinstance(error, ModelRequestError) and request.calls_in_text and error.status != 401
+        return is_refusal and bool(_MENTIONS_TOOLS.search(str(error)))
+
+    @property
+    def batches(self) -> OpenAIBatches:
+        """The Files and Batch API of the endpoint."""
+        return OpenAIBatches(self._client)
+
+    def reply_of(self, response: dict[str, Any]) -> Reply:
+        """The answer in a response.
+
+        Raises:
+            ModelRequestError, Unavailable: as for `complete`.
+        """
+        return _reply(response, self._data_key, self._client.key_variable)
+
     async def _request(self, request: Request, *, with_tools: bool) -> Reply:
+        return self.reply_of(await self._client.post(self._http_request(request, with_tools=with_tools)))
+
+    def _http_request(self, request: Request, *, with_tools: bool) -> HttpRequest:
         body = {"model": request.model, **settings_of(request, DATA_KEY)}
         items = _results_first(request.items)
         if not with_tools:
@@ -126,7 +157,7 @@ class OpenAIChat:
             body["response_format"] = {"type": "json_schema", "json_schema": json_schema_format(output)}
         instructions = request.definition.instructions
         system = [to_json({"role": "system", "content": instructions})] if instructions else []
-        http_request = HttpRequest(
+        return HttpRequest(
             path="/chat/completions",
             body=body,
             items_field="messages",
@@ -134,8 +165,6 @@ class OpenAIChat:
             timeout=request.timeout,
             new_assembler=partial(ChatAssembler, request.on_text) if request.on_text else None,
         )
-        answer = await self._client.post(http_request)
-        return _reply(answer, self._data_key, self._client.key_variable)
 
 
 def _without_tool_messages(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -13,6 +13,7 @@ from urllib.parse import quote
 from mulligan.activities.models._http_errors import has_permanent_code
 from mulligan.activities.models._json_fields import as_text, to_json, token_count
 from mulligan.activities.models._legal_calls import legal_arguments, legal_id, legal_name
+from mulligan.activities.models._openai_batches import OpenAIBatches
 from mulligan.activities.models._openai_client import OpenAIClient, json_schema_format, settings_of
 from mulligan.activities.models._refused_content import RefusedContent, without_content
 from mulligan.activities.models._responses_assembler import ResponsesAssembler
@@ -142,6 +143,24 @@ class OpenAIResponses:
             ModelRequestError, Unavailable: as for `background_response`.
         """
         await self._client.call("post", f"/responses/{quote(response_id, safe='')}/cancel", timeout)
+
+    def batch_request(self, request: Request, *, plain: bool) -> HttpRequest:
+        """The request as part of a batch. `plain`: without reasoning."""
+        if refused := self._refused_content.of(request.model):
+            request = replace(request, items=without_content(request.items, refused))
+        return self._http_request(request, not plain and request.model not in self._models_without_reasoning)
+
+    def may_take_plain(self, request: Request, error: ModelRequestError | Unavailable) -> bool:
+        """Whether a batch's request that was refused may be sent again without reasoning, images or files."""
+        if self._refused_content.learn(request.model, request.items, error):
+            return True
+        is_refusal = isinstance(error, ModelRequestError) and error.status in (400, 422)
+        return is_refusal and bool(_MENTIONS_REASONING.search(str(error)))
+
+    @property
+    def batches(self) -> OpenAIBatches:
+        """The Files and Batch API of the endpoint."""
+        return OpenAIBatches(self._client)
 
     def reply_of(self, response: dict[str, Any]) -> Reply:
         """The answer in a response that has ended.

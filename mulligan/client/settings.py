@@ -78,6 +78,14 @@ class Settings(BaseSettings):
     they are in history, up to 1 MB a message."""
     external_storage: str = ""
     """`file:///folder` or `s3://bucket/prefix`, for payloads that are too large for Temporal. Not set: no such storage."""
+    batch_requests: Annotated[int, Field(ge=1, le=50_000)] = 1_000
+    """How many requests a file of a batch may have (OpenAI's limit: 50,000)."""
+    batch_bytes: Annotated[int, Field(ge=1, le=200_000_000)] = 50_000_000
+    """How many bytes a file of a batch may have (OpenAI's limit: 200 MB)."""
+    batch_seconds: Annotated[float, Field(ge=0, le=86_400)] = 60
+    """Seconds that a request waits for others before its batch is submitted."""
+    batch_poll_seconds: Annotated[float, Field(gt=0, le=3_600)] = 30
+    """Seconds until a batch is polled first. The intervals grow to ten minutes."""
     endpoints: str = ""
     """A TOML file with endpoints of models, by their names. Not set: only the endpoints that are declared in code."""
     prices: str = ""

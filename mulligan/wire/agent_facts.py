@@ -135,6 +135,8 @@ class AgentFacts(ModelFacts):
     model_attempts: int | None = optional_field()
     background_timeout: float | None = optional_field()
     """Seconds for one background response; None: models are not called in the background."""
+    batch: bool = optional_field(False)
+    """Whether models are called in batches."""
     tools: dict[str, ToolFacts]
     definition: Definition
     digest: str

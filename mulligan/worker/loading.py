@@ -22,6 +22,14 @@ from mulligan.script import Script
 from mulligan.tool import Tool
 from mulligan.wire.agent_facts import OPEN_RUN
 from mulligan.wire.background_response import END_RESPONSE, READ_RESPONSE, START_RESPONSE
+from mulligan.wire.batch_call import (
+    DELETE_BATCH_FILES,
+    DELIVER_BATCH,
+    POLL_BATCH,
+    PREPARE_BATCH_CALL,
+    READ_BATCH_ANSWER,
+    SUBMIT_BATCH,
+)
 from mulligan.wire.compaction_request import COMPACT_CONVERSATION
 from mulligan.wire.model_call import CALL_MODEL
 from mulligan.wire.questions import CHECK_ANSWER
@@ -36,6 +44,7 @@ DEFINITION = "__temporal_activity_definition"
 """The attribute that `@activity.defn` sets on a function. Importing temporalio to ask for it would take half a second."""
 ACTIVITY_TYPES = {
     *(OPEN_RUN, CALL_MODEL, CALL_TOOL, FINISH_RUN, RECORD_LOST_CALL),
+    *(PREPARE_BATCH_CALL, READ_BATCH_ANSWER, SUBMIT_BATCH, POLL_BATCH, DELIVER_BATCH, DELETE_BATCH_FILES),
     *(START_RESPONSE, READ_RESPONSE, END_RESPONSE),
     *(COMPACT_CONVERSATION, RECORD_DECISION, CHECK_EDIT, CHECK_ANSWER, RECORD_SUB_RUN),
 }

@@ -16,6 +16,8 @@ from temporalio.client import Client
 from temporalio.worker import Interceptor, UnsandboxedWorkflowRunner, Worker, WorkerConfig, WorkflowRunner
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
+from mulligan.activities.batch.batch_call_activities import BatchCallActivities
+from mulligan.activities.batch.submit_batch import SubmitBatchActivities
 from mulligan.activities.call_model import CallModelActivity
 from mulligan.activities.call_tool import CallToolActivity
 from mulligan.activities.check_answer import CheckAnswerActivity
@@ -67,6 +69,8 @@ from mulligan.worker.unreadable_payloads import decode_without_errors
 from mulligan.worker.workflow_cache import WorkflowCache
 from mulligan.workflows.agent_list_workflow import AgentListWorkflow
 from mulligan.workflows.agent_workflow import AgentWorkflow
+from mulligan.workflows.batch.batch_collector import BatchCollector
+from mulligan.workflows.batch.batch_workflow import BatchWorkflow
 
 PASSED_THROUGH = (
     # Values and errors must be the same classes inside and outside of workflows, and these modules have no side effects.
@@ -159,6 +163,8 @@ class AgentActivities:
             deferred.settle_deferred,
             deferred.cancel_deferred,
             *BackgroundResponseActivities(services).all,
+            *BatchCallActivities(services).all,
+            *SubmitBatchActivities(services).all,
         ]
 
     @asynccontextmanager
@@ -194,7 +200,7 @@ def with_agents(
         config["activity_executor"] = ThreadPoolExecutor(slots, thread_name_prefix="activity")
     unsandboxed = config.get("unsandboxed_workflow_runner") or UnsandboxedWorkflowRunner()
     config["workflows"] = without_duplicates(
-        config.get("workflows"), [AgentWorkflow, AgentListWorkflow, *loaded.workflows]
+        config.get("workflows"), [AgentWorkflow, AgentListWorkflow, BatchCollector, BatchWorkflow, *loaded.workflows]
     )
     config["interceptors"] = [*(config.get("interceptors") or ()), ActivityLogFields()]
     config["activities"] = without_duplicates(config.get("activities"), [*activities, *loaded.activities])

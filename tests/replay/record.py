@@ -10,6 +10,7 @@ import json
 import os
 import socket
 import sys
+import tempfile
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,6 +24,7 @@ from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
 from mulligan.workflows import limits
 from tests.live.conftest import DONE, call
+from tests.support.batch_server import BatchServer
 from tests.support.compaction_agents import read_before, reading
 from tests.support.openai_server import OpenAIServer
 from tests.support.openai_turn import Turn
@@ -206,7 +208,7 @@ RUNS: dict[str, dict[str, Any]] = {
     },
     "silent": {"turns": [Turn(text=""), Turn(text="")]},
 }
-TWO_TURNS = "two_turns"
+TWO_TURNS, BATCHES = "two_turns", "batches"
 
 
 async def record(prefix: str, names: Sequence[str]) -> None:
@@ -257,6 +259,27 @@ async def record(prefix: str, names: Sequence[str]) -> None:
             handle = await client.start_workflow("TwoTurns", models, id="two", task_queue="agents")
             await handle.result()
             await save(client, "two", f"{prefix}-{TWO_TURNS}")
+
+
+async def record_batches(prefix: str) -> None:
+    """Record a run whose model is called in batches, its collector, and one of the batches."""
+    async with temporal_server() as server, BatchServer() as provider:
+        with tempfile.TemporaryDirectory() as folder:
+            os.environ |= {"OPENAI_BASE_URL": provider.base_url, "OPENAI_API_KEY": "test-key"}
+            os.environ |= {
+                "MULLIGAN_CONTENT_DIR": folder,
+                "MULLIGAN_BATCH_SECONDS": "1",
+                "MULLIGAN_BATCH_POLL_SECONDS": "0.5",
+            }
+            client = await connect(server.address, identity="recorder")
+            async with running_worker(client, load(["tests.support.batch_agents"]), Telemetry(), "agents"):
+                start = {"agent": "clerk", "prompt": "count"}
+                handle = await client.start_workflow("AgentWorkflow", start, id="batched", task_queue="agents")
+                await handle.result()
+                await save(client, "batched", f"{prefix}-batched")
+                found = {run.workflow_type: run.id async for run in client.list_workflows()}
+                await save(client, found["MulliganBatchCollector"], f"{prefix}-batch_collector")
+                await save(client, found["MulliganBatch"], f"{prefix}-batch")
 
 
 async def say(handle: Any, update: str, argument: dict[str, Any]) -> None:
@@ -329,4 +352,7 @@ async def save(client: Any, workflow_id: str, name: str) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(record(sys.argv[1], sys.argv[2:]))
+    if BATCHES in sys.argv[2:]:
+        asyncio.run(record_batches(sys.argv[1]))
+    else:
+        asyncio.run(record(sys.argv[1], sys.argv[2:]))

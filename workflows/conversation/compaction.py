@@ -69,7 +69,9 @@ async def compact_if_due(
         messages=request.cut, text=outcome.summary, usage=outcome.usage, error=outcome.error
     )
     conversation.event_log.compacted(conversation.next_step)
-    turn.add_usage(outcome.usage, turn.cost_of(request.model, outcome.usage) if outcome.usage.total_tokens else 0.0)
+    turn.add_usage(
+        outcome.usage, turn.cost_of(request.model, outcome.usage, is_live=True) if outcome.usage.total_tokens else 0.0
+    )
     return known if outcome.error else conversation.ref().count
 
 

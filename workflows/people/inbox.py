@@ -13,6 +13,7 @@ from mulligan.wire.questions import Question, Reply
 from mulligan.wire.updates import SendMessage, Stop
 from mulligan.workflows import limits
 from mulligan.workflows.background.open_response import ResponseWait
+from mulligan.workflows.batch.batch_wait import BatchWait
 from mulligan.workflows.deferred.deferred_calls import DeferredCalls
 from mulligan.workflows.people.pending_decisions import PendingDecisions
 
@@ -31,6 +32,7 @@ class Inbox:
         self.decisions = PendingDecisions(count_all_pending)
         self.deferred = DeferredCalls()
         self.response = ResponseWait()
+        self.batch = BatchWait()
         self.messages: dict[str, UserMessage] = {}
         """New messages by their ids, in the order of their arrival."""
         self.stop: Stop | None = None

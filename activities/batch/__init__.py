@@ -1,0 +1,1 @@
+"""Model calls through the batches of a provider: the requests of many runs, and their answers."""

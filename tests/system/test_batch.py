@@ -1,0 +1,181 @@
+"""Model calls in batches on a real server: how they are gathered, submitted and answered, and what is lost or paid twice."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import uuid
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from temporalio.client import WorkflowFailureError, WorkflowHandle
+
+from mulligan.devserver import DevServer
+from mulligan.errors import ModelRequestError, ModelUnavailableError, error_of
+from mulligan.worker.loading import load
+from mulligan.worker.wiring import running_worker
+from mulligan.workflows import limits
+from tests.live.conftest import Lab
+from tests.support.batch_server import BatchServer
+from tests.support.temporal import connect_to
+from tests.support.worker_process import worker_process
+
+MODULE = "tests.support.batch_agents"
+RUNS = int(os.environ.get("BATCH_RUNS", "100"))
+"""A multiple of 4."""
+Handle = WorkflowHandle[Any, Any]
+
+
+@pytest.fixture
+async def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> AsyncIterator[BatchServer]:
+    """The provider, and the settings with which workers use it."""
+    async with BatchServer() as server:
+        for name, value in settings_of(server, tmp_path).items():
+            monkeypatch.setenv(name, value)
+        yield server
+        assert server.faults == []
+
+
+def settings_of(server: BatchServer, folder: Path) -> dict[str, str]:
+    return {
+        "OPENAI_BASE_URL": server.base_url,
+        "OPENAI_API_KEY": "test-key",
+        "MULLIGAN_CONTENT_DIR": str(folder / "content"),
+        "MULLIGAN_BATCH_SECONDS": "0.5",
+        "MULLIGAN_BATCH_POLL_SECONDS": "0.1",
+    }
+
+
+@pytest.fixture
+async def at(lab: Lab, server: BatchServer, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Lab]:
+    """A worker with the agents of this file."""
+    monkeypatch.setattr(limits, "BATCH_RETRY_FIRST", 0.1)
+    queue = f"batch-{uuid.uuid4().hex[:6]}"
+    async with running_worker(lab.client, load([MODULE]), lab.telemetry, queue):
+        yield Lab(lab.client, lab.model, lab.otlp, lab.telemetry, queue)
+
+
+async def start(at: Lab, prompt: str, agent: str = "clerk") -> Handle:
+    given = {"agent": agent, "prompt": prompt}
+    return await at.client.start_workflow(
+        "AgentWorkflow", given, id=f"batch-{uuid.uuid4().hex[:8]}", task_queue=at.task_queue
+    )
+
+
+async def waits_in_batch(handle: Handle) -> None:
+    while "in a batch" not in (((await handle.query("progress"))["waiting_for"]) or {"detail": ""})["detail"]:
+        await asyncio.sleep(0.05)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    while not condition():
+        await asyncio.sleep(0.05)
+
+
+async def test_the_calls_of_many_runs_are_few_files_at_half_the_price(
+    at: Lab, server: BatchServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each request is answered once, in files of limited size, which are deleted at the provider."""
+    most = RUNS // 4
+    monkeypatch.setenv("MULLIGAN_BATCH_REQUESTS", str(most))
+    monkeypatch.setenv("MULLIGAN_BATCH_SECONDS", "600")  # so that only full files are submitted
+    handles = [await start(at, f"Number {number}.") for number in range(RUNS)]
+    results = await asyncio.gather(*(handle.result() for handle in handles))
+    assert [result["status"] for result in results] == ["completed"] * RUNS
+    assert {result["output"] for result in results} == {"Done."}
+    assert set(server.answered.values()) == {1}
+    assert len(server.answered) == RUNS
+    assert [len(batch.entries) for batch in server.batches.values()] == [most] * 4
+    usage = results[0]["usage"]
+    live = (usage["input_tokens"] * 0.25 + usage["output_tokens"] * 2) / 1_000_000
+    assert results[0]["cost"] == pytest.approx(live / 2, rel=0.2)
+    await until(lambda: not server.files)
+
+
+ROWS: dict[str, tuple[str, list[str], str]] = {
+    # the prompt, the statuses of the first batches, the run's status or error
+    "a step with a tool call is two batches": ("count", [], "completed"),
+    "an entry with 429 is sent again": ("busy", [], "completed"),
+    "an entry with 400 fails the run once": ("refuse", [], "ModelRequestError"),
+    "a model without reasoning is asked without it": ("plain", [], "completed"),
+    "a batch that expires is sent again": ("x", ["expired"], "completed"),
+    "a batch that fails as a whole is sent again": ("x", ["failed"], "completed"),
+    "a batch that is cancelled at the provider is sent again": ("x", ["cancelled"], "completed"),
+    "the tries are limited": ("x", ["failed"] * 5, "ModelUnavailableError"),
+}
+
+
+@pytest.mark.parametrize("agent", ["clerk", "chatting_clerk"])
+async def test_entries_that_fail_follow_the_error_table(at: Lab, server: BatchServer, agent: str) -> None:
+    for row, (prompt, ends, expected) in ROWS.items():
+        server.ends[:] = ends
+        handle = await start(at, prompt, agent)
+        try:
+            found = (await handle.result())["status"]
+        except WorkflowFailureError as failure:
+            error = error_of(failure)
+            assert isinstance(error, ModelRequestError | ModelUnavailableError)
+            found = type(error).__name__
+        assert found == expected, row
+
+
+async def test_a_batch_whose_creation_had_no_response_is_found_and_not_created_again(
+    at: Lab, server: BatchServer
+) -> None:
+    server.loses_creation = True
+    handle = await start(at, "x")
+    assert (await handle.result())["status"] == "completed"
+    assert len(server.batches) == 1
+
+
+@pytest.mark.parametrize("end", ["stop", "cancel"])
+async def test_a_run_that_is_ended_takes_its_request_back(
+    at: Lab, server: BatchServer, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    """While it is not submitted; another run's request in the same file is answered."""
+    monkeypatch.setenv("MULLIGAN_BATCH_SECONDS", "4")
+    ended, other = await start(at, "ended"), await start(at, "other")
+    await waits_in_batch(ended)
+    await waits_in_batch(other)
+    if end == "stop":
+        await ended.execute_update("stop", {})
+        assert (await ended.result())["status"] == "stopped"
+    else:
+        await ended.cancel()
+        with pytest.raises(WorkflowFailureError):
+            await ended.result()
+    assert (await other.result())["status"] == "completed"
+    assert [len(batch.entries) for batch in server.batches.values()] == [1]
+
+
+async def test_a_run_that_is_stopped_after_its_batch_was_submitted_ends_at_once(at: Lab, server: BatchServer) -> None:
+    """The answers of the others arrive all the same."""
+    server.holds = True
+    ended, other = await start(at, "ended"), await start(at, "other")
+    await until(lambda: sum(len(batch.entries) for batch in server.batches.values()) == 2)
+    await ended.execute_update("stop", {})
+    assert (await ended.result())["status"] == "stopped"
+    server.holds = False
+    assert (await other.result())["status"] == "completed"
+
+
+@pytest.mark.parametrize("point", ["uploaded", "created", "polled", "delivering"])
+async def test_a_worker_that_is_killed_loses_no_request_and_pays_for_none_twice(
+    temporal: DevServer, server: BatchServer, tmp_path: Path, point: str
+) -> None:
+    client, queue = await connect_to(temporal), f"batch-{uuid.uuid4().hex[:6]}"
+    settings = {**settings_of(server, tmp_path), "MULLIGAN_BATCH_SECONDS": "3"}
+    server.stuck_at = point
+    lab: Any = type("At", (), {"client": client, "task_queue": queue})
+    async with worker_process(MODULE, queue, temporal, **settings) as killed:
+        handles = [await start(lab, f"Number {number}.") for number in range(4)]
+        await server.stuck.wait()
+        killed.kill()
+        await killed.wait()
+    async with worker_process(MODULE, queue, temporal, **settings):
+        results = await asyncio.gather(*(handle.result() for handle in handles))
+    assert [result["status"] for result in results] == ["completed"] * 4
+    assert set(server.answered.values()) == {1}
+    assert sum(len(batch.entries) for batch in server.batches.values()) == 4
