@@ -75,6 +75,7 @@ def render(read: Reading, facts: dict[str, Any], plots: Sequence[str] = ()) -> s
         _section("Local tools", words.LOCAL, _local(read)),
         _section("Many runs at once", words.THROUGHPUT, _throughput(read), pictures.get("throughput")),
         _section("Memory of open runs", words.MEMORY, _memory(read), pictures.get("memory")),
+        _section("Runs that wait", words.WAITING, _waiting(read.results.folder / "waiting.jsonl")),
         _section("Replay", words.REPLAY, _replay(read)),
         words.METHOD,
         words.UNFAIR,
@@ -195,6 +196,23 @@ def _memory(read: Reading) -> str:
         if (each := read.memory(name))
     ]
     return table(("", "KiB an open run (private)", "KiB an open run (resident)", "MiB of the idle worker"), rows)
+
+
+def _waiting(file: Path) -> str:
+    """The newest figures that `benchmarks/waiting.py` has kept of each kind and number of runs."""
+    lines = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+    newest = {(line["runs"], line["kind"]): line for line in lines}
+    rows = []
+    for (runs, kind), line in sorted(newest.items()):
+        idle, held, most = (f"{line[f'worker_{when}_mb']:,.0f}" for when in ("idle", "waiting", "most"))
+        woken = [line.get(f"woken_{way}") for way in ("from_cache", "after_eviction")]
+        seconds = [f"{each['seconds_p50']:.3f}, {each['seconds_p99']:.3f}" if each else "–" for each in woken]
+        cpu = [f"{each['worker_cpu_ms']:.0f}" if each else "–" for each in woken]
+        measured = f"{line['at'][:10]}, commit {line['commit']}, load {line['load']}"
+        server = f"{line['server_kb_per_run']:,.0f}"
+        rows.append((f"{runs:,}, {kind}", f"{idle} → {held} ({most})", server, *seconds, ", ".join(cpu), measured))
+    head = ("runs", "worker's MB", "server's KB a run", "s to wake, in the cache", "s to wake, evicted")
+    return table((*head, "worker's CPU ms, both", "measured"), rows)
 
 
 def _replay(read: Reading) -> str:

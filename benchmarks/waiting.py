@@ -1,9 +1,10 @@
-"""What thousands of waiting runs need: `uv run python -m benchmarks.waiting [--runs 10000] [--kind person]`.
+"""What thousands of waiting runs need: `uv run python -m benchmarks.waiting [--runs 10000] [--kind person] [--keep]`.
 
 A dev server, whose database is in its memory, and one worker are processes of their own. The runs have made one step and
 wait for a person, a callback or a timer; the worker's cache keeps the newest of them. Then some are woken, one after the
 other. Printed as JSON: memory of worker and server; the time and the worker's CPU time from the update that wakes a run
-to the run's end, for runs that are in the cache and for those that the worker must replay.
+to the run's end, for runs that are in the cache and for those that the worker must replay. With `--keep` the figures are
+added to benchmarks/results, from which `make bench ARGS=--page` prints the page.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import time
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
@@ -26,10 +28,12 @@ from typing import Any
 from temporalio.client import Client, WorkflowHandle
 
 import mulligan
+from benchmarks.results import commit
 from mulligan.devserver import temporal_server
 
 KINDS = ("person", "callback", "timer")
-_STARTED_TOGETHER = 50
+KEPT = Path(__file__).parent / "results" / "waiting.jsonl"
+_STARTED_TOGETHER = 200
 _TICKS = os.sysconf("SC_CLK_TCK")
 _ENDS_THE_WAIT: dict[str, tuple[str, dict[str, Any]]] = {
     "person": ("decide", {"call_id": "wait", "decision": "approve"}),
@@ -63,17 +67,18 @@ async def _start(client: Client, kind: str, queue: str, ids: Sequence[str]) -> N
         async with together:
             run_input = {"agent": kind, "prompt": "Go."}
             handle = await client.start_workflow("AgentWorkflow", run_input, id=run_id, task_queue=queue)
-            await _until_it_waits(handle, kind)
+            await _until_it_waits(handle)
 
     await asyncio.gather(*(start(run_id) for run_id in ids))
 
 
-async def _until_it_waits(handle: WorkflowHandle[Any, Any], kind: str) -> None:
+async def _until_it_waits(handle: WorkflowHandle[Any, Any]) -> None:
+    """Ask the server alone: the queries of thousands of runs would take the worker half of its time."""
     while True:
-        waiting_for = (await handle.query("progress"))["waiting_for"]
-        if waiting_for and waiting_for["kind"] == kind:
+        raw = (await handle.describe()).raw_description
+        if not raw.pending_activities and not raw.HasField("pending_workflow_task"):
             return
-        await asyncio.sleep(0.25)
+        await asyncio.sleep(0.5)
 
 
 async def _wake(client: Client, kind: str, pid: int, ids: Sequence[str]) -> dict[str, Any]:
@@ -145,7 +150,13 @@ async def measure(kind: str, runs: int, cached: int, woken: int) -> dict[str, An
             if len(evicted) > 1:
                 returned = chosen.sample(evicted, min(woken, len(evicted)))
                 figures["woken_after_eviction"] = await _wake(client, kind, worker.pid, returned)
-            return {**figures, "worker_most_mb": round(Usage.of(worker.pid).most_memory / 1e6, 1)}
+            return {
+                **figures,
+                "worker_most_mb": round(Usage.of(worker.pid).most_memory / 1e6, 1),
+                "load": round(os.getloadavg()[0], 2),
+                "at": datetime.now(UTC).isoformat(timespec="seconds"),
+                "commit": commit(),
+            }
         finally:
             if worker.returncode is None:
                 worker.terminate()
@@ -159,8 +170,13 @@ def main() -> None:
     parser.add_argument("--kind", choices=KINDS, default="person")
     parser.add_argument("--cached", type=int, default=1_000, help="MULLIGAN_MAX_CACHED_WORKFLOWS of the worker")
     parser.add_argument("--woken", type=int, default=300)
+    parser.add_argument("--keep", action="store_true", help="add the figures to benchmarks/results/waiting.jsonl")
     given = parser.parse_args()
-    print(json.dumps(asyncio.run(measure(given.kind, given.runs, given.cached, given.woken)), indent=2))
+    figures = asyncio.run(measure(given.kind, given.runs, given.cached, given.woken))
+    print(json.dumps(figures, indent=2))
+    if given.keep:
+        with KEPT.open("a") as file:
+            file.write(json.dumps(figures) + "\n")
 
 
 if __name__ == "__main__":

@@ -43,6 +43,14 @@ MEMORY = """\
 Open runs of 100 steps in the worker's cache, each with one tool call that does not return, minus the idle worker that
 has served three such runs. Mulligan's figure includes its cache of conversations, which has a limit in bytes."""
 
+WAITING = """\
+Runs that have made one step and wait for a person, a callback or a timer, on one worker with default settings: the newest
+1,000 stay in its memory, the others are replayed when they continue. `worker's MB`: resident memory before and while all
+runs wait (and the maximum until the end); the goal is 1 GiB at most. `s to wake`: p50 and p99 of 300 runs, woken one after
+the other, from the update that ends the wait (for a timer, a message) to the end of the run. The difference between `in
+the cache` and `evicted` is the cost of eviction and return. One measurement each: `uv run python -m benchmarks.waiting
+--kind person --keep`."""
+
 REPLAY = """\
 The SDK's Replayer on the whole history of one run (the server is configured not to suggest continue-as-new): the work
 of a worker that takes over a run. Five measurements, after one to warm up. Rivals' histories have more bytes in as many

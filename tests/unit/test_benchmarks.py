@@ -147,3 +147,17 @@ def test_the_committed_page_equals_the_one_printed_from_the_committed_results() 
     assert (root / "docs" / "benchmarks.md").read_text() == render(Reading(results), facts, plots)
     in_readme = (root / "README.md").read_text().partition(IN_SHORT[0])[2].partition(IN_SHORT[1])[0]
     assert in_readme.strip() == in_short(Reading(results))
+
+
+def test_the_page_shows_the_newest_figures_of_waiting_runs(tmp_path: Path) -> None:
+    """Without evicted runs, there is no cost of their return."""
+    woken = {"runs": 300, "seconds_p50": 0.06, "seconds_p99": 0.25, "worker_cpu_ms": 25.0}
+    line = {"kind": "timer", "runs": 10_000, "worker_idle_mb": 100, "worker_waiting_mb": 300.4, "worker_most_mb": 305,
+            "server_kb_per_run": 79, "woken_from_cache": woken, "load": 2.0, "at": "2026-11-23T05:27:08+00:00",
+            "commit": "abc1234"}  # fmt: skip
+    lines = [{**line, "woken_after_eviction": {**woken, "seconds_p99": 9.0}}, line]
+    (tmp_path / "waiting.jsonl").write_text("".join(json.dumps(each) + "\n" for each in lines))
+    (row,) = [each for each in render(Reading(Results(tmp_path)), FACTS).splitlines() if "10,000, timer" in each]
+    cells = [cell.strip() for cell in row.strip("|").split("|")]
+    assert cells[1:6] == ["100 → 300 (305)", "79", "0.060, 0.250", "–", "25, –"]
+    assert cells[6] == "2026-11-23, commit abc1234, load 2.0"
