@@ -21,6 +21,7 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from math import inf
 from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
@@ -59,17 +60,21 @@ class Usage:
         return cls(kilobytes["VmRSS"] << 10, kilobytes["VmHWM"] << 10, (int(fields[11]) + int(fields[12])) / _TICKS)
 
 
-async def _start(client: Client, kind: str, queue: str, ids: Sequence[str]) -> None:
-    """Start the runs, and return when all of them wait."""
-    together = asyncio.Semaphore(_STARTED_TOGETHER)
+async def _start(client: Client, kind: str, queue: str, ids: Sequence[str], longest: float = inf) -> list[str]:
+    """Start the runs, and return their ids when all of them wait. After `longest` seconds no more are started."""
+    together, began = asyncio.Semaphore(_STARTED_TOGETHER), time.monotonic()
 
-    async def start(run_id: str) -> None:
+    async def start(run_id: str) -> str | None:
         async with together:
+            if time.monotonic() - began > longest:
+                return None
             run_input = {"agent": kind, "prompt": "Go."}
             handle = await client.start_workflow("AgentWorkflow", run_input, id=run_id, task_queue=queue)
             await _until_it_waits(handle)
+            return run_id
 
-    await asyncio.gather(*(start(run_id) for run_id in ids))
+    started = await asyncio.gather(*(start(run_id) for run_id in ids))
+    return [run_id for run_id in started if run_id]
 
 
 async def _until_it_waits(handle: WorkflowHandle[Any, Any]) -> None:
@@ -109,9 +114,13 @@ def _server_pid() -> int:
     raise LookupError("this process has started no dev server")
 
 
-async def measure(kind: str, runs: int, cached: int, woken: int) -> dict[str, Any]:
-    """The figures of so many runs that wait, with a worker that keeps `cached` of them in memory."""
+async def measure(kind: str, runs: int, cached: int, woken: int, longest: float) -> dict[str, Any]:
+    """The figures of so many runs that wait, with a worker that keeps `cached` of them in memory.
+
+    Where the machine does not start them in `longest` seconds, the figures are of fewer runs.
+    """
     queue = f"waiting-{uuid.uuid4().hex[:6]}"
+    commit()  # which remembers the code as it is now
     async with temporal_server() as temporal:
         server = _server_pid()
         environment = {
@@ -128,10 +137,10 @@ async def measure(kind: str, runs: int, cached: int, woken: int) -> dict[str, An
             await _start(client, kind, queue, warm)
             await _wake(client, kind, worker.pid, warm)
             idle_worker, idle_server = Usage.of(worker.pid), Usage.of(server)
-            ids = [f"waiting-{number:06d}" for number in range(runs)]
             began = time.perf_counter()
-            await _start(client, kind, queue, ids)
+            ids = await _start(client, kind, queue, [f"waiting-{number:06d}" for number in range(runs)], longest)
             took = time.perf_counter() - began
+            runs = len(ids)
             held_worker, held_server = Usage.of(worker.pid), Usage.of(server)
             chosen = random.Random(7)
             newest, evicted = ids[-min(cached, runs) // 2 :], ids[: max(runs - 2 * cached, 0)]
@@ -170,9 +179,10 @@ def main() -> None:
     parser.add_argument("--kind", choices=KINDS, default="person")
     parser.add_argument("--cached", type=int, default=1_000, help="MULLIGAN_MAX_CACHED_WORKFLOWS of the worker")
     parser.add_argument("--woken", type=int, default=300)
+    parser.add_argument("--longest", type=float, default=3_600, help="no run is started after so many seconds")
     parser.add_argument("--keep", action="store_true", help="add the figures to benchmarks/results/waiting.jsonl")
     given = parser.parse_args()
-    figures = asyncio.run(measure(given.kind, given.runs, given.cached, given.woken))
+    figures = asyncio.run(measure(given.kind, given.runs, given.cached, given.woken, given.longest))
     print(json.dumps(figures, indent=2))
     if given.keep:
         with KEPT.open("a") as file:
