@@ -46,10 +46,11 @@ has served three such runs. Mulligan's figure includes its cache of conversation
 WAITING = """\
 Runs that have made one step and wait for a person, a callback or a timer, on one worker with default settings: the newest
 1,000 stay in its memory, the others are replayed when they continue. `worker's MB`: resident memory before and while all
-runs wait (and the maximum until the end); the goal is 1 GiB at most. `s to wake`: p50 and p99 of 300 runs, woken one after
-the other, from the update that ends the wait (for a timer, a message) to the end of the run. The difference between `in
-the cache` and `evicted` is the cost of eviction and return. One measurement each: `uv run python -m benchmarks.waiting
---kind person --keep`."""
+runs wait (and the maximum until the end); the goal is 1 GiB at most. `s to wake`: p50 and p99 of up to 300 runs, woken one
+after the other, from the update that ends the wait (for a timer, a message) to the end of the run. The difference between
+`in the cache` and `evicted` is the cost of eviction and return. One measurement each, beside other work (see the load);
+with `--longest 600` a busy machine starts fewer than 10,000 runs: `uv run python -m benchmarks.waiting --kind person
+--keep`."""
 
 REPLAY = """\
 The SDK's Replayer on the whole history of one run (the server is configured not to suggest continue-as-new): the work
