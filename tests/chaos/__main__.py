@@ -30,6 +30,7 @@ async def main() -> None:
     chosen = parser.parse_args()
     first, _, last = chosen.seeds.partition("-")
     RESULTS.mkdir(exist_ok=True)
+    version = commit()  # before the files can change
     places = asyncio.Semaphore(chosen.side_by_side)
 
     async def run(plan: Plan, server: DevServer) -> None:
@@ -43,7 +44,7 @@ async def main() -> None:
                 except Exception as error:
                     print(f"seed {plan.seed} broke: {error!r}", flush=True)
                     return
-            file.write_text(json.dumps(result := _result(outcome), indent=1) + "\n")
+            file.write_text(json.dumps(result := _result(outcome, version), indent=1) + "\n")
             print(json.dumps(result), flush=True)
 
     if not chosen.page:
@@ -53,12 +54,12 @@ async def main() -> None:
     write_page(RESULTS)
 
 
-def _result(outcome: Outcome) -> dict[str, Any]:
+def _result(outcome: Outcome, version: str) -> dict[str, Any]:
     """What is kept of a seed."""
     return {
         "seed": outcome.plan.seed,
         "victim": outcome.plan.victim,
-        "commit": commit(),
+        "commit": version,
         "load": round(os.getloadavg()[0], 1),
         "faults_injected": len(outcome.kills),
         "points": sorted(kill.point for kill in outcome.kills if kill.point),

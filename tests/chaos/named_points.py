@@ -17,6 +17,8 @@ from temporalio import activity
 from temporalio.worker import _activity, _workflow_instance
 
 POINTS = "CHAOS_POINTS"
+SECONDS_BETWEEN = 2.0
+"""Between two kills: if every process died at once, the time to start one would be measured."""
 ACTIVITIES = (
     "open_run", "call_model", "call_tool", "record_decision", "check_edit", "compact_conversation", "record_sub_run",
     "finish_run",
@@ -35,16 +37,24 @@ ALL = [
 def kill_at(point: str) -> None:
     """End this process with SIGKILL, if the point is in the list and has killed none."""
     plan = Path(os.environ[POINTS])
-    if point not in json.loads(plan.read_text()):
+    if point not in json.loads(plan.read_text()) or _killed_lately(last := plan.with_name(f"{plan.name} last")):
         return
     try:
         plan.with_name(f"{plan.name} {point}").touch(exist_ok=False)
     except FileExistsError:
         return
+    last.touch()
     entry = {"event": "killed", "point": point, "pid": os.getpid(), "at": time.time()}
     with open(os.environ["CHAOS_LEDGER"], "ab", buffering=0) as file:
         file.write(json.dumps(entry).encode() + b"\n")
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _killed_lately(last: Path) -> bool:
+    try:
+        return time.time() - last.stat().st_mtime < SECONDS_BETWEEN
+    except FileNotFoundError:
+        return False
 
 
 def install() -> None:

@@ -23,6 +23,10 @@ VICTIMS: dict[Victim, str] = {
     "endpoint": "the model's endpoint, cut in mid-answer",
     "otlp": "the OTLP receiver, gone for 1 to 4 s",
 }
+STEPS: dict[Victim, int] = {
+    "child": 40, "point": 16, "supervisor": 40, "unsupervised": 40, "server": 40, "frozen": 40, "endpoint": 12, "otlp": 16,
+}  # fmt: skip
+"""The steps of each run: enough for all faults, as the processes are started once for a seed."""
 KILLS = frozenset({"child", "point", "supervisor", "unsupervised", "server"})
 """The victims that are killed."""
 
@@ -48,8 +52,8 @@ class Plan:
     def of(seed: int, **options: Any) -> Plan:
         """The plan of a seed, by its number."""
         victim = TURNS[seed % len(TURNS)]
-        few = {"supervisor": 3, "server": 3, "unsupervised": 4, "frozen": 4, "otlp": 3}
-        chosen: dict[str, Any] = {"victim": victim, "kills": few.get(victim, 8)}
+        faults = {"child": 20, "point": 16, "supervisor": 5, "server": 5, "unsupervised": 8, "frozen": 5, "otlp": 5}
+        chosen: dict[str, Any] = {"victim": victim, "kills": faults.get(victim, 8), "steps": STEPS[victim]}
         if victim in ("supervisor", "server", "unsupervised"):
             chosen["pause"] = (1.0, 5.0)
         return Plan(seed, **{**chosen, **options})
