@@ -34,6 +34,8 @@ __all__ = ["main", "serve"]
 
 SECONDS_BETWEEN_STATES = 1.0
 """Between two reports of a supervised process to its supervisor."""
+SECONDS_TO_HAND_OVER = 5.0
+"""How long a process serves on when its supervisor has died: about as long as another one and its processes import."""
 
 
 def main(modules: Sequence[str], task_queue: str | None, *, with_shipped: bool = False) -> int:
@@ -128,12 +130,14 @@ async def _telemetry(link: SupervisorLink | None, stop: asyncio.Event) -> AsyncI
             link.on_acknowledged = forwarded.acknowledge
             link.on_lost.append(forwarded.export_here)
 
-        def drain() -> None:
+        def hand_over() -> None:
             if not stop.is_set():
-                say("The supervisor has died: this worker drains, and ends.")
-                stop.set()
+                say(
+                    f"The supervisor has died: this worker serves for {SECONDS_TO_HAND_OVER:g} s more, drains, and ends."
+                )
+                asyncio.get_running_loop().call_later(SECONDS_TO_HAND_OVER, stop.set)
 
-        link.on_lost.append(drain)
+        link.on_lost.append(hand_over)
     telemetry = Telemetry(forwarded=forwarded)
     try:
         yield telemetry

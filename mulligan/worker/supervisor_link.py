@@ -2,7 +2,7 @@
 
 It is a socket pair that the worker inherits. The worker sends what its supervisor needs to report its attempts as lost, if
 it dies; writes are made at once, as a message that waits in a process that is killed is lost. The end of the connection
-means that the supervisor has died: the worker then drains, so that no process is left behind.
+means that the supervisor has died: the worker then hands over and drains (process.py), so that no process is left behind.
 """
 
 from __future__ import annotations
@@ -132,17 +132,19 @@ class SupervisorLink(Interceptor):
         value, is_first = os.environ.pop(FD_VARIABLE, ""), bool(os.environ.pop(FIRST_VARIABLE, ""))
         if not value:
             return None
-        end_with_parent()
+        # While it imports, it does not read the link.
+        signal_at_end_of_parent(signal.SIGTERM)
         connection = socket.socket(fileno=int(value))
         connection.set_inheritable(False)
         connection.setblocking(False)
         return SupervisorLink(connection, is_first=is_first)
 
     def open(self) -> None:
-        """Begin to read, on the running event loop."""
+        """Begin to read, on the running event loop. The end of the connection then says that the supervisor has died."""
         self._loop = asyncio.get_running_loop()
         self._frames = Frames()
         self._loop.add_reader(self._connection, self._read)
+        signal_at_end_of_parent(0)
 
     def close(self) -> None:
         """Send what is left, and close."""
@@ -283,7 +285,7 @@ class _ReportedActivity(ActivityInboundInterceptor):
             self._link.send(ended, number)
 
 
-def end_with_parent() -> None:
-    """Ask Linux to send SIGTERM to this process when its parent dies: it may still be importing, and not read the link."""
+def signal_at_end_of_parent(number: int) -> None:
+    """Ask Linux to send a signal to this process when its parent dies; 0 for none."""
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)

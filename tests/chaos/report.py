@@ -46,11 +46,13 @@ processes. After each seed it is checked that
 
 
 def commit() -> str:
-    """The commit of the checkout."""
-    described = subprocess.run(
-        ["git", "describe", "--always", "--dirty"], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False
-    )
-    return described.stdout.strip()
+    """The commit of the checkout; `-dirty` if another file than the page has changed."""
+
+    def git(*words: str) -> str:
+        return subprocess.run(["git", *words], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False).stdout.strip()
+
+    changed = git("status", "--porcelain", "--untracked-files=no", "--", ".", f":!{PAGE.relative_to(ROOT)}")
+    return git("describe", "--always", "--exclude=*") + ("-dirty" if changed else "")
 
 
 def write_page(results: Path) -> None:
