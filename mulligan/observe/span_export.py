@@ -61,10 +61,19 @@ class DelayedSpanProcessor(SpanProcessor):
         processor: Exports spans in batches.
         parents: Exports parent spans.
         seconds: The delay.
+        outlives_workers: Whether this process lives on when a worker dies: then spans of lost attempts need no hurry.
     """
 
-    def __init__(self, processor: SpanProcessor, parents: SpanExporter, seconds: float = DELAY_SECONDS) -> None:
+    def __init__(
+        self,
+        processor: SpanProcessor,
+        parents: SpanExporter,
+        seconds: float = DELAY_SECONDS,
+        *,
+        outlives_workers: bool = False,
+    ) -> None:
         self._processor = processor
+        self._outlives_workers = outlives_workers
         self._parents = parents
         self._seconds = seconds
         self._delayed: deque[tuple[float, ReadableSpan]] = deque()
@@ -82,7 +91,7 @@ class DelayedSpanProcessor(SpanProcessor):
         """Delay the span, or export it at once if it is a parent span. After `shutdown`, drop it (OpenTelemetry's rule)."""
         if self._stopped.is_set() or span.context is None or not span.context.trace_flags.sampled:
             return
-        if is_parent_span(span) or is_of_lost_attempt(span):
+        if is_parent_span(span) or (is_of_lost_attempt(span) and not self._outlives_workers):
             export = self._executor.submit(self._export_now, span)
             self._exports.add(export)
             export.add_done_callback(self._exports.discard)

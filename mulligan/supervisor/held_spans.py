@@ -136,7 +136,8 @@ class HeldSpans:
                 schedule_delay_millis=BATCH_MILLISECONDS,
             )
             parents = _Acknowledging(otlp.span_exporter(timeout=PARENT_EXPORT_SECONDS), self._acknowledge_later)
-            self._processor = DelayedSpanProcessor(batch, parents, seconds=0)
+            # What is exported at once has a second: a slow receiver then gets it again with a batch.
+            self._processor = DelayedSpanProcessor(batch, parents, seconds=0, outlives_workers=True)
         self._processor.on_end(span)
 
     def _acknowledge_later(self, spans: Sequence[ReadableSpan]) -> None:

@@ -67,10 +67,13 @@ async def test_details_of_a_tool_are_no_mark(details: tuple[Any, ...]) -> None:
     assert (await attempt(3, *details))[0] == [1, 2]
 
 
-def test_the_span_of_a_lost_attempt_is_exported_at_once() -> None:
-    """The attempt's heartbeat says that it is written: nobody would write it again."""
+@pytest.mark.parametrize("of_supervisor", [False, True])
+def test_a_worker_exports_the_span_of_a_lost_attempt_at_once(of_supervisor: bool) -> None:
+    """The attempt's heartbeat says that it is written: nobody would write it again. A supervisor lives on, and has time."""
     delayed, at_once = InMemorySpanExporter(), InMemorySpanExporter()
-    processor = DelayedSpanProcessor(SimpleSpanProcessor(delayed), at_once, seconds=1_000)
+    processor = DelayedSpanProcessor(
+        SimpleSpanProcessor(delayed), at_once, seconds=1_000, outlives_workers=of_supervisor
+    )
     telemetry = Telemetry(processor, exports=False)
     where = RunContext(agent="a", trace=f"00-{'1' * 32}-{'2' * 16}-01")
     lost, own = (ChatAttempt(provider="openai", model="m", step=1, attempt=number) for number in (1, 2))
@@ -78,8 +81,11 @@ def test_the_span_of_a_lost_attempt_is_exported_at_once() -> None:
     with telemetry.chat(where, own):
         pass
     processor.shutdown()
-    assert [span.attributes["mulligan.attempt"] for span in at_once.get_finished_spans() if span.attributes] == [1]
-    assert [span.attributes["mulligan.attempt"] for span in delayed.get_finished_spans() if span.attributes] == [2]
+    numbers = [
+        [span.attributes["mulligan.attempt"] for span in exporter.get_finished_spans() if span.attributes]
+        for exporter in (at_once, delayed)
+    ]
+    assert numbers == ([[], [1, 2]] if of_supervisor else [[1], [2]])
 
 
 async def test_a_model_call_that_fails_before_its_request_has_a_span() -> None:
