@@ -39,6 +39,7 @@ class CallModelActivity:
         """
         services, context = self.services, request.where
         agent = await served_agent(services, context.agent)
+        await services.budgets.check(context)
         attempt = ModelAttempt(services, request)
         await attempt.open_spans()
         async with heartbeating() as heartbeat, AsyncExitStack() as stack:

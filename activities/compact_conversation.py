@@ -61,6 +61,7 @@ class CompactConversationActivity:
         """
         services = self.services
         await served_agent(services, request.where.agent)
+        await services.budgets.check(request.where)
         scheduled = activity.info().scheduled_time.timestamp()
         for attempt in lost_attempts():
             services.telemetry.lost_chat(request.where, self._attempt(request, attempt), start=scheduled)
@@ -68,8 +69,11 @@ class CompactConversationActivity:
             try:
                 run_provider = services.providers.of(request.run_model)
                 async with conversation_of(request, run_provider, services, heartbeat) as conversation:
-                    return await self._summarize(request, conversation.messages[: request.cut], heartbeat)
+                    compacted = await self._summarize(request, conversation.messages[: request.cut], heartbeat)
+                await services.budgets.add(request.where, request.model, compacted.usage)
+                return compacted
             except NoSummary as error:
+                await services.budgets.add(request.where, request.model, error.usage)
                 return Compacted(usage=error.usage, error=ErrorInfo(kind=error.kind, message=str(error)))
             except (ModelRequestError, ModelUnavailableError) as error:
                 return Compacted(error=ErrorInfo(kind=type(error).__name__, message=error.message))

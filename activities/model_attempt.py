@@ -92,10 +92,22 @@ class ModelAttempt:
         )
 
     async def take_answer(
-        self, agent: Agent, definition: Definition, reply: Reply, conversation: CachedConversation
+        self,
+        agent: Agent,
+        definition: Definition,
+        reply: Reply,
+        conversation: CachedConversation,
+        *,
+        batched: bool = False,
     ) -> ModelAnswer:
-        """Inspect the answer, and add it to the conversation in this worker's memory."""
+        """Inspect the answer, and add it to the conversation in this worker's memory, and its cost to the tenant's budget.
+
+        `batched`: whether the model was called in a batch.
+        """
         answer = await inspect_answer(self.services, self.request, agent, definition, reply, conversation)
+        await self.services.budgets.add(
+            self.request.where, self.request.model, answer.usage, answer.others, batched=batched
+        )
         conversation.extend([answer.message])
         # A settled call has its result already: the next model call takes it from this cache.
         for call, prepared in zip(answer.message.tool_calls, answer.prepared, strict=True):

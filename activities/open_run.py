@@ -84,7 +84,8 @@ class OpenRunActivity:
         if services.carry_bytes is None:
             _check_size("metadata", _json_bytes(run_input.metadata), METADATA_BYTES)
         model = run_input.model or agent.models[0]
-        models = resolve_models(agent, run_input, services.prices)
+        has_budget = services.budgets.is_limited(run_input.tenant)
+        models = resolve_models(agent, run_input, services.prices, has_budget=has_budget)
         # Concurrently: each may take most of the time that opening a run has.
         instructions, offered, attributes = await asyncio.gather(
             self._instructions(agent, run_input), services.mcp_servers.offer_tools(agent), self._search_attributes()

@@ -79,6 +79,7 @@ class BackgroundResponseActivities:
         """
         services, where = self.services, request.where
         agent = await served_agent(services, where.agent)
+        await services.budgets.check(where)
         attempt = ModelAttempt(services, request, request.failed)
         await attempt.open_spans()
         async with heartbeating() as heartbeat:

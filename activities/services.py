@@ -10,6 +10,7 @@ from mulligan.activities.models.retry_budget import RetryBudget
 from mulligan.activities.registry import Registry
 from mulligan.activities.run_data.conversation_cache import ConversationCache, conversation_key
 from mulligan.activities.run_data.definitions import Definitions
+from mulligan.activities.tenant_budgets import TenantBudgets
 from mulligan.activities.tool_running.find_tool import ToolFinder
 from mulligan.activities.tool_running.isolated import ChildProcesses
 from mulligan.activities.tool_running.resources import Resources
@@ -51,6 +52,7 @@ class Services:
     prices: Prices
     registered_attributes: RegisteredAttributes
     callback_tokens: CallbackTokens
+    budgets: TenantBudgets
     contents: ContentStore | None = None
     carry_bytes: int | None = None
     live_text_seconds: float = 0

@@ -15,7 +15,7 @@ from mulligan.model_name import ModelName
 from mulligan.schema.optional_field import optional_field
 from mulligan.values import Usage
 
-__all__ = ["Price", "Prices", "round_usd"]
+__all__ = ["Price", "Prices", "cost_of", "round_usd"]
 
 PER = 1_000_000
 """The number of tokens that a price is for."""
@@ -94,6 +94,28 @@ class Prices:
         """The prices of those of the models whose price is known."""
         prices = {model: self.of(model) for model in dict.fromkeys(models)}
         return {model: price for model, price in prices.items() if price is not None}
+
+
+def cost_of(
+    prices: Mapping[str, Price],
+    model: str,
+    usage: Usage,
+    others: Mapping[str, Usage] | None = None,
+    *,
+    batched: bool = False,
+) -> float | None:
+    """The cost of a model call in USD; None if a price is unknown.
+
+    `others`: the part of `usage` that other models used, by model. `batched`: whether `model` was called in a batch.
+    """
+    own, cost = usage, 0.0
+    for other, used in (others or {}).items():
+        price, own = prices.get(other), own - used
+        if price is None:
+            return None
+        cost += price.of(used)
+    price = prices.get(model)
+    return None if price is None else cost + price.of(own, batched=batched)
 
 
 def round_usd(usd: float) -> float:

@@ -31,6 +31,7 @@ from mulligan.wire.updates import CHECK_EDIT, RECORD_DECISION, CheckedEdit, Chec
 from mulligan.workflows import limits
 from mulligan.workflows.activity_result import read_result
 from mulligan.workflows.agent_route import AgentRoute, is_declined
+from mulligan.workflows.budgets.over_budget import raise_if_over_budget
 from mulligan.workflows.memo import memo_json
 from mulligan.workflows.people.inbox import Inbox
 
@@ -119,9 +120,14 @@ async def call_model(request: ModelCall, facts: AgentFacts, inbox: Inbox, route:
 
 
 def raise_model_error(request: ModelCall, error: ActivityError) -> NoReturn:
-    """Raise the error of a model call whose activity has failed; a cancellation as it is, not as its own cause."""
+    """Raise the error of a model call whose activity has failed; a cancellation as it is, not as its own cause.
+
+    Raises:
+        OverBudget: the model was not called.
+    """
     if is_cancelled_exception(error):
         raise error
+    raise_if_over_budget(error)
     unavailable = ModelUnavailableError(f"The call of {request.model} failed: {error.cause or error}")
     raise error_of(error) or unavailable from error
 
@@ -143,6 +149,7 @@ async def compact_conversation(
     except ActivityError as error:
         if is_cancelled_exception(error):
             raise
+        raise_if_over_budget(error)
         typed = error_of(error)
         kind = type(typed or error.cause or error).__name__
         return Compacted(error=ErrorInfo(kind=kind, message=f"{error.cause or error}"))

@@ -22,11 +22,13 @@ from mulligan.wire.model_call import ModelAnswer, ModelCall, RejectedAnswer
 from mulligan.wire.resume_page import ResumeState
 from mulligan.wire.run_context import RunContext
 from mulligan.wire.run_priority import run_priority
+from mulligan.wire.tenant_budget import OverBudgetDetails
 from mulligan.wire.ui_summary import task_of
 from mulligan.workflows import dispatch, limits
 from mulligan.workflows.agent_route import AgentRoute
 from mulligan.workflows.background.background_responses import BackgroundResponses, is_background
 from mulligan.workflows.batch.batch_calls import BatchCalls
+from mulligan.workflows.budgets.over_budget import BudgetWait, OverBudget
 from mulligan.workflows.conversation.compaction import compact_if_due
 from mulligan.workflows.conversation.continue_as_new import (
     ContinueAsNewPolicy,
@@ -47,6 +49,7 @@ from mulligan.workflows.waiting_for import (
     RunningCall,
     waiting_for,
     waiting_for_agent,
+    waiting_for_budget,
     waiting_for_opening,
     waiting_for_summary,
 )
@@ -103,7 +106,7 @@ class DurableAgent(Generic[OutputT]):
         """The step whose calls have not all ended."""
         self.continues_while_waiting = False
         self._preparation: WaitingFor | None = None
-        """What the turn waits for before it can call the model: a worker that opens it, or a summary."""
+        """What the turn waits for before it can call the model: a worker that opens it, a summary, or a budget."""
         self._continue_as_new = ContinueAsNewPolicy(is_carried=state is not None)
         workflow_agents = WorkflowAgents.of_this_workflow()
         self._key = workflow_agents.register(self)
@@ -112,6 +115,7 @@ class DurableAgent(Generic[OutputT]):
         self.route.priority = run_priority(self._turn.input if self._turn else None)
         self._sub_agents = SubAgents(self._inbox, self.route)
         self._background = BackgroundResponses(self._inbox, self.route, self._continue_if_due)
+        self._budget = BudgetWait()
         self._inbox.on_stop = self.conversation.event_log.stopping
         if carried:
             self._inbox.load(carried.get("inbox", {}))
@@ -211,6 +215,8 @@ class DurableAgent(Generic[OutputT]):
             is_final = turn.take_output(answer, record)
             if is_final and not self._has_messages_to_answer(turn):
                 return self._end_turn(status_of(answer))
+        except OverBudget as refused:
+            return await self._wait_for_budget(refused.details)
         except (FailureError, asyncio.CancelledError) as error:
             if self._is_due_to_stop(error):
                 return self._end_turn("stopped")
@@ -232,11 +238,13 @@ class DurableAgent(Generic[OutputT]):
             await self._compact_if_due(turn)
             if inbox.stop is not None:
                 return None
-            conversation.event_log.step_started(conversation.next_step, turn.model)
+            if self._budget.since is None:
+                conversation.event_log.step_started(conversation.next_step, turn.model)
         request = turn.model_request(self.context, conversation, self._cached_messages)
         answer = await call_model_with_fallback(
             request, turn, call=self._carry_out, inbox=inbox, event_log=conversation.event_log
         )
+        self._budget.end()
         conversation.begin_step(answer.message, answer.prepared, answer.usage, turn.model)
         self._cached_messages = conversation.ref().count
         turn.add_answer(answer)
@@ -249,6 +257,18 @@ class DurableAgent(Generic[OutputT]):
         if self._open_turn.is_batched(call.model):
             return await BatchCalls(self._inbox, self.route).answer(call)
         return await dispatch.call_model(call, self.facts, self._inbox, self.route)
+
+    async def _wait_for_budget(self, refused: OverBudgetDetails) -> bool:
+        """End the turn, or wait a while for a new budget; the step begins again then. Returns whether the turn is over."""
+        if refused.then == "stop":
+            return self._end_turn("max_cost")
+        self._budget.begin()
+        self._preparation = waiting_for_budget(refused, self._budget.since or 0.0)
+        try:
+            await self._budget.wait(refused.until, lambda: self._inbox.stop is not None)
+        finally:
+            self._preparation = None
+        return False
 
     def _continue_if_due(self) -> None:
         """Continue as new while a background response is waited for, as soon as that is due and the state small enough."""

@@ -92,6 +92,15 @@ COLLECTOR_SIGNALS = 2_000
 BATCH_INPUT_BYTES = 1_000_000
 """Bytes of the list of a batch's requests: it is an activity's input, whose limit is 2 MB."""
 
+BUDGET_FIRST, BUDGET_LONGEST = 60.0, 3_600.0
+"""Seconds until a run whose tenant has spent its budget asks again, as the operator may have raised it; they double."""
+BUDGET_SPREAD = 60.0
+"""Seconds after the end of the day in which the runs that wait for it ask again."""
+AFTER_BUDGET_DAY = 3_600.0
+"""Seconds that the workflow of a tenant's day stays open after it: clocks of workers differ, and requests are sent again."""
+BUDGET_SIGNALS = 1_000
+"""After so many signals the workflow of a tenant's day continues as new. Each adds at most four events."""
+
 ASKING_ACTIVITIES = 4
 """How many running calls may wait for a person by an update of their workflow. The server allows ten updates in progress
 for a workflow, and people's own must be among them; a further call tries again every few seconds."""

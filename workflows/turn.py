@@ -10,7 +10,7 @@ from typing import cast
 from pydantic import BaseModel, JsonValue
 
 from mulligan.model_name import can_be_batched
-from mulligan.prices import round_usd
+from mulligan.prices import cost_of, round_usd
 from mulligan.run_input import RunInput
 from mulligan.schema.optional_field import optional_field
 from mulligan.values import RunResult, Status, Took, ToolCall, Usage
@@ -145,14 +145,8 @@ class Turn(BaseModel):
 
         `others`: the part of `usage` that other models used, by model. `is_live`: whether it was called outside of a batch.
         """
-        own, cost, batched = usage, 0.0, self.is_batched(model) and not is_live
-        for other, used in (others or {}).items():
-            price, own = self.facts.prices.get(other), own - used
-            if price is None:
-                return None
-            cost += price.of(used)
-        price = self.facts.prices.get(model)
-        return None if price is None else cost + price.of(own, batched=batched)
+        batched = self.is_batched(model) and not is_live
+        return cost_of(self.facts.prices, model, usage, others, batched=batched)
 
     def add_answer(self, answer: ModelAnswer) -> None:
         """Count a step and the tokens of its answer."""

@@ -10,6 +10,7 @@ from typing import Literal
 from temporalio import workflow
 
 from mulligan.values import ToolCall, WaitingFor
+from mulligan.wire.tenant_budget import OverBudgetDetails
 from mulligan.wire.updates import clock, iso
 from mulligan.workflows.background.open_response import OpenResponse
 from mulligan.workflows.batch.batch_wait import BatchWait
@@ -19,7 +20,14 @@ from mulligan.workflows.deferred.deferred_calls import DeferredCall
 from mulligan.workflows.people.pending_decisions import PendingDecision
 from mulligan.workflows.turn import Turn
 
-__all__ = ["RunningCall", "waiting_for", "waiting_for_agent", "waiting_for_opening", "waiting_for_summary"]
+__all__ = [
+    "RunningCall",
+    "waiting_for",
+    "waiting_for_agent",
+    "waiting_for_budget",
+    "waiting_for_opening",
+    "waiting_for_summary",
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,6 +90,14 @@ def _patience(turn: Turn, conversation: Conversation) -> float:
 def waiting_for_summary(model: str, since: float) -> WaitingFor:
     """The wait for a model that summarizes the conversation's older messages."""
     return _wait("model", since, f"waiting for `{model}`, which summarizes older messages,")
+
+
+def waiting_for_budget(refused: OverBudgetDetails, since: float) -> WaitingFor:
+    """The wait for a budget that is not spent."""
+    what = (
+        f"waiting, as tenant `{refused.tenant}` has spent {refused.usd:.2f} of its {refused.budget:.2f} USD of the day,"
+    )
+    return _wait("timer", since, what, "; it asks again until then", until=refused.until)
 
 
 def waiting_for_opening(agent: str, since: float) -> WaitingFor:

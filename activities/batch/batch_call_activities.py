@@ -22,6 +22,7 @@ from mulligan.activities.models.protocol import Reply, Request, Unavailable
 from mulligan.activities.run_data.find_conversation import conversation_of
 from mulligan.activities.services import Services
 from mulligan.client.settings import settings
+from mulligan.client.worker_versions import unpinned
 from mulligan.errors import ModelRequestError
 from mulligan.values import ErrorInfo
 from mulligan.wire.batch_call import (
@@ -62,6 +63,7 @@ class BatchCallActivities:
         """
         services, where, info = self.services, request.where, activity.info()
         agent = await served_agent(services, where.agent)
+        await services.budgets.check(where)
         attempt = ModelAttempt(services, request, request.number - 1)
         await attempt.open_spans()
         async with heartbeating() as heartbeat:
@@ -94,6 +96,7 @@ class BatchCallActivities:
             id=collector,
             task_queue=queue,
             id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
+            versioning_override=unpinned(),
             static_summary=f"gathers requests to {model} for batches",
         )
         return collector
@@ -133,7 +136,9 @@ class BatchCallActivities:
                     return _failed(error)
                 except Exception as error:  # noqa: BLE001 - an endpoint's faulty answers have many forms
                     return _failed(error)
-                return BatchOutcome(answer=await attempt.take_answer(agent, definition, reply, conversation))
+                return BatchOutcome(
+                    answer=await attempt.take_answer(agent, definition, reply, conversation, batched=True)
+                )
 
     def _reply(
         self,

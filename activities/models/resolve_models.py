@@ -20,18 +20,19 @@ FALLBACK_PATIENCE = 60.0
 before it. A minute is five or six attempts; where there is another model, it should not be called only after an hour."""
 
 
-def resolve_models(agent: Agent, run_input: RunInput, prices: Prices) -> ModelFacts:
-    """Return the facts about a run's models that its workflow needs.
+def resolve_models(agent: Agent, run_input: RunInput, prices: Prices, *, has_budget: bool = False) -> ModelFacts:
+    """Return the facts about a run's models that its workflow needs. `has_budget`: whether the run's tenant has one.
 
     Raises:
         InvalidRunInputError: the run's cost is limited, and the price of a model is not known.
     """
     models = [run_input.model] if run_input.model else list(agent.models)
     own = agent.all_models([*models, *filter(None, [compact_model(agent, models[0])])])
-    if (run_input.max_cost or agent.max_cost) is not None:
+    limit = '"max_cost"' if (run_input.max_cost or agent.max_cost) is not None else "the budget of its tenant"
+    if has_budget or limit == '"max_cost"':
         # What sub-agents spend counts as well.
         sub_agents = with_sub_agents([agent])[1:]
-        _check_prices([*own, *(model for sub in sub_agents for model in sub.all_models(sub.models))], prices)
+        _check_prices([*own, *(model for sub in sub_agents for model in sub.all_models(sub.models))], prices, limit)
     is_stated = agent.model_patience is not None
     return ModelFacts(
         model=agent.models[0],
@@ -53,11 +54,11 @@ def compact_model(agent: Agent, model: str) -> str | None:
     return model_name(agent.compact_model or "") or (f"{SCRIPTED}:{SUMMARY}" if by_script else None)
 
 
-def _check_prices(models: Sequence[str], prices: Prices) -> None:
+def _check_prices(models: Sequence[str], prices: Prices, limit: str) -> None:
     unknown = next((model for model in models if prices.of(model) is None), None)
     if unknown is not None:
         name = ModelName.parse(unknown).name
         raise InvalidRunInputError(
-            f'"max_cost" limits this run, but the price of {unknown} is not known; put it into a file that MULLIGAN_PRICES '
+            f"{limit} limits this run, but the price of {unknown} is not known; put it into a file that MULLIGAN_PRICES "
             f'names for the worker: {{"models": {{"{name}": {{"input": …, "output": …}}}}}}, in USD for 1,000,000 tokens.'
         )

@@ -7,6 +7,7 @@ import typer
 from mulligan.cli.agents import agents
 from mulligan.cli.answer import answer
 from mulligan.cli.approve import approve
+from mulligan.cli.budget import budget
 from mulligan.cli.cancel import cancel
 from mulligan.cli.codec_server import codec_server
 from mulligan.cli.complete import complete
@@ -57,6 +58,7 @@ app.command()(send)
 app.command()(stop)
 app.command()(cancel)
 app.command()(agents)
+app.command()(budget)
 app.command()(serve)
 app.command()(codec_server)
 app.add_typer(schedule, name="schedule")

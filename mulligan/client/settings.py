@@ -88,6 +88,8 @@ class Settings(BaseSettings):
     """Seconds until a batch is polled first. The intervals grow to ten minutes."""
     endpoints: str = ""
     """A TOML file with endpoints of models, by their names. Not set: only the endpoints that are declared in code."""
+    budgets: str = ""
+    """A TOML file with the USD that tenants may spend a day. Not set: they have no budgets."""
     prices: str = ""
     """A file with prices of models, which override the built-in ones. Not set: only the built-in prices."""
 

@@ -36,6 +36,7 @@ from mulligan.activities.run_data.conversation_cache import ConversationCache
 from mulligan.activities.run_data.definitions import Definitions
 from mulligan.activities.services import Services
 from mulligan.activities.settle_deferred import SettleDeferredActivities
+from mulligan.activities.tenant_budgets import TenantBudgets
 from mulligan.activities.tool_running.find_tool import ToolFinder
 from mulligan.activities.tool_running.isolated import ChildProcesses
 from mulligan.activities.tool_running.resources import Resources
@@ -71,6 +72,7 @@ from mulligan.workflows.agent_list_workflow import AgentListWorkflow
 from mulligan.workflows.agent_workflow import AgentWorkflow
 from mulligan.workflows.batch.batch_collector import BatchCollector
 from mulligan.workflows.batch.batch_workflow import BatchWorkflow
+from mulligan.workflows.budgets.budget_workflow import TenantBudget
 
 PASSED_THROUGH = (
     # Values and errors must be the same classes inside and outside of workflows, and these modules have no side effects.
@@ -94,8 +96,10 @@ PASSED_THROUGH = (
 CACHED_WORKFLOWS, WORKFLOW_TASKS, ACTIVITIES = 1000, 100, 100
 """The defaults of temporalio's Worker."""
 
+WORKFLOWS = [AgentWorkflow, AgentListWorkflow, BatchCollector, BatchWorkflow, TenantBudget]
 MODEL_CALLS = (CALL_MODEL, COMPACT_CONVERSATION, START_RESPONSE)
 """The activities that the limits of model calls apply to."""
+MODELS_SUFFIX = "-models"
 SECONDS_AFTER_GRACE = 10
 """Seconds beyond the grace time that a failed worker may take to stop."""
 
@@ -125,7 +129,7 @@ class AgentActivities:
         `tokens`: those by the settings if None.
         """
         worker_settings, registry, children = settings(), loaded.registry, ChildProcesses()
-        servers = McpServers(children)
+        servers, prices = McpServers(children), Prices.load(worker_settings.prices)
         self._services = services = Services(
             registry=registry,
             providers=AvailableProviders(registry.scripts, all_endpoints(registry, worker_settings.endpoints)),
@@ -138,7 +142,8 @@ class AgentActivities:
             tools=ToolFinder(registry, servers),
             mcp_servers=servers,
             retry_budget=RetryBudget(telemetry.metrics),
-            prices=Prices.load(worker_settings.prices),
+            prices=prices,
+            budgets=TenantBudgets(worker_settings.budgets, prices, _queue_of_runs(model_task_queue, served)),
             registered_attributes=RegisteredAttributes(),
             callback_tokens=tokens or callback_tokens(activity.client),
             contents=configured_content_store(),
@@ -153,15 +158,13 @@ class AgentActivities:
             CallModelActivity(services).call_model,
             CompactConversationActivity(services).compact_conversation,
             CallToolActivity(services).call_tool,
-            run_records.record_lost_call,
-            run_records.finish_run,
+            *(run_records.record_lost_call, run_records.finish_run),
             RecordSubRunActivity(services).record_sub_run,
             RecordDecisionActivity(services).record_decision,
             CheckEditActivity(services).check_edit,
             CheckAnswerActivity(services).check_answer,
             ListAgentsActivity(services).list_agents,
-            deferred.settle_deferred,
-            deferred.cancel_deferred,
+            *(deferred.settle_deferred, deferred.cancel_deferred),
             *BackgroundResponseActivities(services).all,
             *BatchCallActivities(services).all,
             *SubmitBatchActivities(services).all,
@@ -183,6 +186,13 @@ class AgentActivities:
             await self._services.providers.close()
 
 
+def _queue_of_runs(model_task_queue: str | None, served: ServedAgents | None) -> str | None:
+    """The worker's own task queue, where it is known here."""
+    if served is not None:
+        return served.task_queue
+    return model_task_queue.removesuffix(MODELS_SUFFIX) if model_task_queue else None
+
+
 def with_agents(
     config: WorkerConfig,
     loaded: LoadedModules,
@@ -199,9 +209,7 @@ def with_agents(
         slots = config.get("max_concurrent_activities") or ACTIVITIES
         config["activity_executor"] = ThreadPoolExecutor(slots, thread_name_prefix="activity")
     unsandboxed = config.get("unsandboxed_workflow_runner") or UnsandboxedWorkflowRunner()
-    config["workflows"] = without_duplicates(
-        config.get("workflows"), [AgentWorkflow, AgentListWorkflow, BatchCollector, BatchWorkflow, *loaded.workflows]
-    )
+    config["workflows"] = without_duplicates(config.get("workflows"), [*WORKFLOWS, *loaded.workflows])
     config["interceptors"] = [*(config.get("interceptors") or ()), ActivityLogFields()]
     config["activities"] = without_duplicates(config.get("activities"), [*activities, *loaded.activities])
     sandboxed, on_task = with_passthrough(config.get("workflow_runner"), loaded), link.send_run if link else None
@@ -242,7 +250,7 @@ async def running_worker(
     """
     worker_settings = settings()
     served = served_agents(loaded, task_queue) if not worker_settings.build_id else None
-    model_task_queue = f"{task_queue}-models" if worker_settings.limits_model_calls else None
+    model_task_queue = f"{task_queue}{MODELS_SUFFIX}" if worker_settings.limits_model_calls else None
     cache = WorkflowCache(worker_settings.max_cached_workflows)
     reported: list[Interceptor] = [link] if link else []
     group = WorkerGroup(say, seconds_to_stop=worker_settings.grace_seconds + SECONDS_AFTER_GRACE)

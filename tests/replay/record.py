@@ -208,7 +208,7 @@ RUNS: dict[str, dict[str, Any]] = {
     },
     "silent": {"turns": [Turn(text=""), Turn(text="")]},
 }
-TWO_TURNS, BATCHES = "two_turns", "batches"
+TWO_TURNS, BATCHES, BUDGETS = "two_turns", "batches", "budgets"
 
 
 async def record(prefix: str, names: Sequence[str]) -> None:
@@ -280,6 +280,30 @@ async def record_batches(prefix: str) -> None:
                 found = {run.workflow_type: run.id async for run in client.list_workflows()}
                 await save(client, found["MulliganBatchCollector"], f"{prefix}-batch_collector")
                 await save(client, found["MulliganBatch"], f"{prefix}-batch")
+
+
+async def record_budgets(prefix: str) -> None:
+    """Record a run that waits because its tenant's budget is spent, and the workflow of the tenant's day."""
+    limits.BUDGET_FIRST = limits.BUDGET_LONGEST = 0.5
+    async with temporal_server() as server, OpenAIServer() as model:
+        with tempfile.TemporaryDirectory() as folder:
+            prices, budgets = Path(folder) / "prices.json", Path(folder) / "budgets.toml"
+            prices.write_text('{"models": {"paid": {"input": 100000, "output": 0}}}')
+            budgets.write_text("[usd_per_day]\nacme = 1\n")
+            os.environ |= {**model.environment(), "MULLIGAN_PRICES": str(prices), "MULLIGAN_BUDGETS": str(budgets)}
+            model.script("paid", [call("look"), DONE])
+            client = await connect(server.address, identity="recorder")
+            async with running_worker(client, load(["tests.support.budget_agents"]), Telemetry(), "agents"):
+                start = {"agent": "spender", "prompt": "Go.", "tenant": "acme"}
+                handle = await client.start_workflow("AgentWorkflow", start, id="over_budget", task_queue="agents")
+                while "USD" not in str((await handle.query("progress"))["waiting_for"]):
+                    await asyncio.sleep(0.1)
+                await asyncio.sleep(2)
+                budgets.write_text("[usd_per_day]\nacme = 2\n")
+                await handle.result()
+                await save(client, "over_budget", f"{prefix}-over_budget")
+                found = {run.workflow_type: run.id async for run in client.list_workflows()}
+                await save(client, found["MulliganTenantBudget"], f"{prefix}-tenant_budget")
 
 
 async def say(handle: Any, update: str, argument: dict[str, Any]) -> None:
@@ -354,5 +378,7 @@ async def save(client: Any, workflow_id: str, name: str) -> None:
 if __name__ == "__main__":
     if BATCHES in sys.argv[2:]:
         asyncio.run(record_batches(sys.argv[1]))
+    elif BUDGETS in sys.argv[2:]:
+        asyncio.run(record_budgets(sys.argv[1]))
     else:
         asyncio.run(record(sys.argv[1], sys.argv[2:]))

@@ -15,6 +15,7 @@ from mulligan.worker.wiring import sandbox
 from mulligan.workflows.agent_workflow import AgentWorkflow
 from mulligan.workflows.batch.batch_collector import BatchCollector
 from mulligan.workflows.batch.batch_workflow import BatchWorkflow
+from mulligan.workflows.budgets.budget_workflow import TenantBudget
 from tests.support.sandboxed_workflow import Sandboxed
 
 HISTORIES = sorted((Path(__file__).parent / "histories").glob("*.json"))
@@ -33,7 +34,7 @@ async def test_each_recorded_history_replays_with_and_without_the_sandbox(
     data = json.loads(file.read_text())
     loaded = load(["tests.support.sequential_turns_workflow"])
     replayer = Replayer(
-        workflows=[agent_workflow, BatchCollector, BatchWorkflow, *loaded.workflows],
+        workflows=[agent_workflow, BatchCollector, BatchWorkflow, TenantBudget, *loaded.workflows],
         workflow_runner=sandbox(loaded),
         data_converter=data_converter,
     )

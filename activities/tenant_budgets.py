@@ -1,0 +1,155 @@
+"""Asks before each model call what its tenant has spent today, and adds the call's cost (docs/budgets.md)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from datetime import UTC, date, datetime, timedelta
+
+from temporalio import activity
+from temporalio.client import WorkflowQueryFailedError
+from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
+from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
+from temporalio.service import RPCError, RPCStatusCode
+
+from mulligan.client.budget_file import BudgetFile
+from mulligan.client.worker_versions import unpinned
+from mulligan.prices import Prices, cost_of
+from mulligan.values import Usage
+from mulligan.wire.run_context import RunContext
+from mulligan.wire.tenant_budget import (
+    ADD_COST,
+    OVER_BUDGET,
+    SPENT_QUERY,
+    TENANT_BUDGET,
+    Cost,
+    OverBudgetDetails,
+    Spent,
+    budget_id,
+)
+
+TIMEOUT = timedelta(seconds=10)
+TRIES, PAUSE = 3, 1.0
+"""How often a worker is asked for what is spent, and the seconds between. Then Temporal retries the activity."""
+
+
+class TenantBudgets:
+    """The budgets of one worker.
+
+    Args:
+        file: The path of the operator's file; empty: there are no budgets.
+        prices: Of the models that the worker knows.
+        task_queue: Where workflows run; None: that of the activity. (Model calls may have a task queue of their own.)
+
+    Raises:
+        DeclarationError: the file is at fault.
+    """
+
+    def __init__(self, file: str, prices: Prices, task_queue: str | None) -> None:
+        self._file, self._prices, self._task_queue = BudgetFile(file), prices, task_queue
+
+    def is_limited(self, tenant: str | None) -> bool:
+        """Whether a tenant has a budget."""
+        return self._file.read().of(tenant) is not None
+
+    async def check(self, context: RunContext) -> None:
+        """Check that the tenant of a run may call a model.
+
+        Raises:
+            ApplicationError: it has spent its budget, and Temporal does not retry; or no worker says what it has spent, and
+                Temporal retries.
+        """
+        budgets, tenant = self._file.read(), context.tenant
+        budget = budgets.of(tenant)
+        if budget is None or tenant is None:
+            return
+        spent = await _spent_today(tenant)
+        if spent.usd < budget:
+            return
+        details = OverBudgetDetails(
+            tenant=tenant,
+            then=budgets.over_budget,
+            usd=spent.usd,
+            budget=budget,
+            until=spent.end.timestamp(),
+        )
+        raise ApplicationError(
+            f"The tenant {tenant!r} has spent {spent.usd:.2f} of its {budget:.2f} USD of {spent.day} (UTC).",
+            details.model_dump(mode="json"),
+            type=OVER_BUDGET,
+            non_retryable=True,
+            category=ApplicationErrorCategory.BENIGN,
+        )
+
+    async def add(
+        self,
+        context: RunContext,
+        model: str,
+        usage: Usage,
+        others: Mapping[str, Usage] | None = None,
+        *,
+        batched: bool = False,
+    ) -> None:
+        """Add the cost of a model call with an answer, if the run's tenant has a budget.
+
+        Args:
+            context: Of the run.
+            model: `provider:NAME`.
+            usage: All tokens.
+            others: The part of `usage` that other models used, by model.
+            batched: Whether the model was called in a batch.
+
+        Raises:
+            RPCError: Temporal did not take it.
+        """
+        tenant = context.tenant
+        if tenant is None or not self.is_limited(tenant):
+            return
+        prices = self._prices.of_all([model, *(others or {})])
+        cost = cost_of(prices, model, usage, others, batched=batched)
+        if not cost:
+            return
+        day = today()
+        await activity.client().start_workflow(
+            TENANT_BUDGET,
+            Spent(day=day),
+            id=budget_id(tenant, day),
+            task_queue=self._task_queue or activity.info().task_queue,
+            id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
+            id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
+            versioning_override=unpinned(),
+            start_signal=ADD_COST,
+            start_signal_args=[Cost(usd=cost)],
+            static_summary=f"what tenant {tenant} spends on {day}",
+            rpc_timeout=TIMEOUT,
+        )
+
+
+def today() -> date:
+    """The day whose budget applies, in UTC."""
+    return datetime.now(UTC).date()
+
+
+async def _spent_today(tenant: str) -> Spent:
+    """What a tenant has spent today.
+
+    Raises:
+        ApplicationError: no worker has answered. Temporal retries.
+    """
+    day = today()
+    handle = activity.client().get_workflow_handle(budget_id(tenant, day))
+    for tries_left in reversed(range(TRIES)):
+        try:
+            spent: Spent = await handle.query(SPENT_QUERY, result_type=Spent, rpc_timeout=TIMEOUT)
+            return spent
+        except RPCError as error:
+            if error.status == RPCStatusCode.NOT_FOUND:
+                return Spent(day=day)
+            failure: Exception = error
+        except WorkflowQueryFailedError as error:
+            failure = error
+        if tries_left:
+            await asyncio.sleep(PAUSE)
+    raise ApplicationError(
+        f"No worker says what the tenant {tenant!r} has spent today: {failure}", type="UnknownSpending"
+    ) from failure

@@ -1,0 +1,133 @@
+"""`mulligan budget`: what tenants have spent."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mulligan.cli._terminal import (
+    OK,
+    WRONG_USE,
+    AsJson,
+    connect_or_fail,
+    fail,
+    out,
+    print_json,
+    print_progress,
+    run_command,
+)
+
+if TYPE_CHECKING:
+    from datetime import date
+
+    from temporalio.client import Client
+
+    from mulligan.wire.tenant_budget import Spent
+
+MOST_TENANTS, PARALLEL_QUERIES = 1_000, 20
+
+
+def budget(
+    tenant: Annotated[
+        str | None,
+        typer.Argument(help="One tenant. Without it, all that have spent something.", show_default=False),
+    ] = None,
+    day: Annotated[
+        str | None, typer.Option(help="Another day than today, such as 2026-11-23 (UTC).", show_default=False)
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show what tenants with a budget have spent on a day (docs/budgets.md). The budgets are those of MULLIGAN_BUDGETS here.
+
+    Examples: `mulligan budget`, `mulligan budget acme --json`
+
+    Exit code: 0, also if nothing was spent; 2 no server, or no worker answers.
+    """
+    from datetime import UTC, date, datetime
+
+    try:
+        chosen = date.fromisoformat(day) if day else datetime.now(UTC).date()
+    except ValueError:
+        fail(f"--day is {day!r}, which is not a date such as 2026-11-23.")
+    run_command(_budget(tenant, chosen, as_json=as_json))
+
+
+async def _budget(tenant: str | None, day: date, *, as_json: bool) -> int:
+    from mulligan.client.budget_file import BudgetFile
+    from mulligan.client.settings import settings
+    from mulligan.errors import DeclarationError
+
+    try:
+        budgets = BudgetFile(settings().budgets).read()
+    except DeclarationError as error:
+        fail(str(error))
+    client = await connect_or_fail()
+    tenants = [tenant] if tenant is not None else await _tenants(client, day)
+    limit = asyncio.Semaphore(PARALLEL_QUERIES)
+    found = zip(tenants, await asyncio.gather(*(_spent(client, name, day, limit) for name in tenants)), strict=True)
+    rows: list[dict[str, Any]] = [
+        {
+            "tenant": name,
+            "day": day.isoformat(),
+            "usd": spent.usd,
+            "calls": spent.calls,
+            "budget": budgets.of(name),
+        }
+        for name, spent in found
+        if spent
+    ]
+    if as_json:
+        print_json(rows)
+    elif not tenants:
+        print_progress(f"no tenant with a budget has spent anything on {day} (UTC).")
+    for row in rows if not as_json else ():
+        of = "" if row["budget"] is None else f" of {row['budget']:,.2f}"
+        calls = f"{row['calls']:,} model call{'' if row['calls'] == 1 else 's'}"
+        out.print(
+            f"{row['tenant']}: {row['usd']:,.2f}{of} USD spent on {day} (UTC), {calls}", highlight=False, markup=False
+        )
+    return OK if rows or not tenants else WRONG_USE
+
+
+async def _tenants(client: Client, day: date) -> list[str]:
+    """The tenants that have spent something on a day."""
+    from temporalio.service import RPCError
+
+    from mulligan.wire.tenant_budget import TENANT_BUDGET, budget_id
+
+    prefix, suffix = budget_id("\0", day).split("\0")
+    query = f"WorkflowType = '{TENANT_BUDGET}' AND WorkflowId STARTS_WITH '{prefix}'"
+    found: dict[str, None] = {}
+    try:
+        async for run in client.list_workflows(query):
+            if run.id.endswith(suffix):
+                found[run.id.removeprefix(prefix).removesuffix(suffix)] = None
+            if len(found) >= MOST_TENANTS:
+                print_progress(f"more than {MOST_TENANTS:,} tenants: the others are left out.")
+                break
+    except RPCError as error:
+        fail(f"Temporal could not list what tenants have spent: {error.message}")
+    return sorted(found)
+
+
+async def _spent(client: Client, tenant: str, day: date, limit: asyncio.Semaphore) -> Spent | None:
+    """What a tenant has spent; None, and a line on stderr, if no worker says it."""
+    from temporalio.client import WorkflowQueryFailedError
+    from temporalio.service import RPCError, RPCStatusCode
+
+    from mulligan.client.read_run import query_run
+    from mulligan.wire.tenant_budget import SPENT_QUERY, Spent, budget_id
+
+    try:
+        async with limit:
+            handle = client.get_workflow_handle(budget_id(tenant, day))
+            return Spent.model_validate(await query_run(handle, SPENT_QUERY))
+    except RPCError as error:
+        if error.status == RPCStatusCode.NOT_FOUND:
+            return Spent(day=day)
+        print_progress(f"no worker says what {tenant} has spent: {error.message}")
+    except WorkflowQueryFailedError as error:
+        print_progress(f"no worker says what {tenant} has spent: {error}")
+    return None
