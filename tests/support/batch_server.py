@@ -224,12 +224,13 @@ class BatchServer:
                 self.files[batch.json[name]] = data.encode()
 
     def _entry(self, entry: dict[str, Any]) -> dict[str, Any]:
-        """The line that answers an entry: `refuse` in the prompt: 400; `busy`: 429 at the first time; `count`: a call first."""
+        """The line that answers an entry. In the prompt, `refuse`: 400; `refuse responses`: 400 at that endpoint;
+        `busy`: 429 at the first time; `count`: a call first."""
         body = entry["body"]
         text = json.dumps(body.get("input") or body.get("messages"))
         self.answered[text] += 1
         status, reply = 200, self._reply(entry["url"], body, text, entry["custom_id"])
-        if "refuse" in text:
+        if "refuse" in text and not ("refuse responses" in text and entry["url"] != ENDPOINTS[0]):
             status, reply = 400, {"error": {"message": "This prompt is refused.", "code": "invalid_prompt"}}
         elif "busy" in text and self.answered[text] == 1:
             status, reply = 429, {"error": {"message": "Rate limit reached.", "code": "rate_limit_exceeded"}}
@@ -244,11 +245,12 @@ class BatchServer:
 
     def _reply(self, url: str, body: dict[str, Any], text: str, seed: str) -> dict[str, Any]:
         is_first = "function_call_output" not in text and '"tool"' not in text
-        turn = (
-            Turn(calls=[("count_words", '{"text": "a b c"}', None)])
-            if "count" in text and is_first
-            else Turn(text="Done.")
-        )
+        if body.get("response_format") or "format" in (body.get("text") or {}):
+            turn = Turn(text='{"words": 3}')
+        elif "count" in text and is_first:
+            turn = Turn(calls=[("count_words", '{"text": "a b c"}', None)])
+        else:
+            turn = Turn(text="Done.")
         return (responses_reply if url == ENDPOINTS[0] else chat_reply)(turn, body, seed)
 
     def _refuse(self, status: int, message: str, *, fault: bool = True) -> web.Response:

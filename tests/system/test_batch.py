@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import os
 import uuid
 from collections.abc import AsyncIterator, Callable
@@ -18,6 +19,7 @@ from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
 from mulligan.workflows import limits
 from tests.live.conftest import Lab
+from tests.live.test_resets import points_of, reset
 from tests.support.batch_server import BatchServer
 from tests.support.temporal import connect_to
 from tests.support.worker_process import worker_process
@@ -179,3 +181,58 @@ async def test_a_worker_that_is_killed_loses_no_request_and_pays_for_none_twice(
     assert [result["status"] for result in results] == ["completed"] * 4
     assert set(server.answered.values()) == {1}
     assert sum(len(batch.entries) for batch in server.batches.values()) == 4
+
+
+async def test_structured_output_and_the_next_model_of_the_list_work_in_batches(at: Lab, server: BatchServer) -> None:
+    reported = await (await start(at, "x", "batch_reporter")).result()
+    assert (reported["status"], reported["output"]) == ("completed", {"words": 3})
+    asked = await (await start(at, "Please refuse responses.", "careful_clerk")).result()
+    assert (asked["status"], asked["output"]) == ("completed", "Done.")
+    paths = [batch.json["endpoint"] for batch in server.batches.values()]
+    assert paths == ["/v1/responses", "/v1/responses", "/v1/chat/completions"]
+
+
+async def test_a_collector_that_continues_as_new_keeps_what_it_has_gathered(
+    at: Lab, server: BatchServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All requests are in one file, although the collector has begun anew in between."""
+    monkeypatch.setattr(limits, "COLLECTOR_SIGNALS", 3)
+    monkeypatch.setenv("MULLIGAN_BATCH_REQUESTS", "8")
+    monkeypatch.setenv("MULLIGAN_BATCH_SECONDS", "600")
+    handles = [await start(at, f"Number {number}.") for number in range(8)]
+    results = await asyncio.gather(*(handle.result() for handle in handles))
+    assert [result["status"] for result in results] == ["completed"] * 8
+    assert [len(batch.entries) for batch in server.batches.values()] == [8]
+    collector = f"mulligan-batch-{at.task_queue}-openai:gpt-5-mini"
+    runs = [run async for run in at.client.list_workflows(f'WorkflowId = "{collector}"')]
+    assert len(runs) > 1
+
+
+async def test_a_run_that_is_reset_into_its_wait_takes_the_answer_of_its_batch(at: Lab, server: BatchServer) -> None:
+    """Reset to before its request, it asks again, as a live call would."""
+    server.holds = True
+    handle = await start(at, "x")
+    await until(lambda: len(server.batches) == 1)
+    points = await points_of(handle)
+    again = await reset(at, handle, points[-1])
+    await waits_in_batch(again)
+    server.holds = False
+    assert (await again.result())["status"] == "completed"
+    assert len(server.batches) == 1
+    before = await reset(at, again, points[0])
+    assert (await before.result())["status"] == "completed"
+    assert len(server.batches) == 2
+
+
+async def test_encrypted_runs_have_batches_and_their_requests_are_not_readable_in_the_storage(
+    lab: Lab, server: BatchServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    key = base64.urlsafe_b64encode(bytes(range(32))).decode()
+    monkeypatch.setenv("MULLIGAN_ENCRYPTION_KEYS", f"one:{key}")
+    client, queue = await lab.another_client(), f"batch-{uuid.uuid4().hex[:6]}"
+    async with running_worker(client, load([MODULE]), lab.telemetry, queue):
+        handle = await start(Lab(client, lab.model, lab.otlp, lab.telemetry, queue), "A secret.")
+        assert (await handle.result())["output"] == "Done."
+    stored = [path.read_bytes() for path in (tmp_path / "content").rglob("*") if path.is_file()]
+    assert len(stored) == 2
+    assert not [data for data in stored if b"secret" in data or b"Done" in data]
