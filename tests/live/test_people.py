@@ -512,12 +512,12 @@ async def test_waiting_calls_survive_a_deploy_that_changes_or_removes_their_tool
 
 async def test_an_edit_that_is_checked_while_the_run_is_cancelled_is_refused(lab: Lab) -> None:
     """Each accepted update has an answer before its run ends."""
-    checking = asyncio.Event()
+    checking, refusal_was_sent = asyncio.Event(), asyncio.Event()
 
     async def slow_guard(checked: ToolCall, _: ToolContext) -> str | None:
         if '"order": 8' in checked.arguments:
             checking.set()
-            await asyncio.sleep(60)
+            await asyncio.wait_for(refusal_was_sent.wait(), 60)
         return None
 
     agent = Agent(name="slow", model="openai-chat:none", tools=[refund], guard=slow_guard)
@@ -533,3 +533,4 @@ async def test_an_edit_that_is_checked_while_the_run_is_cancelled_is_refused(lab
         assert await refused == "The run has ended meanwhile, so nothing was changed."
         with pytest.raises(WorkflowFailureError):
             await handle.result()
+        refusal_was_sent.set()  # or the worker would wait for the guard until its time for shutting down ends

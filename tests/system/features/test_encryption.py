@@ -133,7 +133,7 @@ async def test_a_strict_worker_runs_everything_that_is_encrypted_for_its_workflo
                 "AgentWorkflow", given, id=f"run-{uuid.uuid4().hex[:8]}", task_queue=queue
             )
             with pytest.raises(WorkflowFailureError) as failed:
-                await asyncio.wait_for(client.get_workflow_handle(handle.id).result(), 20)
+                await asyncio.wait_for(client.get_workflow_handle(handle.id).result(), 90)
             error = error_of(failed.value)
             assert isinstance(error, InvalidRunInputError)
             assert reason in str(error)
@@ -163,14 +163,14 @@ async def test_data_that_cannot_be_decrypted_fails_only_the_request_that_brought
         outside = plain.get_workflow_handle(handle.id)
         for each in garbage:
             with pytest.raises(WorkflowUpdateFailedError):
-                await asyncio.wait_for(outside.execute_update("send_message", each), 20)
+                await asyncio.wait_for(outside.execute_update("send_message", each), 90)
             with pytest.raises(WorkflowQueryFailedError):
-                await asyncio.wait_for(outside.query("messages", each), 20)
+                await asyncio.wait_for(outside.query("messages", each), 90)
         # Of a key that no worker has: the sender is told. A start or a signal would wait for a worker with the key.
         with pytest.raises(WorkflowUpdateFailedError):
-            await asyncio.wait_for(outside.execute_update("send_message", encrypted(b"other", b"x" * 60)), 20)
+            await asyncio.wait_for(outside.execute_update("send_message", encrypted(b"other", b"x" * 60)), 90)
         await complete_by_hand(plain, handle.id, garbage[0].payload)
-        ran = await asyncio.wait_for(handle.result(), 20)
+        ran = await asyncio.wait_for(handle.result(), 90)
         assert ran["status"] == "completed"
         [step] = (await handle.query("steps"))["steps"][:1]
         assert step["tool_calls"][0]["result"]["error"]["kind"] == "tool_lost"
@@ -180,7 +180,7 @@ async def test_data_that_cannot_be_decrypted_fails_only_the_request_that_brought
                 "AgentWorkflow", each, id=f"run-{uuid.uuid4().hex[:8]}", task_queue=queue
             )
             with pytest.raises(WorkflowFailureError) as failed:
-                await asyncio.wait_for(client.get_workflow_handle(started.id).result(), 20)
+                await asyncio.wait_for(client.get_workflow_handle(started.id).result(), 90)
             assert isinstance(error_of(failed.value), InvalidRunInputError)
             await assert_no_task_failed(plain, started.id)
         await assert_no_task_failed(plain, handle.id)
@@ -202,7 +202,7 @@ async def outside_stop(at: Lab, plain: Client, reason: RawValue) -> None:
     """A signal has no answer: `stop` stops the run, without the reason that cannot be read."""
     handle = await at.start([call("wait_for_file"), DONE], metadata={"file": "/dev/null"})
     await plain.get_workflow_handle(handle.id).signal("stop", reason)
-    ran = await asyncio.wait_for(handle.result(), 20)
+    ran = await asyncio.wait_for(handle.result(), 90)
     assert ran["status"] in ("stopped", "completed")
     await assert_no_task_failed(plain, handle.id)
 

@@ -113,7 +113,7 @@ async def test_a_denial_has_the_agents_words_although_the_other_worker_records_i
 async def test_an_agent_of_no_worker_fails_with_what_is_served(sides: Sides) -> None:
     run = await sides.start("east_shiper")
     with pytest.raises(WorkflowFailureError) as failed:
-        await asyncio.wait_for(run.result(), 20)
+        await asyncio.wait_for(run.result(), 90)
     error = error_of(failed.value)
     assert type(error).__name__ == "InvalidRunInputError"
     assert '"agent" is "east_shiper", but this worker serves no agent of that name; it serves: ' in str(error)
