@@ -18,10 +18,12 @@ from mulligan.activities.heartbeat import heartbeating, lost_attempts
 from mulligan.activities.record_run import RecordRunActivities
 from mulligan.activities.registry import Registry
 from mulligan.activities.run_data.definitions import Definitions
+from mulligan.activities.tenant_budgets import TenantBudgets
 from mulligan.agent import Agent
 from mulligan.observe.span_export import DelayedSpanProcessor
 from mulligan.observe.spans import ChatAttempt
 from mulligan.observe.telemetry import Telemetry
+from mulligan.prices import Prices
 from mulligan.values import ToolCall
 from mulligan.wire.model_call import ModelCall
 from mulligan.wire.run_context import RunContext
@@ -95,6 +97,7 @@ async def test_a_model_call_that_fails_before_its_request_has_a_span() -> None:
     services: Any = SimpleNamespace(  # what the activity uses before it has found the conversation
         registry=registry,
         definitions=Definitions(registry),
+        budgets=TenantBudgets("", Prices({}), None),
         providers=SimpleNamespace(of=lambda _: SimpleNamespace(name="scripted")),
         telemetry=Telemetry(SimpleSpanProcessor(exporter), exports=False),
     )
