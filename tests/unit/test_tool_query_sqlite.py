@@ -12,6 +12,7 @@ from mulligan.activities.tool_running.isolated import ChildProcesses, ProcessDie
 from mulligan.activities.tool_running.tool_runtime import TookTooLong
 from mulligan.tool import reference_of
 from mulligan.tools import query_sqlite
+from tests.support.processes import open_files
 
 query_module = sys.modules["mulligan.tools.query_sqlite"]  # `tools.query_sqlite` is the tool
 
@@ -360,9 +361,9 @@ def test_no_temporary_files_are_left(inside, tmp_path, monkeypatch):
                 query_sqlite(path, sql)
 
     use()
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_files()
     use()
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert open_files() == before
     assert list(Path(private).iterdir()) == []
 
 

@@ -11,6 +11,7 @@ import pytest
 from mulligan import ToolError
 from mulligan.tools import list_files, read_file, search_files, write_file
 from mulligan.tools.workspace import MAX_PARTS
+from tests.support.processes import open_files
 
 SECRET = "the secret"
 
@@ -340,10 +341,10 @@ def test_no_descriptor_stays_open(inside):
                 read_file(path)
 
     use_all()
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_files()
     for _ in range(10):
         use_all()
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert open_files() == before
 
 
 def test_the_workspace_is_created_by_the_first_write(tmp_path, monkeypatch):
