@@ -12,6 +12,7 @@ import sys
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -91,6 +92,7 @@ class WorkerProcess(asyncio.Protocol):
         self._on_span = on_span
         self._on_finished = on_finished
         self._frames = Frames()
+        self._connection: socket.socket | None = None
         self._transport: asyncio.Transport | None = None
         self._process: asyncio.subprocess.Process | None = None
         self._disconnected = asyncio.Event()
@@ -126,7 +128,12 @@ class WorkerProcess(asyncio.Protocol):
             except OSError:
                 ours.close()
                 raise
-        await asyncio.get_running_loop().create_unix_connection(lambda: self, sock=ours)
+        await self.connect(ours)
+
+    async def connect(self, connection: socket.socket) -> None:
+        """Read the messages of the process from this connection."""
+        self._connection = connection
+        await asyncio.get_running_loop().create_unix_connection(lambda: self, sock=connection)
 
     @property
     def pid(self) -> int:
@@ -179,17 +186,29 @@ class WorkerProcess(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Called by asyncio."""
-        self.heard_at = time.monotonic()
-        for kind, number, body in self._frames.add(data):
-            if handler := self._handlers.get(kind):
-                handler(number, body)
+        self._handle(data)
         if self._transport is not None and not self._has_ended:
             self._transport.pause_reading()
             asyncio.get_running_loop().call_later(self._seconds_between_reads, self._read_on)
 
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
-        """Called by asyncio."""
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Called by asyncio: at the end of the messages, or when the process was sent something after its death."""
+        if isinstance(exc, OSError):
+            self._read_rest()
         self._disconnected.set()
+
+    def _read_rest(self) -> None:
+        """Read what a dead process had sent: asyncio ends a connection at a failed write, before all of it is read."""
+        assert self._connection is not None
+        with suppress(OSError):
+            while data := self._connection.recv(65536):
+                self._handle(data)
+
+    def _handle(self, data: bytes) -> None:
+        self.heard_at = time.monotonic()
+        for kind, number, body in self._frames.add(data):
+            if handler := self._handlers.get(kind):
+                handler(number, body)
 
     def _read_on(self) -> None:
         if self._transport is not None and not self._transport.is_closing():

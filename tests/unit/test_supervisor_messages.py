@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import socket
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from opentelemetry.sdk.resources import Resource
@@ -15,6 +18,7 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent, WorkflowTaskStartedEventAttributes
 
 from mulligan.observe.forwarded_spans import ForwardedSpans, span_from_json, span_to_json
+from mulligan.supervisor.worker_process import WorkerProcess
 from mulligan.supervisor.workflow_tasks import Run, TokenFormat, started_task
 from mulligan.worker.supervisor_link import MAX_FRAME_BYTES, Frames, Kind, frame
 
@@ -26,6 +30,25 @@ def test_messages_arrive_whole_however_they_are_cut(size: int) -> None:
     data, frames = b"".join(frame(*each) for each in SENT), Frames()
     received = [each for at in range(0, len(data), size) for each in frames.add(data[at : at + size])]
     assert received == SENT
+
+
+async def test_all_that_a_dead_process_has_sent_is_read_although_it_is_sent_an_acknowledgement() -> None:
+    """A failed write ends the connection. What was not read by then has the spans of the process's last moments."""
+    spans: list[dict[str, Any]] = []
+    process = WorkerProcess(1, lambda _process, _attempt, body: spans.append(body), lambda *_: None)
+    ours, theirs = socket.socketpair()
+    with theirs:
+        await process.connect(ours)
+        theirs.sendall(frame(Kind.HELLO, body=b'{"identity": "1@here"}'))
+        while not process.identity:
+            await asyncio.sleep(0)
+        # The next messages are read some milliseconds later.
+        started = b'{"token": "", "workflow": "w", "run": "r", "activity": "1", "attempt": 1}'
+        theirs.sendall(frame(Kind.STARTED, 1, started) + frame(Kind.SPAN, 1, b'{"number": 1}') * 3_000)
+    process.acknowledge(1)
+    await process._disconnected.wait()
+    assert len(spans) == 3_000
+    assert [each.number for each in process.in_flight()] == [1]
 
 
 def test_a_message_that_is_too_large_is_refused_before_it_is_kept() -> None:
