@@ -22,7 +22,7 @@ from datetime import timedelta
 from typing import Any, TypeVar
 
 from google.protobuf.duration_pb2 import Duration
-from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.common.v1 import Payloads, WorkflowExecution
 from temporalio.api.enums.v1 import EventType, PendingActivityState, PendingWorkflowTaskState
 from temporalio.api.failure.v1 import ApplicationFailureInfo, Failure
 from temporalio.api.history.v1 import HistoryEvent
@@ -68,6 +68,11 @@ AT_ONCE = 32
 MARKER_EVENTS = 100
 """How many of a run's last events are searched for the result of a local activity that ended less than a second ago."""
 CALL_TIMEOUT = timedelta(seconds=10)
+_MAY_BE_STARTED = (
+    PendingActivityState.PENDING_ACTIVITY_STATE_STARTED,
+    # The server refuses to fail one that waits for its next attempt.
+    PendingActivityState.PENDING_ACTIVITY_STATE_CANCEL_REQUESTED,
+)
 _GONE = {RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT}
 
 
@@ -192,13 +197,17 @@ class LostWorkReport:
             request = ResetStickyTaskQueueRequest(namespace=self._client.namespace, execution=_execution(run))
             await _unless_gone(self._service.reset_sticky_task_queue(request, retry=True, timeout=CALL_TIMEOUT))
 
-    async def _fail(self, attempt: Attempt) -> bool:
-        """Fail an attempt, and no other one of its activity. Returns whether the server still waited for it."""
+    async def _fail(self, attempt: Attempt, *, details: Payloads | None = None) -> bool:
+        """Fail an attempt, and no other one of its activity. Returns whether the server still waited for it.
+
+        `details`: those of its last heartbeat, which the next attempt gets; what the server has if None.
+        """
         request = RespondActivityTaskFailedRequest(
             namespace=self._client.namespace,
             task_token=base64.b64decode(attempt.token),
             failure=self._failure(attempt.attempt),
             identity=self._lost.identity,
+            last_heartbeat_details=details,
         )
         call = self._service.respond_activity_task_failed(request, retry=True, timeout=CALL_TIMEOUT)
         return await self._is_taken(call, attempt.run)
@@ -229,8 +238,9 @@ class LostWorkReport:
         undecided = self._undecided.get((run, pending.activity_id, pending.attempt))
         has_ended = undecided is not None and await self._has_reported_its_end(pending)
         if undecided is not None:
-            # By its token, which names the attempt: the next one may have begun since the server was asked.
-            is_failed = await self._fail(undecided)
+            # By its token, which names the attempt: the next one may have begun since the server was asked. And with the
+            # details that `has_ended` is about: the process may have sent others, which the server takes in this moment.
+            is_failed = await self._fail(undecided, details=pending.heartbeat_details)
         else:
             request = RespondActivityTaskFailedByIdRequest(
                 namespace=self._client.namespace,
@@ -305,8 +315,7 @@ class LostWorkReport:
         return page.history.events if page is not None else ()
 
     def _is_in_dead_process(self, pending: PendingActivityInfo) -> bool:
-        is_started = pending.state == PendingActivityState.PENDING_ACTIVITY_STATE_STARTED
-        return is_started and untagged(pending.last_worker_identity) == self._lost.identity
+        return pending.state in _MAY_BE_STARTED and untagged(pending.last_worker_identity) == self._lost.identity
 
     def _failure(self, attempt: int) -> Failure:
         info = ApplicationFailureInfo(type=WORKER_LOST)

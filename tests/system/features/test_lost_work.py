@@ -1,0 +1,136 @@
+"""What a supervisor reports of a dead process, to a real server. The process is this test, which polls the server as one would."""
+
+from __future__ import annotations
+
+import base64
+import uuid
+from typing import Any
+
+from google.protobuf.duration_pb2 import Duration
+from temporalio.api.command.v1 import (
+    Command,
+    RequestCancelActivityTaskCommandAttributes,
+    ScheduleActivityTaskCommandAttributes,
+)
+from temporalio.api.common.v1 import ActivityType, Payloads
+from temporalio.api.enums.v1 import CommandType
+from temporalio.api.taskqueue.v1 import TaskQueue
+from temporalio.api.workflow.v1 import PendingActivityInfo
+from temporalio.api.workflowservice.v1 import (
+    PollActivityTaskQueueRequest,
+    PollActivityTaskQueueResponse,
+    PollWorkflowTaskQueueRequest,
+    RecordActivityTaskHeartbeatRequest,
+    RespondWorkflowTaskCompletedRequest,
+)
+from temporalio.client import Client
+
+from mulligan.activities.heartbeat import ended_details
+from mulligan.devserver import DevServer
+from mulligan.supervisor.lost_work import LostWork, LostWorkReport
+from mulligan.supervisor.worker_process import Attempt
+from mulligan.supervisor.workflow_tasks import Run
+from tests.support.temporal import connect_to
+
+DEAD = "1@dead"
+
+
+class Worker:
+    """Polls for the tasks of one workflow, whose activity has a minute for each attempt."""
+
+    def __init__(self, client: Client) -> None:
+        self.client, self.name = client, f"lost-{uuid.uuid4().hex[:6]}"
+        self._queue = TaskQueue(name=self.name)
+
+    async def start(self) -> Run:
+        """Start the workflow and its activity."""
+        handle = await self.client.start_workflow("Any", id=self.name, task_queue=self.name)
+        self.handle = handle
+        minute = Duration(seconds=60)
+        schedule = ScheduleActivityTaskCommandAttributes(
+            activity_id="a", activity_type=ActivityType(name="any"), task_queue=self._queue,
+            schedule_to_close_timeout=minute, start_to_close_timeout=minute, heartbeat_timeout=minute,
+        )  # fmt: skip
+        kind = CommandType.COMMAND_TYPE_SCHEDULE_ACTIVITY_TASK
+        await self.command(Command(command_type=kind, schedule_activity_task_command_attributes=schedule))
+        return Run(self.name, handle.result_run_id or "")
+
+    async def command(self, command: Command) -> None:
+        """Answer the next workflow task."""
+        service, namespace = self.client.workflow_service, self.client.namespace
+        task = await service.poll_workflow_task_queue(
+            PollWorkflowTaskQueueRequest(namespace=namespace, task_queue=self._queue)
+        )
+        answer = RespondWorkflowTaskCompletedRequest(task_token=task.task_token, commands=[command])
+        await service.respond_workflow_task_completed(answer)
+
+    async def attempt(self, identity: str = "2@alive") -> PollActivityTaskQueueResponse:
+        """Begin the next attempt of the activity."""
+        request = PollActivityTaskQueueRequest(
+            namespace=self.client.namespace, task_queue=self._queue, identity=identity
+        )
+        return await self.client.workflow_service.poll_activity_task_queue(request)
+
+    async def heartbeat(self, task: PollActivityTaskQueueResponse, *details: Any) -> None:
+        payloads = Payloads(payloads=await self.client.data_converter.encode(details))
+        request = RecordActivityTaskHeartbeatRequest(task_token=task.task_token, details=payloads)
+        await self.client.workflow_service.record_activity_task_heartbeat(request)
+
+    async def details(self, task: PollActivityTaskQueueResponse) -> list[Any]:
+        return await self.client.data_converter.decode(task.heartbeat_details.payloads)
+
+
+def lost_with(run: Run, *attempts: Attempt) -> LostWork:
+    """What is lost with the process, if these attempts have spans that are held."""
+    return LostWork(
+        identity=DEAD, reason="killed by SIGKILL", attempts=attempts, in_flight=frozenset(),
+        undecided=frozenset(each.number for each in attempts), completed_elsewhere=frozenset(), cached=(), active=(run,),
+        token_format=None,
+    )  # fmt: skip
+
+
+async def test_spans_of_a_lost_attempt_are_dropped_only_if_the_next_attempt_does_not_find_them_marked_as_written(
+    temporal: DevServer,
+) -> None:
+    """A heartbeat that the process sent in its last moment may arrive while its attempt is reported."""
+    client = await connect_to(temporal)
+    for arrives_before in (True, False):
+        worker = Worker(client)
+        run = await worker.start()
+        task = await worker.attempt(DEAD)
+        await worker.heartbeat(task, "of the tool", *([ended_details(1)] if arrives_before else []))
+
+        class Report(LostWorkReport):
+            async def _has_reported_its_end(self, pending: PendingActivityInfo) -> bool:
+                is_seen = await super()._has_reported_its_end(pending)
+                await worker.heartbeat(task, "of the tool", ended_details(1))  # noqa: B023 - not kept
+                return is_seen
+
+        token = base64.b64encode(task.task_token).decode()
+        counts = await Report(client, lost_with(run, Attempt(1, token, run, "a", 1))).report()
+        following = await worker.attempt()
+        assert following.attempt == 2
+        is_marked = ended_details(1) in (found := await worker.details(following))
+        assert "of the tool" in found
+        assert counts == {1: is_marked} == {1: arrives_before}
+        await worker.handle.terminate()
+
+
+async def test_an_activity_of_a_cancelled_run_that_no_code_of_the_dead_process_had_seen_is_reported(
+    temporal: DevServer,
+) -> None:
+    """Its run waits for it, and would wait for a timeout."""
+    client = await connect_to(temporal)
+    worker = Worker(client)
+    run = await worker.start()
+    await worker.attempt(DEAD)
+    await worker.handle.signal("cancel")
+    kind, cancel = CommandType.COMMAND_TYPE_REQUEST_CANCEL_ACTIVITY_TASK, RequestCancelActivityTaskCommandAttributes
+    scheduled = Command(command_type=kind, request_cancel_activity_task_command_attributes=cancel(scheduled_event_id=5))
+    await worker.command(scheduled)
+    await LostWorkReport(client, lost_with(run)).report()
+    events = [event async for event in worker.handle.fetch_history_events()]
+    [failed] = [event for event in events if event.HasField("activity_task_failed_event_attributes")]
+    failure = failed.activity_task_failed_event_attributes.failure
+    assert failure.application_failure_info.type == "WorkerLost"
+    await worker.handle.terminate()
