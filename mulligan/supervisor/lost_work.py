@@ -231,7 +231,7 @@ class LostWorkReport:
         task = described.pending_workflow_task
         if task.state == PendingWorkflowTaskState.PENDING_WORKFLOW_TASK_STATE_STARTED:
             await self._fail_started_task(run, task.attempt, is_first=is_first)
-        elif task.state == PendingWorkflowTaskState.PENDING_WORKFLOW_TASK_STATE_SCHEDULED and run in self._cached:
+        elif task.state == PendingWorkflowTaskState.PENDING_WORKFLOW_TASK_STATE_SCHEDULED:
             await self._drain_sticky_queue(run)
 
     async def _fail_pending(self, run: Run, pending: PendingActivityInfo) -> None:

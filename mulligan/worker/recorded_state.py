@@ -15,7 +15,7 @@ from the worker's cache, so that the next workflow task replays it and delivers 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from temporalio.bridge.proto.workflow_activation import WorkflowActivation, WorkflowActivationJob
 from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
@@ -36,13 +36,16 @@ __all__ = ["RecordedStateRunner"]
 _Activate = Callable[[WorkflowActivation], WorkflowActivationCompletion]
 
 
+class _OnTask(Protocol):
+    def __call__(self, workflow_id: str, run_id: str, *, is_loaded: bool) -> None:
+        """`is_loaded`: whether the run was not in this worker's memory: it is new, or was in another worker's."""
+
+
 class RecordedStateRunner(WorkflowRunner):
     """Wraps another runner: limits the worker's cache, and delays events that no workflow task has recorded."""
 
-    def __init__(
-        self, runner: WorkflowRunner, cache: WorkflowCache, on_task: Callable[[str, str], None] | None = None
-    ) -> None:
-        """`on_task` is called when a workflow task or a query begins, with the ids of workflow and run, in its thread."""
+    def __init__(self, runner: WorkflowRunner, cache: WorkflowCache, on_task: _OnTask | None = None) -> None:
+        """`on_task` is called when a workflow task or a query begins, in its thread."""
         self._runner = runner
         self._cache = cache
         self._on_task = on_task
@@ -68,9 +71,9 @@ class RecordedStateRunner(WorkflowRunner):
         return instance
 
 
-def _reported(activate: _Activate, on_task: Callable[[str, str], None], workflow_id: str) -> _Activate:
+def _reported(activate: _Activate, on_task: _OnTask, workflow_id: str) -> _Activate:
     def report_and_activate(act: WorkflowActivation) -> WorkflowActivationCompletion:
-        on_task(workflow_id, act.run_id)
+        on_task(workflow_id, act.run_id, is_loaded=any(job.HasField("initialize_workflow") for job in act.jobs))
         return activate(act)
 
     return report_and_activate

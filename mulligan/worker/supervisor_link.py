@@ -65,7 +65,8 @@ class Kind(IntEnum):
     ASYNC = 4
     """An attempt has ended, but another program will complete it: it is not lost with this process."""
     RUN = 5
-    """The worker handles a workflow task. Body: `workflow`, `run`. At most once in RUN_AGAIN_AFTER seconds for each run."""
+    """The worker handles a workflow task. Body: `workflow`, `run`. For each run once in RUN_AGAIN_AFTER seconds, and each
+    time that it is loaded into memory."""
     STATE = 6
     """Sent regularly. Body: `unready`, a reason or ""."""
     SPAN = 7
@@ -182,10 +183,13 @@ class SupervisorLink(Interceptor):
             elif not self._waits:
                 self._write_or_wait()
 
-    def send_run(self, workflow_id: str, run_id: str) -> None:
-        """Report that this worker handles a workflow task of the run, unless it did so lately."""
+    def send_run(self, workflow_id: str, run_id: str, *, is_loaded: bool) -> None:
+        """Report that this worker handles a workflow task of the run, unless it did so lately.
+
+        `is_loaded`: whether the run was not in memory. Another worker may have had it since the last report.
+        """
         now = time.monotonic()
-        if now - self._runs.get(run_id, -RUN_AGAIN_AFTER) < RUN_AGAIN_AFTER:
+        if not is_loaded and now - self._runs.get(run_id, -RUN_AGAIN_AFTER) < RUN_AGAIN_AFTER:
             return
         if len(self._runs) > 10_000:
             self._runs.clear()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -16,11 +17,14 @@ from opentelemetry.trace import Link, SpanKind, Status, StatusCode
 from opentelemetry.util.types import Attributes
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent, WorkflowTaskStartedEventAttributes
+from temporalio.bridge.proto.workflow_activation import WorkflowActivation
+from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
 
 from mulligan.observe.forwarded_spans import ForwardedSpans, span_from_json, span_to_json
 from mulligan.supervisor.worker_process import WorkerProcess
 from mulligan.supervisor.workflow_tasks import Run, TokenFormat, started_task
-from mulligan.worker.supervisor_link import MAX_FRAME_BYTES, Frames, Kind, frame
+from mulligan.worker.recorded_state import _reported
+from mulligan.worker.supervisor_link import MAX_FRAME_BYTES, Frames, Kind, SupervisorLink, frame
 
 SENT = [(Kind.STARTED, 7, b'{"token": "x"}'), (Kind.FINISHED, 7, b""), (Kind.SPAN, 2**40, b"y" * 70_000)]
 
@@ -49,6 +53,26 @@ async def test_all_that_a_dead_process_has_sent_is_read_although_it_is_sent_an_a
     await process._disconnected.wait()
     assert len(spans) == 3_000
     assert [each.number for each in process.in_flight()] == [1]
+
+
+def test_a_run_is_reported_again_when_it_is_loaded_again() -> None:
+    """Another process had it meanwhile. The supervisor must know which one has it now, if that one dies."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        link = SupervisorLink(theirs, is_first=False)
+        activate = _reported(lambda _: WorkflowActivationCompletion(), link.send_run, "workflow")
+        loaded, cached = WorkflowActivation(run_id="run"), WorkflowActivation(run_id="run")
+        loaded.jobs.add().initialize_workflow.SetInParent()
+        cached.jobs.add().resolve_activity.SetInParent()
+        sent: list[int] = []
+        for each in (loaded, cached, cached, loaded, cached):
+            activate(each)
+            ours.setblocking(False)
+            with suppress(BlockingIOError):
+                sent.append(len(list(Frames().add(ours.recv(65_536)))))
+                continue
+            sent.append(0)
+    assert sent == [1, 0, 0, 1, 0]
 
 
 def test_a_message_that_is_too_large_is_refused_before_it_is_kept() -> None:

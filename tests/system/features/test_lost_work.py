@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import uuid
 from typing import Any
@@ -13,13 +14,14 @@ from temporalio.api.command.v1 import (
     ScheduleActivityTaskCommandAttributes,
 )
 from temporalio.api.common.v1 import ActivityType, Payloads
-from temporalio.api.enums.v1 import CommandType
-from temporalio.api.taskqueue.v1 import TaskQueue
+from temporalio.api.enums.v1 import CommandType, TaskQueueKind
+from temporalio.api.taskqueue.v1 import StickyExecutionAttributes, TaskQueue
 from temporalio.api.workflow.v1 import PendingActivityInfo
 from temporalio.api.workflowservice.v1 import (
     PollActivityTaskQueueRequest,
     PollActivityTaskQueueResponse,
     PollWorkflowTaskQueueRequest,
+    PollWorkflowTaskQueueResponse,
     RecordActivityTaskHeartbeatRequest,
     RespondWorkflowTaskCompletedRequest,
 )
@@ -42,8 +44,8 @@ class Worker:
         self.client, self.name = client, f"lost-{uuid.uuid4().hex[:6]}"
         self._queue = TaskQueue(name=self.name)
 
-    async def start(self) -> Run:
-        """Start the workflow and its activity."""
+    async def start(self, sticky: StickyExecutionAttributes | None = None) -> Run:
+        """Start the workflow and its activity. `sticky`: the queue of its next workflow tasks."""
         handle = await self.client.start_workflow("Any", id=self.name, task_queue=self.name)
         self.handle = handle
         minute = Duration(seconds=60)
@@ -52,17 +54,23 @@ class Worker:
             schedule_to_close_timeout=minute, start_to_close_timeout=minute, heartbeat_timeout=minute,
         )  # fmt: skip
         kind = CommandType.COMMAND_TYPE_SCHEDULE_ACTIVITY_TASK
-        await self.command(Command(command_type=kind, schedule_activity_task_command_attributes=schedule))
+        await self.command(Command(command_type=kind, schedule_activity_task_command_attributes=schedule), sticky)
         return Run(self.name, handle.result_run_id or "")
 
-    async def command(self, command: Command) -> None:
+    async def command(self, command: Command, sticky: StickyExecutionAttributes | None = None) -> None:
         """Answer the next workflow task."""
-        service, namespace = self.client.workflow_service, self.client.namespace
-        task = await service.poll_workflow_task_queue(
-            PollWorkflowTaskQueueRequest(namespace=namespace, task_queue=self._queue)
+        task = await self.workflow_task(self._queue)
+        answer = RespondWorkflowTaskCompletedRequest(
+            task_token=task.task_token, commands=[command], sticky_attributes=sticky
         )
-        answer = RespondWorkflowTaskCompletedRequest(task_token=task.task_token, commands=[command])
-        await service.respond_workflow_task_completed(answer)
+        await self.client.workflow_service.respond_workflow_task_completed(answer)
+
+    async def workflow_task(self, queue: TaskQueue | None = None) -> PollWorkflowTaskQueueResponse:
+        """The next workflow task."""
+        request = PollWorkflowTaskQueueRequest(
+            namespace=self.client.namespace, task_queue=queue or self._queue, identity=DEAD
+        )
+        return await self.client.workflow_service.poll_workflow_task_queue(request)
 
     async def attempt(self, identity: str = "2@alive") -> PollActivityTaskQueueResponse:
         """Begin the next attempt of the activity."""
@@ -133,4 +141,28 @@ async def test_an_activity_of_a_cancelled_run_that_no_code_of_the_dead_process_h
     [failed] = [event for event in events if event.HasField("activity_task_failed_event_attributes")]
     failure = failed.activity_task_failed_event_attributes.failure
     assert failure.application_failure_info.type == "WorkerLost"
+    await worker.handle.terminate()
+
+
+async def test_a_workflow_task_that_waits_in_the_queue_of_a_dead_process_goes_to_another_one(
+    temporal: DevServer,
+) -> None:
+    """The supervisor may not know that the process had the run in its memory. The queue would be waited for in vain."""
+    client = await connect_to(temporal)
+    worker = Worker(client)
+    name = f"{DEAD}-{worker.name}"
+    own = TaskQueue(name=name, kind=TaskQueueKind.TASK_QUEUE_KIND_STICKY, normal_name=worker.name)
+    polling = asyncio.create_task(worker.workflow_task(own))  # the server uses the queue only if somebody has polled it
+    run = await worker.start(
+        StickyExecutionAttributes(worker_task_queue=own, schedule_to_start_timeout=Duration(seconds=600))
+    )
+    polling.cancel()
+    await worker.handle.signal("go")
+    scheduled = [event async for event in worker.handle.fetch_history_events()][-1]
+    assert scheduled.workflow_task_scheduled_event_attributes.task_queue.name == name
+    reporting = asyncio.create_task(LostWorkReport(client, lost_with(run)).report())
+    async with asyncio.timeout(60):
+        task = await worker.workflow_task()
+    assert task.workflow_execution.run_id == run.run_id
+    reporting.cancel()
     await worker.handle.terminate()
