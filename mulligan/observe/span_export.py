@@ -10,9 +10,9 @@ from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Protocol
 
-from opentelemetry.context import _SUPPRESS_INSTRUMENTATION_KEY, Context, attach, detach, set_value
+from opentelemetry.context import Context
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
-from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
 from mulligan.observe import otlp
 from mulligan.observe.semconv import AGENT_STEPS, EXCEPTION_TYPE, INVOKE_AGENT, WORKER_LOST
@@ -21,7 +21,7 @@ __all__ = ["DelayedSpanProcessor", "ParentSpans", "is_of_lost_attempt", "is_pare
 
 DELAY_SECONDS = 0.5
 PARENT_EXPORT_SECONDS = 1.0
-"""How long a run waits for the export of a parent span. After that the batch processor exports it."""
+"""How long a run waits for the export of a parent span, which goes on after that."""
 _BATCH_MILLISECONDS = 200
 _CHECK_SECONDS = 0.1
 
@@ -46,8 +46,7 @@ def is_of_lost_attempt(span: ReadableSpan) -> bool:
 def otlp_processor() -> DelayedSpanProcessor:
     """The processor that exports by OTLP, as the environment says."""
     delay = None if os.environ.get("OTEL_BSP_SCHEDULE_DELAY") else _BATCH_MILLISECONDS
-    batch = BatchSpanProcessor(otlp.span_exporter(), schedule_delay_millis=delay)
-    return DelayedSpanProcessor(batch, otlp.span_exporter(timeout=PARENT_EXPORT_SECONDS))
+    return DelayedSpanProcessor(BatchSpanProcessor(otlp.span_exporter(), schedule_delay_millis=delay))
 
 
 class DelayedSpanProcessor(SpanProcessor):
@@ -59,28 +58,17 @@ class DelayedSpanProcessor(SpanProcessor):
 
     Args:
         processor: Exports spans in batches.
-        parents: Exports parent spans.
         seconds: The delay.
-        outlives_workers: Whether this process lives on when a worker dies: then spans of lost attempts need no hurry.
     """
 
-    def __init__(
-        self,
-        processor: SpanProcessor,
-        parents: SpanExporter,
-        seconds: float = DELAY_SECONDS,
-        *,
-        outlives_workers: bool = False,
-    ) -> None:
+    def __init__(self, processor: SpanProcessor, seconds: float = DELAY_SECONDS) -> None:
         self._processor = processor
-        self._outlives_workers = outlives_workers
-        self._parents = parents
         self._seconds = seconds
         self._delayed: deque[tuple[float, ReadableSpan]] = deque()
         self._stopped = threading.Event()
         self._passing_on = threading.Lock()
-        self._executor = ThreadPoolExecutor(4, thread_name_prefix="mulligan-parents")
-        self._exports: set[Future[None]] = set()
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix="mulligan-parents")
+        self._exports: set[Future[bool]] = set()
         threading.Thread(target=self._run_until_stopped, name="mulligan-spans", daemon=True).start()
 
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:
@@ -88,11 +76,13 @@ class DelayedSpanProcessor(SpanProcessor):
         self._processor.on_start(span, parent_context)
 
     def on_end(self, span: ReadableSpan) -> None:
-        """Delay the span, or export it at once if it is a parent span. After `shutdown`, drop it (OpenTelemetry's rule)."""
+        """Delay the span, or export it at once. After `shutdown`, drop it (OpenTelemetry's rule)."""
         if self._stopped.is_set() or span.context is None or not span.context.trace_flags.sampled:
             return
-        if is_parent_span(span) or (is_of_lost_attempt(span) and not self._outlives_workers):
-            export = self._executor.submit(self._export_now, span)
+        if is_parent_span(span) or is_of_lost_attempt(span):
+            # With the batch, not by an exporter of its own: a receiver that is slow must not get it from both.
+            self._processor.on_end(span)
+            export = self._executor.submit(self._processor.force_flush)
             self._exports.add(export)
             export.add_done_callback(self._exports.discard)
         else:
@@ -114,17 +104,6 @@ class DelayedSpanProcessor(SpanProcessor):
         self._executor.shutdown()
         self._pass_on(float("inf"))
         self._processor.shutdown()
-        self._parents.shutdown()
-
-    def _export_now(self, span: ReadableSpan) -> None:
-        token = attach(set_value(_SUPPRESS_INSTRUMENTATION_KEY, True))
-        try:
-            result = self._parents.export((span,))
-        finally:
-            detach(token)
-        if result is not SpanExportResult.SUCCESS:
-            # The batch processor retries for longer. If this export did arrive, the second one is the very same span.
-            self._processor.on_end(span)
 
     def _run_until_stopped(self) -> None:
         while not self._stopped.wait(_CHECK_SECONDS):

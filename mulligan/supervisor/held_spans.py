@@ -22,7 +22,6 @@ from mulligan.observe import otlp
 from mulligan.observe.forwarded_spans import span_from_json
 from mulligan.observe.span_export import (
     DELAY_SECONDS,
-    PARENT_EXPORT_SECONDS,
     DelayedSpanProcessor,
     is_of_lost_attempt,
     is_parent_span,
@@ -131,13 +130,9 @@ class HeldSpans:
         if len(self._exported) > MAX_REMEMBERED:
             self._exported.popitem(last=False)
         if self._processor is None:
-            batch = BatchSpanProcessor(
-                _Acknowledging(otlp.span_exporter(), self._acknowledge_later),
-                schedule_delay_millis=BATCH_MILLISECONDS,
-            )
-            parents = _Acknowledging(otlp.span_exporter(timeout=PARENT_EXPORT_SECONDS), self._acknowledge_later)
-            # What is exported at once has a second: a slow receiver then gets it again with a batch.
-            self._processor = DelayedSpanProcessor(batch, parents, seconds=0, outlives_workers=True)
+            exporter = _Acknowledging(otlp.span_exporter(), self._acknowledge_later)
+            batch = BatchSpanProcessor(exporter, schedule_delay_millis=BATCH_MILLISECONDS)
+            self._processor = DelayedSpanProcessor(batch, seconds=0)
         self._processor.on_end(span)
 
     def _acknowledge_later(self, spans: Sequence[ReadableSpan]) -> None:

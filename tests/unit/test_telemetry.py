@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import json
 import os
@@ -15,11 +16,11 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
 
-from mulligan.observe import otlp
+from mulligan.observe import otlp, span_export
 from mulligan.observe.otlp import captures_content, is_configured
 from mulligan.observe.span_export import DelayedSpanProcessor
 from mulligan.observe.spans import (
@@ -36,6 +37,7 @@ from mulligan.observe.trace_ids import derive
 from mulligan.values import ToolCall, Usage
 from mulligan.wire.run_context import RunContext
 from mulligan.wire.run_end import FinishRun
+from tests.support.otlp_receiver import OtlpReceiver
 
 WHERE = RunContext(agent="a", conversation="0", trace=f"00-{1:032x}-{2:016x}-01")
 CALL = ToolCall(id="c1", name="look", arguments='{"a": "secret"}')
@@ -400,15 +402,16 @@ def test_the_spans_of_a_step_are_children_of_its_hundred() -> None:
 
 async def test_spans_that_a_killed_worker_might_repeat_are_held_back() -> None:
     """Parents are exported at once, all others in order after the hold; a flush and a shutdown export everything."""
-    parents, spans = InMemorySpanExporter(), InMemorySpanExporter()
-    held = DelayedSpanProcessor(SimpleSpanProcessor(spans), parents, seconds=3600)
+    spans = InMemorySpanExporter()
+    held = DelayedSpanProcessor(BatchSpanProcessor(spans, schedule_delay_millis=3_600_000), seconds=3600)
     tracing = Telemetry(held, exports=False)
     opened(tracing)
     tracing.open_group(WHERE, 101, 1)
     tracing.tool_call(WHERE, ToolCallAttempt(call=CALL, step=1, attempt=1)).succeed("")
-    await held.wait_for_parent_spans()
-    assert {span.name for span in parents.get_finished_spans()} == {"invoke_agent a", "agent.steps"}
-    assert spans.get_finished_spans() == ()
+    while len(spans.get_finished_spans()) < 2:
+        await held.wait_for_parent_spans()
+    assert {span.name for span in spans.get_finished_spans()} == {"invoke_agent a", "agent.steps"}
+    spans.clear()
     tracing.flush()
     assert [span.name for span in spans.get_finished_spans()] == ["ai.toolCall"]
     tracing.tool_call(WHERE, ToolCallAttempt(call=CALL, step=2, attempt=1)).succeed("")
@@ -418,33 +421,38 @@ async def test_spans_that_a_killed_worker_might_repeat_are_held_back() -> None:
 
 def test_a_run_that_opens_after_the_shutdown_goes_on_without_spans() -> None:
     """OpenTelemetry: calls after a shutdown do nothing. An activity that raised here would fail at each attempt."""
-    parents, spans = InMemorySpanExporter(), InMemorySpanExporter()
-    tracing = Telemetry(DelayedSpanProcessor(SimpleSpanProcessor(spans), parents), exports=False)
+    spans = InMemorySpanExporter()
+    tracing = Telemetry(DelayedSpanProcessor(SimpleSpanProcessor(spans)), exports=False)
     tracing.shutdown()
     opened(tracing)
     tracing.open_group(WHERE, 101, 1)
-    assert (parents.get_finished_spans(), spans.get_finished_spans()) == ((), ())
+    assert spans.get_finished_spans() == ()
 
 
-async def test_parents_that_cannot_be_exported_at_once_go_to_the_batch() -> None:
-    """The batch retries for longer. A run that is not sampled has no parents."""
-    refusing = InMemorySpanExporter()
-    refusing.shutdown()
-    spans = InMemorySpanExporter()
-    held = DelayedSpanProcessor(SimpleSpanProcessor(spans), refusing)
-    tracing = Telemetry(held, exports=False)
-    opened(tracing)
-    opened(tracing, parent=f"00-{1:032x}-{2:016x}-00")
-    await held.wait_for_parent_spans()
-    assert [span.name for span in spans.get_finished_spans()] == ["invoke_agent a"]
-    tracing.shutdown()
+async def test_a_parent_that_a_slow_receiver_takes_after_its_run_has_gone_on_arrives_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A run that is not sampled has no parents."""
+    monkeypatch.setattr(span_export, "PARENT_EXPORT_SECONDS", 0.1)
+    with OtlpReceiver() as receiver:
+        for name, value in receiver.environment("http/protobuf").items():
+            monkeypatch.setenv(name, value)
+        receiver.hold()
+        held = span_export.otlp_processor()
+        tracing = Telemetry(held, exports=False)
+        opened(tracing)
+        opened(tracing, parent=f"00-{1:032x}-{2:016x}-00")
+        await held.wait_for_parent_spans()
+        await asyncio.to_thread(receiver.wait_for_attempts, 1)
+        await asyncio.sleep(0.5)  # several times as long as the run waits
+        receiver.release()
+        await asyncio.to_thread(tracing.shutdown)
+        assert [span.name for span in receiver.spans()] == ["invoke_agent a"]
 
 
 def test_held_back_spans_are_exported_after_the_hold() -> None:
     spans = InMemorySpanExporter()
-    tracing = Telemetry(
-        DelayedSpanProcessor(SimpleSpanProcessor(spans), InMemorySpanExporter(), seconds=0.01), exports=False
-    )
+    tracing = Telemetry(DelayedSpanProcessor(SimpleSpanProcessor(spans), seconds=0.01), exports=False)
     tracing.tool_call(WHERE, ToolCallAttempt(call=CALL, step=1, attempt=1)).succeed("")
     while not spans.get_finished_spans():
         time.sleep(0.01)
