@@ -23,7 +23,12 @@ from typing import Any, TypeVar
 
 from google.protobuf.duration_pb2 import Duration
 from temporalio.api.common.v1 import Payloads, WorkflowExecution
-from temporalio.api.enums.v1 import EventType, PendingActivityState, PendingWorkflowTaskState
+from temporalio.api.enums.v1 import (
+    EventType,
+    PendingActivityState,
+    PendingWorkflowTaskState,
+    WorkflowExecutionStatus,
+)
 from temporalio.api.failure.v1 import ApplicationFailureInfo, Failure
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.api.workflow.v1 import PendingActivityInfo
@@ -65,6 +70,8 @@ CHECKS_AFTER = (0.1, 0.2, 0.4, 0.8, 1.5, 3.0)
 before it knows that the connection has ended."""
 AT_ONCE = 32
 """How many calls to the server run at the same time."""
+NEWEST = ""
+"""In place of a run id: the newest run of the workflow."""
 MARKER_EVENTS = 100
 """How many of a run's last events are searched for the result of a local activity that ended less than a second ago."""
 CALL_TIMEOUT = timedelta(seconds=10)
@@ -224,6 +231,15 @@ class LostWorkReport:
         described = await self._describe(run)
         if described is None:
             return
+        found = described.workflow_execution_info
+        if found.status == WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW:
+            # The process may have got the first task of the run that follows, and no code has seen it.
+            await self._check(Run(run.workflow_id, NEWEST), is_first=is_first)
+            return
+        if run.run_id == NEWEST:
+            run = Run(run.workflow_id, found.execution.run_id)
+            if run in self._lost.active:
+                return
         for pending in described.pending_activities:
             key = run, pending.activity_id, pending.attempt
             if self._is_in_dead_process(pending) and key not in self._lost.completed_elsewhere:

@@ -38,7 +38,7 @@ _Activate = Callable[[WorkflowActivation], WorkflowActivationCompletion]
 
 class _OnTask(Protocol):
     def __call__(self, workflow_id: str, run_id: str, *, is_loaded: bool) -> None:
-        """`is_loaded`: whether the run was not in this worker's memory: it is new, or was in another worker's."""
+        """`is_loaded`: whether the run is brought up to date: it was not in memory, or another worker has continued it."""
 
 
 class RecordedStateRunner(WorkflowRunner):
@@ -73,7 +73,8 @@ class RecordedStateRunner(WorkflowRunner):
 
 def _reported(activate: _Activate, on_task: _OnTask, workflow_id: str) -> _Activate:
     def report_and_activate(act: WorkflowActivation) -> WorkflowActivationCompletion:
-        on_task(workflow_id, act.run_id, is_loaded=any(job.HasField("initialize_workflow") for job in act.jobs))
+        is_loaded = act.is_replaying or any(job.HasField("initialize_workflow") for job in act.jobs)
+        on_task(workflow_id, act.run_id, is_loaded=is_loaded)
         return activate(act)
 
     return report_and_activate

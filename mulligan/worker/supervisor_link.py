@@ -66,7 +66,7 @@ class Kind(IntEnum):
     """An attempt has ended, but another program will complete it: it is not lost with this process."""
     RUN = 5
     """The worker handles a workflow task. Body: `workflow`, `run`. For each run once in RUN_AGAIN_AFTER seconds, and each
-    time that it is loaded into memory."""
+    time that it is brought up to date in memory."""
     STATE = 6
     """Sent regularly. Body: `unready`, a reason or ""."""
     SPAN = 7
@@ -186,7 +186,7 @@ class SupervisorLink(Interceptor):
     def send_run(self, workflow_id: str, run_id: str, *, is_loaded: bool) -> None:
         """Report that this worker handles a workflow task of the run, unless it did so lately.
 
-        `is_loaded`: whether the run was not in memory. Another worker may have had it since the last report.
+        `is_loaded`: whether it is brought up to date: another worker has had it since the last report.
         """
         now = time.monotonic()
         if not is_loaded and now - self._runs.get(run_id, -RUN_AGAIN_AFTER) < RUN_AGAIN_AFTER:

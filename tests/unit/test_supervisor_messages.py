@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Iterator
-from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -55,24 +54,28 @@ async def test_all_that_a_dead_process_has_sent_is_read_although_it_is_sent_an_a
     assert [each.number for each in process.in_flight()] == [1]
 
 
-def test_a_run_is_reported_again_when_it_is_loaded_again() -> None:
-    """Another process had it meanwhile. The supervisor must know which one has it now, if that one dies."""
+def test_a_run_is_reported_again_when_another_process_has_continued_it() -> None:
+    """The supervisor must know which process has it in memory, if that one dies."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
+        ours.setblocking(False)
         link = SupervisorLink(theirs, is_first=False)
         activate = _reported(lambda _: WorkflowActivationCompletion(), link.send_run, "workflow")
-        loaded, cached = WorkflowActivation(run_id="run"), WorkflowActivation(run_id="run")
+        loaded, current, behind = (
+            WorkflowActivation(run_id="run", is_replaying=is_replaying) for is_replaying in (False, False, True)
+        )
         loaded.jobs.add().initialize_workflow.SetInParent()
-        cached.jobs.add().resolve_activity.SetInParent()
-        sent: list[int] = []
-        for each in (loaded, cached, cached, loaded, cached):
-            activate(each)
-            ours.setblocking(False)
-            with suppress(BlockingIOError):
-                sent.append(len(list(Frames().add(ours.recv(65_536)))))
-                continue
-            sent.append(0)
-    assert sent == [1, 0, 0, 1, 0]
+        for each in (current, behind):
+            each.jobs.add().resolve_activity.SetInParent()
+
+        def reports(act: WorkflowActivation) -> int:
+            activate(act)
+            try:
+                return len(list(Frames().add(ours.recv(65_536))))
+            except BlockingIOError:
+                return 0
+
+        assert [reports(each) for each in (loaded, current, current, behind, current, loaded)] == [1, 0, 0, 1, 0, 1]
 
 
 def test_a_message_that_is_too_large_is_refused_before_it_is_kept() -> None:

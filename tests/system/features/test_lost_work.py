@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import base64
 import uuid
+from dataclasses import replace
 from typing import Any
 
 from google.protobuf.duration_pb2 import Duration
 from temporalio.api.command.v1 import (
     Command,
+    ContinueAsNewWorkflowExecutionCommandAttributes,
     RequestCancelActivityTaskCommandAttributes,
     ScheduleActivityTaskCommandAttributes,
 )
-from temporalio.api.common.v1 import ActivityType, Payloads
+from temporalio.api.common.v1 import ActivityType, Payloads, WorkflowType
 from temporalio.api.enums.v1 import CommandType, TaskQueueKind
 from temporalio.api.taskqueue.v1 import StickyExecutionAttributes, TaskQueue
 from temporalio.api.workflow.v1 import PendingActivityInfo
@@ -31,7 +33,7 @@ from mulligan.activities.heartbeat import ended_details
 from mulligan.devserver import DevServer
 from mulligan.supervisor.lost_work import LostWork, LostWorkReport
 from mulligan.supervisor.worker_process import Attempt
-from mulligan.supervisor.workflow_tasks import Run
+from mulligan.supervisor.workflow_tasks import Run, TokenFormat
 from tests.support.temporal import connect_to
 
 DEAD = "1@dead"
@@ -42,7 +44,7 @@ class Worker:
 
     def __init__(self, client: Client) -> None:
         self.client, self.name = client, f"lost-{uuid.uuid4().hex[:6]}"
-        self._queue = TaskQueue(name=self.name)
+        self.queue = TaskQueue(name=self.name)
 
     async def start(self, sticky: StickyExecutionAttributes | None = None) -> Run:
         """Start the workflow and its activity. `sticky`: the queue of its next workflow tasks."""
@@ -50,7 +52,7 @@ class Worker:
         self.handle = handle
         minute = Duration(seconds=60)
         schedule = ScheduleActivityTaskCommandAttributes(
-            activity_id="a", activity_type=ActivityType(name="any"), task_queue=self._queue,
+            activity_id="a", activity_type=ActivityType(name="any"), task_queue=self.queue,
             schedule_to_close_timeout=minute, start_to_close_timeout=minute, heartbeat_timeout=minute,
         )  # fmt: skip
         kind = CommandType.COMMAND_TYPE_SCHEDULE_ACTIVITY_TASK
@@ -59,7 +61,7 @@ class Worker:
 
     async def command(self, command: Command, sticky: StickyExecutionAttributes | None = None) -> None:
         """Answer the next workflow task."""
-        task = await self.workflow_task(self._queue)
+        task = await self.workflow_task(self.queue)
         answer = RespondWorkflowTaskCompletedRequest(
             task_token=task.task_token, commands=[command], sticky_attributes=sticky
         )
@@ -68,14 +70,14 @@ class Worker:
     async def workflow_task(self, queue: TaskQueue | None = None) -> PollWorkflowTaskQueueResponse:
         """The next workflow task."""
         request = PollWorkflowTaskQueueRequest(
-            namespace=self.client.namespace, task_queue=queue or self._queue, identity=DEAD
+            namespace=self.client.namespace, task_queue=queue or self.queue, identity=DEAD
         )
         return await self.client.workflow_service.poll_workflow_task_queue(request)
 
     async def attempt(self, identity: str = "2@alive") -> PollActivityTaskQueueResponse:
         """Begin the next attempt of the activity."""
         request = PollActivityTaskQueueRequest(
-            namespace=self.client.namespace, task_queue=self._queue, identity=identity
+            namespace=self.client.namespace, task_queue=self.queue, identity=identity
         )
         return await self.client.workflow_service.poll_activity_task_queue(request)
 
@@ -166,3 +168,26 @@ async def test_a_workflow_task_that_waits_in_the_queue_of_a_dead_process_goes_to
     assert task.workflow_execution.run_id == run.run_id
     reporting.cancel()
     await worker.handle.terminate()
+
+
+async def test_the_first_workflow_task_of_a_continued_run_that_no_code_of_the_dead_process_had_seen_is_returned(
+    temporal: DevServer,
+) -> None:
+    """The supervisor knows only the run before it. The task would wait for its timeout of ten seconds."""
+    client = await connect_to(temporal)
+    worker = Worker(client)
+    run = await worker.start()
+    await worker.handle.signal("go")
+    kind = CommandType.COMMAND_TYPE_CONTINUE_AS_NEW_WORKFLOW_EXECUTION
+    minute = Duration(seconds=60)
+    attributes = ContinueAsNewWorkflowExecutionCommandAttributes(
+        workflow_type=WorkflowType(name="Any"), task_queue=worker.queue, workflow_task_timeout=minute
+    )
+    await worker.command(Command(command_type=kind, continue_as_new_workflow_execution_command_attributes=attributes))
+    lost = await worker.workflow_task()
+    token_format = TokenFormat.of(lost.task_token, Run(worker.name, lost.workflow_execution.run_id))
+    await LostWorkReport(client, replace(lost_with(run), token_format=token_format)).report()
+    async with asyncio.timeout(30):
+        again = await worker.workflow_task()
+    assert (again.workflow_execution.run_id, again.attempt) == (lost.workflow_execution.run_id, 2)
+    await client.get_workflow_handle(worker.name).terminate()
