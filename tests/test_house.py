@@ -29,6 +29,7 @@ LAYERS = [
     {"mulligan.tools"},
     {"mulligan.activities"},
     {"mulligan.workflows"},
+    {"mulligan.ended_runs"},
     {"mulligan.worker", "mulligan.serve"},
     {"mulligan.supervisor", "mulligan.doctor"},
     DOORS,

@@ -80,10 +80,11 @@ def run_command(work: Coroutine[Any, Any, int | None]) -> NoReturn:
 async def connect_or_fail() -> Client:
     """A client. If it cannot connect, the command ends: the error names the address and how to start a server."""
     from mulligan.client.connect import connect, explain_connection_error
+    from mulligan.ended_runs.query_interceptor import with_ended_runs
     from mulligan.errors import DeclarationError
 
     try:
-        return await connect()
+        return with_ended_runs(await connect())
     except DeclarationError as error:
         fail(str(error))
     except (RuntimeError, ValueError, OSError) as error:

@@ -18,6 +18,7 @@ from temporalio.service import RetryConfig
 
 from mulligan.client.connect import connect
 from mulligan.client.settings import settings
+from mulligan.ended_runs.query_interceptor import with_ended_runs
 from mulligan.schema.fault_text import required_form
 from mulligan.serve.ag_ui import AG_UI
 from mulligan.serve.ai_sdk import AI_SDK
@@ -89,7 +90,7 @@ class _Connection:
 
     async def runs(self) -> Runs:
         if self._runs is None:
-            client = self._client or await connect(lazy=True, retry_config=RETRY)
+            client = with_ended_runs(self._client or await connect(lazy=True, retry_config=RETRY))
             self._runs = self._runs or Runs(client, self._task_queue, most_watchers=self._most_watchers)
         return self._runs
 

@@ -13,7 +13,7 @@ from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
 from tests.live.conftest import DONE, Lab, call
 
-RUNS = 8
+RUNS = 5
 
 
 async def event_types(handle: Any) -> Counter[str]:
