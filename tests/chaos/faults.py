@@ -20,7 +20,7 @@ MOST_STARTS = {"pay": 1, "refund": 1, "fetch": 3, "flaky": 2, "refuse": 1}
 
 def faults_of(outcome: Outcome) -> list[str]:
     """A sentence for each rule that the seed broke."""
-    found = list(_of_ledger(outcome))
+    found = list(of_ledger(outcome))
     for number in range(outcome.plan.runs):
         run = f"chaos-{outcome.plan.seed}-{number}"
         result = outcome.results.get(run)
@@ -33,7 +33,8 @@ def faults_of(outcome: Outcome) -> list[str]:
     return found
 
 
-def _of_ledger(outcome: Outcome) -> Iterator[str]:
+def of_ledger(outcome: Outcome) -> Iterator[str]:
+    """What ran more often than it may."""
     starts = Counter((entry["tool"], entry["key"]) for entry in outcome.ledger if entry["event"] == "start")
     for (tool, key), count in starts.items():
         if count > MOST_STARTS.get(tool, count):

@@ -17,7 +17,6 @@ import httpx2
 from tests.chaos import named_points
 from tests.chaos.plan import Kill, Outcome
 from tests.support.otlp_receiver import OtlpReceiver
-from tests.support.processes import children_of
 
 Restart = Callable[[], Awaitable[None]]
 LEFT = 1
@@ -25,19 +24,19 @@ LEFT = 1
 
 
 class Faults:
-    """Injects the faults of one seed. `supervisor`: the id of its process, now; `ledger`: the file of effects; `health`: the
-    address of its health checks."""
+    """Injects the faults of one seed. `processes`: the ids of those that serve, now; `ledger`: the file of effects; `ready`:
+    whether all of them serve."""
 
     def __init__(
         self,
         outcome: Outcome,
         chance: random.Random,
-        supervisor: Callable[[], int],
+        processes: Callable[[], list[int]],
         ledger: Path,
-        health: str | None,
+        ready: Callable[[], Awaitable[bool]],
     ) -> None:
-        self._outcome, self._chance, self._supervisor = outcome, chance, supervisor
-        self._ledger, self._health = ledger, health
+        self._outcome, self._chance, self._processes = outcome, chance, processes
+        self._ledger, self._ready = ledger, ready
         self._read_to, self._served = 0, set[int]()
 
     async def kill_children(self) -> None:
@@ -92,8 +91,8 @@ class Faults:
         """A process that has run tools, while another one serves."""
         while True:
             self._read_ledger()
-            working = [pid for pid in children_of(self._supervisor(), "--processes") if pid in self._served]
-            if len(working) > LEFT or (working and await is_ready(self._health)):
+            working = [pid for pid in self._processes() if pid in self._served]
+            if len(working) > LEFT or (working and await self._ready()):
                 return self._chance.choice(working)
             await asyncio.sleep(0.05)
 

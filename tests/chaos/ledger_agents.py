@@ -3,33 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import os
 import sys
 import time
 from pathlib import Path
 
 from mulligan import Agent, McpServer, RunInput, ToolContext, ToolError, tool
 from tests.chaos import named_points  # noqa: F401 - it kills this process at points, if it is asked to
-
-LEDGER = "CHAOS_LEDGER"
-"""The environment variable with the path of the file."""
+from tests.chaos.ledger import write
 
 
 def record(event: str, name: str, ctx: ToolContext) -> None:
-    """Append a line in one write, so that lines of several processes are never mixed."""
-    entry = {
-        "event": event,
-        "tool": name,
-        "run": ctx.workflow_id,
-        "call": ctx.call_id,
-        "key": ctx.idempotency_key,
-        "attempt": ctx.attempt,
-        "pid": os.getpid(),
-        "at": time.time(),
-    }
-    with open(os.environ[LEDGER], "ab", buffering=0) as file:
-        file.write(json.dumps(entry).encode() + b"\n")
+    """Write an effect of a tool call."""
+    write(event, name, run=ctx.workflow_id, call=ctx.call_id, key=ctx.idempotency_key, attempt=ctx.attempt)
 
 
 @tool

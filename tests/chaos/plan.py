@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from tests.support.otlp_receiver import Span
 
-Victim = Literal["child", "point", "supervisor", "unsupervised", "server", "frozen", "endpoint", "otlp"]
+Victim = Literal["child", "point", "supervisor", "unsupervised", "server", "frozen", "endpoint", "otlp", "postgres"]
 TURNS: tuple[Victim, ...] = (
     "child", "child", "point", "child", "supervisor", "child", "point", "server", "child", "frozen", "child",
     "unsupervised", "child", "endpoint", "child", "point", "child", "otlp", "child", "child",
@@ -22,12 +22,18 @@ VICTIMS: dict[Victim, str] = {
     "frozen": "a process frozen for 1 to 12 s (SIGSTOP)",
     "endpoint": "the model's endpoint, cut in mid-answer",
     "otlp": "the OTLP receiver, gone for 1 to 4 s",
+    "postgres": "the Temporal server, with PostgreSQL",
 }
 STEPS: dict[Victim, int] = {
     "child": 40, "point": 16, "supervisor": 40, "unsupervised": 40, "server": 40, "frozen": 40, "endpoint": 12, "otlp": 16,
+    "postgres": 40,
 }  # fmt: skip
 """The steps of each run: enough for all faults, as the processes are started once for a seed."""
-KILLS = frozenset({"child", "point", "supervisor", "unsupervised", "server"})
+FAULTS: dict[Victim, int] = {
+    "child": 20, "point": 16, "supervisor": 5, "server": 5, "postgres": 5, "frozen": 5, "otlp": 5,
+}  # fmt: skip
+"""The most faults of a seed, if they are not 8."""
+KILLS = frozenset({"child", "point", "supervisor", "unsupervised", "server", "postgres"})
 """The victims that are killed."""
 
 
@@ -42,19 +48,19 @@ class Plan:
     steps: int = 12
     kills: int = 8
     pause: tuple[float, float] = (0.3, 1.2)
+    only_agent: str = ""
 
     @property
     def agent(self) -> str:
         """The agent of the runs."""
-        return "everything" if self.victim == "point" else "ledger"
+        return self.only_agent or ("everything" if self.victim == "point" else "ledger")
 
     @staticmethod
     def of(seed: int, **options: Any) -> Plan:
         """The plan of a seed, by its number."""
-        victim = TURNS[seed % len(TURNS)]
-        faults = {"child": 20, "point": 16, "supervisor": 5, "server": 5, "unsupervised": 8, "frozen": 5, "otlp": 5}
-        chosen: dict[str, Any] = {"victim": victim, "kills": faults.get(victim, 8), "steps": STEPS[victim]}
-        if victim in ("supervisor", "server", "unsupervised"):
+        victim: Victim = options.get("victim", TURNS[seed % len(TURNS)])
+        chosen: dict[str, Any] = {"victim": victim, "kills": FAULTS.get(victim, 8), "steps": STEPS[victim]}
+        if victim in ("supervisor", "server", "postgres", "unsupervised"):
             chosen["pause"] = (1.0, 5.0)
         return Plan(seed, **{**chosen, **options})
 

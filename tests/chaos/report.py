@@ -29,6 +29,14 @@ OF_SPANS = """\
 A worker without a supervisor keeps a span for half a second before it is exported, and loses it if it is killed in that time. Spans that a
 supervisor has just exported when it is killed are exported again by the workers, with the same ids.
 """
+OF_COMPARISON = """\
+## The same kills for others
+
+`python -m tests.chaos.compare`: four worker processes serve eight runs of 40 steps with two tools, `pay`, which must happen at most once, and `fetch`, which
+may be attempted three times. Processes that run tools are killed at the same kind of random moments, and replaced at once: by Mulligan's supervisor, or by the
+test. Each rival is set up as in its documentation, with a heartbeat timeout of 10 s. A rival has to choose: with Temporal's default retry policy the effect of
+`pay` is repeated, and with one attempt a lost call ends the run.
+"""
 HEAD = """\
 # What kills do
 
@@ -57,8 +65,9 @@ def commit() -> str:
 
 def write_page(results: Path) -> None:
     """Write the page from all results."""
-    seeds = [json.loads(file.read_text()) for file in sorted(results.glob("*.json"), key=lambda file: int(file.stem))]
-    seeds = [each for each in seeds if "victim" in each]
+    found = [json.loads(file.read_text()) for file in results.glob("*.json")]
+    seeds = sorted((each for each in found if "victim" in each), key=lambda each: int(each["seed"]))
+    compared = [each for each in found if "contender" in each]
     PAGE.write_text(
         "\n".join(
             [
@@ -67,6 +76,7 @@ def write_page(results: Path) -> None:
                 *_by_victim(seeds),
                 *_by_rule(seeds),
                 *_points(seeds),
+                *_compared(compared),
                 *_schedules(),
                 *_faults(seeds),
             ]
@@ -121,9 +131,8 @@ def _by_victim(seeds: Sequence[dict[str, Any]]) -> list[str]:
         for (each, kind), measured in sorted(pauses.items()):
             if each == victim:
                 at = sorted(measured)
-                p50, p99 = at[len(at) // 2], at[min(len(at) - 1, len(at) * 99 // 100)]
                 lines.append(
-                    f"| {words} | {injected[victim]} | a {kind} | {len(at)} | {p50:.2f} s | {p99:.2f} s | {at[-1]:.2f} s |"
+                    f"| {words} | {injected[victim]} | a {kind} | {len(at)} | {_p50(at):.2f} s | {_p99(at):.2f} s | {at[-1]:.2f} s |"
                 )
     return [*lines, ""]
 
@@ -150,6 +159,30 @@ def _points(seeds: Sequence[dict[str, Any]]) -> list[str]:
     if not points:
         return []
     return ["## Named points at which processes were killed\n", ", ".join(f"`{point}`" for point in points) + ".\n"]
+
+
+def _compared(results: Sequence[dict[str, Any]]) -> list[str]:
+    """A row for each of those that had the same kills."""
+    if not results:
+        return []
+    by_title: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
+    for each in sorted(results, key=lambda each: (each["contender"] != "mulligan", each["contender"])):
+        by_title[each["title"]].append(each)
+    lines = [
+        OF_COMPARISON,
+        f"Seeds {_ranges({each['seed'] for each in results})}; commits {', '.join(sorted({each['commit'] for each in results}))}; "
+        f"load of the machine (median): {statistics.median(each['load'] for each in results)}.\n",
+        "| | kills | runs | effects | effects repeated | runs failed | runs stuck | pauses | p50 | p99 | longest |\n"
+        "|---|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for title, seeds in by_title.items():
+        faults = [fault for each in seeds for fault in each["faults"]]
+        counts = [sum(each[what] for each in seeds) for what in ("kills", "runs", "effects")]
+        counts += [_count(faults, kind) for kind in ("repeated:", "failed:", "stuck:")]
+        pauses = sorted(seconds for each in seeds for _, seconds in each["pauses"])
+        times = [f"{seconds:.2f} s" for seconds in (_p50(pauses), _p99(pauses), pauses[-1])] if pauses else ["", "", ""]
+        lines.append(f"| {title} | {' | '.join([*map(str, counts), str(len(pauses)), *times])} |")
+    return [*lines, ""]
 
 
 def _schedules() -> list[str]:
@@ -183,6 +216,14 @@ def _shorter(fault: str) -> str:
 
 def _count(faults: Iterable[str], *kinds: str) -> int:
     return sum(fault.startswith(kinds) for fault in faults)
+
+
+def _p50(at: Sequence[float]) -> float:
+    return at[len(at) // 2]
+
+
+def _p99(at: Sequence[float]) -> float:
+    return at[min(len(at) - 1, len(at) * 99 // 100)]
 
 
 def _ranges(numbers: Iterable[int]) -> str:

@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import random
-import re
 import sys
 import time
 from collections.abc import AsyncIterator, Sequence
@@ -21,24 +20,21 @@ from temporalio.service import RPCError
 
 from mulligan.devserver import DevServer, temporal_server
 from tests.chaos.injected import Faults, is_ready, plan_points
-from tests.chaos.ledger_agents import LEDGER
+from tests.chaos.ledger import LEDGER
 from tests.chaos.plan import Kill, Outcome, Plan
+from tests.chaos.postgres import PostgresServer
 from tests.chaos.report import ROOT
+from tests.chaos.scripted_model import name_in, script, watch_callers
 from tests.support.openai_server import OpenAIServer
-from tests.support.openai_stream import Break
-from tests.support.openai_turn import Turn
 from tests.support.otlp_receiver import OtlpReceiver
 from tests.support.ports import free_ports
-from tests.support.processes import descendants_with
+from tests.support.processes import children_of, descendants_with
 from tests.support.temporal import connect_to, environment_of
 
-TOOLS = ("pay", "fetch", "flaky", "refuse", "look", "nothing")
-OF_EVERYTHING = (*TOOLS, "refund", "clerk", "lent__echo")
 SECONDS_FOR_RUNS = 400.0
 HISTORY = "limit.historyCount.suggestContinueAsNew=120"
 """A setting of the server, with which a run continues as new once or twice."""
 _SHORT = timedelta(seconds=2)
-_NAME = re.compile(r"chaos-\d+-\d+(?:/\w+)*")
 
 
 async def run_seed(plan: Plan, shared: DevServer, folder: Path) -> Outcome:
@@ -48,8 +44,8 @@ async def run_seed(plan: Plan, shared: DevServer, folder: Path) -> Outcome:
     async with AsyncExitStack() as stack:
         model, otlp = await stack.enter_async_context(OpenAIServer()), OtlpReceiver()
         await stack.enter_async_context(otlp)
-        model.script("chaos", _script(plan, outcome))
-        server = _RestartedServer(folder) if plan.victim == "server" else None
+        model.script("chaos", script(plan, outcome))
+        server = _restarted_server(plan, folder)
         if server is not None:
             stack.push_async_callback(server.stop)
             shared = await server.start()
@@ -74,17 +70,17 @@ async def run_seed(plan: Plan, shared: DevServer, folder: Path) -> Outcome:
             await asyncio.sleep(0.1)
         client = await connect_to(shared)
         handles = [await _start(client, plan, number) for number in range(plan.runs)]
-        faults = Faults(outcome, chance, lambda: workers.pids[0], ledger, health)
-        async with _in_background(
-            _watch_callers(model, outcome), _approve(handles), _inject(faults, plan, workers, server, otlp)
+        faults = Faults(outcome, chance, workers.children, ledger, lambda: is_ready(health))
+        async with in_background(
+            watch_callers(model, outcome), _approve(handles), _inject(faults, plan, workers, server, otlp)
         ):
-            await asyncio.wait([asyncio.create_task(_end(handle, outcome)) for handle in handles])
+            await asyncio.wait([asyncio.create_task(end_of(handle, outcome)) for handle in handles])
         for handle in handles:
             await _read(client, handle, outcome)
         await workers.stop()
         outcome.spans = otlp.spans()
         outcome.requests = {
-            name: request.conversation for request in model.requests if (name := _name_in(request.json)) is not None
+            name: request.conversation for request in model.requests if (name := name_in(request.json)) is not None
         }
     entries = [json.loads(line) for line in ledger.read_text().splitlines()]
     outcome.ledger = [entry for entry in entries if entry["event"] != "killed"]
@@ -92,7 +88,9 @@ async def run_seed(plan: Plan, shared: DevServer, folder: Path) -> Outcome:
     return outcome
 
 
-def _inject(faults: Faults, plan: Plan, workers: _Workers, server: _RestartedServer | None, otlp: OtlpReceiver) -> Any:
+def _inject(
+    faults: Faults, plan: Plan, workers: _Workers, server: _RestartedServer | PostgresServer | None, otlp: OtlpReceiver
+) -> Any:
     """What injects the faults of the seed."""
     match plan.victim:
         case "child":
@@ -101,7 +99,7 @@ def _inject(faults: Faults, plan: Plan, workers: _Workers, server: _RestartedSer
             return faults.freeze_children()
         case "supervisor" | "unsupervised":
             return faults.kill_and_restart(lambda: workers.pids, workers.restart)
-        case "server":
+        case "server" | "postgres":
             assert server is not None
             return faults.kill_and_restart(server.pids, server.restart)
         case "otlp":
@@ -110,7 +108,12 @@ def _inject(faults: Faults, plan: Plan, workers: _Workers, server: _RestartedSer
 
 
 @asynccontextmanager
-async def _in_background(*work: Any) -> AsyncIterator[None]:
+async def in_background(*work: Any) -> AsyncIterator[None]:
+    """Do this beside the body, and cancel it after.
+
+    Raises:
+        Exception: what one of them raised.
+    """
     tasks = [asyncio.create_task(each) for each in work]
     try:
         yield
@@ -135,6 +138,10 @@ class _Workers:
     def pids(self) -> list[int]:
         """The ids of those that run; the oldest first."""
         return [each.pid for each in self._processes if each.returncode is None]
+
+    def children(self) -> list[int]:
+        """The ids of the processes that the supervisor has started."""
+        return children_of(self.pids[0], "--processes")
 
     async def start(self) -> None:
         """Start what the seed needs, and wait until it serves."""
@@ -164,6 +171,15 @@ class _Workers:
         for process in self._processes:
             await process.wait()
         await asyncio.gather(*self._reading)
+
+
+def _restarted_server(plan: Plan, folder: Path) -> _RestartedServer | PostgresServer | None:
+    match plan.victim:
+        case "server":
+            return _RestartedServer(folder)
+        case "postgres":
+            return PostgresServer((HISTORY,))
+    return None
 
 
 class _RestartedServer:
@@ -201,58 +217,6 @@ class _RestartedServer:
             await self._stack.aclose()
 
 
-def _name_in(request: dict[str, Any]) -> str | None:
-    """The name of the run that a request is for: it is in the instructions, or in the prompt."""
-    found = _NAME.search(json.dumps(request.get("messages", [])[:2]))
-    return found.group() if found else None
-
-
-def _script(plan: Plan, outcome: Outcome) -> Any:
-    seen: dict[str, dict[str, int]] = {}
-
-    def turn(request: dict[str, Any], _: int) -> Turn:
-        name = _name_in(request) or ""
-        conversation = json.dumps(request["messages"])
-        # Not the number of messages of the assistant: a compaction removes them.
-        steps = seen.setdefault(name, {})
-        is_first = conversation not in steps
-        nth = steps.setdefault(conversation, len(steps))
-        outcome.model_calls.append((time.time(), name, nth))
-        chance = random.Random(f"{plan.seed} {name} {nth}")
-        cut = [Break(after=2, drop=True)] if plan.victim == "endpoint" and chance.random() < 0.4 else []
-        if nth >= (2 if "/" in name else plan.steps):
-            return Turn("done, and that was all there was to do", delay=chance.uniform(0, 0.2), break_first=cut)
-        tools = TOOLS if plan.agent == "ledger" else TOOLS[:2] if "/" in name else OF_EVERYTHING
-        names = chance.sample(tools, chance.choice((1, 1, 1, 2)))
-        calls = [
-            (tool, _arguments(tool, f"{name}/c{nth}_{number}", chance), f"c{nth}_{number}")
-            for number, tool in enumerate(names)
-        ]
-        delay = chance.uniform(0, 0.6)
-        if cut and is_first:
-            outcome.kills.append(Kill(time.time() + delay))
-            outcome.broken_model_calls.append((time.time() + delay, name))
-        return Turn(calls=calls, delay=delay, break_first=cut)
-
-    return turn
-
-
-def _arguments(tool: str, child: str, chance: random.Random) -> str:
-    milliseconds = chance.randint(0, 600)
-    values = {"clerk": {"prompt": child}, "lent__echo": {"text": "x" * 300}}
-    return json.dumps(values.get(tool, {"milliseconds": milliseconds}))
-
-
-async def _watch_callers(model: OpenAIServer, outcome: Outcome) -> None:
-    """Note when the caller of a request was gone before it had the answer."""
-    seen = 0
-    while True:
-        gone = [request for request in model.requests if request.disconnected]
-        outcome.broken_model_calls += [(time.time(), _name_in(request.json) or "") for request in gone[seen:]]
-        seen = len(gone)
-        await asyncio.sleep(0.02)
-
-
 async def _approve(handles: Sequence[WorkflowHandle[Any, Any]]) -> None:
     """Approve each call that waits; a query or an update that a kill has ended is tried again."""
     while True:
@@ -272,7 +236,8 @@ async def _start(client: Client, plan: Plan, number: int) -> WorkflowHandle[Any,
     return handle
 
 
-async def _end(handle: WorkflowHandle[Any, Any], outcome: Outcome) -> None:
+async def end_of(handle: WorkflowHandle[Any, Any], outcome: Outcome) -> None:
+    """Wait until a run has ended, and note its result, or the failure in its place; neither if it does not end in time."""
     try:
         async with asyncio.timeout(SECONDS_FOR_RUNS):
             while True:
@@ -296,11 +261,17 @@ async def _read(client: Client, handle: WorkflowHandle[Any, Any], outcome: Outco
             found[handle.id] = page
             while (answer := await handle.query(name, args=[len(page), 100]))[name]:
                 page += answer[name]
-    run_id, events = handle.first_execution_run_id, outcome.history.setdefault(handle.id, [])
+    outcome.history[handle.id] = await history_of(client, handle)
+
+
+async def history_of(client: Client, handle: WorkflowHandle[Any, Any]) -> list[Any]:
+    """The events of all runs of its chain."""
+    run_id, events = handle.first_execution_run_id, list[Any]()
     while run_id:
         one = client.get_workflow_handle(handle.id, run_id=run_id)
         events += [event async for event in one.fetch_history_events()]
         run_id = events[-1].workflow_execution_continued_as_new_event_attributes.new_execution_run_id
+    return events
 
 
 def failed_workflow_tasks(history: list[Any]) -> list[tuple[float, float | None]]:

@@ -16,9 +16,12 @@ from mulligan.devserver._cache import locked_scratch_folder
 from mulligan.devserver.build import find_go, run_with_progress
 
 JAEGER, KUSTOMIZE, COMPOSE, KEDA = "2.13", "v5.7.1", "v2.16.2", "v2.21.0"
+TEMPORAL = "v1.29.1"
+"""The server of deploy/compose.yaml."""
 _JAEGER_SOURCE = Path(__file__).parent / "jaeger"
 OTEL, CONVENTIONS = "v1.44.0", "v1.41.0"
 """The version of the Go module, and that of the conventions in it: the one that mulligan/observe/semconv.py states."""
+_SERVER = "go.temporal.io/server"
 _OF_KEDA = ("config/crd/bases", "schema/generated")
 
 Say = Callable[[str], None]
@@ -34,8 +37,13 @@ MADE = {
     "compose_program": _cached("cmd", COMPOSE),
     "keda_schemas": _cached("keda", KEDA),
     "conventions": _cached("conventions", OTEL),
+    "temporal_server": _cached("server", TEMPORAL),
+    "temporal_sql_tool": _cached("sql", TEMPORAL),
+    "temporal_schema": _cached("schema", TEMPORAL),
 }
-"""The path of each program, built or not, by the name of its fixture (tests/system/conftest.py)."""
+"""The path of each program, built or not, by its name: that of its fixture (tests/system/conftest.py), if tests use it."""
+OF_TESTS = ("conventions", "kustomize_program", "compose_program", "keda_schemas", "jaeger_program")
+"""Those that the tests use, in the order in which they are built: the one that takes longest is last, as are its tests."""
 
 
 async def make(name: str, say: Say) -> Path:
@@ -50,8 +58,8 @@ async def make(name: str, say: Say) -> Path:
 
 
 async def make_all(say: Say) -> None:
-    """All programs; the one that takes longest is last, as are its tests."""
-    for name in ("conventions", "kustomize_program", "compose_program", "keda_schemas", "jaeger_program"):
+    """All programs that the tests use."""
+    for name in OF_TESTS:
         await make(name, say)
 
 
@@ -85,6 +93,27 @@ async def _keda(scratch: Path, say: Say) -> Path:
         # Go's module cache is read-only, and could not be removed otherwise.
         copied.chmod(0o755)
     return scratch / "keda"
+
+
+async def _temporal_server(scratch: Path, say: Say) -> Path:
+    """Temporal's server, for other databases than that of the dev server; Go names it by its folder."""
+    await _go(f"Temporal's server {TEMPORAL}", ("install", "-v", f"{_SERVER}/cmd/server@{TEMPORAL}"), scratch, say)
+    return scratch / "server"
+
+
+async def _temporal_sql_tool(scratch: Path, say: Say) -> Path:
+    package = f"{_SERVER}/cmd/tools/sql@{TEMPORAL}"
+    await _go(f"Temporal's tool for schemas {TEMPORAL}", ("install", "-v", package), scratch, say)
+    return scratch / "sql"
+
+
+async def _temporal_schema(scratch: Path, say: Say) -> Path:
+    """The schemas for PostgreSQL, in the folders `temporal` and `visibility`."""
+    source = await _source(f"{_SERVER}@{TEMPORAL}", scratch, say)
+    shutil.copytree(source / "schema/postgresql/v12", scratch / "schema", copy_function=shutil.copyfile)
+    for copied in (scratch / "schema").rglob("*/"):
+        copied.chmod(0o755)  # Go's module cache is read-only
+    return scratch / "schema"
 
 
 async def _conventions(scratch: Path, say: Say) -> Path:
@@ -125,6 +154,9 @@ _MAKERS: dict[str, Callable[[Path, Say], Awaitable[Path]]] = {
     "compose_program": _compose,
     "keda_schemas": _keda,
     "conventions": _conventions,
+    "temporal_server": _temporal_server,
+    "temporal_sql_tool": _temporal_sql_tool,
+    "temporal_schema": _temporal_schema,
 }
 
 

@@ -18,7 +18,7 @@ from mulligan.observe.telemetry import Telemetry
 from tests.acceptance.conftest import environment, mulligan, worker  # noqa: F401 - fixtures
 from tests.live.conftest import Lab
 from tests.support.chromium import find_chromium, install_chromium
-from tests.support.go_programs import MADE, Say, make, make_all, say_on_stderr
+from tests.support.go_programs import MADE, OF_TESTS, Say, make, make_all, say_on_stderr
 from tests.support.jaeger_server import JaegerServer, jaeger_server
 from tests.support.openai_server import OpenAIServer
 from tests.support.otlp_receiver import OtlpReceiver
@@ -52,7 +52,7 @@ LAST = (
 
 def pytest_configure(config: pytest.Config) -> None:
     """Build missing programs while the first tests run, in one process whose output is printed."""
-    is_complete = all(made.exists() for made in MADE.values()) and find_chromium() is not None
+    is_complete = all(MADE[name].exists() for name in OF_TESTS) and find_chromium() is not None
     if hasattr(config, "workerinput") or is_complete:
         return
 
