@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections import OrderedDict
 from contextlib import suppress
@@ -23,6 +24,8 @@ T = TypeVar("T")
 QUERY_TIMEOUT = timedelta(seconds=10)
 """A query waits for a workflow worker, and there may be none at the moment: then Temporal retries the activity."""
 QUERY_ATTEMPTS = 3
+SECONDS_TO_SECOND_QUERIES = (2.0, 3.0)
+"""Until a query without an answer is sent a second and a third time. The replay of a long run may take a second."""
 DEFINITIONS_KEPT = 1_000
 """Definitions in a worker's memory; the oldest go first."""
 
@@ -88,22 +91,33 @@ def _output_description(description: str) -> str:
 async def query_this_workflow(name: str, argument: object, result_type: type[T]) -> T:
     """The answer of the workflow that the current activity belongs to.
 
-    A supervisor refuses queries that wait for a worker process that has died. They are sent again: another worker answers.
+    A worker process that dies answers none of the queries that it has. So a query without an answer is sent again, beside
+    the first one, and the first answer counts.
 
     Raises:
         RPCError: no worker answers.
         WorkflowQueryFailedError: the query failed `QUERY_ATTEMPTS` times.
     """
+    handle, asked = this_workflow(), set[asyncio.Task[T]]()
+    try:
+        for seconds in (*SECONDS_TO_SECOND_QUERIES, None):
+            asked.add(asyncio.create_task(_query(handle, name, argument, result_type)))
+            answered, _ = await asyncio.wait(asked, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            if answered:
+                break
+        return answered.pop().result()
+    finally:
+        for task in asked:
+            task.cancel()
+        await asyncio.gather(*asked, return_exceptions=True)
 
-    async def query() -> T:
-        handle = this_workflow()
-        answer: T = await handle.query(name, argument, result_type=result_type, rpc_timeout=QUERY_TIMEOUT)
-        return answer
 
+async def _query(handle: WorkflowHandle[object, object], name: str, argument: object, result_type: type[T]) -> T:
+    """Query. A supervisor refuses queries that wait for a worker process that has died: they are sent again at once."""
     for _ in range(QUERY_ATTEMPTS - 1):
         with suppress(WorkflowQueryFailedError):
-            return await query()
-    return await query()
+            return await handle.query(name, argument, result_type=result_type, rpc_timeout=QUERY_TIMEOUT)
+    return await handle.query(name, argument, result_type=result_type, rpc_timeout=QUERY_TIMEOUT)
 
 
 def this_workflow() -> WorkflowHandle[object, object]:

@@ -8,6 +8,7 @@ import uuid
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from google.protobuf.duration_pb2 import Duration
 from temporalio.api.command.v1 import (
     Command,
@@ -16,7 +17,7 @@ from temporalio.api.command.v1 import (
     ScheduleActivityTaskCommandAttributes,
 )
 from temporalio.api.common.v1 import ActivityType, Payloads, WorkflowType
-from temporalio.api.enums.v1 import CommandType, TaskQueueKind
+from temporalio.api.enums.v1 import CommandType, QueryResultType, TaskQueueKind
 from temporalio.api.taskqueue.v1 import StickyExecutionAttributes, TaskQueue
 from temporalio.api.workflow.v1 import PendingActivityInfo
 from temporalio.api.workflowservice.v1 import (
@@ -25,11 +26,14 @@ from temporalio.api.workflowservice.v1 import (
     PollWorkflowTaskQueueRequest,
     PollWorkflowTaskQueueResponse,
     RecordActivityTaskHeartbeatRequest,
+    RespondQueryTaskCompletedRequest,
     RespondWorkflowTaskCompletedRequest,
 )
 from temporalio.client import Client
+from temporalio.testing import ActivityEnvironment
 
 from mulligan.activities.heartbeat import ended_details
+from mulligan.activities.run_data import definitions
 from mulligan.devserver import DevServer
 from mulligan.supervisor.lost_work import LostWork, LostWorkReport
 from mulligan.supervisor.worker_process import Attempt
@@ -191,3 +195,28 @@ async def test_the_first_workflow_task_of_a_continued_run_that_no_code_of_the_de
         again = await worker.workflow_task()
     assert (again.workflow_execution.run_id, again.attempt) == (lost.workflow_execution.run_id, 2)
     await client.get_workflow_handle(worker.name).terminate()
+
+
+async def test_an_activity_sends_its_query_again_if_the_process_that_has_it_may_have_died(
+    temporal: DevServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise the activity would wait for ten seconds, and then be tried again."""
+    monkeypatch.setattr(definitions, "SECONDS_TO_SECOND_QUERIES", (0.1, 60.0))
+    client = await connect_to(temporal)
+    worker = Worker(client)
+    run = await worker.start()
+    environment = ActivityEnvironment(client=client)
+    environment.info = replace(environment.info, workflow_id=run.workflow_id, workflow_run_id=run.run_id)
+    querying = asyncio.create_task(environment.run(definitions.query_this_workflow, "any", None, str))
+    lost = await worker.workflow_task()
+    assert lost.HasField("query")
+    again = await worker.workflow_task()
+    [answer] = await client.data_converter.encode(["answer"])
+    await client.workflow_service.respond_query_task_completed(
+        RespondQueryTaskCompletedRequest(
+            namespace=client.namespace, task_token=again.task_token, query_result=Payloads(payloads=[answer]),
+            completed_type=QueryResultType.QUERY_RESULT_TYPE_ANSWERED,
+        )
+    )  # fmt: skip
+    assert await querying == "answer"
+    await worker.handle.terminate()
