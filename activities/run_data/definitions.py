@@ -25,7 +25,7 @@ QUERY_TIMEOUT = timedelta(seconds=10)
 """A query waits for a workflow worker, and there may be none at the moment: then Temporal retries the activity."""
 QUERY_ATTEMPTS = 3
 SECONDS_TO_SECOND_QUERIES = (1.0, 3.0)
-"""Until a query without an answer is sent a second and a third time. Most take milliseconds, those of a long run a second."""
+"""Until a query without an answer is sent a second and a third time. That of a long run may take a second."""
 DEFINITIONS_KEPT = 1_000
 """Definitions in a worker's memory; the oldest go first."""
 
