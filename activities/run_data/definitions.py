@@ -114,10 +114,15 @@ async def query_this_workflow(name: str, argument: object, result_type: type[T])
 
 async def _query(handle: WorkflowHandle[object, object], name: str, argument: object, result_type: type[T]) -> T:
     """Query. A supervisor refuses queries that wait for a worker process that has died: they are sent again at once."""
+
+    async def query() -> T:
+        answer: T = await handle.query(name, argument, result_type=result_type, rpc_timeout=QUERY_TIMEOUT)
+        return answer
+
     for _ in range(QUERY_ATTEMPTS - 1):
         with suppress(WorkflowQueryFailedError):
-            return await handle.query(name, argument, result_type=result_type, rpc_timeout=QUERY_TIMEOUT)
-    return await handle.query(name, argument, result_type=result_type, rpc_timeout=QUERY_TIMEOUT)
+            return await query()
+    return await query()
 
 
 def this_workflow() -> WorkflowHandle[object, object]:
