@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import base64
 import os
+import re
 import signal
 import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,7 +23,7 @@ from mulligan.activities import read_response
 from mulligan.client.resume_run import resume_run
 from mulligan.devserver import DevServer, temporal_server
 from mulligan.trace_view.history import size_of_chain
-from mulligan.worker.loading import load
+from mulligan.worker.loading import load, load_agents
 from mulligan.worker.wiring import running_worker
 from mulligan.workflows import limits
 from mulligan.workflows.agent_workflow import AgentWorkflow
@@ -35,6 +37,7 @@ from tests.support.processes import descendants_with
 from tests.support.temporal import connect_to
 from tests.support.worker_process import worker_process
 
+PAGE = Path(__file__).parents[2] / "docs/background.md"
 MODULE = "tests.support.background_agents"
 COUNT = Turn(calls=[("count_words", '{"text": "a b c"}', None)])
 SECRET = f"whsec_{base64.b64encode(b'a secret of the webhook').decode()}"
@@ -332,3 +335,20 @@ async def _answered_by_another_worker(server: DevServer, handle: Handle, release
     released.set()
     async with worker_process(MODULE, "kills", server):
         assert (await handle.result())["output"] == "Once."
+
+
+async def test_the_example_of_the_page_runs(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "POLL_FIRST", 0.2)
+    names: dict[str, Any] = {"__name__": "page"}
+    [code] = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    exec(compile(code, str(PAGE), "exec"), names)
+    queue = f"background-{uuid.uuid4().hex[:6]}"
+    async with running_worker(lab.client, load_agents([names["analyst"]], []), lab.telemetry, queue):
+        at = Lab(lab.client, lab.model, lab.otlp, lab.telemetry, queue)
+        ran = await at.look(
+            await start(
+                at, [Turn(calls=[("read_figures", '{"year": 2026}', None)]), Turn(text="Lamps sell.")], "analyst"
+            )
+        )
+    assert (ran.result["status"], ran.calls[0]["result"]["text"]) == ("completed", '{"lamps": 1200, "bulbs": 5400}')
+    assert [request.json["background"] for request in ran.requests if request.json] == [True, True]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
 import os
+import re
 import uuid
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -15,7 +17,7 @@ from temporalio.client import WorkflowFailureError, WorkflowHandle
 
 from mulligan.devserver import DevServer
 from mulligan.errors import ModelRequestError, ModelUnavailableError, error_of
-from mulligan.worker.loading import load
+from mulligan.worker.loading import load, load_agents
 from mulligan.worker.wiring import running_worker
 from mulligan.workflows import limits
 from tests.live.conftest import Lab
@@ -24,6 +26,7 @@ from tests.support.batch_server import BatchServer
 from tests.support.temporal import connect_to
 from tests.support.worker_process import worker_process
 
+PAGE = Path(__file__).parents[2] / "docs/batch.md"
 MODULE = "tests.support.batch_agents"
 RUNS = int(os.environ.get("BATCH_RUNS", "100"))
 """A multiple of 4."""
@@ -236,3 +239,17 @@ async def test_encrypted_runs_have_batches_and_their_requests_are_not_readable_i
     stored = [path.read_bytes() for path in (tmp_path / "content").rglob("*") if path.is_file()]
     assert len(stored) == 2
     assert not [data for data in stored if b"secret" in data or b"Done" in data]
+
+
+async def test_the_example_of_the_page_runs(lab: Lab, server: BatchServer) -> None:
+    names: dict[str, Any] = {"__name__": "page"}
+    [code] = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    exec(compile(code, str(PAGE), "exec"), names)
+    queue = f"batch-{uuid.uuid4().hex[:6]}"
+    async with running_worker(lab.client, load_agents([names["clerk"]], []), lab.telemetry, queue):
+        handle = await start(
+            Lab(lab.client, lab.model, lab.otlp, lab.telemetry, queue), "Dear shop, my lamp is broken."
+        )
+        assert (await handle.result())["output"] == "Done."
+    [batch] = server.batches.values()
+    assert "You sort letters" in json.dumps(batch.entries)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
+import shlex
 import uuid
+from pathlib import Path
 
 import pytest
 from temporalio.client import Client
@@ -12,6 +15,7 @@ from temporalio.client import Client
 from tests.acceptance.conftest import Run
 from tests.acceptance.test_people_commands import QUEUE, clerk_client, in_process
 
+PAGE = Path(__file__).parents[3] / "docs/schedules.md"
 __all__ = ["clerk_client", "in_process"]
 
 
@@ -91,3 +95,21 @@ async def test_a_schedule_that_cannot_work_is_refused(
     refused = await in_process("schedule", "create", name, "clerk", "Help.", *options)
     assert (refused.code, refused.out) == (2, "")
     assert sentence in refused.err
+
+
+async def test_the_commands_of_the_page_do_what_it_says(in_process: Run, clerk_client: Client) -> None:
+    [block] = re.findall(r"```sh\n(uv run mulligan schedule create.*?)```", PAGE.read_text(), re.DOTALL)
+    commands = [shlex.split(line, comments=True)[3:] for line in block.splitlines()]
+    assert [words[1] for words in commands].count("create") == 2
+    try:
+        for words in commands:
+            done = await in_process(*words)
+            assert done.code == 0, (words, done.err)
+            if words[1] == "trigger":
+                while not (
+                    recent := json.loads((await in_process("schedule", "show", "news", "--json")).out)["recent"]
+                ):
+                    await asyncio.sleep(0.2)
+                await clerk_client.get_workflow_handle(recent[0]).terminate()
+    finally:
+        await in_process("schedule", "delete", "sweep")
