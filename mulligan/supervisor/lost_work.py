@@ -17,6 +17,7 @@ import json
 import time
 from collections import defaultdict
 from collections.abc import Awaitable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -31,6 +32,7 @@ from temporalio.api.enums.v1 import (
 )
 from temporalio.api.failure.v1 import ApplicationFailureInfo, Failure
 from temporalio.api.history.v1 import HistoryEvent
+from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflow.v1 import PendingActivityInfo
 from temporalio.api.workflowservice.v1 import (
     DescribeWorkflowExecutionRequest,
@@ -164,6 +166,7 @@ class LostWorkReport:
             elif each.token and each.number in lost.in_flight:
                 self._in_flight[each.run].append(each)
         self._drained: set[str] = set()
+        self._polls: set[asyncio.Task[None]] = set()
 
     async def report(self) -> dict[int, bool]:
         """Report attempts and workflow tasks; returns whether the server has the result of each undecided attempt."""
@@ -180,6 +183,11 @@ class LostWorkReport:
         for seconds in CHECKS_AFTER:
             await asyncio.sleep(seconds)
             await self._all(self._check(run, is_first=False) for run in self._lost.active)
+
+    def close(self) -> None:
+        """End what look_again has not waited for."""
+        for poll in self._polls:
+            poll.cancel()
 
     async def _all(self, calls: Iterable[Awaitable[None]]) -> None:
         async def with_slot(call: Awaitable[None]) -> None:
@@ -308,8 +316,15 @@ class LostWorkReport:
         if queue is None or not queue.name.startswith(own) or queue.name in self._drained:
             return
         self._drained.add(queue.name)
-        while await return_waiting_task(self._client, queue, failure=self._failure_of_task):
-            pass
+        # In the background: the last poll finds nothing and takes two seconds, for which nothing else may wait.
+        poll = asyncio.create_task(self._return_tasks(queue))
+        self._polls.add(poll)
+        poll.add_done_callback(self._polls.discard)
+
+    async def _return_tasks(self, queue: TaskQueue) -> None:
+        with suppress(RPCError):  # the run that was asked for waits for the timeout, or the next check tries again
+            while await return_waiting_task(self._client, queue, failure=self._failure_of_task):
+                pass
         self._drained.discard(queue.name)
 
     async def _look_for_marker(self, attempt: Attempt) -> None:

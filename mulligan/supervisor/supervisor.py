@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import time
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack, closing, suppress
 
 from temporalio.client import Client
 
@@ -163,10 +163,10 @@ class _Supervisor:
         try:
             if self._client is None:
                 self._client = await connect()
-            report = LostWorkReport(self._client, lost)
-            self._spans.settle(process, await report.report())
-            if not self._stop.is_set():
-                await report.look_again()
+            with closing(LostWorkReport(self._client, lost)) as report:
+                self._spans.settle(process, await report.report())
+                if not self._stop.is_set():
+                    await report.look_again()
         except Exception as error:  # noqa: BLE001 - the server's timeouts apply then; the supervisor must live
             say(f"error: what process {process.index} had in flight could not be reported as lost: {error}")
             self._spans.settle(process, {})

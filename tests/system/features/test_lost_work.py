@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import uuid
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
@@ -35,6 +36,7 @@ from temporalio.testing import ActivityEnvironment
 from mulligan.activities.heartbeat import ended_details
 from mulligan.activities.run_data import definitions
 from mulligan.devserver import DevServer
+from mulligan.supervisor import lost_work
 from mulligan.supervisor.lost_work import LostWork, LostWorkReport
 from mulligan.supervisor.worker_process import Attempt
 from mulligan.supervisor.workflow_tasks import Run, TokenFormat
@@ -150,12 +152,8 @@ async def test_an_activity_of_a_cancelled_run_that_no_code_of_the_dead_process_h
     await worker.handle.terminate()
 
 
-async def test_a_workflow_task_that_waits_in_the_queue_of_a_dead_process_goes_to_another_one(
-    temporal: DevServer,
-) -> None:
-    """The supervisor may not know that the process had the run in its memory. The queue would be waited for in vain."""
-    client = await connect_to(temporal)
-    worker = Worker(client)
+async def waiting_in_queue_of_dead_process(worker: Worker) -> Run:
+    """A run with a workflow task that waits in the dead process's own queue."""
     name = f"{DEAD}-{worker.name}"
     own = TaskQueue(name=name, kind=TaskQueueKind.TASK_QUEUE_KIND_STICKY, normal_name=worker.name)
     polling = asyncio.create_task(worker.workflow_task(own))  # the server uses the queue only if somebody has polled it
@@ -166,11 +164,41 @@ async def test_a_workflow_task_that_waits_in_the_queue_of_a_dead_process_goes_to
     await worker.handle.signal("go")
     scheduled = [event async for event in worker.handle.fetch_history_events()][-1]
     assert scheduled.workflow_task_scheduled_event_attributes.task_queue.name == name
-    reporting = asyncio.create_task(LostWorkReport(client, lost_with(run)).report())
-    async with asyncio.timeout(60):
-        task = await worker.workflow_task()
+    return run
+
+
+async def test_a_workflow_task_that_waits_in_the_queue_of_a_dead_process_goes_to_another_one(
+    temporal: DevServer,
+) -> None:
+    """The supervisor may not know that the process had the run in its memory. The queue would be waited for in vain."""
+    client = await connect_to(temporal)
+    worker = Worker(client)
+    run = await waiting_in_queue_of_dead_process(worker)
+    with closing(LostWorkReport(client, lost_with(run))) as report:
+        await report.report()
+        async with asyncio.timeout(60):
+            task = await worker.workflow_task()
     assert task.workflow_execution.run_id == run.run_id
-    reporting.cancel()
+    await worker.handle.terminate()
+
+
+async def test_no_report_waits_for_the_poll_of_the_queue_of_a_dead_process(
+    temporal: DevServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes two seconds to find nothing. Meanwhile the spans are exported, and unseen attempts are looked for."""
+    ended = asyncio.Event()
+
+    async def poll(*_: Any, **__: Any) -> bool:
+        await ended.wait()
+        return False
+
+    monkeypatch.setattr(lost_work, "return_waiting_task", poll)
+    client = await connect_to(temporal)
+    worker = Worker(client)
+    run = await waiting_in_queue_of_dead_process(worker)
+    with closing(LostWorkReport(client, lost_with(run))) as report:
+        async with asyncio.timeout(60):
+            assert await report.report() == {}
     await worker.handle.terminate()
 
 
