@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from playwright.async_api import Browser
 
 from mulligan.devserver import DevServer
 from mulligan.devserver._cache import FetchError
 from mulligan.observe.telemetry import Telemetry
 from tests.acceptance.conftest import environment, mulligan, worker  # noqa: F401 - fixtures
 from tests.live.conftest import Lab
-from tests.support.chromium import find_chromium, install_chromium
+from tests.support.chromium import browser, find_chromium, install_chromium
 from tests.support.go_programs import MADE, OF_TESTS, Say, make, make_all, say_on_stderr
 from tests.support.jaeger_server import JaegerServer, jaeger_server
 from tests.support.openai_server import OpenAIServer
@@ -114,6 +115,12 @@ def wait_for(name: str) -> None:
 async def chromium_program() -> str:
     """Debian's Chromium."""
     return await install_chromium(say_on_stderr)
+
+
+@pytest.fixture(scope="module")
+async def chromium(chromium_program: str) -> AsyncIterator[Browser]:
+    async with browser(chromium_program) as running:
+        yield running
 
 
 @pytest.fixture(scope="session")

@@ -14,7 +14,7 @@ import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import httpx2
 import pytest
@@ -24,8 +24,8 @@ from mulligan.devserver import DevServer
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
 from tests.live.conftest import Lab
-from tests.support.chromium import browser as running_browser
 from tests.support.console_agents import MANY, WORDS
+from tests.support.console_browser import TOKENS, WAIT, cancel, signed_in, start, until_waiting
 from tests.support.http_server import Door, http_server
 from tests.support.npm_packages import installed
 from tests.support.ports import free_ports
@@ -33,20 +33,10 @@ from tests.support.temporal import environment_of
 
 pytestmark = pytest.mark.timeout(600)
 QUEUE = "console-pages"
-TOKENS = "ada:token-of-ada,bob:token-of-bob:*"
 AXE = "4.14.1"
 ROOT = Path(__file__).parent.parent.parent
 IMAGES = ROOT / "docs" / "images"
-WAIT = 60_000
-"""Milliseconds: other tests run at the same time."""
 Scheme = Literal["light", "dark"]
-expect.set_options(timeout=WAIT)
-
-
-@pytest.fixture(scope="module")
-async def chromium(chromium_program: str) -> AsyncIterator[Browser]:
-    async with running_browser(chromium_program) as running:
-        yield running
 
 
 @pytest.fixture(scope="module")
@@ -63,52 +53,6 @@ async def door(lab: Lab) -> AsyncIterator[Door]:
         http_server(lab.client, tokens=TOKENS, task_queue=QUEUE) as served,
     ):
         yield served
-
-
-@asynccontextmanager
-async def signed_in(chromium: Browser, door: Door, name: str = "ada", **options: Any) -> AsyncIterator[Page]:
-    """A page of somebody who has signed in. It fails if a script fails, or another host is asked for anything."""
-    context = await chromium.new_context(base_url=door.url, **{"viewport": {"width": 1280, "height": 900}, **options})
-    context.set_default_timeout(WAIT)
-    faults: list[str] = []
-    context.on("request", lambda asked: None if asked.url.startswith(door.url) else faults.append(asked.url))
-    context.on("weberror", lambda error: faults.append(str(error.error)))
-    context.on("console", lambda said: faults.append(said.text) if is_fault(said) else None)
-    try:
-        page = await context.new_page()
-        await page.goto("/")
-        await page.get_by_label("Token").fill(door.tokens[name])
-        await page.get_by_role("button", name="Sign in").click()
-        await expect(page.get_by_role("heading", name="Runs")).to_be_visible(timeout=WAIT)
-        yield page
-        assert faults == []
-    finally:
-        await context.close()
-
-
-def is_fault(said: Any) -> bool:
-    """Whether the browser complains, other than of a refused form, whose status it reports."""
-    return said.type == "error" and "422" not in said.text
-
-
-async def start(
-    door: Door, agent: str, prompt: str = "Ada writes: my teapot came in a dented box. Please help."
-) -> str:
-    run_id = f"{agent}-{uuid.uuid4().hex[:6]}"
-    body = {"agent": agent, "prompt": prompt, "id": run_id}
-    answer = await door.http.post("/api/runs", json=body, headers=door.by("ada"))
-    assert answer.status_code == 201, answer.text
-    return run_id
-
-
-async def until_waiting(door: Door, run_id: str) -> None:
-    while not (await door.http.get(f"/api/runs/{run_id}/pending", headers=door.by("ada"))).json():
-        await asyncio.sleep(0.1)
-
-
-async def cancel(door: Door, *run_ids: str) -> None:
-    for run_id in run_ids:
-        await door.http.post(f"/api/runs/{run_id}/cancel", headers=door.by("ada"))
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
