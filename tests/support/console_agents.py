@@ -197,3 +197,50 @@ uneven_script = Script(
 )
 uneven = Agent(name="uneven", model="scripted:uneven", tools=[count], max_steps=200, max_repeats=None)
 """Most of its 110 steps have one call, two have thirty."""
+
+
+def _next_chapter(messages: Sequence[Message]) -> Say:
+    number = 1 + sum(message.role == "tool" for message in messages)
+    return Say(f"Chapter {number}. {WORDS * 2}", [Call("count", {"number": number})], pace=0.06)
+
+
+narrator_script = Script("narrator", [_next_chapter])
+narrator = Agent(name="narrator", model="scripted:narrator", tools=[count], max_steps=100_000, max_repeats=None)
+"""Writes without end, a step in about three seconds; every fortieth has a mistake."""
+
+
+@tool(handle_errors=False)
+def sign(paper: str) -> str:
+    """Sign a paper."""
+    raise ToolError("There is no pen.")
+
+
+def _end_of_misreader(messages: Sequence[Message]) -> Say:
+    prompt = next(message.text for message in messages if message.role == "user")
+    calls = {"ask": [Call("wire_money", {"to": "Ada", "note": "tea"})], "break": [Call("sign", {"paper": "lease"})]}
+    return Say("", calls[prompt]) if prompt in calls else Say("Done.")
+
+
+misreader_script = Script(
+    "misreader",
+    [
+        Say("", [Call("count_all"), Call("count", {"number": "three"})]),
+        Say("", [Call("count", {"number": "four"}), Call("count", {"number": 3})]),
+        _end_of_misreader,
+        Say("Done."),
+    ],
+)
+misreader = Agent(name="misreader", model="scripted:misreader", tools=[count, wire_money, sign])
+"""Four mistakes in each run; the prompts `ask` and `break` make it wait for approval, and fail."""
+
+late_mistake_script = Script(
+    "late-mistake",
+    [
+        *(Say("", [Call("count", {"number": number})]) for number in (101, *range(4, 41), *range(44, 75))),
+        Say("Now two at once, with care.", [Call("count", {"number": 1}), Call("count", {"number": 3})]),
+        Say("", [Call("count", {"number": 1})]),
+        Say("All counted."),
+    ],
+)
+late_mistake = Agent(name="late-mistake", model="scripted:late-mistake", tools=[count], max_steps=100, max_repeats=None)
+"""The only mistake of its 72 steps is in step 70, on the second page of the console."""

@@ -263,6 +263,8 @@ async def test_a_run_of_a_thousand_steps_is_followed_and_read_in_pages(chromium:
             while "completed" not in await status.inner_text():
                 await asyncio.sleep(1)
                 assert await page.locator(".entry.step").count() <= 101
+                kept = "document.querySelectorAll('.entry.step').length < 100 || !document.querySelector('#prompt')"
+                assert await page.evaluate(kept), "what is before the oldest step of the page stays"
         memory.append(await used_memory(page))
         began = time.monotonic()
         await page.goto(path, wait_until="domcontentloaded")

@@ -6,6 +6,7 @@ import secrets
 from datetime import UTC, datetime
 from importlib.resources import files
 from typing import Annotated, Any
+from urllib.parse import quote
 
 from fastapi import APIRouter, Depends, Header, Query, Request
 from starlette.responses import PlainTextResponse, Response
@@ -15,9 +16,9 @@ from mulligan.serve.api import Serving
 from mulligan.serve.console.console_forms import forms
 from mulligan.serve.console.live_steps import live_frames
 from mulligan.serve.console.rendering import HEADERS, ProblemPage, fragment, page, render
-from mulligan.serve.console.run_page import read_price_of, read_run_page
+from mulligan.serve.console.run_page import first_failure, read_price_of, read_run_page
 from mulligan.serve.console.run_rows import RunRows
-from mulligan.serve.console.signed_in import PREFIX, Viewing, sign_in_pages
+from mulligan.serve.console.signed_in import PREFIX, Viewing, redirect, sign_in_pages
 from mulligan.serve.console.step_events import EndedRuns, page_of, read_step_events
 from mulligan.serve.console.transcript import CallView, Entry, Transcript
 from mulligan.serve.console.waiting_page import read_waiting_page
@@ -173,6 +174,13 @@ async def show_text(
     if text is None:
         raise Problem(404, "no_such_path", f"Step {step} of this run has no such text.")
     return PlainTextResponse(text.encode("utf-8", "replace"), headers={**HEADERS, "Content-Security-Policy": "sandbox"})
+
+
+@pages.get(f"{PREFIX}/runs/{{run_id:path}}/first-failure")
+async def show_first_failure(run_id: str, request: Request, runs: Serving, session: Viewing, ended: Ended) -> Response:
+    """Lead to the first recovered failure of a run, on whichever page of its steps it is."""
+    place = await first_failure(runs, session.caller, run_id, ended)
+    return redirect(request, f"{PREFIX}/runs/{quote(run_id)}{place}")
 
 
 @pages.get(f"{PREFIX}/runs/{{run_id:path}}/{{action}}-it")

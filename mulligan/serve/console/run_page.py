@@ -26,7 +26,7 @@ from mulligan.serve.security import Caller
 from mulligan.trace_view.ui_links import jaeger_link, temporal_link
 from mulligan.wire.event_types import RunEnded
 
-__all__ = ["RunPage", "read_price_of", "read_run_page"]
+__all__ = ["RunPage", "first_failure", "read_price_of", "read_run_page"]
 
 SECONDS_FOR_PROGRESS, SECONDS_FOR_PART = 3.0, 15.0
 """How long a page waits for a run's workers."""
@@ -127,6 +127,28 @@ async def read_run_page(
         shown.timeline = draw_timeline(shown.transcript.steps, now)
     await _add_links(shown, runs)
     return shown
+
+
+async def first_failure(runs: Runs, caller: Caller, run_id: str, ended: EndedRuns) -> str:
+    """Where the first recovered failure of a run is, as the query and fragment of the run's page. Empty: there is none, or
+    the steps cannot be read now, which that page explains.
+
+    Raises:
+        Problem: there is no such run that the caller may see.
+    """
+    shown = RunPage(run_id, await runs.describe(caller, run_id))
+    return await _part(shown, _find_failure(runs, shown, ended)) or ""
+
+
+async def _find_failure(runs: Runs, shown: RunPage, ended: EndedRuns) -> str:
+    number, pages = 1, 1
+    while number <= pages:
+        read = await read_step_events(runs.client, shown.id, number, ended, shown.ended_run)
+        for step in Transcript.of(read.events).steps:
+            if anchor := step.first_failure:
+                return f"?page={number}#{anchor}"
+        number, pages = number + 1, page_of(max(1, read.total))
+    return ""
 
 
 def _transcript(read: StepEvents, prefix: str) -> Transcript:

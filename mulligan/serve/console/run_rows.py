@@ -136,11 +136,18 @@ class RunRows:
             if step.get("error"):
                 counted["(the answer)", step["error"]["kind"]] += 1
             for call in step["tool_calls"]:
-                if call["result"] and call["result"]["error"]:
+                if call["result"] and call["result"]["error"] and not _was_stopped(call):
                     counted[call["name"], call["result"]["error"]["kind"]] += 1
         if key in self._ended:
             _keep(self._failures, key, counted)
         return counted
+
+
+def _was_stopped(call: dict[str, Any]) -> bool:
+    """Whether a call has failed only because its run was stopped: nobody recovers from that."""
+    decision = call.get("decision")
+    is_denied = call["result"]["error"]["kind"] == "denied"
+    return bool((decision and decision["decision"] == "stopped") or (is_denied and call.get("deferred")))
 
 
 def _keep(kept: OrderedDict[Any, Any], key: Any, value: Any) -> None:

@@ -139,6 +139,13 @@ class StepView:
         return self.rejected is not None or any(call.is_mistake for call in self.calls.values())
 
     @property
+    def first_failure(self) -> str | None:
+        """The id in the page of what failed first in it, a call that a person denied included; None: nothing did."""
+        if self.rejected is not None:
+            return f"{self.anchor}-rejected"
+        return next((call.anchor for call in self.calls.values() if call.error), None)
+
+    @property
     def ended(self) -> datetime | None:
         """When its last call was settled; None while it is open."""
         if self.answered is None or any(call.settled is None for call in self.calls.values()):

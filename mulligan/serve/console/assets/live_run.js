@@ -47,8 +47,9 @@ class LiveRun extends HTMLElement {
       showLocalTimes(entry);
     }
     entries.querySelector(":scope > .empty")?.remove();
-    const steps = entries.querySelectorAll(":scope > .step");
-    for (let place = 0; place < steps.length - STEPS_IN_PAGE; place++) steps[place].remove();
+    // With the oldest steps, what is between them: messages, turns and compactions.
+    const oldest = [...entries.querySelectorAll(":scope > .step")].at(-STEPS_IN_PAGE);
+    while (oldest?.previousElementSibling) oldest.previousElementSibling.remove();
     this.#renewSoon();
     if (isAtEnd) window.scrollTo({ top: document.body.scrollHeight, behavior: "instant" });
   }
