@@ -51,7 +51,9 @@ def list_runs(
     sub_agents: Annotated[bool, typer.Option("--sub-agents", help="Also list the runs of sub-agents.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """List recent runs, the one that started last first. The status of a run that has ended is that of its result.
+    """List recent runs: the open ones, then the others, the one that ended last first.
+
+    The status of a run that has ended is that of its result.
 
     Below the table: what open runs wait for. A workflow of your own has its type in place of an agent.
     `mulligan show` shows the runs of sub-agents below the run that called them.

@@ -57,7 +57,7 @@ class CursorError(ValueError):
 
 @dataclass(frozen=True, kw_only=True)
 class RunQuery:
-    """Which runs: all but those of sub-agents, the one that started last first.
+    """Which runs: all but those of sub-agents; the open ones, then the others, the one that ended last first.
 
     `status`: Temporal's, a result's, or `waiting` for a person. `since` and `until`: when they started. `id_prefix`: how
     their ids begin. `is_wanted` decides by a run's memo, as Temporal cannot search it.

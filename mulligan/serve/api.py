@@ -106,7 +106,10 @@ async def list_runs(  # noqa: PLR0913 - a parameter is one of the query's
     limit: Limit = 50,
     cursor: Annotated[str | None, Query(description="The `next` of the page before.")] = None,
 ) -> RunList:
-    """List runs, the one that started last first. A page may have fewer than `limit` and still have a next one."""
+    """List runs: the open ones, then the others, the one that ended last first.
+
+    A page may have fewer than `limit` and still have a next one.
+    """
     page = await runs.find(
         caller,
         agent=agent,

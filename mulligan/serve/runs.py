@@ -201,7 +201,7 @@ class Runs:
         limit: int = 50,
         cursor: str | None = None,
     ) -> RunPage:
-        """A page of the runs that the caller may see, the one that started last first."""
+        """A page of the runs that the caller may see: the open ones, then the others, the one that ended last first."""
 
         def is_wanted(memo: dict[str, Any]) -> bool:
             return tenant in (None, memo.get("tenant")) and caller.may_see(
