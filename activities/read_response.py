@@ -18,8 +18,9 @@ from temporalio.service import RPCError
 from mulligan.activities.agent_not_served import served_agent
 from mulligan.activities.heartbeat import Heartbeat, attempt_was_abandoned, heartbeating
 from mulligan.activities.model_attempt import ModelAttempt
+from mulligan.activities.models.background_text import BackgroundText, ReadText
 from mulligan.activities.models.call_provider import record_reply
-from mulligan.activities.models.openai_responses import OpenAIResponses
+from mulligan.activities.models.openai_responses import CreatedResponse, OpenAIResponses
 from mulligan.activities.models.protocol import Reply, Request, Unavailable
 from mulligan.activities.run_data.find_conversation import conversation_of
 from mulligan.activities.services import Services
@@ -37,6 +38,7 @@ from mulligan.wire.background_response import (
     StartedResponse,
     StartResponse,
 )
+from mulligan.wire.event_types import TextCursor
 
 _log = logging.getLogger(__name__)
 CREATE_TIMEOUT, READ_TIMEOUT, END_TIMEOUT = 60.0, 45.0, 10.0
@@ -90,11 +92,13 @@ class BackgroundResponseActivities:
                     provider_request = attempt.provider_request(agent, definition, conversation)
             timeout = min(provider_request.timeout, CREATE_TIMEOUT)
             asked = replace(provider_request, timeout=timeout)
-            response = await self._create(request, attempt, provider, asked, heartbeat)
+            is_streamed = bool(services.live_text_seconds) and agent.model_settings.get("stream") is not False
+            created = await self._create(request, attempt, provider, asked, heartbeat, is_streamed)
         return StartedResponse(
-            id=str(response["id"]),
-            status=str(response.get("status")),
+            id=str(created.response["id"]),
+            status=str(created.response.get("status")),
             attempt=request.failed + activity.info().attempt,
+            cursor=None if created.sequence is None else TextCursor(sequence=created.sequence),
         )
 
     async def _create(
@@ -104,14 +108,15 @@ class BackgroundResponseActivities:
         provider: OpenAIResponses,
         asked: Request,
         heartbeat: Heartbeat,
-    ) -> dict[str, Any]:
+        is_streamed: bool,
+    ) -> CreatedResponse:
         services = self.services
         metadata = await self._metadata(request)
         sent_at, started = await services.retry_budget.wait_until_allowed(request, heartbeat), time.time()
         try:
-            creating = provider.start_in_background(asked, key=_key(request), metadata=metadata)
-            response = await _to_its_end(provider, asyncio.ensure_future(creating))
-            if not isinstance(response.get("id"), str) or not response["id"]:
+            creating = provider.start_in_background(asked, key=_key(request), metadata=metadata, streamed=is_streamed)
+            created = await _to_its_end(provider, asyncio.ensure_future(creating))
+            if not isinstance(created.response.get("id"), str) or not created.response["id"]:
                 raise Unavailable("the endpoint's answer to a background request has no id")
         except Exception as error:
             chat = attempt.chat(activity.info().attempt)
@@ -120,7 +125,7 @@ class BackgroundResponseActivities:
                 raise
             raise services.retry_budget.error_to_raise(request, error, heartbeat, sent_at) from error
         services.retry_budget.record_success(request)
-        return response
+        return created
 
     async def _metadata(self, request: StartResponse) -> dict[str, str]:
         """What a webhook finds the run by. Without it, the response is found by polls alone."""
@@ -136,6 +141,8 @@ class BackgroundResponseActivities:
     async def read_response(self, request: ReadResponse) -> ResponseState:
         """Read a response; if it has ended, inspect its answer and write the span of its attempt.
 
+        Before that, the text that the model is writing is sent to the run's followers, where live text is on.
+
         Raises:
             ModelRequestError: the provider refuses to show it, or it has failed and would fail again.
             ApplicationError: this worker does not serve the agent; or Temporal retries.
@@ -144,6 +151,7 @@ class BackgroundResponseActivities:
         provider, telemetry = self._provider(request.model), self.services.telemetry
         chat = ModelAttempt(self.services, request).chat(request.attempt)
         async with heartbeating() as heartbeat:
+            text = await self._read_text(request, provider, heartbeat)
             try:
                 response = await provider.background_response(request.id, "get", READ_TIMEOUT)
             except Unavailable as error:
@@ -156,8 +164,15 @@ class BackgroundResponseActivities:
                     return _state("expired", error)
                 raise
             if response.get("status") in ("queued", "in_progress"):
-                return ResponseState(status="running", detail=str(response["status"]))
+                running, writing = str(response["status"]), text.is_writing
+                return ResponseState(status="running", detail=running, cursor=text.cursor, is_writing=writing)
             return await self._take(request, provider, response, heartbeat)
+
+    async def _read_text(self, request: ReadResponse, provider: OpenAIResponses, heartbeat: Heartbeat) -> ReadText:
+        seconds = self.services.live_text_seconds
+        if request.cursor is None or not seconds:
+            return ReadText(request.cursor)
+        return await BackgroundText(request, request.cursor, heartbeat, seconds).read(provider)
 
     async def _take(
         self, request: ReadResponse, provider: OpenAIResponses, response: dict[str, Any], heartbeat: Heartbeat
@@ -228,16 +243,17 @@ class BackgroundResponseActivities:
         return provider
 
 
-async def _to_its_end(provider: OpenAIResponses, creating: asyncio.Future[dict[str, Any]]) -> dict[str, Any]:
+async def _to_its_end(provider: OpenAIResponses, creating: asyncio.Future[CreatedResponse]) -> CreatedResponse:
     """The created response. If the activity is cancelled meanwhile, the response is used, or withdrawn: none is lost."""
     try:
         return await asyncio.shield(creating)
     except asyncio.CancelledError:
         details = activity.cancellation_details()
         async with asyncio.timeout(WITHDRAW_TIMEOUT):
-            response = await creating
+            created = await creating
         if details is not None and details.worker_shutdown:
-            return response
+            return created
+        response = created.response
         with suppress(ModelRequestError, Unavailable):
             await provider.cancel_background_response(str(response.get("id")), END_TIMEOUT)
             await provider.background_response(str(response.get("id")), "delete", END_TIMEOUT)

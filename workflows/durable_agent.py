@@ -304,7 +304,10 @@ class DurableAgent(Generic[OutputT]):
         # With external storage, results may be as large as what is carried: a query's answer is stored, too.
         carried = (self._turn.facts.carry_bytes if self._turn else None) or 0
         most_bytes = max(limits.EVENT_BYTES, carried)
-        return event_page(self.conversation, self._key, result, since, limit, most_bytes)
+        page = event_page(self.conversation, self._key, result, since, limit, most_bytes)
+        if page["writing"] is not None and self._background.open is not None:
+            page["writing"]["attempt"] = self._background.open.newest_attempt
+        return page
 
     def is_continue_as_new_suggested(self) -> bool:
         """Whether to call `workflow.continue_as_new` with what `carry()` returns. Call it between two steps or turns.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from mulligan.activities.models.protocol import Unavailable
@@ -84,13 +84,33 @@ async def read_stream(response: httpx2.Response, assembler: StreamAssembler) -> 
         if data == DONE:
             assembler.mark_done()
             continue  # read to the end, so that the connection can be used again
-        event = _json_object(data)
-        if event is None:
-            raise Unavailable(f"the endpoint's answer has a piece that is not a JSON object; it begins {data[:80]!r}")
+        event = _event(data)
         has_escapes = has_escapes or "\\u" in data
         assembler.add(event)
     result = assembler.result()
     return _replace_uncarriable(result) if has_escapes else result
+
+
+async def read_events(response: httpx2.Response) -> AsyncGenerator[dict[str, Any], None]:
+    """Yield the events of a streamed response as they come. A server that does not stream: its one object.
+
+    Raises:
+        Unavailable, httpx2.HTTPError: as for `read_stream`.
+    """
+    if EVENT_STREAM not in response.headers.get("content-type", "").lower():
+        await response.aread()
+        yield read_json(response.text)
+        return
+    async for data in _event_data(response):
+        if data != DONE:
+            yield _event(data)
+
+
+def _event(data: str) -> dict[str, Any]:
+    event = _json_object(data)
+    if event is None:
+        raise Unavailable(f"the endpoint's answer has a piece that is not a JSON object; it begins {data[:80]!r}")
+    return event
 
 
 async def _event_data(response: httpx2.Response) -> AsyncIterator[str]:

@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 from mulligan.activities.models._read_response import check_parts
 from mulligan.activities.models.protocol import Unavailable
 
-_TEXT_EVENTS = ("response.output_text.delta", "response.refusal.delta")
-_FINAL_EVENTS = ("response.completed", "response.incomplete", "response.failed")
+TEXT_EVENTS = ("response.output_text.delta", "response.refusal.delta")
+FINAL_EVENTS = ("response.completed", "response.incomplete", "response.failed")
 
 
 class ResponsesAssembler:
@@ -35,7 +35,7 @@ class ResponsesAssembler:
     def add(self, event: dict[str, Any]) -> None:
         """Add an event."""
         kind = event.get("type")
-        if kind in _TEXT_EVENTS and isinstance(delta := event.get("delta"), str):
+        if kind in TEXT_EVENTS and isinstance(delta := event.get("delta"), str):
             message = event.get("output_index")
             if self._current_message not in (None, message):
                 self._on_text("\n\n")  # as the messages of an answer are joined in its text
@@ -44,7 +44,7 @@ class ResponsesAssembler:
         elif kind == "response.output_item.done":
             self._items[event.get("output_index", len(self._items))] = event.get("item")
             check_parts(len(self._items))
-        elif kind in _FINAL_EVENTS and isinstance(response := event.get("response"), dict):
+        elif kind in FINAL_EVENTS and isinstance(response := event.get("response"), dict):
             self._response = response
         elif kind == "error" or (kind is None and event.get("error")):
             self._response = {"error": event.get("error") or event}

@@ -12,13 +12,13 @@ import importlib
 import re
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 from mulligan.activities.models._http_errors import error_of_status, has_permanent_code, message_in, retry_after
 from mulligan.activities.models._json_fields import to_json
-from mulligan.activities.models._read_response import StreamAssembler, read_json, read_stream
+from mulligan.activities.models._read_response import StreamAssembler, read_events, read_json, read_stream
 from mulligan.activities.models.protocol import Unavailable
 from mulligan.endpoint import Endpoint
 from mulligan.errors import ModelRequestError
@@ -36,7 +36,7 @@ PLACEHOLDER_KEY = "none"
 MAX_FAILED_STREAMS = 2
 """How often a model's stream may fail before its first piece, and be answered without streaming, until it is not asked to
 stream any more. Once may be a chance failure."""
-_MENTIONS_STREAMING = re.compile(r"\bstream", re.IGNORECASE)
+MENTIONS_STREAMING = re.compile(r"\bstream", re.IGNORECASE)
 """How servers refuse streaming: "Unsupported value: 'stream' does not support true with this model.", and that the
 organisation must be verified to stream the model."""
 
@@ -139,13 +139,13 @@ class SdkClient:
         try:
             answer = await self._send(request, assembler)
         except ModelRequestError as refused:
-            if refused.status not in (400, 422) or not _MENTIONS_STREAMING.search(refused.message):
+            if refused.status not in (400, 422) or not MENTIONS_STREAMING.search(refused.message):
                 raise
             answer = await self._send(request)
             self._not_streamed[endpoint] = "refused"
             return answer
         except Unavailable as failed:
-            if (failed.status or 0) < 500 or not _MENTIONS_STREAMING.search(str(failed)):
+            if (failed.status or 0) < 500 or not MENTIONS_STREAMING.search(str(failed)):
                 raise
             answer = await self._post_after_failed_stream(request, {"error": {"code": failed.status}})
             if answer.get("error"):
@@ -191,6 +191,42 @@ class SdkClient:
         async with self._client_with_our_errors() as client:
             options = {**self.options, "timeout": _timeout(timeout)}
             return read_json(await getattr(client, method)(path, cast_to=str, options=options))
+
+    @asynccontextmanager
+    async def events(
+        self,
+        method: Literal["get", "post"],
+        path: str,
+        timeout: float,
+        *,
+        request: HttpRequest | None = None,
+        query: Mapping[str, str] | None = None,
+    ) -> AsyncIterator[AsyncIterator[dict[str, Any]]]:
+        """The events of a response that is streamed, during the block; then the connection is closed.
+
+        Args:
+            method: The HTTP method.
+            path: The path below the base URL.
+            timeout: Seconds for each read.
+            request: What is sent, with `stream`; None: nothing.
+            query: The query of the address.
+
+        Raises:
+            ModelRequestError: the endpoint refused the request, or it cannot be sent.
+            Unavailable: the request may be retried.
+        """
+        async with self._client_with_our_errors() as client:
+            options = {**self.options, "timeout": _timeout(timeout), "params": dict(query or {})}
+            sent: dict[str, Any] = {}
+            if request is not None:
+                options["headers"] = dict(request.headers)
+                sent["content"] = request.content({"stream": True})
+            kind = importlib.import_module(self.package).AsyncStream[object]
+            opened = getattr(client, method)(
+                path, cast_to=object, options=options, stream=True, stream_cls=kind, **sent
+            )
+            async with await opened as stream, aclosing(read_events(stream.response)) as events:
+                yield events
 
     @asynccontextmanager
     async def _client_with_our_errors(self) -> AsyncIterator[Any]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import replace
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from typing import Any, Literal, TypeVar
@@ -17,7 +18,7 @@ from mulligan.activities.models._openai_batches import OpenAIBatches
 from mulligan.activities.models._openai_client import OpenAIClient, json_schema_format, settings_of
 from mulligan.activities.models._refused_content import RefusedContent, without_content
 from mulligan.activities.models._responses_assembler import ResponsesAssembler
-from mulligan.activities.models._sdk_client import HttpRequest
+from mulligan.activities.models._sdk_client import MENTIONS_STREAMING, HttpRequest
 from mulligan.activities.models.protocol import FinishReason, Reply, Request, Unavailable
 from mulligan.content import Media, Part, Text
 from mulligan.errors import ModelRequestError
@@ -59,6 +60,17 @@ PERMANENT_CODES = frozenset(
 """The codes of a failed response that would fail again (openai.types.responses.ResponseError). Any other may be retried."""
 
 
+@dataclass(frozen=True)
+class CreatedResponse:
+    """A background response, just created, as JSON.
+
+    `sequence`: the number of the event of its stream that created it; None: it cannot be streamed.
+    """
+
+    response: dict[str, Any]
+    sequence: int | None = None
+
+
 class OpenAIResponses:
     """The Responses API, at the client's endpoint. The client reads its key at the first request."""
 
@@ -68,6 +80,7 @@ class OpenAIResponses:
         self._client = client or OpenAIClient()
         self._data_key = self._client.data_key(DATA_KEY)
         self._models_without_reasoning: set[str] = set()
+        self._not_streamed_in_background: set[str] = set()
         self._refused_content = RefusedContent()
 
     def encode(self, message: Message) -> list[Any]:
@@ -99,19 +112,23 @@ class OpenAIResponses:
 
         return await self._with_what_it_takes(request, send)
 
-    async def start_in_background(self, request: Request, *, key: str, metadata: Mapping[str, str]) -> dict[str, Any]:
-        """Create a background response, stored at the provider until it is deleted, and return it as JSON.
+    async def start_in_background(
+        self, request: Request, *, key: str, metadata: Mapping[str, str], streamed: bool = False
+    ) -> CreatedResponse:
+        """Create a background response, stored at the provider until it is deleted.
 
         Args:
             request: What to ask.
             key: Of the request: an endpoint that supports idempotency answers a second one with the first one's response.
             metadata: Added to the response's metadata.
+            streamed: Whether its text shall be readable while the model writes it. Only the first event is read here. Where
+                the endpoint refuses that, the response is created without.
 
         Raises:
             ModelRequestError, Unavailable: as for `complete`.
         """
 
-        async def send(request: Request, reasoning: bool) -> dict[str, Any]:
+        async def send(request: Request, reasoning: bool) -> CreatedResponse:
             ordinary = self._http_request(request, reasoning)
             fields = {
                 "background": True,
@@ -119,11 +136,47 @@ class OpenAIResponses:
                 "metadata": {**(ordinary.body.get("metadata") or {}), **metadata},
             }
             headers = {IDEMPOTENCY: f"{key}-{'reasoning' if reasoning else 'plain'}"}
-            return await self._client.post(
-                replace(ordinary, body={**ordinary.body, **fields}, headers=headers, new_assembler=None)
-            )
+            create = replace(ordinary, body={**ordinary.body, **fields}, headers=headers, new_assembler=None)
+            if streamed and request.model not in self._not_streamed_in_background:
+                created = await self._create_streamed(create, request.model)
+                if created is not None:
+                    return created
+            return CreatedResponse(await self._client.post(create))
 
         return await self._with_what_it_takes(request, send)
+
+    async def _create_streamed(self, create: HttpRequest, model: str) -> CreatedResponse | None:
+        """The response of a request with `stream`, from its first event; None: the endpoint refuses to stream it."""
+        try:
+            async with self._client.events("post", create.path, create.timeout, request=create) as events:
+                async for event in events:
+                    if event.get("object") == "response":
+                        return CreatedResponse(event)  # the server has ignored `stream`
+                    if isinstance(response := event.get("response"), dict) and response.get("id"):
+                        return CreatedResponse(response, sequence_of(event))
+                    if event.get("type") == "error" or event.get("error"):
+                        raise _error_of(event.get("error") or event)
+        except (ModelRequestError, Unavailable) as failed:
+            is_refusal = failed.status in (400, 422) or (failed.status or 0) >= 500
+            if not is_refusal or not MENTIONS_STREAMING.search(str(failed)):
+                raise
+            self._not_streamed_in_background.add(model)
+            return None
+        # The next attempt does not stream, under the same key: whether a response was created is not known.
+        self._not_streamed_in_background.add(model)
+        raise Unavailable("the endpoint's stream of a background response does not begin with the response")
+
+    def background_events(
+        self, response_id: str, after: int, timeout: float
+    ) -> AbstractAsyncContextManager[AsyncIterator[dict[str, Any]]]:
+        """The events of a background response after the one with a sequence number, during the block.
+
+        Raises:
+            ModelRequestError: the endpoint cannot stream this response, or not any more.
+            Unavailable: the request may be retried.
+        """
+        query = {"stream": "true", "starting_after": str(after)}
+        return self._client.events("get", f"/responses/{quote(response_id, safe='')}", timeout, query=query)
 
     async def background_response(
         self, response_id: str, method: Literal["get", "delete"], timeout: float
@@ -217,6 +270,12 @@ class OpenAIResponses:
             timeout=request.timeout,
             new_assembler=partial(ResponsesAssembler, request.on_text) if request.on_text else None,
         )
+
+
+def sequence_of(event: Mapping[str, Any]) -> int | None:
+    """The sequence number of a stream's event; None if it has none that can be used."""
+    number = event.get("sequence_number")
+    return number if isinstance(number, int) and 0 <= number < 2**53 else None
 
 
 def _items(message: Message, data_key: str) -> list[dict[str, Any]]:

@@ -1,5 +1,5 @@
 """Follows the events of a run. Those that its workflow stores come from a query; the text that a model is writing comes
-from the heartbeats of the model call.
+from the heartbeats of the model call, or of the poll that reads a background response.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from mulligan.client.event_position import Position, StreamPosition
 from mulligan.client.read_run import NO_WORKER_STATUSES, query_run, wait_for_end
 from mulligan.values import ErrorInfo, RunResult
+from mulligan.wire.background_response import READ_RESPONSE
 from mulligan.wire.event_types import (
     EVENT,
     EVENT_TYPES,
@@ -128,7 +129,7 @@ class EventFollower:
                         yield await self.end_event(run)
                     return
                 call = self._model_call(run)
-                if call is not None and checked == now:
+                if self._writing is not None and checked == now:
                     async for event in self._live_text(call):
                         changed = True
                         yield event
@@ -198,31 +199,37 @@ class EventFollower:
         return event
 
     def _model_call(self, run: WorkflowExecutionDescription) -> PendingActivityInfo | None:
-        """The pending activity of the running model call, if Temporal shows it already."""
+        """The pending activity of the running model call, or of a poll of its response, if Temporal shows it already."""
         if self._writing is None:
             return None
         since = datetime.fromisoformat(self._writing["at"]) - _ROUNDING
         for activity in run.raw_description.pending_activities:
             scheduled = activity.scheduled_time.ToDatetime(tzinfo=since.tzinfo)
-            if activity.activity_type.name == CALL_MODEL and scheduled >= since:
+            if activity.activity_type.name in (CALL_MODEL, READ_RESPONSE) and scheduled >= since:
                 return activity
         return None
 
-    async def _live_text(self, call: PendingActivityInfo) -> AsyncIterator[Event]:
+    async def _live_text(self, call: PendingActivityInfo | None) -> AsyncIterator[Event]:
         """The text that the model has written since the last check."""
         assert self._writing is not None
-        step = self._writing["step"]
-        at = call.last_heartbeat_time.ToDatetime(tzinfo=datetime.fromisoformat(self._writing["at"]).tzinfo)
+        # The workflow counts the attempts of a background response; those of other calls are Temporal's.
+        step, attempt = self._writing["step"], self._writing.get("attempt") or (call.attempt if call else 0)
         read = self.position
-        if read.seen and call.attempt > read.attempt:
-            void = TextVoid(at=at, step=step, attempt=read.attempt)
-            yield self._passed(void, Position(read.next, call.attempt, 0))
-        text = await self._read_text(call)
-        if text is None or text.attempt != call.attempt or text.conversation != self._writing["conversation"]:
+        if read.seen and attempt > read.attempt:
+            void = TextVoid(at=datetime.now(UTC), step=step, attempt=read.attempt)
+            yield self._passed(void, Position(read.next, attempt, 0))
+        text = await self._read_text(call) if call is not None else None
+        if (
+            call is None
+            or text is None
+            or text.attempt != attempt
+            or text.conversation != self._writing["conversation"]
+        ):
             return
         if text.start + len(text.text) > self.position.seen:
             start = max(self.position.seen, text.start)
             new = text.text[start - text.start :]
+            at = call.last_heartbeat_time.ToDatetime(tzinfo=UTC)
             delta = TextDelta(at=at, step=step, attempt=text.attempt, start=start, text=new)
             yield self._passed(delta, Position(read.next, text.attempt, start + len(new)))
 

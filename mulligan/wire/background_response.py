@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from mulligan.schema.optional_field import optional_field
 from mulligan.values import ErrorInfo
+from mulligan.wire.event_types import TextCursor
 from mulligan.wire.model_call import ModelAnswer, ModelCall
 from mulligan.wire.run_context import RunContext
 
@@ -44,22 +45,28 @@ class StartResponse(ModelCall):
 
 
 class StartedResponse(BaseModel):
-    """Result of `start_response`. `attempt`: the number of the step's attempt that created the response."""
+    """Result of `start_response`. `attempt`: the number of the step's attempt that created the response.
+
+    `cursor`: where its text can be read while the model writes it; None: it cannot.
+    """
 
     id: str
     status: str
     attempt: int
+    cursor: TextCursor | None = optional_field()
 
 
 class ReadResponse(ModelCall):
     """Input of `read_response`: the model call, without messages, and the response that answers it.
 
-    `attempt`: that created it. `started`: when, in seconds since the epoch.
+    `attempt`: that created it. `started`: when, in seconds since the epoch. `cursor`: up to where the polls before have read
+    its text; None: it is not read before the response has ended.
     """
 
     id: str
     attempt: int
     started: float
+    cursor: TextCursor | None = optional_field()
 
 
 class ResponseState(BaseModel):
@@ -67,7 +74,9 @@ class ResponseState(BaseModel):
 
     `status`: `running`, with the provider's own word for it in `detail`; `completed`, with the `answer`; `failed`, with the
     `error`: another response may be created; `expired`: the provider does not have it any more; `unknown`: the provider
-    could not be asked, because of the `error`. `retry_after`: seconds that the endpoint asks to wait.
+    could not be asked, because of the `error`. `retry_after`: seconds that the endpoint asks to wait. `cursor`: of a running
+    response, where the next poll continues to read its text; None: it cannot. `is_writing`: whether the model was writing
+    text when the poll ended.
     """
 
     status: Literal["running", "completed", "failed", "expired", "unknown"]
@@ -75,6 +84,8 @@ class ResponseState(BaseModel):
     answer: ModelAnswer | None = optional_field()
     error: ErrorInfo | None = optional_field()
     retry_after: float | None = optional_field()
+    cursor: TextCursor | None = optional_field()
+    is_writing: bool = optional_field(False)
 
 
 class EndResponse(BaseModel):

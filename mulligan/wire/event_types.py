@@ -76,6 +76,17 @@ class ProgressMark(BaseModel):
     """How many reports the attempt has sent, with this one."""
 
 
+class TextCursor(BaseModel):
+    """How far the stream of a background response was read: after the event with a sequence number of the provider."""
+
+    sequence: int
+    """The number of the last event that was read."""
+    length: int = optional_field(0)
+    """The characters of text that came until then."""
+    message: int | None = optional_field()
+    """The number of the output item that the last text belongs to; None: there was none yet."""
+
+
 class LiveText(BaseModel):
     """The end of the text that a model has written so far, after its first `start` characters (Unicode code points)."""
 
@@ -88,6 +99,8 @@ class LiveText(BaseModel):
     start: int
     text: str
     """The text from there on."""
+    cursor: TextCursor | None = optional_field()
+    """Where the stream of a background response continues after this text."""
 
 
 class _Event(BaseModel):

@@ -189,6 +189,9 @@ class OpenAIServer:
                 listed = [{"id": name, "object": "model", "created": 1, "owned_by": "tests"} for name in self._scripts]
                 return self._send(recorded, 200, {"object": "list", "data": listed})
             if recorded.refusal is None and recorded.stored is not None:
+                if streamed := self.background.streamed(request.method, recorded.stored["id"], request.query):
+                    recorded.status = 200
+                    return await self.background.stream(request, *streamed)
                 return self._send(recorded, 200, recorded.stored)
             if recorded.refusal is None:
                 return await self._answer(request, recorded, self._turn(recorded))
@@ -290,7 +293,10 @@ class OpenAIServer:
             created = self.background.create(turn, recorded.json, recorded.headers, seed)
             if self.background.hold is not None:
                 await self.background.hold.wait()
-            return self._send(recorded, 200, created)
+            if is_streamed:
+                recorded.status = 200
+                return await self.background.stream(request, created)
+            return self._send(recorded, 200, created.as_json())
         reply = chat_reply(turn, recorded.json, seed) if is_chat else responses_reply(turn, recorded.json, seed)
         if not is_streamed:
             return self._send(recorded, 200, reply)

@@ -47,7 +47,7 @@ async def stream(
                 return response
         if gates and number in gates:
             await gates[number].wait()
-        await response.write(_line(event))
+        await response.write(event_line(event))
         await asyncio.sleep(pace)
     await response.write_eof()
     return response
@@ -120,7 +120,8 @@ def cut(text: str | None, piece: int) -> list[str]:
     return [text[start : start + piece] for start in range(0, len(text), piece)]
 
 
-def _line(event: dict[str, Any] | str) -> bytes:
+def event_line(event: dict[str, Any] | str) -> bytes:
+    """An event as server-sent events write it."""
     if isinstance(event, str):
         return f"data: {event}\n\n".encode()
     name = f"event: {event['type']}\n" if "type" in event else ""

@@ -20,6 +20,7 @@ from temporalio.worker import Replayer
 
 from mulligan import data_converter
 from mulligan.activities import read_response
+from mulligan.client.follow_events import follow
 from mulligan.client.resume_run import resume_run
 from mulligan.devserver import DevServer, temporal_server
 from mulligan.trace_view.history import size_of_chain
@@ -44,9 +45,14 @@ SECRET = f"whsec_{base64.b64encode(b'a secret of the webhook').decode()}"
 Handle = WorkflowHandle[Any, Any]
 
 
+STORY = "It was a dark and stormy night, once upon a time."
+"""Its pieces have 7 characters, and are the events from number 5 on."""
+
+
 @pytest.fixture
 async def at(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Lab]:
-    """A worker with the agents of this file, whose polls are frequent."""
+    """A worker with the agents of this file, whose polls are frequent, and live text too."""
+    monkeypatch.setenv("MULLIGAN_LIVE_TEXT_SECONDS", "0.1")
     monkeypatch.setattr(limits, "POLL_FIRST", 0.2)
     monkeypatch.setattr(limits, "POLL_LONGEST", 0.5)
     queue = f"background-{uuid.uuid4().hex[:6]}"
@@ -284,6 +290,129 @@ async def test_a_run_that_is_reset_reads_the_response_that_it_has_or_creates_ano
     first = await reset(at, again, (await points_of(again))[0])
     assert (await at.look(first)).result["output"] == "Once."
     assert len(at.model.background.of(handle.id)) == 2
+
+
+class Watcher:
+    """Somebody who follows a run. `events`: what has come."""
+
+    def __init__(self, handle: Handle, client: Any) -> None:
+        self.events: list[Any] = []
+        self._task = asyncio.create_task(self._follow(client, handle.id))
+
+    async def _follow(self, client: Any, run_id: str) -> None:
+        async for event in follow(client, run_id, every=0.1):
+            self.events.append(event)
+
+    @property
+    def text(self) -> str:
+        """The text so far, of the newest attempt: each piece has come once, after the one before it."""
+        text = ""
+        for event in self.events:
+            if event.type == "text_delta":
+                assert event.start == len(text), self.events
+                text += event.text
+            elif event.type == "text_void":
+                text = ""
+        return text
+
+    async def until(self, length: int) -> None:
+        """Wait until that much text has come."""
+        while len(self.text) < length:
+            assert not self._task.done(), self.events
+            await asyncio.sleep(0.05)
+
+    async def end(self) -> list[Any]:
+        """All events, when the run has ended."""
+        await self._task
+        return self.events
+
+
+async def test_text_is_shown_while_the_model_writes_in_order_and_once(at: Lab) -> None:
+    """While it pauses, no poll reads; the next one continues after the event that was read last."""
+    pause, end = asyncio.Event(), asyncio.Event()
+    handle = await start(at, [Turn(STORY, gates={8: pause, 10: end})])
+    [stored] = await created(at, handle)
+    watcher = Watcher(handle, at.client)
+    await watcher.until(21)
+    polls = stored.reads
+    while stored.reads < polls + 2 or (await handle.describe()).raw_description.pending_activities:
+        await asyncio.sleep(0.05)
+    pause.set()
+    await watcher.until(35)
+    end.set()
+    ran, events = await at.look(handle), await watcher.end()
+    assert STORY.startswith(watcher.text)
+    assert [event.text for event in events if event.type == "answered"] == [STORY] == [ran.result["output"]]
+    assert {event.attempt for event in events if event.type == "text_delta"} == {1}
+    assert (stored.streams[0], stored.streams == sorted(stored.streams)) == (0, True)
+    assert 7 in stored.streams
+    assert stored.streams.count(0) < len(stored.streams)
+    assert len(ran.spans_of(f"chat {handle.id}")) == 1
+
+
+async def test_the_text_of_a_response_that_fails_is_void(at: Lab) -> None:
+    failed = asyncio.Event()
+    handle = await start(at, [Turn(STORY, gates={8: failed}, background_ends=["server_error"])])
+    watcher = Watcher(handle, at.client)
+    await watcher.until(21)
+    failed.set()
+    ran, events = await at.look(handle), await watcher.end()
+    kinds = [event.type for event in events if event.type in ("text_delta", "text_void", "answered")]
+    assert kinds[0] == "text_delta"
+    assert (kinds.count("text_void"), kinds.count("answered"), kinds[-1]) == (1, 1, "answered")
+    assert {event.attempt for event in events[: [event.type for event in events].index("text_void")] if event.type == "text_delta"} == {1}  # fmt: skip
+    assert ran.result["output"] == STORY
+
+
+@pytest.mark.parametrize("refused", ["the creation", "a later stream"])
+async def test_a_response_that_the_endpoint_does_not_stream_is_polled(refused: str, at: Lab) -> None:
+    """It is asked to stream once, and no more."""
+    released = asyncio.Event()
+    is_later = refused == "a later stream"
+    turn = Turn("Done.", wait=released, whole_only=not is_later)
+    background = at.model.background
+    background.is_too_old = lambda stored: is_later and stored.turn is turn
+    try:
+        handle = await start(at, [turn])
+        [stored] = await created(at, handle)
+        while stored.reads < 3:
+            await asyncio.sleep(0.05)
+    finally:
+        background.is_too_old = lambda _: False
+    released.set()
+    assert (await handle.result())["output"] == "Done."
+    creations = [bool(request.json.get("stream")) for request in at.model.requests_of(handle.id) if request.json]
+    assert creations == ([True] if is_later else [True, False])
+    refusals = [each for each in at.model.requests if each.refusal and each.path.endswith(stored.id)]
+    assert (len(refusals), stored.streams) == (1 if is_later else 0, [])
+    assert len(background.of(handle.id)) == 1
+
+
+async def test_text_continues_after_the_last_event_when_the_worker_is_killed(lab: Lab, tmp_path: Any) -> None:
+    """Another worker reads from there, and nobody sees a piece twice."""
+    run_id, gate, end = f"killed-{uuid.uuid4().hex[:8]}", asyncio.Event(), asyncio.Event()
+    lab.model.script(run_id, [Turn(STORY, gates={8: gate, 10: end})])
+    given = {"agent": "thinker", "prompt": "Go.", "model": f"openai:{run_id}"}
+    async with temporal_server(db=tmp_path / "temporal.db") as server:
+        client = await connect_to(server)
+        handle = await client.start_workflow("AgentWorkflow", given, id=run_id, task_queue="kills")
+        watcher = Watcher(handle, client)
+        async with worker_process(MODULE, "kills", server, MULLIGAN_LIVE_TEXT_SECONDS="0.1") as worker:
+            await watcher.until(21)
+            worker.kill()
+            await worker.wait()
+        [stored] = lab.model.background.of(run_id)
+        before = len(stored.streams)
+        gate.set()
+        async with worker_process(MODULE, "kills", server, MULLIGAN_LIVE_TEXT_SECONDS="0.1"):
+            await watcher.until(35)
+            end.set()
+            assert (await handle.result())["output"] == STORY
+            await watcher.end()
+    assert stored.streams[before] == 7
+    assert STORY.startswith(watcher.text)
+    assert [event.attempt for event in watcher.events if event.type == "text_delta"][-1] == 1
+    assert len(lab.model.background.of(run_id)) == 1
 
 
 @pytest.mark.parametrize("killed_while", ["it is created", "it is waited for", "the server dies too"])

@@ -113,7 +113,7 @@ class BackgroundResponses:
             )
         except ActivityError as error:
             dispatch.raise_model_error(request, error)
-        one.created(started.id, started.status, started.attempt, workflow.time())
+        one.created(started, workflow.time())
         self._inbox.response.begin(one.id)
 
     async def _until_ended(self, one: OpenResponse, request: ModelCall, facts: AgentFacts) -> ResponseState:
@@ -132,7 +132,7 @@ class BackgroundResponses:
             if state.status not in ("running", "unknown"):
                 return state
             if state.status == "running":
-                one.status, one.unreachable = state.detail, None
+                one.is_running(state)
             else:
                 one.unreachable = one.unreachable or now
                 one.interval = max(one.interval, min(state.retry_after or 0.0, limits.POLL_AFTER_LIMIT))
@@ -170,7 +170,7 @@ class BackgroundResponses:
         assert one.id is not None
         # A worker that has the conversation in its cache needs no messages; they would be in history for each poll.
         fields = dict(request.model_copy(update={"new": None, "known": None}))
-        read = ReadResponse(**fields, id=one.id, attempt=one.attempt, started=one.started)
+        read = ReadResponse(**fields, id=one.id, attempt=one.attempt, started=one.started, cursor=one.cursor)
 
         async def schedule(queue: str | None) -> ResponseState:
             raw: RawValue = await workflow.execute_activity(

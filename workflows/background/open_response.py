@@ -5,6 +5,8 @@ from __future__ import annotations
 from pydantic import BaseModel
 
 from mulligan.schema.optional_field import optional_field
+from mulligan.wire.background_response import ResponseState, StartedResponse
+from mulligan.wire.event_types import TextCursor
 from mulligan.workflows import limits
 
 __all__ = ["OpenResponse", "ResponseWait"]
@@ -35,15 +37,29 @@ class OpenResponse(BaseModel):
     stopped_at: float | None = optional_field()
     """When the wait learned of a request to stop."""
     fallback: int = optional_field(0)
+    cursor: TextCursor | None = optional_field()
+    """Where the next poll continues to read the text; None: the text is not read before the response has ended."""
 
-    def created(self, response_id: str, status: str, attempt: int, now: float) -> None:
+    @property
+    def newest_attempt(self) -> int:
+        """The attempt that the model works on, or that is to be made: the text of those before it is void."""
+        return max(self.attempt, self.failed + 1)
+
+    def created(self, started: StartedResponse, now: float) -> None:
         """The response was created."""
-        self.id, self.status, self.attempt, self.started = response_id, status, attempt, now
-        self.interval, self.unreachable = limits.POLL_FIRST, None
+        self.id, self.status, self.attempt, self.started = started.id, started.status, started.attempt, now
+        self.interval, self.unreachable, self.cursor = limits.POLL_FIRST, None, started.cursor
+
+    def is_running(self, state: ResponseState) -> None:
+        """A poll has found that the model still works."""
+        self.status, self.unreachable, self.cursor = state.detail, None, state.cursor
+        if state.is_writing:
+            self.interval = min(self.interval, limits.POLL_FIRST)
 
     def next(self) -> None:
         """The response has failed; another one follows."""
         self.number, self.failed, self.id, self.status = self.number + 1, self.attempt, None, ""
+        self.cursor = None
 
 
 class ResponseWait:
