@@ -37,6 +37,7 @@ __all__ = [
     "Stopping",
     "SubRunEvent",
     "SubRunSource",
+    "TextCursor",
     "TextDelta",
     "TextVoid",
     "ToolCallDeferred",
