@@ -101,7 +101,7 @@ class LostWork:
     """The numbers of the attempts whose spans depend on what the server knows."""
     completed_elsewhere: frozenset[tuple[Run, str, int]]
     cached: tuple[Run, ...]
-    """The runs that it handled last of all processes, the most recent first: they are in its cache."""
+    """The runs whose workflow tasks no other process has handled since, the most recent first: they are in its cache."""
     active: tuple[Run, ...]
     """The runs that any process of the supervisor has handled lately."""
     token_format: TokenFormat | None
@@ -123,11 +123,11 @@ class LostWork:
         attempts, recent = process.in_flight(), process.recently_finished()
         since = time.monotonic() - ACTIVE_SECONDS
         of_attempts = [each.run for each in (*attempts, *recent)]
-        others = [each.runs for each in all_processes if each is not process]
+        others = [each.tasks for each in all_processes if each is not process]
         cached = [
             run
             for run, at in reversed(process.runs.items())
-            if at >= max((runs.get(run, 0.0) for runs in others), default=0)
+            if at >= max((tasks.get(run, 0.0) for tasks in others), default=0)
         ]
         active = [run for each in (process, *all_processes) for run, at in each.runs.items() if at > since]
         return LostWork(

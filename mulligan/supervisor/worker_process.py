@@ -78,7 +78,9 @@ class WorkerProcess(asyncio.Protocol):
         """When its last message arrived."""
         self.started_at = time.monotonic()
         self.runs: OrderedDict[Run, float] = OrderedDict()
-        """The runs whose workflow tasks it has handled, and when it last said so."""
+        """The runs that it has handled, and when it last said so."""
+        self.tasks: dict[Run, float] = {}
+        """Those of them whose workflow tasks it has handled, and when it last said so."""
         self.is_ready = asyncio.Event()
         self.attempts: dict[int, bytes] = {}
         """The attempts that run in it: `STARTED` messages by number."""
@@ -238,8 +240,10 @@ class WorkerProcess(asyncio.Protocol):
         run = Run(data["workflow"], data["run"])
         self.runs[run] = self.heard_at
         self.runs.move_to_end(run)
+        if data["task"]:
+            self.tasks[run] = self.heard_at
         if len(self.runs) > MAX_RUNS:
-            self.runs.popitem(last=False)
+            self.tasks.pop(self.runs.popitem(last=False)[0], None)
 
     def _span(self, number: int, body: bytes) -> None:
         self._on_span(self, number, json.loads(body))

@@ -23,6 +23,7 @@ from temporalio.worker import WorkflowInstance, WorkflowInstanceDetails, Workflo
 
 from mulligan.worker.readable_failures import with_readable_failures
 from mulligan.worker.start_arguments import with_one_argument
+from mulligan.worker.supervisor_link import RunPart
 from mulligan.worker.unreadable_payloads import UnreadablePayloads
 from mulligan.worker.workflow_cache import WorkflowCache
 from mulligan.workflows.agent_workflow import AgentWorkflow
@@ -37,8 +38,8 @@ _Activate = Callable[[WorkflowActivation], WorkflowActivationCompletion]
 
 
 class _OnTask(Protocol):
-    def __call__(self, workflow_id: str, run_id: str, *, is_loaded: bool) -> None:
-        """`is_loaded`: whether the run is brought up to date: it was not in memory, or another worker has continued it."""
+    def __call__(self, workflow_id: str, run_id: str, *, doing: RunPart) -> None:
+        """A worker handles the run."""
 
 
 class RecordedStateRunner(WorkflowRunner):
@@ -73,11 +74,17 @@ class RecordedStateRunner(WorkflowRunner):
 
 def _reported(activate: _Activate, on_task: _OnTask, workflow_id: str) -> _Activate:
     def report_and_activate(act: WorkflowActivation) -> WorkflowActivationCompletion:
-        is_loaded = act.is_replaying or any(job.HasField("initialize_workflow") for job in act.jobs)
-        on_task(workflow_id, act.run_id, is_loaded=is_loaded)
+        if not any(job.HasField("remove_from_cache") for job in act.jobs):
+            on_task(workflow_id, act.run_id, doing=_doing(act))
         return activate(act)
 
     return report_and_activate
+
+
+def _doing(act: WorkflowActivation) -> RunPart:
+    if act.is_replaying:
+        return "replay"
+    return "query" if all(job.HasField("query_workflow") for job in act.jobs) else "task"
 
 
 class _RecordedActivations:

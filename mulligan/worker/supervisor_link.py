@@ -23,12 +23,12 @@ from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from enum import IntEnum
 from itertools import count
-from typing import Any
+from typing import Any, Literal
 
 from temporalio import activity
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
 
-__all__ = ["FD_VARIABLE", "FIRST_VARIABLE", "Frames", "Kind", "SupervisorLink", "frame", "is_supervised"]
+__all__ = ["FD_VARIABLE", "FIRST_VARIABLE", "Frames", "Kind", "RunPart", "SupervisorLink", "frame", "is_supervised"]
 
 FD_VARIABLE = "MULLIGAN_SUPERVISOR_FD"
 """The number of the inherited socket. The worker removes it from its environment: what it starts is not supervised."""
@@ -41,6 +41,8 @@ SECONDS_TO_FLUSH = 0.05
 """How long the end of an attempt may wait for the next message, to be sent with it."""
 RUN_AGAIN_AFTER = 5.0
 """Seconds after which a run's activity is reported again. The supervisor looks at runs that were active this recently."""
+RunPart = Literal["task", "replay", "query"]
+"""What a worker does with a run: handle a workflow task, do again what was done before, or answer a query."""
 _HEADER = struct.Struct("!IBQ")
 _PR_SET_PDEATHSIG = 1
 
@@ -65,8 +67,8 @@ class Kind(IntEnum):
     ASYNC = 4
     """An attempt has ended, but another program will complete it: it is not lost with this process."""
     RUN = 5
-    """The worker handles a workflow task. Body: `workflow`, `run`. For each run once in RUN_AGAIN_AFTER seconds, and each
-    time that it is brought up to date in memory."""
+    """The worker handles a run. Body: `workflow`, `run`; `task`: true if it is a workflow task, and not a replay or a query.
+    Once in RUN_AGAIN_AFTER seconds for each run, and for the first workflow task after a replay."""
     STATE = 6
     """Sent regularly. Body: `unready`, a reason or ""."""
     SPAN = 7
@@ -124,7 +126,8 @@ class SupervisorLink(Interceptor):
         self._dropped = 0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._numbers = count(1)
-        self._runs: dict[str, float] = {}
+        self._runs: dict[str, tuple[float, bool]] = {}
+        """When each run was reported last, and whether it is known that this worker handled its last workflow task."""
         self.is_lost = False
 
     @staticmethod
@@ -183,18 +186,22 @@ class SupervisorLink(Interceptor):
             elif not self._waits:
                 self._write_or_wait()
 
-    def send_run(self, workflow_id: str, run_id: str, *, is_loaded: bool) -> None:
-        """Report that this worker handles a workflow task of the run, unless it did so lately.
+    def send_run(self, workflow_id: str, run_id: str, *, doing: RunPart) -> None:
+        """Report that this worker handles the run, unless it did so lately.
 
-        `is_loaded`: whether it is brought up to date: another worker has had it since the last report.
+        The first workflow task after a replay is always reported: another worker has had the run since the last report.
         """
-        now = time.monotonic()
-        if not is_loaded and now - self._runs.get(run_id, -RUN_AGAIN_AFTER) < RUN_AGAIN_AFTER:
+        now, (sent_at, is_current) = time.monotonic(), self._runs.get(run_id, (-RUN_AGAIN_AFTER, False))
+        is_task = doing == "task"
+        if doing == "replay":
+            is_current = False
+        if now - sent_at < RUN_AGAIN_AFTER and (is_current or not is_task):
+            self._runs[run_id] = sent_at, is_current
             return
         if len(self._runs) > 10_000:
             self._runs.clear()
-        self._runs[run_id] = now
-        self.send(Kind.RUN, body={"workflow": workflow_id, "run": run_id})
+        self._runs[run_id] = now, is_task
+        self.send(Kind.RUN, body={"workflow": workflow_id, "run": run_id, "task": is_task})
 
     @property
     def attempt(self) -> int:

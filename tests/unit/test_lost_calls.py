@@ -95,10 +95,23 @@ def test_a_run_of_a_dead_process_is_looked_at_again_when_the_next_process_dies()
     supervisor, run = _Supervisor(2, Settings()), Run("workflow", "run")
     first, second = (WorkerProcess(index, lambda *_: None, lambda *_: None) for index in (1, 2))
     supervisor._processes = {2: second}
-    first.data_received(frame(Kind.RUN, 0, b'{"workflow": "workflow", "run": "run"}'))
+    first.data_received(frame(Kind.RUN, 0, b'{"workflow": "workflow", "run": "run", "task": true}'))
     assert supervisor._lost_work(first, -9).active == (run,)
     assert supervisor._lost_work(second, -9).active == (run,)
 
 
 class _NoServer:
     workflow_service = None
+
+
+def test_a_query_does_not_take_a_run_from_the_process_that_handles_its_workflow_tasks() -> None:
+    """The run's own queue at the server is that of the process which handled its last workflow task."""
+    tasks, queries = (WorkerProcess(index, lambda *_: None, lambda *_: None) for index in (1, 2))
+    run, body = Run("workflow", "run"), b'{"workflow": "workflow", "run": "run", "task": %s}'
+    tasks.data_received(frame(Kind.RUN, 0, body % b"true"))
+    queries.data_received(frame(Kind.RUN, 0, body % b"false"))
+    both = (tasks, queries)
+    assert LostWork.of(tasks, both, frozenset(), "killed").cached == (run,)
+    queries.data_received(frame(Kind.RUN, 0, body % b"true"))
+    assert LostWork.of(tasks, both, frozenset(), "killed").cached == ()
+    assert LostWork.of(queries, both, frozenset(), "killed").cached == (run,)

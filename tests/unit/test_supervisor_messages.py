@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
 from collections.abc import Iterator
 from typing import Any
@@ -55,27 +56,38 @@ async def test_all_that_a_dead_process_has_sent_is_read_although_it_is_sent_an_a
 
 
 def test_a_run_is_reported_again_when_another_process_has_continued_it() -> None:
-    """The supervisor must know which process has it in memory, if that one dies."""
+    """The supervisor must know which process has handled its last workflow task, if that one dies. A query is no task."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
         ours.setblocking(False)
         link = SupervisorLink(theirs, is_first=False)
         activate = _reported(lambda _: WorkflowActivationCompletion(), link.send_run, "workflow")
-        loaded, current, behind = (
+        query, task, replay = (
             WorkflowActivation(run_id="run", is_replaying=is_replaying) for is_replaying in (False, False, True)
         )
-        loaded.jobs.add().initialize_workflow.SetInParent()
-        for each in (current, behind):
+        query.jobs.add().query_workflow.SetInParent()
+        for each in (task, replay):
             each.jobs.add().resolve_activity.SetInParent()
+        removal = WorkflowActivation(run_id="another")
+        removal.jobs.add().remove_from_cache.SetInParent()
 
-        def reports(act: WorkflowActivation) -> int:
+        def report(act: WorkflowActivation) -> Any:
             activate(act)
             try:
-                return len(list(Frames().add(ours.recv(65_536))))
+                [(_, _, body)] = Frames().add(ours.recv(65_536))
             except BlockingIOError:
-                return 0
+                return None
+            return json.loads(body)["task"]
 
-        assert [reports(each) for each in (loaded, current, current, behind, current, loaded)] == [1, 0, 0, 1, 0, 1]
+        assert [report(each) for each in (replay, query, task, task, query, task)] == [
+            False,
+            None,
+            True,
+            None,
+            None,
+            None,
+        ]
+        assert [report(each) for each in (removal, replay, query, task, task)] == [None, None, None, True, None]
 
 
 def test_a_message_that_is_too_large_is_refused_before_it_is_kept() -> None:
