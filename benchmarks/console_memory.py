@@ -2,8 +2,9 @@
 
 A dev server, a worker and `mulligan serve` are processes of their own; Debian's Chromium has one page open, that of a run
 which writes text and takes steps all the time. Printed as JSON, for the start, each minute and the end: JavaScript's heap
-after a collection, the nodes and event listeners of the page, the memory of the browser's renderers, the newest step of the
-run, and the number of steps in the page. Playwright is in the dependency group `system`.
+after a collection, the nodes and event listeners of the page, the newest step of the run, and the number of steps in the
+page. The memory of the browser's processes would say nothing of the page: for whoever drives a browser, it keeps each
+response. Playwright is in the dependency group `system`.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Any
 import httpx2
 from playwright.async_api import Browser, CDPSession, Page
 
-from benchmarks.watchers import memory, serve_process
+from benchmarks.watchers import serve_process
 from mulligan.devserver import temporal_server
 from tests.support.chromium import browser, install_chromium
 from tests.support.temporal import environment_of
@@ -33,8 +34,8 @@ SECONDS_FOR_STEP = 120
 class FollowedPage:
     """The page of the run in a browser, and what it takes."""
 
-    def __init__(self, page: Page, cdp: CDPSession, of_browser: CDPSession) -> None:
-        self._page, self._cdp, self._of_browser = page, cdp, of_browser
+    def __init__(self, page: Page, cdp: CDPSession) -> None:
+        self._page, self._cdp = page, cdp
 
     @classmethod
     async def open(cls, running: Browser, url: str) -> FollowedPage:
@@ -43,7 +44,7 @@ class FollowedPage:
         cdp = await page.context.new_cdp_session(page)
         await cdp.send("Performance.enable")
         await page.goto(url)
-        return cls(page, cdp, await running.new_browser_cdp_session())
+        return cls(page, cdp)
 
     async def until_first_step(self) -> None:
         """Wait until the worker has begun the run."""
@@ -60,13 +61,11 @@ class FollowedPage:
         await self._cdp.send("HeapProfiler.collectGarbage")  # the first one only finds what finalizers let go of
         read = await self._cdp.send("Performance.getMetrics")
         metrics = {each["name"]: each["value"] for each in read["metrics"]}
-        processes = (await self._of_browser.send("SystemInfo.getProcessInfo"))["processInfo"]
         return {
             "minute": round((time.monotonic() - began) / 60, 1),
             "heap_mb": round(metrics["JSHeapUsedSize"] / 1e6, 2),
             "nodes": int(metrics["Nodes"]),
             "listeners": int(metrics["JSEventListeners"]),
-            "renderer_mb": round(sum(memory(each["id"]) for each in processes if each["type"] == "renderer") / 1e6, 1),
             "step": await self.newest_step(),
             "steps_in_page": await self._page.locator("#transcript .step").count(),
         }
