@@ -122,6 +122,8 @@ class DurableAgent(Generic[OutputT]):
             self._inbox.log_early_stop()
             if "response" in carried:
                 self._background.load(carried["response"])
+            if "budget" in carried:
+                self._budget.load(carried["budget"])
             if "step" in carried:
                 answer = {
                     **carried["step"]["answer"],
@@ -356,6 +358,8 @@ class DurableAgent(Generic[OutputT]):
         elif self._background.open is not None:
             state["response"] = self._background.open.model_dump(mode="json")
             state["conversation"] = {IN_RESPONSE: state["conversation"]}
+        if budget := self._budget.dump():
+            state["budget"] = budget
         return encode_state(state)
 
     @property

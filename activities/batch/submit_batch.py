@@ -22,6 +22,7 @@ from mulligan.activities.models._json_fields import as_text
 from mulligan.activities.models.protocol import Unavailable
 from mulligan.activities.services import Services
 from mulligan.client.content_store import ChangedContentError, MissingContentError
+from mulligan.client.worker_versions import unpin
 from mulligan.errors import ModelRequestError
 from mulligan.model_name import ModelName
 from mulligan.values import ErrorInfo
@@ -73,8 +74,12 @@ class SubmitBatchActivities:
             ApplicationError: Temporal retries.
         """
         batches = batch_provider(self.services, request.model).batches
-        since = activity.info().scheduled_time.timestamp() - OLDEST_BATCH
+        info = activity.info()
+        since = info.scheduled_time.timestamp() - OLDEST_BATCH
         async with heartbeating():
+            if info.workflow_id and info.workflow_run_id:
+                # A batch may take a day, and runs of any version may wait for it.
+                await unpin(activity.client(), info.workflow_id, info.workflow_run_id)
             try:
                 found = await batches.find(METADATA, request.name, since)
                 if found is not None:

@@ -50,6 +50,14 @@ class BudgetWait:
         """A model was called."""
         self.since = None
 
+    def dump(self) -> dict[str, float]:
+        """What continue-as-new carries; empty if the run does not wait."""
+        return {} if self.since is None else {"since": self.since, "interval": self._interval}
+
+    def load(self, state: dict[str, float]) -> None:
+        """Continue with what `dump` returned."""
+        self.since, self._interval = state["since"], state["interval"]
+
     async def wait(self, until: float, is_stopped: Callable[[], bool]) -> None:
         """Wait for the time to ask again: soon after `until`, when a new day begins, at the latest."""
         # Not at the same second for all runs that wait.
