@@ -208,6 +208,8 @@ class Office:
             return False
         if wait.row.agent == "chief" and not wait.lines():
             return False  # its child may not exist yet
+        if wait.row.agent == "thinker" and len(self.lab.model.background.of(wait.id)) < wait.row.steps:
+            return False  # this is the response of its first step
         progress = await self.waiting(wait).query("progress")
         is_over = wait.row.is_due_meanwhile and progress["step"] > 3
         return is_over or wait.row.detail in (progress["waiting_for"] or {"detail": ""})["detail"]
