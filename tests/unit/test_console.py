@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
 from mulligan.serve.console.argument_form import Change, changes_between, fields_of, read_fields
+from mulligan.serve.console.misunderstood_tool import Misunderstanding, ToolsDay, most_misunderstood
 from mulligan.serve.console.rendering import render
+from mulligan.serve.console.run_rows import Failures, failures_in
 from mulligan.serve.console.timeline import WIDTH, draw_timeline
 from mulligan.serve.console.transcript import StepView, Transcript
 from mulligan.serve.problems import Problem
@@ -193,3 +196,57 @@ def test_every_value_is_escaped() -> None:
     shown = render("problem.html", "", session=None, here="", note=None, title="<i>", problem=problem)
     assert "&lt;b onclick=&#34;x&#34;&gt;&amp;⟦U+202E RIGHT-TO-LEFT OVERRIDE⟧" in shown
     assert "<i>" not in shown
+
+
+def failures_of(*steps: list[tuple[str, str | None]]) -> Failures:
+    """The failures of steps 50, 51, … with these calls: (tool, kind of its error)."""
+    return failures_in(
+        [
+            {
+                "step": number,
+                "tool_calls": [
+                    {"name": name, "result": {"text": "r", "error": {"kind": kind, "message": "m"} if kind else None}}
+                    for name, kind in calls
+                ],
+            }
+            for number, calls in enumerate(steps, 50)
+        ]
+    )
+
+
+def test_the_tool_that_models_misunderstood_most_is_counted_over_all_runs_of_its_agent() -> None:
+    """By all kinds together, with the newest run of each kind. What failed after it was called rightly does not count."""
+    newest = failures_of([("find", None), ("pay", "tool_error")], [("find", None), ("find", "invalid_json")])
+    older = failures_of([("find", "invalid_arguments")], [("pay", "tool_error"), ("find", "invalid_arguments")])
+    other = failures_of([("pay", "unknown_tool"), ("pay", "unknown_tool"), ("find", "invalid_json")])
+    found = [
+        ({"id": "n", "agent": "a"}, newest),
+        ({"id": "x", "agent": "b"}, other),
+        ({"id": "o", "agent": "a"}, older),
+    ]
+    tool = most_misunderstood(found)
+    assert tool is not None
+    assert (tool.name, tool.agent) == ("find", "a")
+    assert tool.kinds == [
+        Misunderstanding("invalid_arguments", 2, "o", "?page=1#step-50-call-1"),
+        Misunderstanding("invalid_json", 1, "n", "?page=2#step-51-call-2"),
+    ]
+    assert most_misunderstood([({"id": "n", "agent": "a"}, failures_of([("pay", "tool_error")]))]) is None
+
+
+@pytest.mark.parametrize(
+    ("day", "sentences"),
+    [
+        (ToolsDay(None, 0, 0, is_complete=True), "There were no runs."),
+        (ToolsDay(None, 1, 1, is_complete=True), "No tool was called wrongly. From 1 of 1 run."),
+        (ToolsDay(None, 0, 2, is_complete=True), "From 0 of 2 runs. The others were not read."),
+        (
+            ToolsDay(None, 3, 500, is_complete=False),
+            "No tool was called wrongly. From 3 of 500+ runs. The others were not read.",
+        ),
+    ],
+)
+def test_the_agents_page_says_how_many_runs_it_has_read(day: ToolsDay, sentences: str) -> None:
+    shown = render("agents.html", "", agents=[], day=day, title="", session=None, note=None)
+    section = shown.split("Misunderstood most in the last 24 hours</h2>")[1].split("</section>")[0]
+    assert " ".join(re.sub("<[^>]+>", " ", section).split()) == sentences

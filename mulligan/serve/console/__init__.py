@@ -1,7 +1,7 @@
 """The console: pages for people, at `/` and below `/console` (docs/console.md).
 
     console_pages.py (what is read), console_forms.py (what people send)
-      -> run_page.py, run_rows.py, waiting_page.py: what a page shows, through `Runs`, as the API does
+      -> run_page.py, run_rows.py, misunderstood_tool.py, waiting_page.py: what a page shows, through `Runs`, as the API does
       -> transcript.py (events as steps), timeline.py, argument_form.py
       -> rendering.py, templates/ and assets/
     live_steps.py: the stream of a run's page; sessions.py: who has signed in

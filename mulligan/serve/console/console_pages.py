@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from datetime import UTC, datetime
 from importlib.resources import files
@@ -15,6 +16,7 @@ from temporalio.client import WorkflowExecutionStatus
 from mulligan.serve.api import Serving
 from mulligan.serve.console.console_forms import forms
 from mulligan.serve.console.live_steps import live_frames
+from mulligan.serve.console.misunderstood_tool import read_tools_day
 from mulligan.serve.console.rendering import HEADERS, ProblemPage, fragment, page, render
 from mulligan.serve.console.run_page import first_failure, read_price_of, read_run_page
 from mulligan.serve.console.run_rows import RunRows
@@ -118,9 +120,10 @@ async def show_start(request: Request, runs: Serving, session: Viewing, agent: s
 
 
 @pages.get(f"{PREFIX}/agents")
-async def show_agents(request: Request, runs: Serving, session: Viewing) -> Response:
-    """The agents that the workers serve."""
-    return page(request, session, "agents.html", title="Agents", agents=await runs.agents(session.caller))
+async def show_agents(request: Request, runs: Serving, session: Viewing, rows: Rows) -> Response:
+    """The agents that the workers serve, and the tool that models misunderstood most in the last day."""
+    agents, day = await asyncio.gather(runs.agents(session.caller), read_tools_day(rows, runs, session.caller))
+    return page(request, session, "agents.html", title="Agents", agents=agents, day=day)
 
 
 @pages.get(f"{PREFIX}/agents/{{name:path}}")

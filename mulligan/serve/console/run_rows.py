@@ -13,11 +13,12 @@ from temporalio.service import RPCError
 
 from mulligan.client.connect import explain_unreadable_data
 from mulligan.client.read_run import read_steps
+from mulligan.serve.console.step_events import page_of
 from mulligan.serve.problems import Problem
 from mulligan.serve.runs import RunInfo, Runs
 from mulligan.serve.security import Caller
 
-__all__ = ["AgentDay", "RunRow", "RunRows"]
+__all__ = ["AgentDay", "Failures", "RunRow", "RunRows", "failures_in"]
 
 SECONDS_FOR_RUN = 4.0
 """How long a list waits for one of its runs; its numbers are left out then."""
@@ -25,7 +26,7 @@ PARALLEL_READS = 10
 MOST_REMEMBERED = 2_000
 """Runs that have ended, and so do not change, whose numbers are kept."""
 DAY_RUNS, DAY_RUNS_WITH_FAILURES = 500, 40
-"""Runs of an agent's last day that are counted, and how many of them are looked at for kinds of failures."""
+"""Runs of a last day that are counted, and how many of an agent's are looked at for kinds of failures."""
 
 
 @dataclass(frozen=True)
@@ -70,12 +71,22 @@ class AgentDay:
         return self.statuses.total()
 
 
+@dataclass(frozen=True)
+class Failures:
+    """The recovered failures of a run, by (tool, kind). `places`: where the first call with each is, as the query and
+    fragment of the run's page.
+    """
+
+    counts: Counter[tuple[str, str]]
+    places: dict[tuple[str, str], str]
+
+
 class RunRows:
     """Reads rows. What is kept is of ended runs only, by id and start, for callers who have found them again."""
 
     def __init__(self) -> None:
         self._ended: OrderedDict[tuple[str, str], RunInfo] = OrderedDict()
-        self._failures: OrderedDict[tuple[str, str], Counter[tuple[str, str]]] = OrderedDict()
+        self._failures: OrderedDict[tuple[str, str], Failures] = OrderedDict()
 
     async def read(self, runs: Runs, caller: Caller, listed: list[dict[str, Any]]) -> list[RunRow]:
         """The rows of these runs, in their order."""
@@ -89,22 +100,30 @@ class RunRows:
 
     async def day(self, runs: Runs, caller: Caller, agent: str) -> AgentDay:
         """An agent's last day."""
+        listed, is_complete = await self.list_day(runs, caller, agent)
+        rows = await self.read(runs, caller, listed)
+        failed = [row for row in rows if row.number("recovered_failures")]
+        read = [await self.failures_of(runs, row.run) for row in failed[:DAY_RUNS_WITH_FAILURES]]
+        counted = [failures.counts for failures in read if failures is not None]
+        return AgentDay(
+            statuses=Counter(row.status for row in rows),
+            recovered=sum(row.number("recovered_failures") or 0 for row in failed),
+            failures=sum(counted, Counter()),
+            looked_at=len(counted),
+            is_complete=is_complete,
+        )
+
+    async def list_day(self, runs: Runs, caller: Caller, agent: str | None = None) -> tuple[list[dict[str, Any]], bool]:
+        """The runs that were started in the last 24 hours, 500 or a few more at most, and whether these are all of them.
+        `agent`: None for those of all agents.
+        """
         since, cursor, listed = datetime.now(UTC) - timedelta(days=1), None, list[dict[str, Any]]()
         while len(listed) < DAY_RUNS:
             page = await runs.find(caller, agent=agent, since=since, sub_agents=True, limit=100, cursor=cursor)
             listed += page.runs
             if (cursor := page.next) is None:
                 break
-        rows = await self.read(runs, caller, listed)
-        failed = [row for row in rows if row.number("recovered_failures")]
-        counted = [await self._failures_of(runs, row.run) for row in failed[:DAY_RUNS_WITH_FAILURES]]
-        return AgentDay(
-            statuses=Counter(row.status for row in rows),
-            recovered=sum(row.number("recovered_failures") or 0 for row in failed),
-            failures=sum(counted, Counter()),
-            looked_at=len(counted),
-            is_complete=cursor is None,
-        )
+        return listed, cursor is None
 
     async def _info(self, runs: Runs, caller: Caller, run: dict[str, Any]) -> RunInfo | None:
         key = run["id"], run["started"]
@@ -121,26 +140,37 @@ class RunRows:
             _keep(self._ended, key, info)
         return info
 
-    async def _failures_of(self, runs: Runs, run: dict[str, Any]) -> Counter[tuple[str, str]]:
-        """The recovered failures of a run, by (tool, kind)."""
+    async def failures_of(self, runs: Runs, run: dict[str, Any]) -> Failures | None:
+        """The recovered failures of a run; None: it cannot be read now."""
         key = run["id"], run["started"]
         if key in self._failures:
             return self._failures[key]
-        counted: Counter[tuple[str, str]] = Counter()
         try:
             async with asyncio.timeout(SECONDS_FOR_RUN):
                 steps = await read_steps(runs.client, runs.client.get_workflow_handle(run["id"]))
         except _UNANSWERED:
-            return counted
-        for step in steps:
-            if step.get("error"):
-                counted["(the answer)", step["error"]["kind"]] += 1
-            for call in step["tool_calls"]:
-                if call["result"] and call["result"]["error"] and not _was_stopped(call):
-                    counted[call["name"], call["result"]["error"]["kind"]] += 1
+            return None
+        failures = failures_in(steps)
         if key in self._ended:
-            _keep(self._failures, key, counted)
-        return counted
+            _keep(self._failures, key, failures)
+        return failures
+
+
+def failures_in(steps: list[dict[str, Any]]) -> Failures:
+    """The recovered failures of these steps (`Step` as JSON). A rejected answer counts as a call of `(the answer)`."""
+    found = Failures(Counter(), {})
+
+    def count(tool: str, kind: str, step: int, anchor: str) -> None:
+        found.counts[tool, kind] += 1
+        found.places.setdefault((tool, kind), f"?page={page_of(step)}#step-{step}-{anchor}")
+
+    for step in steps:
+        if step.get("error"):
+            count("(the answer)", step["error"]["kind"], step["step"], "rejected")
+        for number, call in enumerate(step["tool_calls"], 1):
+            if call["result"] and call["result"]["error"] and not _was_stopped(call):
+                count(call["name"], call["result"]["error"]["kind"], step["step"], f"call-{number}")
+    return found
 
 
 def _was_stopped(call: dict[str, Any]) -> bool:

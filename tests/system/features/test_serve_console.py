@@ -23,7 +23,7 @@ from tests.support.console_agents import RIGHT_TO_LEFT, SCRIPT_TAG
 from tests.support.http_server import Door, http_server
 
 QUEUE = "console"
-TOKENS = "ada:token-of-ada,bob:token-of-bob,root:token-of-root:*"
+TOKENS = "ada:token-of-ada,bob:token-of-bob,cleo:token-of-cleo,root:token-of-root:*"
 OPEN_PATHS = {"/console/sign-in", "/console/assets/{name}"}
 POLICY = "default-src 'none'; script-src 'self'; style-src 'self'"
 
@@ -226,6 +226,28 @@ async def test_a_run_is_shown_with_its_mistakes_corrections_repairs_and_decision
         assert "<code>track_parcel</code></th><td>invalid_arguments</td>" in day
         await ada.send(f"{path}/resume", prompt="Thank you.")
         assert "Thank you." in await ada.until(f"{path}-resumed", "Thank you.")
+
+
+async def test_the_agents_page_names_the_tool_that_models_misunderstood_most(door: Door) -> None:
+    """In ended and open runs that the caller sees, with a link to the call. The tool's own error is not counted."""
+    async with visitor(door, "cleo") as cleo:
+        assert "There were no runs." in await cleo.page("/console/agents")
+        ended, path = await start(cleo, "misreader")
+        await cleo.until(path, 'class="entry ended"')
+        await cleo.send("/console/start", agent="misreader", prompt="ask", id=f"{ended}-ask")
+        await cleo.until(f"{path}-ask", "waits for approval")
+        shown = await cleo.page("/console/agents")
+        [row] = re.findall(r"<tr>\s*(<th scope=\"row\"><code>count<.*?)</tr>", shown, re.DOTALL)
+        cells = [
+            html.unescape(re.sub("<[^>]+>", "", cell)) for cell in re.findall(r"<t[hd].*?</t[hd]>", row, re.DOTALL)
+        ]
+        assert cells == ["count", "misreader", "invalid_arguments", "4", ended]
+        assert "From 2 of 2 runs." in shown
+        link = f"{path}?page=1#step-1-call-2"
+        assert f'href="{link}"' in row
+        call = (await cleo.page(link)).split('id="step-1-call-2"')[1].split('id="step-2')[0]
+        assert "invalid_arguments" in call
+        await cleo.send(f"{path}-ask/cancel")
 
 
 async def test_runs_of_another_tenant_are_not_there(door: Door) -> None:

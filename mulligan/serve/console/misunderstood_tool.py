@@ -1,0 +1,110 @@
+"""Over all agents: the tool that models misunderstood most in the last day."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mulligan.serve.console.run_rows import PARALLEL_READS, Failures, RunRows
+from mulligan.serve.runs import Runs
+from mulligan.serve.security import Caller
+
+__all__ = ["KINDS", "Misunderstanding", "MisunderstoodTool", "ToolsDay", "most_misunderstood", "read_tools_day"]
+
+KINDS = frozenset({"unknown_tool", "invalid_json", "invalid_arguments"})
+"""Kinds of failures that show that the model did not understand which tools there are, or how one is called. A tool that
+was called as its schema says, and failed, was understood.
+"""
+SECONDS_FOR_DAY = 5.0
+"""How long the page waits for the runs. Those that have ended are kept, so that the next view reads further ones."""
+MOST_OPEN_RUNS = 50
+"""Open runs that are looked at: they change, so that each view asks their workers again."""
+
+
+@dataclass(frozen=True)
+class Misunderstanding:
+    """How often a tool was misunderstood in one way. `run`: the id of the newest run where it happened; `place`: where, as
+    the query and fragment of that run's page.
+    """
+
+    kind: str
+    count: int
+    run: str
+    place: str
+
+
+@dataclass(frozen=True)
+class MisunderstoodTool:
+    """A tool of an agent that was misunderstood, the most frequent kind first."""
+
+    name: str
+    agent: str
+    kinds: list[Misunderstanding]
+
+
+@dataclass(frozen=True)
+class ToolsDay:
+    """The last 24 hours: the tool that was misunderstood most (None: none was) in the `looked_at` runs that were read, of
+    `total`. `is_complete`: whether `total` counts all runs.
+    """
+
+    tool: MisunderstoodTool | None
+    looked_at: int
+    total: int
+    is_complete: bool
+
+
+async def read_tools_day(rows: RunRows, runs: Runs, caller: Caller) -> ToolsDay:
+    """Read the runs of the last day that the caller may see, the ended ones first, for a few seconds at most."""
+    listed, is_complete = await rows.list_day(runs, caller)
+    ended = [run for run in listed if run["status"] != "running"]
+    still_open = [run for run in listed if run["status"] == "running"]
+    read: dict[int, Failures] = {}
+    limit = asyncio.Semaphore(PARALLEL_READS)
+
+    async def look_at(number: int, run: dict[str, Any]) -> None:
+        async with limit:
+            [row] = await rows.read(runs, caller, [run])
+            if row.info is None:
+                return
+            failures = await rows.failures_of(runs, run) if row.number("recovered_failures") else _NONE
+            if failures is not None:
+                read[number] = failures
+
+    order = [*ended, *still_open[:MOST_OPEN_RUNS]]
+    try:
+        async with asyncio.timeout(SECONDS_FOR_DAY):
+            await asyncio.gather(*(look_at(number, run) for number, run in enumerate(order)))
+    except TimeoutError:
+        pass  # the page says how many runs were looked at
+    found = [(order[number], read[number]) for number in sorted(read)]
+    return ToolsDay(most_misunderstood(found), len(found), len(listed), is_complete)
+
+
+def most_misunderstood(found: Sequence[tuple[dict[str, Any], Failures]]) -> MisunderstoodTool | None:
+    """The tool that was misunderstood most in these runs, the newest run first; None: none was. A run is an entry of
+    `GET /api/runs`. Tools of different agents are different tools, whatever their names.
+    """
+    tools, kinds = Counter[tuple[str, str]](), Counter[tuple[str, str, str]]()
+    seen: dict[tuple[str, str, str], tuple[str, str]] = {}
+    for run, failures in found:
+        for (tool, kind), count in failures.counts.items():
+            if kind in KINDS:
+                key = run.get("agent") or "", tool, kind
+                tools[key[:2]] += count
+                kinds[key] += count
+                seen.setdefault(key, (run["id"], failures.places[tool, kind]))
+    if not tools:
+        return None
+    [((agent, name), _)] = tools.most_common(1)
+    return MisunderstoodTool(
+        name,
+        agent,
+        [Misunderstanding(key[2], count, *seen[key]) for key, count in kinds.most_common() if key[:2] == (agent, name)],
+    )
+
+
+_NONE = Failures(Counter(), {})
