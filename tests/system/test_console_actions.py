@@ -202,7 +202,8 @@ async def test_an_agents_day_has_the_numbers_of_its_runs_for_a_screen_reader_too
     assert recovered == failures.total() == 16
     async with signed_in(chromium, door) as page:
         await page.get_by_role("link", name="Agents").click()
-        await page.get_by_role("link", name="misreader").click()
+        agents = page.get_by_role("table", name="Agents")
+        await agents.get_by_role("link", name="misreader").click()
         day = page.get_by_role("region", name="The last 24 hours")
         read = await day.aria_snapshot()
         numbers = re.findall(r'- term: (.+)\n +- definition:(?:\n +- link)? "(\d+)"', read)
