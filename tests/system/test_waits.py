@@ -196,8 +196,9 @@ class Office:
                 return f"{wait.name}: {check.__name__}: {type(error).__name__}: {error}"
             return None
 
-        failed = await asyncio.gather(*map(cell, self.waits))
-        assert [line for line in failed if line] == []
+        failed = [line for line in await asyncio.gather(*map(cell, self.waits)) if line]
+        if failed:
+            pytest.fail("\n".join(failed), pytrace=False)
 
     async def until_waiting(self, wait: Wait) -> None:
         while not await self._is_waiting(wait):
