@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
+from temporalio.client import Client, WorkflowFailureError, WorkflowHandle, WorkflowQueryFailedError
 from temporalio.exceptions import CancelledError, FailureError
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -27,6 +27,8 @@ NO_WORKER_STATUSES = {
 }
 """The status of a failed query while no worker polls."""
 QUERY_TIMEOUT = timedelta(seconds=10)
+PROCESS_DIED = "The worker process died"
+"""How the supervisor's refusal of a query begins that waited for a dead process. Another process answers it."""
 
 PAGE_SIZE = 100
 
@@ -71,14 +73,18 @@ async def query_run(handle: Handle, query: str, *args: Any) -> Any:
     """Return the result of a query.
 
     It is sent twice if it fails: a query can be lost if a worker evicts the run at that moment. This was seen in runs of
-    the whole test suite, under load, with three queries at a time, and was not reproduced alone.
+    the whole test suite, under load, with three queries at a time, and was not reproduced alone. Or the process that should
+    have answered has died.
 
     Raises:
         RPCError: no worker answers.
+        WorkflowQueryFailedError: the workflow has no such query, or refuses its arguments.
     """
     try:
         return await handle.query(query, args=args, rpc_timeout=QUERY_TIMEOUT)
-    except RPCError:
+    except (RPCError, WorkflowQueryFailedError) as error:
+        if isinstance(error, WorkflowQueryFailedError) and not str(error).startswith(PROCESS_DIED):
+            raise
         return await handle.query(query, args=args, rpc_timeout=QUERY_TIMEOUT)
 
 

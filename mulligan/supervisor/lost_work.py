@@ -46,6 +46,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
 from mulligan.activities.heartbeat import ended_details
+from mulligan.client.read_run import PROCESS_DIED
 from mulligan.client.served_agents import untagged
 from mulligan.observe.semconv import WORKER_LOST
 from mulligan.supervisor.worker_process import Attempt, WorkerProcess
@@ -154,7 +155,7 @@ class LostWorkReport:
         self._cached = frozenset(lost.cached)
         self._counts: dict[int, bool] = {}
         self._failure_of_task = Failure(
-            message=f"The worker process died ({lost.reason}).",
+            message=f"{PROCESS_DIED} ({lost.reason}).",
             source="mulligan",
             application_failure_info=ApplicationFailureInfo(type=WORKER_LOST),
         )
