@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+import logging
+from collections.abc import Coroutine, Mapping
+from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta
+from typing import Any
 
 from temporalio import activity
 from temporalio.client import WorkflowQueryFailedError
 from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
-from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
+from temporalio.exceptions import ApplicationError, ApplicationErrorCategory, WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
+from mulligan.activities.heartbeat import FIRST_AFTER
 from mulligan.client.budget_file import BudgetFile
 from mulligan.client.worker_versions import unpinned
 from mulligan.prices import Prices, cost_of
@@ -31,6 +35,10 @@ from mulligan.wire.tenant_budget import (
 TIMEOUT = timedelta(seconds=10)
 TRIES, PAUSE = 3, 1.0
 """How often a worker is asked for what is spent, and the seconds between. Then Temporal retries the activity."""
+SECONDS_TO_ADD = 15.0
+"""How long an answer that was paid for waits until its cost is counted."""
+
+_log = logging.getLogger(__name__)
 
 
 class TenantBudgets:
@@ -63,7 +71,7 @@ class TenantBudgets:
         budget = budgets.of(tenant)
         if budget is None or tenant is None:
             return
-        spent = await _spent_today(tenant)
+        spent = await _with_heartbeats(_spent_today(tenant))
         if spent.usd < budget:
             return
         details = OverBudgetDetails(
@@ -92,15 +100,15 @@ class TenantBudgets:
     ) -> None:
         """Add the cost of a model call with an answer, if the run's tenant has a budget.
 
+        If Temporal does not take it within `SECONDS_TO_ADD`, it is not counted: a failure would lose the answer, and the
+        model would be called and paid again.
+
         Args:
             context: Of the run.
             model: `provider:NAME`.
             usage: All tokens.
             others: The part of `usage` that other models used, by model.
             batched: Whether the model was called in a batch.
-
-        Raises:
-            RPCError: Temporal did not take it.
         """
         tenant = context.tenant
         if tenant is None or not self.is_limited(tenant):
@@ -109,25 +117,58 @@ class TenantBudgets:
         cost = cost_of(prices, model, usage, others, batched=batched)
         if not cost:
             return
-        day = today()
-        await activity.client().start_workflow(
-            TENANT_BUDGET,
-            Spent(day=day),
-            id=budget_id(tenant, day),
-            task_queue=self._task_queue or activity.info().task_queue,
-            id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
-            id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
-            versioning_override=unpinned(),
-            start_signal=ADD_COST,
-            start_signal_args=[Cost(usd=cost)],
-            static_summary=f"what tenant {tenant} spends on {day}",
-            rpc_timeout=TIMEOUT,
-        )
+        try:
+            async with asyncio.timeout(SECONDS_TO_ADD):
+                await self._signal(tenant, Cost(usd=cost))
+        except TimeoutError:
+            _log.warning("%s USD of the tenant %r are not counted: Temporal did not take them.", cost, tenant)
+
+    async def _signal(self, tenant: str, cost: Cost) -> None:
+        """Signal the workflow of the tenant's day until it has the cost. If somebody has ended it, it continues the sum."""
+        spent, reuse = Spent(day=today()), WorkflowIDReusePolicy.REJECT_DUPLICATE
+        while True:
+            try:
+                await activity.client().start_workflow(
+                    TENANT_BUDGET,
+                    spent,
+                    id=budget_id(tenant, spent.day),
+                    task_queue=self._task_queue or activity.info().task_queue,
+                    id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
+                    id_reuse_policy=reuse,
+                    versioning_override=unpinned(),
+                    start_signal=ADD_COST,
+                    start_signal_args=[cost],
+                    static_summary=f"what tenant {tenant} spends on {spent.day}",
+                    rpc_timeout=TIMEOUT,
+                )
+                return
+            except WorkflowAlreadyStartedError:
+                with suppress(ApplicationError):
+                    spent, reuse = await _spent_today(tenant), WorkflowIDReusePolicy.ALLOW_DUPLICATE
+                    continue
+            except RPCError:
+                pass
+            await asyncio.sleep(PAUSE)
 
 
 def today() -> date:
     """The day whose budget applies, in UTC."""
     return datetime.now(UTC).date()
+
+
+async def _with_heartbeats(asked: Coroutine[Any, Any, Spent]) -> Spent:
+    """Wait for an answer. It may take longer than the heartbeat timeout: then another attempt would call the model too.
+
+    The details are those of the attempt before: this one has not written any spans yet.
+    """
+    info, task = activity.info(), asyncio.ensure_future(asked)
+    try:
+        while not (await asyncio.wait([task], timeout=FIRST_AFTER))[0]:
+            if not info.is_local:
+                activity.heartbeat(*info.heartbeat_details)
+        return task.result()
+    finally:
+        task.cancel()
 
 
 async def _spent_today(tenant: str) -> Spent:

@@ -240,7 +240,8 @@ class DurableAgent(Generic[OutputT]):
             await self._compact_if_due(turn)
             if inbox.stop is not None:
                 return None
-            if self._budget.since is None:
+            called = conversation.event_log.writing
+            if called is None or called.step != conversation.next_step:  # it may have waited for a budget since
                 conversation.event_log.step_started(conversation.next_step, turn.model)
         request = turn.model_request(self.context, conversation, self._cached_messages)
         answer = await call_model_with_fallback(

@@ -11,6 +11,13 @@ def look() -> str:
     return "seen"
 
 
+@tool
+def read() -> str:
+    """Read a page."""
+    return "A line of the page. " * 320
+
+
 spender = Agent(name="spender", model="openai-chat:paid", tools=[look])
 unpriced = Agent(name="unpriced", model="openai-chat:unpriced")
+reader = Agent(name="summing_reader", model="openai-chat:paid", tools=[read], compact_at=1_000)
 boss = Agent(name="boss", model="openai-chat:paid-boss", tools=[spender.as_tool(description="Spend.")])

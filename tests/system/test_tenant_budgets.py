@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from temporalio.client import WorkflowFailureError, WorkflowHandle
+from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError, WorkflowHandle
 
 from mulligan import InvalidRunInputError, error_of
 from mulligan.activities import tenant_budgets
@@ -24,6 +24,7 @@ from mulligan.worker.wiring import running_worker
 from mulligan.workflows import limits
 from tests.acceptance.conftest import Run
 from tests.live.conftest import DONE, Lab, call
+from tests.support.compaction_agents import is_summing_up
 from tests.support.openai_turn import Turn
 from tests.support.temporal import environment_of
 
@@ -200,6 +201,43 @@ async def test_what_sub_agents_and_summaries_spend_counts(office: Office) -> Non
     async with office.worker():
         result = await (await office.start("boss")).result()
         assert (result["status"], result["steps"], await office.spent()) == ("max_cost", 1, 2)
+
+
+async def test_a_run_waits_before_a_summary(office: Office) -> None:
+    """The summary costs as a step does, and the step after it begins once, though the run waited before it began."""
+    office.lab.model.script(
+        "paid",
+        lambda body, _: Turn("so far") if is_summing_up(body) else Turn(calls=[("read", "{}", None)]),
+    )
+    office.set(2)
+    async with office.worker():
+        handle = await office.start("summing_reader", max_steps=3)
+        await waits(handle)
+        assert await office.spent() == 2
+        office.set(100)
+        result = await handle.result()
+        events = [
+            (event["type"], event["step"]) for event in (await handle.query("events"))["events"] if "step" in event
+        ]
+        assert result["cost"] == await office.spent() == 4
+    assert [each for each in events if each[0] in ("compacted", "step_started")] == [
+        ("step_started", 1), ("step_started", 2), ("compacted", 3), ("step_started", 3),
+    ]  # fmt: skip
+
+
+async def test_an_answer_is_paid_once_if_the_sum_was_ended(office: Office) -> None:
+    """Somebody terminates the workflow that adds up: the next answer continues its sum."""
+    office.lab.model.script("paid", [call("look"), call("look"), DONE])
+    async with office.worker():
+        handle = await office.start()
+        await waits(handle)
+        day = datetime.now(UTC).date()
+        await office.lab.client.get_workflow_handle(budget_id(office.tenant, day)).terminate()
+        office.set(3)
+        result = await handle.result()
+        assert (result["status"], result["cost"], await office.spent()) == ("completed", 3, 3)
+        described = await office.lab.client.get_workflow_handle(budget_id(office.tenant, day)).describe()
+    assert described.status == WorkflowExecutionStatus.RUNNING
 
 
 async def test_a_budget_needs_prices(office: Office) -> None:

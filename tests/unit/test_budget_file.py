@@ -1,14 +1,24 @@
-"""The operator's file with the budgets of tenants: what it may contain, and that a change of it applies."""
+"""The operator's file with the budgets of tenants: what it may contain, and that a change of it applies; how it is asked."""
 
 from __future__ import annotations
 
+import asyncio
 import os
+from dataclasses import replace
+from datetime import date
 from pathlib import Path
+from typing import Any
 
 import pytest
+from temporalio.testing import ActivityEnvironment
 
+from mulligan.activities import tenant_budgets
+from mulligan.activities.tenant_budgets import TenantBudgets
 from mulligan.client.budget_file import MAX_FILE_BYTES, BudgetFile
 from mulligan.errors import DeclarationError
+from mulligan.prices import Prices
+from mulligan.wire.run_context import RunContext
+from mulligan.wire.tenant_budget import Spent
 
 GOOD = '[usd_per_day]\nacme = 20\n"*" = 5.5\n'
 
@@ -67,3 +77,23 @@ def test_a_change_applies_unless_it_is_at_fault(tmp_path: Path, caplog: pytest.L
     assert file.read().of("acme") == 30
     write("[usd_per_day]\nacme = 40\n", 3_000)
     assert file.read().of("acme") == 40
+
+
+async def test_a_question_that_takes_long_sends_heartbeats(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Without them, Temporal would begin another attempt, and both would call the model. The details are kept."""
+    file, beats = tmp_path / "budgets.toml", list[tuple[Any, ...]]()
+    file.write_text("[usd_per_day]\nacme = 1\n")
+
+    async def slow(tenant: str) -> Spent:
+        await asyncio.sleep(0.1)
+        return Spent(day=date(2026, 11, 23))
+
+    monkeypatch.setattr(tenant_budgets, "FIRST_AFTER", 0.01)
+    monkeypatch.setattr(tenant_budgets, "_spent_today", slow)
+    environment = ActivityEnvironment()
+    environment.info = replace(environment.info, heartbeat_details=["kept"])
+    environment.on_heartbeat = lambda *details: beats.append(details)
+    budgets = TenantBudgets(str(file), Prices.load(""), None)
+    run = RunContext.model_construct(tenant="acme")
+    await environment.run(budgets.check, run)
+    assert set(beats) == {("kept",)}
