@@ -88,6 +88,8 @@ BATCH_POLL_GROWTH, BATCH_POLL_LONGEST = 1.5, 600.0
 times, which adds 1,700 events to the history of its workflow."""
 COLLECTOR_IDLE = 3_600.0
 """Seconds after which a collector without requests ends. The next request starts another one."""
+COLLECTOR_RETRY = 5.0
+"""Seconds until a request is handed over again that its collector did not take: it has ended, or has too many signals."""
 COLLECTOR_SIGNALS = 2_000
 """After so many signals a collector continues as new: the server takes 10,000 in a run."""
 BATCH_INPUT_BYTES = 1_000_000

@@ -130,16 +130,22 @@ class SubmitBatchActivities:
         """
         waiting = {call.key: call for call in request.calls}
         files = [request.batch.output_file, request.batch.error_file] if request.batch else []
+        failures: list[Exception] = []
         async with heartbeating():
             for file in filter(None, files):
-                await self._deliver_file(request, file, waiting)
+                failures += await self._deliver_file(request, file, waiting)
             answered = len(request.calls) - len(waiting)
-            await self._in_parallel([self._send(call, _without_answer(call, request)) for call in waiting.values()])
+            failures += await self._in_parallel(
+                [self._send(call, _without_answer(call, request)) for call in waiting.values()]
+            )
+            if failures:
+                raise failures[0]
         return answered
 
-    async def _deliver_file(self, request: DeliverBatch, file: str, waiting: dict[str, BatchedCall]) -> None:
+    async def _deliver_file(self, request: DeliverBatch, file: str, waiting: dict[str, BatchedCall]) -> list[Exception]:
         batches = batch_provider(self.services, request.model).batches
         chunk: list[Any] = []
+        failures: list[Exception] = []
         try:
             async for line in batches.lines(file):
                 call = waiting.pop(_custom_id(line), None)
@@ -148,13 +154,14 @@ class SubmitBatchActivities:
                 chunk.append(self._store_and_send(call, line, request.batch.id if request.batch else ""))
                 if len(chunk) == SIGNALS:
                     full, chunk = chunk, []
-                    await self._in_parallel(full)
+                    failures += await self._in_parallel(full)
         except (Unavailable, ModelRequestError) as error:
             if not (isinstance(error, ModelRequestError) and error.status == NOT_FOUND):
                 raise _retried(error) from error
             _log.warning("The file %s is gone: the requests that it answers are sent again.", file)
         finally:
-            await self._in_parallel(chunk)
+            failures += await self._in_parallel(chunk)
+        return failures
 
     async def _store_and_send(self, call: BatchedCall, line: bytes, batch: str) -> None:
         ref = await contents_for(self.services, call.tenant).put(line)
@@ -164,12 +171,18 @@ class SubmitBatchActivities:
         try:
             await activity.client().get_workflow_handle(call.workflow_id).signal(BATCH_ANSWERED, answer)
         except RPCError as error:
-            if error.status != RPCStatusCode.NOT_FOUND:  # it has ended, or was deleted
+            if error.status == RPCStatusCode.INVALID_ARGUMENT:  # it has too many signals: no later attempt succeeds
+                _log.warning("The run %s is not sent its answer %s: %s", call.workflow_id, call.key, error.message)
+            elif error.status != RPCStatusCode.NOT_FOUND:  # it has ended, or was deleted
                 raise
 
-    async def _in_parallel(self, coroutines: Sequence[Any]) -> None:
+    async def _in_parallel(self, coroutines: Sequence[Any]) -> list[Exception]:
+        """Carry all out, as one run's failure must not hold up the others'; returns the failures."""
+        failures: list[Exception] = []
         for first in range(0, len(coroutines), SIGNALS):
-            await asyncio.gather(*coroutines[first : first + SIGNALS])
+            ended = await asyncio.gather(*coroutines[first : first + SIGNALS], return_exceptions=True)
+            failures += [each for each in ended if isinstance(each, Exception)]
+        return failures
 
     @activity.defn(name=DELETE_BATCH_FILES)
     async def delete_batch_files(self, request: BatchFiles) -> None:

@@ -83,6 +83,7 @@ class BatchCalls:
                 wait.begin(prepared.added.call.key)
                 if await _signal(prepared.collector, ADD_CALL, prepared.added):
                     break
+                await self._pause(limits.COLLECTOR_RETRY)
             await workflow.wait_condition(lambda: wait.answer is not None or self._inbox.stop is not None)
             if wait.answer is None:
                 raise CancelledError("The run was stopped.")

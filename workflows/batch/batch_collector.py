@@ -32,6 +32,8 @@ class BatchCollector:
 
     def __init__(self) -> None:
         self._calls: dict[str, BatchedCall] = {}
+        self._bytes = self._listed = 0
+        """Of all requests, and of their list as JSON, which must fit into one input."""
         self._limits = GatherLimits(count=1_000, bytes=50_000_000, seconds=60, poll=30)
         self._since: float | None = None
         self._batches = self._signals = 0
@@ -42,15 +44,16 @@ class BatchCollector:
     async def run(self, start: RawValue) -> None:
         """Gather requests until none has come for an hour."""
         [state] = read_payloads(workflow.payload_converter(), [start.payload], [CollectorState])
-        later, self._calls = self._calls, {call.key: call for call in state.calls}
-        self._calls.update(later)
+        later, self._calls, self._bytes, self._listed = self._calls, {}, 0, 0
+        for call in [*state.calls, *later.values()]:
+            self._keep(call)
         self._limits = state.limits if state.limits and not later else self._limits
         self._since = state.since or self._since
         self._batches = state.batches
         while True:
             if not await self._until_due():
                 return
-            if self._calls and self._is_due():
+            while self._calls and self._is_due():  # until the rest can be carried
                 await self._start_batch(state.model)
             if self._signals >= limits.COLLECTOR_SIGNALS or workflow.info().is_continue_as_new_suggested():
                 workflow.continue_as_new(self._state(state.model))
@@ -69,8 +72,11 @@ class BatchCollector:
         return True
 
     def _is_full(self) -> bool:
-        calls = self._calls.values()
-        return len(calls) >= self._limits.count or sum(each.size for each in calls) >= self._limits.bytes
+        return (
+            len(self._calls) >= self._limits.count
+            or self._bytes >= self._limits.bytes
+            or self._listed >= limits.BATCH_INPUT_BYTES
+        )
 
     def _is_due(self) -> bool:
         return self._is_full() or (self._since or 0) + self._limits.seconds <= workflow.time()
@@ -80,13 +86,13 @@ class BatchCollector:
         taken: list[BatchedCall] = []
         size = listed = 0
         for call in self._calls.values():
-            size, listed = size + call.size, listed + len(call.model_dump_json())
+            size, listed = size + call.size, listed + _listed(call)
             is_too_much = size > self._limits.bytes or listed > limits.BATCH_INPUT_BYTES
             if taken and (is_too_much or len(taken) >= self._limits.count):
                 break
             taken.append(call)
         for call in taken:
-            del self._calls[call.key]
+            self._drop(call.key)
         self._since = workflow.time() if self._calls else None
         self._batches += 1
         info = workflow.info()
@@ -115,10 +121,27 @@ class BatchCollector:
         except ValidationError:
             return
         self._limits = added.limits
-        self._calls.setdefault(added.call.key, added.call)
+        self._keep(added.call)
         self._since = self._since or workflow.time()
 
     def _remove(self, key: Any = None) -> None:
         self._signals += 1
-        if isinstance(key, str) and self._calls.pop(key, None) is not None and not self._calls:
+        if isinstance(key, str) and self._drop(key) and not self._calls:
             self._since = None
+
+    def _keep(self, call: BatchedCall) -> None:
+        if call.key not in self._calls:
+            self._calls[call.key] = call
+            self._bytes, self._listed = self._bytes + call.size, self._listed + _listed(call)
+
+    def _drop(self, key: str) -> bool:
+        """Forget a request. Returns whether it was there."""
+        call = self._calls.pop(key, None)
+        if call is not None:
+            self._bytes, self._listed = self._bytes - call.size, self._listed - _listed(call)
+        return call is not None
+
+
+def _listed(call: BatchedCall) -> int:
+    """The bytes of a request in a list of requests."""
+    return len(call.model_dump_json().encode()) + 1
