@@ -94,6 +94,6 @@ async def test_a_question_that_takes_long_sends_heartbeats(monkeypatch: pytest.M
     environment.info = replace(environment.info, heartbeat_details=["kept"])
     environment.on_heartbeat = lambda *details: beats.append(details)
     budgets = TenantBudgets(str(file), Prices.load(""), None)
-    run = RunContext.model_construct(tenant="acme")
+    run = RunContext(agent="a", trace="t", tenant="acme")
     await environment.run(budgets.check, run)
     assert set(beats) == {("kept",)}

@@ -10,7 +10,15 @@ import pytest
 from temporalio.client import WorkflowExecutionStatus
 from temporalio.worker import Worker
 
-from mulligan.wire.batch_call import ADD_CALL, BATCH_WORKFLOW, AddCall, BatchedCall, CollectorState, GatherLimits
+from mulligan.wire.batch_call import (
+    ADD_CALL,
+    BATCH_COLLECTOR,
+    BATCH_WORKFLOW,
+    AddCall,
+    BatchedCall,
+    CollectorState,
+    GatherLimits,
+)
 from mulligan.workflows import limits
 from mulligan.workflows.batch.batch_collector import BatchCollector
 from mulligan.workflows.batch.batch_workflow import BatchWorkflow
@@ -24,10 +32,10 @@ async def test_a_list_that_is_too_long_for_one_input_is_a_full_file(lab: Lab, mo
     monkeypatch.setattr(limits, "COLLECTOR_SIGNALS", 30)
     queue = f"collector-{uuid.uuid4().hex[:6]}"
     handle = await lab.client.start_workflow(
-        BatchCollector.run,
+        BATCH_COLLECTOR,
         CollectorState(model="openai:m"),
         id=queue,
-        task_queue=queue,  # type: ignore[arg-type]
+        task_queue=queue,
     )
     # They arrive together, before a worker is there. Each is 100 KB in the list, so all of them are 3 MB.
     for number in range(30):
