@@ -27,6 +27,7 @@ from mulligan.errors import ModelRequestError
 from mulligan.values import ErrorInfo
 from mulligan.wire.batch_call import (
     BATCH_COLLECTOR,
+    COLLECTOR_PREFIX,
     PREPARE_BATCH_CALL,
     READ_BATCH_ANSWER,
     AddCall,
@@ -89,7 +90,7 @@ class BatchCallActivities:
     async def _start_collector(self, model: str) -> str:
         info = activity.info()
         queue = self.services.served.task_queue if self.services.served else info.task_queue
-        collector = f"mulligan-batch-{queue}-{model}"
+        collector = f"{COLLECTOR_PREFIX}{queue}-{model}"
         await activity.client().start_workflow(
             BATCH_COLLECTOR,
             CollectorState(model=model),

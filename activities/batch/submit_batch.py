@@ -19,6 +19,7 @@ from mulligan.activities.batch.batch_providers import batch_provider, contents_f
 from mulligan.activities.heartbeat import heartbeating
 from mulligan.activities.models._http_errors import PERMANENT_ERROR_CODES
 from mulligan.activities.models._json_fields import as_text
+from mulligan.activities.models._openai_batches import OpenAIBatches
 from mulligan.activities.models.protocol import Unavailable
 from mulligan.activities.services import Services
 from mulligan.client.content_store import ChangedContentError, MissingContentError
@@ -51,6 +52,8 @@ SIGNALS = 20
 NOT_FOUND = 404
 LOST = "lost"
 MOST_ERRORS = 20
+MOST_REFUSED = 500
+"""Lines at fault in one result, which has at most 2 MB. The requests of the other lines are sent again."""
 BAD_REQUEST = 400
 
 
@@ -91,10 +94,21 @@ class SubmitBatchActivities:
                             lines.write(await self._line(call))
                     uploaded = await batches.upload(file, request.name.rpartition("-")[2] or "batch")
                 path = PATHS[ModelName.parse(request.model).provider]
-                created = await batches.create(uploaded, path, {METADATA: request.name})
+                try:
+                    created = await batches.create(uploaded, path, {METADATA: request.name})
+                except ModelRequestError:
+                    await self._delete(batches, uploaded)
+                    raise
             except Unavailable as error:
                 raise _retried(error) from error
         return _progress(created)
+
+    async def _delete(self, batches: OpenAIBatches, file: str) -> None:
+        """Delete the requests of a batch that was refused. If that fails as well, the file stays at the provider."""
+        try:
+            await batches.delete_file(file)
+        except (Unavailable, ModelRequestError) as error:
+            _log.warning("The file %s of a refused batch stays at the provider: %s", file, error)
 
     async def _line(self, call: BatchedCall) -> bytes:
         """The stored request; nothing if it is missing: its run is sent no answer, and stores it again."""
@@ -208,7 +222,8 @@ def _progress(batch: dict[str, Any]) -> BatchProgress:
         raise ApplicationError("The endpoint's answer about a batch has no id.", type="ModelUnavailable")
     data = (batch.get("errors") or {}).get("data") if isinstance(batch.get("errors"), dict) else None
     errors = [each for each in data or [] if isinstance(each, dict)]
-    lines = {str(each["line"]): _info(each) for each in errors if isinstance(each.get("line"), int)}
+    at_lines = [each for each in errors if isinstance(each.get("line"), int)]
+    lines = {str(each["line"]): _info(each) for each in at_lines[:MOST_REFUSED]}
     return BatchProgress(
         id=batch["id"],
         status=as_text(batch.get("status")),

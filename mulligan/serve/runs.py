@@ -50,7 +50,9 @@ from mulligan.run_input import RunInput, parse_run_input
 from mulligan.serve.problems import Problem, no_such_run
 from mulligan.serve.security import Caller
 from mulligan.wire.agent_facts import DEFINITION_QUERY, Definition
+from mulligan.wire.batch_call import COLLECTOR_PREFIX
 from mulligan.wire.compressed_input import decompress_input
+from mulligan.wire.tenant_budget import BUDGET_PREFIX
 from mulligan.wire.updates import ANSWER, DECIDE, SEND_MESSAGE, STOP
 
 __all__ = ["RunInfo", "Runs", "Started"]
@@ -116,7 +118,7 @@ class Runs:
         run_input = parse_run_input(decompress_input(body)) if isinstance(body, bytes) else body
         if run_id is None:
             run_id = f"{run_input.agent[:80]}-{secrets.token_hex(8)}"
-        _check_id(run_id)
+        _check_new_id(run_id)
         run_input = _in_tenant(caller, run_input)
         await self.agent(caller, run_input.agent)
         try:
@@ -135,7 +137,7 @@ class Runs:
             # Who sees a run sees those of its sub-agents, but may not start such an agent itself.
             await self.agent(caller, str((await memo_of(described)).get("agent")))
         new_id = options.get("id") or default_workflow_id(run_id)
-        _check_id(new_id)
+        _check_new_id(new_id)
         # Temporal accepts the id of a run that has ended, which may be another tenant's: that run could no longer be read.
         if options.get("id") and await self._has_resumed(run_id, new_id):
             return Started(new_id, is_new=False)
@@ -441,6 +443,15 @@ def _by(caller: Caller, fields: Mapping[str, Any]) -> dict[str, Any]:
 def _check_id(run_id: str, most: int = MOST_ID_CHARS) -> None:
     if not run_id.strip() or len(run_id) > most or not run_id.isprintable():
         raise Problem(422, "invalid_input", f'"id" is {run_id[:80]!r}; it must be 1 to {most} printable characters.')
+
+
+def _check_new_id(run_id: str) -> None:
+    """Check the id of a run that a caller starts: one in place of Mulligan's own workflows would stop the runs of others."""
+    _check_id(run_id)
+    if run_id.startswith((BUDGET_PREFIX, COLLECTOR_PREFIX)):
+        raise Problem(
+            422, "invalid_input", f'"id" is {run_id[:80]!r}; Mulligan uses such ids itself: choose another one.'
+        )
 
 
 async def _wait(handle: Handle, seconds: float) -> None:

@@ -16,6 +16,7 @@ __all__ = [
     "BATCH_ANSWERED",
     "BATCH_COLLECTOR",
     "BATCH_WORKFLOW",
+    "COLLECTOR_PREFIX",
     "DELETE_BATCH_FILES",
     "DELIVER_BATCH",
     "POLL_BATCH",
@@ -44,6 +45,8 @@ DELETE_BATCH_FILES = "delete_batch_files"
 """Temporal's activity types."""
 BATCH_COLLECTOR, BATCH_WORKFLOW = "MulliganBatchCollector", "MulliganBatch"
 """Temporal's workflow types."""
+COLLECTOR_PREFIX = "mulligan-batch-"
+"""How the workflow ids of all collectors and batches begin."""
 ADD_CALL, REMOVE_CALL, BATCH_ANSWERED = "add_call", "remove_call", "batch_answered"
 """Temporal's signal names: the first two of the collector, the last one of a run."""
 

@@ -12,10 +12,22 @@ from pydantic import BaseModel, Field
 
 from mulligan.schema.optional_field import optional_field
 
-__all__ = ["ADD_COST", "OVER_BUDGET", "SPENT_QUERY", "TENANT_BUDGET", "Cost", "OverBudgetDetails", "Spent", "budget_id"]
+__all__ = [
+    "ADD_COST",
+    "BUDGET_PREFIX",
+    "OVER_BUDGET",
+    "SPENT_QUERY",
+    "TENANT_BUDGET",
+    "Cost",
+    "OverBudgetDetails",
+    "Spent",
+    "budget_id",
+]
 
 TENANT_BUDGET = "MulliganTenantBudget"
 """Temporal's workflow type."""
+BUDGET_PREFIX = "mulligan-budget-"
+"""How the workflow ids of all tenants' days begin."""
 ADD_COST, SPENT_QUERY = "add_cost", "spent"
 """Temporal's names of the signal and the query."""
 OVER_BUDGET = "OverBudget"
@@ -57,4 +69,4 @@ class OverBudgetDetails(BaseModel):
 
 def budget_id(tenant: str, day: date) -> str:
     """The workflow id of a tenant's day."""
-    return f"mulligan-budget-{tenant}-{day.isoformat()}"
+    return f"{BUDGET_PREFIX}{tenant}-{day.isoformat()}"

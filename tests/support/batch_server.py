@@ -44,6 +44,8 @@ class BatchServer:
     ends: list[str] = field(default_factory=list)
     """The statuses in which the next batches end; `completed` after them."""
     holds: bool = False
+    refuses_batches: bool = False
+    """Whether batches are refused, as they are with a billing limit."""
     loses_creation: bool = False
     """Whether the next batch is created without a response."""
     stuck_at: str = ""
@@ -116,6 +118,8 @@ class BatchServer:
 
     async def _create(self, request: web.Request) -> web.Response:
         body = await request.json()
+        if self.refuses_batches:
+            return self._refuse(400, "Billing hard limit has been reached.", fault=False)
         if set(body) - {"input_file_id", "endpoint", "completion_window", "metadata", "output_expires_after"}:
             return self._refuse(400, f"unknown parameters in {sorted(body)}")
         if body.get("completion_window") != "24h" or body.get("endpoint") not in ENDPOINTS:

@@ -135,6 +135,17 @@ async def test_a_batch_whose_creation_had_no_response_is_found_and_not_created_a
     assert len(server.batches) == 1
 
 
+async def test_a_batch_that_is_refused_fails_its_runs_and_leaves_no_file(at: Lab, server: BatchServer) -> None:
+    server.refuses_batches = True
+    with pytest.raises(WorkflowFailureError) as failed:
+        await (await start(at, "x")).result()
+    error = error_of(failed.value)
+    assert isinstance(error, ModelRequestError)
+    assert "Billing hard limit" in error.message
+    assert server.files == {}
+    assert len(server.deleted) == 1
+
+
 @pytest.mark.parametrize("end", ["stop", "cancel"])
 async def test_a_run_that_is_ended_takes_its_request_back(
     at: Lab, server: BatchServer, monkeypatch: pytest.MonkeyPatch, end: str

@@ -50,6 +50,16 @@ REFUSED: list[tuple[str, str, str, dict[str, Any], int, str, str]] = [
     ("unknown field", "POST", "/api/runs", {"json": {"agent": "a", "prompt": "x", "promt": 1}}, 422, "invalid_input", '"promt"'),
     ("bad id", "POST", "/api/runs", {"json": {"agent": "a", "prompt": "x", "id": 7}}, 422, "invalid_input", '"id"'),
     ("empty id", "POST", "/api/runs", {"json": {"agent": "a", "prompt": "x", "id": " "}}, 422, "invalid_input", '"id"'),
+    (
+        "an id of a tenant's budget", "POST", "/api/runs",
+        {"json": {"agent": "a", "prompt": "x", "id": "mulligan-budget-other-2026-11-24"}},
+        422, "invalid_input", "Mulligan uses such ids itself",
+    ),
+    (
+        "an id of a collector", "POST", "/api/runs",
+        {"json": {"agent": "a", "prompt": "x", "id": "mulligan-batch-mulligan-openai:m"}},
+        422, "invalid_input", "Mulligan uses such ids itself",
+    ),
     ("no prompt", "POST", "/api/runs", {"json": {"agent": "a"}}, 422, "invalid_input", '"prompt"'),
     ("no call id", "POST", "/api/runs/x/decisions", {"json": {"decision": "approve"}}, 422, "invalid_input", '"call_id" is missing'),
     ("bad decision", "POST", "/api/runs/x/decisions", {"json": {"call_id": "c", "decision": "maybe"}}, 422, "invalid_input", "maybe"),
