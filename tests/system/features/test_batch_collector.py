@@ -1,28 +1,36 @@
-"""The collector of batches alone, on a real server: what it holds never grows beyond what it can carry."""
+"""Parts of batches alone, on a real server: the collector holds no more than it can carry; answers reach their runs."""
 
 from __future__ import annotations
 
 import asyncio
 import uuid
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from temporalio.client import WorkflowExecutionStatus
+from temporalio.testing import ActivityEnvironment
 from temporalio.worker import Worker
 
+from mulligan.activities.batch.submit_batch import SIGNALS, SubmitBatchActivities
+from mulligan.values import ErrorInfo
 from mulligan.wire.batch_call import (
     ADD_CALL,
+    BATCH_ANSWERED,
     BATCH_COLLECTOR,
     BATCH_WORKFLOW,
     AddCall,
     BatchedCall,
     CollectorState,
+    DeliverBatch,
     GatherLimits,
 )
 from mulligan.workflows import limits
 from mulligan.workflows.batch.batch_collector import BatchCollector
 from mulligan.workflows.batch.batch_workflow import BatchWorkflow
 from tests.live.conftest import Lab
+
+if TYPE_CHECKING:
+    from mulligan.activities.services import Services
 
 ROOMY = GatherLimits(count=50_000, bytes=200_000_000, seconds=3_600, poll=30)
 
@@ -62,3 +70,19 @@ async def test_a_list_that_is_too_long_for_one_input_is_a_full_file(lab: Lab, mo
         submitted += started.workflow_type.name == BATCH_WORKFLOW
     assert submitted >= 2
     assert len(state.calls) < 10
+
+
+async def test_a_run_that_takes_no_signal_does_not_hold_up_the_answers_of_others(lab: Lab) -> None:
+    """Of more runs than are sent their answers at the same time, the first one is refused by the server."""
+    handle = await lab.client.start_workflow("AgentWorkflow", {}, id=f"w-{uuid.uuid4().hex}", task_queue="nobody")
+    ids = ["", *[f"ended-{number}" for number in range(SIGNALS)], handle.id]
+    calls = [BatchedCall(key=str(n), ref="r", size=1, workflow_id=each) for n, each in enumerate(ids)]
+    activities = SubmitBatchActivities(cast("Services", None))
+    error = ErrorInfo(kind="ModelRequestError", message="refused")
+    delivered = DeliverBatch(model="openai:m", calls=calls, error=error, status=400)
+    assert await ActivityEnvironment(lab.client).run(activities.deliver_batch, delivered) == 0
+    names = [
+        event.workflow_execution_signaled_event_attributes.signal_name async for event in handle.fetch_history_events()
+    ]
+    assert BATCH_ANSWERED in names
+    await handle.terminate()
