@@ -92,6 +92,8 @@ class SubmitBatchActivities:
                     with file.open("wb") as lines:
                         for call in request.calls:
                             lines.write(await self._line(call))
+                    if not file.stat().st_size:
+                        return BatchProgress(id="", status=LOST)  # else the empty file would be refused
                     uploaded = await batches.upload(file, request.name.rpartition("-")[2] or "batch")
                 path = PATHS[ModelName.parse(request.model).provider]
                 try:

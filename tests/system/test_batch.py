@@ -146,6 +146,19 @@ async def test_a_batch_that_is_refused_fails_its_runs_and_leaves_no_file(at: Lab
     assert len(server.deleted) == 1
 
 
+async def test_a_request_that_is_lost_before_its_batch_is_stored_and_sent_again(
+    at: Lab, server: BatchServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("MULLIGAN_BATCH_SECONDS", "2")
+    handle = await start(at, "x")
+    await waits_in_batch(handle)
+    for file in (tmp_path / "content").rglob("*"):
+        if file.is_file():
+            file.unlink()
+    assert (await handle.result())["status"] == "completed"
+    assert set(server.answered.values()) == {1}
+
+
 @pytest.mark.parametrize("end", ["stop", "cancel"])
 async def test_a_run_that_is_ended_takes_its_request_back(
     at: Lab, server: BatchServer, monkeypatch: pytest.MonkeyPatch, end: str
