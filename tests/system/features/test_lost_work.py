@@ -156,11 +156,13 @@ async def waiting_in_queue_of_dead_process(worker: Worker) -> Run:
     """A run with a workflow task that waits in the dead process's own queue."""
     name = f"{DEAD}-{worker.name}"
     own = TaskQueue(name=name, kind=TaskQueueKind.TASK_QUEUE_KIND_STICKY, normal_name=worker.name)
+    sticky = StickyExecutionAttributes(worker_task_queue=own, schedule_to_start_timeout=Duration(seconds=600))
     polling = asyncio.create_task(worker.workflow_task(own))  # the server uses the queue only if somebody has polled it
-    run = await worker.start(
-        StickyExecutionAttributes(worker_task_queue=own, schedule_to_start_timeout=Duration(seconds=600))
-    )
-    polling.cancel()
+    run = await worker.start(sticky)
+    await worker.handle.signal("polled")
+    polled = await polling  # a poll that is cancelled instead could still take the task that is to wait
+    answer = RespondWorkflowTaskCompletedRequest(task_token=polled.task_token, sticky_attributes=sticky)
+    await worker.client.workflow_service.respond_workflow_task_completed(answer)
     await worker.handle.signal("go")
     scheduled = [event async for event in worker.handle.fetch_history_events()][-1]
     assert scheduled.workflow_task_scheduled_event_attributes.task_queue.name == name
