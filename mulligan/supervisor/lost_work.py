@@ -7,6 +7,9 @@ run waiting, and each is ended here:
   that the server had sent but that no code had seen are found as pending activities of the dead process's identity.
 - A workflow task in the dead process: its timeout is 10 s. `workflow_tasks.py` fails it.
 - The run's next workflow task: it would wait 2 s for the dead process, which has the run in its cache.
+
+The processes tell the supervisor which runs they handle. A new run, whose first task only the server knows, is found in the
+list of runs.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from collections import defaultdict
 from collections.abc import Awaitable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
 from google.protobuf.duration_pb2 import Duration
@@ -38,6 +41,7 @@ from temporalio.api.workflowservice.v1 import (
     DescribeWorkflowExecutionRequest,
     DescribeWorkflowExecutionResponse,
     GetWorkflowExecutionHistoryReverseRequest,
+    ListWorkflowExecutionsRequest,
     ResetStickyTaskQueueRequest,
     RespondActivityTaskFailedByIdRequest,
     RespondActivityTaskFailedRequest,
@@ -77,6 +81,8 @@ NEWEST = ""
 """In place of a run id: the newest run of the workflow."""
 MARKER_EVENTS = 100
 """How many of a run's last events are searched for the result of a local activity that ended less than a second ago."""
+MAX_NEW_RUNS = 200
+"""How many of the newest runs are looked at for a first task that no code had seen."""
 CALL_TIMEOUT = timedelta(seconds=10)
 _MAY_BE_STARTED = (
     PendingActivityState.PENDING_ACTIVITY_STATE_STARTED,
@@ -166,6 +172,7 @@ class LostWorkReport:
                 self._undecided[each.run, each.activity_id, each.attempt] = each
             elif each.token and each.number in lost.in_flight:
                 self._in_flight[each.run].append(each)
+        self._died_at = datetime.now(UTC)
         self._drained: set[str] = set()
         self._polls: set[asyncio.Task[None]] = set()
 
@@ -183,7 +190,8 @@ class LostWorkReport:
         await self._all(self._report_run(run) for run in self._lost.cached if run not in active)
         for seconds in CHECKS_AFTER:
             await asyncio.sleep(seconds)
-            await self._all(self._check(run, is_first=False) for run in self._lost.active)
+            runs = dict.fromkeys([*self._lost.active, *await self._new_runs()])
+            await self._all(self._check(run, is_first=False) for run in runs)
 
     def close(self) -> None:
         """End what look_again has not waited for."""
@@ -332,6 +340,20 @@ class LostWorkReport:
         """Whether the history has the result of a local activity: if not, its workflow task runs it again."""
         events = await self._last_events(attempt.run, MARKER_EVENTS)
         self._counts[attempt.number] = any(_local_activity_of(event) == attempt.activity_id for event in events)
+
+    async def _new_runs(self) -> list[Run]:
+        """The newest open runs of the namespace; the identities of their tasks tell which are in the dead process."""
+        since = (self._died_at - timedelta(seconds=ACTIVE_SECONDS)).isoformat()
+        request = ListWorkflowExecutionsRequest(
+            namespace=self._client.namespace,
+            query=f"ExecutionStatus = 'Running' AND StartTime >= '{since}'",
+            page_size=MAX_NEW_RUNS,
+        )
+        try:
+            page = await self._service.list_workflow_executions(request, timeout=CALL_TIMEOUT)
+        except RPCError:  # a first task waits for its timeout then, and nothing else may wait for the list
+            return []
+        return [Run(each.execution.workflow_id, each.execution.run_id) for each in page.executions]
 
     async def _describe(self, run: Run) -> DescribeWorkflowExecutionResponse | None:
         request = DescribeWorkflowExecutionRequest(namespace=self._client.namespace, execution=_execution(run))

@@ -22,7 +22,8 @@ from mulligan.worker.logs import say, set_up_logging
 __all__ = ["supervise"]
 
 FIRST_DELAY, LONGEST_DELAY = 0.5, 30.0
-"""Seconds before a process that dies again and again is replaced. The first replacement is made at once."""
+"""Seconds before a process that dies again and again is replaced. The first replacement is made at once if no other process
+serves. If one does, it takes the lost work over within the first delay, and a start of Python would slow it down."""
 SECONDS_OF_GOOD_SERVICE = 60.0
 """A process that lived this long is replaced at once."""
 SECONDS_AFTER_GRACE = 15.0
@@ -127,11 +128,16 @@ class _Supervisor:
                 return
             lived = time.monotonic() - process.started_at
             delay = 0.0 if lived > SECONDS_OF_GOOD_SERVICE else delay
+            wait = max(delay, FIRST_DELAY) if self._is_served() else delay
             is_first = is_first and not process.is_ready.is_set()
-            wait = f"in {delay:g} s" if delay else "now"
-            say(f"Worker process {index} (pid {process.pid}) has ended: {_describe(code)}. It is replaced {wait}.")
-            await self._sleep(delay)
+            when = f"in {wait:g} s" if wait else "now"
+            say(f"Worker process {index} (pid {process.pid}) has ended: {_describe(code)}. It is replaced {when}.")
+            await self._sleep(wait)
             delay = min(LONGEST_DELAY, delay * 2) or FIRST_DELAY
+
+    def _is_served(self) -> bool:
+        """Whether a process takes work at present."""
+        return any(not each.unready for each in self._processes.values())
 
     async def _ended(self, process: WorkerProcess) -> int:
         """Wait for the end of a process; when the supervisor stops, at most for the grace time."""

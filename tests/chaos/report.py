@@ -33,8 +33,8 @@ OF_COMPARISON = """\
 ## The same kills for others
 
 `python -m tests.chaos.compare`: four worker processes serve eight runs of 40 steps with two tools, `pay`, which must happen at most once, and `fetch`, which
-may be attempted three times. Processes that run tools are killed at the same kind of random moments, and replaced at once: by Mulligan's supervisor, or by the
-test. Each rival is set up as in its documentation, with a heartbeat timeout of 10 s. A rival has to choose: with Temporal's default retry policy the effect of
+may be attempted three times. Processes that run tools are killed at the same kind of random moments, and replaced: by Mulligan's supervisor within 0.5 s, or by the
+test at once. Each rival is set up as in its documentation, with a heartbeat timeout of 10 s. A rival has to choose: with Temporal's default retry policy the effect of
 `pay` is repeated, and with one attempt a lost call ends the run.
 """
 HEAD = """\

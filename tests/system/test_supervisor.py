@@ -31,15 +31,16 @@ async def test_health_replacement_drain_and_orphans(temporal: DevServer) -> None
             await until_ready(client)
             first = children_of(supervisor.pid, "worker.py")
             assert len(first) == 2
-            os.kill(first[0], signal.SIGKILL)
-            assert re.search(
-                rf"\(pid {first[0]}\) has ended: killed by SIGKILL", await line_with(supervisor, "has ended")
-            )
+            # The other one takes its work over before the start of Python needs the cores; then there is no other one.
+            for pid, when in zip(first, ("in 0.5 s", "now"), strict=True):
+                os.kill(pid, signal.SIGKILL)
+                line = await line_with(supervisor, "has ended")
+                assert re.search(rf"\(pid {pid}\) has ended: killed by SIGKILL. It is replaced {when}", line)
             assert (await client.get("/livez")).status_code == 200
             await until_ready(client)
             second = children_of(supervisor.pid, "worker.py")
             assert len(second) == 2
-            assert second != first
+            assert not set(second) & set(first)
             supervisor.terminate()
             assert await supervisor.wait() == 0
             assert not [pid for pid in second if is_running(pid)]

@@ -7,6 +7,7 @@ import base64
 import uuid
 from contextlib import closing
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -73,10 +74,12 @@ class Worker:
         )
         await self.client.workflow_service.respond_workflow_task_completed(answer)
 
-    async def workflow_task(self, queue: TaskQueue | None = None) -> PollWorkflowTaskQueueResponse:
+    async def workflow_task(
+        self, queue: TaskQueue | None = None, *, identity: str = DEAD
+    ) -> PollWorkflowTaskQueueResponse:
         """The next workflow task."""
         request = PollWorkflowTaskQueueRequest(
-            namespace=self.client.namespace, task_queue=queue or self.queue, identity=DEAD
+            namespace=self.client.namespace, task_queue=queue or self.queue, identity=identity
         )
         return await self.client.workflow_service.poll_workflow_task_queue(request)
 
@@ -225,6 +228,35 @@ async def test_the_first_workflow_task_of_a_continued_run_that_no_code_of_the_de
         again = await worker.workflow_task()
     assert (again.workflow_execution.run_id, again.attempt) == (lost.workflow_execution.run_id, 2)
     await client.get_workflow_handle(worker.name).terminate()
+
+
+async def test_the_first_workflow_task_of_a_new_run_that_no_code_of_the_dead_process_had_seen_is_returned(
+    temporal: DevServer,
+) -> None:
+    """No process has told the supervisor of the run. The task would wait for its timeout."""
+    client = await connect_to(temporal)
+    known, new, of_another = Worker(client), Worker(client), Worker(client)
+    run = await known.start()
+    task = await known.attempt()
+    token_format = TokenFormat.of(task.task_token, run)
+    assert token_format is not None
+    for worker in (new, of_another):
+        worker.handle = await client.start_workflow(
+            "Any", id=worker.name, task_queue=worker.name, task_timeout=timedelta(seconds=60)
+        )
+    lost = await new.workflow_task()
+    assert not lost.previous_started_event_id
+    await of_another.workflow_task(identity="2@alive")
+    with closing(LostWorkReport(client, replace(lost_with(run), token_format=token_format))) as report:
+        await report.report()
+        await report.look_again()
+    async with asyncio.timeout(30):
+        again = await new.workflow_task()
+    assert (again.workflow_execution.run_id, again.attempt) == (lost.workflow_execution.run_id, 2)
+    untouched = await of_another.handle.describe()
+    assert untouched.raw_description.pending_workflow_task.attempt == 1
+    for worker in (known, new, of_another):
+        await worker.handle.terminate()
 
 
 async def test_an_activity_sends_its_query_again_if_the_process_that_has_it_may_have_died(
