@@ -376,6 +376,8 @@ async def save(client: Any, workflow_id: str, name: str) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) < 2 or sys.argv[1].startswith("-"):
+        sys.exit(__doc__)
     if BATCHES in sys.argv[2:]:
         asyncio.run(record_batches(sys.argv[1]))
     elif BUDGETS in sys.argv[2:]:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
+from mulligan.serve.console import run_rows
 from mulligan.serve.console.argument_form import Change, changes_between, fields_of, read_fields
 from mulligan.serve.console.misunderstood_tool import Misunderstanding, ToolsDay, most_misunderstood
 from mulligan.serve.console.rendering import render
-from mulligan.serve.console.run_rows import Failures, failures_in
+from mulligan.serve.console.run_rows import Failures, RunRows, failures_in
 from mulligan.serve.console.timeline import WIDTH, draw_timeline
 from mulligan.serve.console.transcript import StepView, Transcript
 from mulligan.serve.problems import Problem
+from mulligan.serve.runs import RunInfo
 from mulligan.wire.event_types import EVENT, Event
 
 START = datetime(2026, 11, 22, 12, tzinfo=UTC)
@@ -250,3 +253,31 @@ def test_the_agents_page_says_how_many_runs_it_has_read(day: ToolsDay, sentences
     shown = render("agents.html", "", agents=[], day=day, title="", session=None, note=None)
     section = shown.split("Misunderstood most in the last 24 hours</h2>")[1].split("</section>")[0]
     assert " ".join(re.sub("<[^>]+>", " ", section).split()) == sentences
+
+
+async def test_the_page_of_an_agent_does_not_wait_for_runs_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What could not be read in time is said: neither waited for, nor counted as if nothing had failed."""
+    monkeypatch.setattr(run_rows, "SECONDS_FOR_DAY", 0.2)
+    listed = [{"id": each, "status": "completed", "started": "2026-11-22T12:00:00Z"} for each in ("a", "b", "c")]
+
+    class Slow(RunRows):
+        async def list_day(self, *_: Any, **__: Any) -> tuple[list[dict[str, Any]], bool]:
+            return listed, True
+
+        async def _info(self, runs: Any, caller: Any, run: dict[str, Any]) -> Any:
+            if run["id"] != "a":
+                await asyncio.Event().wait()
+            return RunInfo(id="a", agent="x", status="completed", started=START, result={"recovered_failures": 2})
+
+        async def failures_of(self, *_: Any) -> Failures | None:
+            raise AssertionError("there is no time left")
+
+    day = await Slow().day(None, None, "x")  # type: ignore[arg-type]
+    assert (day.total, day.unread, day.recovered, day.looked_at) == (3, 2, 2, 0)
+    shown = render("agent.html", "", agent={"name": "x", "tools": []}, day=day, title="", session=None, note=None)
+    section = " ".join(re.sub("<[^>]+>", " ", shown.split("The last 24 hours</h2>")[1].split("</section>")[0]).split())
+    assert (
+        "Recovered failures 2+ 2 of 3 runs could not be read in time; what they recovered from is not counted."
+        in section
+    )
+    assert "No failures were recovered" not in section

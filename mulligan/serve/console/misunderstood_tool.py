@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mulligan.serve.console.run_rows import PARALLEL_READS, Failures, RunRows
+from mulligan.serve.console.run_rows import PARALLEL_READS, SECONDS_FOR_DAY, Failures, RunRows
 from mulligan.serve.runs import Runs
 from mulligan.serve.security import Caller
 
@@ -18,8 +18,6 @@ KINDS = frozenset({"unknown_tool", "invalid_json", "invalid_arguments"})
 """Kinds of failures that show that the model did not understand which tools there are, or how one is called. A tool that
 was called as its schema says, and failed, was understood.
 """
-SECONDS_FOR_DAY = 5.0
-"""How long the page waits for the runs. Those that have ended are kept, so that the next view reads further ones."""
 MOST_OPEN_RUNS = 50
 """Open runs that are looked at: they change, so that each view asks their workers again."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, OrderedDict
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -18,7 +19,7 @@ from mulligan.serve.problems import Problem
 from mulligan.serve.runs import RunInfo, Runs
 from mulligan.serve.security import Caller
 
-__all__ = ["AgentDay", "Failures", "RunRow", "RunRows", "failures_in"]
+__all__ = ["SECONDS_FOR_DAY", "AgentDay", "Failures", "RunRow", "RunRows", "failures_in"]
 
 SECONDS_FOR_RUN = 4.0
 """How long a list waits for one of its runs; its numbers are left out then."""
@@ -27,6 +28,8 @@ MOST_REMEMBERED = 2_000
 """Runs that have ended, and so do not change, whose numbers are kept."""
 DAY_RUNS, DAY_RUNS_WITH_FAILURES = 500, 40
 """Runs of a last day that are counted, and how many of an agent's are looked at for kinds of failures."""
+SECONDS_FOR_DAY = 5.0
+"""How long a page waits for the runs of a day. Those that have ended are kept, so that the next view reads further ones."""
 
 
 @dataclass(frozen=True)
@@ -56,10 +59,12 @@ class RunRow:
 @dataclass
 class AgentDay:
     """An agent's runs of the last 24 hours. `failures`: recovered ones, by (tool, kind), of the `looked_at` newest runs that
-    had any. `is_complete`: whether all runs of the day were counted.
+    had any. `unread`: the runs that could not be read in time, whose failures are missing from `recovered`. `is_complete`:
+    whether all runs of the day were counted.
     """
 
     statuses: Counter[str]
+    unread: int
     recovered: int
     failures: Counter[tuple[str, str]]
     looked_at: int
@@ -99,15 +104,26 @@ class RunRows:
         return list(await asyncio.gather(*(read_one(run) for run in listed)))
 
     async def day(self, runs: Runs, caller: Caller, agent: str) -> AgentDay:
-        """An agent's last day."""
+        """An agent's last day, from what can be read of its runs within a few seconds."""
         listed, is_complete = await self.list_day(runs, caller, agent)
-        rows = await self.read(runs, caller, listed)
-        failed = [row for row in rows if row.number("recovered_failures")]
-        read = [await self.failures_of(runs, row.run) for row in failed[:DAY_RUNS_WITH_FAILURES]]
-        counted = [failures.counts for failures in read if failures is not None]
+        rows, counted = [RunRow(run, None) for run in listed], list[Counter[tuple[str, str]]]()
+        limit = asyncio.Semaphore(PARALLEL_READS)
+
+        async def read_one(number: int, run: dict[str, Any]) -> None:
+            async with limit:
+                rows[number] = RunRow(run, await self._info(runs, caller, run))
+
+        with suppress(TimeoutError):
+            async with asyncio.timeout(SECONDS_FOR_DAY):
+                await asyncio.gather(*(read_one(number, run) for number, run in enumerate(listed)))
+                failed = [row.run for row in rows if row.number("recovered_failures")]
+                for run in failed[:DAY_RUNS_WITH_FAILURES]:
+                    if (failures := await self.failures_of(runs, run)) is not None:
+                        counted.append(failures.counts)
         return AgentDay(
             statuses=Counter(row.status for row in rows),
-            recovered=sum(row.number("recovered_failures") or 0 for row in failed),
+            unread=sum(row.info is None for row in rows),
+            recovered=sum(row.number("recovered_failures") or 0 for row in rows),
             failures=sum(counted, Counter()),
             looked_at=len(counted),
             is_complete=is_complete,
