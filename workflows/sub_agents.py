@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
+from pydantic import ValidationError
 from temporalio import workflow
 from temporalio.common import RawValue
 from temporalio.exceptions import (
@@ -165,7 +166,14 @@ class SubAgents:
             call.reason = "this run has no budget left for it"
             return
         try:
-            call.handle = await _start(call, prompt, depth - 1, budget)
+            run_input = _input_of(call, prompt, depth - 1, budget)
+        except ValidationError as error:
+            # A worker of another version has declared the sub-agent, or has divided the budget.
+            fault = error.errors(include_url=False)[0]
+            call.reason = f"its input is invalid ({'.'.join(map(str, fault['loc']))}: {fault['msg']})"
+            return
+        try:
+            call.handle = await _start(call, run_input, prompt)
         except WorkflowAlreadyStartedError as error:
             call.reason = f"a run of the id {error.workflow_id!r} is already open"
             return
@@ -232,26 +240,33 @@ def child_workflow_id(parent: str, call_id: str, conversation: str, attempt: int
     return f"{hashlib.sha256(parent.encode()).hexdigest()[:32]}/{name}"
 
 
-async def _start(
-    call: _SubAgentCall, prompt: str, depth: int, budget: Mapping[str, Any]
-) -> workflow.ChildWorkflowHandle[Any, Any]:
-    """Start the run, by the first of its ids that is free.
+def _input_of(call: _SubAgentCall, prompt: str, depth: int, budget: Mapping[str, Any]) -> RunInput:
+    """The input of the call's run.
 
     Raises:
-        WorkflowAlreadyStartedError: none of the ids is free.
+        ValidationError: the facts of the sub-agent are not those of an agent.
     """
-    request, context, run = call.request, call.request.where, call.run
-    run_input = RunInput(
-        agent=run.agent,
+    request = call.request
+    return RunInput(
+        agent=call.run.agent,
         prompt=prompt,
         metadata=request.metadata,
-        traceparent=parent_of_step(context.trace, request.step),
+        traceparent=parent_of_step(request.where.trace, request.step),
         max_depth=depth,
         max_sub_runs=None if call.reserved is None else call.reserved - 1,
         tenant=call.turn.input.tenant,
         priority=call.turn.input.priority,
         **budget,
     )
+
+
+async def _start(call: _SubAgentCall, run_input: RunInput, prompt: str) -> workflow.ChildWorkflowHandle[Any, Any]:
+    """Start the run, by the first of its ids that is free.
+
+    Raises:
+        WorkflowAlreadyStartedError: none of the ids is free.
+    """
+    request, context, run = call.request, call.request.where, call.run
     tenant = {TENANT_MEMO: run_input.tenant} if run_input.tenant else {}
     attempt = 0
     while True:

@@ -275,6 +275,36 @@ def test_a_result_that_cannot_be_read_fails_the_run_with_a_typed_error(activity:
     assert f"The result of the activity '{activity}' cannot be used" in failure.message
 
 
+@pytest.mark.parametrize(
+    ("name", "fault"),
+    [
+        ("", "agent: String should have at least 1 character"),
+        ("x" * 2_000, "agent: String should have at most 1000 characters"),
+    ],
+    ids=["empty", "long"],
+)
+def test_a_sub_agent_whose_run_can_have_no_valid_input_is_not_started(name: str, fault: str) -> None:
+    """Another worker has declared it. The call has a result that says so, and the run goes on."""
+    tools = {**FACTS["tools"], "sub": {**FACTS["tools"]["sub"], "agent": name}}
+    opened = as_json({**OPENED, "facts": {**FACTS, "tools": tools}})
+    run = run_with(
+        {
+            "open_run": [opened],
+            "call_tool": [as_json({"text": "done"})],
+            "check_edit": [as_json({"arguments": {"a": 2}})],
+        }
+    )
+    assert run.failed == []
+    assert not any(each.HasField("start_child_workflow_execution") for each in run.commands)
+    [recorded] = [
+        json.loads(each.schedule_local_activity.arguments[0].data)
+        for each in run.commands
+        if each.schedule_local_activity.activity_type == "record_sub_run"
+    ]
+    assert f"its input is invalid ({fault})" in json.dumps(recorded)
+    assert any(each.HasField("complete_workflow_execution") for each in run.commands)
+
+
 @settings(max_examples=250, deadline=None, suppress_health_check=list(HealthCheck))
 @given(replies=st.fixed_dictionaries({}, optional=REPLIES))
 def test_no_activation_fails_whatever_an_activity_returns(
