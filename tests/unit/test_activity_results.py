@@ -35,7 +35,7 @@ from mulligan.workflows.conversation.continue_as_new import encode_state
 from tests.unit.test_entrances import Instance, as_json, deep, payload
 
 USAGE = {"input_tokens": 10, "output_tokens": 5}
-FACTS = {
+FACTS: dict[str, Any] = {
     "model": "openai:a",
     "fallbacks": ["openai:b"],
     "fallback_patience": 10.0,
