@@ -244,7 +244,7 @@ def _input_of(call: _SubAgentCall, prompt: str, depth: int, budget: Mapping[str,
     """The input of the call's run.
 
     Raises:
-        ValidationError: the facts of the sub-agent are not those of an agent.
+        ValidationError: the sub-agent's name, or a limit of its run, is not one that a run accepts.
     """
     request = call.request
     return RunInput(

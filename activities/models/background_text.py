@@ -78,9 +78,8 @@ class BackgroundText:
             pass
         self._live.flush()
         if is_writing:
-            await asyncio.sleep(
-                self._pause
-            )  # until followers have seen the text: it goes with the activity's heartbeats
+            # Followers read the text from this activity's heartbeats: they must have seen it before the activity ends.
+            await asyncio.sleep(self._pause)
         return ReadText(self._cursor.model_copy(update={"length": self._live.length}), is_writing)
 
     def _write(self, event: dict[str, Any]) -> bool:

@@ -78,9 +78,9 @@ class WorkerProcess(asyncio.Protocol):
         """When its last message arrived."""
         self.started_at = time.monotonic()
         self.runs: OrderedDict[Run, float] = OrderedDict()
-        """The runs that it has handled, and when it last said so."""
+        """The runs that it has handled, with the time of its last report of each."""
         self.tasks: dict[Run, float] = {}
-        """Those of them whose workflow tasks it has handled, and when it last said so."""
+        """The runs whose workflow tasks it has handled, with the time of its last report of such a task."""
         self.is_ready = asyncio.Event()
         self.attempts: dict[int, bytes] = {}
         """The attempts that run in it: `STARTED` messages by number."""

@@ -87,7 +87,7 @@ def test_the_span_of_a_lost_attempt_is_exported_at_once() -> None:
 
 
 def in_batches(exporter: SpanExporter) -> BatchSpanProcessor:
-    """A processor that exports a batch when it is told to, and not before."""
+    """Exports the spans that it has only when `force_flush` is called."""
     return BatchSpanProcessor(exporter, schedule_delay_millis=3_600_000)
 
 
