@@ -12,6 +12,7 @@ from typing import Any
 
 from mulligan.devserver import DevServer, temporal_server
 from tests.chaos.faults import faults_of, pauses_of
+from tests.chaos.long_pauses import long_pauses
 from tests.chaos.plan import VICTIMS, Outcome, Plan
 from tests.chaos.report import ROOT, commit, write_page
 from tests.chaos.seed import HISTORY, run_seed
@@ -49,6 +50,8 @@ async def main() -> None:
                     print(f"seed {plan.seed} broke: {error!r}", flush=True)
                     return
             file.write_text(json.dumps(result := _result(outcome, version), indent=1) + "\n")
+            if told := long_pauses(outcome):
+                file.with_suffix(".long.txt").write_text(told + "\n")
             print(json.dumps(result), flush=True)
 
     if not chosen.page:
@@ -72,7 +75,7 @@ def _result(outcome: Outcome, version: str) -> dict[str, Any]:
         "effects": sum(entry["event"] == "start" for entry in outcome.ledger),
         "spans": len(outcome.spans),
         "faults": faults_of(outcome),
-        "pauses": sorted((kind, round(seconds, 3)) for kind, seconds in pauses_of(outcome)),
+        "pauses": sorted((each.kind, round(each.seconds, 3)) for each in pauses_of(outcome)),
     }
 
 

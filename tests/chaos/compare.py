@@ -109,7 +109,7 @@ async def _result(rival: Rival | None, seed: int, server: DevServer) -> dict[str
         "runs": plan.runs,
         "effects": len(outcome.ledger),
         "faults": found,
-        "pauses": sorted((kind, round(seconds, 3)) for kind, seconds in pauses_of(outcome)),
+        "pauses": sorted((each.kind, round(each.seconds, 3)) for each in pauses_of(outcome)),
     }
 
 

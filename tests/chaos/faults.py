@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from tests.chaos.plan import Outcome
 from tests.chaos.seed import failed_workflow_tasks
@@ -132,21 +132,30 @@ def _of_chat_spans(run: str, steps: int, spans: list[Span]) -> Iterator[str]:
             yield f"span missing or repeated: {run} step {step} has chat spans of attempts {sorted(chats[step])}"
 
 
-def pauses_of(outcome: Outcome) -> Iterator[tuple[str, float]]:
-    """For each thing that a fault hit: what it was, and the seconds from the fault to the run's next attempt or step."""
+class Pause(NamedTuple):
+    """From a fault to the next attempt or step of a run that it hit. `kind`: what it was in the middle of."""
+
+    kind: str
+    seconds: float
+    run: str
+    since: float
+
+
+def pauses_of(outcome: Outcome) -> Iterator[Pause]:
+    """One for each thing that a fault hit."""
     if outcome.plan.victim in ("child", "point", "unsupervised", "frozen"):
         yield from _pauses_of_processes(outcome)
     elif outcome.plan.victim == "endpoint":
         for cut, run in outcome.broken_model_calls:
             after = next((at for at, each, _ in outcome.model_calls if each == run and at > cut), None)
             if after is not None:
-                yield "model call", after - cut
+                yield Pause("model call", after - cut, run, cut)
     else:
         for kill in outcome.kills:
             for run, ended in outcome.ended_at.items():
                 after = next((at for at, each, _ in _events(outcome) if each == run and at > kill.at), None)
                 if after is not None and after < ended:
-                    yield "run", after - kill.at
+                    yield Pause("run", after - kill.at, run, kill.at)
 
 
 def _events(outcome: Outcome) -> list[tuple[float, str, str]]:
@@ -156,13 +165,14 @@ def _events(outcome: Outcome) -> list[tuple[float, str, str]]:
     )
 
 
-def _pauses_of_processes(outcome: Outcome) -> Iterator[tuple[str, float]]:
+def _pauses_of_processes(outcome: Outcome) -> Iterator[Pause]:
     events = _events(outcome)
     for kill in outcome.kills:
         for entry in _running_in(outcome, kill.pid, kill.at):
             after = next((at for at, run, _ in events if run == entry["run"] and at > kill.at), None)
             if after is not None:
-                yield "local tool" if entry["tool"] == "look" else "tool", after - kill.at
+                kind = "local tool" if entry["tool"] == "look" else "tool"
+                yield Pause(kind, after - kill.at, entry["run"], kill.at)
         if outcome.plan.victim == "frozen":
             continue
         for at, run in outcome.broken_model_calls:
@@ -171,12 +181,12 @@ def _pauses_of_processes(outcome: Outcome) -> Iterator[tuple[str, float]]:
                     (later for later, each, kind in events if each == run and kind == "model" and later > kill.at), None
                 )
                 if after is not None and after > at:  # else the next request arrived while its caller died
-                    yield "model call", after - kill.at
-        for history in outcome.history.values():
+                    yield Pause("model call", after - kill.at, run, kill.at)
+        for run, history in outcome.history.items():
             for at, completed in failed_workflow_tasks(history):
                 before = max((each.at for each in outcome.kills if each.at <= at), default=None)
                 if completed is not None and before == kill.at and at - kill.at < 12:
-                    yield "workflow task", completed - kill.at
+                    yield Pause("workflow task", completed - kill.at, run, kill.at)
 
 
 def _running_in(outcome: Outcome, pid: int, at: float) -> Iterator[dict[str, Any]]:

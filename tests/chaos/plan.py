@@ -94,3 +94,5 @@ class Outcome:
     """The last conversation that the model saw."""
     spans: list[Span] = field(default_factory=list)
     history: dict[str, list[Any]] = field(default_factory=dict)
+    said: list[tuple[float, str]] = field(default_factory=list)
+    """When, and what, the workers and their supervisor wrote to stderr after their start."""

@@ -63,7 +63,7 @@ async def run_seed(plan: Plan, shared: DevServer, folder: Path) -> Outcome:
         health = None
         if plan.victim not in ("supervisor", "unsupervised"):  # two of these may run at the same time
             health = environment["MULLIGAN_HEALTH_ADDRESS"] = f"127.0.0.1:{free_ports(1)[0]}"
-        workers = _Workers(plan, environment)
+        workers = _Workers(plan, environment, outcome.said)
         stack.push_async_callback(workers.stop)
         await workers.start()
         while not await is_ready(health):
@@ -129,10 +129,10 @@ async def in_background(*work: Any) -> AsyncIterator[None]:
 class _Workers:
     """The worker processes of a seed: a supervisor with its processes, or two workers without one."""
 
-    def __init__(self, plan: Plan, environment: dict[str, str]) -> None:
-        self._plan, self._environment = plan, environment
+    def __init__(self, plan: Plan, environment: dict[str, str], said: list[tuple[float, str]]) -> None:
+        self._plan, self._environment, self._said = plan, environment, said
         self._processes: list[asyncio.subprocess.Process] = []
-        self._reading: list[asyncio.Task[bytes]] = []
+        self._reading: list[asyncio.Task[None]] = []
 
     @property
     def pids(self) -> list[int]:
@@ -154,14 +154,18 @@ class _Workers:
         process = await asyncio.create_subprocess_exec(
             sys.executable, "worker.py", "--load", "tests.chaos.ledger_agents", "--task-queue",
             f"chaos-{self._plan.seed}", *options, cwd=ROOT, env=self._environment,
-            stdin=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
+            stdin=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE, limit=2**24,
         )  # fmt: skip
         self._processes.append(process)
         assert process.stderr is not None
         word = b"Supervising" if options else b"Serving"
         while word not in (line := await process.stderr.readline()):
             assert line, "the worker has ended"
-        self._reading.append(asyncio.create_task(process.stderr.read()))
+        self._reading.append(asyncio.create_task(self._read(process.stderr)))
+
+    async def _read(self, stderr: asyncio.StreamReader) -> None:
+        async for line in stderr:
+            self._said.append((time.time(), line.decode(errors="replace").rstrip()))
 
     async def stop(self) -> None:
         """Drain them all: their last spans are exported."""
