@@ -7,14 +7,16 @@ import os
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Protocol
 
 from opentelemetry.context import Context
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
-from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 
 from mulligan.observe import otlp
+from mulligan.observe.outlasting_export import OutlastingExporter
 from mulligan.observe.semconv import AGENT_STEPS, EXCEPTION_TYPE, INVOKE_AGENT, WORKER_LOST
 
 __all__ = ["DelayedSpanProcessor", "ParentSpans", "is_of_lost_attempt", "is_parent_span", "otlp_processor"]
@@ -43,10 +45,17 @@ def is_of_lost_attempt(span: ReadableSpan) -> bool:
     return any((event.attributes or {}).get(EXCEPTION_TYPE) == WORKER_LOST for event in span.events)
 
 
-def otlp_processor() -> DelayedSpanProcessor:
-    """The processor that exports by OTLP, as the environment says."""
-    delay = None if os.environ.get("OTEL_BSP_SCHEDULE_DELAY") else _BATCH_MILLISECONDS
-    return DelayedSpanProcessor(BatchSpanProcessor(otlp.span_exporter(), schedule_delay_millis=delay))
+def otlp_processor(exporter: SpanExporter | None = None, *, seconds: float = DELAY_SECONDS) -> DelayedSpanProcessor:
+    """The processor that exports by OTLP, as the environment says.
+
+    Args:
+        exporter: In place of OTLP's own.
+        seconds: The delay.
+    """
+    outlasting = OutlastingExporter(exporter or otlp.span_exporter())
+    schedule = None if os.environ.get("OTEL_BSP_SCHEDULE_DELAY") else _BATCH_MILLISECONDS
+    batches = BatchSpanProcessor(outlasting, schedule_delay_millis=schedule)
+    return DelayedSpanProcessor(batches, seconds, on_shutdown=outlasting.stop_waiting)
 
 
 class DelayedSpanProcessor(SpanProcessor):
@@ -59,11 +68,19 @@ class DelayedSpanProcessor(SpanProcessor):
     Args:
         processor: Exports spans in batches.
         seconds: The delay.
+        on_shutdown: Called when the shutdown begins, before the last spans are exported.
     """
 
-    def __init__(self, processor: SpanProcessor, seconds: float = DELAY_SECONDS) -> None:
+    def __init__(
+        self,
+        processor: SpanProcessor,
+        seconds: float = DELAY_SECONDS,
+        *,
+        on_shutdown: Callable[[], None] | None = None,
+    ) -> None:
         self._processor = processor
         self._seconds = seconds
+        self._on_shutdown = on_shutdown
         self._delayed: deque[tuple[float, ReadableSpan]] = deque()
         self._stopped = threading.Event()
         self._passing_on = threading.Lock()
@@ -101,6 +118,8 @@ class DelayedSpanProcessor(SpanProcessor):
     def shutdown(self) -> None:
         """Export what has ended, and stop."""
         self._stopped.set()
+        if self._on_shutdown is not None:
+            self._on_shutdown()
         self._executor.shutdown()
         self._pass_on(float("inf"))
         self._processor.shutdown()

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from opentelemetry.sdk.trace import ReadableSpan
-from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
+from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 from mulligan.observe import otlp
 from mulligan.observe.forwarded_spans import span_from_json
@@ -25,6 +25,7 @@ from mulligan.observe.span_export import (
     DelayedSpanProcessor,
     is_of_lost_attempt,
     is_parent_span,
+    otlp_processor,
 )
 from mulligan.supervisor.worker_process import Attempt, WorkerProcess
 
@@ -33,7 +34,6 @@ __all__ = ["HeldSpans"]
 MAX_REMEMBERED = 50_000
 """How many ids of exported spans are remembered, so that none is exported twice."""
 SECONDS_BETWEEN_CHECKS = 0.1
-BATCH_MILLISECONDS = 200
 
 _SpanId = tuple[int, int]
 """Trace and span."""
@@ -130,9 +130,7 @@ class HeldSpans:
         if len(self._exported) > MAX_REMEMBERED:
             self._exported.popitem(last=False)
         if self._processor is None:
-            exporter = _Acknowledging(otlp.span_exporter(), self._acknowledge_later)
-            batch = BatchSpanProcessor(exporter, schedule_delay_millis=BATCH_MILLISECONDS)
-            self._processor = DelayedSpanProcessor(batch, seconds=0)
+            self._processor = otlp_processor(_Acknowledging(otlp.span_exporter(), self._acknowledge_later), seconds=0)
         self._processor.on_end(span)
 
     def _acknowledge_later(self, spans: Sequence[ReadableSpan]) -> None:

@@ -25,7 +25,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
-from google.protobuf.duration_pb2 import Duration
 from temporalio.api.common.v1 import Payloads, WorkflowExecution
 from temporalio.api.enums.v1 import (
     EventType,
@@ -68,8 +67,10 @@ __all__ = ["ACTIVE_SECONDS", "LostWork", "LostWorkReport"]
 T = TypeVar("T")
 
 NO_BACK_OFF_ATTEMPTS = 2
-"""An attempt after this one is delayed as its retry policy says: it may be what kills the processes."""
-NO_DELAY = Duration(nanos=1_000_000)
+"""An attempt after this one waits before the next: it may be what kills the processes."""
+NO_DELAY = timedelta(milliseconds=1)
+FIRST_BACK_OFF, LONGEST_BACK_OFF = timedelta(seconds=0.5), timedelta(seconds=30)
+"""The wait doubles. It is shorter than the retry policies', which are made for failures of providers and tools."""
 ACTIVE_SECONDS = 15.0
 """Runs that a process has handled within this time may have a workflow task in flight."""
 CHECKS_AFTER = (0.1, 0.2, 0.4, 0.8, 1.5, 3.0)
@@ -373,8 +374,7 @@ class LostWorkReport:
 
     def _failure(self, attempt: int) -> Failure:
         info = ApplicationFailureInfo(type=WORKER_LOST)
-        if attempt <= NO_BACK_OFF_ATTEMPTS:
-            info.next_retry_delay.CopyFrom(NO_DELAY)
+        info.next_retry_delay.FromTimedelta(_back_off(attempt))
         return Failure(message=self._failure_of_task.message, source="mulligan", application_failure_info=info)
 
 
@@ -386,6 +386,12 @@ async def _unless_gone(call: Awaitable[T]) -> T | None:
         if error.status in _GONE:
             return None
         raise
+
+
+def _back_off(attempt: int) -> timedelta:
+    """Until the attempt after a lost one. `attempt`: from 1."""
+    doublings = attempt - NO_BACK_OFF_ATTEMPTS - 1
+    return NO_DELAY if doublings < 0 else min(FIRST_BACK_OFF * 2 ** min(doublings, 10), LONGEST_BACK_OFF)
 
 
 def _execution(run: Run) -> WorkflowExecution:

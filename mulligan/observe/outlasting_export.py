@@ -1,0 +1,52 @@
+"""Exports spans again after an outage of the collector: the OTLP exporter by itself drops them after ten seconds."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
+
+__all__ = ["OUTAGE_SECONDS", "OutlastingExporter"]
+
+OUTAGE_SECONDS = 60.0
+"""How long an outage may last. Spans that end in the meantime wait in the batch processor's queue."""
+REFUSED_WITHIN = 0.5
+"""Seconds. An export that has failed sooner was refused (401, 400, too large) and would be again: after an error that may be
+temporary, the exporter waits for at least 0.8 s and tries again."""
+SECONDS_BETWEEN = 1.0
+
+
+class OutlastingExporter(SpanExporter):
+    """Exports by `exporter`, which tries for ten seconds (`OTEL_EXPORTER_OTLP_TIMEOUT`), again and again for a minute."""
+
+    def __init__(self, exporter: SpanExporter) -> None:
+        self._exporter = exporter
+        self._stopping = threading.Event()
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        """Export; blocks during an outage."""
+        until = time.monotonic() + OUTAGE_SECONDS
+        while True:
+            began = time.monotonic()
+            result = self._exporter.export(spans)
+            ended = time.monotonic()
+            if result is SpanExportResult.SUCCESS or ended - began < REFUSED_WITHIN or ended > until:
+                return result
+            if self._stopping.wait(SECONDS_BETWEEN):
+                return result
+
+    def stop_waiting(self) -> None:
+        """From now on, an export that fails is not tried again: this process ends."""
+        self._stopping.set()
+
+    def shutdown(self) -> None:
+        """Stop."""
+        self._stopping.set()
+        self._exporter.shutdown()
+
+    def force_flush(self, timeout_millis: int = 30_000) -> bool:
+        """Nothing is kept here."""
+        return self._exporter.force_flush(timeout_millis)
