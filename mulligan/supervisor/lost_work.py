@@ -19,7 +19,7 @@ import base64
 import json
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -35,7 +35,7 @@ from temporalio.api.enums.v1 import (
 from temporalio.api.failure.v1 import ApplicationFailureInfo, Failure
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.api.taskqueue.v1 import TaskQueue
-from temporalio.api.workflow.v1 import PendingActivityInfo
+from temporalio.api.workflow.v1 import PendingActivityInfo, PendingWorkflowTaskInfo
 from temporalio.api.workflowservice.v1 import (
     DescribeWorkflowExecutionRequest,
     DescribeWorkflowExecutionResponse,
@@ -61,6 +61,7 @@ from mulligan.supervisor.workflow_tasks import (
     started_task,
     sticky_queue,
 )
+from mulligan.worker.supervisor_link import RUN_AGAIN_AFTER
 
 __all__ = ["ACTIVE_SECONDS", "LostWork", "LostWorkReport"]
 
@@ -84,6 +85,10 @@ MARKER_EVENTS = 100
 """How many of a run's last events are searched for the result of a local activity that ended less than a second ago."""
 MAX_NEW_RUNS = 200
 """How many of the newest runs are looked at for a first task that no code had seen."""
+SENT_AFTER_DEATH = timedelta(seconds=0.5)
+"""For so long the server may hand tasks to polls of a process that is dead."""
+TIME_TO_COMPLETE = timedelta(seconds=0.6)
+"""A workflow task that nobody is known to have is failed if it is not completed in this time. Most take a tenth of it."""
 CALL_TIMEOUT = timedelta(seconds=10)
 _MAY_BE_STARTED = (
     PendingActivityState.PENDING_ACTIVITY_STATE_STARTED,
@@ -152,12 +157,22 @@ class LostWork:
 
 
 class LostWorkReport:
-    """Reports the lost work of one process."""
+    """Reports the lost work of one process.
 
-    def __init__(self, client: Client, lost: LostWork) -> None:
+    Args:
+        client: of the namespace.
+        lost: what may be lost.
+        is_handled: whether a living process of the supervisor may have handled workflow tasks of the run since that time, by
+            `time.monotonic`.
+    """
+
+    def __init__(
+        self, client: Client, lost: LostWork, is_handled: Callable[[Run, float], bool] = lambda *_: False
+    ) -> None:
         self._client = client
         self._service = client.workflow_service
         self._lost = lost
+        self._is_handled = is_handled
         self._slots = asyncio.Semaphore(AT_ONCE)
         self._cached = frozenset(lost.cached)
         self._counts: dict[int, bool] = {}
@@ -264,7 +279,7 @@ class LostWorkReport:
                 await self._fail_pending(run, pending)
         task = described.pending_workflow_task
         if task.state == PendingWorkflowTaskState.PENDING_WORKFLOW_TASK_STATE_STARTED:
-            await self._fail_started_task(run, task.attempt, is_first=is_first)
+            await self._fail_started_task(run, task, is_first=is_first)
         elif task.state == PendingWorkflowTaskState.PENDING_WORKFLOW_TASK_STATE_SCHEDULED:
             await self._drain_sticky_queue(run)
 
@@ -307,16 +322,29 @@ class LostWorkReport:
         """Whether the attempt's last heartbeat says that it has ended: then the next attempt does not write its span."""
         return ended_details(pending.attempt) in await self._details(pending)
 
-    async def _fail_started_task(self, run: Run, attempt: int, *, is_first: bool) -> None:
-        task = started_task(await self._last_events(run, 1), attempt)
+    async def _fail_started_task(self, run: Run, pending: PendingWorkflowTaskInfo, *, is_first: bool) -> None:
+        task = started_task(await self._last_events(run, 1), pending.attempt)
         if task is None or self._lost.token_format is None or untagged(task.identity) not in ("", self._lost.identity):
             return
         # Whose task it is cannot be known if the history does not have it. Later, another process has taken the run over.
-        if not task.identity and not (is_first and run in self._cached):
+        is_own = bool(task.identity) or (is_first and run in self._cached)
+        if not is_own and not self._is_abandoned(run, pending):
             return
         call = fail_made_task(self._client, self._lost.token_format, run, task, failure=self._failure_of_task)
         if await _unless_gone(call) is None:
             await self._reset_sticky(run)
+
+    def _is_abandoned(self, run: Run, pending: PendingWorkflowTaskInfo) -> bool:
+        """Whether a task of an unknown worker was started before the death, and no living process completes it.
+
+        If a worker that is not of this supervisor works on it after all, the server refuses its result, and the task is
+        done once more.
+        """
+        now, started = datetime.now(UTC), pending.started_time.ToDatetime(UTC)
+        if now < self._died_at + TIME_TO_COMPLETE or started > self._died_at + SENT_AFTER_DEATH:
+            return False
+        since = time.monotonic() - (now - started).total_seconds() - RUN_AGAIN_AFTER
+        return not self._is_handled(run, since)
 
     async def _drain_sticky_queue(self, run: Run) -> None:
         """Return the workflow tasks that wait in the dead process's own queue; they would wait for 2 s."""

@@ -169,7 +169,7 @@ class _Supervisor:
         try:
             if self._client is None:
                 self._client = await connect()
-            with closing(LostWorkReport(self._client, lost)) as report:
+            with closing(LostWorkReport(self._client, lost, self._is_handled)) as report:
                 self._spans.settle(process, await report.report())
                 if not self._stop.is_set():
                     await report.look_again()
@@ -185,6 +185,11 @@ class _Supervisor:
         own = [run for run, at in process.runs.items() if now - at < ACTIVE_SECONDS]
         self._lost_lately = lately | dict.fromkeys([*own, *(each.run for each in lost.attempts)], now)
         return lost
+
+    def _is_handled(self, run: Run, since: float) -> bool:
+        """Whether a living process has reported a workflow task of the run since then."""
+        living = (each for each in self._processes.values() if each.unready != "ended")
+        return any(each.tasks.get(run, 0.0) >= since for each in living)
 
     async def _kill_the_silent(self) -> None:
         looked_at = time.monotonic()

@@ -30,6 +30,7 @@ from temporalio.api.workflowservice.v1 import (
     RecordActivityTaskHeartbeatRequest,
     RespondQueryTaskCompletedRequest,
     RespondWorkflowTaskCompletedRequest,
+    RespondWorkflowTaskFailedRequest,
 )
 from temporalio.client import Client
 from temporalio.testing import ActivityEnvironment
@@ -257,6 +258,39 @@ async def test_the_first_workflow_task_of_a_new_run_that_no_code_of_the_dead_pro
     assert untouched.raw_description.pending_workflow_task.attempt == 1
     for worker in (known, new, of_another):
         await worker.handle.terminate()
+
+
+@pytest.mark.parametrize("living_has_it", [False, True], ids=["nobody", "a living process"])
+async def test_a_repeated_workflow_task_that_no_code_of_the_dead_process_had_seen_is_returned_unless_another_has_it(
+    living_has_it: bool, temporal: DevServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The history does not name the worker of a task's second attempt. It would wait for its timeout."""
+    monkeypatch.setattr(lost_work, "TIME_TO_COMPLETE", timedelta(seconds=5))  # much more than the first look takes
+    client = await connect_to(temporal)
+    worker = Worker(client)
+    run = await worker.start()
+    token_format = TokenFormat.of((await worker.attempt()).task_token, run)
+    await worker.handle.signal("go")
+    first = await worker.workflow_task()
+    failed = RespondWorkflowTaskFailedRequest(namespace=client.namespace, task_token=first.task_token)
+    await client.workflow_service.respond_workflow_task_failed(failed)
+    lost = await worker.workflow_task()
+    assert lost.attempt == 2
+    asked: list[Run] = []
+
+    def is_handled(run: Run, since: float) -> bool:
+        asked.append(run)
+        return living_has_it
+
+    known = replace(lost_with(run), token_format=token_format)
+    with closing(LostWorkReport(client, known, is_handled)) as report:
+        await report.report()
+        assert not asked  # a worker that lives is given time
+        await report.look_again()
+    assert run in asked
+    described = await worker.handle.describe()
+    assert described.raw_description.pending_workflow_task.attempt == (2 if living_has_it else 3)
+    await worker.handle.terminate()
 
 
 async def test_an_activity_sends_its_query_again_if_the_process_that_has_it_may_have_died(
