@@ -21,7 +21,7 @@ import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
@@ -119,6 +119,24 @@ class LostWork:
     """The runs that any process of the supervisor has handled lately."""
     token_format: TokenFormat | None
     """None if the tokens of workflow tasks cannot be made."""
+    occupied: frozenset[Run] = frozenset()
+    """The runs whose workflow task the process works on, as it has not ended yet."""
+
+    @staticmethod
+    def of_draining(process: WorkerProcess, all_processes: Sequence[WorkerProcess]) -> LostWork:
+        """What the server may have handed to polls that a process has ended, and no code of it has seen.
+
+        What the process has begun is not lost: it completes it.
+        """
+        lost = LostWork.of(process, all_processes, frozenset(), "it had been told to stop, and had not begun this")
+        begun = frozenset((each.run, each.activity_id, each.attempt) for each in lost.attempts if each.token)
+        return replace(
+            lost,
+            attempts=(),
+            in_flight=frozenset(),
+            completed_elsewhere=lost.completed_elsewhere | begun,
+            occupied=frozenset(each.run for each in process.in_flight() if not each.token),
+        )
 
     @staticmethod
     def of(
@@ -206,8 +224,12 @@ class LostWorkReport:
         await self._all(self._report_run(run) for run in self._lost.cached if run not in active)
         for seconds in CHECKS_AFTER:
             await asyncio.sleep(seconds)
-            runs = dict.fromkeys([*self._lost.active, *await self._new_runs()])
-            await self._all(self._check(run, is_first=False) for run in runs)
+            await self.look_for_unseen()
+
+    async def look_for_unseen(self) -> None:
+        """Fail what the server believes to be in the process, and what no code of it has reported."""
+        runs = dict.fromkeys([*self._lost.active, *await self._new_runs()])
+        await self._all(self._check(run, is_first=False) for run in runs)
 
     def close(self) -> None:
         """End what look_again has not waited for."""
@@ -278,6 +300,8 @@ class LostWorkReport:
             if self._is_in_dead_process(pending) and key not in self._lost.completed_elsewhere:
                 await self._fail_pending(run, pending)
         task = described.pending_workflow_task
+        if run in self._lost.occupied:
+            return
         if task.state == PendingWorkflowTaskState.PENDING_WORKFLOW_TASK_STATE_STARTED:
             await self._fail_started_task(run, task, is_first=is_first)
         elif task.state == PendingWorkflowTaskState.PENDING_WORKFLOW_TASK_STATE_SCHEDULED:

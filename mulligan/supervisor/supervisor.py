@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import signal
 import time
+from collections.abc import Sequence
 from contextlib import AsyncExitStack, closing, suppress
 
 from temporalio.client import Client
+from temporalio.service import RPCError
 
 from mulligan.client.connect import connect
 from mulligan.client.settings import Settings, settings
@@ -30,6 +32,10 @@ SECONDS_AFTER_GRACE = 15.0
 """Beyond the grace time, in which a process may export and close what it has opened. Then it is killed."""
 SECONDS_OF_SILENCE = 60.0
 """A process whose event loop has sent nothing for this long is killed: it may be blocked for ever."""
+SECONDS_TO_END_POLLS = 1.0
+"""After SIGTERM, a worker has ended its polls, and code has begun what they brought."""
+SECONDS_TO_RETURN = 5.0
+"""How long a shutdown may be delayed by tasks that are returned to the server."""
 WRONG_USE = 2
 """The exit code of a worker that cannot start."""
 
@@ -59,6 +65,7 @@ class _Supervisor:
         self._spans = HeldSpans()
         self._exit_code = 0
         self._reports: set[asyncio.Task[None]] = set()
+        self._returning: asyncio.Task[None] | None = None
         self._lost_lately: dict[Run, float] = {}
         """The runs of processes that have died, and when: their next attempts may be lost with another process."""
 
@@ -84,13 +91,15 @@ class _Supervisor:
                 say(f"Supervising {self._count} worker {word}.")
             await asyncio.gather(first, *others)
             watching.cancel()
-            await asyncio.gather(*self._reports)
+            await asyncio.gather(*self._reports, *filter(None, [self._returning]))
         return self._exit_code
 
     def _on_signal(self) -> None:
         if self._stop.is_set():
             say("Second signal: the worker processes are killed; their calls are reported as lost.")
         self._signal_all(signal.SIGKILL if self._stop.is_set() else signal.SIGTERM)
+        if self._returning is None:
+            self._returning = asyncio.create_task(self._return_unseen())
         self._stop.set()
 
     def _signal_all(self, sign: signal.Signals) -> None:
@@ -176,6 +185,32 @@ class _Supervisor:
         except Exception as error:  # noqa: BLE001 - the server's timeouts apply then; the supervisor must live
             say(f"error: what process {process.index} had in flight could not be reported as lost: {error}")
             self._spans.settle(process, {})
+
+    async def _return_unseen(self) -> None:
+        """Return tasks that the server has handed to polls which the draining processes ended: no code sees them.
+
+        A run would wait for such a task's timeout. Servers that have the capability `worker_poll_complete_on_shutdown` end
+        the polls themselves, and hand out none.
+        """
+        processes = [each for each in self._processes.values() if each.identity]
+        with suppress(TimeoutError):
+            async with asyncio.timeout(SECONDS_TO_END_POLLS):
+                for process in processes:
+                    await process.ended.wait()
+        draining = [each for each in processes if not each.ended.is_set()]
+        await self._look_for_unseen(processes)
+        for process in draining:
+            await process.ended.wait()
+        await self._look_for_unseen(draining)
+
+    async def _look_for_unseen(self, processes: Sequence[WorkerProcess]) -> None:
+        with suppress(TimeoutError, RPCError, RuntimeError):  # the server is away: its timeouts apply
+            async with asyncio.timeout(SECONDS_TO_RETURN):
+                for process in processes:
+                    self._client = self._client or await connect()
+                    lost = LostWork.of_draining(process, list(self._processes.values()))
+                    with closing(LostWorkReport(self._client, lost, self._is_handled)) as report:
+                        await report.look_for_unseen()
 
     def _lost_work(self, process: WorkerProcess, code: int) -> LostWork:
         now = time.monotonic()

@@ -82,6 +82,7 @@ class WorkerProcess(asyncio.Protocol):
         self.tasks: dict[Run, float] = {}
         """The runs whose workflow tasks it has handled, with the time of its last report of such a task."""
         self.is_ready = asyncio.Event()
+        self.ended = asyncio.Event()
         self.attempts: dict[int, bytes] = {}
         """The attempts that run in it: `STARTED` messages by number."""
         self.finished: deque[tuple[float, int, bytes]] = deque()
@@ -155,6 +156,7 @@ class WorkerProcess(asyncio.Protocol):
         except TimeoutError:
             self.close()
         self.unready = "ended"
+        self.ended.set()
         return code
 
     def send_signal(self, number: signal.Signals) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
+import time
 import uuid
 from contextlib import closing
 from dataclasses import replace
@@ -40,7 +42,7 @@ from mulligan.activities.run_data import definitions
 from mulligan.devserver import DevServer
 from mulligan.supervisor import lost_work
 from mulligan.supervisor.lost_work import LostWork, LostWorkReport
-from mulligan.supervisor.worker_process import Attempt
+from mulligan.supervisor.worker_process import Attempt, WorkerProcess
 from mulligan.supervisor.workflow_tasks import Run, TokenFormat
 from tests.support.temporal import connect_to
 
@@ -290,6 +292,38 @@ async def test_a_repeated_workflow_task_that_no_code_of_the_dead_process_had_see
     assert run in asked
     described = await worker.handle.describe()
     assert described.raw_description.pending_workflow_task.attempt == (2 if living_has_it else 3)
+    await worker.handle.terminate()
+
+
+async def test_what_a_draining_process_was_given_and_has_not_begun_is_returned_and_what_it_has_begun_is_not(
+    temporal: DevServer,
+) -> None:
+    """The server may hand a task to a poll in the moment in which the worker ends it."""
+    client = await connect_to(temporal)
+    worker = Worker(client)
+    run = await worker.start()
+    task = await worker.attempt(DEAD)
+    await worker.handle.signal("go")
+    await worker.workflow_task()
+    process = WorkerProcess(1, lambda *_: None, lambda *_: None)
+    process.identity, process.token_format = DEAD, TokenFormat.of(task.task_token, run)
+    process.runs[run] = time.monotonic()
+    begun = {"workflow": run.workflow_id, "run": run.run_id, "attempt": 1}
+    token = base64.b64encode(task.task_token).decode()
+    process.attempts[1] = json.dumps({**begun, "activity": "a", "token": token}).encode()
+    process.attempts[2] = json.dumps({**begun, "activity": "local", "token": ""}).encode()
+
+    async def attempts() -> tuple[int, int]:
+        with closing(LostWorkReport(client, LostWork.of_draining(process, [process]))) as report:
+            await report.look_for_unseen()
+        described = (await worker.handle.describe()).raw_description
+        return described.pending_activities[0].attempt, described.pending_workflow_task.attempt
+
+    assert await attempts() == (1, 1)
+    del process.attempts[2]  # the local activity has ended, and its workflow task has not
+    assert await attempts() == (1, 2)
+    del process.attempts[1]
+    assert await attempts() == (2, 2)
     await worker.handle.terminate()
 
 

@@ -8,9 +8,12 @@ import sys
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from pathlib import Path
 
 from temporalio.api.enums.v1 import EventType
+from temporalio.api.taskqueue.v1 import TaskQueue
+from temporalio.api.workflowservice.v1 import PollWorkflowTaskQueueRequest
 
 from mulligan.devserver import DevServer
 from tests.live.conftest import DONE, Lab, call
@@ -85,6 +88,36 @@ async def test_calls_of_a_killed_process_are_reported_as_lost_and_no_timeout_is_
             for s in ran.spans_of("ai.toolCall")
         ]
     assert sorted(calls) == [("die", 1, True), ("die_once", 1, False), ("die_once", 2, False), ("now", 1, False)]
+
+
+async def test_a_task_that_a_stopping_worker_was_given_and_did_not_begin_is_returned(
+    lab: Lab, temporal: DevServer
+) -> None:
+    """The test polls with the process's identity, as if the server had handed the task to a poll that the process ended."""
+    queue = f"supervised-{uuid.uuid4().hex[:6]}"
+    at = Lab(lab.client, lab.model, lab.otlp, lab.telemetry, queue)
+    async with supervised(queue, temporal, "--processes", "1") as supervisor:
+        await line_with(supervisor, "Supervising 1 worker process")
+        ran = await at.look(await at.start([call("now"), DONE]))
+        [identity] = {
+            event.workflow_task_started_event_attributes.identity
+            async for event in ran.handle.fetch_history_events()
+            if event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_STARTED
+        }
+        unseen = await lab.client.start_workflow(
+            "Any", id=f"{queue}-unseen", task_queue=f"{queue}-unseen", task_timeout=timedelta(seconds=60)
+        )
+        given = await lab.client.workflow_service.poll_workflow_task_queue(
+            PollWorkflowTaskQueueRequest(
+                namespace=lab.client.namespace, task_queue=TaskQueue(name=unseen.id), identity=identity
+            )
+        )
+        assert given.workflow_execution.workflow_id == unseen.id
+        supervisor.terminate()
+        assert await supervisor.wait() == 0
+    described = await unseen.describe()
+    assert described.raw_description.pending_workflow_task.attempt == 2
+    await unseen.terminate()
 
 
 async def test_what_keeps_a_worker_from_starting_is_said_once_and_ends_the_supervisor(temporal: DevServer) -> None:
