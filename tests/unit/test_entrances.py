@@ -23,6 +23,7 @@ from temporalio.bridge.proto.workflow_activation import (
     DoUpdate,
     InitializeWorkflow,
     QueryWorkflow,
+    RemoveFromCache,
     SignalWorkflow,
     WorkflowActivation,
     WorkflowActivationJob,
@@ -124,6 +125,8 @@ class Instance:
         return any(each.HasField("schedule_activity") for each in self.commands)
 
     def close(self) -> None:
+        """Evict the run, as a worker does. Coroutines that wait would be closed by the garbage collector, in another run's thread."""
+        self.send(remove_from_cache=RemoveFromCache())
         self._thread.shutdown()
 
 
