@@ -15,7 +15,8 @@ from mulligan.activities.agent_not_served import decline, other_queues, unknown_
 from mulligan.activities.mcp.servers import OfferedTools
 from mulligan.activities.models.available_providers import AvailableProviders
 from mulligan.activities.models.resolve_models import compact_model, model_patience, resolve_models
-from mulligan.activities.run_data.definitions import QUERY_TIMEOUT, define, this_workflow
+from mulligan.activities.run_data.definitions import define
+from mulligan.activities.run_data.query_workflow import QUERY_TIMEOUT, this_workflow
 from mulligan.activities.services import Services
 from mulligan.agent import Agent, AgentTool
 from mulligan.durations import seconds

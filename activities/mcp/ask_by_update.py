@@ -11,7 +11,7 @@ from temporalio.client import WorkflowUpdateFailedError
 from temporalio.exceptions import ApplicationError
 
 from mulligan.activities.mcp.elicitation import Ask
-from mulligan.activities.run_data.definitions import this_workflow
+from mulligan.activities.run_data.query_workflow import this_workflow
 from mulligan.wire.questions import ASK_PERSON, TOO_MANY_ASK, AskPerson, Question, Reply
 
 _PAUSE = 5.0

@@ -2,30 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 from collections import OrderedDict
-from contextlib import suppress
-from datetime import timedelta
-from typing import TypeVar
-
-from temporalio import activity
-from temporalio.client import WorkflowHandle, WorkflowQueryFailedError
 
 from mulligan.activities.answers.calls_in_text import describe
 from mulligan.activities.mcp.servers import OfferedTools
 from mulligan.activities.registry import Registry
+from mulligan.activities.run_data.query_workflow import query_this_workflow
 from mulligan.agent import Agent
 from mulligan.wire.agent_facts import DEFINITION_QUERY, Definition, OutputFormat, ToolDefinition
 from mulligan.wire.run_context import RunContext
 
-T = TypeVar("T")
-
-QUERY_TIMEOUT = timedelta(seconds=10)
-"""A query waits for a workflow worker, and there may be none at the moment: then Temporal retries the activity."""
-QUERY_ATTEMPTS = 3
-SECONDS_TO_SECOND_QUERIES = (1.0, 3.0)
-"""Until a query without an answer is sent a second and a third time. That of a long run may take a second."""
 DEFINITIONS_KEPT = 1_000
 """Definitions in a worker's memory; the oldest go first."""
 
@@ -86,47 +73,3 @@ def _output_description(description: str) -> str:
     return " ".join(
         filter(None, ("Give your final answer by calling this, once and alone: it ends your work.", description))
     )
-
-
-async def query_this_workflow(name: str, argument: object, result_type: type[T]) -> T:
-    """The answer of the workflow that the current activity belongs to.
-
-    A worker process that dies answers none of the queries that it has. So a query without an answer is sent again, beside
-    the first one, and the first answer counts.
-
-    Raises:
-        RPCError: no worker answers.
-        WorkflowQueryFailedError: the query failed `QUERY_ATTEMPTS` times.
-    """
-    handle, asked = this_workflow(), set[asyncio.Task[T]]()
-    try:
-        for seconds in (*SECONDS_TO_SECOND_QUERIES, None):
-            asked.add(asyncio.create_task(_query(handle, name, argument, result_type)))
-            answered, _ = await asyncio.wait(asked, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-            if answered:
-                break
-        return answered.pop().result()
-    finally:
-        for task in asked:
-            task.cancel()
-        await asyncio.gather(*asked, return_exceptions=True)
-
-
-async def _query(handle: WorkflowHandle[object, object], name: str, argument: object, result_type: type[T]) -> T:
-    """Query. A supervisor refuses queries that wait for a worker process that has died: they are sent again at once."""
-
-    async def query() -> T:
-        answer: T = await handle.query(name, argument, result_type=result_type, rpc_timeout=QUERY_TIMEOUT)
-        return answer
-
-    for _ in range(QUERY_ATTEMPTS - 1):
-        with suppress(WorkflowQueryFailedError):
-            return await query()
-    return await query()
-
-
-def this_workflow() -> WorkflowHandle[object, object]:
-    """A handle for queries of the workflow that the current activity belongs to."""
-    info = activity.info()
-    assert info.workflow_id is not None
-    return activity.client().get_workflow_handle(info.workflow_id, run_id=info.workflow_run_id)

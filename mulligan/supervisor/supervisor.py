@@ -180,6 +180,9 @@ class _Supervisor:
                 self._client = await connect()
             with closing(LostWorkReport(self._client, lost, self._is_handled)) as report:
                 self._spans.settle(process, await report.report())
+                for each in self._processes.values():
+                    if not each.ended.is_set():
+                        each.tell_of_death()
                 if not self._stop.is_set():
                     await report.look_again()
         except Exception as error:  # noqa: BLE001 - the server's timeouts apply then; the supervisor must live

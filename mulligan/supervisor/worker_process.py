@@ -166,8 +166,15 @@ class WorkerProcess(asyncio.Protocol):
 
     def acknowledge(self, span_number: int) -> None:
         """Tell it that a span is exported."""
+        self._send(frame(Kind.ACKNOWLEDGED, span_number))
+
+    def tell_of_death(self) -> None:
+        """Tell it that another process has died, and that the server has been told what that one had in flight."""
+        self._send(frame(Kind.PROCESS_DIED))
+
+    def _send(self, message: bytes) -> None:
         if self._transport is not None and not self._transport.is_closing():
-            self._transport.write(frame(Kind.ACKNOWLEDGED, span_number))
+            self._transport.write(message)
 
     def close(self) -> None:
         """Close the connection."""

@@ -75,6 +75,8 @@ class Kind(IntEnum):
     """A span has ended. The number is that of its attempt; 0 for a span outside of an attempt."""
     ACKNOWLEDGED = 8
     """From the supervisor: the span of this number is exported, or never will be."""
+    PROCESS_DIED = 9
+    """From the supervisor: another process has died, and the server knows it. It may have had queries of this one."""
 
 
 def frame(kind: Kind, number: int = 0, body: bytes = b"") -> bytes:
@@ -116,6 +118,8 @@ class SupervisorLink(Interceptor):
         """Whether this process prints for all processes of the supervisor what they have in common."""
         self.on_acknowledged: Callable[[int], None] = lambda _: None
         """Called for each span that the supervisor has exported, on the event loop."""
+        self.on_process_died: Callable[[], None] = lambda: None
+        """Called when another process of the supervisor has died, on the event loop."""
         self.on_lost: list[Callable[[], None]] = []
         """Called when the supervisor has died, on the event loop."""
         self._connection = connection
@@ -256,6 +260,8 @@ class SupervisorLink(Interceptor):
             for kind, number, _ in self._frames.add(data):
                 if kind == Kind.ACKNOWLEDGED:
                     self.on_acknowledged(number)
+                elif kind == Kind.PROCESS_DIED:
+                    self.on_process_died()
             return
         assert self._loop is not None
         self._loop.remove_reader(self._connection)

@@ -6,7 +6,7 @@ import asyncio
 import json
 import socket
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from opentelemetry.sdk.resources import Resource
@@ -19,8 +19,11 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent, WorkflowTaskStartedEventAttributes
 from temporalio.bridge.proto.workflow_activation import WorkflowActivation
 from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
+from temporalio.client import Client
 
+from mulligan.client.settings import settings
 from mulligan.observe.forwarded_spans import ForwardedSpans, span_from_json, span_to_json
+from mulligan.supervisor import supervisor
 from mulligan.supervisor.worker_process import WorkerProcess
 from mulligan.supervisor.workflow_tasks import Run, TokenFormat, started_task
 from mulligan.worker.recorded_state import _reported
@@ -53,6 +56,50 @@ async def test_all_that_a_dead_process_has_sent_is_read_although_it_is_sent_an_a
     await process._disconnected.wait()
     assert len(spans) == 3_000
     assert [each.number for each in process.in_flight()] == [1]
+
+
+async def test_the_living_processes_are_told_of_a_death_after_it_was_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They send queries again that the dead process may have had. Earlier, the server would send these to it again."""
+    order: list[str] = []
+
+    class Report:
+        def __init__(self, *_: Any) -> None:
+            pass
+
+        async def report(self) -> dict[int, bool]:
+            order.append("reported")
+            return {}
+
+        async def look_again(self) -> None:
+            order.append("looked again")
+
+        def close(self) -> None:
+            pass
+
+    class Process(WorkerProcess):
+        def tell_of_death(self) -> None:
+            order.append(f"process {self.index} told")
+            super().tell_of_death()
+
+    monkeypatch.setattr(supervisor, "LostWorkReport", Report)
+    supervising = supervisor._Supervisor(2, settings())
+    supervising._client = cast("Client", object())
+    dead, living = (Process(index, lambda *_: None, lambda *_: None) for index in (1, 2))
+    supervising._processes = {1: dead, 2: living}
+    dead.ended.set()
+    ours, theirs = socket.socketpair()
+    theirs.setblocking(False)
+    await living.connect(ours)
+    link = SupervisorLink(theirs, is_first=False)
+    told = asyncio.Event()
+    link.on_process_died = told.set
+    link.open()
+    await supervising._report(dead, -9)
+    async with asyncio.timeout(20):
+        await told.wait()
+    assert order == ["reported", "process 2 told", "looked again"]
+    link.close()
+    living.close()
 
 
 def test_a_run_is_reported_again_when_another_process_has_continued_it() -> None:

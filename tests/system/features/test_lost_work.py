@@ -38,7 +38,7 @@ from temporalio.client import Client
 from temporalio.testing import ActivityEnvironment
 
 from mulligan.activities.heartbeat import ended_details
-from mulligan.activities.run_data import definitions
+from mulligan.activities.run_data import query_workflow
 from mulligan.devserver import DevServer
 from mulligan.supervisor import lost_work
 from mulligan.supervisor.lost_work import LostWork, LostWorkReport
@@ -327,19 +327,22 @@ async def test_what_a_draining_process_was_given_and_has_not_begun_is_returned_a
     await worker.handle.terminate()
 
 
+@pytest.mark.parametrize("is_told", [False, True], ids=["no answer for a while", "told of a death"])
 async def test_an_activity_sends_its_query_again_if_the_process_that_has_it_may_have_died(
-    temporal: DevServer, monkeypatch: pytest.MonkeyPatch
+    is_told: bool, temporal: DevServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Otherwise the activity would wait for ten seconds, and then be tried again."""
-    monkeypatch.setattr(definitions, "SECONDS_TO_SECOND_QUERIES", (0.1, 60.0))
+    monkeypatch.setattr(query_workflow, "SECONDS_TO_SECOND_QUERIES", (60.0,) if is_told else (0.1, 60.0))
     client = await connect_to(temporal)
     worker = Worker(client)
     run = await worker.start()
     environment = ActivityEnvironment(client=client)
     environment.info = replace(environment.info, workflow_id=run.workflow_id, workflow_run_id=run.run_id)
-    querying = asyncio.create_task(environment.run(definitions.query_this_workflow, "any", None, str))
+    querying = asyncio.create_task(environment.run(query_workflow.query_this_workflow, "any", None, str))
     lost = await worker.workflow_task()
     assert lost.HasField("query")
+    if is_told:
+        query_workflow.send_open_queries_again()
     again = await worker.workflow_task()
     [answer] = await client.data_converter.encode(["answer"])
     await client.workflow_service.respond_query_task_completed(
@@ -349,4 +352,5 @@ async def test_an_activity_sends_its_query_again_if_the_process_that_has_it_may_
         )
     )  # fmt: skip
     assert await querying == "answer"
+    assert not query_workflow._open
     await worker.handle.terminate()

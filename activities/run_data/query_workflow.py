@@ -1,0 +1,97 @@
+"""Queries of the workflow that an activity belongs to: sent again if the worker process that has them may have died."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from datetime import timedelta
+from typing import TypeVar
+
+from temporalio import activity
+from temporalio.client import WorkflowHandle, WorkflowQueryFailedError
+
+__all__ = ["QUERY_TIMEOUT", "query_this_workflow", "send_open_queries_again", "this_workflow"]
+
+T = TypeVar("T")
+
+QUERY_TIMEOUT = timedelta(seconds=10)
+"""A query waits for a workflow worker, and there may be none at the moment: then Temporal retries the activity."""
+QUERY_ATTEMPTS = 3
+SECONDS_TO_SECOND_QUERIES = (1.0, 3.0)
+"""Until a query without an answer is sent a second and a third time. That of a long run may take a second."""
+MOST_QUERIES = 8
+"""How often one query is sent, if worker processes die one after the other."""
+
+_open: set[asyncio.Event] = set()
+"""One for each query that has no answer; set if it is to be sent again."""
+
+
+def send_open_queries_again() -> None:
+    """Another process of the same supervisor has died: it may have had any query that waits. Call it on the event loop."""
+    for again in _open:
+        again.set()
+
+
+async def query_this_workflow(name: str, argument: object, result_type: type[T]) -> T:
+    """The answer of the workflow that the current activity belongs to.
+
+    A worker process that dies answers none of the queries that it has. So a query without an answer is sent again, beside
+    the first one, and the first answer counts.
+
+    Raises:
+        RPCError: no worker answers.
+        WorkflowQueryFailedError: the query failed `QUERY_ATTEMPTS` times.
+    """
+    handle, asked, again = this_workflow(), set[asyncio.Task[T]](), asyncio.Event()
+    waits = list(SECONDS_TO_SECOND_QUERIES)
+    _open.add(again)
+    try:
+        while True:
+            asked.add(asyncio.create_task(_query(handle, name, argument, result_type)))
+            if answered := await _first_answer(asked, again, waits):
+                return answered.result()
+            again.clear()
+    finally:
+        _open.discard(again)
+        for task in asked:
+            task.cancel()
+        await asyncio.gather(*asked, return_exceptions=True)
+
+
+async def _first_answer(
+    asked: set[asyncio.Task[T]], again: asyncio.Event, waits: list[float]
+) -> asyncio.Task[T] | None:
+    """The query that has been answered, or has failed, first; None if it is to be sent again."""
+    if len(asked) == MOST_QUERIES:
+        answered, _ = await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED)
+        return answered.pop()
+    told = asyncio.create_task(again.wait())
+    try:
+        done, _ = await asyncio.wait(
+            {*asked, told}, timeout=waits[0] if waits else None, return_when=asyncio.FIRST_COMPLETED
+        )
+    finally:
+        told.cancel()
+    if not done:
+        waits.pop(0)
+    return next((task for task in asked if task in done), None)
+
+
+async def _query(handle: WorkflowHandle[object, object], name: str, argument: object, result_type: type[T]) -> T:
+    """Query. A supervisor refuses queries that wait for a worker process that has died: they are sent again at once."""
+
+    async def query() -> T:
+        answer: T = await handle.query(name, argument, result_type=result_type, rpc_timeout=QUERY_TIMEOUT)
+        return answer
+
+    for _ in range(QUERY_ATTEMPTS - 1):
+        with suppress(WorkflowQueryFailedError):
+            return await query()
+    return await query()
+
+
+def this_workflow() -> WorkflowHandle[object, object]:
+    """A handle for queries of the workflow that the current activity belongs to."""
+    info = activity.info()
+    assert info.workflow_id is not None
+    return activity.client().get_workflow_handle(info.workflow_id, run_id=info.workflow_run_id)
