@@ -32,8 +32,9 @@ SECONDS_AFTER_GRACE = 15.0
 """Beyond the grace time, in which a process may export and close what it has opened. Then it is killed."""
 SECONDS_OF_SILENCE = 60.0
 """A process whose event loop has sent nothing for this long is killed: it may be blocked for ever."""
-SECONDS_TO_END_POLLS = 1.0
-"""After SIGTERM, a worker has ended its polls, and code has begun what they brought."""
+SECONDS_TO_END_POLLS = 2.0
+"""After SIGTERM, a worker has ended its polls, and code has begun what they brought. What is begun later would be reported
+as lost, and its result refused: so the time is ample."""
 SECONDS_TO_RETURN = 5.0
 """How long a shutdown may be delayed by tasks that are returned to the server."""
 WRONG_USE = 2
