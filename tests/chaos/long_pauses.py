@@ -44,9 +44,18 @@ def _lines(outcome: Outcome, pause: Pause) -> list[str]:
         *((at, "model call broken") for at, run in outcome.broken_model_calls if run == pause.run),
         *((e["at"], f"{e['event']} {e}") for e in outcome.ledger if e["run"] == pause.run),
         *_events(outcome.history.get(pause.run, [])),
+        *_of_others(outcome, pause.run),
         *((at, f"STDERR {line}") for at, line in outcome.said),
     ]
     return [f"  {_time(at)} {text[:400]}" for at, text in sorted(found) if first <= at <= last]
+
+
+def _of_others(outcome: Outcome, run: str) -> Iterator[tuple[float, str]]:
+    """Which processes served other runs, and when."""
+    for name, history in outcome.history.items():
+        for at, text in _events(history):
+            if name != run and "TASK_STARTED" in text:
+                yield at, f"{name} {text}"
 
 
 def _events(history: list[Any]) -> Iterator[tuple[float, str]]:
