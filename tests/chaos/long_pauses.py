@@ -24,6 +24,7 @@ TOLD = (
     "activityType",
     "activityId",
     "failure",
+    "lastFailure",
 )
 
 
