@@ -123,7 +123,8 @@ def _by_victim(seeds: Sequence[dict[str, Any]]) -> list[str]:
         "## From the fault to the run's next attempt or step\n",
         f"For supervised processes, the targets are {TARGET_P50} s (p50) and {TARGET_P99} s (p99). The figures include the "
         "scheduling of all processes on this machine's cores, the server's too, and the pause that a run would have made "
-        "anyway. `a run` counts every run that was open at the fault.\n",
+        "anyway. `a run` counts every run that was open at the fault. What the longest pauses were is in "
+        "[the decision on the supervisor](decisions/2026-11-22-supervisor.md).\n",
         *([busy] if load > 2 * (os.cpu_count() or 1) else []),
         "| what was hit | faults | in the middle of | times | p50 | p99 | longest |\n|---|---|---|---|---|---|---|",
     ]
