@@ -33,7 +33,7 @@ DYNAMIC_CONFIG = (
     "matching.numTaskqueueWritePartitions=1",
     # Activities then run on the worker of the workflow, which has the conversation in its cache.
     "system.enableActivityEagerExecution=true",
-    # With the default of 20 reads a second, timers wait for reads as soon as a few runs work: retries came up to 26 s late.
+    # With the default, 20 reads a second, retries were up to 26 s late in 7 of 690 kills; with this, in none of 340.
     "history.timerProcessorMaxPollRPS=10000",
     # By default a timer, and so each retry of an activity, fires up to a second late.
     'history.timerProcessorMaxTimeShift="50ms"',

@@ -16,7 +16,7 @@ from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 
 from mulligan.observe import otlp
-from mulligan.observe.outlasting_export import OutlastingExporter
+from mulligan.observe.retrying_export import RetryingExporter
 from mulligan.observe.semconv import AGENT_STEPS, EXCEPTION_TYPE, INVOKE_AGENT, WORKER_LOST
 
 __all__ = ["DelayedSpanProcessor", "ParentSpans", "is_of_lost_attempt", "is_parent_span", "otlp_processor"]
@@ -52,10 +52,10 @@ def otlp_processor(exporter: SpanExporter | None = None, *, seconds: float = DEL
         exporter: In place of OTLP's own.
         seconds: The delay.
     """
-    outlasting = OutlastingExporter(exporter or otlp.span_exporter())
+    retrying = RetryingExporter(exporter or otlp.span_exporter())
     schedule = None if os.environ.get("OTEL_BSP_SCHEDULE_DELAY") else _BATCH_MILLISECONDS
-    batches = BatchSpanProcessor(outlasting, schedule_delay_millis=schedule)
-    return DelayedSpanProcessor(batches, seconds, on_shutdown=outlasting.stop_waiting)
+    batches = BatchSpanProcessor(retrying, schedule_delay_millis=schedule)
+    return DelayedSpanProcessor(batches, seconds, on_shutdown=retrying.stop_retrying)
 
 
 class DelayedSpanProcessor(SpanProcessor):

@@ -112,15 +112,18 @@ class LostWork:
     """The numbers of those that ran."""
     undecided: frozenset[int]
     """The numbers of the attempts whose spans depend on what the server knows."""
-    completed_elsewhere: frozenset[tuple[Run, str, int]]
+    not_lost: frozenset[tuple[Run, str, int]]
+    """Attempts that will be completed: by another program, or by this process, if it drains."""
     cached: tuple[Run, ...]
     """The runs whose workflow tasks no other process has handled since, the most recent first: they are in its cache."""
     active: tuple[Run, ...]
     """The runs that any process of the supervisor has handled lately."""
     token_format: TokenFormat | None
     """None if the tokens of workflow tasks cannot be made."""
+    is_draining: bool = False
+    """Whether the process has not died, but stops."""
     occupied: frozenset[Run] = frozenset()
-    """The runs whose workflow task the process works on, as it has not ended yet."""
+    """The runs whose workflow task a draining process works on."""
 
     @staticmethod
     def of_draining(process: WorkerProcess, all_processes: Sequence[WorkerProcess]) -> LostWork:
@@ -134,7 +137,8 @@ class LostWork:
             lost,
             attempts=(),
             in_flight=frozenset(),
-            completed_elsewhere=lost.completed_elsewhere | begun,
+            is_draining=True,
+            not_lost=lost.not_lost | begun,
             occupied=frozenset(each.run for each in process.in_flight() if not each.token),
         )
 
@@ -167,7 +171,7 @@ class LostWork:
             attempts=(*attempts, *recent),
             in_flight=frozenset(each.number for each in attempts),
             undecided=undecided,
-            completed_elsewhere=frozenset(process.completed_elsewhere),
+            not_lost=frozenset(process.completed_elsewhere),
             cached=tuple(cached),
             active=tuple(dict.fromkeys([*of_attempts, *active, *lost_lately])),
             token_format=next((each.token_format for each in all_processes if each.token_format), process.token_format),
@@ -231,10 +235,10 @@ class LostWorkReport:
         runs = dict.fromkeys([*self._lost.active, *await self._new_runs()])
         await self._all(self._check(run, is_first=False) for run in runs)
 
-    def close(self) -> None:
-        """End what look_again has not waited for."""
-        for poll in self._polls:
-            poll.cancel()
+    async def aclose(self) -> None:
+        """Wait for the polls that run, at most some seconds: one that is cancelled could take a task with it."""
+        if self._polls:
+            await asyncio.wait(self._polls)
 
     async def _all(self, calls: Iterable[Awaitable[None]]) -> None:
         async def with_slot(call: Awaitable[None]) -> None:
@@ -297,14 +301,16 @@ class LostWorkReport:
                 return
         for pending in described.pending_activities:
             key = run, pending.activity_id, pending.attempt
-            if self._is_in_dead_process(pending) and key not in self._lost.completed_elsewhere:
+            if self._is_in_dead_process(pending) and key not in self._lost.not_lost:
                 await self._fail_pending(run, pending)
         task = described.pending_workflow_task
         if run in self._lost.occupied:
             return
         if task.state == PendingWorkflowTaskState.PENDING_WORKFLOW_TASK_STATE_STARTED:
             await self._fail_started_task(run, task, is_first=is_first)
-        elif task.state == PendingWorkflowTaskState.PENDING_WORKFLOW_TASK_STATE_SCHEDULED:
+        elif (
+            task.state == PendingWorkflowTaskState.PENDING_WORKFLOW_TASK_STATE_SCHEDULED and not self._lost.is_draining
+        ):
             await self._drain_sticky_queue(run)
 
     async def _fail_pending(self, run: Run, pending: PendingActivityInfo) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import signal
 import time
 from collections.abc import Sequence
-from contextlib import AsyncExitStack, closing, suppress
+from contextlib import AsyncExitStack, aclosing, suppress
 
 from temporalio.client import Client
 from temporalio.service import RPCError
@@ -179,11 +179,11 @@ class _Supervisor:
         try:
             if self._client is None:
                 self._client = await connect()
-            with closing(LostWorkReport(self._client, lost, self._is_handled)) as report:
+            async with aclosing(LostWorkReport(self._client, lost, self._is_handled)) as report:
                 self._spans.settle(process, await report.report())
                 for each in self._processes.values():
                     if not each.ended.is_set():
-                        each.tell_of_death()
+                        each.send_process_died()
                 if not self._stop.is_set():
                     await report.look_again()
         except Exception as error:  # noqa: BLE001 - the server's timeouts apply then; the supervisor must live
@@ -213,8 +213,7 @@ class _Supervisor:
                 for process in processes:
                     self._client = self._client or await connect()
                     lost = LostWork.of_draining(process, list(self._processes.values()))
-                    with closing(LostWorkReport(self._client, lost, self._is_handled)) as report:
-                        await report.look_for_unseen()
+                    await LostWorkReport(self._client, lost, self._is_handled).look_for_unseen()
 
     def _lost_work(self, process: WorkerProcess, code: int) -> LostWork:
         now = time.monotonic()

@@ -168,7 +168,7 @@ class WorkerProcess(asyncio.Protocol):
         """Tell it that a span is exported."""
         self._send(frame(Kind.ACKNOWLEDGED, span_number))
 
-    def tell_of_death(self) -> None:
+    def send_process_died(self) -> None:
         """Tell it that another process has died, and that the server has been told what that one had in flight."""
         self._send(frame(Kind.PROCESS_DIED))
 

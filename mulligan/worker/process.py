@@ -15,7 +15,6 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from mulligan.activities.models.available_providers import import_sdks
-from mulligan.activities.run_data.query_workflow import send_open_queries_again
 from mulligan.client.connect import check_namespace, connect, explain_connection_error
 from mulligan.client.settings import settings
 from mulligan.errors import DeclarationError
@@ -99,7 +98,6 @@ async def serve(modules: Sequence[str], task_queue: str) -> None:
             # A process that replaces another one takes over its runs at once, and the first request should not wait.
             models = [model for agent in loaded.registry.agents.values() for model in agent.models]
             await asyncio.to_thread(import_sdks, models)
-            link.on_process_died = send_open_queries_again
             link.send(Kind.HELLO, body={"identity": client.service_client.config.identity})
         async with running_worker(client, loaded, telemetry, task_queue, link) as group:
             health.client, health.group = client, group

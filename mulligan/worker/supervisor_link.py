@@ -28,6 +28,8 @@ from typing import Any, Literal
 from temporalio import activity
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
 
+from mulligan.activities.run_data.query_workflow import send_open_queries_again
+
 __all__ = ["FD_VARIABLE", "FIRST_VARIABLE", "Frames", "Kind", "RunPart", "SupervisorLink", "frame", "is_supervised"]
 
 FD_VARIABLE = "MULLIGAN_SUPERVISOR_FD"
@@ -118,8 +120,6 @@ class SupervisorLink(Interceptor):
         """Whether this process prints for all processes of the supervisor what they have in common."""
         self.on_acknowledged: Callable[[int], None] = lambda _: None
         """Called for each span that the supervisor has exported, on the event loop."""
-        self.on_process_died: Callable[[], None] = lambda: None
-        """Called when another process of the supervisor has died, on the event loop."""
         self.on_lost: list[Callable[[], None]] = []
         """Called when the supervisor has died, on the event loop."""
         self._connection = connection
@@ -261,7 +261,7 @@ class SupervisorLink(Interceptor):
                 if kind == Kind.ACKNOWLEDGED:
                     self.on_acknowledged(number)
                 elif kind == Kind.PROCESS_DIED:
-                    self.on_process_died()
+                    send_open_queries_again()
             return
         assert self._loop is not None
         self._loop.remove_reader(self._connection)

@@ -1,4 +1,7 @@
-"""`make chaos`: seeds one after the other. The result of each is written to a file, so that the suite can be continued."""
+"""`make chaos`: seeds one after the other. The result of each is written to a file, so that the suite can be continued.
+
+Beside it is what happened during pauses of more than 2 s (`N.long.txt`), for whoever looks for their cause.
+"""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from tests.chaos.plan import Outcome
 
 LONG = 2.0
 """Seconds: less than the server waits for a lost workflow task or a heartbeat, more than a busy machine adds."""
-TOLD = (
+FIELDS = (
     "identity",
     "attempt",
     "cause",
@@ -62,10 +62,10 @@ def _of_others(outcome: Outcome, run: str) -> Iterator[tuple[float, str]]:
 def _events(history: list[Any]) -> Iterator[tuple[float, str]]:
     for event in history:
         [(_, attributes)] = [each for each in event.ListFields() if each[0].name.endswith("_attributes")]
-        told = {name: value for name, value in MessageToDict(attributes).items() if name in TOLD}
+        fields = {name: value for name, value in MessageToDict(attributes).items() if name in FIELDS}
         yield (
             event.event_time.ToNanoseconds() / 1e9,
-            f"event {event.event_id} {EventType.Name(event.event_type)[11:]} {told}",
+            f"event {event.event_id} {EventType.Name(event.event_type)[11:]} {fields}",
         )
 
 

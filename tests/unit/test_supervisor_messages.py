@@ -21,6 +21,7 @@ from temporalio.bridge.proto.workflow_activation import WorkflowActivation
 from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
 from temporalio.client import Client
 
+from mulligan.activities.run_data import query_workflow
 from mulligan.client.settings import settings
 from mulligan.observe.forwarded_spans import ForwardedSpans, span_from_json, span_to_json
 from mulligan.supervisor import supervisor
@@ -73,13 +74,13 @@ async def test_the_living_processes_are_told_of_a_death_after_it_was_reported(mo
         async def look_again(self) -> None:
             order.append("looked again")
 
-        def close(self) -> None:
+        async def aclose(self) -> None:
             pass
 
     class Process(WorkerProcess):
-        def tell_of_death(self) -> None:
+        def send_process_died(self) -> None:
             order.append(f"process {self.index} told")
-            super().tell_of_death()
+            super().send_process_died()
 
     monkeypatch.setattr(supervisor, "LostWorkReport", Report)
     supervising = supervisor._Supervisor(2, settings())
@@ -91,12 +92,12 @@ async def test_the_living_processes_are_told_of_a_death_after_it_was_reported(mo
     theirs.setblocking(False)
     await living.connect(ours)
     link = SupervisorLink(theirs, is_first=False)
-    told = asyncio.Event()
-    link.on_process_died = told.set
+    open_query = asyncio.Event()
+    monkeypatch.setattr(query_workflow, "_open", {open_query})
     link.open()
     await supervising._report(dead, -9)
     async with asyncio.timeout(20):
-        await told.wait()
+        await open_query.wait()
     assert order == ["reported", "process 2 told", "looked again"]
     link.close()
     living.close()

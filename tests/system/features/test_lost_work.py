@@ -7,7 +7,7 @@ import base64
 import json
 import time
 import uuid
-from contextlib import closing
+from contextlib import aclosing
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -106,7 +106,7 @@ def lost_with(run: Run, *attempts: Attempt) -> LostWork:
     """What is lost with the process, if these attempts have spans that are held."""
     return LostWork(
         identity=DEAD, reason="killed by SIGKILL", attempts=attempts, in_flight=frozenset(),
-        undecided=frozenset(each.number for each in attempts), completed_elsewhere=frozenset(), cached=(), active=(run,),
+        undecided=frozenset(each.number for each in attempts), not_lost=frozenset(), cached=(), active=(run,),
         token_format=None,
     )  # fmt: skip
 
@@ -182,7 +182,7 @@ async def test_a_workflow_task_that_waits_in_the_queue_of_a_dead_process_goes_to
     client = await connect_to(temporal)
     worker = Worker(client)
     run = await waiting_in_queue_of_dead_process(worker)
-    with closing(LostWorkReport(client, lost_with(run))) as report:
+    async with aclosing(LostWorkReport(client, lost_with(run))) as report:
         await report.report()
         async with asyncio.timeout(60):
             task = await worker.workflow_task()
@@ -195,18 +195,45 @@ async def test_no_report_waits_for_the_poll_of_the_queue_of_a_dead_process(
 ) -> None:
     """It takes two seconds to find nothing. Meanwhile the spans are exported, and unseen attempts are looked for."""
     ended = asyncio.Event()
+    polls: list[str] = []
 
     async def poll(*_: Any, **__: Any) -> bool:
+        polls.append("begun")
         await ended.wait()
+        polls.append("ended")
         return False
 
     monkeypatch.setattr(lost_work, "return_waiting_task", poll)
     client = await connect_to(temporal)
     worker = Worker(client)
     run = await waiting_in_queue_of_dead_process(worker)
-    with closing(LostWorkReport(client, lost_with(run))) as report:
+    async with aclosing(LostWorkReport(client, lost_with(run))) as report:
         async with asyncio.timeout(60):
             assert await report.report() == {}
+        assert polls == ["begun"]
+        ended.set()
+    assert polls == ["begun", "ended"]  # a poll that is cancelled could take a task with it
+    await worker.handle.terminate()
+
+
+async def test_the_queue_of_a_draining_process_is_not_polled(
+    temporal: DevServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server gives its tasks to another worker after 2 s, which is when the supervisor looks."""
+    client = await connect_to(temporal)
+    worker = Worker(client)
+    run = await waiting_in_queue_of_dead_process(worker)
+    polled: list[TaskQueue] = []
+
+    async def poll(_: Client, queue: TaskQueue, **__: Any) -> bool:
+        polled.append(queue)
+        return False
+
+    monkeypatch.setattr(lost_work, "return_waiting_task", poll)
+    for is_draining in (False, True):
+        async with aclosing(LostWorkReport(client, replace(lost_with(run), is_draining=is_draining))) as report:
+            await report.look_for_unseen()
+        assert len(polled) == 1
     await worker.handle.terminate()
 
 
@@ -250,7 +277,7 @@ async def test_the_first_workflow_task_of_a_new_run_that_no_code_of_the_dead_pro
     lost = await new.workflow_task()
     assert not lost.previous_started_event_id
     await of_another.workflow_task(identity="2@alive")
-    with closing(LostWorkReport(client, replace(lost_with(run), token_format=token_format))) as report:
+    async with aclosing(LostWorkReport(client, replace(lost_with(run), token_format=token_format))) as report:
         await report.report()
         await report.look_again()
     async with asyncio.timeout(30):
@@ -285,7 +312,7 @@ async def test_a_repeated_workflow_task_that_no_code_of_the_dead_process_had_see
         return living_has_it
 
     known = replace(lost_with(run), token_format=token_format)
-    with closing(LostWorkReport(client, known, is_handled)) as report:
+    async with aclosing(LostWorkReport(client, known, is_handled)) as report:
         await report.report()
         assert not asked  # a worker that lives is given time
         await report.look_again()
@@ -314,7 +341,7 @@ async def test_what_a_draining_process_was_given_and_has_not_begun_is_returned_a
     process.attempts[2] = json.dumps({**begun, "activity": "local", "token": ""}).encode()
 
     async def attempts() -> tuple[int, int]:
-        with closing(LostWorkReport(client, LostWork.of_draining(process, [process]))) as report:
+        async with aclosing(LostWorkReport(client, LostWork.of_draining(process, [process]))) as report:
             await report.look_for_unseen()
         described = (await worker.handle.describe()).raw_description
         return described.pending_activities[0].attempt, described.pending_workflow_task.attempt

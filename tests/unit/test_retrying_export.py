@@ -11,7 +11,7 @@ from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExport
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SpanExporter
 
-from mulligan.observe import outlasting_export
+from mulligan.observe import retrying_export
 from mulligan.observe.span_export import otlp_processor
 from tests.support.otlp_receiver import OtlpReceiver
 
@@ -48,7 +48,7 @@ async def test_spans_of_an_outage_that_lasts_longer_than_the_exporter_tries_arri
 
 @pytest.mark.parametrize("protocol", ["grpc", "http"])
 async def test_spans_that_the_collector_refuses_are_sent_once(protocol: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outlasting_export, "REFUSED_WITHIN", 60)  # whatever else this machine does
+    monkeypatch.setattr(retrying_export, "REFUSED_WITHIN", 60)  # whatever else this machine does
     with OtlpReceiver() as receiver:
         provider = TracerProvider()
         provider.add_span_processor(otlp_processor(exporter(protocol, receiver), seconds=0))
@@ -65,7 +65,7 @@ async def test_spans_that_the_collector_refuses_are_sent_once(protocol: str, mon
 async def test_a_shutdown_during_an_outage_tries_no_longer_than_the_exporter_itself(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(outlasting_export, "SECONDS_BETWEEN", 60)  # which the shutdown ends
+    monkeypatch.setattr(retrying_export, "SECONDS_BETWEEN", 60)  # which the shutdown ends
     with OtlpReceiver() as receiver:
         provider = TracerProvider()
         provider.add_span_processor(otlp_processor(exporter("http", receiver), seconds=0))

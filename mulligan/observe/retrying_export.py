@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
-__all__ = ["OUTAGE_SECONDS", "OutlastingExporter"]
+__all__ = ["OUTAGE_SECONDS", "RetryingExporter"]
 
 OUTAGE_SECONDS = 60.0
 """How long an outage may last. Spans that end in the meantime wait in the batch processor's queue."""
@@ -19,7 +19,7 @@ temporary, the exporter waits for at least 0.8 s and tries again."""
 SECONDS_BETWEEN = 1.0
 
 
-class OutlastingExporter(SpanExporter):
+class RetryingExporter(SpanExporter):
     """Exports by `exporter`, which tries for ten seconds (`OTEL_EXPORTER_OTLP_TIMEOUT`), again and again for a minute."""
 
     def __init__(self, exporter: SpanExporter) -> None:
@@ -38,7 +38,7 @@ class OutlastingExporter(SpanExporter):
             if self._stopping.wait(SECONDS_BETWEEN):
                 return result
 
-    def stop_waiting(self) -> None:
+    def stop_retrying(self) -> None:
         """From now on, an export that fails is not tried again: this process ends."""
         self._stopping.set()
 
