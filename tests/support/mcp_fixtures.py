@@ -6,6 +6,7 @@ import asyncio
 import json
 import socket
 import subprocess
+import time
 import uuid
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -50,16 +51,26 @@ def http_server(*options: str, port: int = 0) -> Iterator[int]:
         port = free.getsockname()[1]
     process = subprocess.Popen([*SERVER, str(port), *options])
     try:
-        for _ in range(600):
-            try:
-                httpx2.get(f"http://127.0.0.1:{port}/")
-                break
-            except httpx2.TransportError:
-                assert process.wait(0.05) if process.poll() is not None else True
+        wait_until_it_answers(process, port)
         yield port
     finally:
         process.kill()
         process.wait()
+
+
+def wait_until_it_answers(process: subprocess.Popen[bytes], port: int) -> None:
+    """Wait for a server's first HTTP answer, of any status, for up to 60 s."""
+    # One client: each new one reads the certificates of all authorities, which takes more CPU than the request.
+    with httpx2.Client() as client:
+        for _ in range(600):
+            try:
+                client.get(f"http://127.0.0.1:{port}/")
+            except httpx2.TransportError:
+                assert process.poll() is None, f"the MCP server ended with {process.returncode}"
+                time.sleep(0.1)
+            else:
+                return
+    raise AssertionError(f"the MCP server has not answered at port {port}")
 
 
 def at_port(port: int, **options: Any) -> LoadedModules:
