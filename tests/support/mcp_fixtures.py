@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import socket
 import subprocess
 import time
 import uuid
@@ -22,6 +21,7 @@ from mulligan.worker.wiring import running_worker
 from tests.live.conftest import DONE, Lab, call
 from tests.support.mcp_agents import SERVER
 from tests.support.openai_turn import Turn
+from tests.support.ports import free_ports
 
 
 @asynccontextmanager
@@ -44,11 +44,8 @@ def calls(*named: tuple[str, dict[str, Any]]) -> Turn:
 
 @contextmanager
 def http_server(*options: str, port: int = 0) -> Iterator[int]:
-    """An MCP server process at a port."""
-    with socket.socket() as free:
-        free.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        free.bind(("127.0.0.1", port))
-        port = free.getsockname()[1]
+    """An MCP server process at this port, or at a free one."""
+    port = port or free_ports(1)[0]
     process = subprocess.Popen([*SERVER, str(port), *options])
     try:
         wait_until_it_answers(process, port)
@@ -59,18 +56,17 @@ def http_server(*options: str, port: int = 0) -> Iterator[int]:
 
 
 def wait_until_it_answers(process: subprocess.Popen[bytes], port: int) -> None:
-    """Wait for a server's first HTTP answer, of any status, for up to 60 s."""
+    """Wait for a server's first HTTP answer, of any status. Fails if the process ends; the test's time limit bounds the wait."""
     # One client: each new one reads the certificates of all authorities, which takes more CPU than the request.
     with httpx2.Client() as client:
-        for _ in range(600):
+        while True:
             try:
                 client.get(f"http://127.0.0.1:{port}/")
             except httpx2.TransportError:
-                assert process.poll() is None, f"the MCP server ended with {process.returncode}"
+                assert process.poll() is None, f"the MCP server ended with exit code {process.returncode}"
                 time.sleep(0.1)
             else:
                 return
-    raise AssertionError(f"the MCP server has not answered at port {port}")
 
 
 def at_port(port: int, **options: Any) -> LoadedModules:
